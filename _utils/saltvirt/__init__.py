@@ -1,0 +1,67 @@
+"""The library of Salt Virt: everything that is not Salt plumbing.
+
+Salt syncs this package into ``extmods/utils`` of masters and minions. A process
+that lives long can hold an old copy of it in memory while ``sync_all`` has put a
+new one beside it. Every adapter therefore begins with::
+
+    import saltvirt
+    saltvirt = saltvirt.fresh()
+
+which imports the package anew when the files have changed, and every entry into
+libvirt or the cloud calls :func:`check`, which refuses to run half old, half new.
+"""
+
+import importlib
+import sys
+from pathlib import Path
+
+__version__ = "0.1.0"
+
+_HOME = Path(__file__).resolve().parent
+
+
+def fingerprint():
+    """What the package's files look like on disk.
+
+    Returns a frozenset of (name, mtime_ns, size), one for each source file.
+    """
+    found = set()
+    for path in _HOME.rglob("*.py"):
+        try:
+            stat = path.stat()
+        except FileNotFoundError:  # a sync is replacing it at this moment
+            continue
+        found.add((str(path.relative_to(_HOME)), stat.st_mtime_ns, stat.st_size))
+    return frozenset(found)
+
+
+_LOADED = fingerprint()
+
+
+def stale():
+    """True when the files on disk are not the ones this process imported."""
+    return fingerprint() != _LOADED
+
+
+def fresh():
+    """The package as it is on disk: this one, or imported anew when it is stale."""
+    if not stale():
+        return sys.modules[__name__]
+    for name in [n for n in sys.modules if n == __name__ or n.startswith(__name__ + ".")]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    return importlib.import_module(__name__)
+
+
+def check():
+    """Refuse to go on with an old library in memory.
+
+    Raises saltvirt.errors.StaleLibrary, which says what to do.
+    """
+    if stale():
+        from saltvirt.errors import StaleLibrary  # noqa: PLC0415 - a cycle otherwise
+
+        raise StaleLibrary(
+            "saltvirt was updated while this process ran: run saltutil.refresh_modules, "
+            "or restart this salt-master or salt-minion, and try again"
+        )

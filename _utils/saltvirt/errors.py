@@ -1,0 +1,75 @@
+"""The one tree of exceptions.
+
+Each is a CommandExecutionError, so Salt prints it as one clean line and keeps its
+class across ``__salt__``. A message says what is wrong, where, and what to do.
+"""
+
+try:
+    from salt.exceptions import CommandExecutionError as _Base
+except ImportError:  # the library is also used, and tested, without Salt
+    _Base = Exception
+
+
+class VirtError(_Base):
+    """Anything that Salt Virt refuses or fails at."""
+
+    @property
+    def text(self):
+        """The one line for the user."""
+        return str(self)
+
+
+class InvalidInput(VirtError):
+    """What the caller asked for is wrong; nothing was changed."""
+
+
+class NotFound(VirtError):
+    """The named guest, host, pool, network, volume or profile does not exist."""
+
+
+class AlreadyExists(VirtError):
+    """The name or UUID is taken."""
+
+
+class Unsupported(VirtError):
+    """This libvirt, QEMU or host cannot do it."""
+
+
+class ConnectionFailed(VirtError):
+    """No libvirt could be reached or it refused us."""
+
+
+class BindingMissing(ConnectionFailed):
+    """The libvirt binding cannot be imported by this Python."""
+
+
+class Refused(VirtError):
+    """The host does not admit the guest: capacity, or something it lacks."""
+
+
+class OperationFailed(VirtError):
+    """libvirt, QEMU or a tool said no while we worked."""
+
+
+class ImageError(VirtError):
+    """The image is missing, damaged, no disk image, or not allowed."""
+
+
+class SeedFailed(VirtError):
+    """The guest's disk could not be prepared."""
+
+
+class KeyRefused(VirtError):
+    """The master does not accept this minion key."""
+
+
+class PkiError(VirtError):
+    """The certificate authority or a certificate is not usable."""
+
+
+class MigrationFailed(VirtError):
+    """The guest was not migrated; the message says where it runs."""
+
+
+class StaleLibrary(VirtError):
+    """This process holds an older saltvirt than the disk."""

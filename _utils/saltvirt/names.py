@@ -1,0 +1,28 @@
+"""Which names a guest may have.
+
+A guest's name is its minion id, its host name and a part of file names, so it keeps
+to what all three allow: RFC 1123 host names, in lower or upper case.
+"""
+
+import re
+
+from saltvirt.errors import InvalidInput
+
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
+_GUEST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+MAX_LENGTH = 200  # file names end at 255 bytes and we append disk names and suffixes
+
+
+def guest(name):
+    """The name, when a guest may have it.
+
+    Raises InvalidInput for anything else: empty, with ``/``, ``..``, spaces, quotes,
+    control characters, leading dashes or dots.
+    """
+    text = name if isinstance(name, str) else str(name)
+    if not _GUEST.fullmatch(text) or len(text) > MAX_LENGTH:
+        raise InvalidInput(
+            f"{text!r} cannot be a guest's name: use letters, digits, '-', '_' and '.', "
+            f"begin and end with a letter or digit, at most {MAX_LENGTH} characters"
+        )
+    return text

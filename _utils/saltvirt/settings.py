@@ -1,0 +1,56 @@
+"""What the operator configured, by Salt's names.
+
+``get`` is Salt's ``config.get`` (or any function of key and default): it looks in the
+minion's configuration, grains, pillar and master configuration. Both forms are
+understood: ``virt:images`` and the old dotted ``virt.images``.
+"""
+
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+
+_MISSING = object()
+
+
+def option(get, key, default=None):
+    """The value of ``virt:<key>``, else of the dotted ``virt.<key>``, else the default.
+
+    key: without the leading ``virt``, e.g. ``images`` or ``connection:uri``.
+    """
+    for name in (f"virt:{key}", "virt." + key.replace(":", ".")):
+        value = get(name, _MISSING)
+        if value is not _MISSING and value is not None and value != "":
+            return value
+    return default
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Which libvirt to talk to, as whom. ``uri=None`` lets libvirt choose."""
+
+    uri: str | None = None
+    username: str | None = None
+    password: str | None = None
+
+    def __repr__(self):
+        return f"Connection(uri={self.uri!r}, username={self.username!r})"
+
+
+def connection(get, kwargs):
+    """Takes ``connection``, ``username`` and ``password`` out of an adapter's ``**kwargs``.
+
+    What is not given per call comes from ``virt:connection:uri``,
+    ``virt:connection:auth:username`` and ``virt:connection:auth:password``. Salt's own
+    dunder arguments (``__pub_…``) are dropped. Raises InvalidInput for any other
+    argument that is left: a typo must not be dropped silently.
+    """
+    rest = {k: v for k, v in kwargs.items() if not k.startswith("__")}
+    found = Connection(
+        uri=rest.pop("connection", None) or option(get, "connection:uri"),
+        username=rest.pop("username", None) or option(get, "connection:auth:username"),
+        password=rest.pop("password", None) or option(get, "connection:auth:password"),
+    )
+    if rest:
+        unknown = ", ".join(sorted(rest))
+        raise InvalidInput(f"unknown argument: {unknown}")
+    return found

@@ -1,0 +1,71 @@
+"""Sizes as people and libvirt write them.
+
+libvirt's own scaling: https://libvirt.org/formatdomain.html#memory-allocation
+(KB = 1000, K = KiB = 1024 bytes, and so on).
+"""
+
+import re
+from decimal import Decimal, InvalidOperation
+
+from saltvirt.errors import InvalidInput
+
+_BINARY = {letter: 1024**power for power, letter in enumerate("KMGTPE", start=1)}
+_SCALE = {"": 1, "b": 1, "bytes": 1}
+for _letter, _factor in _BINARY.items():
+    _SCALE[_letter.lower()] = _factor
+    _SCALE[f"{_letter.lower()}ib"] = _factor
+    _SCALE[f"{_letter.lower()}b"] = 1000 ** (list(_BINARY).index(_letter) + 1)
+
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_bytes(value, default_unit="MiB", what="size"):
+    """A size in bytes, as int.
+
+    value: a number (in ``default_unit``) or a string such as ``2``, ``512MiB``, ``1.5 G``.
+    Raises InvalidInput when it is no number, negative, zero, or of an unknown unit.
+    """
+    if isinstance(value, bool):
+        raise InvalidInput(f"{what} {value!r} is not a size")
+    match = _SIZE.fullmatch(str(value))
+    if not match:
+        raise InvalidInput(f"{what} {value!r} is not a positive size such as 512, 512MiB or 2G")
+    number, unit = match.groups()
+    scale = _SCALE.get((unit or default_unit).lower())
+    if scale is None:
+        raise InvalidInput(f"{what} {value!r}: unknown unit {unit!r}; use KiB, MiB, GiB or TiB")
+    try:
+        size = int(Decimal(number) * scale)
+    except InvalidOperation as exc:
+        raise InvalidInput(f"{what} {value!r} is not a size") from exc
+    if size <= 0:
+        raise InvalidInput(f"{what} {value!r} must be more than zero")
+    return size
+
+
+def parse_kib(value, default_unit="MiB", what="memory"):
+    """A size in KiB, as int; the same words as :func:`parse_bytes`."""
+    size = parse_bytes(value, default_unit, what)
+    if size < 1024:
+        raise InvalidInput(f"{what} {value!r} is less than 1 KiB")
+    return size // 1024
+
+
+def parse_count(value, what="cpu"):
+    """A positive whole number, as int. Raises InvalidInput."""
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]+", str(value).strip()):
+        raise InvalidInput(f"{what} {value!r} is not a positive whole number")
+    number = int(value)
+    if number < 1:
+        raise InvalidInput(f"{what} {value!r} must be at least 1")
+    return number
+
+
+def human_bytes(size):
+    """``1536`` as ``1.5 KiB``: three significant digits, binary units."""
+    number = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if number < 1024 or unit == "TiB":
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.3g} {unit}"
+        number /= 1024
+    raise AssertionError("unreachable")

@@ -1,0 +1,18 @@
+import pytest
+from saltvirt import names
+from saltvirt.errors import InvalidInput
+
+
+@pytest.mark.parametrize("name", ["web1", "web-1.example.com", "A_b", "1"])
+def test_good_names(name):
+    assert names.guest(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "a/b", "..", ".", "a..b", "a b", "a'b", 'a"b', "-a", "a-", ".a", "a\n", "é", "a" * 201,
+     "*", "$(x)", "a;b", "a\\b", "a:b"],
+)  # fmt: skip
+def test_bad_names(name):
+    with pytest.raises(InvalidInput, match="cannot be a guest's name"):
+        names.guest(name)

@@ -1,0 +1,30 @@
+import pytest
+from saltvirt import units
+from saltvirt.errors import InvalidInput
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [(1, 2**20), ("512", 2**29), ("2G", 2**31), ("1.5 GiB", 3 * 2**29), ("1kb", 1000), ("7b", 7)],
+)
+def test_parse_bytes(value, size):
+    assert units.parse_bytes(value) == size
+
+
+@pytest.mark.parametrize("value", [0, -1, "", "abc", "1 parsec", True, "1e3", "0G", [], "-2G"])
+def test_parse_bytes_refuses(value):
+    with pytest.raises(InvalidInput, match="size"):
+        units.parse_bytes(value)
+
+
+@pytest.mark.parametrize("value", [0, -1, "x", 1.5, None, True, "1.0", ""])
+def test_parse_count_refuses(value):
+    with pytest.raises(InvalidInput, match="cpu"):
+        units.parse_count(value)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (2**31, "2 GiB"), (5 * 2**50, "5.12e+03 TiB")]
+)
+def test_human_bytes(size, text):
+    assert units.human_bytes(size) == text
