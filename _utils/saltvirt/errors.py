@@ -44,7 +44,16 @@ class BindingMissing(ConnectionFailed):
 
 
 class Refused(VirtError):
-    """The host does not admit the guest: capacity, or something it lacks."""
+    """The host does not admit the guest: capacity, or something it lacks.
+
+    Between host and master an error travels as text. This one begins with a fixed
+    word, so that the runner knows that another host may be tried.
+    """
+
+    PREFIX = "refused: "
+
+    def __init__(self, message):
+        super().__init__(self.PREFIX + str(message).removeprefix(self.PREFIX))
 
 
 class OperationFailed(VirtError):

@@ -1,0 +1,70 @@
+"""What one host said to one question: data or an error, never both."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from saltvirt import errors
+
+DOWN = "down"
+SILENT = "no answer"
+FAILED = "failed"
+
+_ERROR_PREFIX = "ERROR: "
+_TRACEBACK = "Traceback (most recent call last)"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """host: minion id. data: what the function returned. error: one line. kind: why."""
+
+    host: str
+    data: Any = None
+    error: str | None = None
+    kind: str | None = None
+
+    @property
+    def ok(self):
+        return self.error is None
+
+    def get(self):
+        """The data. Raises OperationFailed, Refused or ConnectionFailed with the host's words."""
+        if self.ok:
+            return self.data
+        if self.kind != FAILED:
+            raise errors.ConnectionFailed(f"{self.host}: {self.error}")
+        if self.error.startswith(errors.Refused.PREFIX):
+            raise errors.Refused(f"{self.host}: {self.error.removeprefix(errors.Refused.PREFIX)}")
+        raise errors.OperationFailed(f"{self.host}: {self.error}")
+
+
+def down(host):
+    """An accepted host that has no connection to the master."""
+    return Answer(host, error="down: no connection to the master", kind=DOWN)
+
+
+def silent(host, waited_s):
+    """A connected host that did not answer in time."""
+    return Answer(host, error=f"no answer in {waited_s:.0f} s", kind=SILENT)
+
+
+def from_return(host, event):
+    """The Answer in a Salt job's return event.
+
+    event: dict with ``return``, and as Salt sends them ``retcode`` and ``success``.
+    """
+    data = event.get("return")
+    if not event.get("retcode") and event.get("success", True):
+        return Answer(host, data=data)
+    return Answer(host, error=_one_line(data), kind=FAILED)
+
+
+def _one_line(data):
+    """Salt's texts for a failed function, without its decoration."""
+    if not isinstance(data, str):
+        return f"failed: {data!r}"
+    text = data.strip()
+    if _TRACEBACK in text:
+        last = text.splitlines()[-1].strip()
+        return f"internal error: {last} (the host's minion log has the traceback)"
+    text = text.removeprefix(_ERROR_PREFIX)
+    return " ".join(line.strip() for line in text.splitlines() if line.strip()) or "failed"
