@@ -157,11 +157,9 @@ class _Job:
         now = time.monotonic()
         waited_s = now - self.started
         lost = self.waiting - self.connected
-        if lost and not (self.waiting & self.connected):
-            if waited_s > (GRACE_S if self.sees else timeout_s):
-                for host in sorted(lost):
-                    self.waiting.discard(host)
-                    yield answer.down(host)
+        grace_s = GRACE_S if self.sees else timeout_s
+        if lost == self.waiting and waited_s > grace_s:
+            yield from self._lost(lost, waited_s)
         if self.waiting and waited_s > timeout_s:
             if self.probe is None:
                 self.probe = _Probe(self)

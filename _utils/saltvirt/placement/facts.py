@@ -1,0 +1,128 @@
+"""What placement knows of a host and of the guest to place."""
+
+from dataclasses import dataclass, field
+
+ACTIVE = {"running", "paused", "idle", "blocked", "pmsuspended"}
+
+
+@dataclass(frozen=True)
+class Guest:
+    """One guest that a host has: its full size and whether it is meant to run."""
+
+    name: str
+    uuid: str = ""
+    state: str = "shutdown"
+    vcpus: int = 0
+    memory_kib: int = 0
+    autostart: bool = False
+    groups: tuple = ()
+
+    @property
+    def meant_to_run(self):
+        return self.autostart or self.state in ACTIVE
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host's answer to ``virt.inventory``; see there for the units."""
+
+    name: str
+    cpus: int
+    memory_kib: int
+    guests: tuple = ()
+    arch: str = ""
+    types: tuple = ()
+    disk_total_bytes: int = 0
+    disk_free_bytes: int = 0
+    disk_promised_bytes: int = 0
+    bridges: frozenset = frozenset()
+    networks: frozenset = frozenset()
+    pools: frozenset = frozenset()
+    images: frozenset = frozenset()
+    labels: dict = field(default_factory=dict)
+    maintenance: str | None = None
+    ratios: dict = field(default_factory=dict)
+
+    def ratio(self, policy, name):
+        """The host's own ratio where it has one, else the policy's."""
+        return float(self.ratios.get(name, getattr(policy, f"{name}_ratio")))
+
+    def used(self, policy, what):
+        """Sum of ``vcpus`` or ``memory_kib`` of its guests, stopped ones by ratio."""
+        return sum(
+            getattr(g, what) * (1.0 if g.meant_to_run else policy.stopped_ratio)
+            for g in self.guests
+        )
+
+    def capacity_vcpus(self, policy):
+        return self.cpus * self.ratio(policy, "cpu")
+
+    def capacity_memory_kib(self, policy):
+        usable = max(0, self.memory_kib - policy.reserved_memory_kib)
+        return usable * self.ratio(policy, "memory")
+
+    def free_vcpus(self, policy):
+        return self.capacity_vcpus(policy) - self.used(policy, "vcpus")
+
+    def free_memory_kib(self, policy):
+        return self.capacity_memory_kib(policy) - self.used(policy, "memory_kib")
+
+    def free_disk_bytes(self, policy):
+        """What may still be promised: free space, less what thin disks can still grow."""
+        usable = self.disk_free_bytes - policy.reserved_disk_bytes
+        return usable * self.ratio(policy, "disk") - self.disk_promised_bytes
+
+
+def host_from_inventory(name, data):
+    """A Host from the plain dict that ``virt.inventory`` returned."""
+    folder = data.get("images_folder") or {}
+    guests = tuple(
+        Guest(
+            name=guest,
+            uuid=facts.get("uuid", ""),
+            state=facts.get("state", "shutdown"),
+            vcpus=int(facts.get("vcpus", 0)),
+            memory_kib=int(facts.get("memory_kib", 0)),
+            autostart=bool(facts.get("autostart")),
+            groups=tuple(facts.get("groups") or ()),
+        )
+        for guest, facts in sorted((data.get("guests") or {}).items())
+    )
+    return Host(
+        name=name,
+        cpus=int(data["cpus"]),
+        memory_kib=int(data["memory_kib"]),
+        guests=guests,
+        arch=data.get("arch", ""),
+        types=tuple(data.get("types") or ()),
+        disk_total_bytes=int(folder.get("total_bytes", 0)),
+        disk_free_bytes=int(folder.get("free_bytes", 0)),
+        disk_promised_bytes=int(folder.get("promised_bytes", 0)),
+        bridges=frozenset(data.get("bridges") or ()),
+        networks=frozenset(data.get("networks") or ()),
+        pools=frozenset(data.get("pools") or ()),
+        images=frozenset(data.get("images") or ()),
+        labels=dict(data.get("labels") or {}),
+        maintenance=data.get("maintenance"),
+        ratios=dict(data.get("ratios") or {}),
+    )
+
+
+@dataclass(frozen=True)
+class Request:
+    """The guest to place. ``hypervisor``: libvirt's domain type, ``kvm`` also fits plain QEMU."""
+
+    name: str
+    vcpus: int
+    memory_kib: int
+    disk_bytes: int = 0
+    hypervisor: str = "kvm"
+    arch: str | None = None
+    image: str | None = None
+    bridges: frozenset = frozenset()
+    networks: frozenset = frozenset()
+    pools: frozenset = frozenset()
+    labels: dict = field(default_factory=dict)
+    groups: tuple = ()
+    group_policy: str = "spread"
+    only: str | None = None

@@ -1,0 +1,30 @@
+"""Each filter is a module with ``reason(host, request, policy)``: why not, or None.
+
+The order is the one in which they are asked: what cannot change first, numbers last.
+"""
+
+from saltvirt.placement.filters import (
+    arch,
+    bridges,
+    disk,
+    exclude,
+    hypervisor,
+    labels,
+    maintenance,
+    memory,
+    networks,
+    only,
+    pools,
+    separate,
+    vcpu,
+)
+
+ALL = (
+    only, exclude, maintenance, hypervisor, arch, labels, bridges, networks, pools, separate,
+    vcpu, memory, disk,
+)  # fmt: skip
+
+
+def name_of(module):
+    """``memory`` for this folder's memory.py: the word for tables and messages."""
+    return module.__name__.rsplit(".", 1)[-1]

@@ -1,0 +1,134 @@
+import re
+from dataclasses import replace
+
+import pytest
+from saltvirt.errors import InvalidInput
+from saltvirt.placement import choose, facts, policy
+from saltvirt.placement.facts import Guest, Host, Request
+
+GIB_KIB = 1024**2
+GIB = 1024**3
+PLAIN = policy.Policy(reserved_memory_kib=0, reserved_disk_bytes=0)
+
+
+def host(name, guests=(), **changes):
+    base = Host(
+        name=name, cpus=8, memory_kib=16 * GIB_KIB, guests=tuple(guests), arch="x86_64",
+        types=("kvm", "qemu"), disk_total_bytes=100 * GIB, disk_free_bytes=80 * GIB,
+        bridges=frozenset({"br0"}),
+    )  # fmt: skip
+    return replace(base, **changes)
+
+
+def request(**changes):
+    base = Request("web1", vcpus=2, memory_kib=GIB_KIB, bridges=frozenset({"br0"}))
+    return replace(base, **changes)
+
+
+def guest(name, **changes):
+    return replace(Guest(name, state="running", vcpus=2, memory_kib=4 * GIB_KIB), **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted", "name", "words"),
+    [
+        ({}, {"only": "hv9"}, "only", "wanted on hv9"),
+        ({"maintenance": "new disks"}, {}, "maintenance", "new disks"),
+        ({"types": ("xen",)}, {}, "hypervisor", "runs xen, not kvm"),
+        ({}, {"arch": "aarch64"}, "arch", "is x86_64, not aarch64"),
+        ({}, {"labels": {"rack": "a"}}, "labels", "rack"),
+        ({"bridges": frozenset()}, {}, "bridges", "no bridge br0"),
+        ({}, {"networks": frozenset({"lan"})}, "networks", "lan"),
+        ({}, {"pools": frozenset({"ssd"})}, "pools", "ssd"),
+        ({}, {"vcpus": 9}, "vcpu", "9 vCPUs wanted, the host has 8"),
+        ({"cpus": 2, "guests": (guest("a", vcpus=7),)}, {}, "vcpu", "2 vCPUs wanted, 1 of 8 free"),
+        ({"guests": (guest("a"),)}, {"memory_kib": 13 * GIB_KIB}, "memory", "13312 MiB.*12288 of"),
+        ({"disk_promised_bytes": 75 * GIB}, {"disk_bytes": 6 * GIB}, "disk", "6 GiB.*5 GiB free"),
+    ],
+)
+def test_each_filter_says_why(changes, wanted, name, words):
+    decision = choose.choose([host("hv1", **changes)], request(**wanted), PLAIN)
+    assert not decision.ranked
+    fell_at, why = decision.rejected["hv1"]
+    assert fell_at == name
+    assert re.search(words, why)
+
+
+def test_exclusion():
+    decision = choose.choose(
+        [host("hv1"), host("hv2")], request(), replace(PLAIN, exclude=("hv1",))
+    )
+    assert [c.host for c in decision.ranked] == ["hv2"]
+    assert "virt:exclude" in decision.reasons()
+
+
+def test_kvm_is_what_salt_users_write_for_qemu_too():
+    assert choose.choose([host("hv1", types=("qemu",))], request(), PLAIN).ranked
+
+
+def test_stopped_guests_count_until_the_operator_says_otherwise():
+    stopped = [guest(f"g{i}", state="shutdown") for i in range(4)]
+    full = host("hv1", stopped)
+    assert not choose.choose([full], request(), PLAIN).ranked
+    assert choose.choose([full], request(), replace(PLAIN, stopped_ratio=0.5)).ranked
+    autostarted = host("hv1", [replace(g, autostart=True) for g in stopped])
+    assert not choose.choose([autostarted], request(), replace(PLAIN, stopped_ratio=0.5)).ranked
+
+
+def test_a_small_empty_host_is_better_than_a_big_full_one():
+    big = host("big", [guest("a", memory_kib=40 * GIB_KIB)], memory_kib=64 * GIB_KIB)
+    small = host("small", memory_kib=8 * GIB_KIB)
+    assert choose.choose([big, small], request(), PLAIN).ranked[0].host == "small"
+
+
+def test_equal_hosts_are_ranked_by_name_and_the_cached_image_decides():
+    hosts = [host("hv2"), host("hv1")]
+    assert [c.host for c in choose.choose(hosts, request(), PLAIN).ranked] == ["hv1", "hv2"]
+    warm = host("hv2", images=frozenset({"salt://a"}))
+    ranked = choose.choose([warm, host("hv1")], request(image="salt://a"), PLAIN).ranked
+    assert ranked[0].host == "hv2"
+    assert ranked[0].parts["image"] == pytest.approx(0.25)
+
+
+def test_groups():
+    a, b = host("a", [guest("w1", groups=("web",), memory_kib=0, vcpus=0)]), host("b")
+    wanted = request(groups=("web",))
+    assert choose.choose([a, b], wanted, PLAIN).ranked[0].host == "b"
+    assert (
+        choose.choose([a, b], replace(wanted, group_policy="gather"), PLAIN).ranked[0].host == "a"
+    )
+    apart = choose.choose([a, b], replace(wanted, group_policy="separate"), PLAIN)
+    assert apart.rejected["a"] == ("separate", "already has w1 of group web")
+
+
+def test_a_host_may_have_its_own_ratio():
+    full = [guest("a", memory_kib=15.5 * GIB_KIB)]
+    assert not choose.choose([host("hv1", full)], request(), PLAIN).ranked
+    assert choose.choose([host("hv1", full, ratios={"memory": 1.5})], request(), PLAIN).ranked
+
+
+def test_inventory_to_facts():
+    found = facts.host_from_inventory(
+        "hv1",
+        {
+            "cpus": 2, "memory_kib": 1024, "types": ["qemu"], "bridges": ["br0"],
+            "guests": {"a": {"state": "running", "vcpus": 1, "memory_kib": 512}},
+            "images_folder": {"total_bytes": 10, "free_bytes": 5, "promised_bytes": 1},
+        },
+    )  # fmt: skip
+    assert found.guests[0].meant_to_run
+    assert (found.disk_free_bytes, found.bridges) == (5, {"br0"})
+
+
+def test_policy_from_config():
+    found = policy.from_config({"cpu_ratio": 8, "weights": {"disk": 0}}, ["hv1"])
+    assert (found.cpu_ratio, found.weights["disk"], found.exclude) == (8, 0, ("hv1",))
+    assert found.weights["memory"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "bad", [{"cpu": 1}, {"cpu_ratio": "x"}, {"weights": {"luck": 1}}, {"cpu_ratio": -1}]
+)
+def test_policy_refuses(bad):
+    with pytest.raises(InvalidInput, match="virt:placement"):
+        policy.from_config(bad)
