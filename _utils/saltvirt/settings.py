@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from saltvirt.errors import InvalidInput
 
+# as in Salt's documents
+IMAGES_FOLDER = "/srv/salt-images"
+
 _MISSING = object()
 
 

@@ -1,0 +1,55 @@
+"""
+What the runner's placement asks of a hypervisor.
+
+:depends: libvirt-python in Salt's own Python
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, settings  # noqa: E402
+from saltvirt.host import connection  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    try:
+        connection.require_binding()
+    except errors.BindingMissing as exc:
+        return False, str(exc)
+    return __virtualname__
+
+
+def inventory(**kwargs):
+    """
+    The host's size, its guests' sizes, and what a guest may need of it.
+
+    One round of bulk reads; no disk is opened and no process started.
+
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``cpus`` (threads), ``memory_kib``, ``arch``, ``types`` (libvirt's domain
+        types), ``guests`` (name to ``uuid``, ``state``, ``vcpus``, ``memory_kib``,
+        ``autostart``, ``groups``), ``images_folder`` (``path``, ``total_bytes``,
+        ``free_bytes``, ``promised_bytes``: what thin disks may still grow), ``bridges``,
+        ``networks`` and ``pools`` (active ones), ``labels``, ``ratios``, ``maintenance``,
+        ``libvirt`` (version as libvirt's number)
+
+    :raises ConnectionFailed: no libvirt answers
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.inventory
+    """
+    from saltvirt.host import inventory as host_inventory  # noqa: PLC0415 - needs the binding
+
+    config_get = __salt__["config.get"]
+    folder = settings.option(config_get, "images", settings.IMAGES_FOLDER)
+    with connection.connect(settings.connection(config_get, kwargs)) as conn:
+        return host_inventory.read(conn, config_get, folder)

@@ -1,0 +1,114 @@
+"""What placement must know of this host, read at the moment it is asked."""
+
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import libvirt
+
+from saltvirt import settings
+
+METADATA = "{https://saltproject.io/xmlns/salt-virt/1}guest"
+STATES = {
+    libvirt.VIR_DOMAIN_RUNNING: "running",
+    libvirt.VIR_DOMAIN_BLOCKED: "blocked",
+    libvirt.VIR_DOMAIN_PAUSED: "paused",
+    libvirt.VIR_DOMAIN_SHUTDOWN: "shutting-down",
+    libvirt.VIR_DOMAIN_SHUTOFF: "shutdown",
+    libvirt.VIR_DOMAIN_CRASHED: "crashed",
+    libvirt.VIR_DOMAIN_PMSUSPENDED: "pmsuspended",
+}
+
+
+def read(conn, get, images_folder):
+    """The host's inventory as plain data; see ``virt.inventory`` for the keys.
+
+    conn: libvirt connection. get: Salt's ``config.get``. images_folder: path.
+    """
+    info = conn.getInfo()
+    guests, promised = _guests(conn)
+    return {
+        "cpus": info[2],
+        "memory_kib": info[1] * 1024,
+        "arch": info[0],
+        "types": _types(conn),
+        "guests": guests,
+        "images_folder": {**folder(images_folder), "promised_bytes": promised},
+        "bridges": bridges(),
+        "networks": sorted(n.name() for n in conn.listAllNetworks() if n.isActive()),
+        "pools": sorted(p.name() for p in conn.listAllStoragePools() if p.isActive()),
+        "labels": settings.option(get, "labels", {}),
+        "ratios": settings.option(get, "ratios", {}),
+        "maintenance": settings.option(get, "maintenance"),
+        "libvirt": conn.getLibVersion(),
+    }
+
+
+def folder(path):
+    """Total and free bytes of the file system that the folder is, or will be, on."""
+    there = Path(path)
+    while not there.exists():
+        there = there.parent
+    stat = os.statvfs(there)
+    return {
+        "path": str(path),
+        "total_bytes": stat.f_frsize * stat.f_blocks,
+        "free_bytes": stat.f_frsize * stat.f_bavail,
+    }
+
+
+def bridges(devices="/sys/class/net"):
+    """Names of the host's bridges, Linux and Open vSwitch."""
+    found = []
+    for device in Path(devices).glob("*"):
+        uevent = device / "uevent"
+        if (device / "bridge").is_dir() or (
+            uevent.is_file() and "DEVTYPE=openvswitch" in uevent.read_text(encoding="utf-8")
+        ):
+            found.append(device.name)
+    return sorted(found)
+
+
+def _types(conn):
+    root = ElementTree.fromstring(conn.getCapabilities())
+    return sorted({d.get("type") for d in root.iterfind("guest/arch/domain")})
+
+
+def _guests(conn):
+    """Every domain by name, and the bytes that their thin disks may still grow."""
+    autostarted = {
+        d.UUIDString() for d in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_AUTOSTART)
+    }
+    wanted = libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BLOCK
+    guests, promised = {}, 0
+    for domain, stats in conn.getAllDomainStats(
+        wanted, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+    ):
+        try:
+            root = ElementTree.fromstring(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+        except libvirt.libvirtError:
+            continue  # undefined since it was listed
+        promised += _growth(stats)
+        guests[domain.name()] = {
+            "uuid": domain.UUIDString(),
+            "state": STATES.get(stats.get("state.state"), "nostate"),
+            "vcpus": int(root.findtext("vcpu", "1")),
+            "memory_kib": int(root.findtext("memory", "0")),
+            "autostart": domain.UUIDString() in autostarted,
+            "groups": _groups(root),
+        }
+    return guests, promised
+
+
+def _growth(stats):
+    growth = 0
+    for index in range(stats.get("block.count", 0)):
+        capacity = stats.get(f"block.{index}.capacity", 0)
+        physical = stats.get(f"block.{index}.physical", capacity)
+        growth += max(0, capacity - physical)
+    return growth
+
+
+def _groups(root):
+    ours = root.find(f"metadata/{METADATA}")
+    return (ours.get("groups") or "").split() if ours is not None else []
