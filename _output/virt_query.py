@@ -1,0 +1,147 @@
+"""
+How ``salt-run virt.*`` looks on a terminal.
+
+Draws what the ``virt`` runner returns: the guests of ``virt.query`` in the layout of Salt's
+cloud controller tutorial, tables for the verbs that compare hosts, one line for an
+operation, and the lines of its progress. ``--out=json`` and the other outputters get the
+same data, plain.
+
+CLI Example:
+
+.. code-block:: bash
+
+    salt-run virt.query --out=virt_query
+    salt 'hyper*' virt.full_info --out=virt_query
+"""
+
+import shutil
+
+# Outputters cannot import the library: Salt does not put it on their path. Hence the
+# few lines for sizes below.
+_BAR = 20
+
+
+def output(data, **kwargs):
+    """
+    Text for the terminal.
+
+    :param data: what a function of the ``virt`` runner or ``virt.full_info`` returned, or a
+        progress event of the runner
+    :return: lines of text; empty when there is nothing to show
+    """
+    if isinstance(data, dict) and "event" in data and "suffix" in data:
+        return str(data["event"].get("message", ""))
+    if isinstance(data, dict) and set(data) == {"data", "outputter"}:
+        data = data["data"]
+    if not isinstance(data, dict):
+        return str(data)
+    rows = {key: value for key, value in data.items() if key != "retcode"}
+    return "\n".join(_block(key, value) for key, value in rows.items())
+
+
+def _block(name, value):
+    """One host or one guest: which drawing its data asks for."""
+    if not isinstance(value, dict):
+        return f"{name}: {value}"
+    if "error" in value and len(value) == 1:
+        return f"{name}\n  {value['error']}"
+    if "comment" in value and "result" in value:
+        return value["comment"]
+    if "table" in value:
+        return _table(value["table"], value.get("title"))
+    if "vm_info" in value:
+        guests = value["vm_info"] or {}
+        return "\n".join([name, *(_guest(name, guest, guests[guest]) for guest in guests)])
+    return "\n".join([name, *(f"  {key}: {val}" for key, val in value.items())])
+
+
+def _guest(host, name, info):
+    if not isinstance(info, dict):
+        return f"  {name}: {info}"
+    lines = [f"  {name}"]
+    if "error" in info:
+        lines.append(f"    Error: {info['error']}")
+    for label, key in (("CPU", "cpu"), ("Memory", "mem"), ("State", "state")):
+        if key in info:
+            lines.append(f"    {label}: {info[key]}")
+    lines += _graphics(host, info.get("graphics") or {})
+    for target, disk in (info.get("disks") or {}).items():
+        lines += _disk(target, disk)
+    for mac, nic in (info.get("nics") or {}).items():
+        lines += _nic(mac, nic)
+    return "\n".join(lines)
+
+
+def _graphics(host, graphics):
+    kind, port = graphics.get("type"), graphics.get("port")
+    if not kind or kind == "none":
+        return []
+    if port in (None, "None", "-1", -1, ""):
+        return [f"    Graphics: {kind}"]
+    return [f"    Graphics: {kind} - {host}:{port}"]
+
+
+def _disk(target, disk):
+    lines = [f"    Disk - {target}:"]
+    size = disk.get("virtual size", disk.get("disk size"))
+    if size is not None:
+        lines.append(f"      Size: {_size(size)}")
+    lines.append(f"      File: {disk.get('file') or disk.get('source') or 'none'}")
+    if disk.get("file format") or disk.get("format"):
+        lines.append(f"      File Format: {disk.get('file format') or disk.get('format')}")
+    if disk.get("backing file"):
+        backing = disk["backing file"]
+        lines.append(f"      Backing File: {_backing(backing)}")
+    if disk.get("error"):
+        lines.append(f"      Error: {disk['error']}")
+    return lines
+
+
+def _backing(backing):
+    return backing.get("file", backing) if isinstance(backing, dict) else backing
+
+
+def _nic(mac, nic):
+    source = nic.get("source")
+    if isinstance(source, dict):
+        source = next((v for v in source.values() if v), None)
+    return [
+        f"    Nic - {mac}:",
+        f"      Source: {source or 'none'}",
+        f"      Type: {nic.get('type')}",
+    ]
+
+
+def _size(value):
+    if not isinstance(value, (int, float)):
+        return value
+    for unit in ("B", "K", "M", "G"):
+        if value < 1024:
+            return f"{value:.0f}{unit}" if unit == "B" else f"{value:.1f}{unit}"
+        value /= 1024
+    return f"{value:.1f}T"
+
+
+def _table(rows, title=None):
+    """Rows of cells, the first being the head; numbers stand right, bars are drawn last."""
+    columns = list(zip(*rows, strict=True))
+    width = shutil.get_terminal_size((100, 24)).columns
+    drawn = [_column(column) for column in columns]
+    lines = ["  ".join(cells).rstrip()[: max(width, 60)] for cells in zip(*drawn, strict=True)]
+    return "\n".join([title, *lines] if title else lines)
+
+
+def _column(column):
+    cells = [_cell(value) for value in column]
+    width = max(map(len, cells))
+    right = all(isinstance(value, (int, float)) for value in column[1:])
+    return [cell.rjust(width) if right else cell.ljust(width) for cell in cells]
+
+
+def _cell(value):
+    if isinstance(value, dict):  # {"bar": used fraction}
+        filled = round(_BAR * min(1.0, max(0.0, value["bar"])))
+        return "[" + "#" * filled + "." * (_BAR - filled) + f"] {value['bar'] * 100:3.0f} %"
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "" if value is None else str(value)

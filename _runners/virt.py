@@ -1,0 +1,420 @@
+"""
+The cloud, from the master: hosts are found, asked and told what to do.
+
+Every function returns plain data under ``data`` and the name of the outputter that draws
+it (``virt_query``); ``--out=json`` and the like give the data alone. A failure is data,
+too: ``result: False`` with one line in ``comment``, and the exit code is 1.
+
+Which minions are hypervisors is the master's own configuration:
+
+.. code-block:: yaml
+
+    virt:
+      hosts: 'hyper*'   # a compound target; default: minions that report themselves
+"""
+
+import functools
+import logging
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, names  # noqa: E402
+from saltvirt.fleet.client import Fleet  # noqa: E402
+from saltvirt.operations import find, inventory, lifecycle  # noqa: E402
+from saltvirt.operations import init as deploying  # noqa: E402
+from saltvirt.operations import purge as purging  # noqa: E402
+from saltvirt.placement import choose, facts  # noqa: E402
+from saltvirt.placement import policy as placement_policy  # noqa: E402
+
+__virtualname__ = "virt"
+
+OUTPUTTER = "virt_query"
+log = logging.getLogger(__name__)
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def _shown(data):
+    return {"data": data, "outputter": OUTPUTTER}
+
+
+def _reporting(function):
+    """A function whose errors become one line and the exit code 1.
+
+    The first argument names what the line is about.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        about = str(args[0] if args else kwargs.get("name") or kwargs.get("host") or "virt")
+        try:
+            return _shown(function(*args, **kwargs))
+        except errors.VirtError as exc:
+            log.info("virt.%s: %s", function.__name__, exc.text)
+            return _shown({about: {"result": False, "comment": exc.text}, "retcode": 1})
+
+    return wrapper
+
+
+def _done(name, comment, changes=None, **more):
+    return {name: {"result": True, "comment": comment, "changes": changes or {}, **more}}
+
+
+def _policy():
+    configured = __opts__.get("virt") or {}
+    return placement_policy.from_config(configured.get("placement"), configured.get("exclude"))
+
+
+def _say(name):
+    """The progress of an operation: a line on the terminal, an event for reactors."""
+    # clean data on stdout for programs
+    quiet = bool(__opts__.get("output"))
+
+    def say(_step, text):
+        if not quiet:
+            __jid_event__.fire_event({"message": text, "outputter": OUTPUTTER}, "progress")
+
+    return say
+
+
+def _per_host(fleet, host, function, take):
+    """One function on all hosts: host to data, or to its error; exit code 1 with an error."""
+    found = {}
+    for host_id, answer in fleet.gather(fleet.hosts(host), function).items():
+        found[host_id] = take(answer.data) if answer.ok else {"error": answer.error}
+    if any(set(value) == {"error"} for value in found.values()):
+        found["retcode"] = 1
+    return found
+
+
+@_reporting
+def query(host=None, quiet=False):
+    """
+    Every guest on every host, with CPU, memory, state, graphics, disks and NICs.
+
+    :param host: minion id of one hypervisor to ask alone
+    :param quiet: taken for Salt's sake; use ``--quiet``
+
+    :return: host to what its ``virt.full_info`` says, or to ``error``. A host that is down
+        or does not answer in the master's ``timeout`` is named with its reason and makes
+        the exit code 1; the others are there.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.query
+        salt-run virt.query host=hyper1 --out=json
+    """
+    with Fleet(__opts__) as fleet:
+        return _per_host(fleet, host, "virt.full_info", lambda data: data)
+
+
+@_reporting
+def list(host=None, quiet=False, hyper=None):
+    """
+    The names of the guests, by host and state.
+
+    :param host: minion id of one hypervisor to ask alone
+    :param quiet: taken for Salt's sake; use ``--quiet``
+    :param hyper: the same as ``host``, an older name
+
+    :return: host to a dict of state to the sorted names, or to ``error``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.list
+    """
+
+    def by_state(states):
+        found = {}
+        for name, state in sorted((states or {}).items()):
+            found.setdefault(state, []).append(name)
+        return found
+
+    with Fleet(__opts__) as fleet:
+        return _per_host(fleet, host or hyper, "virt.vm_state", by_state)
+
+
+@_reporting
+def host_info(host=None):
+    """
+    CPUs, memory, disk and what is free of each, per hypervisor.
+
+    Free is what is not promised to a guest, not the free memory of the moment: see
+    ``virt:placement`` for the ratios.
+
+    :param host: minion id of one hypervisor to ask alone
+
+    :return: host to ``cpus``, ``vcpus_used``, ``vcpus_free``, ``memory_mib``,
+        ``memory_used_mib``, ``memory_free_mib``, ``disk_gib``, ``disk_free_gib``,
+        ``guests``, ``running``, ``types``, ``maintenance``; or to ``error``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.host_info
+    """
+    with Fleet(__opts__) as fleet:
+        hosts, unheard = inventory.gather(fleet, fleet.hosts(host))
+        found = {h.name: inventory.summary(h, _policy()) for h in hosts}
+        found.update({name: {"error": why} for name, why in unheard.items()})
+        return {**found, **({"retcode": 1} if unheard else {})}
+
+
+@_reporting
+def next_host():
+    """
+    The host that the next small guest would be placed on.
+
+    :return: ``host``, and in ``rejected`` why each of the others is no candidate
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.next_host
+    """
+    with Fleet(__opts__) as fleet:
+        hosts, unheard = inventory.gather(fleet)
+        request = facts.Request("next", vcpus=1, memory_kib=1024)
+        decision = choose.choose(hosts, request, _policy())
+        decision.rejected.update((name, ("down", why)) for name, why in unheard.items())
+        if not decision.ranked:
+            raise errors.Refused(f"no host is free: {decision.reasons()}")
+        best = decision.ranked[0].host
+        rejected = {name: why for name, (_, why) in decision.rejected.items()}
+        return _done("next_host", best, host=best, rejected=rejected)
+
+
+@_reporting
+def init(
+    name,
+    cpu,
+    mem,
+    image,
+    hypervisor="kvm",
+    host=None,
+    seed=True,
+    nic="default",
+    install=True,
+    start=True,
+    disk="default",
+    saltenv="base",
+    enable_vnc=False,
+    seed_cmd="seed.apply",
+    enable_qcow=False,
+    serial_type="None",
+    **kwargs,
+):
+    """
+    Deploy a guest: a host is chosen, the image copied and seeded, the key accepted, the
+    guest started, and libvirt asked whether it runs.
+
+    :param name: of the guest; its minion id and host name, too
+    :param cpu: number of virtual CPUs, or the dict of ``virt.init`` on a hypervisor
+    :param mem: memory in MiB, or with a unit (``2G``), or the dict of ``virt.init``
+    :param image: ``salt://…``, an absolute path on the hypervisor, ``http(s)://…``, ``ftp://…``
+    :param hypervisor: libvirt's domain type; ``kvm`` is also satisfied by plain QEMU
+    :param host: minion id of the hypervisor to use; default: placement chooses
+    :param seed: put minion configuration, name and keys into the guest
+    :param nic: name of the NIC profile
+    :param install: install a minion where the image has none
+    :param start: start the guest
+    :param disk: name of the disk profile
+    :param saltenv: of ``salt://`` sources
+    :param enable_vnc: give the guest a VNC display, on the hypervisor's 127.0.0.1
+    :param seed_cmd: ``seed.apply`` or ``seed.cloud_init``
+    :param enable_qcow: make the disk a qcow2 overlay over the cached image
+    :param serial_type: ``pty``, ``tcp`` or ``None``
+    :param kwargs: any other argument of ``virt.init`` on a hypervisor, and ``groups`` (list of
+        names) with ``group_policy`` (``spread``, ``separate``, ``gather``) for placement
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.init web1 2 2048 salt://debian.qcow2
+        salt-run virt.init web2 4 4G salt://debian.qcow2 host=hyper2 enable_vnc=True
+    """
+    extra = {key: value for key, value in kwargs.items() if not key.startswith("__")}
+    wanted = deploying.Wanted(
+        name, cpu, mem, image, hypervisor, host, start,
+        groups=extra.pop("groups", ()), group_policy=extra.pop("group_policy", "spread"),
+        arguments={
+            "seed": seed, "nic": nic, "install": install, "disk": disk, "saltenv": saltenv,
+            "enable_vnc": enable_vnc, "seed_cmd": seed_cmd, "enable_qcow": enable_qcow,
+            "serial_type": serial_type, **extra,
+        },
+    )  # fmt: skip
+    with Fleet(__opts__) as fleet:
+        placed = deploying.Init(fleet, _policy(), wanted, _say(name)).run()
+    comment = f"{name} is {placed.state} on {placed.host}"
+    return _done(name, comment, {"created": placed.made}, host=placed.host, state=placed.state)
+
+
+@_reporting
+def vm_info(name, quiet=False):
+    """
+    One guest, with everything ``virt.query`` shows and its disks' details.
+
+    :param name: of the guest
+    :param quiet: taken for Salt's sake; use ``--quiet``
+
+    :return: host to ``vm_info`` with the guest
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.vm_info web1
+    """
+    names.guest(name)
+    with Fleet(__opts__) as fleet:
+        host, _ = find.locate(fleet, name)
+        return {host: {"vm_info": fleet.one(host, "virt.vm_info", {"vm_": name})}}
+
+
+def _verb(name, verb):
+    with Fleet(__opts__) as fleet:
+        host, before, after = lifecycle.run(fleet, name, verb)
+    if before == after and verb != "reset":
+        return _done(name, f"{name} on {host} is {after} already", host=host, state=after)
+    done = lifecycle.VERBS[verb].done
+    changes = {"state": {"old": before, "new": after}} if before != after else {}
+    return _done(name, f"{name} on {host} was {done}", changes, host=host, state=after)
+
+
+@_reporting
+def reset(name):
+    """
+    Reset a guest, as its reset button would.
+
+    :param name: of the guest
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.reset web1
+    """
+    return _verb(name, "reset")
+
+
+@_reporting
+def start(name):
+    """
+    Start a guest.
+
+    :param name: of the guest
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.start web1
+    """
+    return _verb(name, "start")
+
+
+@_reporting
+def force_off(name):
+    """
+    Power a guest off at once, as pulling its plug would.
+
+    :param name: of the guest
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.force_off web1
+    """
+    return _verb(name, "force_off")
+
+
+@_reporting
+def pause(name):
+    """
+    Pause a guest: it keeps its memory and gets no CPU.
+
+    :param name: of the guest
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.pause web1
+    """
+    return _verb(name, "pause")
+
+
+@_reporting
+def resume(name):
+    """
+    Resume a paused guest.
+
+    :param name: of the guest
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.resume web1
+    """
+    return _verb(name, "resume")
+
+
+@_reporting
+def purge(name, delete_key=True):
+    """
+    Remove a guest with its own disks, and its minion key. Nothing else is deleted.
+
+    :param name: of the guest
+    :param delete_key: also delete the guest's key from the master
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.purge web1
+    """
+    with Fleet(__opts__) as fleet:
+        host, removed, had_key = purging.run(fleet, name, delete_key)
+    comment = f"{name} was removed from {host}" + (
+        " and its key from the master" if had_key else ""
+    )
+    return _done(name, comment, {"removed": removed}, host=host)
+
+
+@_reporting
+def migrate(name, target=""):
+    """
+    Move a guest to another host, live when it runs, over TLS, with its disks.
+
+    :param name: of the guest
+    :param target: minion id of the host to move to; default: placement chooses
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.migrate web1 hyper2
+    """
+    from saltvirt.operations import migrate as migrating  # noqa: PLC0415
+
+    with Fleet(__opts__) as fleet:
+        return migrating.run(fleet, _policy(), name, target, _say(name))

@@ -1,0 +1,54 @@
+"""Where is a guest? One question to all hosts, names and states only."""
+
+from dataclasses import dataclass, field
+
+from saltvirt import errors
+
+
+@dataclass(frozen=True)
+class Census:
+    """guests: name to {host: state}. unheard: host to why it did not answer."""
+
+    guests: dict = field(default_factory=dict)
+    unheard: dict = field(default_factory=dict)
+
+    def host_of(self, name):
+        """The one host that has the guest.
+
+        Raises NotFound, naming the hosts that could not be asked, and OperationFailed when
+        two hosts have it: which one is meant is never guessed.
+        """
+        hosts = self.guests.get(name, {})
+        if len(hosts) == 1:
+            return next(iter(hosts))
+        if hosts:
+            places = ", ".join(f"{host} ({state})" for host, state in sorted(hosts.items()))
+            raise errors.OperationFailed(
+                f"{name!r} is on more than one host: {places}; say which with salt HOST virt.…"
+            )
+        text = f"no guest {name!r} on any hypervisor"
+        if self.unheard:
+            text += f" that answered ({self.unheard_text()})"
+        raise errors.NotFound(text)
+
+    def unheard_text(self):
+        return "; ".join(f"{host}: {why}" for host, why in sorted(self.unheard.items()))
+
+
+def census(fleet, hosts=None):
+    """Asks every host which guests it has. Returns a Census."""
+    guests, unheard = {}, {}
+    for answer in fleet.ask(hosts or fleet.hosts(), "virt.vm_state"):
+        if not answer.ok:
+            unheard[answer.host] = answer.error
+            continue
+        for name, state in (answer.data or {}).items():
+            guests.setdefault(name, {})[answer.host] = state
+    return Census(guests, unheard)
+
+
+def locate(fleet, name):
+    """(host, state) of the guest. Raises as Census.host_of does."""
+    found = census(fleet)
+    host = found.host_of(name)
+    return host, found.guests[name][host]

@@ -1,0 +1,143 @@
+"""Deploy a guest: place, create on the host, accept its key, start, confirm."""
+
+from dataclasses import dataclass, field
+
+from saltvirt import errors, names, units
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations import inventory, lock
+from saltvirt.placement import choose, facts
+from saltvirt.revert import Revert
+
+
+@dataclass
+class Wanted:
+    """What the runner was asked for.
+
+    cpu: count. mem: MiB, or a size with a unit. arguments: everything else for the
+    host's ``virt.init``, passed by name.
+    """
+
+    name: str
+    cpu: object
+    mem: object
+    image: str | None
+    hypervisor: str = "kvm"
+    host: str | None = None
+    start: bool = True
+    groups: tuple = ()
+    group_policy: str = "spread"
+    arguments: dict = field(default_factory=dict)
+
+    def request(self):
+        """The placement request. Raises InvalidInput for a bad name, cpu or mem."""
+        cpu, mem = self.cpu, self.mem
+        if isinstance(cpu, dict):
+            cpu = cpu.get("maximum", 1)
+        if isinstance(mem, dict):
+            mem = mem.get("boot") or mem.get("current")
+        return facts.Request(
+            name=names.guest(self.name),
+            vcpus=units.parse_count(cpu, "cpu"),
+            memory_kib=units.parse_kib(mem, what="mem"),
+            hypervisor=self.hypervisor,
+            arch=self.arguments.get("arch"),
+            image=self.image,
+            groups=tuple(self.groups),
+            group_policy=self.group_policy,
+            only=self.host,
+        )
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What came out: the host, libvirt's word for its state, what the host made."""
+
+    host: str
+    state: str
+    made: dict
+
+
+class Init:
+    """One run of ``virt.init``. say: callable(step, text), for progress."""
+
+    def __init__(self, fleet, policy, wanted, say):
+        self.fleet = fleet
+        self.policy = policy
+        self.wanted = wanted
+        self.say = say
+        self.keys = KeyStore(fleet.opts)
+
+    def run(self):
+        """Returns Placed. Whatever fails, everything made so far is undone.
+
+        Raises InvalidInput, AlreadyExists, Refused, KeyRefused, OperationFailed.
+        """
+        request = self.wanted.request()
+        with lock.guest(self.fleet.opts, request.name, "virt.init"):
+            decision = self.place(request)
+            self.check_key(request.name)
+            with Revert() as undo:
+                placed = self.create(decision, undo)
+                undo.success()
+            return placed
+
+    def place(self, request):
+        """The Decision. Raises when the name is taken or no host is left."""
+        known = self.fleet.hosts(self.wanted.host)
+        hosts, unheard = inventory.gather(self.fleet, self.fleet.hosts())
+        for host in hosts:
+            if any(guest.name == request.name for guest in host.guests):
+                raise errors.AlreadyExists(f"{request.name} exists already, on {host.name}")
+        decision = choose.choose([h for h in hosts if h.name in known], request, self.policy)
+        decision.rejected.update((h, ("down", why)) for h, why in unheard.items() if h in known)
+        if not decision.ranked:
+            raise errors.Refused(f"no host can take {request.name}: {decision.reasons()}")
+        return decision
+
+    def check_key(self, name):
+        """A key that the master already trusts under this name is some other machine's."""
+        if self.wanted.arguments.get("seed") and self.keys.status(name) == "accepted":
+            raise errors.KeyRefused(
+                f"the master already has an accepted key for {name}: it belongs to another "
+                f"machine; remove it with salt-key -d {name} if that one is gone"
+            )
+
+    def create(self, decision, undo):
+        refusals = []
+        for candidate in decision.ranked[: self.attempts()]:
+            host = candidate.host
+            self.say("placed", f"{self.wanted.name}: creating it on {host}")
+            try:
+                return self.create_on(host, undo)
+            except errors.Refused as exc:
+                refusals.append(exc.text.removeprefix(errors.Refused.PREFIX))
+                self.say("refused", f"{self.wanted.name}: {refusals[-1]}")
+        raise errors.Refused(f"no host took {self.wanted.name}: {'; '.join(refusals)}")
+
+    def attempts(self):
+        return int((self.fleet.opts.get("virt") or {}).get("attempts", 3))
+
+    def create_on(self, host, undo):
+        name = self.wanted.name
+        arguments = {
+            "name": name, "cpu": self.wanted.cpu, "mem": self.wanted.mem,
+            "image": self.wanted.image, "start": False, **self.wanted.arguments,
+        }  # fmt: skip
+        watch = (f"salt/virt/{name}/init/", self.host_step)
+        made = self.fleet.one(host, "virt.init", arguments, long=True, watch=watch)
+        undo.push(f"purge {name} on {host}", self.fleet.one, host, "virt.purge", {"vm_": name})
+        if made.get("pub_key"):
+            self.keys.accept(name, made["pub_key"])
+            undo.push(f"take back the key of {name}", self.keys.delete, name)
+            self.say("accepted", f"{name}: key accepted")
+        if self.wanted.start:
+            self.fleet.one(host, "virt.start", {"name": name}, long=True)
+        state = self.fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
+        if self.wanted.start and state != "running":
+            raise errors.OperationFailed(f"{host}: {name} was started but libvirt says {state}")
+        return Placed(host, state, made)
+
+    def host_step(self, tag, data):
+        """Passes on what the host says while it works."""
+        text = data.get("message") or tag.rsplit("/", 1)[-1]
+        self.say(None, f"{self.wanted.name}: {text}")

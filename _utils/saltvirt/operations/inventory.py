@@ -1,0 +1,34 @@
+"""What every host has and could take: for placement and for people."""
+
+from saltvirt.placement import facts
+
+
+def gather(fleet, hosts=None):
+    """(list of facts.Host, dict of host to why it is none)."""
+    found, unheard = [], {}
+    for answer in fleet.ask(hosts or fleet.hosts(), "virt.inventory"):
+        if answer.ok:
+            found.append(facts.host_from_inventory(answer.host, answer.data))
+        else:
+            unheard[answer.host] = answer.error
+    return sorted(found, key=lambda h: h.name), unheard
+
+
+def summary(host, policy):
+    """One host's line in ``virt.host_info``, as plain data; memory in MiB, disk in GiB."""
+    vcpus, memory_kib = host.used(policy, "vcpus"), host.used(policy, "memory_kib")
+    gib = 1024**3
+    return {
+        "cpus": host.cpus,
+        "vcpus_used": round(vcpus),
+        "vcpus_free": max(0, int(host.free_vcpus(policy))),
+        "memory_mib": host.memory_kib // 1024,
+        "memory_used_mib": round(memory_kib / 1024),
+        "memory_free_mib": max(0, int(host.free_memory_kib(policy) / 1024)),
+        "disk_gib": round(host.disk_total_bytes / gib, 1),
+        "disk_free_gib": round(max(0, host.free_disk_bytes(policy)) / gib, 1),
+        "guests": len(host.guests),
+        "running": sum(1 for g in host.guests if g.state == "running"),
+        "types": list(host.types),
+        "maintenance": host.maintenance,
+    }

@@ -1,0 +1,85 @@
+"""What people see of salt-run virt.*: the outputter, without Salt."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).resolve().parents[2] / "_output" / "virt_query.py"
+
+
+@pytest.fixture(scope="module")
+def output():
+    spec = importlib.util.spec_from_file_location("virt_query", FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.output
+
+
+GUEST = {
+    "cpu": 2,
+    "mem": 524288,
+    "state": "running",
+    "graphics": {"type": "vnc", "port": "5900", "listen": "127.0.0.1"},
+    "disks": {
+        "vda": {
+            "file": "/srv/salt-images/centos_system.qcow2",
+            "file format": "qcow2",
+            "virtual size": 2 * 1024**3,
+        }
+    },
+    "nics": {"ac:de:48:98:08:77": {"source": {"bridge": "br0"}, "type": "bridge"}},
+}
+
+
+def test_query_has_the_layout_of_salts_tutorial(output):
+    assert output({"hyper6": {"vm_info": {"centos": GUEST}}}).splitlines() == [
+        "hyper6",
+        "  centos",
+        "    CPU: 2",
+        "    Memory: 524288",
+        "    State: running",
+        "    Graphics: vnc - hyper6:5900",
+        "    Disk - vda:",
+        "      Size: 2.0G",
+        "      File: /srv/salt-images/centos_system.qcow2",
+        "      File Format: qcow2",
+        "    Nic - ac:de:48:98:08:77:",
+        "      Source: br0",
+        "      Type: bridge",
+    ]
+
+
+def test_what_the_module_returns_is_drawn_too(output):
+    """salt 'hyper*' virt.full_info --out=virt_query; the runner's wrapper with --out."""
+    data = {"h": {"vm_info": {"a": GUEST}, "freemem": 1}}
+    assert output(data) == output({"data": data, "outputter": "virt_query"})
+
+
+def test_a_host_without_guests_and_one_that_is_down(output):
+    assert output({"h": {"vm_info": {}}, "d": {"error": "down"}, "retcode": 1}) == "h\nd\n  down"
+
+
+def test_a_disk_that_cannot_be_read_shows_its_error(output):
+    guest = {"disks": {"vda": {"file": "/x", "error": "pool stopped"}}}
+    assert "      Error: pool stopped" in output({"h": {"vm_info": {"a": guest}}}).splitlines()
+
+
+def test_a_cdrom_without_medium_and_a_display_without_port(output):
+    guest = {"graphics": {"type": "spice", "port": None}, "disks": {"hda": {"file": None}}}
+    text = output({"h": {"vm_info": {"a": guest}}})
+    assert "Graphics: spice" in text.splitlines()[2]
+    assert "      File: none" in text.splitlines()
+
+
+def test_an_operation_is_one_line(output):
+    assert output({"a": {"result": False, "comment": "no"}, "retcode": 1}) == "no"
+    assert output({"suffix": "progress", "event": {"message": "copying"}}) == "copying"
+
+
+def test_tables_align(output):
+    table = [["host", "cpus", "use"], ["hv1", 2, {"bar": 0.5}], ["longer", 16, {"bar": 2}]]
+    lines = output({"t": {"table": table}}).splitlines()
+    assert lines[0] == "host    cpus  use"
+    assert lines[1] == "hv1        2  [##########..........]  50 %"
+    assert lines[2].endswith("[####################] 200 %")
