@@ -54,20 +54,24 @@ def _known():
     }
 
 
-def translate(exc):
-    """Our exception for a libvirtError, with libvirt's own words."""
+def translate(exc, doing=None):
+    """Our exception for a libvirtError, with libvirt's own words.
+
+    doing: what failed, e.g. ``start web1``; the message begins with it.
+    """
     kind = _known().get(exc.get_error_code(), errors.OperationFailed)
-    return kind(str(exc.get_error_message() or exc))
+    text = str(exc.get_error_message() or exc)
+    return kind(f"cannot {doing}: {text}" if doing else text)
 
 
 @contextlib.contextmanager
-def translated():
-    """Turns every libvirtError of the block into one of ours."""
+def translated(doing=None):
+    """Turns every libvirtError of the block into one of ours, see :func:`translate`."""
     require_binding()
     try:
         yield
     except libvirt.libvirtError as exc:
-        raise translate(exc) from exc
+        raise translate(exc, doing) from exc
 
 
 def _credentials(settings):

@@ -1,0 +1,759 @@
+"""
+Guests of a hypervisor: what they are, their life, and how they are made and removed.
+
+:depends: libvirt-python in Salt's own Python; qemu-img to make and inspect disks
+
+Every function takes ``connection``, ``username`` and ``password``, which override the
+configuration for one call:
+
+.. code-block:: yaml
+
+    virt:
+      connection:
+        uri: qemu:///system
+        auth:
+          username: user
+          password: secret
+
+A failure is raised as one line: libvirt's own words, and which guest on which host.
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, settings, units  # noqa: E402
+from saltvirt.host import bulk, connection, describe, domain, lifecycle, overview, sizing  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    try:
+        connection.require_binding()
+    except errors.BindingMissing as exc:
+        return False, str(exc)
+    return __virtualname__
+
+
+def _connect(kwargs):
+    return connection.connect(settings.connection(__salt__["config.get"], kwargs))
+
+
+def _on(name, act, kwargs, *args):
+    """What ``act`` returns for the named domain."""
+    with _connect(kwargs) as conn:
+        return act(domain.lookup(conn, name), *args)
+
+
+def _tree(name, kwargs):
+    with _connect(kwargs) as conn:
+        return bulk.tree(domain.lookup(conn, name))
+
+
+def list_domains(**kwargs):
+    """
+    The names of all domains of this host.
+
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: sorted list of names; empty without domains
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.list_domains
+    """
+    with _connect(kwargs) as conn:
+        return domain.names(conn)
+
+
+def list_active_vms(**kwargs):
+    """
+    The names of the running and paused domains.
+
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: sorted list of names
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.list_active_vms
+    """
+    with _connect(kwargs) as conn:
+        return domain.names(conn, domain.ACTIVE)
+
+
+def list_inactive_vms(**kwargs):
+    """
+    The names of the domains that are shut off.
+
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: sorted list of names
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.list_inactive_vms
+    """
+    with _connect(kwargs) as conn:
+        return domain.names(conn, domain.INACTIVE)
+
+
+def vm_info(vm_=None, **kwargs):
+    """
+    What the domains are: size, state, disks, interfaces, display.
+
+    All domains are read at once and no disk is opened for them. For one named domain the
+    disks are also inspected: image snapshots and the whole backing chain are shown.
+
+    :param vm_: name of one domain; without it, all domains
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict of the domain's name to::
+
+        {
+            "cpu": <vCPUs>,
+            "maxMem": <KiB>,
+            "mem": <KiB now>,
+            "state": "running" | "paused" | "shutdown" | "crashed" | "pmsuspended",
+            "cputime": <ns since it started>,
+            "graphics": {"type": "vnc", "port": "5900", "listen": …},
+            "nics": {<mac>: {"type", "source", "model", "target", …}},
+            "disks": {<target>: {"file", "type", "file format", "virtual size" and
+                      "disk size" in bytes, "backing file", "snapshots"}},
+            "uuid", "loader", "on_crash", "on_reboot", "on_poweroff"
+        }
+
+        A domain or disk that cannot be read has an ``error`` instead, the rest is there.
+
+    :raises NotFound: there is no such domain
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.vm_info
+    """
+    with _connect(kwargs) as conn:
+        return overview.vm_info(conn, vm_)
+
+
+def vm_state(vm_=None, **kwargs):
+    """
+    The state of one or all domains.
+
+    :param vm_: name of one domain; without it, all domains
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict of the domain's name to ``running``, ``paused``, ``shutdown``, ``crashed`` or
+        ``pmsuspended``
+
+    :raises NotFound: there is no such domain
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.vm_state <domain>
+    """
+    with _connect(kwargs) as conn:
+        return overview.vm_state(conn, vm_)
+
+
+def get_nics(vm_, **kwargs):
+    """
+    The network interfaces of a domain.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict of MAC address to ``type``, ``source``, ``model``, ``target``, ``address``…
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.get_nics <domain>
+    """
+    return describe.nics(_tree(vm_, kwargs))
+
+
+def get_macs(vm_, **kwargs):
+    """
+    The MAC addresses of a domain, in the order of its interfaces.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: list of addresses
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.get_macs <domain>
+    """
+    return describe.macs(_tree(vm_, kwargs))
+
+
+def get_graphics(vm_, **kwargs):
+    """
+    The display of a domain. Its password is never shown.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict with at least ``type``, ``port``, ``listen``, ``autoport`` and ``keymap``;
+        what is not set is the word ``None``
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.get_graphics <domain>
+    """
+    return describe.graphics(_tree(vm_, kwargs))
+
+
+def get_loader(vm_, **kwargs):
+    """
+    The firmware of a domain.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict with ``path`` (the word ``None`` without one) and the loader's attributes
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.get_loader <domain>
+    """
+    return describe.loader(_tree(vm_, kwargs))
+
+
+def get_disks(vm_, **kwargs):
+    """
+    The disks of a domain, with their backing chain and image snapshots.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict of the target (``vda``) to ``file``, ``type``, ``file format``, ``virtual size``
+        and ``disk size`` in bytes, ``backing file``, ``snapshots``; or ``error``
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.get_disks <domain>
+    """
+    with _connect(kwargs) as conn:
+        return overview.vm_info(conn, vm_)[vm_]["disks"]
+
+
+def setmem(vm_, memory, config=False, **kwargs):
+    """
+    Change how much memory a domain has.
+
+    A stopped domain gets it as its maximum and current memory. A running one gets it at
+    once by its balloon, up to the maximum it was started with.
+
+    :param vm_: name of the domain
+    :param memory: MiB, or a size such as ``2GiB``
+    :param config: of a running domain, also change what it has from its next start on;
+        then it may be more than its present maximum
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises Unsupported: more than the running domain can take without ``config``
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.setmem <domain> 768
+    """
+    return _on(vm_, sizing.set_memory, kwargs, units.parse_kib(memory), config)
+
+
+def setvcpus(vm_, vcpus, config=False, **kwargs):
+    """
+    Change how many virtual CPUs a domain has.
+
+    A stopped domain gets them as its maximum and current number. A running one gets them
+    at once by hotplug, up to the maximum it was started with.
+
+    :param vm_: name of the domain
+    :param vcpus: how many
+    :param config: of a running domain, also change what it has from its next start on;
+        then it may be more than its present maximum
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises Unsupported: more than the running domain can take without ``config``
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.setvcpus <domain> 4
+    """
+    return _on(vm_, sizing.set_vcpus, kwargs, units.parse_count(vcpus, "vcpus"), config)
+
+
+def full_info(**kwargs):
+    """
+    The host and all its domains, in one answer.
+
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``node_info``, ``freecpu``, ``freemem`` (MiB) and ``vm_info``
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.full_info
+    """
+    with _connect(kwargs) as conn:
+        return overview.full_info(conn)
+
+
+def get_xml(vm_, **kwargs):
+    """
+    A domain's XML as libvirt has it now, without passwords.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: the XML text
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.get_xml <domain>
+    """
+    return _on(vm_, lambda dom: dom.XMLDesc(0), kwargs)
+
+
+def shutdown(vm_, **kwargs):
+    """
+    Ask the system in a guest to power down.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True when the request was delivered; look at ``virt.vm_state`` for what came of it
+
+    :raises OperationFailed: libvirt refused; the message has its words
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.shutdown <domain>
+    """
+    return _on(vm_, lifecycle.shutdown, kwargs)
+
+
+def pause(vm_, **kwargs):
+    """
+    Freeze a guest: its CPUs stand still, its memory stays.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True, after libvirt showed it paused
+
+    :raises OperationFailed: libvirt refused; the message has its words
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.pause <domain>
+    """
+    return _on(vm_, lifecycle.pause, kwargs)
+
+
+def resume(vm_, **kwargs):
+    """
+    Let a paused guest run on.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True, after libvirt showed it running
+
+    :raises OperationFailed: libvirt refused; the message has its words
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.resume <domain>
+    """
+    return _on(vm_, lifecycle.resume, kwargs)
+
+
+def start(name, **kwargs):
+    """
+    Start a defined domain.
+
+    :param name: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True, after libvirt showed it running
+
+    :raises OperationFailed: libvirt refused; the message has its words
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.start <domain>
+    """
+    return _on(name, lifecycle.start, kwargs)
+
+
+def stop(name, **kwargs):
+    """
+    Pull the power of a guest. What it had not written is lost.
+
+    :param name: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True, after libvirt showed it off
+
+    :raises OperationFailed: libvirt refused; the message has its words
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.stop <domain>
+    """
+    return _on(name, lifecycle.stop, kwargs)
+
+
+def reboot(name, **kwargs):
+    """
+    Ask the system in a guest to reboot.
+
+    :param name: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True when the request was delivered
+
+    :raises OperationFailed: libvirt refused; the message has its words
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.reboot <domain>
+    """
+    return _on(name, lifecycle.reboot, kwargs)
+
+
+def reset(vm_, **kwargs):
+    """
+    Press the reset button of a guest.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True, after libvirt showed it running
+
+    :raises OperationFailed: libvirt refused; the message has its words
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.reset <domain>
+    """
+    return _on(vm_, lifecycle.reset, kwargs)
+
+
+def ctrl_alt_del(vm_, **kwargs):
+    """
+    Send the keys Ctrl, Alt and Del to a guest.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True when they were delivered
+
+    :raises OperationFailed: libvirt refused; the message has its words
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.ctrl_alt_del <domain>
+    """
+    return _on(vm_, lifecycle.ctrl_alt_del, kwargs)
+
+
+def set_autostart(vm_, state="on", **kwargs):
+    """
+    Say whether a guest starts with the host.
+
+    :param vm_: name of the domain
+    :param state: ``on`` or ``off``
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True, after libvirt showed the flag
+
+    :raises InvalidInput: another state
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt "*" virt.set_autostart <domain> <on | off>
+    """
+    return _on(vm_, lifecycle.set_autostart, kwargs, lifecycle.on_off(state))
+
+
+def create_xml_str(xml, **kwargs):
+    """
+    Start a transient domain from its XML: it is gone when it stops.
+
+    :param xml: the domain's XML text
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True, after libvirt showed it active
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.create_xml_str <XML in string format>
+    """
+    with _connect(kwargs) as conn:
+        domain.create(conn, xml)
+    return True
+
+
+def create_xml_path(path, **kwargs):
+    """
+    Start a transient domain from an XML file: it is gone when it stops.
+
+    :param path: of the file, on the hypervisor
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True, after libvirt showed it active
+
+    :raises InvalidInput: the file cannot be read
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.create_xml_path <path to XML file on the node>
+    """
+    return create_xml_str(domain.from_file(path), **kwargs)
+
+
+def define_xml_str(xml, **kwargs):
+    """
+    Define a persistent domain from its XML; it is not started.
+
+    :param xml: the domain's XML text
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.define_xml_str <XML in string format>
+    """
+    with _connect(kwargs) as conn:
+        domain.define(conn, xml)
+    return True
+
+
+def define_xml_path(path, **kwargs):
+    """
+    Define a persistent domain from an XML file; it is not started.
+
+    :param path: of the file, on the hypervisor
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises InvalidInput: the file cannot be read
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.define_xml_path <path to XML file on the node>
+    """
+    return define_xml_str(domain.from_file(path), **kwargs)
+
+
+def vm_cputime(vm_=None, **kwargs):
+    """
+    How much CPU time the domains used.
+
+    The percentage is measured over half a second; 100 is all of a guest's vCPUs.
+
+    :param vm_: name of one domain; without it, all domains
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict of the domain's name to ``cputime`` (ns) and ``cputime_percent`` (0 to 100)
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.vm_cputime
+    """
+    with _connect(kwargs) as conn:
+        return overview.vm_cputime(conn, vm_)
+
+
+def vm_netstats(vm_=None, **kwargs):
+    """
+    Network counters of the domains, all interfaces of one together.
+
+    :param vm_: name of one domain; without it, all domains
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict of the domain's name to ``rx_bytes``, ``rx_packets``, ``rx_errs``, ``rx_drop``
+        and the same with ``tx_``
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.vm_netstats
+    """
+    with _connect(kwargs) as conn:
+        return overview.vm_netstats(conn, vm_)
+
+
+def vm_diskstats(vm_=None, **kwargs):
+    """
+    Disk counters of the active domains, all disks of one together.
+
+    :param vm_: name of one domain; without it, all domains
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict of the domain's name to ``rd_req``, ``rd_bytes``, ``wr_req``, ``wr_bytes`` and
+        ``errs``
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.vm_diskstats
+    """
+    with _connect(kwargs) as conn:
+        return overview.vm_diskstats(conn, vm_)

@@ -1,0 +1,176 @@
+"""From a domain's XML and statistics to the plain data that users of Salt know.
+
+Pure: nothing here asks libvirt or opens a file.
+"""
+
+_KEPT_NIC_PARTS = ("driver", "source", "address")
+_VOLATILE_SOURCE = {"network": ("portid", "bridge")}
+_LOCAL = ("file", "block", "volume")
+_GRAPHICS = ("autoport", "keymap", "listen", "port", "type")
+
+
+def _text(tree, path, default=None):
+    value = tree.findtext(path)
+    return value.strip() if value and value.strip() else default
+
+
+def nic(node):
+    """One interface as a dict: type, mac, model, target, source, address, virtualport…"""
+    found = {"type": node.get("type")}
+    for part in node:
+        if part.tag == "mac":
+            found["mac"] = part.get("address")
+        elif part.tag == "model":
+            found["model"] = part.get("type")
+        elif part.tag == "target":
+            found["target"] = part.get("dev")
+        elif part.tag in _KEPT_NIC_PARTS or part.tag == "virtualport":
+            found[part.tag] = dict(part.attrib)
+    for volatile in _VOLATILE_SOURCE.get(found["type"], ()):
+        found.get("source", {}).pop(volatile, None)
+    return found
+
+
+def nics(tree):
+    """The interfaces, by MAC address."""
+    all_nics = (nic(node) for node in tree.iterfind("devices/interface"))
+    return {one["mac"]: one for one in all_nics if "mac" in one}
+
+
+def macs(tree):
+    """The MAC addresses, in the order of the devices."""
+    return [node.get("address") for node in tree.iterfind("devices/interface/mac")]
+
+
+def graphics(tree):
+    """The display's attributes; each of Salt's five keys is there, ``"None"`` when unset."""
+    found = dict.fromkeys(_GRAPHICS, "None")
+    for node in tree.iterfind("devices/graphics"):
+        found.update((k, v) for k, v in node.attrib.items() if k != "passwd")
+    return found
+
+
+def loader(tree):
+    """The firmware's path and attributes; path is ``"None"`` without one."""
+    node = tree.find("os/loader")
+    if node is None:
+        return {"path": "None"}
+    return {"path": _text(tree, "os/loader", "None"), **node.attrib}
+
+
+def _network_source(node, device):
+    protocol, name = node.get("protocol"), node.get("name") or ""
+    host = node.find("host")
+    if device != "cdrom" or host is None:
+        return f"{protocol}:{name}" if name else protocol
+    where = host.get("name", "")
+    if host.get("port"):
+        where += f":{host.get('port')}"
+    query = f"?{node.get('query')}" if node.get("query") else ""
+    return f"{protocol}://{where}/{name.lstrip('/')}{query}"
+
+
+def source_of(node):
+    """What a disk (or backingStore) element reads from: path, pool/volume, URL, or None."""
+    source = node.find("source")
+    if source is None:
+        return None
+    kind = node.get("type")
+    if kind == "volume":
+        return f"{source.get('pool')}/{source.get('volume')}"
+    if kind == "network":
+        return _network_source(source, node.get("device"))
+    return source.get({"block": "dev", "dir": "dir"}.get(kind, "file"))
+
+
+def _backing(node):
+    below = node.find("backingStore")
+    path = source_of(below) if below is not None else None
+    if not path:
+        return None
+    found = {"file": path}
+    form = below.find("format")
+    if form is not None:
+        found["file format"] = form.get("type")
+    deeper = _backing(below)
+    if deeper:
+        found["backing file"] = deeper
+    return found
+
+
+def block_stats(stats):
+    """libvirt's ``block.N.…`` statistics as {target: {key: value}} of the top images."""
+    found = {}
+    for index in range(stats.get("block.count", 0)):
+        prefix = f"block.{index}."
+        one = {k[len(prefix) :]: v for k, v in stats.items() if k.startswith(prefix)}
+        if "name" in one:
+            found.setdefault(one["name"], one)
+    return found
+
+
+def disk(node, stats, active):
+    """One disk as a dict: file, type, file format, sizes in bytes, backing file."""
+    found = {"file": source_of(node), "type": node.get("device", "disk")}
+    driver = node.find("driver")
+    if driver is not None and driver.get("type"):
+        found["file format"] = driver.get("type")
+    if "capacity" in stats:
+        found["virtual size"] = stats["capacity"]
+        # what the image takes on the storage: libvirt calls it differently by state
+        found["disk size"] = stats.get("physical" if active else "allocation", 0)
+    elif stats and node.get("type") in _LOCAL and found["type"] == "disk":
+        found["error"] = "libvirt cannot read this disk: is its pool started, its file there?"
+    backing = _backing(node)
+    if backing:
+        found["backing file"] = backing
+    return found
+
+
+def disks(tree, stats, active):
+    """The disks that have a source, by target (vda, sda, …)."""
+    sizes = block_stats(stats)
+    found = {}
+    for node in tree.iterfind("devices/disk"):
+        target = node.find("target")
+        if target is None or not target.get("dev") or source_of(node) is None:
+            continue
+        found[target.get("dev")] = disk(node, sizes.get(target.get("dev"), {}), active)
+    return found
+
+
+def vcpus(tree, stats):
+    """How many virtual CPUs the guest has now."""
+    node = tree.find("vcpu")
+    configured = int(node.get("current") or node.text) if node is not None else 1
+    return stats.get("vcpu.current", configured)
+
+
+def memory_kib(tree, stats):
+    """(maximum, current) memory in KiB."""
+    maximum = int(_text(tree, "memory", 0))
+    current = int(_text(tree, "currentMemory", maximum))
+    return stats.get("balloon.maximum", maximum), stats.get("balloon.current", current)
+
+
+def vm(reading):
+    """What virt.vm_info says of one domain; only ``state`` and ``error`` if unreadable."""
+    if reading.tree is None:
+        return {"state": reading.state, "error": reading.error}
+    tree, stats = reading.tree, reading.stats
+    maximum, current = memory_kib(tree, stats)
+    return {
+        "cpu": vcpus(tree, stats),
+        "cputime": stats.get("cpu.time", 0) if reading.active else 0,
+        "disks": disks(tree, stats, reading.active),
+        "graphics": graphics(tree),
+        "nics": nics(tree),
+        "uuid": _text(tree, "uuid", ""),
+        "loader": loader(tree),
+        "on_crash": _text(tree, "on_crash", ""),
+        "on_reboot": _text(tree, "on_reboot", ""),
+        "on_poweroff": _text(tree, "on_poweroff", ""),
+        "maxMem": maximum,
+        "mem": current,
+        "state": reading.state,
+    }

@@ -1,0 +1,82 @@
+"""Domains of one host: finding them, and what state they are in."""
+
+import contextlib
+
+from saltvirt import errors
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+
+# virConnectListAllDomainsFlags
+ACTIVE, INACTIVE = 1, 2
+
+# virDomainState, in the words that users of Salt know. A domain that is shutting down
+# (4) still runs: its memory is taken and its disks are open.
+STATES = {
+    0: "running",
+    1: "running",
+    2: "running",
+    3: "paused",
+    4: "running",
+    5: "shutdown",
+    6: "crashed",
+    7: "pmsuspended",
+}
+
+
+def state_name(code):
+    """The word for a virDomainState number."""
+    return STATES.get(code, "unknown")
+
+
+def state(dom):
+    """The domain's state by now: running, paused, shutdown, crashed or pmsuspended."""
+    return state_name(dom.state()[0])
+
+
+def lookup(conn, name):
+    """The virDomain of this name. Raises NotFound, naming the host."""
+    try:
+        with connection.translated():
+            return conn.lookupByName(str(name))
+    except errors.NotFound as exc:
+        raise errors.NotFound(f"no guest {str(name)!r} on {conn.getHostname()}") from exc
+
+
+def find(conn, name):
+    """The virDomain of this name, or None."""
+    with contextlib.suppress(errors.NotFound):
+        return lookup(conn, name)
+    return None
+
+
+def names(conn, flags=0):
+    """Sorted names of the domains; flags: VIR_CONNECT_LIST_DOMAINS_*."""
+    found = []
+    for dom in conn.listAllDomains(flags):
+        with contextlib.suppress(libvirt.libvirtError):  # it may be gone by now
+            found.append(dom.name())
+    return sorted(found)
+
+
+def from_file(path):
+    """The text of an XML file on this host. Raises InvalidInput."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return stream.read()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise errors.InvalidInput(f"cannot read {path}: {exc}") from exc
+
+
+def define(conn, xml):
+    """Defines a persistent domain; the virDomain. Errors are libvirt's."""
+    with connection.translated("define the domain"):
+        return conn.defineXML(xml)
+
+
+def create(conn, xml):
+    """Starts a transient domain and confirms that it runs; the virDomain."""
+    with connection.translated("create the domain"):
+        dom = conn.createXML(xml, 0)
+        if not dom.isActive():
+            raise errors.OperationFailed(f"{dom.name()} stopped right after its start")
+    return dom

@@ -1,0 +1,42 @@
+"""The module ``virt`` as Salt's own loader makes it, on libvirt's test driver."""
+
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EMPTY = "test://" + str(Path(__file__).with_name("empty-node.xml"))
+
+
+def load(uri, **virt):
+    """The loaded execution modules, with ``virt:connection:uri`` set."""
+    pytest.importorskip("libvirt")
+    salt_config = pytest.importorskip("salt.config")
+    import salt.loader
+
+    opts = salt_config.minion_config(None)
+    opts["module_dirs"] = [str(REPOSITORY / "_modules")]
+    opts["virt"] = {"connection": {"uri": uri}, **virt}
+    opts["grains"] = {"id": "hv1", "kernel": "Linux"}
+    return salt.loader.minion_mods(opts, context={})
+
+
+@pytest.fixture(scope="module")
+def virt():
+    """Execution modules on ``test:///default``: one running domain, ``test``."""
+    return load("test:///default")
+
+
+@pytest.fixture
+def empty():
+    """Execution modules on a host without any domain, network or pool."""
+    return load(EMPTY)
+
+
+@pytest.fixture
+def conn():
+    """Raw libvirt on the same ``test:///default``, which lives as long as this is open."""
+    libvirt = pytest.importorskip("libvirt")
+    raw = libvirt.open("test:///default")
+    yield raw
+    raw.close()
