@@ -1,0 +1,239 @@
+"""This host's images: one download per image and version, however many guests want it.
+
+Layout of ``<virt:images>/_base``::
+
+    debian-0123456789abcdef.qcow2   an image, named by its content, never changed
+    .index/<address>.json           the version that an address had when it was fetched
+    .meta/<file>.json               what is known of a file
+    .partial/  .locks/              downloads under way
+
+A new version of an address is a new file, so what stands on the old one stays as it is.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.images import checksum, inspect, locks, sources, web
+
+DEFAULT_DIR = "/srv/salt-images"
+BASE = "_base"
+
+
+@dataclass(frozen=True)
+class CachedImage:
+    """An image on this host. ``sha256`` is None for a file of the operator's own, used where
+    it lies, unless a hash of it was demanded."""
+
+    path: str
+    format: str
+    virtual_size_bytes: int
+    sha256: str | None
+    source: str
+
+
+def _nothing(_done, _total):
+    """The progress of those who don't watch."""
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What is asked for: ``demanded`` is its (algorithm, digits) or None."""
+
+    source: str
+    client: object
+    demanded: tuple | None
+    progress: object
+
+
+class _Folder:
+    """The files of one cache."""
+
+    def __init__(self, images_dir):
+        self.base = os.path.join(os.path.abspath(images_dir), BASE)
+
+    def path(self, *parts):
+        return os.path.join(self.base, *parts)
+
+    def make(self):
+        os.makedirs(self.base, mode=0o755, exist_ok=True)
+        for name in (".index", ".meta", ".partial", ".locks"):
+            os.makedirs(self.path(name), mode=0o700, exist_ok=True)
+
+    def read(self, *parts):
+        try:
+            with open(self.path(*parts), encoding="utf-8") as file:
+                return json.load(file)
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def write(self, data, *parts):
+        target = self.path(*parts)
+        with open(target + ".new", "w", encoding="utf-8") as file:
+            json.dump(data, file)
+        os.replace(target + ".new", target)
+
+
+def key(source):
+    """The name under which an address is kept."""
+    return hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()[:40]
+
+
+def _demanded(image_hash, source, download):
+    """(algorithm, digits) that the operator demands of the image, or None."""
+    if not image_hash:
+        return None
+    image_hash = str(image_hash)
+    if checksum.is_value(image_hash):
+        return checksum.parse(image_hash)
+    try:
+        where = sources.kind(image_hash)
+    except errors.InvalidInput:
+        return checksum.parse(image_hash)  # which says what is wrong with it
+    if where == sources.WEB:
+        text = web.read_list(image_hash)
+    elif where == sources.SALT:
+        text = download.read(image_hash)
+    else:
+        with open(image_hash, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    return checksum.from_list(text, sources.name(source), sources.shown(image_hash))
+
+
+def _verify(path, source, demanded, algorithms=()):
+    """The file's hashes. Raises ImageError when it is not what was demanded."""
+    wanted = {*algorithms, *([demanded[0]] if demanded else [])}
+    sums = checksum.of_file(path, wanted)
+    if demanded and sums[demanded[0]] != demanded[1]:
+        raise errors.ImageError(
+            f"image {sources.shown(source)} has the {demanded[0]} {sums[demanded[0]]}, "
+            f"not the demanded {demanded[1]}"
+        )
+    return sums
+
+
+def _local(source, demanded):
+    """A file on this host is used where it lies."""
+    info = inspect.inspect(source)
+    sums = _verify(source, source, demanded, ["sha256"]) if demanded else {}
+    return CachedImage(info.path, info.format, info.virtual_size_bytes, sums.get("sha256"), source)
+
+
+def _record(folder, name):
+    """What is known of a file in the cache, or None when it is not whole."""
+    meta = folder.read(".meta", name + ".json")
+    return meta if meta and os.path.exists(folder.path(name)) else None
+
+
+def _cached(folder, wish, version):
+    """The CachedImage of exactly this version, or None."""
+    index = folder.read(".index", key(wish.source) + ".json")
+    if not index or index["version"] != version:
+        return None
+    meta = _record(folder, index["file"])
+    if not meta or (wish.demanded and meta["sums"].get(wish.demanded[0]) != wish.demanded[1]):
+        return None
+    os.utime(folder.path(".meta", index["file"] + ".json"))
+    return _image(folder, meta, wish.source)
+
+
+def _by_hash(folder, wish):
+    """The CachedImage of this address with the demanded hash: nobody need be asked."""
+    index = folder.read(".index", key(wish.source) + ".json")
+    return _cached(folder, wish, index["version"]) if index and wish.demanded else None
+
+
+def _image(folder, meta, source):
+    path, sums = folder.path(meta["file"]), meta["sums"]
+    return CachedImage(path, meta["format"], meta["size_bytes"], sums["sha256"], source)
+
+
+def _admit(folder, part, wish, version):
+    """Checks what was fetched and gives it its name in the cache."""
+    source = wish.source
+    sums = _verify(part, source, wish.demanded, {"sha256", "sha512"})
+    served = version.get("hash_type")
+    if served in sums and sums[served] != version["hsum"]:
+        raise errors.ImageError(f"{sources.shown(source)} changed while it was copied: try again")
+    info = inspect.inspect(part, folders=[folder.path(".partial")])
+    if info.backing:
+        raise errors.ImageError(f"{sources.shown(source)} stands on a backing file: convert it")
+    inspect.check(info)
+    name = f"{sources.stem(source)}-{sums['sha256'][:16]}.{info.format}"
+    os.chmod(part, 0o444)
+    with open(part, "rb") as file:
+        os.fsync(file.fileno())
+    meta = {
+        "file": name,
+        "format": info.format,
+        "size_bytes": info.virtual_size_bytes,
+        "sums": sums,
+        "source": sources.shown(source),
+        "fetched": time.time(),
+    }
+    os.rename(part, folder.path(name))
+    folder.write(meta, ".meta", name + ".json")
+    folder.write({"version": version, "file": name}, ".index", key(source) + ".json")
+    return _image(folder, meta, source)
+
+
+def _download(folder, wish, version):
+    part = folder.path(".partial", key(wish.source))
+    web.remember(part, version)
+    wish.client.fetch(wish.source, part, version, wish.progress)
+    try:
+        return _admit(folder, part, wish, version)
+    finally:
+        web.forget(part)
+
+
+def _shared(folder, wish):
+    """The image from the cache, else downloaded into it, by one process at a time."""
+    with locks.exclusive(folder.path(".locks", key(wish.source))):
+        found = _by_hash(folder, wish)
+        if found:
+            return found
+        version = wish.client.version(wish.source)
+        return _cached(folder, wish, version) or _download(folder, wish, version)
+
+
+def fetch(source, cache_dir=DEFAULT_DIR, download=None, image_hash=None, *, progress=None):
+    """The CachedImage for an image's address, fetched when this host does not have it yet.
+
+    source: ``salt://…`` (``?saltenv=…`` as in Salt), an absolute path, ``http(s)://…`` or
+    ``ftp://…``. cache_dir: the host's ``virt:images``. download: a sources.SaltFiles, for
+    ``salt://``. image_hash: what the image's hash must be (see checksum), or the address of
+    a file that lists it. progress: called with (done, total) in bytes.
+
+    A file on the host is used where it lies. However many processes ask at once, one
+    downloads; the others wait for it and share it.
+    Raises InvalidInput, NotFound, ImageError.
+    """
+    where = sources.kind(source)
+    try:
+        demanded = _demanded(image_hash, source, download)
+        if where == sources.PATH:
+            return _local(source, demanded)
+        folder = _Folder(cache_dir)
+        folder.make()
+        client = download if where == sources.SALT else web.client(source)
+        return _shared(folder, _Wish(source, client, demanded, progress or _nothing))
+    except OSError as exc:
+        raise errors.ImageError(
+            f"cannot fetch {sources.shown(source)} to {cache_dir}: {exc.strerror or exc}"
+        ) from exc
+
+
+def known(cache_dir):
+    """What is in the cache: a list of dicts as in ``.meta``, with ``path`` and ``used``."""
+    folder = _Folder(cache_dir)
+    with contextlib.suppress(FileNotFoundError):
+        for name in sorted(os.listdir(folder.base)):
+            meta = None if name.startswith(".") else _record(folder, name)
+            if meta:
+                used = os.path.getmtime(folder.path(".meta", name + ".json"))
+                yield {**meta, "path": folder.path(name), "used": used}

@@ -1,0 +1,62 @@
+"""The hash an operator demands of an image: a value, or the file that lists it."""
+
+import hashlib
+import re
+
+from saltvirt import errors
+
+_LENGTHS = {64: "sha256", 96: "sha384", 128: "sha512"}
+_VALUE = re.compile(r"(?:(sha256|sha384|sha512)[:=])?([0-9a-fA-F]{64,128})", re.IGNORECASE)
+_GNU = re.compile(r"\\?([0-9a-fA-F]{64,128}) [ *](.+)")
+_BSD = re.compile(r"SHA\d+ \((.+)\) = ([0-9a-fA-F]{64,128})")
+_BLOCK = 4 * 1024 * 1024
+
+
+def is_value(image_hash):
+    """True for a hash itself, False for the address of a file that lists hashes."""
+    return bool(_VALUE.fullmatch(image_hash.strip()))
+
+
+def parse(image_hash):
+    """(algorithm, hex digits) of ``sha256:…``, ``sha512=…`` or of the digits alone.
+
+    Raises InvalidInput for anything else: SHA-1 and MD5 prove nothing any more.
+    """
+    match = _VALUE.fullmatch(str(image_hash).strip())
+    algorithm = _LENGTHS.get(len(match.group(2))) if match else None
+    if not algorithm or (match.group(1) or algorithm).lower() != algorithm:
+        raise errors.InvalidInput(
+            f"image_hash {str(image_hash)[:80]!r} is no sha256, sha384 or sha512, and no address "
+            "of a file that lists them"
+        )
+    return algorithm, match.group(2).lower()
+
+
+def from_list(text, name, where):
+    """(algorithm, hex digits) of the file ``name`` in a SHA256SUMS file.
+
+    Understood: GNU's ``digits  name``, BSD's ``SHA256 (name) = digits``, and digits alone.
+    Raises ImageError when the list has no line for the file.
+    """
+    found = {}
+    for line in text.splitlines():
+        if match := _GNU.fullmatch(line.strip()):
+            found[match.group(2).rsplit("/", 1)[-1]] = match.group(1)
+        elif match := _BSD.fullmatch(line.strip()):
+            found[match.group(1).rsplit("/", 1)[-1]] = match.group(2)
+        elif _VALUE.fullmatch(line.strip()):
+            found[""] = line.strip()
+    digits = found.get(name) or (found.get("") if len(found) == 1 else None)
+    if not digits:
+        raise errors.ImageError(f"{where} lists no hash of {name}")
+    return parse(digits)
+
+
+def of_file(path, algorithms):
+    """{algorithm: hex digits} of a file, read once."""
+    sums = {name: hashlib.new(name) for name in algorithms}
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            for one in sums.values():
+                one.update(block)
+    return {name: one.hexdigest() for name, one in sums.items()}

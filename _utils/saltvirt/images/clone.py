@@ -1,0 +1,281 @@
+"""Makes a guest's disk from an image: a reflink, a sparse copy, a conversion or an overlay."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import subprocess
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.images import inspect, tools
+from saltvirt.units import human_bytes
+
+_FICLONE = 0x40049409  # linux/fs.h
+_CHUNK = 32 * 1024 * 1024
+_PERCENT = re.compile(rb"\(([0-9.]+)/100%\)")
+FORMATS = ("raw", "qcow2")
+
+
+@dataclass(frozen=True)
+class Clone:
+    """A disk that was made. ``method``: reflink, copy, convert or overlay."""
+
+    path: str
+    format: str
+    size_bytes: int
+    method: str
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is to be made."""
+
+    image: inspect.ImageInfo
+    format: str
+    size_bytes: int
+    overlay: bool
+    progress: object
+
+
+def _nothing(_done, _total):
+    """The progress of those who don't watch."""
+
+
+def _reflink(source, target):
+    """True when the file system let the target share the source's blocks."""
+    try:
+        fcntl.ioctl(target, _FICLONE, source.fileno())
+    except OSError:
+        return False
+    return True
+
+
+def _extents(fd, size):
+    """The (start, end) of what holds data in a sparse file."""
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(fd, end, os.SEEK_DATA)
+        except OSError as exc:
+            if exc.errno == errno.ENXIO:  # only a hole is left
+                return
+            raise
+        end = os.lseek(fd, start, os.SEEK_HOLE)
+        yield start, end
+
+
+def _copy_extent(source, target, start, end, report):
+    while start < end:
+        done = os.copy_file_range(source, target, min(_CHUNK, end - start), start, start)
+        if not done:
+            raise OSError(errno.EIO, "the image became shorter while it was copied")
+        start += done
+        report(done)
+
+
+def copy_sparse(source, target, progress=_nothing):
+    """Copies one open file into another that is empty; holes stay holes.
+
+    progress: called with the bytes copied so far and the bytes there are to copy.
+    """
+    size = os.fstat(source.fileno()).st_size
+    extents = list(_extents(source.fileno(), size))
+    total = sum(end - start for start, end in extents)
+    copied = 0
+
+    def report(step):
+        nonlocal copied
+        copied += step
+        progress(copied, total)
+
+    os.ftruncate(target.fileno(), size)
+    for start, end in extents:
+        _copy_extent(source.fileno(), target.fileno(), start, end, report)
+
+
+def _copy(image, part, progress):
+    """The same format: shared blocks if the file system can, else a copy of what is not hole."""
+    with open(image.path, "rb") as source, open(part, "wb") as target:
+        if _reflink(source, target):
+            return "reflink"
+        copy_sparse(source, target, progress)
+    return "copy"
+
+
+def _follow(stream, total, progress):
+    """Turns qemu-img's percents into calls of ``progress``; returns what else it said."""
+    said = b""
+    while chunk := stream.read1(4096):
+        said = (said + chunk)[-4096:]
+        percents = _PERCENT.findall(said)
+        if percents:
+            progress(int(total * float(percents[-1]) / 100), total)
+    return said
+
+
+def _convert(image, target, format, progress, existing=False):
+    """Another format, a chain, or a target that exists: qemu-img reads and writes it."""
+    argv = ["qemu-img", "convert", "-p", "-f", image.format, "-O", format]
+    argv += ["-n"] if existing else []
+    if shutil.which("qemu-img") is None:
+        raise tools.missing("qemu-img")
+    with subprocess.Popen(
+        tools.command([*argv, image.path, target]),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=tools.environment(),
+    ) as process:
+        said = _follow(process.stdout, image.virtual_size_bytes, progress)
+    if process.returncode:
+        words = tools.last_words(re.sub(rb"[ \t]*\([0-9.]+/100%\)\r?", b"", said))
+        raise errors.ImageError(f"cannot convert {image.path} to {target}: {words}")
+    return "convert"
+
+
+def _overlay(image, target, size_bytes):
+    base = ["-b", image.path, "-F", image.format]
+    argv = ["qemu-img", "create", "-q", "-f", "qcow2", *base, target, str(size_bytes)]
+    tools.run(argv, f"make an overlay of {image.path}", errors.ImageError)
+    return "overlay"
+
+
+def _wanted_size(image, size_bytes):
+    if size_bytes is None:
+        return image.virtual_size_bytes
+    if size_bytes < image.virtual_size_bytes:
+        raise errors.InvalidInput(
+            f"the disk's size {human_bytes(size_bytes)} is less than the image's "
+            f"{human_bytes(image.virtual_size_bytes)}, and a disk is never shrunk: "
+            "give at least that size"
+        )
+    return size_bytes
+
+
+def _resize(path, format, size_bytes):
+    if format == "raw":
+        os.truncate(path, size_bytes)
+        return
+    tools.run(
+        ["qemu-img", "resize", "-q", "-f", format, path, str(size_bytes)],
+        f"grow {path} to {human_bytes(size_bytes)}",
+        errors.ImageError,
+    )
+
+
+def _require_space(image, folder):
+    free = shutil.disk_usage(folder).free
+    if image.allocated_bytes > free:
+        raise errors.ImageError(
+            f"{folder} has {human_bytes(free)} free and the image {image.path} takes "
+            f"{human_bytes(image.allocated_bytes)}"
+        )
+
+
+def _fill(task, part):
+    """Makes the disk at ``part`` and returns the method."""
+    image, format = task.image, task.format
+    if task.overlay:
+        return _overlay(image, part, task.size_bytes)
+    if image.format == format and not image.backing and not image.snapshots:
+        method = _copy(image, part, task.progress)
+    else:
+        method = _convert(image, part, format, task.progress)
+    if task.size_bytes > image.virtual_size_bytes:
+        _resize(part, format, task.size_bytes)
+    return method
+
+
+def _into_device(task, device):
+    """Onto a block device that exists, e.g. a logical volume; returns its size too."""
+    with open(device, "rb") as file:
+        room = file.seek(0, os.SEEK_END)
+    if room < task.size_bytes:
+        raise errors.ImageError(
+            f"{device} has {human_bytes(room)} and the disk needs {human_bytes(task.size_bytes)}"
+        )
+    return _convert(task.image, device, "raw", task.progress, existing=True), room
+
+
+def _is_device(path):
+    try:
+        return stat.S_ISBLK(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _place(part, target):
+    """Gives the finished file its name; a name that was taken meanwhile stays as it is."""
+    try:
+        os.link(part, target)
+    except FileExistsError:
+        raise errors.AlreadyExists(f"{target} exists already and is left as it is") from None
+    except OSError:  # a file system without hard links
+        if os.path.lexists(target):
+            raise errors.AlreadyExists(f"{target} exists already and is left as it is") from None
+        os.rename(part, target)
+
+
+@contextlib.contextmanager
+def _part_of(target):
+    """A file beside the target for as long as it is being made, and ours alone.
+
+    The name is always the same, so that what an earlier attempt left is used up. What holds
+    it is a lock, which the kernel takes back when its process dies.
+    """
+    folder, name = os.path.split(target)
+    part = os.path.join(folder, f".{name}.part")
+    fd = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise errors.AlreadyExists(f"{target} is being made by another process") from None
+        os.ftruncate(fd, 0)
+        try:
+            yield part
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part)
+    finally:
+        os.close(fd)
+
+
+def _into_file(task, target):
+    if os.path.lexists(target):
+        raise errors.AlreadyExists(f"{target} exists already and is left as it is")
+    if not task.overlay:
+        _require_space(task.image, os.path.dirname(target))
+    with _part_of(target) as part:
+        method = _fill(task, part)
+        _place(part, target)
+    return method, task.size_bytes
+
+
+def clone(image, target_path, format, size_bytes=None, *, overlay=False, progress=None):
+    """Makes the disk ``target_path`` from an image and returns the Clone.
+
+    image: a CachedImage or ImageInfo. target_path: a file that does not exist yet, or a block
+    device, which is overwritten. format: ``raw`` or ``qcow2`` (an overlay is always qcow2).
+    size_bytes: the guest's disk size; default: the image's own. progress: called with
+    (done, total) in bytes while it copies.
+
+    The disk has its name only when it is complete; on any failure nothing is left of it.
+    Raises InvalidInput for a smaller size than the image's, AlreadyExists, ImageError.
+    """
+    format = "qcow2" if overlay else format
+    if format not in FORMATS:
+        raise errors.InvalidInput(f"a disk's format is raw or qcow2, not {format!r}")
+    target = os.path.abspath(target_path)
+    found = inspect.inspect(image.path, image.format, unused=True)
+    task = _Task(found, format, _wanted_size(found, size_bytes), overlay, progress or _nothing)
+    device = _is_device(target)
+    try:
+        method, size_bytes = (_into_device if device else _into_file)(task, target)
+    except OSError as exc:
+        raise errors.ImageError(f"cannot make {target}: {exc.strerror or exc}") from exc
+    return Clone(target, "raw" if device else format, size_bytes, method)

@@ -1,0 +1,110 @@
+"""What an image is, and whether it may be used."""
+
+import json
+import os
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.images import header, tools
+
+_DEEPEST_CHAIN = 16
+
+
+@dataclass(frozen=True)
+class ImageInfo:
+    """A disk image that was opened and found good.
+
+    ``allocated_bytes`` is what it takes on the disk, ``backing`` the absolute path of the
+    image it stands on, ``backing_format`` that one's format.
+    """
+
+    path: str
+    format: str
+    virtual_size_bytes: int
+    allocated_bytes: int
+    backing: str | None = None
+    backing_format: str | None = None
+    snapshots: int = 0
+
+
+def _inside(name, image, folders):
+    """The absolute path of a file that an image names; refused outside of the folders."""
+    path = name.removeprefix("file:")
+    if ":" in path.split("/", 1)[0] or path.startswith("//"):  # QEMU's sign of a protocol
+        raise errors.ImageError(f"{image} refers to {name[:80]!r}, which is no file: refused")
+    real = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(image)), path))
+    for folder in folders:
+        root = os.path.realpath(folder)
+        if os.path.commonpath([root, real]) == root:
+            return real
+    raise errors.ImageError(
+        f"{image} refers to {path}, outside of {' and '.join(map(str, folders))}: refused"
+    )
+
+
+def _check(path, found, folders, depth):
+    """Refuses what must not be opened, and returns the backing file's absolute path."""
+    if found.encrypted:
+        raise errors.ImageError(f"{path} is encrypted: nobody can seed it")
+    if found.corrupt:
+        raise errors.ImageError(f"{path} is marked corrupt: run qemu-img check on it")
+    if found.data_file:
+        _inside(found.data_file, path, folders)
+        raise errors.ImageError(
+            f"{path} keeps its data in another file, {found.data_file}: convert it first"
+        )
+    if not found.backing:
+        return None
+    backing = _inside(found.backing, path, folders)
+    if not found.backing_format:
+        raise errors.ImageError(
+            f"{path} does not declare the format of its backing file {found.backing}: "
+            "set it with qemu-img rebase -u -F"
+        )
+    if depth >= _DEEPEST_CHAIN:
+        raise errors.ImageError(f"{path} has more than {_DEEPEST_CHAIN} backing files")
+    _check(backing, header.read(backing, found.backing_format), folders, depth + 1)
+    return backing
+
+
+def inspect(path, format=None, folders=None, unused=False):
+    """The ImageInfo of the file or block device at ``path``.
+
+    format: the declared format (``raw``, ``qcow2``, …); without it the content decides, which
+    is right for an image an operator hands over and wrong for a disk a guest wrote to.
+    folders: where the files it stands on may lie; default: its own folder.
+    unused: refuse an image that a running guest writes to.
+
+    Raises NotFound when there is no such file, ImageError when it is no disk image, damaged,
+    or refers to files outside of the folders.
+    """
+    path = os.path.abspath(path)
+    folders = folders or [os.path.dirname(os.path.realpath(path))]
+    found = header.read(path, format)
+    backing = _check(path, found, folders, 0)
+    share = [] if unused else ["-U"]
+    argv = ["qemu-img", "info", "--output=json", *share, "-f", found.format, path]
+    out = tools.run(argv, f"open image {path}", errors.ImageError)
+    info = json.loads(out)
+    return ImageInfo(
+        path=path,
+        format=found.format,
+        virtual_size_bytes=info["virtual-size"],
+        allocated_bytes=info.get("actual-size", 0),
+        backing=backing,
+        backing_format=found.backing_format,
+        snapshots=found.snapshots,
+    )
+
+
+def check(info):
+    """Reads a qcow2's tables through. Raises ImageError when they are damaged or it was cut."""
+    if info.format != "qcow2":
+        return
+    leaks_only = 3
+    tools.run(
+        ["qemu-img", "check", "-q", "-U", "-f", "qcow2", info.path],
+        f"use image {info.path}",
+        errors.ImageError,
+        good=(0, leaks_only),
+    )

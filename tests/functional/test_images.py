@@ -1,0 +1,445 @@
+"""Real files, a real qemu-img, a real web server; no libvirt and no root."""
+
+import hashlib
+import json
+import os
+import struct
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from saltvirt import errors
+from saltvirt.images import cache, clone, inspect
+
+MIB = 1024 * 1024
+pytestmark = pytest.mark.skipif(
+    subprocess.run(["which", "qemu-img"], capture_output=True, check=False).returncode != 0,
+    reason="no qemu-img here",
+)
+
+
+def qemu_img(*argv):
+    return subprocess.run(
+        ["qemu-img", *map(str, argv)], check=True, capture_output=True, text=True
+    ).stdout
+
+
+def info(path):
+    return json.loads(qemu_img("info", "--output=json", path))
+
+
+def allocated(path):
+    return os.stat(path).st_blocks * 512
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """A sparse raw disk: an MBR, 3 MiB of data in the middle, holes around it."""
+    path = tmp_path / "disk.raw"
+    with open(path, "wb") as file:
+        file.write(b"\0" * 510 + b"\x55\xaa")
+        file.seek(20 * MIB)
+        file.write(os.urandom(3 * MIB))
+        file.truncate(64 * MIB)
+    return path
+
+
+@pytest.fixture
+def qcow2(raw, tmp_path):
+    path = tmp_path / "disk.qcow2"
+    qemu_img("convert", "-O", "qcow2", raw, path)
+    return path
+
+
+def same_content(one, other):
+    subprocess.run(["qemu-img", "compare", str(one), str(other)], check=True, capture_output=True)
+
+
+# -- what is an image ---------------------------------------------------------------------
+
+
+def test_inspect_tells_format_and_sizes(raw, qcow2):
+    assert inspect.inspect(raw).format == "raw"
+    found = inspect.inspect(qcow2)
+    assert (found.format, found.virtual_size_bytes) == ("qcow2", 64 * MIB)
+    assert found.allocated_bytes < 8 * MIB
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (b"#!/bin/sh\necho hello\n" * 100, "no disk image"),
+        (b"", "no disk image"),
+        (b"\0" * 200000, "no disk image"),
+        (b"\x1f\x8b" + b"x" * 1000, "gzip-compressed"),
+        (b"QFI\xfb\0\0\0\3" + b"\0" * 20, "ends inside"),
+        (b"LUKS\xba\xbe" + b"x" * 1000, "encrypted"),
+    ],
+)
+def test_inspect_refuses_what_is_no_image(tmp_path, content, words):
+    path = tmp_path / "debian.qcow2"
+    path.write_bytes(content)
+    with pytest.raises(errors.ImageError, match=words):
+        inspect.inspect(path)
+
+
+def test_inspect_names_what_does_not_exist(tmp_path):
+    with pytest.raises(errors.NotFound, match="does not exist"):
+        inspect.inspect(tmp_path / "none.qcow2")
+    with pytest.raises(errors.ImageError):
+        inspect.inspect(tmp_path)
+
+
+def test_a_declared_raw_disk_is_never_reinterpreted(tmp_path):
+    """The guest wrote a qcow2 header with a backing file to its raw disk."""
+    evil = tmp_path / "evil.raw"
+    qemu_img("create", "-f", "qcow2", "-u", "-b", "/etc/shadow", "-F", "raw", evil, "1M")
+    found = inspect.inspect(evil, format="raw")
+    assert found.format == "raw"
+    assert found.backing is None
+    assert found.virtual_size_bytes >= evil.stat().st_size
+
+
+@pytest.mark.parametrize(
+    "backing", ["/etc/shadow", "../../etc/shadow", "nbd://1.2.3.4/x", "json:{}"]
+)
+def test_a_backing_file_elsewhere_is_refused_unopened(tmp_path, backing):
+    evil = tmp_path / "evil.qcow2"
+    qemu_img("create", "-q", "-f", "qcow2", "-u", "-b", backing, "-F", "raw", evil, "1M")
+    with pytest.raises(errors.ImageError, match="refers to"):
+        inspect.inspect(evil)
+
+
+def test_a_link_beside_the_image_does_not_lead_out(tmp_path):
+    (tmp_path / "base.raw").symlink_to("/etc/passwd")
+    evil = tmp_path / "evil.qcow2"
+    qemu_img("create", "-q", "-f", "qcow2", "-u", "-b", "base.raw", "-F", "raw", evil, "1M")
+    with pytest.raises(errors.ImageError, match="outside"):
+        inspect.inspect(evil)
+
+
+def test_a_data_file_is_refused(tmp_path):
+    image = tmp_path / "split.qcow2"
+    qemu_img("create", "-q", "-f", "qcow2", "-o", f"data_file={tmp_path}/data.raw", image, "1M")
+    with pytest.raises(errors.ImageError, match="data in another file"):
+        inspect.inspect(image)
+
+
+def test_a_backing_file_of_undeclared_format_is_refused(tmp_path, qcow2):
+    overlay = tmp_path / "overlay.qcow2"
+    qemu_img("create", "-q", "-f", "qcow2", "-u", "-b", qcow2, "-F", "qcow2", overlay, "64M")
+    head = bytearray(overlay.read_bytes())
+    length = struct.unpack_from(">I", head, 100)[0]
+    assert struct.unpack_from(">I", head, length)[0] == 0xE2792ACA
+    struct.pack_into(">I", head, length, 0x12345678)
+    overlay.write_bytes(head)
+    with pytest.raises(errors.ImageError, match="does not declare the format"):
+        inspect.inspect(overlay)
+
+
+def test_a_backing_file_in_the_same_folder_is_fine(tmp_path, qcow2):
+    overlay = tmp_path / "overlay.qcow2"
+    qemu_img("create", "-q", "-f", "qcow2", "-b", qcow2, "-F", "qcow2", overlay)
+    found = inspect.inspect(overlay)
+    assert (found.backing, found.backing_format) == (str(qcow2), "qcow2")
+
+
+# -- clones -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["raw", "qcow2"])
+@pytest.mark.parametrize("format", ["raw", "qcow2"])
+def test_a_clone_is_the_same_disk_and_no_bigger(request, tmp_path, source, format):
+    image = inspect.inspect(request.getfixturevalue(source))
+    target = tmp_path / "vm" / "system.disk"
+    target.parent.mkdir()
+    seen = []
+    made = clone.clone(
+        image, target, format, progress=lambda done, total: seen.append((done, total))
+    )
+    assert (made.format, made.size_bytes) == (format, 64 * MIB)
+    assert info(target)["format"] == format
+    same_content(image.path, target)
+    assert allocated(target) <= allocated(image.path) * 1.05 + MIB
+    assert made.method == "reflink" or seen[-1][0] == seen[-1][1] > 0
+    assert os.listdir(target.parent) == ["system.disk"]
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("source", ["raw", "qcow2"])
+@pytest.mark.parametrize("format", ["raw", "qcow2"])
+def test_a_clone_grows_to_the_size_asked_for(request, tmp_path, source, format):
+    image = inspect.inspect(request.getfixturevalue(source))
+    made = clone.clone(image, tmp_path / "big", format, size_bytes=200 * MIB)
+    assert made.size_bytes == info(tmp_path / "big")["virtual-size"] == 200 * MIB
+    assert allocated(tmp_path / "big") < 10 * MIB
+
+
+def test_a_clone_never_shrinks(tmp_path, qcow2):
+    with pytest.raises(errors.InvalidInput, match="never shrunk"):
+        clone.clone(inspect.inspect(qcow2), tmp_path / "small", "qcow2", size_bytes=10 * MIB)
+    assert not (tmp_path / "small").exists()
+
+
+def test_a_compressed_image_stays_compressed(tmp_path):
+    raw = tmp_path / "text.raw"
+    raw.write_bytes((b"\0" * 510 + b"\x55\xaa") + b"salt virt " * MIB)
+    source = tmp_path / "small.qcow2"
+    qemu_img("convert", "-c", "-O", "qcow2", raw, source)
+    clone.clone(inspect.inspect(source), tmp_path / "vm.qcow2", "qcow2", size_bytes=64 * MIB)
+    assert allocated(tmp_path / "vm.qcow2") <= allocated(source) * 1.05 + MIB
+
+
+def test_snapshots_of_the_image_are_not_the_guests(tmp_path, qcow2):
+    qemu_img("snapshot", "-c", "before", qcow2)
+    image = inspect.inspect(qcow2)
+    assert image.snapshots == 1
+    clone.clone(image, tmp_path / "vm.qcow2", "qcow2", size_bytes=100 * MIB)
+    assert "snapshots" not in info(tmp_path / "vm.qcow2")
+    assert info(tmp_path / "vm.qcow2")["virtual-size"] == 100 * MIB
+
+
+@pytest.mark.parametrize("source", ["raw", "qcow2"])
+def test_an_overlay_declares_its_base_and_the_bases_format(request, tmp_path, source):
+    image = inspect.inspect(request.getfixturevalue(source))
+    made = clone.clone(image, tmp_path / "vm.qcow2", "raw", size_bytes=1024 * MIB, overlay=True)
+    found = info(tmp_path / "vm.qcow2")
+    assert made.method == "overlay"
+    assert (made.format, found["format"]) == ("qcow2", "qcow2")
+    assert found["backing-filename"] == image.path
+    assert found["backing-filename-format"] == image.format
+    assert found["virtual-size"] == 1024 * MIB
+
+
+def test_what_exists_is_left_as_it_is(tmp_path, qcow2):
+    target = tmp_path / "vm.qcow2"
+    target.write_text("mine")
+    with pytest.raises(errors.AlreadyExists):
+        clone.clone(inspect.inspect(qcow2), target, "qcow2")
+    assert target.read_text() == "mine"
+
+
+def test_a_failure_leaves_nothing_and_what_a_crash_left_is_used_up(tmp_path, qcow2):
+    folder = tmp_path / "vms"
+    folder.mkdir()
+    (folder / ".vm.raw.part").write_bytes(b"x" * MIB)
+    broken = tmp_path / "cut.qcow2"
+    broken.write_bytes(qcow2.read_bytes()[: MIB // 2])
+    with pytest.raises(errors.ImageError):
+        clone.clone(inspect.inspect(broken), tmp_path / "no" / "vm.raw", "raw")
+    clone.clone(inspect.inspect(qcow2), folder / "vm.raw", "raw")
+    assert os.listdir(folder) == ["vm.raw"]
+    same_content(qcow2, folder / "vm.raw")
+
+
+def test_clones_at_once_have_the_same_content(tmp_path, qcow2):
+    image = inspect.inspect(qcow2)
+    targets = [tmp_path / f"vm{n}.qcow2" for n in range(10)]
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(partial(clone.clone, image, format="qcow2"), targets))
+    for target in targets:
+        same_content(qcow2, target)
+
+
+# -- the cache ----------------------------------------------------------------------------
+
+
+class Master:
+    """Stands for the master's file server: a folder, and how often it was read."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.copies = 0
+        self.lock = threading.Lock()
+
+    def _path(self, source):
+        return self.folder / source.removeprefix("salt://")
+
+    def version(self, source):
+        path = self._path(source)
+        if not path.exists():
+            raise errors.NotFound(f"image {source} does not exist on the master")
+        return {"hash_type": "sha256", "hsum": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+    def fetch(self, source, target, _version, _progress):
+        with self.lock:
+            self.copies += 1
+        with open(target, "wb") as file:
+            file.write(self._path(source).read_bytes())
+
+    def read(self, source):
+        return self._path(source).read_text()
+
+
+@pytest.fixture
+def master(tmp_path, qcow2):
+    folder = tmp_path / "master"
+    folder.mkdir()
+    os.rename(qcow2, folder / "debian.qcow2")
+    return Master(folder)
+
+
+def files(images):
+    return sorted(name for name in os.listdir(images / "_base") if not name.startswith("."))
+
+
+def test_one_copy_however_many_ask(tmp_path, master):
+    images = tmp_path / "images"
+    with ThreadPoolExecutor(10) as pool:
+        got = list(
+            pool.map(lambda _: cache.fetch("salt://debian.qcow2", images, master), range(10))
+        )
+    assert master.copies == 1
+    assert len(set(got)) == 1
+    assert got[0].sha256 == hashlib.sha256(Path(got[0].path).read_bytes()).hexdigest()
+    assert os.stat(got[0].path).st_mode & 0o777 == 0o444
+    assert os.listdir(images / "_base" / ".partial") == []
+
+
+def test_a_new_version_leaves_the_old_file_alone(tmp_path, master, raw):
+    images = tmp_path / "images"
+    old = cache.fetch("salt://debian.qcow2", images, master)
+    before = Path(old.path).read_bytes()
+    qemu_img("convert", "-O", "raw", raw, master.folder / "debian.qcow2")
+    new = cache.fetch("salt://debian.qcow2", images, master)
+    assert new.path != old.path
+    assert (old.format, new.format) == ("qcow2", "raw")
+    assert Path(old.path).read_bytes() == before
+    assert len(files(images)) == 2
+    assert [one["path"] for one in cache.known(images)] == sorted([old.path, new.path])
+
+
+def test_what_the_master_lacks_is_named_and_nothing_is_kept(tmp_path, master):
+    with pytest.raises(errors.NotFound, match=r"salt://none\.qcow2"):
+        cache.fetch("salt://none.qcow2", tmp_path / "images", master)
+    assert files(tmp_path / "images") == []
+
+
+def test_what_is_no_image_is_not_kept(tmp_path, master):
+    (master.folder / "top.sls").write_text("base:\n  '*': []\n" * 100)
+    with pytest.raises(errors.ImageError, match="no disk image"):
+        cache.fetch("salt://top.sls", tmp_path / "images", master)
+    assert files(tmp_path / "images") == []
+    assert os.listdir(tmp_path / "images" / "_base" / ".partial") == []
+
+
+@pytest.mark.parametrize(
+    "source", ["debian.qcow2", "../x", "file:///etc/passwd", "s3://x/y", "salt://", "", "http://"]
+)
+def test_an_address_that_means_nothing_is_refused(tmp_path, source):
+    with pytest.raises(errors.InvalidInput):
+        cache.fetch(source, tmp_path / "images")
+    assert not (tmp_path / "images").exists()
+
+
+def test_a_file_on_the_host_is_used_where_it_lies(tmp_path, raw):
+    found = cache.fetch(str(raw), tmp_path / "images")
+    assert (found.path, found.format) == (str(raw), "raw")
+    assert not (tmp_path / "images").exists()
+
+
+def test_the_demanded_hash(tmp_path, master):
+    content = (master.folder / "debian.qcow2").read_bytes()
+    right = hashlib.sha512(content).hexdigest()
+    (master.folder / "SUMS").write_text(f"{'0' * 64}  other.qcow2\n{right} *debian.qcow2\n")
+    for image_hash in (right, f"sha512:{right.upper()}", "salt://SUMS"):
+        found = cache.fetch("salt://debian.qcow2", tmp_path / "images", master, image_hash)
+        assert found.sha256 == hashlib.sha256(content).hexdigest()
+    assert master.copies == 1
+
+
+def test_a_wrong_hash_keeps_nothing(tmp_path, master, raw):
+    images = tmp_path / "images"
+    with pytest.raises(errors.ImageError, match="not the demanded"):
+        cache.fetch("salt://debian.qcow2", images, master, "ab" * 32)
+    assert files(images) == []
+    with pytest.raises(errors.ImageError, match="not the demanded"):
+        cache.fetch(str(raw), images, None, "ab" * 32)
+    for bad in ("md5:" + "a" * 32, "abc", "sha256:" + "a" * 128):
+        with pytest.raises(errors.InvalidInput, match="image_hash"):
+            cache.fetch("salt://debian.qcow2", images, master, bad)
+
+
+# -- from the web -------------------------------------------------------------------------
+
+
+class Web(BaseHTTPRequestHandler):
+    """A server with ranges, which can cut an answer in the middle."""
+
+    content = b""
+    etag = '"1"'
+    cut_after = None
+    log = []
+
+    def do_HEAD(self):
+        self._head(200, len(self.content))
+
+    def do_GET(self):
+        start = 0
+        asked = self.headers.get("Range")
+        if asked and self.headers.get("If-Range") == self.etag:
+            start = int(asked.removeprefix("bytes=").rstrip("-"))
+        body = self.content[start:]
+        type(self).log.append(start)
+        if self.path == "/none":
+            self.send_error(404)
+            return
+        self._head(206 if start else 200, len(body))
+        if type(self).cut_after is not None:
+            body, type(self).cut_after = body[: type(self).cut_after], None
+        self.wfile.write(body)
+
+    def _head(self, status, length):
+        self.send_response(404 if self.path == "/none" else status)
+        self.send_header("ETag", self.etag)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def log_message(self, *_args):
+        pass
+
+
+@pytest.fixture
+def web(qcow2):
+    Web.content, Web.etag, Web.cut_after, Web.log = qcow2.read_bytes(), '"1"', None, []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Web)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_download_cut_in_half_goes_on_where_it_stopped(tmp_path, web, qcow2):
+    Web.cut_after = 2 * MIB
+    found = cache.fetch(f"{web}/cloud/debian.qcow2", tmp_path / "images")
+    assert [start > 0 for start in Web.log] == [False, True]
+    assert sum(Web.log) == 2 * MIB
+    assert Path(found.path).read_bytes() == qcow2.read_bytes()
+    assert os.path.basename(found.path).startswith("debian-")
+
+
+def test_a_second_download_moves_nothing_and_a_new_version_is_noticed(tmp_path, web, raw):
+    address = f"{web}/debian.qcow2"
+    first = cache.fetch(address, tmp_path / "images")
+    assert cache.fetch(address, tmp_path / "images") == first
+    assert len(Web.log) == 1
+    Web.content, Web.etag = raw.read_bytes(), '"2"'
+    assert cache.fetch(address, tmp_path / "images").path != first.path
+
+
+def test_what_the_web_lacks_is_named_without_the_password(tmp_path, web):
+    address = web.replace("http://", "http://user:secret@") + "/none"
+    with pytest.raises(errors.NotFound, match="404") as caught:
+        cache.fetch(address, tmp_path / "images")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_truncated_qcow2_is_refused(tmp_path, web):
+    Web.content = Web.content[: len(Web.content) // 2]
+    with pytest.raises(errors.ImageError):
+        cache.fetch(f"{web}/debian.qcow2", tmp_path / "images")
+    assert files(tmp_path / "images") == []
