@@ -36,7 +36,28 @@ def output(data, **kwargs):
     if not isinstance(data, dict):
         return str(data)
     rows = {key: value for key, value in data.items() if key != "retcode"}
-    return "\n".join(_block(key, value) for key, value in rows.items())
+    sizes = {key: value for key, value in rows.items() if _is_host_size(value)}
+    blocks = [_hosts(sizes)] if sizes else []
+    blocks += [_block(key, value) for key, value in rows.items() if key not in sizes]
+    return "\n".join(blocks)
+
+
+def _is_host_size(value):
+    return isinstance(value, dict) and "memory_free_mib" in value
+
+
+def _hosts(hosts):
+    """The table of ``virt.host_info``."""
+    rows = [["host", "cpus", "vcpus free", "memory MiB", "free MiB", "memory promised",
+             "disk GiB", "free GiB", "guests", "running"]]  # fmt: skip
+    for name, host in hosts.items():
+        used = host["memory_used_mib"] / host["memory_mib"] if host["memory_mib"] else 0
+        rows.append([
+            name, host["cpus"], host["vcpus_free"], host["memory_mib"], host["memory_free_mib"],
+            {"bar": used}, host["disk_gib"], host["disk_free_gib"], host["guests"],
+            host["running"],
+        ])  # fmt: skip
+    return _table(rows)
 
 
 def _block(name, value):
@@ -52,7 +73,14 @@ def _block(name, value):
     if "vm_info" in value:
         guests = value["vm_info"] or {}
         return "\n".join([name, *(_guest(name, guest, guests[guest]) for guest in guests)])
-    return "\n".join([name, *(f"  {key}: {val}" for key, val in value.items())])
+    return "\n".join([name, *_pairs(value)])
+
+
+def _pairs(value):
+    """Indented ``key  value`` lines; a list is shown as names between commas."""
+    width = max(map(len, map(str, value)), default=0)
+    shown = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in value.items()}
+    return [f"  {key!s:{width}}  {val}" for key, val in shown.items()]
 
 
 def _guest(host, name, info):
@@ -143,5 +171,5 @@ def _cell(value):
         filled = round(_BAR * min(1.0, max(0.0, value["bar"])))
         return "[" + "#" * filled + "." * (_BAR - filled) + f"] {value['bar'] * 100:3.0f} %"
     if isinstance(value, float):
-        return f"{value:.2f}"
+        return f"{value:.1f}"
     return "" if value is None else str(value)

@@ -83,3 +83,21 @@ def test_tables_align(output):
     assert lines[0] == "host    cpus  use"
     assert lines[1] == "hv1        2  [##########..........]  50 %"
     assert lines[2].endswith("[####################] 200 %")
+
+
+def test_list(output):
+    data = {"hv1": {"running": ["a", "b"], "shutdown": ["c"]}, "hv2": {}}
+    assert output(data).splitlines() == ["hv1", "  running   a, b", "  shutdown  c", "hv2"]
+
+
+def test_host_info_is_a_table_and_the_host_that_is_down_stands_below(output):
+    host = {
+        "cpus": 2, "vcpus_free": 6, "memory_mib": 1000, "memory_used_mib": 250,
+        "memory_free_mib": 750, "disk_gib": 10.0, "disk_free_gib": 5.25, "guests": 1, "running": 1,
+    }  # fmt: skip
+    lines = output(
+        {"hv1": host, "hv2": {"error": "down: no connection"}, "retcode": 1}
+    ).splitlines()
+    assert lines[0].split()[:3] == ["host", "cpus", "vcpus"]
+    assert "[#####...............]  25 %" in lines[1]
+    assert lines[2:] == ["hv2", "  down: no connection"]
