@@ -1,0 +1,209 @@
+"""The tutorial in the lab: every command, and what it must have done, asked of libvirt."""
+
+import json
+import re
+
+import pytest
+
+from tests.tutorial import demo
+from tests.tutorial.steps import IMAGE, STEPS
+
+pytestmark = pytest.mark.lab
+
+BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
+
+
+def title_of(command):
+    return next(step.title for step in STEPS if command in step.commands)
+
+
+class Operator:
+    """Types the tutorial's commands and remembers what they printed."""
+
+    def __init__(self, cloud):
+        self.cloud = cloud
+        self.printed = []
+
+    def types(self, command):
+        title_of(command)  # it is one of the tutorial's
+        done = self.cloud.exec("master", command, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stdout + done.stderr
+        self.printed.append(command)
+        return done.stdout
+
+
+def virsh(cloud, host, *arguments):
+    return cloud.exec(host, ["virsh", *arguments]).stdout
+
+
+def names_on(cloud, host):
+    return set(virsh(cloud, host, "list", "--all", "--name").split())
+
+
+def files_on(cloud, host, pattern):
+    command = f"find /srv /var/lib/libvirt/images -type f -name '{pattern}'"
+    return cloud.exec(host, command).stdout.split()
+
+
+@pytest.fixture(scope="module")
+def operator(fresh_lab):
+    return Operator(fresh_lab)
+
+
+def test_tutorial(operator):
+    cloud = operator.cloud
+    for step in STEPS:
+        CHAPTERS.get(step.title, plain)(operator, cloud, step)
+    assert operator.printed == [c for step in STEPS for c in step.commands]
+
+
+def plain(operator, cloud, step):
+    for command in step.commands:
+        operator.types(command)
+
+
+def sync(operator, cloud, step):
+    minions, master = [operator.types(command) for command in step.commands]
+    for name in ("modules.virt", "modules.seed", "states.virt_keys", "grains.virt_host"):
+        assert name in minions
+    for name in ("runners.virt", "pillar.libvirt", "output.virt_query"):
+        assert name in master
+    seen = cloud.exec("master", "salt hv1 cp.list_master --out=json --static").stdout
+    served = json.loads(seen)["hv1"]
+    assert not [path for path in served if path.split("/")[0] in ("tests", "docs", ".ci")]
+
+
+def formula(operator, cloud, step):
+    [text] = [operator.types(command) for command in step.commands]
+    assert re.findall(r"Failed:\s+(\d+)", text) == ["0", "0"]
+    authorities = set()
+    for host in ("hv1", "hv2"):
+        cloud.exec(host, "ss -Hltn 'sport = :16514' | grep -q 16514")
+        authorities.add(cloud.exec(host, "sha256sum < /etc/pki/CA/cacert.pem").stdout)
+        cloud.exec(host, "test -d /sys/class/net/br0/bridge")
+    assert len(authorities) == 1
+
+
+def formula_again(operator, cloud, step):
+    [text] = [operator.types(command) for command in step.commands]
+    assert "changed=" not in text
+    assert re.findall(r"Failed:\s+(\d+)", text) == ["0", "0"]
+
+
+def mutual_tls(operator, cloud, step):
+    assert "hv2" in operator.types(step.commands[0])
+    without = "virsh -c 'qemu+tls://hv2/system?pkipath=/nonexistent' hostname"
+    assert cloud.exec("hv1", without, check=False).returncode != 0
+
+
+def host_info(operator, cloud, step):
+    text = operator.types(step.commands[0])
+    assert "hv1" in text
+    assert "hv2" in text
+    data = json.loads(cloud.exec("master", "salt-run virt.host_info --out=json").stdout)
+    for host in ("hv1", "hv2"):
+        info = virsh(cloud, host, "nodeinfo")
+        assert data[host]["cpus"] == int(re.search(r"CPU\(s\):\s+(\d+)", info)[1])
+        total = int(re.search(r"Memory size:\s+(\d+) KiB", info)[1])
+        assert data[host]["memory_mib"] == total // 1024
+
+
+def no_guests(operator, cloud, step):
+    assert operator.types(step.commands[0]).split() == ["hv1", "hv2"]
+
+
+def deploy(operator, cloud, step):
+    text = operator.types(step.commands[0])
+    assert "centos1 is running on hv1" in text
+    assert len(text.strip().splitlines()) > 2, f"no progress in {text!r}"
+    assert virsh(cloud, "hv1", "domstate", "centos1").strip() == "running"
+    keys = json.loads(cloud.exec("master", "salt-key -L --out=json").stdout)
+    assert "centos1" in keys["minions"]
+
+
+def answers(operator, cloud, step):
+    demo.wait_for(cloud, "centos1")
+    assert "True" in operator.types(step.commands[0])
+
+
+def query(operator, cloud, step):
+    text = operator.types(step.commands[0])
+    lines = [line.rstrip() for line in text.splitlines()]
+    port = virsh(cloud, "hv1", "vncdisplay", "centos1").strip().rsplit(":", 1)[1]
+    wanted = ["hv1", "  centos1", "    CPU: 2", "    Memory: 524288", "    State: running",
+              f"    Graphics: vnc - hv1:{5900 + int(port)}", "    Disk - vda:"]  # fmt: skip
+    start = lines.index("hv1")
+    assert lines[start : start + len(wanted)] == wanted
+    assert "      File Format: qcow2" in lines
+    assert "      Source: br0" in lines
+    assert "      Type: bridge" in lines
+
+
+def migrate(operator, cloud, step):
+    before, moved, ping, after = [operator.types(command) for command in step.commands]
+    assert "hv2" in moved
+    assert "True" in ping
+    assert re.search(r"[0-9a-f-]{36}", before)[0] == re.search(r"[0-9a-f-]{36}", after)[0]
+    assert "centos1" not in names_on(cloud, "hv1")
+    assert virsh(cloud, "hv2", "domstate", "centos1").strip() == "running"
+    assert files_on(cloud, "hv1", "*centos1*") == []
+
+
+def direct(operator, cloud, step):
+    for command in step.commands:
+        operator.types(command)
+    for guest in ("centos2", "centos3"):
+        assert virsh(cloud, "hv1", "domstate", guest).strip() == "shut off"
+        xml = virsh(cloud, "hv1", "dumpxml", "--inactive", guest)
+        disk = re.search(r"<source file='([^']+)'", xml)[1]
+        info = cloud.exec("hv1", ["qemu-img", "info", "--output=json", disk]).stdout
+        about = json.loads(info)
+        assert about["format"] == "qcow2"
+        if guest == "centos3":
+            assert about["backing-filename-format"] == "qcow2"
+        else:
+            assert "backing-filename" not in about
+
+
+def by_name(operator, cloud, step):
+    wanted = {"pause": "paused", "resume": "running", "reset": "running",
+              "force_off": "shut off", "start": "running"}  # fmt: skip
+    for command in step.commands:
+        text = operator.types(command)
+        verb = command.split()[1].removeprefix("virt.")
+        if verb in wanted:
+            assert virsh(cloud, "hv2", "domstate", "centos1").strip() == wanted[verb]
+        elif verb == "vm_info":
+            assert "State: running" in text
+        else:
+            assert text.strip() in ("hv1", "hv2")
+
+
+def purge(operator, cloud, step):
+    cloud.exec("hv1", f"test -f {IMAGE}")
+    for command in step.commands:
+        operator.types(command)
+    assert names_on(cloud, "hv1") == set()
+    assert files_on(cloud, "hv1", "*centos*") == []
+    cloud.exec("hv1", f"qemu-img check {IMAGE}")
+    assert names_on(cloud, "hv2") == {"centos1"}
+    keys = json.loads(cloud.exec("master", "salt-key -L --out=json").stdout)
+    assert "centos1" in keys["minions"]
+
+
+CHAPTERS = {
+    title_of("salt-run saltutil.sync_all"): sync,
+    STEPS[1].title: formula,
+    STEPS[2].title: formula_again,
+    STEPS[3].title: mutual_tls,
+    title_of("salt-run virt.host_info"): host_info,
+    STEPS[5].title: no_guests,
+    STEPS[6].title: deploy,
+    STEPS[7].title: answers,
+    title_of("salt-run virt.query"): query,
+    title_of("salt-run virt.migrate centos1 hv2"): migrate,
+    title_of(f"salt hv1 cp.get_file salt://debian.qcow2 {IMAGE}"): direct,
+    title_of("salt-run virt.pause centos1"): by_name,
+    title_of("salt-run virt.purge centos2"): purge,
+}

@@ -1,0 +1,84 @@
+"""``make demo``: a cloud on this machine, and the tutorial in it, command by command."""
+
+import argparse
+import shlex
+import subprocess
+import sys
+import time
+
+from tests.lab import packages
+from tests.lab.cloud import Cloud
+from tests.lab.recipe import Recipe
+from tests.lab.sh import LabError
+from tests.tutorial.steps import STEPS
+
+NAME = "demo"
+# how long a freshly started guest may need until its minion has answered (emulated CPUs)
+BOOT_S = 180
+
+
+def show(cloud, command):
+    """Types a command on the master, its output straight to the terminal. Its exit code."""
+    print(f"\n\033[1mmaster# {command}\033[0m" if sys.stdout.isatty() else f"\nmaster# {command}")
+    sys.stdout.flush()
+    argv = cloud.machine("master").argv(["sh", "-c", command])
+    began = time.monotonic()
+    code = subprocess.run([str(part) for part in argv], check=False).returncode
+    print(f"({time.monotonic() - began:.1f} s)", flush=True)
+    return code
+
+
+def wait_for(cloud, guest):
+    """Waits until the guest's minion is there: it boots on an emulated CPU."""
+    print(f"\n… waiting for {guest} to boot and to reach the master", flush=True)
+    end = time.monotonic() + BOOT_S
+    ping = f"salt -t 3 {shlex.quote(guest)} test.ping --out=json --static"
+    while time.monotonic() < end:
+        if "true" in cloud.exec("master", ping, check=False).stdout:
+            return
+        time.sleep(1)
+    raise LabError(f"{guest} did not answer within {BOOT_S} s")
+
+
+def play(cloud):
+    """All steps. Raises LabError at the first command that fails."""
+    for number, step in enumerate(STEPS, 1):
+        print(f"\n== {number}. {step.title}", flush=True)
+        for command in step.commands:
+            if command == "salt centos1 test.ping":
+                wait_for(cloud, "centos1")
+            if show(cloud, command):
+                raise LabError(f"step {number} failed at: {command}")
+
+
+def main():
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="make demo")
+    parser.add_argument("--debian", default="12")
+    parser.add_argument("--salt", default="3008")
+    given = parser.parse_args()
+    cloud = Cloud(NAME)
+
+    def say(text):
+        print(f"lab: {text}", flush=True)
+
+    try:
+        reason = packages.why_not()
+        if reason:
+            raise LabError(reason)
+        cloud.up(2, Recipe(given.debian, given.salt), say=say)
+        play(cloud)
+    except LabError as exc:
+        print(f"\ndemo: {exc}", file=sys.stderr)
+        print("The cloud is still up: look at it, then make demo-down", file=sys.stderr)
+        return 1
+    print(
+        "\nThat is all. The cloud runs on:\n"
+        f"  tests/lab/lab --name {NAME} shell master    to enter it\n"
+        "  make demo-down                       to take it down"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
