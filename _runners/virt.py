@@ -20,11 +20,13 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names  # noqa: E402
+from saltvirt import errors, names, units  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
+from saltvirt.operations import explain as explaining  # noqa: E402
 from saltvirt.operations import find, inventory, lifecycle  # noqa: E402
 from saltvirt.operations import init as deploying  # noqa: E402
 from saltvirt.operations import purge as purging  # noqa: E402
+from saltvirt.placement import capacity as capacities  # noqa: E402
 from saltvirt.placement import choose, facts  # noqa: E402
 from saltvirt.placement import policy as placement_policy  # noqa: E402
 
@@ -192,6 +194,86 @@ def next_host():
         best = decision.ranked[0].host
         rejected = {name: why for name, (_, why) in decision.rejected.items()}
         return _done("next_host", best, host=best, rejected=rejected)
+
+
+@_reporting
+def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
+    """
+    Where ``virt.init`` with these arguments would put the guest, and why. Changes nothing.
+
+    :param name: of the guest
+    :param cpu: number of virtual CPUs
+    :param mem: memory in MiB, or with a unit
+    :param image: as for ``virt.init``; a host that has it in its cache scores higher
+    :param hypervisor: libvirt's domain type
+    :param host: minion id of the only hypervisor to consider
+    :param kwargs: ``groups``, ``group_policy``, ``arch`` as for ``virt.init``
+
+    :return: under the guest's name ``host`` (the choice, or None) and ``table``: per host its
+        score and the parts of it, or the filter it fell at and the reason
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.explain web1 2 2048 salt://debian.qcow2
+    """
+    extra = {key: value for key, value in kwargs.items() if not key.startswith("__")}
+    wanted = deploying.Wanted(
+        name, cpu, mem, image, hypervisor, host,
+        groups=extra.pop("groups", ()), group_policy=extra.pop("group_policy", "spread"),
+        arguments=extra,
+    )  # fmt: skip
+    with Fleet(__opts__) as fleet:
+        decision, unheard = explaining.decide(fleet, _policy(), wanted.request())
+    best = decision.ranked[0].host if decision.ranked else None
+    title = f"{name} would go to {best}" if best else f"no host can take {name}"
+    table = explaining.table(decision, unheard)
+    return {
+        name: {"host": best, "title": title, "table": table},
+        **({} if best else {"retcode": 1}),
+    }
+
+
+@_reporting
+def capacity(cpu, mem, hypervisor="kvm", disk_gib=0):
+    """
+    How many more guests of a size fit: per host, in all, and with one host lost.
+
+    :param cpu: number of virtual CPUs of each
+    :param mem: memory of each in MiB, or with a unit
+    :param hypervisor: libvirt's domain type
+    :param disk_gib: disk of each in GiB; 0 leaves disks out of the account
+
+    :return: under ``capacity`` ``total``, ``total_with_one_lost`` and ``table``: per host how
+        many fit, what the next one would lack, how many fit in the rest of the cloud if this
+        host were lost, and which of its guests would find no place then
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.capacity 2 4G
+    """
+    request = facts.Request(
+        "capacity", units.parse_count(cpu, "cpu"), units.parse_kib(mem, what="mem"),
+        int(float(disk_gib) * 1024**3), hypervisor,
+    )  # fmt: skip
+    with Fleet(__opts__) as fleet:
+        hosts, unheard = inventory.gather(fleet)
+    found = capacities.capacity(hosts, request, _policy())
+    rows = [["host", "fit", "next lacks", "fit if lost", "then homeless"]]
+    for name, number in found.fits.items():
+        count, homeless = found.lost[name]
+        rows.append([name, number, found.limits[name], count, ", ".join(homeless)])
+    rows += [[name, 0, why, None, None] for name, why in sorted(unheard.items())]
+    title = f"{found.total} more guests fit, {found.total_with_one_lost} with one host lost"
+    return {
+        "capacity": {
+            "total": found.total, "total_with_one_lost": found.total_with_one_lost,
+            "title": title, "table": rows,
+        }
+    }  # fmt: skip
 
 
 @_reporting

@@ -1,0 +1,24 @@
+"""The placement of a guest, as a table for people."""
+
+from saltvirt.operations import inventory
+from saltvirt.placement import choose, weights
+
+
+def decide(fleet, policy, request):
+    """(choose.Decision, host to why it was not heard). Changes nothing."""
+    hosts, unheard = inventory.gather(fleet, fleet.hosts())
+    return choose.choose(hosts, request, policy), unheard
+
+
+def table(decision, unheard):
+    """Rows, the first the head: host, score, its parts; or the filter and the reason."""
+    names = list(weights.ALL)
+    rows = [["host", "score", *names, "fell at", "reason"]]
+    for candidate in decision.ranked:
+        parts = [round(candidate.parts.get(name, 0.0), 3) for name in names]
+        rows.append([candidate.host, round(candidate.score, 3), *parts, "", ""])
+    blank = [None] * len(names)
+    for host, (fell_at, why) in sorted(decision.rejected.items()):
+        rows.append([host, None, *blank, fell_at, why])
+    rows += [[host, None, *blank, "down", why] for host, why in sorted(unheard.items())]
+    return rows
