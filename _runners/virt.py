@@ -360,7 +360,7 @@ def vm_info(name, quiet=False):
 
         salt-run virt.vm_info web1
     """
-    names.guest(name)
+    name = names.guest(name)
     with Fleet(__opts__) as fleet:
         host, _ = find.locate(fleet, name)
         return {host: {"vm_info": fleet.one(host, "virt.vm_info", {"vm_": name})}}

@@ -28,6 +28,9 @@ class Wanted:
     group_policy: str = "spread"
     arguments: dict = field(default_factory=dict)
 
+    def __post_init__(self):
+        self.name = str(self.name)  # the command line turns 123 into a number
+
     def request(self):
         """The placement request. Raises InvalidInput for a bad name, cpu or mem."""
         cpu, mem = self.cpu, self.mem

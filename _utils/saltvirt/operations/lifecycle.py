@@ -34,7 +34,7 @@ def run(fleet, name, verb_name):
     alone. Raises NotFound, InvalidInput (the verb makes no sense now), OperationFailed.
     """
     verb = VERBS[verb_name]
-    names.guest(name)
+    name = names.guest(name)
     host, before = find.locate(fleet, name)
     if before == verb.after and verb_name != "reset":
         return host, before, before

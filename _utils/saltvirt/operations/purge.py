@@ -10,7 +10,7 @@ def run(fleet, name, delete_key=True):
 
     Raises NotFound, OperationFailed; the key stays when the guest could not be removed.
     """
-    names.guest(name)
+    name = names.guest(name)
     with lock.guest(fleet.opts, name, "virt.purge"):
         host, _ = find.locate(fleet, name)
         removed = fleet.one(host, "virt.purge", {"vm_": name}, long=True)
