@@ -1,0 +1,1 @@
+"""A cloud on one machine: see README.md in this folder."""

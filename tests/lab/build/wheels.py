@@ -1,0 +1,23 @@
+"""The wheels that go into /opt/salt: Salt, libvirt's binding, GitPython for gitfs.
+
+They are built on the machine that runs the lab, which has the compiler and
+libvirt's headers; the machines of the lab have neither.
+"""
+
+import os
+
+from tests.lab.sh import run
+
+ALSO = ("libvirt-python", "GitPython", "cryptography")
+
+
+def build(folder, recipe):
+    """Fill `folder` with wheels for Python 3.11."""
+    python = folder / "venv/bin/python"
+    run(["/usr/bin/python3", "-m", "venv", folder / "venv"])
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    env = {**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}
+    run([*pip, "install", "-q", "wheel", "setuptools"], env=env)
+    wanted = [f"salt=={recipe.salt_version}", *ALSO]
+    run([*pip, "wheel", "-q", "-w", folder / "wheels", *wanted], env=env)
+    run(["rm", "-rf", folder / "venv"])

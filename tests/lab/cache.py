@@ -1,0 +1,62 @@
+"""Build once: a folder per recipe, complete or not there."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.lab import paths
+
+
+def key(*parts):
+    """A short hash of what goes into a build: texts, and files by their content."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.read_bytes() if isinstance(part, Path) else str(part).encode()
+        digest.update(f"{len(data)}:".encode() + data)
+    return digest.hexdigest()[:12]
+
+
+@contextmanager
+def locked(path):
+    """Hold an exclusive lock on a file, which is made when absent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="ascii") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def built(name, build, say=lambda text: None):
+    """The folder `name` of the cache; ``build(folder)`` fills it when it is not there.
+
+    Two processes at once build once. What a build leaves behind when it dies is
+    removed by the next.
+    """
+    home = paths.cache()
+    done = home / name
+    if done.exists():
+        return done
+    with locked(home / f"{name}.lock"):
+        if done.exists():
+            return done
+        part = home / f"{name}.part"
+        discard(part)
+        part.mkdir(parents=True)
+        say(f"building {name}")
+        try:
+            build(part)
+            os.rename(part, done)
+        finally:
+            discard(part)
+    say(f"built {name}")
+    return done
+
+
+def discard(folder):
+    """Remove a folder and, first, whatever is mounted below it."""
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in sorted((m for m in mounts if m.startswith(f"{folder}/")), reverse=True):
+        os.system(f"umount -l '{point}'")
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,129 @@
+"""The command tests/lab/lab."""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from tests.lab import layers, packages, paths, process
+from tests.lab.cloud import Cloud
+from tests.lab.recipe import SALTS, SUITES, Recipe
+from tests.lab.sh import LabError
+from tests.lab.sync import sync
+
+
+def say(text):
+    """A line about progress, to people."""
+    print(f"lab: {text}", file=sys.stderr, flush=True)
+
+
+def parser():
+    """The command's arguments."""
+    top = argparse.ArgumentParser(prog="lab", description="A cloud on one machine.")
+    top.add_argument("--name", help="which lab (default: SALTVIRT_LAB, or lab)")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, text in (("up", "bring a lab up"), ("build", "build its caches only")):
+        verb = verbs.add_parser(name, help=text)
+        verb.add_argument("--debian", default="12", choices=sorted(SUITES))
+        verb.add_argument("--salt", default="3008", choices=sorted(SALTS))
+        if name == "up":
+            verb.add_argument("hosts", nargs="?", type=int, default=2, metavar="N")
+            verb.add_argument("--bare", action="store_true", help="no br0: eth0 has the address")
+            verb.add_argument("--owner", type=int, metavar="PID", help="go down when PID ends")
+    verb = verbs.add_parser("exec", help="run a command in a machine")
+    verb.add_argument("host")
+    verb.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD")
+    verbs.add_parser("shell", help="a shell in a machine").add_argument("host")
+    for name, text in (("push", "copy SRC into folder DST of a machine"),
+                       ("pull", "copy SRC of a machine into folder DST")):  # fmt: skip
+        verb = verbs.add_parser(name, help=text)
+        for argument in ("host", "src", "dst"):
+            verb.add_argument(argument)
+    verbs.add_parser("sync", help="publish this tree to the lab and sync_all everywhere")
+    verbs.add_parser("status", help="which machines there are")
+    verbs.add_parser("down", help="remove all of the lab")
+    for verb in verbs.choices.values():
+        verb.add_argument("--name", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    return top
+
+
+def up(cloud, given):
+    """Bring the lab up and say how to go on."""
+    began = time.monotonic()
+    if given.owner:
+        process.die_with_parent()
+    recipe = Recipe(given.debian, given.salt)
+    cloud.up(given.hosts, recipe, given.bare, given.owner, say)
+    say(f"{cloud.name} is up in {time.monotonic() - began:.0f} s: {' '.join(cloud.names())}")
+
+
+def build(_cloud, given):
+    """Build the caches."""
+    packages.ensure(say)
+    layers.layers(Recipe(given.debian, given.salt), say)
+
+
+def enter(cloud, given):
+    """Become a command, or a shell, in a machine."""
+    command = given.command if given.verb == "exec" else ["bash", "-l"]
+    if command[:1] == ["--"]:
+        command = command[1:]
+    if not command:
+        raise LabError("exec needs a command")
+    argv = cloud.machine(given.host).argv(command)
+    os.execvp(argv[0], argv)
+
+
+def copy(cloud, given):
+    """Copy files into or out of a machine."""
+    if given.verb == "push":
+        cloud.push(given.host, Path(given.src), given.dst)
+    else:
+        cloud.pull(given.host, given.src, Path(given.dst))
+
+
+def synced(cloud, _given):
+    """Sync, and say what changed where."""
+    for name, kinds in sorted(sync(cloud).items()):
+        changed = [item for kind in kinds.values() for item in kind]
+        print(f"{name}: {' '.join(changed) or 'nothing new'}")
+
+
+def status(cloud, _given):
+    """Show the lab's machines."""
+    about = cloud.describe()
+    if not about:
+        print(f"{cloud.name}: not up")
+        return
+    print(f"{cloud.name}: Debian {about['debian']}, Salt {about['salt']}")
+    for name in cloud.names():
+        pid = cloud.machine(name).leader()
+        print(f"  {name}: {f'running, pid {pid}' if pid else 'down'}")
+
+
+def down(cloud, _given):
+    """Remove the lab."""
+    cloud.down()
+
+
+VERBS = {
+    "up": up, "build": build, "exec": enter, "shell": enter, "push": copy, "pull": copy,
+    "sync": synced, "status": status, "down": down,
+}  # fmt: skip
+
+
+def main(argv=None):
+    """Run one verb; the exit code."""
+    given = parser().parse_args(argv)
+    try:
+        reason = packages.why_not()
+        if reason:
+            raise LabError(reason)
+        VERBS[given.verb](Cloud(paths.instance_name(given.name)), given)
+    except LabError as exc:
+        say(exc)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0

@@ -1,0 +1,214 @@
+"""A lab: one master and N hypervisors, up and down."""
+
+import json
+import shutil
+import subprocess
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import asdict
+
+from tests.lab import cache, config, keys, layers, packages, paths, publish, reaper
+from tests.lab.machine import Machine
+from tests.lab.network import MASTER, Network, address
+from tests.lab.recipe import Recipe
+from tests.lab.sh import LabError, run
+
+GIT = "/srv/git"
+
+
+class Cloud:
+    """One instance, by name; several stand side by side on one machine."""
+
+    def __init__(self, name):
+        self.name = paths.instance_name(name)
+        self.folder = paths.INSTANCES / self.name
+        self.about = self.folder / "lab.json"
+        self.network = Network(self.name)
+
+    @property
+    def repository(self):
+        """The bare repository that the master's gitfs reads, seen from outside."""
+        return self.folder / "git/salt-virt.git"
+
+    def machine(self, name):
+        """A machine by name; LabError when this lab has none of that name."""
+        if name not in self.names():
+            known = ", ".join(self.names()) or "no machine: it is not up"
+            raise LabError(f"lab {self.name} has {known}; there is no {name}")
+        return self._machine(name)
+
+    def _machine(self, name):
+        return Machine(self.name, name, self.folder / "machines" / name, self.network)
+
+    def describe(self):
+        """What up() wrote down: hosts, debian, salt, bare, id. {} when the lab is not up."""
+        try:
+            return json.loads(self.about.read_text())
+        except FileNotFoundError:
+            return {}
+
+    def names(self):
+        """The machines of this lab, the master first."""
+        hosts = self.describe().get("hosts", 0)
+        return ["master", *(f"hv{i}" for i in range(1, hosts + 1))] if hosts else []
+
+    @contextmanager
+    def locked(self):
+        """Hold the lock of this instance: one up or down at a time."""
+        with cache.locked(paths.INSTANCES / f"{self.name}.lock"):
+            yield
+
+    def up(self, hosts=2, recipe=None, bare=False, owner=None, say=lambda text: None):
+        """Bring the lab up; returns when all hypervisors answer test.ping.
+
+        owner: pid of a process with which the lab shall go down, however it ends.
+        """
+        recipe = recipe or Recipe()
+        packages.ensure(say)
+        below = layers.layers(recipe, say)
+        with self.locked():
+            self._remove()
+            self.folder.mkdir(parents=True)
+            about = {"id": uuid.uuid4().hex, "hosts": hosts, "bare": bare, **asdict(recipe)}
+            self.about.write_text(json.dumps(about))
+            if owner:
+                reaper.start(self, owner)
+            try:
+                self._boot(hosts, below, bare)
+                self._wait(say)
+            except BaseException:
+                self._save_logs()
+                self._remove()
+                raise
+
+    def _boot(self, hosts, below, bare):
+        publish.publish(paths.REPOSITORY, self.repository)
+        self.network.make_switch()
+        master, *others = (self._machine(name) for name in self.names())
+        master.mount(below.below("master"))
+        for machine in others:
+            machine.mount(below.below("hypervisor"))
+            keys.accept(master, machine)
+        prepare_master(master)
+        for index, machine in enumerate(others, 1):
+            prepare_hypervisor(machine, index, bare)
+        for machine in (master, *others):
+            prepare(machine, hosts)
+            self.network.plug(machine.name)
+            machine.boot([(self.repository.parent, GIT)] if machine is master else ())
+
+    def _wait(self, say, timeout_s=120):
+        for name in self.names():
+            self._machine(name).wait()
+        say("machines booted")
+        wanted = set(self.names()[1:])
+        end = time.monotonic() + timeout_s
+        ping = ["salt", "-t", "2", "hv*", "test.ping", "--out=json", "--static"]
+        answered = set()
+        while not wanted <= answered:
+            if time.monotonic() > end:
+                raise LabError(
+                    f"no test.ping from {', '.join(sorted(wanted - answered))} in {timeout_s} s; "
+                    f"their logs are in {paths.INSTANCES / (self.name + '.failed')}"
+                )
+            time.sleep(0.3)
+            done = self.exec("master", ping, check=False)
+            try:
+                answered = {k for k, v in json.loads(done.stdout).items() if v is True}
+            except ValueError:
+                answered = set()
+
+    def exec(self, host, command, check=True, timeout=None, input=None):
+        """Run a command (a list, or a string for sh) in a machine; its CompletedProcess."""
+        if isinstance(command, str):
+            command = ["sh", "-c", command]
+        argv = self.machine(host).argv([str(part) for part in command])
+        return run(argv, check=check, timeout=timeout, input=input)
+
+    def push(self, host, source, folder):
+        """Copy a file or folder from outside into a folder of a machine."""
+        source = source.resolve()
+        pack = ["tar", "-C", str(source.parent), "-cf", "-", source.name]
+        into = ["sh", "-c", 'mkdir -p "$1" && tar -C "$1" --no-same-owner -xf -', "-", folder]
+        pipe(pack, self.machine(host).argv(into))
+
+    def pull(self, host, source, folder):
+        """Copy a file or folder of a machine into a folder outside."""
+        parent, _, name = source.rstrip("/").rpartition("/")
+        pack = self.machine(host).argv(["tar", "-C", parent or "/", "-cf", "-", name])
+        folder.mkdir(parents=True, exist_ok=True)
+        pipe(pack, ["tar", "-C", str(folder), "--no-same-owner", "-xf", "-"])
+
+    def down(self, only_id=None):
+        """Remove everything of this lab (only the one with that id, when given)."""
+        with self.locked():
+            if only_id is None or self.describe().get("id") == only_id:
+                reaper.stop(self)
+                self._remove()
+
+    def _remove(self):
+        machines = self.folder / "machines"
+        for folder in machines.iterdir() if machines.exists() else ():
+            self._machine(folder.name).kill()
+        self.network.remove()
+        for folder in machines.iterdir() if machines.exists() else ():
+            self._machine(folder.name).remove()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _save_logs(self):
+        kept = paths.INSTANCES / f"{self.name}.failed"
+        shutil.rmtree(kept, ignore_errors=True)
+        kept.mkdir()
+        for name in self.names():
+            machine = self._machine(name)
+            if machine.leader():
+                text = self.exec(name, ["journalctl", "--no-pager", "-b"], check=False).stdout
+                (kept / f"{name}.journal").write_text(text)
+            if (machine.folder / "console.log").exists():
+                shutil.copy(machine.folder / "console.log", kept / f"{name}.console")
+
+
+def prepare(machine, hosts):
+    """What every machine has: its name, its id, the names of the others."""
+    machine.write("/etc/hostname", f"{machine.name}\n")
+    machine.write("/etc/hosts", config.hosts(hosts))
+    machine.write("/etc/machine-id", uuid.uuid4().hex + "\n", 0o444)
+    (machine.root / "etc/resolv.conf").unlink(missing_ok=True)
+    machine.write("/etc/resolv.conf", f"nameserver {MASTER}\n")
+    wants = machine.root / "etc/systemd/system/multi-user.target.wants"
+    wants.mkdir(parents=True, exist_ok=True)
+    (wants / "systemd-networkd.service").symlink_to("/lib/systemd/system/systemd-networkd.service")
+
+
+def prepare_master(machine):
+    """The master's configuration, and DHCP for guests."""
+    machine.write("/etc/salt/master", config.MASTER)
+    machine.write("/etc/salt/master.d/virt.conf", config.MASTER_VIRT)
+    machine.write("/etc/lab-dnsmasq.conf", config.DNSMASQ)
+    machine.write("/etc/systemd/network/10-eth0.network", config.addressed("eth0", MASTER))
+    (machine.root / "srv/pillar").mkdir(exist_ok=True)
+    machine.enable("salt-master.service")
+    machine.enable("lab-dnsmasq.service")
+
+
+def prepare_hypervisor(machine, index, bare):
+    """The minion's configuration and the network: br0 over eth0, or eth0 alone."""
+    machine.write("/etc/salt/minion", config.MINION.format(name=machine.name))
+    folder, mine = "/etc/systemd/network", address(index)
+    if bare:
+        machine.write(f"{folder}/10-eth0.network", config.addressed("eth0", mine))
+    else:
+        machine.write(f"{folder}/10-br0.netdev", config.BRIDGE)
+        machine.write(f"{folder}/10-eth0.network", config.IN_BRIDGE)
+        machine.write(f"{folder}/10-br0.network", config.addressed("br0", mine))
+    machine.enable("salt-minion.service")
+
+
+def pipe(source, sink):
+    """Run two programs, the first one's output into the second."""
+    with subprocess.Popen(source, stdout=subprocess.PIPE) as left:
+        right = subprocess.run(sink, stdin=left.stdout, check=False)
+        left.stdout.close()
+    if left.returncode or right.returncode:
+        raise LabError(f"copying failed: {' '.join(source)} | {' '.join(sink)}")

@@ -1,0 +1,59 @@
+"""The layers of a machine's root, from the cache or built into it."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab import cache
+from tests.lab.build import guest, host_os, salt, wheels
+
+HERE = Path(__file__).parent / "build"
+DEBIAN = HERE / "debian.py"
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Folders to stack: Debian, then Salt, then what shows the guest image."""
+
+    host_os: Path
+    salt: Path
+    guest: Path
+
+    def below(self, kind):
+        """The lower layers of a machine of a kind ("master", "hypervisor"), top first."""
+        return (self.guest / kind, self.salt / "layer", self.host_os)
+
+
+def layers(recipe, say=lambda text: None):
+    """Build what the cache lacks, side by side where one build does not need another."""
+    names = keys(recipe)
+    with ThreadPoolExecutor() as pool:
+        jobs = {
+            "wheels": lambda part: wheels.build(part, recipe),
+            "host_os": lambda part: host_os.build(part, recipe),
+            "guest_os": guest.build_os,
+        }
+        started = {n: pool.submit(cache.built, names[n], job, say) for n, job in jobs.items()}
+        found = {name: job.result() for name, job in started.items()}
+    found["salt"] = cache.built(
+        names["salt"], lambda p: salt.build(p, found["guest_os"], found["wheels"], recipe), say
+    )
+    found["guest"] = cache.built(
+        names["guest"], lambda part: guest.build(part, found["guest_os"], found["salt"]), say
+    )
+    return Layers(found["host_os"], found["salt"], found["guest"])
+
+
+def keys(recipe):
+    """The cache's folder names of a recipe: a change of a part changes what rests on it."""
+    os_key = cache.key(DEBIAN, HERE / "host_os.py", recipe.debian)
+    guest_os = cache.key(DEBIAN, HERE / "guest.py")
+    wheel = cache.key(HERE / "wheels.py", recipe.salt_version)
+    layer = cache.key(HERE / "salt.py", wheel, guest_os)
+    return {
+        "host_os": f"os-debian{recipe.debian}-{os_key}",
+        "guest_os": f"guestos-{guest_os}",
+        "wheels": f"wheels-{recipe.salt_version}-{wheel}",
+        "salt": f"salt-{recipe.salt_version}-{layer}",
+        "guest": f"guest-{recipe.salt_version}-{cache.key(guest_os, layer)}",
+    }

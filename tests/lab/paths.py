@@ -1,0 +1,25 @@
+"""Where the lab keeps things: nothing is inside the repository."""
+
+import os
+import re
+from pathlib import Path
+
+from tests.lab.sh import LabError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+INSTANCES = Path("/var/lib/salt-virt/labs")
+
+
+def cache():
+    """The folder of what is built once: root file systems, wheels, guest images."""
+    return Path(os.environ.get("SALTVIRT_CACHE", "/var/cache/salt-virt"))
+
+
+def instance_name(given=None):
+    """The name of the lab meant: given, or from SALTVIRT_LAB, or "lab"."""
+    name = given or os.environ.get("SALTVIRT_LAB") or "lab"
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,23}", name):
+        raise LabError(
+            f"{name!r} is no name for a lab: up to 24 lower-case letters, digits and dashes"
+        )
+    return name

@@ -1,0 +1,58 @@
+"""Processes by id and start time, so that an id used again is not taken for ours."""
+
+import contextlib
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+
+
+def started(pid):
+    """When a process started, in clock ticks since boot; None when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def remember(pid, path):
+    """Write down a process, to be found again by recall()."""
+    path.write_text(f"{pid} {started(pid)}\n")
+
+
+def recall(path):
+    """The pid that remember() wrote to a file, or None when that process is gone."""
+    try:
+        pid, start = path.read_text().split()
+    except (FileNotFoundError, ValueError):
+        return None
+    return int(pid) if str(started(int(pid))) == start else None
+
+
+def children(pid):
+    """The pids of a process's children."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                text = (entry / "stat").read_text(encoding="ascii", errors="replace")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(text.rpartition(")")[2].split()[1]) == pid:
+                found.append(int(entry.name))
+    return found
+
+
+def kill(pid):
+    """Kill a process that may be gone already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def die_with_parent():
+    """Have the kernel kill this process when its parent dies."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

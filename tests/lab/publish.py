@@ -1,0 +1,69 @@
+"""Publish the folders that a master serves, and nothing else, to a branch.
+
+gitfs cannot hide files: what is in the branch that a master lists is what every
+minion can read. So the branch is made of the served folders only; tests/ and
+docs/ stay out of it. The user's own index and repository are not touched.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+from tests.lab.sh import LabError, run
+
+SERVED = (
+    "_modules", "_runners", "_states", "_pillar", "_output", "_engines", "_grains", "_utils",
+    "_returners", "_beacons", "formulas", "README.md", "LICENSE",
+)  # fmt: skip
+BRANCH = "published"
+WHO = {
+    "GIT_AUTHOR_NAME": "Salt Virt", "GIT_AUTHOR_EMAIL": "salt-virt@localhost",
+    "GIT_COMMITTER_NAME": "Salt Virt", "GIT_COMMITTER_EMAIL": "salt-virt@localhost",
+}  # fmt: skip
+
+
+def publish(tree, remote, branch=BRANCH, message="Published from a working tree"):
+    """Commit the served folders of the folder `tree` on a branch of `remote`.
+
+    A remote that is a path and does not exist is made as a bare repository.
+    Returns the commit's hash; the branch stays where it is when nothing changed.
+    """
+    tree = Path(tree)
+    if isinstance(remote, Path) and not remote.exists():
+        run(["git", "init", "-q", "--bare", f"--initial-branch={branch}", remote])
+    with tempfile.TemporaryDirectory(prefix="salt-virt-publish-") as scratch:
+        git = Git(Path(scratch), tree)
+        parent = git.fetch(str(remote), branch)
+        served = [name for name in SERVED if (tree / name).exists()]
+        if not served:
+            raise LabError(f"{tree} has none of the folders that a master serves")
+        git("add", "--all", "--", *served)
+        content = git("write-tree")
+        if parent and git("rev-parse", f"{parent}^{{tree}}") == content:
+            return parent
+        parents = ("-p", parent) if parent else ()
+        commit = git("commit-tree", *parents, "-m", message, content)
+        git("push", "-q", str(remote), f"{commit}:refs/heads/{branch}")
+        return commit
+
+
+class Git:
+    """git with a repository of its own, that looks at the files of `tree`."""
+
+    def __init__(self, folder, tree):
+        self.tree = tree
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+        kept = {k: v for k, v in os.environ.items() if k.startswith("GIT_SSL") or k == "GIT_SSH"}
+        self.env = {**clean, **kept, **WHO, "GIT_DIR": str(folder), "GIT_WORK_TREE": str(tree)}
+        run(["git", "init", "-q", "--bare", folder], env={**clean, **kept})
+
+    def __call__(self, *arguments, check=True):
+        return run(["git", *arguments], env=self.env, cwd=self.tree, check=check).stdout.strip()
+
+    def fetch(self, remote, branch):
+        """The commit at which the remote's branch is, fetched; None when there is none."""
+        line = self("ls-remote", remote, f"refs/heads/{branch}")
+        if not line:
+            return None
+        self("fetch", "-q", "--depth=1", "--no-tags", remote, f"refs/heads/{branch}")
+        return line.split()[0]
