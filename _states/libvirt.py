@@ -1,0 +1,22 @@
+"""
+The old name of the certificates' state: ``libvirt.keys`` is ``virt.keys``.
+"""
+
+__virtualname__ = "libvirt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def keys(name, **kwargs):
+    """
+    The same as ``virt.keys``, with the same parameters.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hv*' state.single libvirt.keys name=libvirt_keys
+    """
+    return __states__["virt.keys"](name, **kwargs)

@@ -1,0 +1,78 @@
+"""
+The certificates of a hypervisor, as state ``virt.keys``.
+
+.. code-block:: yaml
+
+    libvirt_keys:
+      virt.keys
+
+Works without the libvirt binding. See docs/certificates.md.
+"""
+
+import salt.utils.args
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+from saltvirt.errors import VirtError  # noqa: E402
+from saltvirt.pki import keep  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def keys(name, basepath="/etc/pki", reload=None, **kwargs):
+    """
+    Places CA, server and client certificates and keys for libvirt and QEMU, and has the
+    running daemon read them.
+
+    name
+        Of the state; nothing else is made of it.
+
+    basepath
+        The folder that has ``CA``, ``libvirt`` and ``qemu`` below it.
+
+    reload
+        Whether the daemon is told, and a TLS handshake proves it. By default when
+        ``basepath`` is ``/etc/pki``, which is where libvirt reads.
+
+    country, state, locality, organization
+        Parts of the certificates' subject, where the master sets none in ``virt:pki``.
+
+    expiration_days
+        Days that the certificates shall be valid, at most ``virt:pki:days`` of the master
+        (365). They are renewed when less than a third is left.
+
+    ``changes`` names each file with ``new``, ``update`` … and never shows a key. With
+    ``test=True`` nothing is made, here or on the master. When the master gives no
+    certificates, ``result`` is False and the comment says why.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hv*' state.single virt.keys name=libvirt_keys
+    """
+    ret = {"name": name, "changes": {}, "result": True, "comment": "All keys are correct"}
+    try:
+        wishes = keep.wishes({k: v for k, v in kwargs.items() if not k.startswith("__")})
+        host = keep.Host(__opts__["id"], _pillar_ext, basepath, wishes, reload)
+        outcome = keep.plan(host) if __opts__["test"] else keep.converge(host)
+    except VirtError as exc:
+        return {**ret, "result": False, "comment": str(exc)}
+    ret["changes"] = outcome.changes
+    if outcome.changes and __opts__["test"]:
+        ret.update(result=None, comment="Libvirt keys are set to be updated")
+    elif outcome.changes:
+        ret["comment"] = ". ".join(["Updated libvirt certs and keys", *outcome.notes])
+    return ret
+
+
+def _pillar_ext(external):
+    """Since 3008.2 Salt masks pillar values unless it is asked for them as they are."""
+    function = __salt__["pillar.ext"]
+    if "unmask" in salt.utils.args.get_function_argspec(function).args:
+        return function(external, unmask=True)
+    return function(external)

@@ -1,0 +1,106 @@
+"""What the ext_pillar ``libvirt`` says to a minion."""
+
+import logging
+
+from saltvirt.errors import InvalidInput, PkiError, VirtError
+from saltvirt.pki import allow, ca, certs, crl, files, issue, policy, request, seal
+from saltvirt.pki.store import AUTHORITIES, USES, Store
+
+log = logging.getLogger(__name__)
+
+
+def answer(opts, get, host, asked, grains):
+    """The pillar of a host: its certificates, the trusted CAs, and the lists of the revoked.
+
+    opts: the master's configuration, and ``get`` a look-up in it. host: the minion id,
+    verified by Salt. asked: (command, arguments, pillar), from the minion. grains: from
+    the minion. Returns ``{}`` for whom the master does not name; for a hypervisor,
+    ``libvirt.error`` with one sentence where something is wrong.
+    """
+    try:
+        rules = policy.policy(get)
+    except InvalidInput as exc:
+        log.error("no libvirt certificates for anybody: %s", exc)
+        return {}
+    if not allow.allowed(opts, rules, host):
+        return {}
+    try:
+        return _give(Store(opts["pki_dir"]), rules, host, request.parse(*asked), grains)
+    except VirtError as exc:
+        log.error("no libvirt certificates for %s: %s", host, exc)
+        return {"libvirt.error": str(exc)}
+
+
+def _give(store, rules, host, asked, grains):
+    """The answer to a hypervisor that may have it."""
+    store.host(host)
+    if host in store.record("revoked.json", {}).get("hosts", []):
+        raise PkiError(
+            f"the certificates of {host} were revoked; to admit it again, run "
+            f"salt-run virt.revoke {host} undo=True"
+        )
+    if asked.dry and not store.host(host).is_dir():
+        return {"libvirt.mode": rules.mode, "libvirt.pending": [use.name for use in USES]}
+    ca.ensure(store, rules)
+    with store.issuing(host) as folder:
+        authorities = ca.current(store)
+        names = _own_names(store, policy.wanted_names(rules, host, grains), host)
+        want = issue.wanted(rules, asked, host, names, crl.revoked_serials(store))
+        case = issue.Case(store, rules, folder, authorities, want)
+        return {**_common(case), **_own(case, asked)}
+
+
+def _own(case, asked):
+    """What only this host gets."""
+    if asked.dry:
+        return {**_certificates(case), "libvirt.pending": issue.due(case, USES)}
+    if case.policy.mode == policy.CSR:
+        return _signed(case, asked)
+    return _pairs(case, asked)
+
+
+def _own_names(store, names, host):
+    """Without names that are another hypervisor's id."""
+    others = set(store.hosts()) - {host}
+    return [name for name in names if name not in others]
+
+
+def _common(case):
+    """What every hypervisor gets, in either mode."""
+    found = {"libvirt.mode": case.policy.mode}
+    for name, prefix in AUTHORITIES.items():
+        found[f"libvirt.{prefix}cacert.pem"] = case.authorities[name].trusted.decode()
+        pem = files.read(case.store.path(f"{prefix}crl.pem"))
+        if pem:
+            found[f"libvirt.{prefix}cacrl.pem"] = pem.decode()
+    return found
+
+
+def _pairs(case, asked):
+    """Certificates, and keys: sealed when the host gave a key to seal to, else as Salt did."""
+    found, secrets = {}, {}
+    for use in USES:
+        key, cert, _why = issue.pair(case, use)
+        found[f"libvirt.{use.cert}"] = certs.cert_pem(cert).decode()
+        secrets[f"libvirt.{use.key}"] = certs.key_pem(key).decode()
+    if asked.seal is None:
+        return {**found, **secrets}
+    return {**found, "libvirt.sealed": seal.seal(asked.seal, case.want.host, secrets)}
+
+
+def _signed(case, asked):
+    """Certificates for the keys that the host proved to have, else those it was given."""
+    for use in USES:
+        if use.name in asked.csr:
+            issue.requested(case, use, asked.csr[use.name])
+    return {**_certificates(case), "libvirt.pending": issue.due(case, USES)}
+
+
+def _certificates(case):
+    """The certificates as they are on the master, without making anything."""
+    found = {}
+    for use in USES:
+        cert = issue.stored_cert(case.folder, use)
+        if cert is not None:
+            found[f"libvirt.{use.cert}"] = certs.cert_pem(cert).decode()
+    return found

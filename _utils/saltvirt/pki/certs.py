@@ -1,0 +1,268 @@
+"""Keys and certificates as values: made, read, compared. No files in here."""
+
+import datetime
+import hashlib
+import ipaddress
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from saltvirt.errors import PkiError
+
+SERVER = "server"
+CLIENT = "client"
+_EKU = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH}
+# GnuTLS refuses a certificate whose time has not come: clocks may be this far apart
+BACKDATE = datetime.timedelta(days=2)
+_SHA = hashes.SHA256()
+KINDS = ("ec", "ec384", "rsa", "rsa4096")
+
+
+_USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """What a host's certificate shall say. purpose: SERVER or CLIENT. days: whole days."""
+
+    subject: object
+    names: tuple
+    purpose: str
+    days: int
+
+
+def utcnow():
+    """The time, in UTC, to the second."""
+    return datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+
+
+def new_key(kind="ec"):
+    """A private key. kind: ``ec`` (P-256), ``ec384``, ``rsa`` (3072 bits), ``rsa4096``."""
+    if kind.startswith("rsa"):
+        return rsa.generate_private_key(65537, 4096 if kind == "rsa4096" else 3072)
+    return ec.generate_private_key(ec.SECP384R1() if kind == "ec384" else ec.SECP256R1())
+
+
+def key_pem(key):
+    """PKCS#8, not encrypted, as libvirt and QEMU read it."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def cert_pem(*certs):
+    """One PEM text of all of them."""
+    return b"".join(cert.public_bytes(serialization.Encoding.PEM) for cert in certs)
+
+
+def load_key(pem):
+    """The private key of a PEM text. Raises PkiError for anything that is none."""
+    try:
+        return serialization.load_pem_private_key(pem or b"", password=None)
+    except (ValueError, TypeError) as exc:
+        raise PkiError("not a readable private key") from exc
+
+
+def load_certs(pem):
+    """All certificates of a PEM text, at least one. Raises PkiError otherwise."""
+    try:
+        found = x509.load_pem_x509_certificates(pem or b"")
+    except ValueError as exc:
+        raise PkiError("not a readable certificate") from exc
+    if not found:
+        raise PkiError("not a readable certificate")
+    return found
+
+
+def not_before(cert):
+    """Start of its validity, in UTC."""
+    found = getattr(cert, "not_valid_before_utc", None)  # cryptography < 42 has it without zone
+    return found or cert.not_valid_before.replace(tzinfo=datetime.timezone.utc)
+
+
+def not_after(cert):
+    """End of its validity, in UTC."""
+    found = getattr(cert, "not_valid_after_utc", None)
+    return found or cert.not_valid_after.replace(tzinfo=datetime.timezone.utc)
+
+
+def fingerprint(cert):
+    """SHA-256 of the certificate, in lower hex."""
+    return cert.fingerprint(hashes.SHA256()).hex()
+
+
+def serial(cert):
+    """The serial number in lower hex."""
+    return f"{cert.serial_number:x}"
+
+
+def public_bytes(key):
+    """The public key of a key, certificate or signing request, to compare."""
+    public = key.public_key()
+    return public.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def hex_digest(data):
+    """SHA-256 of bytes, in lower hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def belong_together(cert, key):
+    """True when the certificate is for that private key."""
+    return public_bytes(cert) == public_bytes(key)
+
+
+def signed_by(cert, issuer):
+    """True when the issuer's key made the certificate's signature."""
+    try:
+        cert.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def names(cert):
+    """The names and addresses that the certificate is for, as text, in its order."""
+    try:
+        found = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [str(item.value) for item in found]
+
+
+def is_ca(cert):
+    """True when it may sign certificates."""
+    try:
+        basic = cert.extensions.get_extension_for_class(x509.BasicConstraints).value
+    except x509.ExtensionNotFound:
+        return False
+    return bool(basic.ca)
+
+
+def due(cert, now):
+    """True when less than a third of its lifetime is left."""
+    return not_after(cert) - now < (not_after(cert) - not_before(cert)) / 3
+
+
+def subject(common_name, **parts):
+    """A distinguished name. parts: country, state, locality, organization; each or None."""
+    order = (
+        (NameOID.COUNTRY_NAME, parts.get("country")),
+        (NameOID.STATE_OR_PROVINCE_NAME, parts.get("state")),
+        (NameOID.LOCALITY_NAME, parts.get("locality")),
+        (NameOID.ORGANIZATION_NAME, parts.get("organization")),
+        (NameOID.COMMON_NAME, common_name[:64]),  # X.520's longest common name
+    )
+    return x509.Name([x509.NameAttribute(oid, value) for oid, value in order if value])
+
+
+def alternative_names(wanted):
+    """What ``names`` gives, as an extension: addresses as addresses, the rest as DNS names."""
+    found = []
+    for name in wanted:
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(name)))
+        except ValueError:
+            found.append(x509.DNSName(name))
+    return x509.SubjectAlternativeName(found)
+
+
+def _key_usage(**yes):
+    return x509.KeyUsage(**{**dict.fromkeys(_USAGES, False), **yes})
+
+
+def _builder(name, issuer, public, start, end):
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+    )
+
+
+def self_signed(key, name, days, now):
+    """A CA's own certificate for that key."""
+    end = now + datetime.timedelta(days=days)
+    return (
+        _builder(name, name, key.public_key(), now - BACKDATE, end)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(key_cert_sign=True, crl_sign=True), critical=True)
+        .sign(key, digest(key))
+    )
+
+
+def digest(key):
+    """The hash that goes with a key's signatures: none of its own for Edwards curves."""
+    return None if isinstance(key, (ed25519.Ed25519PrivateKey, ed448.Ed448PrivateKey)) else _SHA
+
+
+def _authority(issuer):
+    """The issuer's own key identifier: a foreign CA may have computed it in another way."""
+    try:
+        own = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
+
+
+def leaf(public, wanted, issuer, now):
+    """A host's certificate for its public key.
+
+    wanted: a Leaf. issuer: (certificate, key) of the CA; the certificate never lives
+    longer than the CA's.
+    """
+    issuer_cert, issuer_key = issuer
+    start = max(now - BACKDATE, not_before(issuer_cert))
+    end = min(now + datetime.timedelta(days=wanted.days), not_after(issuer_cert))
+    usage = {"digital_signature": True, "key_encipherment": isinstance(public, rsa.RSAPublicKey)}
+    return (
+        _builder(wanted.subject, issuer_cert.subject, public, start, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(**usage), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([_EKU[wanted.purpose]]), critical=False)
+        .add_extension(alternative_names(wanted.names), critical=False)
+        .add_extension(_authority(issuer_cert), critical=False)
+        .sign(issuer_key, digest(issuer_key))
+    )
+
+
+def has_purpose(cert, purpose):
+    """True when its extended key usage allows the purpose."""
+    try:
+        found = cert.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return False
+    return _EKU[purpose] in found
+
+
+def describe(cert):
+    """Plain data about a certificate, for people."""
+    return {
+        "subject": cert.subject.rfc4514_string(),
+        "issuer": cert.issuer.rfc4514_string(),
+        "serial": serial(cert),
+        "not_before": not_before(cert).isoformat(),
+        "not_after": not_after(cert).isoformat(),
+        "sha256": fingerprint(cert),
+        "names": names(cert),
+    }
+
+
+def csr_pem(csr):
+    """A signing request as PEM text."""
+    return csr.public_bytes(serialization.Encoding.PEM).decode()

@@ -1,0 +1,163 @@
+"""Files that a crash, a full disk or a second process cannot spoil."""
+
+import contextlib
+import fcntl
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from saltvirt.errors import PkiError
+
+_TEMPORARY = ".saltvirt-"
+
+
+def read(path):
+    """The file's bytes, or None where there is no such file."""
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise PkiError(f"cannot read {path}: {exc.strerror}") from exc
+
+
+@dataclass(frozen=True)
+class New:
+    """A file as it shall be. owner: (uid, gid) or None for the writer's own."""
+
+    path: Path
+    data: bytes
+    mode: int = 0o600
+    owner: tuple | None = None
+
+
+def write(path, data, mode=0o600, owner=None):
+    """Replaces one file; see ``write_all``."""
+    write_all([New(Path(path), data, mode, owner)])
+
+
+def write_all(news):
+    """Replaces files, each in one step, after all of them are safely on the disk.
+
+    Readers see the old content or the new one, never a part or nothing. Raises
+    PkiError, and then the old files are untouched and nothing is left behind.
+    """
+    staged = []
+    at = None
+    try:
+        for new in news:
+            at = new.path
+            if not new.data:
+                raise PkiError(f"refused to write an empty {at}")
+            _stage(new, staged)
+        for temporary, new in staged:
+            at = new.path
+            os.replace(temporary, at)
+            sync_folder(at.parent)
+    except OSError as exc:
+        raise PkiError(f"cannot write {at}: {exc.strerror}") from exc
+    finally:
+        for temporary, _new in staged:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _stage(new, staged):
+    prefix = f"{_TEMPORARY}{new.path.name}."
+    handle, temporary = tempfile.mkstemp(prefix=prefix, dir=new.path.parent)
+    staged.append((temporary, new))
+    with os.fdopen(handle, "wb") as stream:
+        os.fchmod(handle, new.mode)
+        if new.owner is not None:
+            os.fchown(handle, *new.owner)
+        stream.write(new.data)
+        stream.flush()
+        os.fsync(handle)
+
+
+def rename(source, target):
+    """Moves a file over another within one folder, durably."""
+    try:
+        os.replace(source, target)
+        sync_folder(Path(target).parent)
+    except OSError as exc:
+        raise PkiError(f"cannot move {source} to {target}: {exc.strerror}") from exc
+
+
+def sync_folder(folder):
+    """Makes renames in the folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def folder(path, mode=0o700, owner=None):
+    """The folder, made where it is missing, with that mode when we make it."""
+    path = Path(path)
+    try:
+        if not path.is_dir():
+            folder_parent = path.parent
+            folder_parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=mode, exist_ok=True)
+            path.chmod(mode)
+            if owner is not None:
+                os.chown(path, *owner)
+    except OSError as exc:
+        raise PkiError(f"cannot make the folder {path}: {exc.strerror}") from exc
+    return path
+
+
+def sweep(path):
+    """Removes what a killed writer left in the folder. Hold the folder's lock."""
+    for left in Path(path).glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            left.unlink()
+
+
+def private(path, mode=0o600):
+    """Takes away rights beyond ``mode`` that an older version gave. True when it had to."""
+    try:
+        if Path(path).stat().st_mode & 0o7777 & ~mode:
+            Path(path).chmod(mode)
+            return True
+    except FileNotFoundError:
+        pass
+    except OSError as exc:
+        raise PkiError(f"cannot take others' rights from {path}: {exc.strerror}") from exc
+    return False
+
+
+@contextlib.contextmanager
+def locked(path, shared=False, timeout_s=60):
+    """Holds a lock between processes (and threads) for the block.
+
+    The kernel lets go of it when the holder dies, however it dies.
+    Raises PkiError when others hold it longer than ``timeout_s``.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise PkiError(f"cannot open the lock {path}: {exc.strerror}") from exc
+    try:
+        _wait(handle, path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, timeout_s)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _wait(handle, path, kind, timeout_s):
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise PkiError(
+                    f"another process has held {path} for {timeout_s} s: see who with fuser {path}"
+                ) from None
+            time.sleep(0.02)

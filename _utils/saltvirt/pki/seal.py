@@ -1,0 +1,75 @@
+"""Private keys that travel in a pillar, readable by one receiver and only once.
+
+A pillar is kept in caches of the master and shown in logs. So the receiver makes a key
+for one request, and what the master seals to it is worthless everywhere else.
+ECDH on P-256, HKDF-SHA256, AES-256-GCM.
+"""
+
+import base64
+import binascii
+import json
+import os
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from saltvirt.errors import InvalidInput, PkiError
+
+_POINT = 65  # bytes of an uncompressed point of P-256
+_NONCE = 12
+
+
+def public(key):
+    """A key's public half as bytes."""
+    return key.public_key().public_bytes(
+        serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
+    )
+
+
+class Receiver:
+    """One request's end: its ``public`` text goes out, what comes back is opened once."""
+
+    def __init__(self, host):
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._host = host
+        self.public = base64.b64encode(public(self._key)).decode()
+
+    def open(self, text):
+        """The sealed dictionary. Raises PkiError when it was sealed for somebody else."""
+        try:
+            data = base64.b64decode(text, validate=True)
+            other = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), data[:_POINT])
+            nonce, body = data[_POINT : _POINT + _NONCE], data[_POINT + _NONCE :]
+            secret = self._key.exchange(ec.ECDH(), other)
+            return json.loads(_cipher(secret, self._host).decrypt(nonce, body, None))
+        except (binascii.Error, ValueError, TypeError, InvalidTag) as exc:
+            raise PkiError(
+                "the master's answer was sealed for another request: it comes from a cache; "
+                "do not set pillar_cache on a master that gives certificates"
+            ) from exc
+
+
+def seal(receiver, host, secrets):
+    """The dictionary as text that only the receiver's key opens.
+
+    receiver: bytes of its public key. host: bound into it.
+    Raises InvalidInput for a key that is none.
+    """
+    try:
+        other = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), receiver)
+    except ValueError as exc:
+        raise InvalidInput("seal is not a public key") from exc
+    key = ec.generate_private_key(ec.SECP256R1())
+    nonce = os.urandom(_NONCE)
+    body = _cipher(key.exchange(ec.ECDH(), other), host).encrypt(
+        nonce, json.dumps(secrets).encode(), None
+    )
+    return base64.b64encode(public(key) + nonce + body).decode()
+
+
+def _cipher(secret, host):
+    info = b"salt-virt pillar 1 " + host.encode()
+    return AESGCM(HKDF(hashes.SHA256(), 32, None, info).derive(secret))
