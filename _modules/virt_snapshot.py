@@ -1,0 +1,154 @@
+"""
+Snapshots of guests.
+
+Every function takes ``connection``, ``username`` and ``password``; what is not given
+comes from ``virt:connection:uri`` and ``virt:connection:auth``.
+
+:depends: libvirt-python in Salt's own Python
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, settings  # noqa: E402
+from saltvirt.host import connection as libvirt_connection  # noqa: E402
+from saltvirt.host import snapshot as host_snapshot  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    try:
+        libvirt_connection.require_binding()
+    except errors.BindingMissing as exc:
+        return False, str(exc)
+    return __virtualname__
+
+
+def _connect(kwargs):
+    return libvirt_connection.connect(settings.connection(__salt__["config.get"], kwargs))
+
+
+def list_snapshots(domain=None, **kwargs):
+    """
+    The snapshots of one guest, or of all.
+
+    :param domain: the guest's name; None for all
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict of guest name to a list of dicts, or ``N/A`` when it has none: ``name``,
+        ``created`` (local time), ``running`` (the guest ran, and its memory is in it),
+        ``current``, ``state`` (``running``, ``shutoff``, ``disk-snapshot``, …), ``parent``,
+        ``description``, ``external`` (in files of its own). A guest that cannot be read has
+        a dict with ``error``.
+
+    :raises NotFound: no such guest
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.list_snapshots
+        salt 'hyper1' virt.list_snapshots web1
+    """
+    with _connect(kwargs) as conn:
+        return host_snapshot.listing(conn, domain)
+
+
+def snapshot(
+    domain, name=None, suffix=None, description=None, disk_only=False, quiesce=False, **kwargs
+):
+    """
+    Take a snapshot of a guest.
+
+    A guest that runs is kept with its memory. The snapshot is in the guest's disks, which
+    must be qcow2.
+
+    :param domain: the guest's name
+    :param name: the snapshot's name; default the guest's name with date and time
+    :param suffix: appended to the name, after a dash
+    :param description: words to remember it by
+    :param disk_only: True for an external snapshot of the disks alone: each disk's file
+        stays as it is and the guest goes on in a new one beside it. Works with raw disks.
+    :param quiesce: with ``disk_only``: have the guest's agent settle its file systems first
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict with the snapshot's ``name``
+
+    :raises NotFound: no such guest
+    :raises InvalidInput: the name is the guest's own
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.snapshot web1
+        salt 'hyper1' virt.snapshot web1 name=before-upgrade disk_only=True
+    """
+    wanted = host_snapshot.Wanted(name, suffix, description, disk_only, quiesce)
+    with _connect(kwargs) as conn:
+        return {"name": host_snapshot.create(conn, domain, wanted)}
+
+
+def delete_snapshots(name, *names, **kwargs):
+    """
+    Delete snapshots of a guest. The guest and its disks stay as they are.
+
+    :param name: the guest's name
+    :param names: the snapshots' names; one that is unknown fails the call before any is
+        deleted
+    :param all: True to delete every snapshot of the guest
+    :param children: True to delete with each also those taken on top of it
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``deleted`` (name to description) and ``available`` (what is left, as
+        :func:`list_snapshots` has it)
+
+    :raises NotFound: no such guest or snapshot
+    :raises InvalidInput: neither names nor ``all``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.delete_snapshots web1 before-upgrade
+        salt 'hyper1' virt.delete_snapshots web1 all=True
+    """
+    everything, children = kwargs.pop("all", False), kwargs.pop("children", False)
+    with _connect(kwargs) as conn:
+        return host_snapshot.delete(conn, name, names, everything, children)
+
+
+def revert_snapshot(name, vm_snapshot=None, cleanup=False, **kwargs):
+    """
+    Put a guest back to where it was at a snapshot. What came after is lost.
+
+    :param name: the guest's name
+    :param vm_snapshot: the snapshot's name; default the one before the current
+    :param cleanup: True to delete all snapshots that are newer than it
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``reverted`` (the name) and ``deleted`` (a list of names; ``N/A``
+        without ``cleanup``)
+
+    :raises NotFound: no such guest or snapshot, or none before the current
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.revert_snapshot web1
+        salt 'hyper1' virt.revert_snapshot web1 before-upgrade cleanup=True
+    """
+    with _connect(kwargs) as conn:
+        reverted, deleted = host_snapshot.revert(conn, name, vm_snapshot, cleanup)
+    return {"reverted": reverted, "deleted": deleted if cleanup else host_snapshot.NONE}

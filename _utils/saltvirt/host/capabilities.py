@@ -1,0 +1,78 @@
+"""What this host's libvirt and hypervisors can do."""
+
+from xml.etree import ElementTree
+
+from saltvirt import errors
+from saltvirt.host import caps_domain, caps_guest, caps_host
+from saltvirt.host.connection import libvirt, translate
+
+
+def host(conn):
+    """Host and guests of libvirt's capabilities: see ``virt.capabilities``."""
+    return _host(ElementTree.fromstring(conn.getCapabilities()))
+
+
+def domain(conn, emulator=None, arch=None, machine=None, virttype=None):
+    """The capabilities of one combination; what is None, libvirt chooses."""
+    text = conn.getDomainCapabilities(emulator, arch, machine, virttype, 0)
+    return caps_domain.parse(ElementTree.fromstring(text))
+
+
+def everything(conn):
+    """Host capabilities, and domain capabilities of each architecture and domain type.
+
+    A combination that libvirt cannot answer for costs its own entry an ``error``.
+    """
+    root = ElementTree.fromstring(conn.getCapabilities())
+    wanted = [
+        (kind.findtext("emulator") or arch.findtext("emulator"), arch.get("name"), kind.get("type"))
+        for arch in root.iterfind("guest/arch")
+        for kind in arch.findall("domain")
+    ]
+    return {
+        "host": _host(root),
+        "domains": [_one(conn, *combination) for combination in dict.fromkeys(wanted)],
+    }
+
+
+def cpu_baseline(conn, full=False, migratable=False):
+    """The ``<cpu>`` element that this host's CPU comes down to.
+
+    full: list every feature, not only those beyond the model.
+    migratable: leave out what cannot be migrated.
+    """
+    cpu = ElementTree.fromstring(conn.getCapabilities()).find("host/cpu")
+    if cpu is None:
+        raise errors.Unsupported("libvirt does not describe this host's CPU")
+    flags = libvirt.VIR_CONNECT_BASELINE_CPU_MIGRATABLE if migratable else 0
+    if full:
+        flags |= libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES
+    definition = ElementTree.tostring(cpu, encoding="unicode")
+    return ElementTree.fromstring(conn.baselineCPU([definition], flags))
+
+
+def domain_types(conn):
+    """The domain types that can be run here (kvm, qemu, xen, …), sorted, KVM first."""
+    root = ElementTree.fromstring(conn.getCapabilities())
+    found = {kind.get("type") for kind in root.iterfind("guest/arch/domain")}
+    return sorted(found, key=lambda kind: (kind != "kvm", kind))
+
+
+def _host(root):
+    return {
+        "host": caps_host.parse(root.find("host")),
+        "guests": [caps_guest.parse(guest) for guest in root.findall("guest")],
+    }
+
+
+def _one(conn, emulator, arch, virttype):
+    try:
+        return domain(conn, emulator, arch, None, virttype)
+    except libvirt.libvirtError as exc:
+        return {
+            "emulator": emulator,
+            "arch": arch,
+            "domain": virttype,
+            "machine": None,
+            "error": str(translate(exc)),
+        }

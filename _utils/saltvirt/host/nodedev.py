@@ -1,0 +1,101 @@
+"""Devices of the host that a guest can be given, and its network cards."""
+
+from xml.etree import ElementTree
+
+from saltvirt.host.connection import libvirt, translate
+
+# the Linux Foundation's virtual USB hubs: they are the bus, not a device on it
+_USB_ROOTS = {("0x1d6b", "0x0001"), ("0x1d6b", "0x0002"), ("0x1d6b", "0x0003")}
+
+
+def devices(conn):
+    """PCI and USB devices and network cards: see ``virt.node_devices``.
+
+    A device that cannot be read costs its own entry an ``error``; one that was
+    unplugged meanwhile is left out.
+    """
+    wanted = (
+        libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_PCI_DEV
+        | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_USB_DEV
+        | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_NET
+    )
+    found = (_read(device) for device in conn.listAllDevices(wanted))
+    return [device for device in found if device]
+
+
+def _read(device):
+    try:
+        return parse(ElementTree.fromstring(device.XMLDesc(0)))
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() == libvirt.VIR_ERR_NO_NODE_DEVICE:
+            return None
+        return {"name": device.name(), "error": str(translate(exc))}
+
+
+def parse(device):
+    """A dict for a ``<device>`` element, None when it is nothing a guest can use."""
+    kinds = [capability.get("type") for capability in device.findall("capability")]
+    for kind in kinds:
+        if kind in _PARSERS:
+            found = _PARSERS[kind](device, device.find(f"capability[@type='{kind}']"))
+            return {"caps": " ".join(kinds), **found} if found else None
+    return None
+
+
+def _net(device, capability):
+    parent = device.findtext("parent")
+    if parent in (None, "computer"):  # lo, bridges, taps: no hardware behind them
+        return None
+    link = capability.find("link")
+    return {
+        "name": capability.findtext("interface"),
+        "address": capability.findtext("address"),
+        "device name": parent,
+        "state": link.get("state") if link is not None else None,
+    }
+
+
+def _product(device, capability):
+    found = {"name": device.findtext("name")}
+    for tag in ("vendor", "product"):
+        element = capability.find(tag)
+        if element is not None:
+            found[f"{tag}_id"] = (element.get("id") or "").lower()
+            if element.text:
+                found[tag] = element.text
+    return found
+
+
+def _pci(device, capability):
+    if capability.find("capability[@type='pci-bridge']") is not None:
+        return None
+    found = _product(device, capability)
+    numbers = [int(capability.findtext(tag, "0")) for tag in ("domain", "bus", "slot")]
+    found["address"] = "{:04x}:{:02x}:{:02x}".format(*numbers) + (
+        f".{capability.findtext('function')}"
+    )
+    if capability.findtext("class"):
+        found["PCI class"] = capability.findtext("class")
+    virtual = capability.findall("capability[@type='virt_functions']/address")
+    if virtual:
+        found["virtual functions"] = [_pci_address(address) for address in virtual]
+    physical = capability.find("capability[@type='phys_function']/address")
+    if physical is not None:
+        found["physical function"] = _pci_address(physical)
+    return found
+
+
+def _pci_address(address):
+    part = {key: int(value, 16) for key, value in address.attrib.items() if key != "type"}
+    return f"{part['domain']:04x}:{part['bus']:02x}:{part['slot']:02x}.{part['function']:x}"
+
+
+def _usb(device, capability):
+    found = _product(device, capability)
+    if (found.get("vendor_id"), found.get("product_id")) in _USB_ROOTS:
+        return None
+    bus, number = int(capability.findtext("bus")), int(capability.findtext("device"))
+    return {**found, "address": f"{bus:03}:{number:03}"}
+
+
+_PARSERS = {"net": _net, "pci": _pci, "usb_device": _usb}

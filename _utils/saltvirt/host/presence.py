@@ -1,0 +1,81 @@
+"""Is this machine a hypervisor, and of what kind: from files alone.
+
+Nothing here asks a daemon, starts a process or needs the binding: it runs when a
+minion starts and must not hang. Where libvirt waits on a socket for its first client,
+no daemon runs, and it is a hypervisor all the same.
+"""
+
+from pathlib import Path
+
+# one daemon for all, or one for each kind of hypervisor; sockets in /run/libvirt
+_SOCKETS = {
+    "libvirtd": "libvirt-sock",
+    "virtqemud": "virtqemud-sock",
+    "virtxend": "virtxend-sock",
+    "virtlxcd": "virtlxcd-sock",
+    "virtbhyved": "virtbhyved-sock",
+    "virtproxyd": "virtproxyd-sock",
+}
+_BINARIES = ("usr/sbin", "usr/local/sbin", "usr/bin", "usr/local/bin")
+_EMULATORS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+
+
+def detect(machine, root="/"):
+    """What was found, as plain data: see the grain ``virt_host``.
+
+    machine: the host's architecture as ``os.uname().machine`` names it.
+    """
+    root = Path(root)
+    daemons = _daemons(root)
+    kind = _kind(root, machine, daemons)
+    return {
+        "hypervisor": bool(daemons and kind),
+        "type": kind if daemons else None,
+        "daemons": daemons,
+        "kvm": (root / "dev/kvm").exists(),
+        "arch": machine,
+    }
+
+
+def _daemons(root):
+    """libvirt's daemons that run or wait on their socket, sorted.
+
+    A socket's file stays when a daemon dies, so a daemon must be installed as well.
+    """
+    return sorted(
+        daemon
+        for daemon, socket in _SOCKETS.items()
+        if _installed(root, daemon)
+        and any((root / run / "libvirt" / socket).exists() for run in ("run", "var/run"))
+    )
+
+
+def _installed(root, program):
+    return any((root / folder / program).exists() for folder in _BINARIES)
+
+
+def _kind(root, machine, daemons):
+    """kvm, xen, bhyve, qemu, lxc, or None when nothing here could run a guest."""
+    serves = set(daemons) & {"libvirtd", "virtproxyd"}
+    if _is_dom0(root) and (serves or "virtxend" in daemons):
+        return "xen"
+    if _has_qemu(root, machine) and (serves or "virtqemud" in daemons):
+        return "kvm" if (root / "dev/kvm").exists() else "qemu"
+    if (root / "dev/vmm").exists() and (serves or "virtbhyved" in daemons):
+        return "bhyve"
+    return "lxc" if "virtlxcd" in daemons else None
+
+
+def _is_dom0(root):
+    try:
+        return "control_d" in (root / "proc/xen/capabilities").read_text(encoding="ascii")
+    except OSError:
+        return False
+
+
+def _has_qemu(root, machine):
+    emulator = f"qemu-system-{_EMULATORS.get(machine, machine)}"
+    if _installed(root, emulator):
+        return True
+    # Enterprise Linux and its kin hide it there
+    return any((root / path).exists() for path in ("usr/libexec/qemu-kvm", "usr/bin/qemu-kvm"))

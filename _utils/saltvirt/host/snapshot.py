@@ -1,0 +1,173 @@
+"""Snapshots of a guest: internal (in its disks) and external (a new layer of files)."""
+
+import datetime
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt, translate
+from saltvirt.host.domain import lookup
+
+# what Salt's users know for "there is none"
+NONE = "N/A"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A snapshot to make. name: None for the guest's name with the time."""
+
+    name: str | None = None
+    suffix: str | None = None
+    description: str | None = None
+    disk_only: bool = False
+    quiesce: bool = False
+
+
+def listing(conn, name=None):
+    """Snapshots by guest name; of one guest, or of all: see ``virt.list_snapshots``."""
+    if name is not None:
+        return {name: _described(lookup(conn, name))}
+    return {domain.name(): _described_or_error(domain) for domain in conn.listAllDomains()}
+
+
+def create(conn, guest, wanted):
+    """Makes the snapshot and returns its name."""
+    if wanted.name and wanted.name.lower() == guest.lower():
+        raise errors.InvalidInput(
+            f"a snapshot of {guest} cannot be called {wanted.name} like the guest itself"
+        )
+    if wanted.quiesce and not wanted.disk_only:
+        raise errors.InvalidInput("quiesce is for snapshots with disk_only=True")
+    domain = lookup(conn, guest)
+    root = ElementTree.Element("domainsnapshot")
+    ElementTree.SubElement(root, "name").text = _name(guest, wanted)
+    if wanted.description:
+        ElementTree.SubElement(root, "description").text = wanted.description
+    made = domain.snapshotCreateXML(ElementTree.tostring(root, encoding="unicode"), _flags(wanted))
+    return made.getName()
+
+
+def delete(conn, guest, names, everything=False, children=False):
+    """Deletes snapshots. Returns what was deleted and what is left, by name.
+
+    names: each must exist, or nothing is deleted. everything: all that there are.
+    children: with all that were made on top of them.
+    """
+    domain = lookup(conn, guest)
+    if not names and not everything:
+        raise errors.InvalidInput(
+            f"name the snapshots of {guest} to delete, or all=True for every one"
+        )
+    there = {snapshot.getName(): snapshot for snapshot in _newest_first(domain)}
+    doomed = list(there) if everything else _known(guest, names, there)
+    if children:
+        doomed = _with_children(doomed, there)
+    deleted = {}
+    for name in (name for name in there if name in doomed):
+        description = describe(there[name])
+        there[name].delete(0)
+        deleted[name] = description
+    return {"available": {guest: _described(domain)}, "deleted": deleted}
+
+
+def revert(conn, guest, name=None, cleanup=False):
+    """Puts the guest back. Returns the snapshot's name and the names deleted after it.
+
+    name: None for the one before the current snapshot.
+    cleanup: delete every snapshot that is newer or was made on top of it.
+    """
+    domain = lookup(conn, guest)
+    there = {snapshot.getName(): snapshot for snapshot in _newest_first(domain)}
+    if not there:
+        raise errors.NotFound(f"{guest} has no snapshots")
+    name = _known(guest, [name], there)[0] if name else _previous(guest, there)
+    newer = _newer(name, there) if cleanup else []
+    domain.revertToSnapshot(there[name], 0)
+    for doomed in newer:
+        there[doomed].delete(0)
+    return name, newer
+
+
+def describe(snapshot):
+    """One snapshot as plain data: see ``virt.list_snapshots``."""
+    root = ElementTree.fromstring(snapshot.getXMLDesc(0))
+    created = datetime.datetime.fromtimestamp(int(root.findtext("creationTime", "0")))
+    parts = [root.find("memory"), *root.findall("disks/disk")]
+    return {
+        "name": root.findtext("name"),
+        "created": created.isoformat(" "),
+        "running": root.findtext("state") == "running",
+        "current": snapshot.isCurrent() == 1,
+        "state": root.findtext("state"),
+        "parent": root.findtext("parent/name"),
+        "description": root.findtext("description"),
+        "external": any(p is not None and p.get("snapshot") == "external" for p in parts),
+    }
+
+
+def _described(domain):
+    return [describe(snapshot) for snapshot in domain.listAllSnapshots(0)] or NONE
+
+
+def _described_or_error(domain):
+    try:
+        return _described(domain)
+    except libvirt.libvirtError as exc:
+        return {"error": str(translate(exc))}
+
+
+def _name(guest, wanted):
+    name = wanted.name or f"{guest}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    return f"{name}-{wanted.suffix}" if wanted.suffix else name
+
+
+def _flags(wanted):
+    flags = 0
+    if wanted.disk_only:
+        flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_DISK_ONLY
+        flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_ATOMIC
+    if wanted.quiesce:
+        flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_QUIESCE
+    return flags
+
+
+def _newest_first(domain):
+    """Every snapshot, each before those that it was made on top of."""
+    topological = libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL
+    return reversed(domain.listAllSnapshots(topological))
+
+
+def _known(guest, names, there):
+    missing = [str(name) for name in names if str(name) not in there]
+    if missing:
+        raise errors.NotFound(
+            f"{guest} has no snapshot {', '.join(missing)}; it has {', '.join(there) or 'none'}"
+        )
+    return [str(name) for name in names]
+
+
+def _descendants(name, there):
+    return [child.getName() for child in there[name].listAllChildren(
+        libvirt.VIR_DOMAIN_SNAPSHOT_LIST_DESCENDANTS
+    )]  # fmt: skip
+
+
+def _with_children(names, there):
+    return {*names, *(child for name in names for child in _descendants(name, there))}
+
+
+def _newer(name, there):
+    """Names made after this one, or on top of it, in the order to delete them."""
+    created = {key: describe(snapshot)["created"] for key, snapshot in there.items()}
+    above = set(_descendants(name, there))
+    return [key for key in there if key in above or created[key] > created[name]]
+
+
+def _previous(guest, there):
+    current = next((key for key, snapshot in there.items() if snapshot.isCurrent()), None)
+    parent = describe(there[current])["parent"] if current else None
+    if parent is None:
+        raise errors.NotFound(
+            f"{guest} has no snapshot before the current one; name one of: {', '.join(there)}"
+        )
+    return parent

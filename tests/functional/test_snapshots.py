@@ -1,0 +1,121 @@
+"""Snapshots on libvirt's test driver; with real disks: tests/integration."""
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from salt.exceptions import CommandExecutionError  # noqa: E402
+
+
+@pytest.fixture
+def dom(conn):
+    """The test driver's guest, running and without snapshots, whatever ran before."""
+    found = conn.lookupByName("test")
+    for snapshot in found.listAllSnapshots():
+        snapshot.delete()
+    if not found.isActive():
+        found.create()
+    return found
+
+
+@pytest.fixture
+def chain(virt, dom):
+    """Three snapshots, each on top of the one before: a, b, c."""
+    for name in "abc":
+        virt["virt.snapshot"]("test", name)
+    return dom
+
+
+def names(dom):
+    return sorted(snapshot.getName() for snapshot in dom.listAllSnapshots())
+
+
+def current(dom):
+    return dom.snapshotCurrent().getName()
+
+
+def test_a_guest_without_any(virt, dom):
+    assert virt["virt.list_snapshots"]() == {"test": "N/A"}
+    with pytest.raises(CommandExecutionError, match="test has no snapshots"):
+        virt["virt.revert_snapshot"]("test")
+
+
+def test_create_and_list(virt, dom):
+    assert virt["virt.snapshot"]("test", "a", description="first") == {"name": "a"}
+    assert virt["virt.snapshot"]("test", "a", suffix="x") == {"name": "a-x"}
+    assert names(dom) == ["a", "a-x"]
+    first, second = virt["virt.list_snapshots"]("test")["test"]
+    assert (first["name"], first["description"], first["parent"]) == ("a", "first", None)
+    assert (second["name"], second["parent"], second["external"]) == ("a-x", "a", False)
+    assert (first["current"], second["current"], first["running"]) == (False, True, True)
+    assert len(first["created"]) == len("2026-01-01 00:00:00")
+
+
+def test_the_name_is_made_from_guest_and_time(virt, dom):
+    made = virt["virt.snapshot"]("test", suffix="salt")["name"]
+    assert names(dom) == [made]
+    assert made.startswith("test-2")
+    assert made.endswith("-salt")
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda virt: virt["virt.snapshot"]("test", "TEST"), "cannot be called TEST"),
+        (lambda virt: virt["virt.snapshot"]("test", "q", quiesce=True), "disk_only"),
+        (lambda virt: virt["virt.snapshot"]("test", "a"), "already exists"),
+        (lambda virt: virt["virt.snapshot"]("nosuch"), "no guest 'nosuch'"),
+        (lambda virt: virt["virt.list_snapshots"]("nosuch"), "nosuch"),
+        (lambda virt: virt["virt.delete_snapshots"]("test"), "all=True"),
+        (lambda virt: virt["virt.delete_snapshots"]("test", "a", "z"), "no snapshot z"),
+        (lambda virt: virt["virt.delete_snapshots"]("test", "a", al=True), "unknown argument: al"),
+        (lambda virt: virt["virt.revert_snapshot"]("test", "z"), "no snapshot z; it has c, b, a"),
+    ],
+)
+def test_refusals_change_nothing(virt, chain, call, error):
+    with pytest.raises(CommandExecutionError, match=error):
+        call(virt)
+    assert names(chain) == ["a", "b", "c"]
+    assert current(chain) == "c"
+
+
+def test_delete_one_keeps_those_on_top(virt, chain):
+    found = virt["virt.delete_snapshots"]("test", "b")
+    assert names(chain) == ["a", "c"]
+    assert list(found["deleted"]) == ["b"]
+    assert [s["name"] for s in found["available"]["test"]] == ["a", "c"]
+
+
+def test_delete_with_children(virt, chain):
+    found = virt["virt.delete_snapshots"]("test", "b", children=True)
+    assert names(chain) == ["a"]
+    assert sorted(found["deleted"]) == ["b", "c"]
+
+
+def test_delete_all(virt, chain):
+    found = virt["virt.delete_snapshots"]("test", all=True)
+    assert names(chain) == []
+    assert found["available"] == {"test": "N/A"}
+    assert sorted(found["deleted"]) == ["a", "b", "c"]
+
+
+def test_revert_goes_to_the_one_before(virt, chain):
+    assert virt["virt.revert_snapshot"]("test") == {"reverted": "b", "deleted": "N/A"}
+    assert current(chain) == "b"
+    assert names(chain) == ["a", "b", "c"]
+
+
+def test_revert_by_name_with_cleanup(virt, chain):
+    found = virt["virt.revert_snapshot"]("test", "a", cleanup=True)
+    assert (found["reverted"], sorted(found["deleted"])) == ("a", ["b", "c"])
+    assert names(chain) == ["a"]
+
+
+def test_revert_to_the_only_and_current_one(virt, dom):
+    virt["virt.snapshot"]("test", "only")
+    dom.destroy()
+    assert virt["virt.revert_snapshot"]("test", "only")["reverted"] == "only"
+    assert dom.isActive()
+    with pytest.raises(CommandExecutionError, match="no snapshot before the current one"):
+        virt["virt.revert_snapshot"]("test")

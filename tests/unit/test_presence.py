@@ -1,0 +1,92 @@
+"""Hypervisors are found with one daemon, with modular daemons, and asleep behind a socket."""
+
+import pytest
+from saltvirt.host import presence
+
+KVM = ["usr/bin/qemu-system-x86_64", "dev/kvm"]
+KVM_ARM = ["usr/bin/qemu-system-aarch64", "dev/kvm"]
+
+
+@pytest.fixture
+def machine(tmp_path):
+    def make(*files):
+        for name in files:
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("control_d\n" if name == "proc/xen/capabilities" else "")
+        return tmp_path
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("arch", "files", "kind", "daemons"),
+    [
+        ("x86_64", ["usr/sbin/libvirtd", "run/libvirt/libvirt-sock", *KVM], "kvm", ["libvirtd"]),
+        (
+            "aarch64",
+            ["usr/sbin/libvirtd", "run/libvirt/libvirt-sock", *KVM_ARM],
+            "kvm",
+            ["libvirtd"],
+        ),
+        (
+            "x86_64",
+            ["usr/sbin/virtqemud", "run/libvirt/virtqemud-sock", *KVM],
+            "kvm",
+            ["virtqemud"],
+        ),
+        (
+            "aarch64",
+            ["usr/sbin/virtqemud", "var/run/libvirt/virtqemud-sock", *KVM_ARM],
+            "kvm",
+            ["virtqemud"],
+        ),
+        (
+            "x86_64",  # Enterprise Linux
+            ["usr/sbin/virtqemud", "run/libvirt/virtqemud-sock", "usr/libexec/qemu-kvm", "dev/kvm"],
+            "kvm",
+            ["virtqemud"],
+        ),
+        (
+            "x86_64",
+            ["usr/sbin/libvirtd", "run/libvirt/libvirt-sock", "usr/bin/qemu-system-x86_64"],
+            "qemu",
+            ["libvirtd"],
+        ),
+        (
+            "x86_64",
+            ["usr/sbin/libvirtd", "run/libvirt/libvirt-sock", "proc/xen/capabilities"],
+            "xen",
+            ["libvirtd"],
+        ),
+        (
+            "x86_64",
+            ["usr/sbin/virtxend", "run/libvirt/virtxend-sock", "proc/xen/capabilities", *KVM],
+            "xen",
+            ["virtxend"],
+        ),
+        ("x86_64", ["usr/sbin/virtlxcd", "run/libvirt/virtlxcd-sock"], "lxc", ["virtlxcd"]),
+    ],
+)
+def test_hypervisors(machine, arch, files, kind, daemons):
+    found = presence.detect(arch, machine(*files))
+    assert (found["hypervisor"], found["type"], found["daemons"]) == (True, kind, daemons)
+    assert found["kvm"] is ("dev/kvm" in files)
+    assert found["arch"] == arch
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [],
+        KVM,  # QEMU alone
+        ["usr/sbin/libvirtd", *KVM],  # installed, switched off
+        ["run/libvirt/libvirt-sock", *KVM],  # what a removed package left behind
+        ["usr/sbin/libvirtd", "run/libvirt/libvirt-sock"],  # nothing to run a guest with
+        # another daemon than the one that drives QEMU
+        ["usr/sbin/virtnetworkd", "run/libvirt/virtnetworkd-sock", *KVM],
+    ],
+)
+def test_no_hypervisors(machine, files):
+    found = presence.detect("x86_64", machine(*files))
+    assert (found["hypervisor"], found["type"]) == (False, None)
