@@ -14,11 +14,9 @@ CLI Example:
     salt 'hyper*' virt.full_info --out=virt_query
 """
 
-import shutil
-
 # Outputters cannot import the library: Salt does not put it on their path. Hence the
 # few lines for sizes below.
-_BAR = 20
+_BAR = 10
 
 
 def output(data, **kwargs):
@@ -48,7 +46,7 @@ def _is_host_size(value):
 
 def _hosts(hosts):
     """The table of ``virt.host_info``."""
-    rows = [["host", "cpus", "vcpus free", "memory MiB", "free MiB", "memory promised",
+    rows = [["host", "cpus", "free vcpus", "memory MiB", "free MiB", "promised",
              "disk GiB", "free GiB", "guests", "running"]]  # fmt: skip
     for name, host in hosts.items():
         used = host["memory_used_mib"] / host["memory_mib"] if host["memory_mib"] else 0
@@ -153,9 +151,8 @@ def _size(value):
 def _table(rows, title=None):
     """Rows of cells, the first being the head; numbers stand right, bars are drawn last."""
     columns = list(zip(*rows, strict=True))
-    width = shutil.get_terminal_size((100, 24)).columns
     drawn = [_column(column) for column in columns]
-    lines = ["  ".join(cells).rstrip()[: max(width, 60)] for cells in zip(*drawn, strict=True)]
+    lines = ["  ".join(cells).rstrip() for cells in zip(*drawn, strict=True)]
     return "\n".join([title, *lines] if title else lines)
 
 

@@ -58,6 +58,10 @@ def _reporting(function):
         except errors.VirtError as exc:
             log.info("virt.%s: %s", function.__name__, exc.text)
             return _shown({about: {"result": False, "comment": exc.text}, "retcode": 1})
+        except Exception as exc:
+            log.exception("virt.%s", function.__name__)
+            comment = f"internal error: {exc!r}; please report it with the traceback above"
+            return _shown({about: {"result": False, "comment": comment}, "retcode": 1})
 
     return wrapper
 

@@ -81,8 +81,8 @@ def test_tables_align(output):
     table = [["host", "cpus", "use"], ["hv1", 2, {"bar": 0.5}], ["longer", 16, {"bar": 2}]]
     lines = output({"t": {"table": table}}).splitlines()
     assert lines[0] == "host    cpus  use"
-    assert lines[1] == "hv1        2  [##########..........]  50 %"
-    assert lines[2].endswith("[####################] 200 %")
+    assert lines[1] == "hv1        2  [#####.....]  50 %"
+    assert lines[2].endswith("[##########] 200 %")
 
 
 def test_list(output):
@@ -98,6 +98,6 @@ def test_host_info_is_a_table_and_the_host_that_is_down_stands_below(output):
     lines = output(
         {"hv1": host, "hv2": {"error": "down: no connection"}, "retcode": 1}
     ).splitlines()
-    assert lines[0].split()[:3] == ["host", "cpus", "vcpus"]
-    assert "[#####...............]  25 %" in lines[1]
+    assert lines[0].split()[:3] == ["host", "cpus", "free"]
+    assert "[##........]  25 %" in lines[1]
     assert lines[2:] == ["hv2", "  down: no connection"]

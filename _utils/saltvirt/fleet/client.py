@@ -123,7 +123,9 @@ class _Job:
         """Publishes to the hosts that have not answered."""
         arg = salt.utils.args.condition_input([], kwarg) if kwarg else []
         try:
-            self.fleet.client.pub(sorted(hosts), fun, arg, tgt_type="list", jid=jid, listen=True)
+            self.fleet.client.pub(
+                sorted(self.waiting), fun, arg, tgt_type="list", jid=jid, listen=True
+            )
         except (SaltClientError, SaltReqTimeoutError) as exc:
             raise errors.ConnectionFailed(f"the Salt master does not answer: {exc}") from exc
 
