@@ -1,0 +1,1 @@
+"""Policy: how what was asked for becomes libvirt's XML on a given host."""

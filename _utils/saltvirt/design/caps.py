@@ -1,0 +1,256 @@
+"""What a host's libvirt can do, as plain data read from its own XML."""
+
+from dataclasses import dataclass, field
+
+from saltvirt import units
+from saltvirt.errors import InvalidInput, Unsupported
+from saltvirt.xml.base import parse as parse_xml
+
+# which virtualisation to prefer where a host has several
+VIRT_TYPES = ("kvm", "xen", "hvf", "bhyve", "vmware", "test", "lxc", "qemu")
+OS_TYPES = ("hvm", "xen", "xenpvh", "exe")
+
+
+@dataclass(frozen=True)
+class Guest:
+    """One kind of guest: an OS type on an architecture, with what runs it."""
+
+    os_type: str
+    arch: str
+    virt_types: tuple = ()
+    emulators: dict = field(default_factory=dict)
+    machines: dict = field(default_factory=dict)
+    features: tuple = ()
+    loader: str | None = None
+
+    def emulator(self, virt_type):
+        """The program that runs a guest of this virt type."""
+        return self.emulators.get(virt_type) or self.emulators.get(None)
+
+    def machine(self, name):
+        """The canonical name of a machine: ``pc`` as ``pc-i440fx-7.2``; None if unknown."""
+        return self.machines.get(name)
+
+
+@dataclass(frozen=True)
+class Host:
+    """The host itself."""
+
+    arch: str | None = None
+    uuid: str | None = None
+    cpu_model: str | None = None
+    cpu_vendor: str | None = None
+    cpus: int = 0
+    memory_kib: int = 0
+    cells: tuple = ()
+    page_sizes_kib: tuple = ()
+    security_models: tuple = ()
+    iommu: bool = False
+    live_migration: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One NUMA node of the host."""
+
+    id: int
+    memory_kib: int
+    cpus: tuple
+
+
+@dataclass(frozen=True)
+class DomainCaps:
+    """What libvirt says of one virt type, architecture and machine."""
+
+    virt_type: str
+    arch: str
+    machine: str | None
+    emulator: str | None
+    max_vcpus: int | None = None
+    iothreads: bool = False
+    firmware: tuple = ()
+    loaders: tuple = ()
+    secure_boot: bool = False
+    cpu_modes: tuple = ()
+    cpu_model: str | None = None
+    cpu_models: dict = field(default_factory=dict)
+    devices: dict = field(default_factory=dict)
+    features: dict = field(default_factory=dict)
+
+    def allows(self, device, name, value):
+        """Whether ``value`` is among a device's values, e.g. ("disk", "bus", "sata").
+
+        None where this libvirt does not tell.
+        """
+        known = self.devices.get(device)
+        if known is None:
+            return None
+        return known["supported"] and value in known["enums"].get(name, ())
+
+    def has(self, device):
+        """Whether the hypervisor has a kind of device; None where libvirt does not tell."""
+        known = self.devices.get(device)
+        return None if known is None else known["supported"]
+
+
+@dataclass(frozen=True)
+class Caps:
+    """A host's capabilities; ``domain`` are those for the guest to be made, if known."""
+
+    host: Host
+    guests: tuple
+    domain: DomainCaps | None = None
+
+    @property
+    def virt_types(self):
+        """All virt types of the host, the preferred first."""
+        found = {kind for guest in self.guests for kind in guest.virt_types}
+        return tuple(sorted(found, key=_rank(VIRT_TYPES)))
+
+    def choose(self, arch=None, os_type=None, virt_type=None):
+        """The (Guest, virt type) that fits best what is asked.
+
+        Prefers KVM, the host's own architecture, and hvm. Raises Unsupported with
+        what the host has.
+        """
+        fitting = [
+            (guest, kind)
+            for guest in self.guests
+            for kind in guest.virt_types
+            if arch in (None, guest.arch)
+            and os_type in (None, guest.os_type)
+            and virt_type in (None, kind)
+        ]
+        if not fitting:
+            wanted = " ".join(word for word in (virt_type, os_type, arch) if word)
+            known = {f"{k} {g.os_type} {g.arch}" for g in self.guests for k in g.virt_types}
+            raise Unsupported(
+                f"this host cannot run {wanted or 'guests'}; it can: {', '.join(sorted(known))}"
+            )
+        return min(fitting, key=self._preference)
+
+    def _preference(self, item):
+        guest, kind = item
+        return (
+            guest.arch != self.host.arch,
+            guest.arch != "x86_64",
+            _rank(OS_TYPES)(guest.os_type),
+            _rank(VIRT_TYPES)(kind),
+        )
+
+    def with_domain(self, xml):
+        """The same with the domain capabilities of this XML text."""
+        return Caps(self.host, self.guests, parse_domain(xml))
+
+
+def _rank(order):
+    return lambda word: order.index(word) if word in order else len(order)
+
+
+def parse(xml, domain_xml=None):
+    """Caps from the XML of virConnectGetCapabilities and, if there, of domain capabilities."""
+    root = parse_xml(xml)
+    if root.tag != "capabilities":
+        raise InvalidInput(f"expected a <capabilities> document, not <{root.tag}>")
+    guests = tuple(_guest(node) for node in root.findall("guest"))
+    domain = parse_domain(domain_xml) if domain_xml else None
+    return Caps(_host(root.find("host")), guests, domain)
+
+
+def _kib(node):
+    if node is None or not (node.text or "").strip() or node.text.strip() == "0":
+        return 0
+    return units.parse_bytes(node.text, node.get("unit", "KiB")) // 1024
+
+
+def _host(node):
+    if node is None:
+        return Host()
+    cells = tuple(
+        Cell(
+            int(cell.get("id")),
+            _kib(cell.find("memory")),
+            tuple(int(cpu.get("id")) for cpu in cell.findall("cpus/cpu")),
+        )
+        for cell in node.findall("topology/cells/cell")
+    )
+    return Host(
+        arch=node.findtext("cpu/arch"),
+        uuid=node.findtext("uuid"),
+        cpu_model=node.findtext("cpu/model"),
+        cpu_vendor=node.findtext("cpu/vendor"),
+        cpus=sum(len(cell.cpus) for cell in cells),
+        memory_kib=sum(cell.memory_kib for cell in cells),
+        cells=cells,
+        page_sizes_kib=tuple(int(page.get("size")) for page in node.findall("cpu/pages")),
+        security_models=tuple(
+            model.text
+            for model in node.findall("secmodel/model")
+            if model.text and model.text != "none"
+        ),
+        iommu=node.find("iommu[@support='yes']") is not None,
+        live_migration=node.find("migration_features/live") is not None,
+    )
+
+
+def _guest(node):
+    arch = node.find("arch")
+    emulators = {None: arch.findtext("emulator")}
+    machines = {}
+    for machine in arch.iter("machine"):
+        machines[machine.text] = machine.get("canonical", machine.text)
+    for domain in arch.findall("domain"):
+        if domain.findtext("emulator"):
+            emulators[domain.get("type")] = domain.findtext("emulator")
+    return Guest(
+        os_type=node.findtext("os_type"),
+        arch=arch.get("name"),
+        virt_types=tuple(domain.get("type") for domain in arch.findall("domain")),
+        emulators=emulators,
+        machines=machines,
+        features=tuple(feature.tag for feature in node.findall("features/*")),
+        loader=arch.findtext("loader"),
+    )
+
+
+def parse_domain(xml):
+    """DomainCaps from the XML of virConnectGetDomainCapabilities."""
+    root = parse_xml(xml)
+    if root.tag != "domainCapabilities":
+        raise InvalidInput(f"expected a <domainCapabilities> document, not <{root.tag}>")
+    vcpu, iothreads = root.find("vcpu"), root.find("iothreads")
+    modes = [m.get("name") for m in root.findall("cpu/mode") if m.get("supported") == "yes"]
+    return DomainCaps(
+        virt_type=root.findtext("domain"),
+        arch=root.findtext("arch"),
+        machine=root.findtext("machine"),
+        emulator=root.findtext("path"),
+        max_vcpus=int(vcpu.get("max")) if vcpu is not None else None,
+        iothreads=iothreads is not None and iothreads.get("supported") == "yes",
+        firmware=_values(root, "os/enum[@name='firmware']"),
+        loaders=tuple(value.text for value in root.findall("os/loader/value")),
+        secure_boot="yes" in _values(root, "os/loader/enum[@name='secure']"),
+        cpu_modes=tuple(modes),
+        cpu_model=root.findtext("cpu/mode[@name='host-model']/model"),
+        cpu_models={
+            model.text: model.get("usable") == "yes"
+            for model in root.findall("cpu/mode[@name='custom']/model")
+        },
+        devices={node.tag: _device(node) for node in root.findall("devices/*")},
+        features={node.tag: node.get("supported") == "yes" for node in root.findall("features/*")},
+    )
+
+
+def _values(node, path):
+    found = node.find(path)
+    return tuple(value.text for value in found.findall("value")) if found is not None else ()
+
+
+def _device(node):
+    return {
+        "supported": node.get("supported") == "yes",
+        "enums": {
+            enum.get("name"): tuple(value.text for value in enum.findall("value"))
+            for enum in node.findall("enum")
+        },
+    }

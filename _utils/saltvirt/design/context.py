@@ -1,0 +1,71 @@
+"""What building a domain needs to know besides what was asked for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from saltvirt.design.caps import Caps, Guest
+from saltvirt.design.source import Source
+
+QEMU = ("kvm", "qemu", "hvf")
+
+
+@dataclass
+class Given:
+    """What the caller decided for this guest.
+
+    uuid: the UUID, or None to let libvirt make one.
+    mac: a function of a NicSpec that returns the MAC for it, or None to let libvirt choose.
+    sources: disk name -> :class:`saltvirt.design.source.Source`, where each disk's data is.
+    node_devices: name -> the XML text of libvirt's node device, for host devices by name.
+    """
+
+    uuid: str | None = None
+    mac: Callable | None = None
+    sources: dict[str, Source] = field(default_factory=dict)
+    node_devices: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Context:
+    """The host's side of one domain: which hypervisor, and what it can do."""
+
+    caps: Caps
+    guest: Guest
+    virt_type: str
+    given: Given
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def qemu(self):
+        """True for QEMU with or without an accelerator."""
+        return self.virt_type in QEMU
+
+    @property
+    def xen(self):
+        """True for Xen."""
+        return self.virt_type == "xen"
+
+    @property
+    def container(self):
+        """True where there is no machine, only processes."""
+        return self.guest.os_type == "exe"
+
+    @property
+    def domain(self):
+        """The domain capabilities when they are for this virt type, else None."""
+        found = self.caps.domain
+        return found if found and found.virt_type == self.virt_type else None
+
+    def allows(self, device, name, value, unknown=True):
+        """Whether the host allows a device's value; ``unknown`` where libvirt does not tell."""
+        if self.domain is None:
+            return unknown
+        answer = self.domain.allows(device, name, value)
+        return unknown if answer is None else answer
+
+    def has(self, device, unknown=True):
+        """Whether the hypervisor has a kind of device; ``unknown`` where libvirt is silent."""
+        if self.domain is None:
+            return unknown
+        answer = self.domain.has(device)
+        return unknown if answer is None else answer

@@ -1,0 +1,100 @@
+"""The guest's CPUs."""
+
+from saltvirt.design.put import merge, put, said
+from saltvirt.errors import Unsupported
+from saltvirt.spec.base import REMOVE
+from saltvirt.xml.cpu import Cell, Feature, Sibling
+from saltvirt.xml.vcpu import VcpuState
+
+# Emulated CPUs: the newest of these that this QEMU can emulate in full. Named, so that
+# all hosts with this QEMU give the same CPU and guests can move between them.
+EMULATED = ("Westmere", "Nehalem", "qemu64")
+
+
+def apply(spec, domain, context):
+    """Lays a CpuSpec onto a domain."""
+    _count(spec, domain, context)
+    _model(spec, domain.cpu)
+    if spec.iothreads is REMOVE:
+        domain.iothreads = None
+    elif spec.iothreads:
+        domain.iothreads = spec.iothreads
+
+
+def _count(spec, domain, context):
+    limit = context.domain.max_vcpus if context.domain else None
+    if limit and said(spec.maximum) and spec.maximum > limit:
+        raise Unsupported(f"cpu {spec.maximum}: this host runs guests with up to {limit} CPUs")
+    put(domain.vcpu, spec, "maximum", "placement", "cpuset", "current")
+    current, maximum = domain.vcpu.current, domain.vcpu.maximum
+    if current and maximum and current >= maximum:
+        domain.vcpu.current = None
+    merge(
+        domain, "vcpus", spec.vcpus,
+        key=lambda child: child.id,
+        edit=lambda child, value: put(
+            child, value, "enabled", "hotpluggable", plug_order="order"
+        ),
+        make=lambda number: VcpuState(id=number),
+    )  # fmt: skip
+
+
+def _model(spec, cpu):
+    put(cpu, spec, "mode", "match", "migratable", "vendor", check="check_")
+    model, topology, cache = spec.model, spec.topology, spec.cache
+    if model is REMOVE:
+        cpu.model = cpu.fallback = cpu.vendor_id = None
+    elif model:
+        put(cpu, model, "fallback", "vendor_id", model="name")
+        if said(model.name) and spec.mode is None:
+            cpu.mode = "custom"
+            cpu.match = cpu.match or "exact"
+    if topology is REMOVE:
+        cpu.sockets = cpu.dies = cpu.cores = cpu.threads = None
+    elif topology:
+        put(cpu, topology, "sockets", "dies", "cores", "threads")
+    if cache is REMOVE:
+        cpu.cache_level = cpu.cache_mode = None
+    elif cache:
+        put(cpu, cache, cache_level="level", cache_mode="mode")
+    merge(
+        cpu, "features", spec.features,
+        key=lambda child: child.name,
+        edit=lambda child, policy: setattr(child, "policy", policy),
+        make=lambda name: Feature(name=name),
+    )  # fmt: skip
+    merge(
+        cpu, "cells", spec.numa,
+        key=lambda child: child.id,
+        edit=_cell,
+        make=lambda number: Cell(id=number),
+    )  # fmt: skip
+
+
+def _cell(cell, spec):
+    put(cell, spec, "cpus", "memory_kib", "discard", "memory_access")
+    merge(
+        cell, "distances", spec.distances,
+        key=lambda child: child.id,
+        edit=lambda child, value: setattr(child, "value", value),
+        make=lambda number: Sibling(id=number),
+    )  # fmt: skip
+
+
+def default(domain, context):
+    """The CPU of a new guest whose user named none."""
+    if context.guest.os_type != "hvm" or not context.qemu or domain.cpu.mode or domain.cpu.model:
+        return
+    known = context.domain
+    if known is None:
+        return
+    if context.virt_type != "qemu":
+        for mode in ("host-model", "host-passthrough"):
+            if mode in known.cpu_modes:
+                domain.cpu.mode = mode
+                return
+    for model in EMULATED:
+        if known.cpu_models.get(model):
+            domain.cpu.mode, domain.cpu.match = "custom", "exact"
+            domain.cpu.model, domain.cpu.fallback = model, "forbid"
+            return

@@ -1,0 +1,88 @@
+"""The small devices: TPM, random numbers, watchdog, balloon."""
+
+from saltvirt.design.put import put
+from saltvirt.errors import Unsupported
+from saltvirt.spec.devices import NONE, RngSpec
+from saltvirt.xml.rng import Rng
+from saltvirt.xml.tpm import Tpm
+from saltvirt.xml.watchdog import Watchdog
+
+
+def apply(spec, domain, context):
+    """Lays a GuestSpec's tpm, rng, watchdog and memballoon onto a domain."""
+    if spec.tpm is not None:
+        _tpm(spec.tpm, domain, context)
+    if spec.rng is not None:
+        _rng(spec.rng, domain, context)
+    if spec.watchdog is not None:
+        _watchdog(spec.watchdog, domain)
+    if spec.memballoon is not None:
+        _balloon(spec.memballoon, domain)
+
+
+def _one(domain, name, cls):
+    view = getattr(domain, name)
+    return view[0] if len(view) else view.append(cls())
+
+
+def _tpm(spec, domain, context):
+    if spec == NONE:
+        domain.tpms = []
+        return
+    if not context.has("tpm"):
+        raise Unsupported("tpm: this host's guests have none (is swtpm installed?)")
+    kind = spec.type or "emulator"
+    if not context.allows("tpm", "backendModel", kind):
+        raise Unsupported(f"tpm: this host has no {kind} (is swtpm installed?)")
+    tpm = _one(domain, "tpms", Tpm)
+    fallback = "tpm-crb" if context.allows("tpm", "model", "tpm-crb") else "tpm-tis"
+    tpm.model = spec.model or tpm.model or fallback
+    if tpm.backend != kind:
+        tpm.backend = kind
+    if kind == "emulator":
+        tpm.version = spec.version or tpm.version or "2.0"
+    put(tpm, spec, "persistent_state", device_path="device")
+
+
+def _rng(spec, domain, context):
+    if spec == NONE:
+        domain.rngs = []
+        return
+    if not context.has("rng"):
+        raise Unsupported("rng: this host's guests have no random number device")
+    rng = _one(domain, "rngs", Rng)
+    rng.model = spec.model or rng.model or "virtio"
+    rng.backend = spec.backend or rng.backend or "random"
+    if rng.backend == "random":
+        rng.source = spec.source or rng.source or "/dev/urandom"
+    put(rng, spec, "rate_bytes", rate_period_ms="period_ms")
+
+
+def _watchdog(spec, domain):
+    if NONE in (spec, getattr(spec, "model", None)):
+        domain.watchdogs = []
+        return
+    watchdog = _one(domain, "watchdogs", Watchdog)
+    watchdog.model = spec.model or watchdog.model or "i6300esb"
+    watchdog.action = spec.action or watchdog.action or "reset"
+
+
+def _balloon(spec, domain):
+    balloon = domain.memballoon
+    if spec == NONE:
+        balloon.model = NONE
+        balloon.autodeflate = balloon.free_page_reporting = balloon.stats_period_s = None
+        return
+    balloon.model = spec.model or balloon.model or "virtio"
+    put(balloon, spec, "autodeflate", "free_page_reporting", stats_period_s="period_s")
+
+
+def default(domain, context, spec):
+    """What new QEMU guests have unless told otherwise: random numbers and a balloon."""
+    if not context.qemu:
+        return
+    if spec.rng is None and context.allows("rng", "backendModel", "random"):
+        _rng(RngSpec(), domain, context)
+    if spec.memballoon is None:
+        domain.memballoon.model = "virtio"
+        domain.memballoon.stats_period_s = 10

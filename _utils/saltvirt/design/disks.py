@@ -1,0 +1,128 @@
+"""The guest's disks: buses, targets, drivers."""
+
+from saltvirt.design.put import put
+from saltvirt.design.source import Source
+from saltvirt.errors import InvalidInput, Unsupported
+from saltvirt.xml.controller import Controller
+from saltvirt.xml.disk import Disk
+
+PREFIX = {
+    "virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd",
+    "fdc": "fd", "xen": "xvd", "sd": "sd",
+}  # fmt: skip
+_PLAIN = ("cache", "io", "detect_zeroes", "queues", "serial", "wwn", "read_only", "shareable")
+
+
+def bus(spec, domain, context):
+    """The bus of a disk: as asked, else the best one the host has."""
+    if spec.model:
+        if not context.allows("disk", "bus", spec.model):
+            raise Unsupported(f"disk {spec.name}: this host's guests have no bus {spec.model!r}")
+        return spec.model
+    if context.xen:
+        return "ide" if spec.removable and context.guest.os_type == "hvm" else "xen"
+    if spec.device == "floppy":
+        return "fdc"
+    if spec.device == "lun":
+        return "scsi"
+    if spec.device == "cdrom":
+        q35 = "q35" in (domain.os.machine or "") or context.guest.arch not in ("x86_64", "i686")
+        order = ("sata", "scsi", "ide", "usb") if q35 else ("ide", "sata", "scsi", "usb")
+        if q35 and context.guest.arch not in ("x86_64", "i686"):
+            order = ("scsi", "usb", "sata")
+    elif context.virt_type == "vmware":
+        return "scsi"
+    else:
+        order = ("virtio", "scsi", "sata", "ide")
+    for name in order:
+        if context.allows("disk", "bus", name):
+            return name
+    raise Unsupported(f"disk {spec.name}: this host names no bus for a {spec.device}")
+
+
+def letters(number):
+    """0 as a, 25 as z, 26 as aa."""
+    text = ""
+    number += 1
+    while number:
+        number, rest = divmod(number - 1, 26)
+        text = chr(ord("a") + rest) + text
+    return text
+
+
+def target(kind, taken):
+    """The first free target of a bus: vda, vdb …"""
+    number = 0
+    while PREFIX[kind] + letters(number) in taken:
+        number += 1
+    return PREFIX[kind] + letters(number)
+
+
+def source_of(spec, context):
+    """Where a disk's data is; None for an empty drive."""
+    if spec.empty:
+        return context.given.sources.get(spec.name)
+    found = context.given.sources.get(spec.name) or Source.of_spec(spec)
+    if found is None:
+        raise InvalidInput(f"disk {spec.name}: where its data is was not decided")
+    return found
+
+
+def driver(spec, disk, source, context):
+    """The driver: image format, and that freed blocks go back to the host."""
+    if not context.qemu:
+        if context.xen and source is not None and not source.protocol:
+            disk.driver_type = source.format or spec.format or "raw"
+        return
+    disk.driver_name = "qemu"
+    fallback = "raw" if spec.removable or (source and source.block) else None
+    disk.driver_type = (source.format if source else None) or spec.format or fallback or "raw"
+    if spec.discard:
+        disk.discard = spec.discard
+    elif spec.device == "disk" and disk.driver_type == "qcow2":
+        disk.discard = "unmap"
+
+
+def build(spec, domain, context, taken):
+    """A Disk for a DiskSpec. ``taken`` is the set of targets in use; the new one is added."""
+    kind = bus(spec, domain, context)
+    source = source_of(spec, context)
+    disk = Disk(type=source.kind if source else "file", device=spec.device)
+    driver(spec, disk, source, context)
+    if source:
+        disk.source = source.element()
+    if spec.target and spec.target in taken:
+        raise InvalidInput(f"disk {spec.name}: the target {spec.target} is taken")
+    disk.target = spec.target or target(kind, taken)
+    disk.bus = kind
+    taken.add(disk.target)
+    put(disk, spec, *_PLAIN, iothread="iothread_id", boot_order="boot_order")
+    if spec.device == "cdrom":
+        disk.read_only = True
+    _check(spec, disk, source, domain)
+    return disk
+
+
+def _check(spec, disk, source, domain):
+    if disk.io == "native" and (source is None or source.protocol):
+        raise InvalidInput(f"disk {spec.name}: io native is for files and block devices")
+    if disk.io == "native" and disk.cache not in ("none", "directsync"):
+        if disk.cache is not None:
+            raise InvalidInput(f"disk {spec.name}: io native needs cache none or directsync")
+        disk.cache = "none"
+    if disk.iothread and disk.iothread > (domain.iothreads or 0):
+        raise InvalidInput(
+            f"disk {spec.name}: iothread_id {disk.iothread}: the guest has "
+            f"{domain.iothreads or 0} iothreads, set cpu: iothreads"
+        )
+
+
+def controllers(domain, context):
+    """The SCSI controller that SCSI disks need, where libvirt would take an old one."""
+    scsi = [disk for disk in domain.disks if disk.bus == "scsi"]
+    there = [item for item in domain.controllers if item.type == "scsi"]
+    if scsi and not there:
+        model = {"vmware": "lsilogic"}.get(context.virt_type)
+        model = "virtio-scsi" if context.qemu else model
+        if model:
+            domain.controllers.append(Controller(type="scsi", index=0, model=model))

@@ -1,0 +1,140 @@
+"""A guest's definition for one host: the wish, the host's capabilities, and good defaults."""
+
+from saltvirt.design import (
+    boot,
+    chardevs,
+    clock,
+    cpu,
+    cputune,
+    devices,
+    disks,
+    features,
+    graphics,
+    hostdevs,
+    memory,
+    nics,
+    numatune,
+)
+from saltvirt.design.context import Context, Given
+from saltvirt.errors import Unsupported
+from saltvirt.xml.domain import Domain
+from saltvirt.xml.metadata import Entry, OwnDisk
+from saltvirt.xml.os import Boot
+
+RECORD_VERSION = "1"
+NO_KVM = (
+    "this host has no KVM (/dev/kvm): the guest is emulated by QEMU, which is many times slower"
+)
+
+
+def context(spec, caps, given=None):
+    """The Context for a new guest: which hypervisor of the host runs it.
+
+    Raises Unsupported when the host has none that fits.
+    """
+    guest, virt_type = caps.choose(spec.arch, spec.os_type, spec.hypervisor)
+    found = Context(caps, guest, virt_type, given or Given())
+    if virt_type == "qemu" and spec.hypervisor is None and guest.arch == caps.host.arch:
+        found.warnings.append(NO_KVM)
+    return found
+
+
+def build(spec, caps, given=None, warnings=None):
+    """The Domain of a new guest.
+
+    spec: saltvirt.spec.guest.GuestSpec. caps: saltvirt.design.caps.Caps.
+    given: what the caller decided, :class:`saltvirt.design.context.Given`.
+    warnings: a list to which sentences for the user are added.
+
+    Raises InvalidInput or Unsupported.
+    """
+    found = context(spec, caps, given)
+    if warnings is not None:
+        warnings.extend(found.warnings)
+    domain = Domain(type=found.virt_type, name=spec.name, uuid=found.given.uuid)
+    _machine(spec, domain, found)
+    _settings(spec, domain, found)
+    _defaults(spec, domain, found)
+    _new_devices(spec, domain, found)
+    return domain
+
+
+def _machine(spec, domain, found):
+    """OS type, architecture and the machine by its canonical name, which does not change
+    when QEMU is updated, so that the guest keeps its hardware and can migrate."""
+    domain.os.type, domain.os.arch = found.guest.os_type, found.guest.arch
+    domain.emulator = found.guest.emulator(found.virt_type)
+    if spec.machine:
+        domain.os.machine = found.guest.machine(spec.machine)
+        if not domain.os.machine:
+            raise Unsupported(f"machine {spec.machine!r}: this host's {found.virt_type} has none")
+    elif found.domain and found.domain.machine:
+        domain.os.machine = found.domain.machine
+    elif found.xen and found.guest.os_type == "hvm":
+        domain.os.machine = found.guest.machine("xenfv")
+    if found.xen and found.guest.os_type == "hvm" and found.guest.loader:
+        domain.os.loader, domain.os.loader_type = found.guest.loader, "rom"
+
+
+def _settings(spec, domain, found):
+    """Everything that is no list of devices; for new and existing guests alike."""
+    for name in ("title", "description", "on_poweroff", "on_reboot", "on_crash"):
+        if getattr(spec, name) is not None:
+            setattr(domain, name, getattr(spec, name))
+    memory.apply(spec.memory, domain, found)
+    cpu.apply(spec.cpu, domain, found)
+    cputune.apply(spec.cpu, domain, found)
+    numatune.apply(spec.numatune, domain, found)
+    boot.apply(spec, domain, found)
+    features.apply(spec.features, domain, found)
+    clock.apply(spec.clock, domain, found)
+    graphics.apply(spec.graphics, domain, found)
+    chardevs.apply(spec, domain, found)
+    devices.apply(spec, domain, found)
+    hostdevs.apply(spec, domain, found)
+    for key, value in (spec.metadata or {}).items():
+        _entry(domain.record, key, value)
+
+
+def _entry(record, key, value):
+    for entry in record.entries:
+        if entry.key == key:
+            entry.value = value
+            return
+    record.entries.append(Entry(key=key, value=value))
+
+
+def _defaults(spec, domain, found):
+    """What a new guest gets where its user said nothing."""
+    domain.on_poweroff = domain.on_poweroff or "destroy"
+    domain.on_reboot = domain.on_reboot or "restart"
+    domain.on_crash = domain.on_crash or "destroy"
+    cpu.default(domain, found)
+    clock.default(domain, found)
+    features.default(domain, found, spec.features)
+    chardevs.default(domain, found)
+    chardevs.agent(domain, found, spec.guest_agent)
+    devices.default(domain, found, spec)
+    if spec.boot_dev is None and found.guest.os_type == "hvm" and not _ordered(spec):
+        domain.os.boots.append(Boot(dev="hd"))
+    domain.record.version = RECORD_VERSION
+
+
+def _ordered(spec):
+    return any(item.boot_order for item in (*spec.disks, *spec.nics))
+
+
+def _new_devices(spec, domain, found):
+    taken = {disk.target for disk in spec.disks if disk.target}
+    for disk in spec.disks:
+        new = disks.build(disk, domain, found, taken - {disk.target})
+        taken.add(new.target)
+        domain.disks.append(new)
+        source = found.given.sources.get(disk.name)
+        if source is not None and source.made:
+            domain.record.disks.append(
+                OwnDisk(target=new.target, path=source.path, pool=source.pool, volume=source.volume)
+            )
+    disks.controllers(domain, found)
+    for nic in spec.nics:
+        domain.interfaces.append(nics.build(nic, found))

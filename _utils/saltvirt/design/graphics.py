@@ -1,0 +1,87 @@
+"""The guest's display."""
+
+from saltvirt.errors import Unsupported
+from saltvirt.spec.base import given
+from saltvirt.xml.chardev import Channel
+from saltvirt.xml.graphics import Graphics, Listen
+from saltvirt.xml.video import Video
+
+LOCAL = "127.0.0.1"
+SPICE_CHANNEL = "com.redhat.spice.0"
+
+
+def apply(spec, domain, context):
+    """Lays a GraphicsSpec onto a domain: there is one display, or none."""
+    if spec is None:
+        return
+    if spec.type == "none":
+        domain.graphics = []
+        _spice_channel(domain, wanted=False)
+        return
+    if not context.allows("graphics", "type", spec.type):
+        raise Unsupported(f"graphics: this host's guests have no {spec.type}")
+    same = [item for item in domain.graphics if item.type == spec.type]
+    if not same:
+        domain.graphics = [Graphics(type=spec.type)]
+        same = [domain.graphics[0]]
+        fresh = True
+    else:
+        fresh = False
+    _edit(same[0], spec, fresh)
+    _spice_channel(domain, wanted=spec.type == "spice" and _has_channel(context))
+    video(domain, context)
+
+
+def _has_channel(context):
+    return context.qemu and context.allows("channel", "type", "spicevmc", unknown=context.qemu)
+
+
+def _edit(graphics, spec, fresh):
+    port, tls_port = given(spec.port), given(spec.tls_port)
+    if port or tls_port:
+        graphics.autoport = False
+        graphics.port, graphics.tls_port = port, tls_port
+    elif fresh or graphics.autoport is False:
+        graphics.autoport = True
+        graphics.port, graphics.tls_port = None, None
+    if given(spec.listen) or fresh:
+        listen(graphics, given(spec.listen))
+    for name in ("password", "keymap", "websocket"):
+        value = getattr(spec, name)
+        if value is not None:
+            setattr(graphics, name, given(value))
+
+
+def listen(graphics, spec):
+    """Where a display listens: as asked, else on the host itself only."""
+    wanted = Listen(type=spec.type if spec else "address")
+    if wanted.type == "address":
+        wanted.address = (spec.address if spec else None) or LOCAL
+    elif wanted.type == "network":
+        wanted.network = spec.network
+    elif wanted.type == "socket":
+        wanted.socket = spec.socket
+    graphics.listen = wanted.address
+    now = [(i.type, i.address if i.type == "address" else i.network) for i in graphics.listens]
+    if now != [(wanted.type, wanted.address if wanted.type == "address" else wanted.network)]:
+        graphics.listens = [wanted]
+
+
+def _spice_channel(domain, wanted):
+    there = [item for item in domain.channels if item.name == SPICE_CHANNEL]
+    if wanted and not there:
+        domain.channels.append(Channel(type="spicevmc", target_type="virtio", name=SPICE_CHANNEL))
+    for channel in [] if wanted else there:
+        for own in list(domain.channels):
+            if own.name == channel.name:
+                domain.channels.remove(own)
+
+
+def video(domain, context):
+    """A graphics card for a display, where libvirt would not choose a good one."""
+    if len(domain.videos) or not context.qemu or not len(domain.graphics):
+        return
+    for model in ("virtio", "vga", "cirrus"):
+        if context.allows("video", "modelType", model):
+            domain.videos.append(Video(model=model))
+            return

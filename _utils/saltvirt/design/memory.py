@@ -1,0 +1,41 @@
+"""The guest's memory."""
+
+from saltvirt.design.put import put, replace, said
+from saltvirt.xml.memory_backing import Page
+
+_LIMITS = ("hard_limit_kib", "soft_limit_kib", "swap_hard_limit_kib", "min_guarantee_kib")
+_BACKING = ("nosharepages", "locked", "source", "access", "allocation", "discard")
+
+
+def apply(spec, domain, context):
+    """Lays a MemorySpec onto a domain."""
+    del context
+    follows = domain.current_memory_kib in (None, domain.memory_kib)
+    put(
+        domain, spec,
+        max_memory_kib="max_kib", memory_slots="slots",
+        memory_kib="boot_kib", current_memory_kib="current_kib",
+    )  # fmt: skip
+    own = (
+        not follows and spec.current_kib is None and domain.current_memory_kib <= domain.memory_kib
+    )
+    if said(spec.boot_kib) and not said(spec.current_kib) and not own:
+        # the balloon follows, unless it was set to something of its own that still fits
+        domain.current_memory_kib = spec.boot_kib
+    put(domain.memtune, spec, *_LIMITS)
+    put(domain.memory_backing, spec, *_BACKING)
+    _hugepages(spec.hugepages, domain.memory_backing)
+
+
+def _hugepages(spec, backing):
+    if spec is None:
+        return
+    if not spec:
+        backing.pages = []
+        backing.hugepages = None
+        return
+    pages = [
+        Page(size=page.size_kib, unit="KiB", nodeset=page.nodeset) for page in spec if page.size_kib
+    ]
+    backing.hugepages = True
+    replace(backing, "pages", pages)

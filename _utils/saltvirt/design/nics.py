@@ -1,0 +1,68 @@
+"""The guest's network interfaces."""
+
+from saltvirt.design.put import put, replace
+from saltvirt.xml.interface import Interface
+from saltvirt.xml.vlan import Tag
+
+_PLACE = {"network": "network", "bridge": "bridge", "direct": "dev"}
+
+
+def model(spec, context):
+    """The interface's model: as asked, else the hypervisor's best, None for its own choice."""
+    if spec.model:
+        return spec.model
+    if context.qemu or context.virt_type in ("test", "bhyve"):
+        return "virtio"
+    return "e1000" if context.virt_type == "vmware" else None
+
+
+def build(spec, context):
+    """An Interface for a NicSpec."""
+    nic = Interface(type=spec.type)
+    mac = spec.mac or (context.given.mac(spec) if context.given.mac else None)
+    nic.mac = mac
+    nic.model = model(spec, context)
+    edit(nic, spec)
+    return nic
+
+
+def edit(nic, spec):
+    """Lays a NicSpec onto an Interface; type and source are set together."""
+    if spec.type and (nic.type, nic.source) != (spec.type, spec.source):
+        nic.type = spec.type
+        nic.network = nic.bridge = nic.dev = nic.mode = None
+        if spec.type in _PLACE:
+            setattr(nic, _PLACE[spec.type], spec.source)
+    if spec.type == "direct":
+        nic.mode = spec.mode or nic.mode or "bridge"
+    put(nic, spec, "mac", "model", "mtu", "queues", "target", "filter", "portgroup", "boot_order")
+    if spec.link is not None:
+        nic.link_state = "up" if spec.link else "down"
+    if spec.vlan:
+        vlan(nic, spec.vlan)
+    if spec.virtualport:
+        virtualport(nic, spec.virtualport)
+    for way in ("inbound", "outbound"):
+        limit = getattr(spec.bandwidth, way) if spec.bandwidth else None
+        if limit:
+            put(nic.bandwidth, limit, **_limits(way))
+
+
+def _limits(way):
+    names = ("average", "peak", "burst") + (("floor",) if way == "inbound" else ())
+    return {f"{way}_{name}": name for name in names}
+
+
+def vlan(owner, spec):
+    """Lays a VlanSpec onto an interface or a network."""
+    trunk = spec.trunk or (True if len(spec.tags) > 1 else None)
+    owner.vlan.trunk = trunk
+    tags = [Tag(id=tag.id, native_mode=tag.native_mode) for tag in spec.tags]
+    replace(owner.vlan, "tags", tags)
+
+
+def virtualport(owner, spec):
+    """Lays a VirtualPortSpec onto an interface or a network."""
+    owner.virtualport.type = spec.type
+    for name, value in (spec.parameters or {}).items():
+        setattr(owner.virtualport, name, value)

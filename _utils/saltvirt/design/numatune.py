@@ -1,0 +1,23 @@
+"""From which nodes of the host the guest's memory comes."""
+
+from saltvirt.design.put import merge, put
+from saltvirt.spec.base import REMOVE
+from saltvirt.xml.numatune import MemNode
+
+
+def apply(spec, domain, context):
+    """Lays a NumaTuneSpec onto a domain."""
+    del context
+    if spec is None:
+        return
+    tune = domain.numatune
+    if spec.memory is REMOVE:
+        tune.mode = tune.nodeset = tune.placement = None
+    elif spec.memory:
+        put(tune, spec.memory, "mode", "nodeset", "placement")
+    merge(
+        tune, "memnodes", spec.memnodes,
+        key=lambda child: child.cellid,
+        edit=lambda child, value: put(child, value, "mode", "nodeset"),
+        make=lambda number: MemNode(cellid=number),
+    )  # fmt: skip

@@ -1,0 +1,51 @@
+"""Lays what was asked for onto XML: what was not said stays as it is."""
+
+from saltvirt.spec.base import REMOVE
+
+
+def put(element, spec, *names, **renamed):
+    """Copies fields of a Part to an element's properties.
+
+    names: fields called as the property; renamed: property=field.
+    """
+    for prop, name in {**{n: n for n in names}, **renamed}.items():
+        value = getattr(spec, name)
+        if value is REMOVE:
+            setattr(element, prop, None)
+        elif value is not None:
+            setattr(element, prop, value)
+
+
+def said(value):
+    """True when the user gave a value (not nothing, not a wish to remove)."""
+    return value is not None and value is not REMOVE
+
+
+def replace(element, name, new):
+    """Sets a list of children unless it has the same content already."""
+    view = getattr(element, name)
+    if [child.tostring().strip() for child in view] != [child.tostring().strip() for child in new]:
+        setattr(element, name, new)
+
+
+def merge(element, name, wanted, *, key, edit, make):
+    """Edits keyed children: ``wanted`` is {key: value}; REMOVE takes one away.
+
+    key(child) -> its key; edit(child, value) changes it; make(key) -> a new child.
+    """
+    if wanted is None:
+        return
+    view = getattr(element, name)
+    if wanted is REMOVE:
+        setattr(element, name, [])
+        return
+    there = {key(child): child for child in view}
+    for word, value in wanted.items():
+        child = there.get(word)
+        if value is REMOVE:
+            if child is not None:
+                view.remove(child)
+            continue
+        if child is None:
+            child = view.append(make(word))
+        edit(child, value)

@@ -1,0 +1,81 @@
+"""Where the data of a disk is, once that is decided."""
+
+from dataclasses import dataclass
+
+from saltvirt.xml.disk_source import DiskSource, SourceHost
+
+
+@dataclass
+class Source:
+    """One of: a file or block device (``path``), a volume of a pool, something on a server.
+
+    format: the image's format (qcow2, raw). made: we made it, so it may go with the guest.
+    hosts: of saltvirt.spec.disk.HostSpec. auth: saltvirt.spec.disk.AuthSpec.
+    """
+
+    path: str | None = None
+    block: bool = False
+    pool: str | None = None
+    volume: str | None = None
+    protocol: str | None = None
+    name: str | None = None
+    hosts: list | None = None
+    query: str | None = None
+    snapshot: str | None = None
+    config_file: str | None = None
+    initiator: str | None = None
+    tls: bool | None = None
+    auth: object | None = None
+    format: str | None = None
+    made: bool = False
+
+    @classmethod
+    def of_spec(cls, disk):
+        """The Source that a DiskSpec names by itself, or None: then the caller must say."""
+        if disk.source:
+            names = ("protocol", "name", "hosts", "query", "snapshot", "config_file")
+            names += ("initiator", "tls", "auth")
+            return cls(**{n: getattr(disk.source, n) for n in names}, format=disk.format)
+        if disk.source_file and disk.pool and "/" not in disk.pool:
+            return cls(pool=disk.pool, volume=disk.source_file, format=disk.format)
+        if disk.source_file:
+            block = disk.source_file.startswith("/dev/")
+            return cls(path=disk.source_file, block=block, format=disk.format)
+        return None
+
+    @property
+    def kind(self):
+        """libvirt's disk type: file, block, volume or network."""
+        if self.protocol:
+            return "network"
+        if self.pool:
+            return "volume"
+        return "block" if self.block else "file"
+
+    def element(self):
+        """The DiskSource element."""
+        if self.kind == "file":
+            return DiskSource(file=self.path)
+        if self.kind == "block":
+            return DiskSource(dev=self.path)
+        if self.kind == "volume":
+            return DiskSource(pool=self.pool, volume=self.volume)
+        return self._network()
+
+    def _network(self):
+        source = DiskSource(protocol=self.protocol, name=self.name, query=self.query, tls=self.tls)
+        for host in self.hosts or ():
+            source.hosts.append(
+                SourceHost(
+                    name=host.name, port=host.port, transport=host.transport, socket=host.socket
+                )
+            )
+        source.snapshot = self.snapshot
+        source.config_file = self.config_file
+        source.initiator = self.initiator
+        if self.auth:
+            source.auth_username = self.auth.username
+            source.auth_type = self.auth.type or ("ceph" if self.protocol == "rbd" else "iscsi")
+            source.auth_usage = self.auth.usage
+            source.auth_uuid = self.auth.uuid
+        return source

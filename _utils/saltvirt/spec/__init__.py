@@ -1,0 +1,1 @@
+"""What a user asked for: dataclasses, with every value checked."""

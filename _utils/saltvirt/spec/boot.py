@@ -1,0 +1,48 @@
+"""What the user asked for of the guest's boot."""
+
+import re
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, given, key
+
+DEVICES = ("hd", "cdrom", "network", "fd")
+_URL = re.compile(r"(https?|ftp|salt|file)://\S+")
+
+
+def path_or_url(value, what):
+    """An absolute path, or a URL that Salt can fetch."""
+    if _URL.fullmatch(str(value)):
+        return str(value)
+    return v.path(value, what)
+
+
+@dataclass
+class BootSpec(Part):
+    """The ``boot`` argument."""
+
+    kernel: str | None = key(path_or_url)
+    initrd: str | None = key(path_or_url)
+    cmdline: str | None = key(v.text)
+    loader: str | None = key(v.path)
+    nvram: str | None = key(v.path)
+    efi: bool | None = key(v.boolean)
+    secure: bool | None = key(v.boolean)
+
+    def check(self, what):
+        loader, nvram = given(self.loader), given(self.nvram)
+        if self.efi and (loader or nvram):
+            raise InvalidInput(f"{what}: give either efi or loader and nvram")
+        if bool(loader) != bool(nvram):
+            missing = "nvram" if loader else "loader"
+            raise InvalidInput(f"{what}: loader and nvram go together: {missing} is missing")
+
+
+def boot_devices(value, what="boot_dev"):
+    """``network hd`` or a list as a list of boot devices."""
+    words = value.split() if isinstance(value, str) else list(value)
+    devices = [v.choice(*DEVICES)(word, what) for word in words]
+    if len(set(devices)) != len(devices):
+        raise InvalidInput(f"{what} {value!r} names a device twice")
+    return devices

@@ -1,0 +1,53 @@
+"""What the user asked for of serial ports and consoles."""
+
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, key
+
+TYPES = ("pty", "tcp", "udp", "file", "dev", "pipe", "unix", "null", "stdio", "vc", "nmdm")
+PATH_NEEDED = ("file", "dev", "pipe")
+DEFAULT_PORT = 23023
+
+
+@dataclass
+class CharSpec(Part):
+    """One serial port or console."""
+
+    NONE_REMOVES = False
+
+    type: str | None = key(v.choice(*TYPES))
+    path: str | None = key(v.path)
+    host: str | None = key(v.word)
+    port: int | None = key(v.port)
+    protocol: str | None = key(v.choice("telnet", "raw", "telnets", "tls"))
+    tls: bool | None = key(v.boolean)
+    target_port: int | None = key(v.number(0, 127))
+    target_type: str | None = key(v.word)
+    log_file: str | None = key(v.path)
+
+    @classmethod
+    def parse_any(cls, value, what):
+        """From the type's name, or a dictionary."""
+        return cls.parse(value if isinstance(value, dict) else {"type": value}, what)
+
+    def check(self, what):
+        self.type = self.type or "pty"
+        if self.type in PATH_NEEDED and not self.path:
+            raise InvalidInput(f"{what}: type {self.type} needs a path")
+        if self.type in ("tcp", "udp"):
+            if self.port is None:
+                self.port = DEFAULT_PORT
+            self.host = self.host or "127.0.0.1"
+        if self.type == "tcp":
+            self.protocol = self.protocol or "telnet"
+
+
+def parse(value, what):
+    """A list of CharSpec from a list, one dictionary or one type; None says nothing."""
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple):
+        value = [value]
+    return v.list_of(CharSpec.parse_any)(value, what)

@@ -1,0 +1,67 @@
+"""What the user asked for of the guest's clock."""
+
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, given, key, part
+
+TIMERS = ("platform", "hpet", "kvmclock", "pit", "rtc", "tsc", "hypervclock", "armvtimer")
+
+
+def _adjustment(value, what):
+    """Seconds, or ``reset``."""
+    if value == "reset":
+        return value
+    return v.number(-(2**62))(value, what)
+
+
+def _catchup(value, what):
+    return v.map_of(v.choice("slew", "threshold", "limit"), v.number())(value, what)
+
+
+@dataclass
+class TimerSpec(Part):
+    """One timer."""
+
+    track: str | None = key(v.choice("boot", "guest", "wall", "realtime"))
+    tickpolicy: str | None = key(v.choice("delay", "catchup", "merge", "discard"))
+    frequency: int | None = key(v.count)
+    mode: str | None = key(v.choice("auto", "native", "emulate", "paravirt", "smpsafe"))
+    present: bool | None = key(v.boolean)
+    slew: int | None = key(v.number())
+    threshold: int | None = key(v.number())
+    limit: int | None = key(v.number())
+    catchup: dict | None = key(_catchup)
+
+    def check(self, what):
+        for name, value in (given(self.catchup) or {}).items():
+            setattr(self, name, value)
+
+
+@dataclass
+class ClockSpec(Part):
+    """The ``clock`` argument."""
+
+    utc: bool | None = key(v.boolean)
+    adjustment: int | str | None = key(_adjustment)
+    timezone: str | None = key(v.text)
+    timers: dict | None = key(v.map_of(v.choice(*TIMERS), part(TimerSpec)))
+
+    def check(self, what):
+        if given(self.timezone) and given(self.adjustment):
+            raise InvalidInput(f"{what}: timezone and adjustment exclude each other")
+
+    def offset(self):
+        """libvirt's word for it: utc, localtime, timezone or variable; None when not said."""
+        if given(self.timezone):
+            return "timezone"
+        if given(self.adjustment) is not None:
+            return "variable"
+        if self.utc is None:
+            return None
+        return "localtime" if self.utc is False else "utc"
+
+    def basis(self):
+        """What an adjustment counts from."""
+        return "localtime" if self.utc is False else "utc"

@@ -1,0 +1,86 @@
+"""What the user asked for under ``cpu:tuning``."""
+
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, key, mapping, part
+
+SCHEDULERS = ("batch", "idle", "fifo", "rr")
+_US = v.number(1)
+_QUOTA = v.number(-1)
+
+
+@dataclass
+class SchedSpec(Part):
+    """A scheduler for some threads."""
+
+    scheduler: str | None = key(v.choice(*SCHEDULERS))
+    priority: int | None = key(v.number(1, 99))
+    vcpus: str | None = key(v.cpuset)
+    iothreads: str | None = key(v.cpuset)
+
+    def check(self, what):
+        if not self.scheduler:
+            raise InvalidInput(f"{what}: scheduler is missing; one of {', '.join(SCHEDULERS)}")
+
+
+@dataclass
+class CacheShareSpec(Part):
+    """A part of one CPU cache."""
+
+    level: int | None = key(v.number(1, 3))
+    type: str | None = key(v.choice("both", "code", "data"))
+    size: int | None = key(v.count)
+    unit: str | None = key(v.choice("B", "KiB", "MiB", "GiB"))
+
+
+@dataclass
+class CacheTuneSpec:
+    """For a set of vCPUs: cache shares by cache id, monitors by vCPU set."""
+
+    caches: dict
+    monitors: dict
+
+
+def _cachetune(value, what):
+    caches, monitors = {}, {}
+    for name, item in mapping(value, what).items():
+        if name == "monitor":
+            monitors = v.map_of(v.cpuset, v.number(1, 3))(item or {}, f"{what}:monitor")
+        elif item is not None:
+            cache = v.number()(name, what)
+            caches[cache] = CacheShareSpec.parse(item, f"{what}:{name}")
+    return CacheTuneSpec(caches, monitors)
+
+
+def _emulatorsched(value, what):
+    """Salt's documents show a list of one; a dictionary is meant."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return SchedSpec.parse(value, what)
+
+
+@dataclass
+class CpuTuneSpec(Part):
+    """``cpu:tuning``; periods and quotas in microseconds."""
+
+    vcpupin: dict | None = key(v.map_of(v.number(), v.cpuset))
+    emulatorpin: str | None = key(v.cpuset)
+    iothreadpin: dict | None = key(v.map_of(v.number(1), v.cpuset))
+    shares: int | None = key(v.count)
+    period: int | None = key(_US)
+    quota: int | None = key(_QUOTA)
+    global_period: int | None = key(_US)
+    global_quota: int | None = key(_QUOTA)
+    emulator_period: int | None = key(_US)
+    emulator_quota: int | None = key(_QUOTA)
+    iothread_period: int | None = key(_US)
+    iothread_quota: int | None = key(_QUOTA)
+    vcpusched: list | None = key(v.list_of(part(SchedSpec)))
+    iothreadsched: list | None = key(v.list_of(part(SchedSpec)))
+    emulatorsched: SchedSpec | None = key(_emulatorsched)
+    cachetune: dict | None = key(v.map_of(v.cpuset, _cachetune))
+    memorytune: dict | None = key(
+        v.map_of(v.cpuset, v.map_of(v.number(), v.number(1, 100))),
+    )

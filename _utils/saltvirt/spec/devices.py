@@ -1,0 +1,79 @@
+"""What the user asked for of the small devices: TPM, random numbers, watchdog, balloon."""
+
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, key
+
+NONE = "none"
+
+
+@dataclass
+class TpmSpec(Part):
+    """``tpm``: True, a model, or a dictionary."""
+
+    model: str | None = key(v.word)
+    type: str | None = key(v.choice("emulator", "passthrough"))
+    version: str | None = key(v.choice("1.2", "2.0"))
+    device: str | None = key(v.path)
+    persistent_state: bool | None = key(v.boolean)
+
+    def check(self, what):
+        if self.device and self.type != "passthrough":
+            raise InvalidInput(f"{what}: device is for type passthrough")
+
+
+@dataclass
+class RngSpec(Part):
+    """``rng``: True, the host's device, or a dictionary; rate in bytes a period (ms)."""
+
+    model: str | None = key(v.word)
+    backend: str | None = key(v.choice("random", "builtin"))
+    source: str | None = key(v.path)
+    rate_bytes: int | None = key(v.count, name="rate")
+    period_ms: int | None = key(v.count, name="period")
+
+
+@dataclass
+class WatchdogSpec(Part):
+    """``watchdog``: a model, or a dictionary."""
+
+    model: str | None = key(v.choice("i6300esb", "ib700", "diag288", "itco", NONE))
+    action: str | None = key(
+        v.choice("reset", "shutdown", "poweroff", "pause", NONE, "dump", "inject-nmi"),
+    )
+
+
+@dataclass
+class BalloonSpec(Part):
+    """``memballoon``: a model (``none`` to have no balloon), or a dictionary."""
+
+    model: str | None = key(v.word)
+    autodeflate: bool | None = key(v.boolean)
+    free_page_reporting: bool | None = key(v.boolean)
+    period_s: int | None = key(v.count, name="period")
+
+
+def parser(cls, short):
+    """A parser of a device: a dictionary, ``short`` alone, True for defaults, False for none.
+
+    Returns None where nothing was said, ``NONE`` where the device shall not be.
+    """
+
+    def parse(value, what):
+        if value is None:
+            return None
+        if value is False or str(value).lower() == NONE:
+            return NONE
+        if value is True:
+            return cls()
+        return cls.parse(value if isinstance(value, dict) else {short: value}, what)
+
+    return parse
+
+
+tpm = parser(TpmSpec, "model")
+rng = parser(RngSpec, "source")
+watchdog = parser(WatchdogSpec, "model")
+memballoon = parser(BalloonSpec, "model")

@@ -1,0 +1,170 @@
+"""What the user asked for of one disk."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, key, part
+
+BUSES = ("virtio", "scsi", "sata", "ide", "usb", "fdc", "xen", "sd")
+PROTOCOLS = ("rbd", "gluster", "http", "https", "ftp", "ftps", "tftp", "iscsi", "nbd", "ssh")
+FORMATS = ("qcow2", "raw", "vmdk", "vdi", "qed", "vhdx", "vpc", "qcow")
+_TARGET = re.compile(r"(vd|sd|hd|xvd|fd)[a-z]{1,3}|fd[ab]")
+_HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^:\s/]+)(:(?P<port>\d+))?")
+
+
+@dataclass
+class HostSpec(Part):
+    """A server: ``name:port``, or a dictionary."""
+
+    name: str | None = key(v.text)
+    port: int | None = key(v.port)
+    transport: str | None = key(v.choice("tcp", "unix", "rdma"))
+    socket: str | None = key(v.path)
+
+
+def host(value, what):
+    """A HostSpec from ``name``, ``name:port``, ``[ipv6]:port`` or a dictionary."""
+    if isinstance(value, dict):
+        return HostSpec.parse(value, what)
+    match = _HOST.fullmatch(str(value))
+    if not match:
+        raise InvalidInput(f"{what} {value!r} is not a host name with an optional port")
+    found = match.groupdict()
+    number = v.port(found["port"], what) if found["port"] else None
+    return HostSpec(name=found["name"].strip("[]"), port=number)
+
+
+@dataclass
+class AuthSpec(Part):
+    """Who we are to a server; the password stands in a libvirt secret."""
+
+    username: str | None = key(v.text)
+    type: str | None = key(v.choice("ceph", "iscsi", "chap", "volume"))
+    usage: str | None = key(v.text)
+    uuid: str | None = key(v.word)
+
+    def check(self, what):
+        if bool(self.usage) == bool(self.uuid):
+            raise InvalidInput(f"{what}: name the libvirt secret by either usage or uuid")
+
+
+@dataclass
+class NetworkSourceSpec(Part):
+    """A disk on a server."""
+
+    NONE_REMOVES = False
+
+    protocol: str | None = key(v.choice(*PROTOCOLS))
+    name: str | None = key(v.text)
+    hosts: list | None = key(v.list_of(host))
+    query: str | None = key(v.text)
+    snapshot: str | None = key(v.text)
+    config_file: str | None = key(v.path)
+    initiator: str | None = key(v.text)
+    tls: bool | None = key(v.boolean)
+    auth: AuthSpec | None = key(part(AuthSpec))
+
+    def check(self, what):
+        if not self.protocol:
+            raise InvalidInput(f"{what}: protocol is missing; one of {', '.join(PROTOCOLS)}")
+        if self.protocol != "rbd" and not self.hosts:
+            raise InvalidInput(f"{what}: hosts is missing")
+        if self.protocol != "nbd" and not self.name:
+            raise InvalidInput(f"{what}: name is missing")
+
+
+def from_url(url, what):
+    """A NetworkSourceSpec from ``http://host:port/path?query``, ``rbd://host/pool/image``…"""
+    split = urlsplit(url)
+    if split.scheme not in PROTOCOLS or not split.hostname:
+        raise InvalidInput(f"{what} {url!r} is not a URL of {', '.join(PROTOCOLS)}")
+    return NetworkSourceSpec(
+        protocol=split.scheme,
+        name=split.path if split.scheme in ("http", "https") else split.path.lstrip("/"),
+        hosts=[HostSpec(name=split.hostname, port=split.port)],
+        query=split.query or None,
+    )
+
+
+def _source(value, what):
+    if isinstance(value, str):
+        return from_url(value, what)
+    return NetworkSourceSpec.parse(value, what)
+
+
+def _target(value, what):
+    if not _TARGET.fullmatch(str(value)):
+        raise InvalidInput(f"{what} {value!r} is not a target such as vda, sda, hda or xvda")
+    return str(value)
+
+
+@dataclass
+class DiskSpec(Part):
+    """One item of ``disks`` or of a disk profile."""
+
+    NONE_REMOVES = False
+
+    name: str | None = key(v.word)
+    format: str | None = key(v.choice(*FORMATS))
+    size_bytes: int | None = key(v.size_bytes, name="size")
+    pool: str | None = key(v.text)
+    model: str | None = key(v.choice(*BUSES))
+    device: str | None = key(v.choice("disk", "cdrom", "floppy", "lun"))
+    image: str | None = key(v.text)
+    image_hash: str | None = key(v.text)
+    overlay_image: bool | None = key(v.boolean)
+    backing_store_path: str | None = key(v.text)
+    backing_store_format: str | None = key(v.choice(*FORMATS))
+    source_file: str | None = key(v.text)
+    source: NetworkSourceSpec | None = key(_source)
+    target: str | None = key(_target)
+    hostname_property: str | None = key(v.text)
+    sparse_volume: bool | None = key(v.boolean)
+    io: str | None = key(v.choice("native", "threads", "io_uring"))
+    cache: str | None = key(
+        v.choice("default", "none", "writethrough", "writeback", "directsync", "unsafe"),
+    )
+    discard: str | None = key(v.choice("unmap", "ignore"))
+    detect_zeroes: str | None = key(v.choice("off", "on", "unmap"))
+    iothread_id: int | None = key(v.count)
+    queues: int | None = key(v.count)
+    serial: str | None = key(v.word)
+    wwn: str | None = key(v.word)
+    read_only: bool | None = key(v.boolean)
+    shareable: bool | None = key(v.boolean)
+    boot_order: int | None = key(v.count)
+    empty: bool = False
+
+    @classmethod
+    def parse(cls, value, what):
+        result = super().parse(value, what)
+        result.device = result.device or "disk"
+        # a drive without medium is written source_file: None, or just not given
+        result.empty = result.removable and not (
+            result.source_file or result.source or result.image
+        )
+        return result
+
+    @property
+    def removable(self):
+        """True for CD drives and floppies."""
+        return self.device in ("cdrom", "floppy")
+
+    def check(self, what):
+        if self.name is None:
+            raise InvalidInput(f"{what}: name is missing")
+        if self.backing_store_path and not self.backing_store_format:
+            raise InvalidInput(f"{what}: backing_store_path needs backing_store_format")
+        if self.overlay_image and not self.image:
+            raise InvalidInput(f"{what}: overlay_image needs image, the image to stand on")
+        if self.overlay_image and self.format not in (None, "qcow2"):
+            raise InvalidInput(f"{what}: overlay_image needs format qcow2, not {self.format}")
+        if self.source and self.source_file:
+            raise InvalidInput(f"{what}: give either source or source_file")
+        if self.source_file and "://" in self.source_file:
+            self.source, self.source_file = from_url(self.source_file, what), None
+        elif self.source_file and not self.pool:
+            v.path(self.source_file, f"{what}:source_file")

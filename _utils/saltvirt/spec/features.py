@@ -1,0 +1,40 @@
+"""What the user asked for under ``hypervisor_features``."""
+
+from saltvirt.spec import values as v
+from saltvirt.spec.base import REMOVE, mapping, unknown
+
+SWITCHES = {
+    name.replace("_", "-"): name
+    for name in (
+        "kvm_hint_dedicated", "kvm_hidden", "kvm_poll_control", "acpi", "apic", "pae", "hap",
+        "viridian", "privnet", "pvspinlock", "pmu", "vmport", "smm", "vmcoreinfo",
+        "hyperv_relaxed", "hyperv_vapic", "hyperv_spinlocks", "hyperv_vpindex", "hyperv_synic",
+        "hyperv_stimer", "hyperv_reset",
+    )
+}  # fmt: skip
+VALUES = {
+    "hyperv-spinlocks-retries": ("hyperv_spinlocks_retries", v.number(4095)),
+    "hyperv-vendor-id": ("hyperv_vendor_id_value", v.word),
+    "ioapic": ("ioapic", v.choice("kvm", "qemu")),
+    "gic-version": ("gic_version", v.choice("2", "3", "host")),
+}
+
+
+def parse(value, what="hypervisor_features"):
+    """{property of xml.features.Features: value} from the user's dictionary, or None.
+
+    Dashes and underscores are the same in names.
+    """
+    if value is None:
+        return None
+    found = {}
+    for name, item in mapping(value, what).items():
+        word = str(name).replace("_", "-")
+        if word in SWITCHES:
+            found[SWITCHES[word]] = REMOVE if item is None else v.boolean(item, f"{what}:{name}")
+        elif word in VALUES:
+            target, check = VALUES[word]
+            found[target] = REMOVE if item is None else check(item, f"{what}:{name}")
+        else:
+            raise unknown(name, [*SWITCHES, *VALUES], what)
+    return found

@@ -1,0 +1,63 @@
+"""What the user asked for of the display."""
+
+import ipaddress
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, given, key
+
+TYPES = ("vnc", "spice", "none", "sdl", "rdp", "egl-headless")
+
+
+def _listen(value, what):
+    """A dictionary, or just the address."""
+    return ListenSpec.parse({"address": value} if isinstance(value, str) else value, what)
+
+
+@dataclass
+class ListenSpec(Part):
+    """Where to listen; ``type: none`` for nowhere."""
+
+    NONE_REMOVES = False
+
+    type: str | None = key(v.choice("address", "network", "socket", "none", "None"))
+    address: str | None = key(v.word)
+    network: str | None = key(v.text)
+    socket: str | None = key(v.path)
+
+    def check(self, what):
+        self.type = (self.type or ("network" if self.network else "address")).lower()
+        if self.type == "network" and not self.network:
+            raise InvalidInput(f"{what}: network is missing")
+        if self.address and ":" in self.address:
+            try:
+                ipaddress.ip_address(self.address)
+            except ValueError as exc:
+                raise InvalidInput(f"{what}: {self.address!r} is not an address") from exc
+
+
+@dataclass
+class GraphicsSpec(Part):
+    """The ``graphics`` argument. The password is in no repr and no error."""
+
+    type: str | None = key(v.choice(*TYPES))
+    port: int | None = key(v.port)
+    tls_port: int | None = key(v.port)
+    websocket: int | None = key(v.number(-1, 65535))
+    listen: ListenSpec | None = key(_listen)
+    password: str | None = key(v.secret, repr=False)
+    keymap: str | None = key(v.word)
+
+    def check(self, what):
+        if not given(self.type):
+            raise InvalidInput(f"{what}: type is missing; one of {', '.join(TYPES)}")
+        if given(self.tls_port) and self.type != "spice":
+            raise InvalidInput(f"{what}: tls_port is for spice")
+
+
+def parse(value, what="graphics"):
+    """A GraphicsSpec from a dictionary or just the type; None says nothing."""
+    if value is None:
+        return None
+    return GraphicsSpec.parse({"type": value} if isinstance(value, str) else value, what)

@@ -1,0 +1,62 @@
+"""Which devices of the host the guest gets for itself."""
+
+import re
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, key
+
+_PCI = re.compile(
+    r"(?:pci_|0x)?([0-9a-f]{4})[:_]([0-9a-f]{2})[:_]([0-9a-f]{2})[._]([0-7])", re.IGNORECASE
+)
+_USB = re.compile(r"([0-9a-f]{4}):([0-9a-f]{4})", re.IGNORECASE)
+
+
+def _hex(value, what):
+    try:
+        return int(str(value), 16)
+    except ValueError as exc:
+        raise InvalidInput(f"{what} {value!r} is not a hexadecimal number") from exc
+
+
+@dataclass
+class HostDeviceSpec(Part):
+    """A device: by PCI address, USB ids, or a name that the host looks up."""
+
+    name: str | None = key(v.text)
+    type: str | None = key(v.choice("pci", "usb", "mdev"))
+    domain: int | None = key(_hex)
+    bus: int | None = key(_hex)
+    slot: int | None = key(_hex)
+    function: int | None = key(_hex)
+    vendor: int | None = key(_hex)
+    product: int | None = key(_hex)
+    uuid: str | None = key(v.word)
+    rom_file: str | None = key(v.path)
+
+    @classmethod
+    def parse_any(cls, value, what):
+        """From ``pci_0000_03_00_0``, ``0000:03:00.0``, ``046d:c52b``, a name or a dictionary."""
+        if isinstance(value, dict):
+            return cls.parse(value, what)
+        if match := _PCI.fullmatch(str(value)):
+            numbers = [int(part, 16) for part in match.groups()]
+            return cls(str(value), "pci", *numbers)
+        if match := _USB.fullmatch(str(value)):
+            vendor, product = (int(part, 16) for part in match.groups())
+            return cls(name=str(value), type="usb", vendor=vendor, product=product)
+        return cls(name=v.word(value, what))
+
+    @property
+    def resolved(self):
+        """False when only the host can say what the name means."""
+        return self.type is not None
+
+    def check(self, what):
+        wanted = {"pci": ("bus", "slot", "function"), "usb": ("vendor", "product")}
+        missing = [n for n in wanted.get(self.type, ()) if getattr(self, n) is None]
+        if missing:
+            raise InvalidInput(f"{what}: {', '.join(missing)} missing")
+        if not self.type and not self.name:
+            raise InvalidInput(f"{what}: name or type is missing")

@@ -1,0 +1,61 @@
+"""What the user asked for of the guest's memory."""
+
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, given, key, part
+
+
+@dataclass
+class PageSpec(Part):
+    """Huge pages of one size, for some NUMA cells."""
+
+    size_kib: int | None = key(v.kib, name="size")
+    nodeset: str | None = key(v.cpuset)
+
+
+def _hugepages(value, what):
+    """A list of pages, or True for the host's default size."""
+    if isinstance(value, bool):
+        return [PageSpec()] if value else []
+    return v.list_of(part(PageSpec))(value, what)
+
+
+@dataclass
+class MemorySpec(Part):
+    """The ``mem`` argument; numbers without a unit are MiB."""
+
+    boot_kib: int | None = key(v.kib, name="boot")
+    current_kib: int | None = key(v.kib, name="current")
+    max_kib: int | None = key(v.kib, name="max")
+    slots: int | None = key(v.count)
+    hard_limit_kib: int | None = key(v.kib, name="hard_limit")
+    soft_limit_kib: int | None = key(v.kib, name="soft_limit")
+    swap_hard_limit_kib: int | None = key(v.kib, name="swap_hard_limit")
+    min_guarantee_kib: int | None = key(v.kib, name="min_guarantee")
+    hugepages: list | None = key(_hugepages)
+    nosharepages: bool | None = key(v.boolean)
+    locked: bool | None = key(v.boolean)
+    source: str | None = key(v.choice("file", "anonymous", "memfd"))
+    access: str | None = key(v.choice("shared", "private"))
+    allocation: str | None = key(v.choice("immediate", "ondemand"))
+    discard: bool | None = key(v.boolean)
+
+    def check(self, what):
+        boot, current, most = given(self.boot_kib), given(self.current_kib), given(self.max_kib)
+        if boot and current and current > boot:
+            raise InvalidInput(f"{what}: current is more than boot")
+        if boot and most and boot > most:
+            raise InvalidInput(f"{what}: boot is more than max")
+        if most and self.slots is None:
+            raise InvalidInput(f"{what}: max needs slots, the number of memory modules to add")
+
+
+def parse(value, what="mem"):
+    """A MemorySpec from a size in MiB (or with a unit) or a dictionary; None or 0 say nothing."""
+    if value in (None, 0, "", "0"):
+        return MemorySpec()
+    if isinstance(value, dict):
+        return MemorySpec.parse(value, what)
+    return MemorySpec(boot_kib=v.kib(value, what))

@@ -1,0 +1,58 @@
+"""What the user asked for of one network interface."""
+
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, key, part
+from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
+
+TYPES = ("bridge", "network", "direct", "user", "ethernet")
+
+
+@dataclass
+class LimitSpec(Part):
+    """Limits one way: average and peak in KiB/s, burst in KiB, floor in KiB/s."""
+
+    average: int | None = key(v.count)
+    peak: int | None = key(v.count)
+    burst: int | None = key(v.count)
+    floor: int | None = key(v.count)
+
+
+@dataclass
+class BandwidthSpec(Part):
+    """Limits both ways."""
+
+    inbound: LimitSpec | None = key(part(LimitSpec))
+    outbound: LimitSpec | None = key(part(LimitSpec))
+
+
+@dataclass
+class NicSpec(Part):
+    """One item of ``interfaces`` or of a nic profile."""
+
+    NONE_REMOVES = False
+
+    name: str | None = key(v.word)
+    type: str | None = key(v.choice(*TYPES))
+    source: str | None = key(v.text)
+    mac: str | None = key(v.mac)
+    model: str | None = key(v.word)
+    mode: str | None = key(v.choice("bridge", "vepa", "private", "passthrough"))
+    portgroup: str | None = key(v.text)
+    vlan: VlanSpec | None = key(VlanSpec.parse_any)
+    virtualport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)
+    bandwidth: BandwidthSpec | None = key(part(BandwidthSpec))
+    mtu: int | None = key(v.number(68, 65535))
+    queues: int | None = key(v.count)
+    target: str | None = key(v.word)
+    link: bool | None = key(v.boolean)
+    filter: str | None = key(v.text)
+    boot_order: int | None = key(v.count)
+
+    def check(self, what):
+        if self.mode and self.type != "direct":
+            raise InvalidInput(f"{what}: mode is for interfaces of type direct")
+        if self.type in ("bridge", "network", "direct") and not self.source:
+            raise InvalidInput(f"{what}: source is missing: the name of the {self.type}")

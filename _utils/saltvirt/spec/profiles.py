@@ -1,0 +1,165 @@
+"""Disk and nic profiles: named lists of devices from the configuration.
+
+Both YAML shapes are understood: ``- system: {size: 8192}`` and, as Salt's documents
+print it, ``- system:`` with ``size: 8192`` as its sibling.
+"""
+
+import copy
+from dataclasses import dataclass, field
+
+from saltvirt import settings
+from saltvirt.errors import InvalidInput
+from saltvirt.spec.base import unknown
+
+DEFAULT = "default"
+DISKS = [{"name": "system", "size": 8192}]
+NICS = [{"name": "eth0"}]
+_QEMU = {"device": "disk", "format": "qcow2", "model": "virtio"}
+DISK_DEFAULTS = {
+    "kvm": _QEMU,
+    "qemu": _QEMU,
+    "test": _QEMU,
+    "xen": {"device": "disk", "format": "qcow2", "model": "xen"},
+    "vmware": {"device": "disk", "format": "vmdk", "model": "scsi"},
+    "bhyve": {"device": "disk", "format": "raw", "model": "virtio", "sparse_volume": False},
+    "lxc": {"device": "disk"},
+}
+_BRIDGE = {"type": "bridge", "source": "br0"}
+NIC_DEFAULTS = {
+    "kvm": {**_BRIDGE, "model": "virtio"},
+    "qemu": {**_BRIDGE, "model": "virtio"},
+    "test": {**_BRIDGE, "model": "virtio"},
+    "xen": _BRIDGE,
+    "lxc": _BRIDGE,
+    "vmware": {"type": "bridge", "source": "DEFAULT", "model": "e1000"},
+    "bhyve": {"type": "bridge", "source": "bridge0", "model": "virtio"},
+}
+for _table in (DISK_DEFAULTS, NIC_DEFAULTS):
+    _table["esxi"] = _table["esx"] = _table["vmware"]
+    _table["hvf"] = _table["kvm"]
+
+
+@dataclass
+class Profiles:
+    """The configured profiles, as the operator wrote them."""
+
+    disk: dict = field(default_factory=dict)
+    nic: dict = field(default_factory=dict)
+
+
+def read(get):
+    """The Profiles of a configuration; ``get`` is Salt's config.get."""
+    found = {}
+    for kind in ("disk", "nic"):
+        value = settings.option(get, kind, {})
+        if not isinstance(value, dict):
+            raise InvalidInput(f"virt:{kind} must be a dictionary of profiles, not {value!r}")
+        found[kind] = value
+    return Profiles(**found)
+
+
+def _items(content, what):
+    """The devices of a profile: plain dictionaries with their ``name``."""
+    if isinstance(content, dict):
+        content = [{name: device} for name, device in content.items()]
+    if not isinstance(content, list | tuple):
+        raise InvalidInput(f"{what} must be a list or a dictionary of devices")
+    for entry in content:
+        if not isinstance(entry, dict) or not entry:
+            raise InvalidInput(f"{what}: {entry!r} is not a device")
+        yield from _named(entry, what)
+
+
+def _named(entry, what):
+    heads = [name for name, value in entry.items() if value is None or isinstance(value, dict)]
+    if "name" in entry:
+        yield copy.deepcopy(entry)
+    elif len(heads) == len(entry):
+        for name, device in entry.items():
+            yield {**copy.deepcopy(device or {}), "name": name}
+    elif len(heads) == 1 and entry[heads[0]] is None:
+        rest = {k: copy.deepcopy(v) for k, v in entry.items() if k != heads[0]}
+        yield {**rest, "name": heads[0]}
+    else:
+        raise InvalidInput(f"{what}: {entry!r} has no name")
+
+
+def _content(table, name, fallback, kind):
+    if name in table:
+        return list(_items(table[name], f"virt:{kind}:{name}"))
+    if name == DEFAULT:
+        return copy.deepcopy(fallback)
+    raise unknown(name, sorted({*table, DEFAULT}), f"{kind} profile")
+
+
+def _merge(devices, extra, what):
+    """Lays the caller's devices over the profile's, by name."""
+    merged = [dict(device) for device in devices]
+    for at, device in enumerate(extra or ()):
+        if not isinstance(device, dict):
+            raise InvalidInput(f"{what}[{at}] must be a dictionary, not {device!r}")
+        same = [m for m in merged if "name" in device and m.get("name") == device["name"]]
+        if same:
+            same[0].update(copy.deepcopy(device))
+        else:
+            merged.append(copy.deepcopy(device))
+    return merged
+
+
+def disks(profiles, name, extra=None):
+    """The disks of a profile (None: of none) with the caller's laid over, as dictionaries.
+
+    Raises InvalidInput for a profile that does not exist, with those that do.
+    """
+    found = _content(profiles.disk, name, DISKS, "disk") if name else []
+    return _merge(found, extra, "disks")
+
+
+def nics(profiles, name, extra=None, hypervisor=None):
+    """The interfaces, likewise; what is missing comes from the hypervisor's defaults.
+
+    With no hypervisor named, the model is left to the host's capabilities.
+    """
+    found = _content(profiles.nic, name, NICS, "nic") if name else []
+    merged = _merge(map(_source, found), map(_source, extra or ()), "interfaces")
+    return [_complete(nic, NIC_DEFAULTS.get(hypervisor, _BRIDGE)) for nic in merged]
+
+
+def _source(nic):
+    """``bridge: br0`` as ``type: bridge``, ``source: br0``; also network and direct."""
+    if not isinstance(nic, dict):
+        return nic
+    nic = copy.deepcopy(nic)
+    for kind in ("bridge", "network", "direct"):
+        if kind in nic:
+            nic["source"], nic["type"] = nic.pop(kind), kind
+    return nic
+
+
+def _complete(nic, defaults):
+    """Fills in type and source together, so that no bridge's name ends in a network."""
+    if not nic.get("type") and nic.get("source"):
+        nic["type"] = defaults.get("type", "bridge")
+    for key, value in defaults.items():
+        if key == "source" and nic.get("type") != defaults.get("type"):
+            continue
+        if not nic.get(key):
+            nic[key] = value
+    return nic
+
+
+def show(profiles, hypervisor="kvm"):
+    """All profiles with the defaults filled in: ``{"disk": {name: [...]}, "nic": {...}}``."""
+    shown = {"disk": {}, "nic": {}}
+    for name in {DEFAULT: None, **profiles.disk}:
+        defaults = DISK_DEFAULTS.get(hypervisor, {})
+        shown["disk"][name] = [{**_drive(disk, defaults), **disk} for disk in disks(profiles, name)]
+    for name in {DEFAULT: None, **profiles.nic}:
+        shown["nic"][name] = nics(profiles, name, hypervisor=hypervisor)
+    return shown
+
+
+def _drive(disk, defaults):
+    if disk.get("device", "disk") == "disk":
+        return defaults
+    return {}

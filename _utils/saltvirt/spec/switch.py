@@ -1,0 +1,60 @@
+"""What interfaces and networks both say of switches: VLAN tags and virtual ports."""
+
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, key, part
+
+PORT_TYPES = ("openvswitch", "midonet", "802.1Qbg", "802.1Qbh")
+PARAMETERS = ("interfaceid", "profileid", "managerid", "typeid", "typeidversion", "instanceid")
+
+
+@dataclass
+class TagSpec(Part):
+    """One VLAN tag."""
+
+    id: int | None = key(v.number(0, 4095))
+    native_mode: str | None = key(v.choice("tagged", "untagged"), name="nativeMode")
+
+    def check(self, what):
+        if self.id is None:
+            raise InvalidInput(f"{what}: id is missing")
+
+
+@dataclass
+class VlanSpec(Part):
+    """VLAN tags, on a trunk or not."""
+
+    trunk: bool | None = key(v.boolean)
+    tags: list | None = key(v.list_of(part(TagSpec)))
+
+    @classmethod
+    def parse_any(cls, value, what):
+        """From one tag's number, or a dictionary with ``tags`` and ``trunk``."""
+        if isinstance(value, dict):
+            return cls.parse(value, what)
+        return cls(tags=[TagSpec(id=v.number(0, 4095)(value, what))])
+
+    def check(self, what):
+        if not self.tags:
+            raise InvalidInput(f"{what}: tags is missing")
+        if self.trunk is False and len(self.tags) > 1:
+            raise InvalidInput(f"{what}: more than one tag needs trunk")
+
+
+@dataclass
+class VirtualPortSpec(Part):
+    """How to join a switch such as Open vSwitch."""
+
+    type: str | None = key(v.choice(*PORT_TYPES))
+    parameters: dict | None = key(v.map_of(v.choice(*PARAMETERS), v.word))
+
+    @classmethod
+    def parse_any(cls, value, what):
+        """From the type's name, or a dictionary with ``type`` and ``parameters``."""
+        return cls.parse(value if isinstance(value, dict) else {"type": value}, what)
+
+    def check(self, what):
+        if not self.type:
+            raise InvalidInput(f"{what}: type is missing; one of {', '.join(PORT_TYPES)}")

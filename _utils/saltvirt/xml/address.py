@@ -1,0 +1,33 @@
+"""Where a device sits in the guest, or a host's device on the host."""
+
+from saltvirt.xml.base import Element, Prop
+from saltvirt.xml.kinds import INT
+
+
+class Address(Element):
+    """``<address>``: which attributes count depends on ``type``."""
+
+    TAG = "address"
+
+    type = Prop("@type")
+    domain = Prop("@domain", INT)
+    bus = Prop("@bus", INT)
+    slot = Prop("@slot", INT)
+    function = Prop("@function", INT)
+    multifunction = Prop("@multifunction")
+    device = Prop("@device", INT)
+    controller = Prop("@controller", INT)
+    target = Prop("@target", INT)
+    unit = Prop("@unit", INT)
+    port = Prop("@port")
+
+
+class PciAddress(Address):
+    """An address whose numbers are written as libvirt writes PCI ones: in hex."""
+
+    def set_pci(self, domain, bus, slot, function):
+        """Sets all four numbers, as ``0x0000``, ``0x03``, ``0x00``, ``0x0``."""
+        self.domain = f"0x{domain:04x}"
+        self.bus = f"0x{bus:02x}"
+        self.slot = f"0x{slot:02x}"
+        self.function = f"0x{function:x}"

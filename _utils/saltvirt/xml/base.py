@@ -1,0 +1,310 @@
+"""XML elements as objects whose properties read and write an ElementTree in place.
+
+What a class does not declare stays in the tree as it was: parse, edit, write changes
+only what was edited. A property is declared by its path below the element::
+
+    class Disk(Element):
+        TAG = "disk"
+        type = Prop("@type")
+        driver_type = Prop("driver/@type")
+        read_only = Prop("readonly", FLAG)
+
+The order of the declarations is the order in which new children are put.
+"""
+
+import copy
+import io
+import re
+from xml.etree import ElementTree
+
+from saltvirt.errors import InvalidInput
+from saltvirt.xml.kinds import STR
+
+_STEP = re.compile(r"(?:\{[^}]*\}|[^/])+")
+_RESERVED_PREFIX = re.compile(r"ns\d+")
+
+
+def parse(text):
+    """The root node of an XML text; its namespaces keep their prefixes when written.
+
+    Raises InvalidInput for text that is no XML.
+    """
+    try:
+        events = ElementTree.iterparse(io.StringIO(text), events=("start-ns", "start"))
+        for event, value in events:
+            if event == "start-ns" and value[0] and not _RESERVED_PREFIX.fullmatch(value[0]):
+                ElementTree.register_namespace(*value)
+    except ElementTree.ParseError as exc:
+        raise InvalidInput(f"not an XML document: {exc}") from exc
+    return events.root
+
+
+class Element:
+    """One XML element. It may be absent: then it is false, and made when first written.
+
+    Keyword arguments set properties: ``Disk(type="file", device="cdrom")``.
+    """
+
+    TAG = None
+
+    def __init__(self, node=None, /, **properties):
+        self._node = ElementTree.Element(self.TAG) if node is None else node
+        self._owner = None
+        self._path = ()
+        for name, value in properties.items():
+            if not isinstance(getattr(type(self), name, None), (Prop, Child, Children)):
+                raise TypeError(f"{type(self).__name__} has no property {name!r}")
+            setattr(self, name, value)
+
+    @classmethod
+    def at(cls, owner, path):
+        """The element at these steps below another, which need not be there yet."""
+        element = cls()
+        element._node, element._owner, element._path = None, owner, path
+        return element
+
+    @classmethod
+    def fromstring(cls, text):
+        """The element of an XML text. Raises InvalidInput when its tag is another."""
+        node = parse(text)
+        if node.tag != cls.TAG:
+            raise InvalidInput(f"expected a <{cls.TAG}> document, not <{node.tag}>")
+        return cls(node)
+
+    def tostring(self, indent=False):
+        """The XML text; ``indent=True`` lays it out anew, for eyes and golden files."""
+        node = self.node
+        if node is None:
+            return ""
+        if indent:
+            node = copy.deepcopy(node)
+            ElementTree.indent(node)
+        node, tail = copy.copy(node), node.tail
+        node.tail = None
+        text = ElementTree.tostring(node, encoding="unicode")
+        return text + "\n" if indent or tail is None else text
+
+    def copy(self):
+        """Another element with the same content, in no document."""
+        return type(self)(copy.deepcopy(self.need()))
+
+    @property
+    def node(self):
+        """The ElementTree node, or None while the element is absent."""
+        if self._owner is not None:
+            above = self._owner.node
+            self._node = find(above, self._path) if above is not None else None
+        return self._node
+
+    def need(self):
+        """The ElementTree node, made when it was absent."""
+        if self.node is None:
+            self._node = make(self._owner, self._path)
+        return self._node
+
+    def __bool__(self):
+        return self.node is not None
+
+    def prune(self):
+        """Takes the element out of its owner when it holds nothing any more."""
+        if self._owner is not None and self.node is not None and empty(self.node):
+            remove(self._owner, self._path)
+            self._owner.prune()
+
+    @classmethod
+    def order(cls, prefix=()):
+        """The tags of children below ``prefix``, in the order of the declarations."""
+        tags = []
+        for klass in cls.__mro__:
+            for declared in vars(klass).values():
+                steps = getattr(declared, "steps", ())
+                if steps[: len(prefix)] == tuple(prefix) and len(steps) > len(prefix):
+                    tags.append(steps[len(prefix)])
+        return list(dict.fromkeys(tags))
+
+
+def steps_of(path):
+    """``a/b/@c`` as (("a", "b"), "c"); braces of namespaces may hold slashes."""
+    parts = _STEP.findall(path)
+    if parts and parts[-1].startswith("@"):
+        return tuple(parts[:-1]), parts[-1][1:]
+    return tuple(parts), None
+
+
+def find(node, steps):
+    """The node below ``node`` at these steps, or None."""
+    for step in steps:
+        if node is None:
+            return None
+        node = node.find(step)
+    return node
+
+
+def make(element, steps):
+    """The node at these steps below an element, made with its parents where missing."""
+    node = element.need()
+    for depth, step in enumerate(steps):
+        below = node.find(step)
+        if below is None:
+            below = ElementTree.Element(step)
+            insert(node, below, type(element).order(steps[:depth]))
+        node = below
+    return node
+
+
+def insert(parent, child, order):
+    """Puts a child after the siblings that come before it in ``order``."""
+    rank = {tag: number for number, tag in enumerate(order)}
+    own = rank.get(child.tag, len(order))
+    before = [at for at, known in enumerate(parent) if rank.get(known.tag, len(order)) <= own]
+    at = before[-1] + 1 if before else 0
+    if len(parent):  # keep the layout of the document
+        previous = parent[at - 1] if at else None
+        child.tail = previous.tail if previous is not None else parent.text
+        if at == len(parent) and at > 0:
+            previous.tail = parent[at - 2].tail if at > 1 else parent.text
+    parent.insert(at, child)
+
+
+def empty(node):
+    """True when a node has no attribute, no child and no text."""
+    return not (len(node) or node.attrib or (node.text or "").strip())
+
+
+def remove(element, steps):
+    """Takes the node at these steps away, and its parents that hold nothing else."""
+    path = [element.node]
+    for step in steps:
+        if path[-1] is None:
+            return
+        path.append(path[-1].find(step))
+    while len(path) > 1:
+        node, parent = path.pop(), path[-1]
+        if node is None:
+            return
+        index = list(parent).index(node)
+        if index == len(parent) - 1 and index > 0:
+            parent[index - 1].tail = node.tail
+        parent.remove(node)
+        if not empty(parent):
+            return
+
+
+class Prop:
+    """A value: an attribute (``a/@b``) or the text of an element (``a/b``)."""
+
+    def __init__(self, path, kind=STR):
+        self.path = path
+        self.kind = kind
+        self.steps, self.attribute = steps_of(path)
+
+    def __get__(self, element, owner=None):
+        if element is None:
+            return self
+        node = find(element.node, self.steps) if element.node is not None else None
+        return None if node is None else self.kind.read(node, self.attribute)
+
+    def __set__(self, element, value):
+        if value is None or (value is False and not self.kind.writes_false):
+            self._take_away(element)
+        else:
+            self.kind.write(make(element, self.steps), self.attribute, value)
+
+    def _take_away(self, element):
+        node = find(element.node, self.steps) if element.node is not None else None
+        if node is None:
+            return
+        if self.attribute:
+            node.attrib.pop(self.attribute, None)
+        else:
+            self.kind.clear(node)
+        if empty(node) and self.steps:
+            remove(element, self.steps)
+        element.prune()
+
+
+class Child:
+    """One element below: always an Element, absent (false) until something is set on it."""
+
+    def __init__(self, path, kind):
+        self.path = path
+        self.kind = kind
+        self.steps, _ = steps_of(path)
+
+    def __get__(self, element, owner=None):
+        if element is None:
+            return self
+        return self.kind.at(element, self.steps)
+
+    def __set__(self, element, value):
+        node = find(element.node, self.steps) if element.node is not None else None
+        if node is not None:
+            remove(element, self.steps)
+        if value:
+            parent = make(element, self.steps[:-1])
+            new = copy.deepcopy(value.node)
+            new.tag = self.steps[-1]
+            new.tail = None
+            insert(parent, new, type(element).order(self.steps[:-1]))
+
+
+class Children:
+    """All elements of one tag below: a list-like view that edits the document."""
+
+    def __init__(self, path, kind):
+        self.path = path
+        self.kind = kind
+        self.steps, _ = steps_of(path)
+
+    def __get__(self, element, owner=None):
+        if element is None:
+            return self
+        return Elements(element, self)
+
+    def __set__(self, element, values):
+        view = Elements(element, self)
+        values = [value.copy() for value in values or ()]
+        for old in list(view):
+            view.remove(old)
+        for new in values:
+            view.append(new)
+
+
+class Elements:
+    """What :class:`Children` gives."""
+
+    def __init__(self, element, declared):
+        self._element = element
+        self._declared = declared
+
+    def _list(self):
+        node, steps = self._element.node, self._declared.steps
+        parent = find(node, steps[:-1]) if node is not None else None
+        found = parent.findall(steps[-1]) if parent is not None else []
+        return [self._declared.kind(child) for child in found]
+
+    def __iter__(self):
+        return iter(self._list())
+
+    def __len__(self):
+        return len(self._list())
+
+    def __getitem__(self, index):
+        return self._list()[index]
+
+    def append(self, value):
+        """Puts an element behind the others of its tag."""
+        steps = self._declared.steps
+        parent = make(self._element, steps[:-1])
+        node = value.need()
+        node.tag, node.tail = steps[-1], None
+        insert(parent, node, type(self._element).order(steps[:-1]))
+        return value
+
+    def remove(self, value):
+        """Takes one away: an element got from this list."""
+        parent = find(self._element.node, self._declared.steps[:-1])
+        index = list(parent).index(value.node)
+        if index == len(parent) - 1 and index > 0:
+            parent[index - 1].tail = value.node.tail
+        parent.remove(value.node)

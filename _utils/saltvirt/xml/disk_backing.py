@@ -1,0 +1,19 @@
+"""The chain of images a disk's image stands on, as libvirt reports it."""
+
+from saltvirt.xml.base import Child, Element, Prop
+from saltvirt.xml.disk_source import DiskSource
+
+
+class BackingStore(Element):
+    """``<backingStore>``; the next one down is its own child of the same name."""
+
+    TAG = "backingStore"
+
+    type = Prop("@type")
+    format = Prop("format/@type")
+    source = Child("source", DiskSource)
+
+    @property
+    def below(self):
+        """The next image of the chain, false at its end."""
+        return BackingStore.at(self, ("backingStore",))

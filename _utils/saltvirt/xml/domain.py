@@ -1,0 +1,83 @@
+"""A guest's whole definition."""
+
+from saltvirt.xml.base import Child, Children, Element, Prop
+from saltvirt.xml.chardev import Channel, Console, Serial
+from saltvirt.xml.clock import Clock
+from saltvirt.xml.controller import Controller
+from saltvirt.xml.cpu import Cpu
+from saltvirt.xml.cputune import CpuTune
+from saltvirt.xml.disk import Disk
+from saltvirt.xml.features import Features
+from saltvirt.xml.filesystem import Filesystem
+from saltvirt.xml.graphics import Graphics
+from saltvirt.xml.hostdev import HostDevice
+from saltvirt.xml.input import Input
+from saltvirt.xml.interface import Interface
+from saltvirt.xml.kinds import INT, KIB, YES_NO
+from saltvirt.xml.memballoon import MemBalloon
+from saltvirt.xml.memory_backing import MemoryBacking
+from saltvirt.xml.memtune import MemTune
+from saltvirt.xml.metadata import GuestRecord
+from saltvirt.xml.numatune import NumaTune
+from saltvirt.xml.os import Os
+from saltvirt.xml.rng import Rng
+from saltvirt.xml.seclabel import SecLabel
+from saltvirt.xml.sound import Sound
+from saltvirt.xml.tpm import Tpm
+from saltvirt.xml.vcpu import Vcpu, VcpuState
+from saltvirt.xml.video import Video
+from saltvirt.xml.watchdog import Watchdog
+
+
+class Domain(Element):
+    """``<domain>``."""
+
+    TAG = "domain"
+
+    type = Prop("@type")
+    id = Prop("@id", INT)
+    name = Prop("name")
+    uuid = Prop("uuid")
+    title = Prop("title")
+    description = Prop("description")
+    record = Child("metadata/" + GuestRecord.TAG, GuestRecord)
+    max_memory_kib = Prop("maxMemory", KIB)
+    memory_slots = Prop("maxMemory/@slots", INT)
+    memory_kib = Prop("memory", KIB)
+    current_memory_kib = Prop("currentMemory", KIB)
+    memory_backing = Child("memoryBacking", MemoryBacking)
+    vcpu = Child("vcpu", Vcpu)
+    vcpus = Children("vcpus/vcpu", VcpuState)
+    iothreads = Prop("iothreads", INT)
+    cputune = Child("cputune", CpuTune)
+    memtune = Child("memtune", MemTune)
+    numatune = Child("numatune", NumaTune)
+    bootloader = Prop("bootloader")
+    bootloader_args = Prop("bootloader_args")
+    os = Child("os", Os)
+    features = Child("features", Features)
+    cpu = Child("cpu", Cpu)
+    clock = Child("clock", Clock)
+    on_poweroff = Prop("on_poweroff")
+    on_reboot = Prop("on_reboot")
+    on_crash = Prop("on_crash")
+    suspend_to_mem = Prop("pm/suspend-to-mem/@enabled", YES_NO)
+    suspend_to_disk = Prop("pm/suspend-to-disk/@enabled", YES_NO)
+    emulator = Prop("devices/emulator")
+    disks = Children("devices/disk", Disk)
+    controllers = Children("devices/controller", Controller)
+    filesystems = Children("devices/filesystem", Filesystem)
+    interfaces = Children("devices/interface", Interface)
+    serials = Children("devices/serial", Serial)
+    consoles = Children("devices/console", Console)
+    channels = Children("devices/channel", Channel)
+    inputs = Children("devices/input", Input)
+    tpms = Children("devices/tpm", Tpm)
+    graphics = Children("devices/graphics", Graphics)
+    sounds = Children("devices/sound", Sound)
+    videos = Children("devices/video", Video)
+    host_devices = Children("devices/hostdev", HostDevice)
+    watchdogs = Children("devices/watchdog", Watchdog)
+    memballoon = Child("devices/memballoon", MemBalloon)
+    rngs = Children("devices/rng", Rng)
+    seclabels = Children("seclabel", SecLabel)

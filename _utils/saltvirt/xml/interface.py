@@ -1,0 +1,43 @@
+"""A network interface of a guest."""
+
+from saltvirt.xml.bandwidth import Bandwidth
+from saltvirt.xml.base import Child, Prop
+from saltvirt.xml.device import Device
+from saltvirt.xml.kinds import INT, YES_NO
+from saltvirt.xml.virtualport import VirtualPort
+from saltvirt.xml.vlan import Vlan
+
+
+class Interface(Device):
+    """``<interface>``."""
+
+    TAG = "interface"
+
+    type = Prop("@type")
+    managed = Prop("@managed", YES_NO)
+    mac = Prop("mac/@address")
+    network = Prop("source/@network")
+    portgroup = Prop("source/@portgroup")
+    bridge = Prop("source/@bridge")
+    dev = Prop("source/@dev")
+    mode = Prop("source/@mode")
+    vlan = Child("vlan", Vlan)
+    virtualport = Child("virtualport", VirtualPort)
+    target = Prop("target/@dev")
+    model = Prop("model/@type")
+    driver_name = Prop("driver/@name")
+    queues = Prop("driver/@queues", INT)
+    bandwidth = Child("bandwidth", Bandwidth)
+    link_state = Prop("link/@state")
+    mtu = Prop("mtu/@size", INT)
+    filter = Prop("filterref/@filter")
+    isolated_port = Prop("port/@isolated", YES_NO)
+
+    @property
+    def source(self):
+        """The name of the network, bridge or host device it is joined to, or None."""
+        return {
+            "network": self.network,
+            "bridge": self.bridge,
+            "direct": self.dev,
+        }.get(self.type, self.network or self.bridge or self.dev)

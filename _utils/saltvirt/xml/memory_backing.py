@@ -1,0 +1,39 @@
+"""What the guest's memory is made of on the host."""
+
+from saltvirt.xml.base import Children, Element, Prop
+from saltvirt.xml.kinds import FLAG, INT, KIB
+
+
+class Page(Element):
+    """``<page>``: huge pages of one size for some NUMA cells."""
+
+    TAG = "page"
+
+    size = Prop("@size", INT)
+    unit = Prop("@unit")
+    nodeset = Prop("@nodeset")
+
+    @property
+    def size_kib(self):
+        """The page size, in KiB."""
+        return KIB.scaled(self.size, self.unit)
+
+    @size_kib.setter
+    def size_kib(self, value):
+        self.size = value
+        self.unit = "KiB" if value is not None else None
+
+
+class MemoryBacking(Element):
+    """``<memoryBacking>``."""
+
+    TAG = "memoryBacking"
+
+    hugepages = Prop("hugepages", FLAG)
+    pages = Children("hugepages/page", Page)
+    nosharepages = Prop("nosharepages", FLAG)
+    locked = Prop("locked", FLAG)
+    source = Prop("source/@type")
+    access = Prop("access/@mode")
+    allocation = Prop("allocation/@mode")
+    discard = Prop("discard", FLAG)

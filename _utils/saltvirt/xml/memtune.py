@@ -1,0 +1,15 @@
+"""How much memory of the host the guest's process may take."""
+
+from saltvirt.xml.base import Element, Prop
+from saltvirt.xml.kinds import KIB
+
+
+class MemTune(Element):
+    """``<memtune>``; all in KiB."""
+
+    TAG = "memtune"
+
+    hard_limit_kib = Prop("hard_limit", KIB)
+    soft_limit_kib = Prop("soft_limit", KIB)
+    min_guarantee_kib = Prop("min_guarantee", KIB)
+    swap_hard_limit_kib = Prop("swap_hard_limit", KIB)

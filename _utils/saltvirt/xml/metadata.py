@@ -1,0 +1,48 @@
+"""Our own record in a domain: what we made for it, and from what."""
+
+from xml.etree import ElementTree
+
+from saltvirt.xml.base import Children, Element, Prop
+from saltvirt.xml.kinds import YES_NO
+
+NAMESPACE = "https://saltproject.io/xmlns/salt-virt/1"
+ElementTree.register_namespace("saltvirt", NAMESPACE)
+
+
+def tag(name):
+    """The name as ElementTree writes it in our namespace."""
+    return f"{{{NAMESPACE}}}{name}"
+
+
+class OwnDisk(Element):
+    """A disk that we made, and so may delete with the guest."""
+
+    TAG = tag("disk")
+
+    target = Prop("@target")
+    path = Prop("@path")
+    pool = Prop("@pool")
+    volume = Prop("@volume")
+
+
+class Entry(Element):
+    """A value of the caller's own."""
+
+    TAG = tag("entry")
+
+    key = Prop("@key")
+    value = Prop("")
+
+
+class GuestRecord(Element):
+    """``<saltvirt:guest>``."""
+
+    TAG = tag("guest")
+
+    version = Prop("@version")
+    created = Prop("@created")
+    seeded = Prop("@seeded", YES_NO)
+    image = Prop(tag("image"))
+    image_hash = Prop(tag("image") + "/@hash")
+    disks = Children(tag("disk"), OwnDisk)
+    entries = Children(tag("entry"), Entry)

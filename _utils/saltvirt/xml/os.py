@@ -1,0 +1,48 @@
+"""How the guest boots."""
+
+from saltvirt.xml.base import Children, Element, Prop
+from saltvirt.xml.kinds import INT, YES_NO
+
+
+class Boot(Element):
+    """``<boot>``: one class of devices to boot from."""
+
+    TAG = "boot"
+
+    dev = Prop("@dev")
+
+
+class InitArg(Element):
+    """``<initarg>``: an argument for the first process of a container."""
+
+    TAG = "initarg"
+
+    text = Prop("")
+
+
+class Os(Element):
+    """``<os>``: firmware, kernel, order of boot devices; for containers the first process."""
+
+    TAG = "os"
+
+    firmware = Prop("@firmware")
+    type = Prop("type")
+    arch = Prop("type/@arch")
+    machine = Prop("type/@machine")
+    init = Prop("init")
+    initargs = Children("initarg", InitArg)
+    loader = Prop("loader")
+    loader_readonly = Prop("loader/@readonly", YES_NO)
+    loader_secure = Prop("loader/@secure", YES_NO)
+    loader_type = Prop("loader/@type")
+    nvram = Prop("nvram")
+    nvram_template = Prop("nvram/@template")
+    kernel = Prop("kernel")
+    initrd = Prop("initrd")
+    cmdline = Prop("cmdline")
+    dtb = Prop("dtb")
+    boots = Children("boot", Boot)
+    bootmenu = Prop("bootmenu/@enable", YES_NO)
+    bootmenu_timeout_ms = Prop("bootmenu/@timeout", INT)
+    serial_console = Prop("bios/@useserial", YES_NO)
+    smbios = Prop("smbios/@mode")

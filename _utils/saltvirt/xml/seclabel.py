@@ -1,0 +1,16 @@
+"""How SELinux, AppArmor or plain users confine the guest."""
+
+from saltvirt.xml.base import Element, Prop
+from saltvirt.xml.kinds import YES_NO
+
+
+class SecLabel(Element):
+    """``<seclabel>``."""
+
+    TAG = "seclabel"
+
+    type = Prop("@type")
+    model = Prop("@model")
+    relabel = Prop("@relabel", YES_NO)
+    label = Prop("label")
+    imagelabel = Prop("imagelabel")

@@ -1,0 +1,12 @@
+"""A sound card."""
+
+from saltvirt.xml.base import Prop
+from saltvirt.xml.device import Device
+
+
+class Sound(Device):
+    """``<sound>``."""
+
+    TAG = "sound"
+
+    model = Prop("@model")

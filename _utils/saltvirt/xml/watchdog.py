@@ -1,0 +1,13 @@
+"""A device that acts when the guest stops answering."""
+
+from saltvirt.xml.base import Prop
+from saltvirt.xml.device import Device
+
+
+class Watchdog(Device):
+    """``<watchdog>``."""
+
+    TAG = "watchdog"
+
+    model = Prop("@model")
+    action = Prop("@action")
