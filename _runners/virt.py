@@ -26,6 +26,7 @@ from saltvirt.operations import explain as explaining  # noqa: E402
 from saltvirt.operations import find, inventory, lifecycle  # noqa: E402
 from saltvirt.operations import init as deploying  # noqa: E402
 from saltvirt.operations import purge as purging  # noqa: E402
+from saltvirt.operations import report as reports  # noqa: E402
 from saltvirt.placement import capacity as capacities  # noqa: E402
 from saltvirt.placement import choose, facts  # noqa: E402
 from saltvirt.placement import policy as placement_policy  # noqa: E402
@@ -75,16 +76,14 @@ def _policy():
     return placement_policy.from_config(configured.get("placement"), configured.get("exclude"))
 
 
-def _say(name):
-    """The progress of an operation: a line on the terminal, an event for reactors."""
-    # clean data on stdout for programs
-    quiet = bool(__opts__.get("output"))
+def _report(fleet, name, operation):
+    """How an operation tells of its steps: on the terminal, unless clean data was asked for."""
 
-    def say(_step, text):
-        if not quiet:
+    def show(text):
+        if not __opts__.get("output"):
             __jid_event__.fire_event({"message": text, "outputter": OUTPUTTER}, "progress")
 
-    return say
+    return reports.Report(fleet, name, operation, show)
 
 
 def _per_host(fleet, host, function, take):
@@ -343,7 +342,7 @@ def init(
         },
     )  # fmt: skip
     with Fleet(__opts__) as fleet:
-        placed = deploying.Init(fleet, _policy(), wanted, _say(name)).run()
+        placed = deploying.Init(fleet, _policy(), wanted, _report(fleet, wanted.name, "init")).run()
     comment = f"{name} is {placed.state} on {placed.host}"
     return _done(name, comment, {"created": placed.made}, host=placed.host, state=placed.state)
 
@@ -503,4 +502,4 @@ def migrate(name, target=""):
     from saltvirt.operations import migrate as migrating  # noqa: PLC0415
 
     with Fleet(__opts__) as fleet:
-        return migrating.run(fleet, _policy(), name, target, _say(name))
+        return migrating.run(fleet, _policy(), name, target, _report(fleet, name, "migrate"))

@@ -150,7 +150,8 @@ class _Job:
             return
         tag, data = event["tag"], event["data"]
         if self.watch_prefix and tag.startswith(self.watch_prefix):
-            self.watcher(tag, data.get("data", data))
+            if data.get("cmd") == "_minion_event":  # not our own events
+                self.watcher(tag, data.get("data") or {})
         elif data.get("id") in self.waiting:
             self.waiting.discard(data["id"])
             yield answer.from_return(data["id"], data)

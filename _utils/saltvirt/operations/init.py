@@ -61,13 +61,13 @@ class Placed:
 
 
 class Init:
-    """One run of ``virt.init``. say: callable(step, text), for progress."""
+    """One run of ``virt.init``. report: report.Report of the guest."""
 
-    def __init__(self, fleet, policy, wanted, say):
+    def __init__(self, fleet, policy, wanted, report):
         self.fleet = fleet
         self.policy = policy
         self.wanted = wanted
-        self.say = say
+        self.report = report
         self.keys = KeyStore(fleet.opts)
 
     def run(self):
@@ -77,11 +77,15 @@ class Init:
         """
         request = self.wanted.request()
         with lock.guest(self.fleet.opts, request.name, "virt.init"):
-            decision = self.place(request)
-            self.check_key(request.name)
-            with Revert() as undo:
-                placed = self.create(decision, undo)
-                undo.success()
+            try:
+                decision = self.place(request)
+                self.check_key(request.name)
+                with Revert() as undo:
+                    placed = self.create(decision, undo)
+                    undo.success()
+            except errors.VirtError as exc:
+                self.report.failed(exc)
+                raise
             return placed
 
     def place(self, request):
@@ -109,12 +113,12 @@ class Init:
         refusals = []
         for candidate in decision.ranked[: self.attempts()]:
             host = candidate.host
-            self.say("placed", f"{self.wanted.name}: creating it on {host}")
+            self.report.step("placed", f"{self.wanted.name}: creating it on {host}", host=host)
             try:
                 return self.create_on(host, undo)
             except errors.Refused as exc:
                 refusals.append(exc.text.removeprefix(errors.Refused.PREFIX))
-                self.say("refused", f"{self.wanted.name}: {refusals[-1]}")
+                self.report.step("refused", f"{self.wanted.name}: {refusals[-1]}", host=host)
         raise errors.Refused(f"no host took {self.wanted.name}: {'; '.join(refusals)}")
 
     def attempts(self):
@@ -126,21 +130,17 @@ class Init:
             "name": name, "cpu": self.wanted.cpu, "mem": self.wanted.mem,
             "image": self.wanted.image, "start": False, **self.wanted.arguments,
         }  # fmt: skip
-        watch = (f"salt/virt/{name}/init/", self.host_step)
+        watch = (f"{self.report.tag}/", self.report.host_says)
         made = self.fleet.one(host, "virt.init", arguments, long=True, watch=watch)
         undo.push(f"purge {name} on {host}", self.fleet.one, host, "virt.purge", {"vm_": name})
         if made.get("pub_key"):
             self.keys.accept(name, made["pub_key"])
             undo.push(f"take back the key of {name}", self.keys.delete, name)
-            self.say("accepted", f"{name}: key accepted")
+            self.report.step("accepted", f"{name}: key accepted", host=host)
         if self.wanted.start:
             self.fleet.one(host, "virt.start", {"name": name}, long=True)
         state = self.fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
         if self.wanted.start and state != "running":
             raise errors.OperationFailed(f"{host}: {name} was started but libvirt says {state}")
+        self.report.step("done", f"{name}: {state}", host=host, state=state)
         return Placed(host, state, made)
-
-    def host_step(self, tag, data):
-        """Passes on what the host says while it works."""
-        text = data.get("message") or tag.rsplit("/", 1)[-1]
-        self.say(None, f"{self.wanted.name}: {text}")
