@@ -1,0 +1,67 @@
+"""Chooses who shows us the guest's files, and seeds them."""
+
+import contextlib
+import os
+
+from saltvirt import errors
+from saltvirt.images import inspect
+from saltvirt.seed import data as seed_data
+from saltvirt.seed import guest, guestfish
+from saltvirt.seed.tree import DirTree
+
+AUTO, GUESTFS, DIRECTORY = "auto", "libguestfs", "directory"
+BACKENDS = (AUTO, GUESTFS, DIRECTORY)
+
+
+def prove_free(path, format):
+    """Raises SeedFailed while another process has the disk open for writing."""
+    try:
+        inspect.inspect(path, format, folders=["/"], unused=True)
+    except errors.ImageError as exc:
+        raise errors.SeedFailed(f"{path} is in use or damaged: {exc}") from exc
+
+
+def choose(path, backend=AUTO):
+    """The back end for a path. Raises InvalidInput, Unsupported."""
+    if backend not in BACKENDS:
+        raise errors.InvalidInput(f"virt:seed:backend is one of {', '.join(BACKENDS)}")
+    if os.path.isdir(path):
+        return DIRECTORY
+    if backend == DIRECTORY:
+        raise errors.InvalidInput(f"{path} is no directory, as virt:seed:backend demands")
+    if guestfish.available():
+        return GUESTFS
+    raise errors.Unsupported(
+        "this host has nothing to seed an image with: install guestfs-tools (Debian, Ubuntu), "
+        "guestfs-tools or libguestfs-tools (EL, SUSE)"
+    )
+
+
+@contextlib.contextmanager
+def _shown(path, format, chosen, network):
+    if chosen == DIRECTORY:
+        yield DirTree(path)
+    else:
+        with guestfish.opened(path, format, network) as tree:
+            yield tree
+
+
+def apply(disk_path, disk_format, data, backend=AUTO):
+    """Prepares a guest's disk, or a folder with its root file system, and returns the back end.
+
+    disk_path: absolute path. disk_format: the disk's declared format; None for a folder.
+    data: a SeedData. Nothing stays mounted or running, and the disk was proven free after it.
+    Raises SeedFailed with the disk and the reason, InvalidInput, Unsupported.
+    """
+    chosen = choose(disk_path, backend)
+    network = data.install == seed_data.INSTALL_IN_IMAGE
+    try:
+        with _shown(disk_path, disk_format, chosen, network) as tree:
+            guest.seed(tree, data)
+    except OSError as exc:
+        raise errors.SeedFailed(f"cannot seed {disk_path}: {exc.strerror or exc}") from exc
+    except errors.SeedFailed as exc:
+        raise errors.SeedFailed(f"cannot seed {disk_path}: {exc}") from exc
+    if chosen != DIRECTORY:
+        prove_free(disk_path, disk_format)
+    return chosen

@@ -1,0 +1,80 @@
+"""What a guest's disk is prepared with."""
+
+import json
+from dataclasses import dataclass, field
+
+from saltvirt import errors, names
+
+INSTALL_IN_IMAGE, INSTALL_AT_BOOT, INSTALL_NEVER = "image", "boot", "never"
+
+
+@dataclass(frozen=True)
+class SeedData:
+    """Everything that goes into one guest.
+
+    id: the minion id. private_key, public_key: PEM of its own pair. master: a name or address,
+    or a list of them. config: more minion options. master_public_key: PEM of the one master
+    that the guest is to trust. master_sign_key: PEM of master_sign.pub, for masters that sign.
+    grains: dict of static grains. startup_states: ``highstate`` or ``top``, or a list of states.
+    autosign_grains: dict of grains whose names the master's autosign_grains know.
+    hostname: None leaves the image's. install: what to do where there is no minion: ``image``
+    runs ``bootstrap`` (the script's text) inside the image, ``boot`` at the first boot.
+    """
+
+    id: str
+    private_key: str = field(repr=False)
+    public_key: str
+    master: str | list | None = None
+    config: dict = field(default_factory=dict)
+    master_public_key: str | None = None
+    master_sign_key: str | None = None
+    grains: dict = field(default_factory=dict)
+    startup_states: str | list | None = None
+    autosign_grains: dict = field(default_factory=dict)
+    hostname: str | None = None
+    reset_machine_id: bool = True
+    reset_ssh_keys: bool = True
+    install: str = INSTALL_NEVER
+    bootstrap: str | None = field(default=None, repr=False)
+    bootstrap_args: str = ""
+
+    def __post_init__(self):
+        names.guest(self.id)
+        if self.hostname is not None:
+            names.guest(self.hostname)
+        if self.install not in (INSTALL_IN_IMAGE, INSTALL_AT_BOOT, INSTALL_NEVER):
+            raise errors.InvalidInput(f"install is image, boot or never, not {self.install!r}")
+
+
+def minion_config(data):
+    """The minion's configuration as a dict; what SeedData says wins over ``config``."""
+    config = dict(data.config)
+    grains = {**(config.get("grains") or {}), **data.grains, **data.autosign_grains}
+    config["id"] = data.id
+    if data.master:
+        config["master"] = data.master
+    if grains:
+        config["grains"] = grains
+    if data.autosign_grains:
+        config["autosign_grains"] = sorted(data.autosign_grains)
+    if isinstance(data.startup_states, (list, tuple)):
+        config["startup_states"] = "sls"
+        config["sls_list"] = list(data.startup_states)
+    elif data.startup_states:
+        config["startup_states"] = data.startup_states
+    return config
+
+
+def to_yaml(config):
+    """YAML of a dict of plain data: one option a line, its value as JSON, which YAML reads.
+
+    Raises InvalidInput for a value that is no plain data.
+    """
+    lines = ["# Written by Salt Virt when this guest was made."]
+    for option, value in sorted(config.items()):
+        try:
+            text = json.dumps(value, ensure_ascii=False)
+        except (TypeError, ValueError) as exc:
+            raise errors.InvalidInput(f"minion option {option!r}: {exc}") from exc
+        lines.append(f"{json.dumps(str(option), ensure_ascii=False)}: {text}")
+    return "\n".join(lines) + "\n"

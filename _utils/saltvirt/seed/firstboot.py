@@ -1,0 +1,48 @@
+"""systemd units for what can be done only when the guest runs."""
+
+UNIT = "salt-virt-bootstrap.service"
+SSH_UNIT = "salt-virt-ssh-keys.service"
+SCRIPT = "/var/lib/salt-virt/bootstrap.sh"
+
+# Debian makes host keys only when the package is installed
+SSH_KEYS = """\
+[Unit]
+Description=Make SSH host keys of this guest's own
+Before=ssh.service sshd.service ssh.socket sshd.socket
+ConditionPathExistsGlob=!/etc/ssh/ssh_host_*_key
+
+[Service]
+Type=oneshot
+ExecStart=/usr/bin/ssh-keygen -A
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+_BOOTSTRAP = """\
+[Unit]
+Description=Install the salt-minion of this guest
+Wants=network-online.target
+After=network-online.target
+ConditionPathExists={script}
+
+[Service]
+Type=oneshot
+ExecStart=/bin/sh {script} {args}
+ExecStartPost=/bin/rm -f {script} /etc/systemd/system/{unit} \
+/etc/systemd/system/multi-user.target.wants/{unit}
+TimeoutStartSec=1800
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def files(bootstrap, args):
+    """(path, text, mode) of what runs the bootstrap script once, at the first boot that has a
+    network; it is tried again at the next boot until it succeeds."""
+    unit = _BOOTSTRAP.format(script=SCRIPT, unit=UNIT, args=args.replace("%", "%%"))
+    return [
+        (SCRIPT, bootstrap, 0o700),
+        (f"/etc/systemd/system/{UNIT}", unit, 0o644),
+    ]

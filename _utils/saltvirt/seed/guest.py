@@ -1,0 +1,151 @@
+"""What is done inside a guest's file system, whatever shows it to us.
+
+``tree`` is one of seed.tree.DirTree or seed.guestfish.Tree: both take absolute paths of the
+guest and never leave its root.
+"""
+
+import re
+
+from saltvirt import errors
+from saltvirt.seed import data as seed_data
+from saltvirt.seed import firstboot
+
+_MINIONS = (
+    "/usr/bin/salt-minion",
+    "/usr/local/bin/salt-minion",
+    "/opt/saltstack/salt/salt-minion",
+    "/opt/saltstack/salt/bin/salt-minion",
+    "/opt/salt/bin/salt-minion",
+    "/bin/salt-minion",
+)
+_BUNDLE = "/usr/bin/venv-salt-minion"  # Uyuni's and SUSE's own build
+_UNIT_FOLDERS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+_WANTS = "/etc/systemd/system/multi-user.target.wants"
+DROP_IN = "zz-salt-virt.conf"
+
+
+def _service(tree):
+    """(name of the minion's service, its configuration folder), or (None, /etc/salt)."""
+    if any(tree.exists(path) for path in _MINIONS):
+        return "salt-minion", "/etc/salt"
+    if tree.exists(_BUNDLE):
+        return "venv-salt-minion", "/etc/venv-salt-minion"
+    return None, "/etc/salt"
+
+
+def _write_config(tree, data, folder):
+    """The configuration, and the same again where the image's own drop-ins would win."""
+    config = seed_data.minion_config(data)
+    pki = config.get("pki_dir") or f"{folder}/pki/minion"
+    text = seed_data.to_yaml({**config, "pki_dir": pki}).encode()
+    tree.write(f"{folder}/minion", text, 0o640)
+    tree.write(f"{folder}/minion_id", data.id.encode(), 0o644)
+    drop_ins = f"{folder}/minion.d"
+    if any(name.endswith(".conf") for name in tree.names(drop_ins)):
+        tree.write(f"{drop_ins}/{DROP_IN}", text, 0o640)
+    return pki
+
+
+def _write_keys(tree, data, pki):
+    tree.make_dir(pki, 0o700)
+    tree.write(f"{pki}/minion.pem", data.private_key.encode(), 0o400)
+    tree.write(f"{pki}/minion.pub", data.public_key.encode(), 0o600)
+    for name, key in (
+        ("minion_master.pub", data.master_public_key),
+        ("master_sign.pub", data.master_sign_key),
+    ):
+        # without ours, the image's is the key of another master
+        if key:
+            tree.write(f"{pki}/{name}", key.encode(), 0o644)
+        else:
+            tree.remove(f"{pki}/{name}")
+
+
+def _write_hostname(tree, hostname):
+    tree.write("/etc/hostname", f"{hostname}\n".encode(), 0o644)
+    names = hostname if "." not in hostname else f"{hostname} {hostname.split('.')[0]}"
+    for path, line, new in (
+        ("/etc/hosts", rb"(?m)^127\.0\.1\.1\s.*$", f"127.0.1.1 {names}"),
+        ("/etc/sysconfig/network", rb"(?m)^HOSTNAME=.*$", f"HOSTNAME={hostname}"),
+    ):
+        if tree.exists(path):
+            text = tree.read(path)
+            changed = re.sub(line, new.encode(), text)
+            if changed != text:
+                tree.write(path, changed, 0o644)
+
+
+def _reset_machine_id(tree):
+    """An empty file makes systemd write a new id at the next boot."""
+    if tree.exists("/etc/machine-id"):
+        tree.write("/etc/machine-id", b"", 0o444)
+    if tree.is_file("/var/lib/dbus/machine-id"):
+        tree.remove("/var/lib/dbus/machine-id")
+
+
+def has_systemd(tree):
+    return any(tree.exists(f"{folder}/multi-user.target") for folder in _UNIT_FOLDERS)
+
+
+def enable(tree, unit):
+    """Lets systemd start a unit at boot."""
+    for folder in _UNIT_FOLDERS:
+        if tree.exists(f"{folder}/{unit}"):
+            tree.make_dir(_WANTS, 0o755)
+            tree.link(f"{folder}/{unit}", f"{_WANTS}/{unit}")
+            return
+
+
+def _reset_ssh_keys(tree):
+    found = [n for n in tree.names("/etc/ssh") if n.startswith("ssh_host_")]
+    for name in found:
+        tree.remove(f"/etc/ssh/{name}")
+    if found and has_systemd(tree):
+        tree.write(f"{_UNIT_FOLDERS[0]}/{firstboot.SSH_UNIT}", firstboot.SSH_KEYS.encode(), 0o644)
+        enable(tree, firstboot.SSH_UNIT)
+
+
+def _install(tree, data):
+    """Puts a minion where there is none."""
+    if data.install == seed_data.INSTALL_NEVER:
+        raise errors.SeedFailed(
+            f"the image of {data.id} has no salt-minion; its configuration and keys would be "
+            "of no use: allow the installation (install=True), or use another image"
+        )
+    if not data.bootstrap:
+        raise errors.SeedFailed("the image has no salt-minion and there is no bootstrap script")
+    if data.install == seed_data.INSTALL_AT_BOOT:
+        if not has_systemd(tree):
+            raise errors.SeedFailed("the image has no systemd to run the bootstrap script at boot")
+        for path, text, mode in firstboot.files(data.bootstrap, data.bootstrap_args):
+            tree.write(path, text.encode(), mode)
+        enable(tree, firstboot.UNIT)
+        return
+    tree.run_script(data.bootstrap, data.bootstrap_args)
+    if not _service(tree)[0]:
+        raise errors.SeedFailed("the bootstrap script ended well but left no salt-minion")
+
+
+def seed(tree, data):
+    """Prepares the guest. Raises SeedFailed when the tree holds no system or cannot take it."""
+    if not tree.is_dir("/etc"):
+        raise errors.SeedFailed("there is no /etc in it: no operating system to seed")
+    service, folder = _service(tree)
+    pki = _write_config(tree, data, folder)
+    _write_keys(tree, data, pki)
+    if data.hostname:
+        _write_hostname(tree, data.hostname)
+    if data.reset_machine_id:
+        _reset_machine_id(tree)
+    if data.reset_ssh_keys:
+        _reset_ssh_keys(tree)
+    if service:
+        enable(tree, f"{service}.service")
+    else:
+        _install(tree, data)
+    if re.search(rb"(?m)^SELINUX=(enforcing|permissive)", _text(tree, "/etc/selinux/config")):
+        tree.write("/.autorelabel", b"", 0o644)  # what we wrote has no labels
+
+
+def _text(tree, path):
+    return tree.read(path) if tree.exists(path) else b""

@@ -1,0 +1,227 @@
+"""libguestfs: a foreign file system is read by a small virtual machine, never by this host.
+
+One guestfish is our child and reads commands from a pipe. When we die, however that comes
+about, the pipe closes and guestfish ends with its appliance: nothing is left behind.
+"""
+
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+import subprocess
+import tempfile
+
+from saltvirt import errors
+from saltvirt.images import tools
+
+_LARGEST_INLINE = 32 * 1024
+_PLAIN = {"ext2", "ext3", "ext4", "xfs"}
+_NO_ROOT = {"", "vfat", "swap", "unknown"}
+_ERROR = "libguestfs: error: "
+
+
+def available():
+    """Is guestfish installed?"""
+    return shutil.which("guestfish") is not None
+
+
+def quote(text):
+    """A string as guestfish reads it."""
+    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    out = "".join(
+        escapes.get(char) or (char if ord(char) >= 32 else f"\\x{ord(char):02x}") for char in text
+    )
+    return f'"{out}"'
+
+
+class Session:
+    """A guestfish that runs. Use as a context manager; it has ended when the block has."""
+
+    def __init__(self, software_only=False):
+        env = {**tools.environment(), "LIBGUESTFS_BACKEND": "direct"}
+        env.pop("LIBGUESTFS_TRACE", None)
+        if software_only:
+            env["LIBGUESTFS_BACKEND_SETTINGS"] = "force_tcg"
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._seen = 0
+        self._process = subprocess.Popen(
+            ["guestfish"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=env,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
+
+    def _new_errors(self):
+        size = os.fstat(self._errors.fileno()).st_size
+        said = os.pread(self._errors.fileno(), size - self._seen, self._seen)
+        self._seen = size
+        return said.decode("utf-8", "replace")
+
+    def _until(self, mark):
+        out = b""
+        while not out.endswith(mark):
+            block = os.read(self._process.stdout.fileno(), 65536)
+            if not block:
+                raise errors.SeedFailed(f"guestfish ended: {tools.last_words(self._new_errors())}")
+            out += block
+        return out[: -len(mark)]
+
+    def run(self, command, *arguments):
+        """What one command printed, as bytes. Raises SeedFailed with guestfish's own words."""
+        mark = secrets.token_hex(12)
+        line = " ".join([f"-{command}", *(quote(str(one)) for one in arguments)])
+        try:
+            self._process.stdin.write(f"{line}\necho {mark}\n".encode("utf-8", "surrogateescape"))
+            self._process.stdin.flush()
+        except OSError:
+            words = tools.last_words(self._new_errors())
+            raise errors.SeedFailed(f"guestfish ended: {words}") from None
+        out = self._until(f"{mark}\n".encode())
+        said = self._new_errors()
+        if _ERROR in said or "unknown command" in said:
+            words = tools.last_words(said.split(_ERROR, 1)[-1])
+            raise errors.SeedFailed(f"libguestfs: {words}")
+        return out
+
+    def text(self, command, *arguments):
+        return self.run(command, *arguments).decode("utf-8", "replace").strip()
+
+
+class Tree:
+    """The guest's files. Paths are the guest's; links are followed inside of it alone."""
+
+    def __init__(self, session):
+        self._run = session.run
+        self._text = session.text
+
+    def exists(self, path):
+        return self._text("exists", path) == "true"
+
+    def is_dir(self, path):
+        return self._text("is-dir", path, "followsymlinks:true") == "true"
+
+    def is_file(self, path):
+        """A file itself, not a link to one."""
+        return self._text("is-file", path) == "true"
+
+    def names(self, path):
+        return self._text("ls", path).splitlines() if self.is_dir(path) else []
+
+    def read(self, path):
+        return self._run("download", path, "-")  # cat would end it with a new line
+
+    def make_dir(self, path, mode):
+        if not self.is_dir(path):
+            self._run("mkdir-p", path)
+        self._run("chmod", f"0{mode:o}", path)
+
+    def write(self, path, content, mode):
+        folder = os.path.dirname(path)
+        if not self.is_dir(folder):
+            self._run("mkdir-p", folder)
+        if len(content) > _LARGEST_INLINE or b"\0" in content:
+            with tempfile.NamedTemporaryFile(prefix="salt-virt-") as file:
+                file.write(content)
+                file.flush()
+                self._run("upload", file.name, path)
+        else:
+            self._run("write", path, content.decode("utf-8", "surrogateescape"))
+        self._run("chown", 0, 0, path)
+        self._run("chmod", f"0{mode:o}", path)
+
+    def remove(self, path):
+        self._run("rm-f", path)
+
+    def link(self, target, path):
+        self._run("ln-sf", target, path)
+
+    def run_script(self, script, args):
+        """Runs a shell script inside of the guest's system, in the appliance."""
+        path = f"/tmp/salt-virt-{secrets.token_hex(8)}.sh"
+        self.write(path, script.encode(), 0o700)
+        try:
+            self._run("sh", f"exec /bin/sh {shlex.quote(path)} {args}")
+        finally:
+            self.remove(path)
+
+
+def _root_of_plain(session):
+    """The one partition that can hold a system, if the disk is as plain as that."""
+    devices = session.text("list-partitions").split() or session.text("list-devices").split()
+    kinds = {device: session.text("vfs-type", device) for device in devices}
+    plain = [device for device, kind in kinds.items() if kind in _PLAIN]
+    others = set(kinds.values()) - _PLAIN - _NO_ROOT
+    return plain[0] if len(plain) == 1 and not others else None
+
+
+def _mount_inspected(session):
+    """Lets libguestfs find the system: several partitions, LVM, subvolumes."""
+    roots = session.text("inspect-os").split()
+    if len(roots) != 1:
+        count = "no operating system" if not roots else f"{len(roots)} operating systems"
+        raise errors.SeedFailed(f"libguestfs finds {count} on it")
+    mounts = {}
+    for line in session.text("inspect-get-mountpoints", roots[0]).splitlines():
+        point, _, device = line.partition(":")
+        mounts[point.strip()] = device.strip()
+    for point in sorted(mounts, key=len):
+        try:
+            session.run("mount", mounts[point], point)
+        except errors.SeedFailed:
+            if point == "/":
+                raise
+
+
+def _mount(session):
+    plain = _root_of_plain(session)
+    if not plain:
+        _mount_inspected(session)
+        return
+    session.run("mount", plain, "/")
+    if session.text("is-dir", "/etc") != "true":
+        session.run("umount-all")
+        _mount_inspected(session)
+
+
+@contextlib.contextmanager
+def _launched(path, format, network):
+    """A session whose appliance runs; by software alone where the host's KVM is not usable."""
+    for software_only in (False, True):
+        with Session(software_only) as session:
+            session.run("add", path, f"format:{format}")
+            if network:
+                session.run("set-network", "true")
+            try:
+                session.run("run")
+            except errors.SeedFailed:
+                if software_only or not os.path.exists("/dev/kvm"):
+                    raise
+                continue
+            yield session
+            return
+
+
+@contextlib.contextmanager
+def opened(path, format, network=False):
+    """The Tree of the system on a disk image, for the block; written back when it ends.
+
+    path: absolute path of an image that no guest uses. format: its declared format.
+    Raises SeedFailed.
+    """
+    with _launched(path, format, network) as session:
+        _mount(session)
+        yield Tree(session)
+        session.run("umount-all")
+        session.run("shutdown")

@@ -1,0 +1,45 @@
+"""A guest's key pair, made on its hypervisor. It travels in pipes, never through a file here."""
+
+from saltvirt import errors
+from saltvirt.images import tools
+
+DEFAULT_BITS = 2048  # what Salt's minions make for themselves
+_FEWEST_BITS = 2048
+
+
+def generate(bits=DEFAULT_BITS):
+    """A new RSA pair: (private PEM, public PEM).
+
+    bits: at least 2048. Raises InvalidInput, SeedFailed when openssl fails.
+    """
+    if isinstance(bits, bool) or not str(bits).isdigit() or int(bits) < _FEWEST_BITS:
+        raise errors.InvalidInput(f"a key of {bits!r} bits: give {_FEWEST_BITS} or more")
+    private = tools.run(
+        ["openssl", "genrsa", str(int(bits))], "make the guest's key", errors.SeedFailed
+    ).decode()
+    return private, public_of(private)
+
+
+def public_of(private):
+    """The public PEM that belongs to a private one. Raises SeedFailed when it is no key."""
+    out = tools.run(
+        ["openssl", "rsa", "-passin", "pass:", "-pubout"],
+        "read the guest's private key",
+        errors.SeedFailed,
+        stdin=private.encode(),
+    )
+    return out.decode()
+
+
+def pair(private, public):
+    """The pair that the caller gave, when both halves belong together.
+
+    Raises InvalidInput when they do not.
+    """
+    try:
+        derived = public_of(private)
+    except errors.SeedFailed as exc:
+        raise errors.InvalidInput("priv_key is no RSA private key in PEM") from exc
+    if public is not None and derived.split() != public.split():
+        raise errors.InvalidInput("pub_key does not belong to priv_key")
+    return private, derived
