@@ -93,8 +93,10 @@ def prepare(store, policy, name):
     key_path, cert_path = paths(store, name, "next-")
     key = certs.new_key(policy.key)
     now = store.now()
-    label = f"{policy.ca_name} {name} CA {now:%Y-%m-%d}"
-    cert = certs.self_signed(key, certs.subject(f"{label} {unique_tag(key)}"), policy.ca_days, now)
+    label = f"{policy.ca_name} {name} CA {now:%Y-%m-%d} {unique_tag(key)}"
+    # virt-pki-validate wants the CA and its certificates to be of one organization
+    subject = certs.subject(label, organization=policy.subject.get("organization", "Salted"))
+    cert = certs.self_signed(key, subject, policy.ca_days, now)
     files.write(key_path, certs.key_pem(key))
     files.write(cert_path, certs.cert_pem(cert))
 

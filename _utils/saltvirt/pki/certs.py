@@ -229,11 +229,12 @@ def leaf(public, wanted, issuer, now):
     issuer_cert, issuer_key = issuer
     start = max(now - BACKDATE, not_before(issuer_cert))
     end = min(now + datetime.timedelta(days=wanted.days), not_after(issuer_cert))
-    usage = {"digital_signature": True, "key_encipherment": isinstance(public, rsa.RSAPublicKey)}
+    # keyEncipherment says nothing for EC keys, but libvirt before 10 refuses to load without
+    usage = _key_usage(digital_signature=True, key_encipherment=True)
     return (
         _builder(wanted.subject, issuer_cert.subject, public, start, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(**usage), critical=True)
+        .add_extension(usage, critical=True)
         .add_extension(x509.ExtendedKeyUsage([_EKU[wanted.purpose]]), critical=False)
         .add_extension(alternative_names(wanted.names), critical=False)
         .add_extension(_authority(issuer_cert), critical=False)
@@ -242,12 +243,13 @@ def leaf(public, wanted, issuer, now):
 
 
 def has_purpose(cert, purpose):
-    """True when its extended key usage allows the purpose."""
+    """True when its key usages allow the purpose, also to the strictest libvirt."""
     try:
-        found = cert.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        extended = cert.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        usage = cert.extensions.get_extension_for_class(x509.KeyUsage).value
     except x509.ExtensionNotFound:
         return False
-    return _EKU[purpose] in found
+    return _EKU[purpose] in extended and usage.digital_signature and usage.key_encipherment
 
 
 def describe(cert):

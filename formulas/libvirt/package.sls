@@ -1,0 +1,5 @@
+{%- from "libvirt/map.jinja" import libvirt with context %}
+
+libvirt_packages:
+  pkg.installed:
+    - pkgs: {{ libvirt.packages | tojson }}

@@ -1,0 +1,31 @@
+{%- from "libvirt/map.jinja" import libvirt, daemons with context %}
+{%- set remote = daemons.remote ~ ".service" %}
+
+include:
+  - .config
+  - .keys
+
+libvirt_service:
+  service.enabled:
+    - names: {{ daemons.services | tojson }}
+
+{#- systemd refuses to open a socket of a service that runs without it. Guests run on. #}
+libvirt_makes_way_for_tls:
+  service.dead:
+    - name: {{ remote }}
+    - unless: systemctl is-active --quiet {{ daemons.tls_socket }}
+    - require:
+      - virt: libvirt_keys
+
+libvirt_sockets:
+  service.running:
+    - names: {{ (daemons.sockets + [daemons.tls_socket]) | tojson }}
+    - enable: true
+    - require:
+      - service: libvirt_makes_way_for_tls
+
+libvirt_reads_config:
+  cmd.run:
+    - name: systemctl try-restart {{ remote }}
+    - onchanges:
+      - sls: libvirt.config
