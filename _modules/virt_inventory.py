@@ -36,8 +36,8 @@ def inventory(**kwargs):
         types), ``guests`` (name to ``uuid``, ``state``, ``vcpus``, ``memory_kib``,
         ``autostart``, ``groups``), ``images_folder`` (``path``, ``total_bytes``,
         ``free_bytes``, ``promised_bytes``: what thin disks may still grow), ``bridges``,
-        ``networks`` and ``pools`` (active ones), ``labels``, ``ratios``, ``maintenance``,
-        ``libvirt`` (version as libvirt's number)
+        ``networks`` and ``pools`` (active ones), ``labels``, ``ratios``, ``maintenance`` (the
+        reason, or None), ``libvirt`` (version as libvirt's number)
 
     :raises ConnectionFailed: no libvirt answers
 
@@ -53,3 +53,29 @@ def inventory(**kwargs):
     folder = settings.option(config_get, "images", settings.IMAGES_FOLDER)
     with connection.connect(settings.connection(config_get, kwargs)) as conn:
         return host_inventory.read(conn, config_get, folder)
+
+
+def maintenance(reason=None, guests=None, off=False):
+    """
+    Read, set or clear the mark that keeps new guests away from this host.
+
+    :param reason: sets the mark, with these words for who asks why
+    :param guests: list of the names that were moved away, for ``virt.restore`` of the runner
+    :param off: clears the mark
+
+    :return: the mark as it is now: a dict of ``reason`` and ``guests``, or None
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.maintenance 'new disks'
+        salt hyper1 virt.maintenance off=True
+    """
+    from saltvirt.host import maintenance as mark  # noqa: PLC0415 - beside the other
+
+    if off:
+        mark.clear()
+    elif reason:
+        mark.write(reason, guests or ())
+    return mark.read()

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from saltvirt import settings
+from saltvirt.host import maintenance
 
 METADATA = "{https://saltproject.io/xmlns/salt-virt/1}guest"
 STATES = {
@@ -39,7 +40,7 @@ def read(conn, get, images_folder):
         "pools": sorted(p.name() for p in conn.listAllStoragePools() if p.isActive()),
         "labels": settings.option(get, "labels", {}),
         "ratios": settings.option(get, "ratios", {}),
-        "maintenance": settings.option(get, "maintenance"),
+        "maintenance": (maintenance.read() or {}).get("reason"),
         "libvirt": conn.getLibVersion(),
     }
 

@@ -1,0 +1,30 @@
+"""Is this host being drained? The mark is a file on the host: no database knows better."""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+MARK = Path("/var/lib/salt-virt/maintenance.json")
+
+
+def read(path=MARK):
+    """{"reason": str, "guests": [names that were moved away]}, or None."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def write(reason, guests=(), path=MARK):
+    """Marks the host; what was marked before is replaced."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps({"reason": reason, "guests": sorted(guests)}), encoding="utf-8")
+    os.replace(fresh, path)
+
+
+def clear(path=MARK):
+    """Takes the mark away."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
