@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.lab import paths
+from tests.lab.sh import run
 
 
 def key(*parts):
@@ -32,7 +33,8 @@ def built(name, build, say=lambda text: None):
     """The folder `name` of the cache; ``build(folder)`` fills it when it is not there.
 
     Two processes at once build once. What a build leaves behind when it dies is
-    removed by the next.
+    removed by the next; every build has a folder of its own, for a killed build's
+    programs may write on for a while.
     """
     home = paths.cache()
     done = home / name
@@ -41,9 +43,10 @@ def built(name, build, say=lambda text: None):
     with locked(home / f"{name}.lock"):
         if done.exists():
             return done
-        part = home / f"{name}.part"
-        discard(part)
-        part.mkdir(parents=True)
+        for left in home.glob(f"{name}.part-*"):
+            discard(left)
+        part = home / f"{name}.part-{os.getpid()}"
+        part.mkdir()
         say(f"building {name}")
         try:
             build(part)
@@ -58,5 +61,5 @@ def discard(folder):
     """Remove a folder and, first, whatever is mounted below it."""
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for point in sorted((m for m in mounts if m.startswith(f"{folder}/")), reverse=True):
-        os.system(f"umount -l '{point}'")
+        run(["umount", "-l", point], check=False)
     shutil.rmtree(folder, ignore_errors=True)

@@ -6,11 +6,14 @@ import sys
 import time
 from pathlib import Path
 
-from tests.lab import layers, packages, paths, process
+from tests.lab import layers, matrix, packages, paths, process, suite
 from tests.lab.cloud import Cloud
 from tests.lab.recipe import SALTS, SUITES, Recipe
 from tests.lab.sh import LabError
 from tests.lab.sync import sync
+
+# verbs that are about the tree, not about a lab
+OF_THE_TREE = ("test", "pytest", "ruff")
 
 
 def say(text):
@@ -43,7 +46,16 @@ def parser():
     verbs.add_parser("sync", help="publish this tree to the lab and sync_all everywhere")
     verbs.add_parser("status", help="which machines there are")
     verbs.add_parser("down", help="remove all of the lab")
-    for verb in verbs.choices.values():
+    for name, text in (("test", "run all tests that can run here"),
+                       ("pytest", "run pytest in the tests' Python"),
+                       ("ruff", "run ruff in the tests' Python")):  # fmt: skip
+        verb = verbs.add_parser(name, help=text, prefix_chars="\0")
+        verb.add_argument("arguments", nargs=argparse.REMAINDER)
+    verb = verbs.add_parser("matrix", help="run the tutorial on every pair of Debian and Salt")
+    verb.add_argument("--only", action="append", metavar="DEBIAN/SALT", help="such as 13/3006")
+    for name, verb in verbs.choices.items():
+        if name in OF_THE_TREE:
+            continue
         verb.add_argument("--name", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return top
 
@@ -107,9 +119,22 @@ def down(cloud, _given):
     cloud.down()
 
 
+def tests(_cloud, given):
+    """Run tests or ruff; their exit code."""
+    if given.verb == "test":
+        return suite.everything(given.arguments, say)
+    return suite.module(given.verb, given.arguments, say)
+
+
+def matrixed(_cloud, given):
+    """Run the tutorial on every pair; 1 when one failed."""
+    return matrix.matrix(given.only, say)
+
+
 VERBS = {
     "up": up, "build": build, "exec": enter, "shell": enter, "push": copy, "pull": copy,
     "sync": synced, "status": status, "down": down,
+    "test": tests, "pytest": tests, "ruff": tests, "matrix": matrixed,
 }  # fmt: skip
 
 
@@ -118,12 +143,11 @@ def main(argv=None):
     given = parser().parse_args(argv)
     try:
         reason = packages.why_not()
-        if reason:
+        if reason and given.verb not in OF_THE_TREE:
             raise LabError(reason)
-        VERBS[given.verb](Cloud(paths.instance_name(given.name)), given)
+        return VERBS[given.verb](Cloud(paths.instance_name(given.name)), given) or 0
     except LabError as exc:
         say(exc)
         return 1
     except KeyboardInterrupt:
         return 130
-    return 0

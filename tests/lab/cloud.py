@@ -8,7 +8,7 @@ import uuid
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from tests.lab import cache, config, keys, layers, packages, paths, publish, reaper
+from tests.lab import cache, config, keys, layers, packages, paths, process, publish, reaper
 from tests.lab.machine import Machine
 from tests.lab.network import MASTER, Network, address
 from tests.lab.recipe import Recipe
@@ -53,6 +53,11 @@ class Cloud:
         hosts = self.describe().get("hosts", 0)
         return ["master", *(f"hv{i}" for i in range(1, hosts + 1))] if hosts else []
 
+    def running(self):
+        """Is every machine of this lab up?"""
+        names = self.names()
+        return bool(names) and all(self._machine(name).leader() for name in names)
+
     @contextmanager
     def locked(self):
         """Hold the lock of this instance: one up or down at a time."""
@@ -67,12 +72,14 @@ class Cloud:
         recipe = recipe or Recipe()
         packages.ensure(say)
         below = layers.layers(recipe, say)
+        sweep()
         with self.locked():
             self._remove()
             self.folder.mkdir(parents=True)
             about = {"id": uuid.uuid4().hex, "hosts": hosts, "bare": bare, **asdict(recipe)}
             self.about.write_text(json.dumps(about))
             if owner:
+                process.remember(owner, self.folder / "owner.pid")
                 reaper.start(self, owner)
             try:
                 self._boot(hosts, below, bare)
@@ -167,6 +174,14 @@ class Cloud:
                 (kept / f"{name}.journal").write_text(text)
             if (machine.folder / "console.log").exists():
                 shutil.copy(machine.folder / "console.log", kept / f"{name}.console")
+
+
+def sweep():
+    """Take down the labs whose owner is gone, and whose reaper was killed too."""
+    for pid_file in paths.INSTANCES.glob("*/owner.pid"):
+        if process.recall(pid_file) is None:
+            cloud = Cloud(pid_file.parent.name)
+            cloud.down(cloud.describe().get("id", ""))
 
 
 def prepare(machine, hosts):

@@ -60,5 +60,7 @@ class Network:
 
     def is_ours(self, name):
         """Is this namespace of this instance, and not of one whose name begins the same?"""
+        if not name.startswith(self.prefix):
+            return False
         rest = name.removeprefix(self.prefix)
         return rest in ("switch.", "master") or (rest.startswith("hv") and rest[2:].isdigit())

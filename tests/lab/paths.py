@@ -12,7 +12,10 @@ INSTANCES = Path("/var/lib/salt-virt/labs")
 
 def cache():
     """The folder of what is built once: root file systems, wheels, guest images."""
-    return Path(os.environ.get("SALTVIRT_CACHE", "/var/cache/salt-virt"))
+    given = os.environ.get("SALTVIRT_CACHE")
+    if given:
+        return Path(given)
+    return Path("/var/cache" if os.geteuid() == 0 else Path.home() / ".cache") / "salt-virt"
 
 
 def instance_name(given=None):

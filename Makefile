@@ -1,0 +1,39 @@
+# make help lists the targets
+LAB := tests/lab/lab
+N ?= 2
+DEBIAN ?= 12
+SALT ?= 3008
+ARGS ?=
+
+.PHONY: help test test-unit test-lab test-matrix lint lab-up lab-down lab-sync lab-build
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+
+test: lint ## everything: unit, functional and lab tests (root, Debian 12)
+	$(LAB) test $(ARGS)
+
+test-unit: ## the unit tests: no root, seconds
+	$(LAB) pytest -q tests/unit $(ARGS)
+
+test-lab: ## the lab tests only
+	$(LAB) test -m lab $(ARGS)
+
+test-matrix: ## the tutorial on Debian 12 and 13 with Salt 3006, 3007 and 3008
+	$(LAB) matrix
+
+lint: ## ruff
+	$(LAB) ruff check .
+	$(LAB) ruff format --check .
+
+lab-build: ## build what a lab needs, once
+	$(LAB) build --debian $(DEBIAN) --salt $(SALT)
+
+lab-up: ## a cloud on this machine: make lab-up N=3
+	$(LAB) up $(N) --debian $(DEBIAN) --salt $(SALT)
+
+lab-sync: ## bring this working tree to the running lab
+	$(LAB) sync
+
+lab-down: ## remove the lab
+	$(LAB) down

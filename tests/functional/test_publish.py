@@ -1,0 +1,66 @@
+"""What a master lists: the served folders and nothing else."""
+
+import subprocess
+
+import pytest
+
+from tests.lab.publish import publish
+from tests.lab.sh import LabError
+
+
+def git(repository, *arguments):
+    argv = ["git", "-C", str(repository), *arguments]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+
+
+@pytest.fixture
+def tree(tmp_path):
+    tree = tmp_path / "tree"
+    files = (
+        "_modules/virt.py", "_utils/saltvirt/units.py", "_utils/saltvirt/__pycache__/units.pyc",
+        "formulas/libvirt/init.sls", "tests/unit/test_units.py", "docs/index.md", "Makefile",
+        "LICENSE", ".ci/run",
+    )  # fmt: skip
+    for name in files:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(name)
+    (tree / ".gitignore").write_text("__pycache__/\n")
+    return tree
+
+
+def test_tests_and_docs_are_not_published(tree, tmp_path):
+    remote = tmp_path / "remote.git"
+    publish(tree, remote)
+    assert git(remote, "ls-tree", "-r", "--name-only", "published") == [
+        "LICENSE", "_modules/virt.py", "_utils/saltvirt/units.py", "formulas/libvirt/init.sls",
+    ]  # fmt: skip
+
+
+def test_each_change_is_a_commit_on_the_last_and_no_change_is_none(tree, tmp_path):
+    remote = tmp_path / "remote.git"
+    first = publish(tree, remote)
+    assert publish(tree, remote) == first
+    (tree / "_modules/virt.py").write_text("new")
+    (tree / "LICENSE").unlink()
+    second = publish(tree, remote)
+    assert git(remote, "rev-list", "published") == [second, first]
+    assert "LICENSE" not in git(remote, "ls-tree", "-r", "--name-only", "published")
+
+
+def test_the_users_repository_and_index_are_not_touched(tree, tmp_path):
+    git(tree, "init", "-q")
+    git(tree, "add", "Makefile")
+    before = git(tree, "status", "--porcelain"), git(tree, "count-objects")
+    publish(tree, tmp_path / "remote.git")
+    assert (git(tree, "status", "--porcelain"), git(tree, "count-objects")) == before
+
+
+def test_a_folder_without_anything_to_serve_is_refused(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LabError, match="none of the folders"):
+        publish(tmp_path / "empty", tmp_path / "remote.git")
+
+
+def test_a_remote_that_cannot_be_reached_is_named(tree):
+    with pytest.raises(LabError, match=r"/nowhere/x\.git"):
+        publish(tree, "/nowhere/x.git")

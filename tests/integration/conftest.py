@@ -1,0 +1,26 @@
+"""The lab's fixtures, and what the machines logged when a test fails."""
+
+import time
+
+import pytest
+
+from tests.lab.fixtures import bare_lab, fresh_lab, lab  # noqa: F401 - fixtures
+
+LOGGED = (
+    *("journalctl", "--no-pager", "-q", "-o", "short-iso", "-n", "25"),
+    *("-u", "salt-master", "-u", "salt-minion", "-u", "libvirtd"),
+)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Add what each machine's daemons logged since the test began to the report of a failure."""
+    report = yield
+    if report.failed and call.when == "call":
+        since = f"--since=@{int(time.time() - call.duration) - 1}"
+        for cloud in {id(c): c for c in item.funcargs.values() if hasattr(c, "hosts")}.values():
+            for name in cloud.names():
+                if cloud.machine(name).leader():
+                    text = cloud.exec(name, [*LOGGED, since], check=False).stdout
+                    report.sections.append((f"{name} logged", text))
+    return report

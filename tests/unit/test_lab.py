@@ -1,0 +1,101 @@
+"""The parts of the lab that only think."""
+
+import subprocess
+
+import pytest
+
+from tests.lab import cache, config, fixtures, layers, matrix, network, paths
+from tests.lab.recipe import SALTS, SUITES, Recipe
+from tests.lab.sh import LabError
+
+
+def test_the_recipe_knows_its_pairs():
+    assert Recipe("13", "3006").suite == "trixie"
+    assert Recipe("12", "3008").salt_version == "3008.3"
+    with pytest.raises(LabError, match="Debian 11 is not one of 12, 13"):
+        Recipe(debian="11")
+    with pytest.raises(LabError, match="Salt 2019 is not one of"):
+        Recipe(salt="2019")
+
+
+def test_what_does_not_differ_is_built_once():
+    base, newer, other = (
+        layers.keys(Recipe(*pair)) for pair in (("12", "3008"), ("13", "3008"), ("12", "3006"))
+    )
+    assert {k for k in base if base[k] != newer[k]} == {"host_os"}
+    assert {k for k in base if base[k] != other[k]} == {"wheels", "salt", "guest"}
+
+
+def test_a_key_depends_on_every_part_and_on_where_parts_end(tmp_path):
+    recipe = tmp_path / "recipe.py"
+    recipe.write_text("a")
+    before = cache.key(recipe, "x")
+    assert cache.key("ab", "c") != cache.key("a", "bc")
+    recipe.write_text("b")
+    assert cache.key(recipe, "x") != before
+
+
+def test_the_instance_is_named_by_argument_then_environment(monkeypatch):
+    monkeypatch.setenv("SALTVIRT_LAB", "mine")
+    assert paths.instance_name("other") == "other"
+    assert paths.instance_name() == "mine"
+    monkeypatch.delenv("SALTVIRT_LAB")
+    assert paths.instance_name() == "lab"
+    for bad in ("../up", "Upper", "a b", "x" * 25):
+        with pytest.raises(LabError, match="is no name for a lab"):
+            paths.instance_name(bad)
+
+
+def test_a_lab_leaves_the_namespaces_of_others_alone():
+    mine = network.Network("a")
+    ours = [mine.switch, mine.namespace("master"), mine.namespace("hv12")]
+    assert all(mine.is_ours(name) for name in ours)
+    other = network.Network("a-hv1")
+    theirs = [other.switch, other.namespace("master"), "svlab-b-hv1", "hv1", "svlab-a-hvx"]
+    assert not any(mine.is_ours(name) for name in theirs)
+
+
+def test_every_machine_knows_every_other():
+    text = config.hosts(3)
+    for line in ("10.77.0.1 master salt", "10.77.0.11 hv1", "10.77.0.13 hv3"):
+        assert line in text.splitlines()
+
+
+def test_arguments_reach_salt_as_they_were():
+    assert fixtures.words(("web1", 2, True), {"image": "salt://x", "nics": [{"a": 1}]}) == [
+        "web1", "2", "true", "image=salt://x", 'nics=[{"a": 1}]',
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('{"hv1": true}', {"hv1": True}),
+        ('creating it on hv1 …\n{"hv1": {"a": 1}}\n', {"hv1": {"a": 1}}),
+        ("true\n", True),
+        ("{broken\n[1, 2]", [1, 2]),
+    ],
+)
+def test_json_is_found_after_other_output(text, wanted):
+    assert fixtures.parsed(subprocess.CompletedProcess([], 0, text, "")) == wanted
+
+
+def test_no_json_says_what_there_was_instead():
+    with pytest.raises(LabError, match="Salt request timed out"):
+        fixtures.parsed(subprocess.CompletedProcess([], 1, "Salt request timed out", ""))
+
+
+def test_the_matrix_has_every_pair_or_the_chosen():
+    assert len(matrix.pairs()) == len(SUITES) * len(SALTS)
+    assert matrix.pairs(["13/3006"]) == [("13", "3006")]
+    with pytest.raises(LabError, match="no such pair: 11/3006"):
+        matrix.pairs(["11/3006", "12/3008"])
+
+
+def test_the_table_has_a_line_for_each_pair():
+    text = matrix.table([("12", "3008", "passed", 61.4), ("13", "3006", "failed", 9.0)])
+    assert [line.split() for line in text.splitlines()] == [
+        ["Debian", "Salt", "tutorial", "seconds"],
+        ["12", "3008", "passed", "61"],
+        ["13", "3006", "failed", "9"],
+    ]
