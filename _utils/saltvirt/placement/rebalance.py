@@ -1,7 +1,7 @@
 """Which moves make the cloud more even. Every move is simulated before the next is chosen.
 
-The score is the spread (standard deviation) of the promised fraction of memory and of vCPUs over the
-hosts, weighted 1 and 0.5 as Ganeti's balancer does for them. Rebalancers that act on every
+The score is the spread (standard deviation) of the promised fractions of memory and of vCPUs over
+the hosts, weighted 1 and 0.5 as Ganeti's balancer does for them. Rebalancers that act on every
 small difference move guests back and forth: hence a threshold, and a least gain per move.
 """
 
