@@ -25,6 +25,7 @@ from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.operations import explain as explaining  # noqa: E402
 from saltvirt.operations import find, inventory, lifecycle  # noqa: E402
 from saltvirt.operations import init as deploying  # noqa: E402
+from saltvirt.operations import lock as locks  # noqa: E402
 from saltvirt.operations import purge as purging  # noqa: E402
 from saltvirt.operations import report as reports  # noqa: E402
 from saltvirt.placement import capacity as capacities  # noqa: E402
@@ -367,6 +368,71 @@ def vm_info(name, quiet=False):
     with Fleet(__opts__) as fleet:
         host, _ = find.locate(fleet, name)
         return {host: {"vm_info": fleet.one(host, "virt.vm_info", {"vm_": name})}}
+
+
+@_reporting
+def where(name):
+    """
+    Which host has the guest, and in what state.
+
+    :param name: of the guest
+    :return: under the guest's name ``host``, ``state`` and ``comment``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.where web1
+    """
+    name = names.guest(name)
+    with Fleet(__opts__) as fleet:
+        host, state = find.locate(fleet, name)
+    return _done(name, f"{name} is {state} on {host}", host=host, state=state)
+
+
+@_reporting
+def snapshot(name, snapshot=None):
+    """
+    Take a snapshot of a guest, wherever it runs.
+
+    :param name: of the guest
+    :param snapshot: the snapshot's name; default: the guest's name and the time
+    :return: under the guest's name ``result``, ``comment``, ``changes``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.snapshot web1 before-upgrade
+    """
+    return _on_its_host(name, "virt.snapshot", {"domain": name, "name": snapshot}, "snapshot")
+
+
+@_reporting
+def revert(name, snapshot=None):
+    """
+    Put a guest back to a snapshot, wherever it runs.
+
+    :param name: of the guest
+    :param snapshot: the snapshot's name; default: the latest
+    :return: under the guest's name ``result``, ``comment``, ``changes``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.revert web1 before-upgrade
+    """
+    arguments = {"name": name, "vm_snapshot": snapshot}
+    return _on_its_host(name, "virt.revert_snapshot", arguments, "reverted")
+
+
+def _on_its_host(name, function, arguments, change):
+    name = names.guest(name)
+    with Fleet(__opts__) as fleet, locks.guest(__opts__, name, function):
+        host, _ = find.locate(fleet, name)
+        told = fleet.one(host, function, arguments, long=True)
+    return _done(name, f"{name} on {host}: {function} done", {change: told}, host=host)
 
 
 def _verb(name, verb):
