@@ -1,0 +1,68 @@
+"""Drain a host, and bring its guests back."""
+
+from dataclasses import replace
+
+from saltvirt import errors
+from saltvirt.operations import find, inventory, moves
+from saltvirt.placement import choose, rebalance
+
+
+def plan(hosts, source_name, policy):
+    """(guest to target, guest to why it has none), biggest guest first, each simulated.
+
+    hosts: list of facts.Host with the one to drain among them.
+    """
+    cloud = {host.name: host for host in hosts}
+    source = cloud.pop(source_name)
+    targets, homeless = {}, {}
+    for guest in sorted(source.guests, key=lambda g: (-g.memory_kib, g.name)):
+        decision = choose.choose(cloud.values(), rebalance.as_request(guest, source), policy)
+        if not decision.ranked:
+            homeless[guest.name] = decision.reasons() or "there is no other host"
+            continue
+        best = cloud[decision.ranked[0].host]
+        targets[guest.name] = best.name
+        cloud[best.name] = replace(best, guests=(*best.guests, guest))
+    return targets, homeless
+
+
+def check(fleet, host, policy):
+    """The plan for draining the host. Raises when the host does not answer. Changes nothing."""
+    fleet.hosts(host)
+    hosts, unheard = inventory.gather(fleet, fleet.hosts())
+    if host in unheard:
+        raise errors.ConnectionFailed(f"{host}: {unheard[host]}")
+    return plan(hosts, host, policy)
+
+
+def run(fleet, host, policy, migrate, report, reason="evacuated", at_once=2):
+    """Marks the host as in maintenance and moves every guest away. Returns moves.Outcome.
+
+    migrate: as for moves.run. What could not be moved is in the outcome with its reason;
+    the mark stays either way.
+    """
+    targets, homeless = check(fleet, host, policy)
+    gone = (fleet.one(host, "virt.maintenance") or {}).get("guests", [])
+    fleet.one(host, "virt.maintenance", {"reason": reason, "guests": gone})
+    report.step("maintenance", f"{host} gets no new guests: {reason}")
+    outcome = moves.run(targets, migrate, report, at_once)
+    outcome.left.update(homeless)
+    gone = sorted({*gone, *outcome.moved})
+    fleet.one(host, "virt.maintenance", {"reason": reason, "guests": gone})
+    return outcome
+
+
+def restore(fleet, host, migrate, report, at_once=2):
+    """Ends the maintenance and brings back what was moved away. Returns moves.Outcome.
+
+    Guests that were purged since are forgotten; those that could not be brought back stay
+    where they are, and are named.
+    """
+    fleet.hosts(host)
+    mark = fleet.one(host, "virt.maintenance")
+    if mark is None:
+        raise errors.InvalidInput(f"{host} is not in maintenance")
+    fleet.one(host, "virt.maintenance", {"off": True})
+    census = find.census(fleet)
+    there = [name for name in mark["guests"] if host not in census.guests.get(name, {host: ""})]
+    return moves.run(dict.fromkeys(there, host), migrate, report, at_once)
