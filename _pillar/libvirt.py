@@ -24,6 +24,7 @@ demand they are sealed to the one request. See docs/certificates.md.
 import logging
 
 import salt.utils.data
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()

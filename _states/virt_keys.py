@@ -10,6 +10,7 @@ Works without the libvirt binding. See docs/certificates.md.
 """
 
 import salt.utils.args
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()

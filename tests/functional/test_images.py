@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
 from saltvirt import errors
 from saltvirt.images import cache, clone, inspect
 

@@ -4,7 +4,6 @@ import pytest
 
 pytest.importorskip("salt")
 from saltvirt.pki import certs, keep
-
 from tests.functional.pki_master import Master, tree
 
 ON_DEMAND = {"libvirt": "_"}

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+
 from saltvirt import errors, seed
 from saltvirt.seed import guestfish, keys
 from saltvirt.seed.data import minion_config, to_yaml

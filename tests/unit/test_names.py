@@ -1,4 +1,5 @@
 import pytest
+
 from saltvirt import names
 from saltvirt.errors import InvalidInput
 

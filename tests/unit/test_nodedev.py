@@ -3,6 +3,7 @@
 from xml.etree import ElementTree
 
 import pytest
+
 from saltvirt.host import nodedev
 
 PCI = """

@@ -2,6 +2,7 @@ import re
 from dataclasses import replace
 
 import pytest
+
 from saltvirt.errors import InvalidInput
 from saltvirt.placement import choose, facts, policy
 from saltvirt.placement.facts import Guest, Host, Request

@@ -1,6 +1,7 @@
 """Hypervisors are found with one daemon, with modular daemons, and asleep behind a socket."""
 
 import pytest
+
 from saltvirt.host import presence
 
 KVM = ["usr/bin/qemu-system-x86_64", "dev/kvm"]

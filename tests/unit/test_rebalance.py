@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+
 from saltvirt.placement import policy, rebalance
 from saltvirt.placement.facts import Guest, Host
 

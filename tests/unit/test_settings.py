@@ -1,4 +1,5 @@
 import pytest
+
 from saltvirt import settings
 from saltvirt.errors import InvalidInput
 

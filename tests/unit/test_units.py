@@ -1,4 +1,5 @@
 import pytest
+
 from saltvirt import units
 from saltvirt.errors import InvalidInput
 

@@ -1,11 +1,11 @@
 """A wish and a host's capabilities make a domain."""
 
 import pytest
+
 from saltvirt.design import caps, domain
 from saltvirt.design.context import Given
 from saltvirt.design.source import Source
 from saltvirt.spec import guest
-
 from tests import golden
 
 UUID = "7f0e3f5e-2b0b-4c8e-8b39-5b3c1f1a1c11"

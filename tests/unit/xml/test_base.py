@@ -1,6 +1,7 @@
 """Elements edit a document in place and keep what they do not know."""
 
 import pytest
+
 from saltvirt.errors import InvalidInput
 from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
