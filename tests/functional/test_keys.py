@@ -1,0 +1,184 @@
+"""The master's key store, with Salt's own code on the other side."""
+
+import threading
+
+import pytest
+
+pytest.importorskip("salt.key")
+
+import salt.config
+import salt.key
+import salt.utils.event
+from saltvirt import errors
+from saltvirt.fleet import authorise
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.seed import keys
+
+NAME = "web1.example.org"
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return [keys.generate()[1] for _ in range(3)]
+
+
+@pytest.fixture(params=["this Salt", "files of 3006"])
+def opts(request, tmp_path):
+    found = salt.config.master_config(None)
+    found.update(
+        pki_dir=str(tmp_path / "pki"),
+        cachedir=str(tmp_path / "cache"),
+        sock_dir=str(tmp_path / "sock"),
+        user="root",
+        conf_file=str(tmp_path / "master"),
+    )
+    for folder in ("sock", "cache"):
+        (tmp_path / folder).mkdir()
+    if request.param == "files of 3006":
+        found["keys.cache_driver"] = None
+    for folder in ("minions", "minions_pre", "minions_rejected", "minions_denied"):
+        (tmp_path / "pki" / folder).mkdir(parents=True)
+    return found
+
+
+class Events:
+    """What was fired, instead of a running master's bus."""
+
+    def __init__(self, monkeypatch):
+        self.fired = []
+        monkeypatch.setattr(salt.utils.event, "get_event", lambda *_a, **_k: self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exc):
+        pass
+
+    def fire_event(self, data, tag, **_kwargs):
+        self.fired.append((tag, data))
+
+    def destroy(self):
+        pass
+
+
+@pytest.fixture
+def events(monkeypatch):
+    return Events(monkeypatch)
+
+
+@pytest.fixture
+def store(opts, events):
+    return KeyStore(opts)
+
+
+def on_disk(opts, state="minions"):
+    import pathlib
+
+    return sorted(p.name for p in pathlib.Path(opts["pki_dir"], state).iterdir())
+
+
+def test_exactly_this_key_for_exactly_this_id(opts, store, events, pairs):
+    assert store.status(NAME) is None
+    assert store.accept(NAME, pairs[0]) is True
+    assert store.status(NAME) == "accepted"
+    assert events.fired == [("salt/key", {"result": True, "act": "accept", "id": NAME})]
+    assert on_disk(opts) == [NAME]
+    assert store.accept(NAME, pairs[0] + "\n") is False
+    assert len(events.fired) == 1
+
+
+def test_salt_sees_it_as_its_own(opts, store, pairs):
+    store.accept(NAME, pairs[0])
+    if opts["keys.cache_driver"]:
+        with salt.key.Key(opts) as salts:
+            assert salts.list_keys()["minions"] == [NAME]
+            assert salts.key_str(NAME)["minions"][NAME].strip() == pairs[0].strip()
+
+
+def test_another_accepted_key_stays_unless_told(store, pairs):
+    store.accept(NAME, pairs[0])
+    with pytest.raises(errors.KeyRefused, match=f"salt-key -d {NAME}"):
+        store.accept(NAME, pairs[1])
+    assert store.public(NAME).strip() == pairs[0].strip()
+    store.accept(NAME, pairs[1], replace=True)
+    assert store.public(NAME).strip() == pairs[1].strip()
+
+
+def test_a_pending_key_of_another_goes(opts, store, pairs, tmp_path):
+    (tmp_path / "pki/minions_pre" / NAME).write_text(pairs[2])
+    assert store.status(NAME) == "pending"
+    store.accept(NAME, pairs[0])
+    assert on_disk(opts, "minions_pre") == []
+    assert store.public(NAME).strip() == pairs[0].strip()
+
+
+def test_a_rejected_id_stays_rejected(store, pairs, tmp_path):
+    (tmp_path / "pki/minions_rejected" / NAME).write_text(pairs[0])
+    with pytest.raises(errors.KeyRefused, match="rejected"):
+        store.accept(NAME, pairs[0])
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "a b"])
+def test_a_bad_id_reaches_no_file(store, pairs, name):
+    for call in (lambda: store.accept(name, pairs[0]), lambda: store.delete(name)):
+        with pytest.raises(errors.InvalidInput):
+            call()
+
+
+def test_what_is_no_key_is_refused(opts, store):
+    with pytest.raises(errors.KeyRefused, match="no public key"):
+        store.accept(NAME, "ssh-rsa AAAA")
+    assert on_disk(opts) == []
+
+
+def test_delete_takes_back_this_key_only(opts, store, pairs, monkeypatch):
+    if not opts["keys.cache_driver"]:
+        pytest.skip("deleting is Salt's own code, which here is 3008's")
+    store.accept(NAME, pairs[0])
+    assert store.delete(NAME, pairs[1]) is False
+    assert store.delete(NAME, pairs[0]) is True
+    assert store.status(NAME) is None
+    assert store.delete(NAME) is False
+
+
+def test_a_permission_is_good_once_for_one_host_and_name(opts, store, pairs):
+    grants = authorise.Authorisations(opts)
+    grants.grant("hv1", NAME)
+    assert authorise.hand_in(opts, store, "hv2", NAME, pairs[0]) is False
+    assert authorise.hand_in(opts, store, "hv1", "web2", pairs[0]) is False
+    assert authorise.hand_in(opts, store, "hv1", NAME, pairs[0]) is True
+    assert authorise.hand_in(opts, store, "hv1", NAME, pairs[0]) is False
+    assert store.status("web2") is None
+
+
+def test_a_permission_ends(opts, store, pairs):
+    authorise.Authorisations(opts).grant("hv1", NAME, lifetime_s=-1)
+    assert authorise.hand_in(opts, store, "hv1", NAME, pairs[0]) is False
+    assert store.status(NAME) is None
+
+
+def test_a_permission_never_replaces_an_accepted_key(opts, store, pairs):
+    store.accept(NAME, pairs[0])
+    authorise.Authorisations(opts).grant("hv1", NAME)
+    assert authorise.hand_in(opts, store, "hv1", NAME, pairs[1]) is False
+    assert store.public(NAME).strip() == pairs[0].strip()
+
+
+def test_of_many_who_redeem_at_once_one_succeeds(opts):
+    grants = authorise.Authorisations(opts)
+    grants.grant("hv1", NAME)
+    won = []
+    threads = [
+        threading.Thread(target=lambda: won.append(grants.redeem("hv1", NAME))) for _ in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won.count(True) == 1
+    assert grants.revoke("hv1", NAME) is False
+
+
+@pytest.mark.parametrize("host", ["", "../x", "a/b", ".x"])
+def test_a_bad_host_reaches_no_file(opts, store, pairs, host):
+    assert authorise.hand_in(opts, store, host, NAME, pairs[0]) is False
