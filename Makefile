@@ -5,7 +5,8 @@ DEBIAN ?= 12
 SALT ?= 3008
 ARGS ?=
 
-.PHONY: help test test-unit test-lab test-matrix lint lab-up lab-down lab-sync lab-build
+.PHONY: help test test-unit test-lab test-matrix lint lab-up lab-down lab-sync lab-build \
+	demo demo-down publish
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -21,6 +22,16 @@ test-lab: ## the lab tests only
 
 test-matrix: ## the tutorial on Debian 12 and 13 with Salt 3006, 3007 and 3008
 	$(LAB) matrix
+
+demo: ## a cloud on this machine and the tutorial in it, command by command
+	python3 -m tests.tutorial.demo --debian $(DEBIAN) --salt $(SALT)
+
+demo-down: ## remove the demo's cloud
+	$(LAB) --name demo down
+
+publish: ## push the branch that masters list: make publish REMOTE=URL
+	@test -n "$(REMOTE)" || { echo "make publish REMOTE=URL [BRANCH=salt]"; exit 2; }
+	python3 -m tests.lab.publish "$(REMOTE)" $(or $(BRANCH),salt)
 
 lint: ## ruff
 	$(LAB) ruff check .
