@@ -1,0 +1,39 @@
+"""What must hold before a guest moves. Every check gives its reasons; none stops the others.
+
+``guest``: what the source reports of the guest; ``host``: what the target reports of
+itself; ``request``: what the caller wants. Both reports are plain dicts, described in
+saltvirt.host.migrate_facts. A fact that is None could not be found out: it is no reason.
+"""
+
+from dataclasses import dataclass, field
+
+from saltvirt.migration.checks import cpu, devices, guest, identity, machine, network, storage
+from saltvirt.migration.options import Options
+from saltvirt.migration.transport import Transport
+
+# the cheapest and most basic first: the reasons are shown in this order
+STANDING = (guest.reasons, devices.reasons)
+TARGET = (
+    identity.reasons,
+    machine.reasons,
+    cpu.reasons,
+    network.reasons,
+    storage.reasons,
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    options: Options
+    transport: Transport
+    plans: list = field(default_factory=list)
+
+
+def standing(report, request):
+    """Why this guest cannot move anywhere: a list of sentences, empty when it can."""
+    return [reason for check in STANDING for reason in check(report, request)]
+
+
+def against(report, host, request):
+    """Why this guest cannot move to that host: a list of sentences."""
+    return [reason for check in TARGET for reason in check(report, host, request)]

@@ -1,0 +1,11 @@
+"""Devices that are tied to the host."""
+
+
+def reasons(guest, request):
+    if guest["active"]:
+        for device in guest["hostdevs"]:
+            yield f"host device {device} is part of the guest: detach it first"
+    for tag in guest["filesystems"]:
+        yield f"the folder {tag} of the host is mounted in the guest: detach it first"
+    if guest["tpm"] and not guest["active"]:
+        yield "the guest has a TPM, whose state libvirt moves only while it runs: start it first"

@@ -1,0 +1,45 @@
+"""The guest's own state."""
+
+MOVABLE = ("running", "paused", "shutdown")
+
+
+def reasons(guest, request):
+    if guest["state"] not in MOVABLE:
+        yield f"the guest is {guest['state']}: it can move when it is {', '.join(MOVABLE)}"
+    if guest["job"]:
+        yield (
+            f"libvirt is already working on the guest ({guest['job']}): wait for it, "
+            "or end it with virt.migrate_abort"
+        )
+    if not guest["persistent"]:
+        yield (
+            "the guest is transient (defined nowhere): define it first, "
+            "so that a failure cannot lose it"
+        )
+    if guest["managed_save"]:
+        yield "the guest has a saved memory image: start it, or remove the image, first"
+    yield from _snapshots(guest)
+    yield from _wishes(guest, request)
+
+
+def _snapshots(guest):
+    if guest["active"] and guest["snapshots"]:
+        yield (
+            f"the guest has {_count(guest['snapshots'], 'snapshot')}: libvirt cannot move them "
+            "while it runs; delete them, or stop the guest and move it cold"
+        )
+    if guest["checkpoints"]:
+        yield f"the guest has {_count(guest['checkpoints'], 'checkpoint')}: delete them first"
+
+
+def _wishes(guest, request):
+    if guest["active"] and not request.options.live:
+        yield "live=False, but the guest runs: stop it first, or leave live out"
+    if guest["active"] and request.options.offline:
+        yield "offline=True, but the guest runs: stop it first, or leave offline out"
+    if not guest["active"] and request.options.postcopy:
+        yield "postcopy=True, but the guest does not run"
+
+
+def _count(number, word):
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -1,0 +1,51 @@
+"""What the target's libvirt and QEMU offer, and whether there is room."""
+
+from saltvirt.units import human_bytes
+
+
+def reasons(guest, host, request):
+    if guest["hypervisor"] != host["hypervisor"]:
+        yield (
+            f"{host['hostname']} runs {host['hypervisor']}, the guest's host {guest['hypervisor']}"
+        )
+        return
+    yield from _versions(guest, host)
+    yield from _machine_type(guest, host)
+    yield from _room(guest, host)
+
+
+def _versions(guest, host):
+    if guest["active"] and _series(host["qemu"]) < _series(guest["qemu"]):
+        yield (
+            f"QEMU {_dotted(host['qemu'])} on {host['hostname']} is older than "
+            f"{_dotted(guest['qemu'])} on the source: a running guest moves only to the same "
+            "or a newer one; stop it to move it cold"
+        )
+
+
+def _series(version):
+    """The parts of libvirt's number that make QEMU incompatible: major and minor."""
+    return version // 1000
+
+
+def _dotted(version):
+    return f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
+
+
+def _machine_type(guest, host):
+    wanted = f"{guest['arch']} {guest['virt_type']} {guest['machine']}"
+    if host["machine_error"]:
+        yield f"{host['hostname']} cannot run a {wanted} machine: {host['machine_error']}"
+
+
+def _room(guest, host):
+    if guest["active"] and host["memory_free_kib"] < guest["memory_kib"]:
+        yield (
+            f"{host['hostname']} has {human_bytes(host['memory_free_kib'] * 1024)} of memory "
+            f"not promised to guests, {human_bytes(guest['memory_kib'] * 1024)} are needed"
+        )
+    if host["max_vcpus"] and guest["vcpus"] > host["max_vcpus"]:
+        yield (
+            f"{host['hostname']} gives a guest at most {host['max_vcpus']} CPUs, "
+            f"{guest['vcpus']} are needed"
+        )

@@ -1,0 +1,96 @@
+"""Each disk has a way to the target, and there is room for what travels."""
+
+from saltvirt.migration import storage as plans
+from saltvirt.units import human_bytes
+
+# cache modes that are safe to leave in the middle when two hosts share a file
+COHERENT = ("none", "directsync")
+SLACK_BYTES = 64 * 1024 * 1024
+
+
+def reasons(guest, host, request):
+    by_target = {disk["target"]: disk for disk in guest["disks"]}
+    for plan in request.plans:
+        disk = by_target[plan.target]
+        if plan.how == plans.SHARED:
+            yield from _shared(guest, disk, request)
+        elif plan.how == plans.KEEP:
+            yield from _kept(disk, host)
+        else:
+            yield from _copied(disk, plan, host, request)
+    yield from _room(host, request)
+    yield from _way(guest, request)
+
+
+def _shared(guest, disk, request):
+    if request.options.copy_storage in ("all", "incremental") and disk["type"] in ("file", "block"):
+        yield (
+            f"disk {disk['target']} is on storage that both hosts share: copying it onto itself "
+            "would destroy it; leave copy_storage out"
+        )
+    elif guest["active"] and disk["type"] == "file" and disk["cache"] not in COHERENT:
+        yield (
+            f"disk {disk['target']} is on shared storage with cache={disk['cache'] or 'default'}: "
+            "the other host could read old data; use cache none"
+        )
+
+
+def _kept(disk, host):
+    seen = host["paths"].get(disk["source"] or "", {})
+    if disk["source"] and disk["type"] in ("file", "block") and not seen.get("exists"):
+        yield (
+            f"{disk['device']} {disk['target']} is {disk['source']}, which "
+            f"{host['hostname']} does not have: put it there, or eject it"
+        )
+
+
+def _copied(disk, plan, host, request):
+    if request.options.copy_storage == "never":
+        yield (
+            f"disk {disk['target']} ({plan.path}) is not on storage that both hosts share, "
+            "and copy_storage is off"
+        )
+        return
+    if disk["shareable"]:
+        yield f"disk {disk['target']} is shared with other guests and cannot be copied"
+    if host["paths"].get(plan.path, {}).get("exists"):
+        yield f"{host['hostname']} already has {plan.path}: it may be another guest's; move it away"
+    if disk["type"] == "block" and not host["paths"].get(plan.path, {}).get("pool"):
+        yield (
+            f"disk {disk['target']} is the block device {plan.path}, for which "
+            f"{host['hostname']} has no storage pool"
+        )
+    yield from _thin(disk, plan, request)
+
+
+def _thin(disk, plan, request):
+    if request.options.copy_storage == "incremental" and not disk["chain"]:
+        yield (
+            f"copy_storage is incremental, but disk {disk['target']} has no backing file; "
+            "leave copy_storage out"
+        )
+    if plan.how == plans.OVERLAY and len(disk["chain"]) > 1 and plan.bases:
+        lacking = ", ".join(base["path"] for base in plan.bases)
+        yield (
+            f"disk {disk['target']} stands on a chain of backing files that the target lacks "
+            f"({lacking}): use copy_storage=all, which makes one whole disk of it"
+        )
+
+
+def _room(host, request):
+    for directory, size in plans.needed(request.plans).items():
+        free = host["free_bytes"].get(directory)
+        if free is not None and free < size + SLACK_BYTES:
+            yield (
+                f"{directory} on {host['hostname']} has {human_bytes(free)} free, "
+                f"{human_bytes(size)} are to be copied"
+            )
+
+
+def _way(guest, request):
+    if guest["active"] and request.transport.tunnelled and plans.mode(request.plans):
+        yield (
+            "virt:tunnel is on, and libvirt cannot tunnel the disks of a running guest: set "
+            "virt:tunnel to False (memory and disks are then encrypted by QEMU itself), "
+            "use shared storage, or stop the guest"
+        )

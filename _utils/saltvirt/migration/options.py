@@ -1,0 +1,145 @@
+"""What the caller of a migration may ask for, by Salt's names."""
+
+from dataclasses import dataclass, fields
+
+from saltvirt import units
+from saltvirt.errors import InvalidInput
+
+COPY_STORAGE = {
+    None: None,
+    "": None,
+    "auto": None,
+    "all": "all",
+    "inc": "incremental",
+    "incremental": "incremental",
+    False: "never",
+    "never": "never",
+}
+COMPRESSIONS = ("mt", "xbzrle")
+POLICIES = ("safe", "converge", "postcopy", "pause")
+# old arguments and calls, and what has taken their place
+POINTERS = {
+    "ssh": "name the target by its URI instead: qemu+ssh://HOST/system",
+    "force": "target volumes are prepared, and checked, by virt.migrate itself",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Bandwidths in MiB/s, downtime in ms, percents as whole numbers; None: libvirt's choice."""
+
+    live: bool = True
+    persistent: bool = True
+    undefinesource: bool = True
+    offline: bool = False
+    max_bandwidth: int | None = None
+    max_downtime: int | None = None
+    parallel_connections: int | None = None
+    compressed: bool = False
+    comp_methods: tuple = ()
+    comp_mt_level: int | None = None
+    comp_mt_threads: int | None = None
+    comp_mt_dthreads: int | None = None
+    comp_xbzrle_cache: int | None = None
+    copy_storage: str | None = None
+    auto_converge: bool = False
+    auto_converge_initial: int | None = None
+    auto_converge_increment: int | None = None
+    postcopy: bool = False
+    postcopy_bandwidth: int | None = None
+    abort_on_error: bool = True
+    keep_source: bool = False
+    tunnel: bool = False
+    policy: str = "converge"
+    timeout: int | None = None
+
+
+def parse(given, tunnel=False):
+    """Options from the ``**kwargs`` of a call.
+
+    given: dict, without connection, username, password and Salt's dunder arguments.
+    tunnel: what ``virt:tunnel`` says, where the call does not.
+    Raises InvalidInput, which names the argument.
+    """
+    known = {f.name: f for f in fields(Options)}
+    for name in given:
+        if name in POINTERS:
+            raise InvalidInput(f"{name} is gone: {POINTERS[name]}")
+        if name not in known:
+            raise InvalidInput(f"unknown argument: {name}; known: {', '.join(sorted(known))}")
+    values = {name: _value(name, known[name], value) for name, value in given.items()}
+    values.setdefault("tunnel", bool(tunnel))
+    options = Options(**values)
+    _consistent(options)
+    return options
+
+
+def _value(name, field, value):
+    if name == "copy_storage":
+        return _copy_storage(value)
+    if name == "comp_methods":
+        return _comp_methods(value)
+    if name == "policy":
+        return _one_of(name, value, POLICIES)
+    if isinstance(field.default, bool):
+        return _flag(name, value)
+    return _number(name, value)
+
+
+def _flag(name, value):
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} {value!r} is not True or False")
+    return value
+
+
+def _number(name, value):
+    if value is None:
+        return None
+    if name == "comp_mt_level" and str(value) == "0":
+        return 0
+    number = units.parse_count(value, name)
+    limits = {"comp_mt_level": 9, "auto_converge_initial": 99, "auto_converge_increment": 99}
+    if number > limits.get(name, number):
+        raise InvalidInput(f"{name} {value!r} is more than {limits[name]}")
+    return number
+
+
+def _one_of(name, value, allowed):
+    if value not in allowed:
+        raise InvalidInput(f"{name} {value!r} is not one of {', '.join(allowed)}")
+    return value
+
+
+def _copy_storage(value):
+    if not isinstance(value, (str, bool, type(None))) or value not in COPY_STORAGE:
+        raise InvalidInput(
+            f"copy_storage {value!r} is not one of all, incremental, never; "
+            "leave it out to copy what is not shared"
+        )
+    return COPY_STORAGE[value]
+
+
+def _comp_methods(value):
+    names = [n.strip() for n in value.split(",")] if isinstance(value, str) else value or []
+    if not isinstance(names, (list, tuple)):
+        raise InvalidInput(f"comp_methods {value!r} is not a list such as mt,xbzrle")
+    return tuple(_one_of("comp_methods", n, COMPRESSIONS) for n in names)
+
+
+def _consistent(options):
+    """Raises InvalidInput for what libvirt could never do together."""
+    if options.tunnel and options.parallel_connections:
+        raise InvalidInput(
+            "parallel_connections and virt:tunnel exclude each other: set virt:tunnel to False"
+        )
+    if options.tunnel and (options.postcopy or options.policy == "postcopy"):
+        raise InvalidInput("postcopy and virt:tunnel exclude each other: set virt:tunnel to False")
+    if options.compressed and options.parallel_connections:
+        raise InvalidInput("compressed and parallel_connections exclude each other: drop one")
+    if not options.compressed and options.comp_methods:
+        raise InvalidInput("comp_methods needs compressed=True")
+    if options.undefinesource and not options.persistent:
+        raise InvalidInput(
+            "persistent=False with undefinesource=True would leave no definition of the guest: "
+            "set undefinesource=False too"
+        )

@@ -1,0 +1,58 @@
+"""How two hosts talk for a migration."""
+
+import re
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+
+SCHEMES = ("tls", "ssh", "tcp")
+TLS_PORT = 16514
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
+_URI = re.compile(
+    rf"qemu(?:\+(?P<scheme>[a-z0-9]+))?://(?:(?P<user>[A-Za-z0-9_.-]+)@)?(?P<host>{_HOST})"
+    r"(?::(?P<port>[0-9]{1,5}))?/system(?:\?(?P<query>[A-Za-z0-9_=&%./-]*))?"
+)
+
+
+@dataclass(frozen=True)
+class Transport:
+    """uri: of the target's libvirt. native_tls: QEMU itself encrypts memory and disks."""
+
+    uri: str
+    scheme: str
+    host: str
+    port: int | None = None
+    tunnelled: bool = False
+
+    @property
+    def native_tls(self):
+        return self.scheme != "tcp" and not self.tunnelled
+
+    @property
+    def words(self):
+        """For a person: what travels how."""
+        if self.scheme == "tcp":
+            return "TCP without encryption"
+        return f"{self.scheme.upper()}, tunnelled" if self.tunnelled else self.scheme.upper()
+
+
+def parse(target, tunnelled=False):
+    """The Transport to a target.
+
+    target: a host's name (``hv2``: TLS) or libvirt URI ``qemu+tls://``, ``qemu+ssh://`` or
+    ``qemu+tcp://HOST/system``. Only the last is plaintext, and only when named.
+    Raises InvalidInput.
+    """
+    text = str(target or "")
+    if re.fullmatch(_HOST, text):
+        return Transport(f"qemu+tls://{text}/system", "tls", text.strip("[]"), None, tunnelled)
+    match = _URI.fullmatch(text)
+    scheme = match and (match["scheme"] or "tls")
+    if scheme not in SCHEMES:
+        raise InvalidInput(
+            f"target {text!r} is neither a host's name nor one of qemu+tls://HOST/system, "
+            "qemu+ssh://HOST/system, qemu+tcp://HOST/system (plaintext)"
+        )
+    uri = text if match["scheme"] else text.replace("qemu://", "qemu+tls://", 1)
+    port = int(match["port"]) if match["port"] else None
+    return Transport(uri, scheme, match["host"].strip("[]"), port, tunnelled)

@@ -1,0 +1,141 @@
+import pytest
+from saltvirt.migration import checks, options, storage, transport
+
+from tests.unit.migration import facts
+
+
+def reasons(guest, host=None, target="hv2", **asked):
+    host = host or facts.host()
+    opts = options.parse(asked)
+    plans = storage.plan(guest["disks"], host["paths"], opts.copy_storage)
+    request = checks.Request(opts, transport.parse(target, opts.tunnel), plans)
+    return checks.standing(guest, request) + checks.against(guest, host, request)
+
+
+def test_a_guest_that_fits_has_no_reason():
+    assert reasons(facts.guest()) == []
+    assert reasons(facts.guest(state="shutdown", active=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"state": "crashed"}, "the guest is crashed"),
+        ({"job": "migration"}, "virt.migrate_abort"),
+        ({"persistent": False}, "transient"),
+        ({"managed_save": True}, "saved memory"),
+        ({"snapshots": 1}, "1 snapshot: "),
+        ({"checkpoints": 2}, "2 checkpoints"),
+        ({"hostdevs": ["pci_0000_01_00_0"]}, "pci_0000_01_00_0"),
+        ({"filesystems": ["share"]}, "folder share"),
+        ({"tpm": True, "active": False, "state": "shutdown"}, "TPM"),
+    ],
+)
+def test_reasons_of_the_guest(changes, words):
+    found = reasons(facts.guest(**changes))
+    assert len(found) == 1
+    assert words in found[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"host_uuid": "h-1"}, "where the guest already is"),
+        (
+            {"domains": [{"name": "web1", "uuid": "x", "state": "shutdown", "macs": []}]},
+            "named web1",
+        ),
+        ({"domains": [{"name": "b", "uuid": "u-1", "state": "running", "macs": []}]}, "UUID u-1"),
+        (
+            {"domains": [{"name": "b", "uuid": "u", "state": "running",
+                          "macs": ["52:54:00:00:00:01"]}]},
+            "MAC address 52:54:00:00:00:01",
+        ),
+        ({"hypervisor": "Xen"}, "runs Xen"),
+        ({"qemu": 6002000}, "QEMU 6.2.0 on hv2 is older than 7.2.22"),
+        ({"machine_error": "no such machine"}, "no such machine"),
+        ({"memory_free_kib": 1024}, "1 MiB of memory"),
+        ({"max_vcpus": 1}, "at most 1 CPUs"),
+        ({"cpu_error": "it lacks avx2"}, "avx2"),
+        ({"bridges": []}, "no bridge br0"),
+        ({"free_bytes": {"/vm": 1024}}, "/vm on hv2 has 1 KiB free"),
+        ({"paths": {"/vm/web1_vda.qcow2": {"exists": True, "shared": False}}}, "already has"),
+    ],
+)  # fmt: skip
+def test_reasons_of_the_target(changes, words):
+    found = reasons(facts.guest(), facts.host(**changes))
+    assert len(found) == 1
+    assert words in found[0]
+
+
+def test_all_reasons_come_at_once():
+    guest = facts.guest(snapshots=1)
+    host = facts.host(bridges=[], memory_free_kib=1, cpu_error="older")
+    assert len(reasons(guest, host)) == 4
+
+
+def test_an_older_patch_release_of_qemu_will_do():
+    assert reasons(facts.guest(), facts.host(qemu=7002001)) == []
+
+
+def test_what_could_not_be_found_out_is_no_reason():
+    assert reasons(facts.guest(), facts.host(bridges=None, free_bytes={"/vm": None})) == []
+
+
+@pytest.mark.parametrize(
+    ("nic", "words"),
+    [
+        ({"type": "network", "source": "lan"}, "no network lan"),
+        ({"type": "network", "source": "off"}, "not started"),
+        ({"type": "direct", "source": "eth9"}, "no network interface eth9"),
+    ],
+)
+def test_networks(nic, words):
+    guest = facts.guest(nics=[nic | {"mac": "52:54:00:00:00:02"}] * 2)
+    found = reasons(guest, facts.host(networks={"off": False}))
+    assert len(found) == 1
+    assert words in found[0]
+
+
+SHARED = {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}}
+
+
+def test_a_shared_disk_is_not_copied_and_wants_a_coherent_cache():
+    safe = facts.guest(disks=[facts.disk(cache="none")])
+    assert reasons(safe, facts.host(paths=SHARED)) == []
+    assert (
+        "cache=writeback"
+        in reasons(facts.guest(disks=[facts.disk(cache="writeback")]), facts.host(paths=SHARED))[0]
+    )
+    assert "onto itself" in reasons(safe, facts.host(paths=SHARED), copy_storage="all")[0]
+
+
+def test_a_disk_that_is_not_shared_needs_a_copy():
+    assert "copy_storage is off" in reasons(facts.guest(), copy_storage="never")[0]
+    assert "no backing file" in reasons(facts.guest(), copy_storage="incremental")[0]
+
+
+def test_a_tunnel_carries_no_disk_of_a_running_guest():
+    assert "virt:tunnel" in reasons(facts.guest(), tunnel=True)[0]
+    assert reasons(facts.guest(state="shutdown", active=False), tunnel=True) == []
+    assert (
+        reasons(
+            facts.guest(disks=[facts.disk(cache="none")]), facts.host(paths=SHARED), tunnel=True
+        )
+        == []
+    )
+
+
+def test_a_cdrom_must_be_on_the_target_too():
+    iso = facts.disk(target="sda", device="cdrom", source="/iso/d.iso", read_only=True)
+    assert "cdrom sda is /iso/d.iso" in reasons(facts.guest(disks=[iso]))[0]
+    there = facts.host(paths={"/iso/d.iso": {"exists": True, "shared": False}})
+    assert reasons(facts.guest(disks=[iso]), there) == []
+    assert reasons(facts.guest(disks=[facts.disk(device="cdrom", source="", read_only=True)])) == []
+
+
+def test_a_block_device_needs_a_pool_on_the_target():
+    block = facts.disk(type="block", source="/dev/vg/web1", format="raw")
+    assert "no storage pool" in reasons(facts.guest(disks=[block]))[0]
+    pool = {"/dev/vg/web1": {"exists": False, "shared": False, "pool": "vg"}}
+    assert reasons(facts.guest(disks=[block]), facts.host(paths=pool)) == []

@@ -1,0 +1,102 @@
+import pytest
+from saltvirt.errors import InvalidInput
+from saltvirt.migration import flags, options, transport
+
+
+def test_salts_arguments_reach_libvirt():
+    asked = options.parse(
+        {
+            "max_bandwidth": "100",
+            "compressed": True,
+            "comp_methods": "mt, xbzrle",
+            "comp_mt_level": 0,
+            "comp_mt_threads": 2,
+            "comp_mt_dthreads": 3,
+            "comp_xbzrle_cache": 65536,
+            "postcopy_bandwidth": 50,
+            "auto_converge": True,
+            "auto_converge_initial": 20,
+            "auto_converge_increment": 10,
+            "postcopy": True,
+        }
+    )
+    names = flags.flags(asked, transport.parse("hv2"), "incremental", live=True)
+    assert names == {
+        "PEER2PEER", "LIVE", "TLS", "PERSIST_DEST", "UNDEFINE_SOURCE", "COMPRESSED", "POSTCOPY",
+        "AUTO_CONVERGE", "ABORT_ON_ERROR", "NON_SHARED_INC",
+    }  # fmt: skip
+    assert flags.parameters(asked, ["vda"], {"address": "10.0.0.2", "disks_port": 49999}) == {
+        "BANDWIDTH": 100, "BANDWIDTH_POSTCOPY": 50, "COMPRESSION": ["mt", "xbzrle"],
+        "COMPRESSION_MT_LEVEL": 0, "COMPRESSION_MT_THREADS": 2, "COMPRESSION_MT_DTHREADS": 3,
+        "COMPRESSION_XBZRLE_CACHE": 65536, "AUTO_CONVERGE_INITIAL": 20,
+        "AUTO_CONVERGE_INCREMENT": 10, "MIGRATE_DISKS": ["vda"], "DISKS_PORT": 49999,
+        "URI": "tcp://10.0.0.2",
+    }  # fmt: skip
+
+
+def test_nothing_asked_means_libvirts_own_choice():
+    assert flags.parameters(options.parse({}), [], {}) == {}
+    names = flags.flags(options.parse({"policy": "safe"}), transport.parse("hv2"), None, live=True)
+    assert names == {
+        "PEER2PEER",
+        "LIVE",
+        "TLS",
+        "PERSIST_DEST",
+        "UNDEFINE_SOURCE",
+        "ABORT_ON_ERROR",
+    }
+
+
+def test_plaintext_and_tunnel_have_no_native_tls():
+    asked = options.parse({})
+    assert "TLS" not in flags.flags(asked, transport.parse("qemu+tcp://hv2/system"), None, True)
+    tunnel = flags.flags(asked, transport.parse("hv2", tunnelled=True), None, True)
+    assert "TUNNELLED" in tunnel
+    assert "TLS" not in tunnel
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"max_bandwith": 3}, "unknown argument: max_bandwith"),
+        ({"ssh": True}, r"qemu\+ssh"),
+        ({"live": "yes"}, "live"),
+        ({"max_downtime": -1}, "max_downtime"),
+        ({"comp_mt_level": 10}, "comp_mt_level"),
+        ({"copy_storage": "full"}, "copy_storage"),
+        ({"copy_storage": True}, "copy_storage"),
+        ({"comp_methods": "zip", "compressed": True}, "comp_methods"),
+        ({"comp_methods": "mt"}, "compressed=True"),
+        ({"policy": "brave"}, "policy"),
+        ({"tunnel": True, "parallel_connections": 2}, "virt:tunnel"),
+        ({"tunnel": True, "policy": "postcopy"}, "virt:tunnel"),
+        ({"persistent": False}, "undefinesource=False"),
+    ],
+)
+def test_wrong_arguments_are_named(given, word):
+    with pytest.raises(InvalidInput, match=word):
+        options.parse(given)
+
+
+@pytest.mark.parametrize(
+    ("target", "uri", "scheme", "host"),
+    [
+        ("hv2", "qemu+tls://hv2/system", "tls", "hv2"),
+        ("qemu://hv2/system", "qemu+tls://hv2/system", "tls", "hv2"),
+        ("qemu+ssh://root@hv2:22/system", "qemu+ssh://root@hv2:22/system", "ssh", "hv2"),
+        ("qemu+tcp://[fd00::2]/system", "qemu+tcp://[fd00::2]/system", "tcp", "fd00::2"),
+    ],
+)
+def test_targets(target, uri, scheme, host):
+    found = transport.parse(target)
+    assert (found.uri, found.scheme, found.host) == (uri, scheme, host)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["", None, "hv 2", "-oProxyCommand=x", "qemu+unix:///system", "qemu+tls:///system",
+     "http://hv2/system", "qemu+tls://hv2/session", "xen://hv2", "qemu+tls://a'b/system", "a/b"],
+)  # fmt: skip
+def test_wrong_targets_are_refused(target):
+    with pytest.raises(InvalidInput, match="neither a host's name"):
+        transport.parse(target)
