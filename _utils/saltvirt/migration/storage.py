@@ -27,6 +27,7 @@ class DiskPlan:
     how: str
     path: str = ""
     format: str = ""
+    type: str = "file"
     size_bytes: int = 0
     moved_bytes: int = 0
     backing: dict | None = None
@@ -54,7 +55,7 @@ def _plan_one(disk, seen, copy_storage):
         return _overlay(disk, seen)
     moved = disk["used_bytes"] + sum(b["used_bytes"] for b in disk["chain"])
     return DiskPlan(
-        disk["target"], COPY, path, disk["format"], disk["size_bytes"],
+        disk["target"], COPY, path, disk["format"], disk["type"], disk["size_bytes"],
         min(moved, disk["size_bytes"]),
     )  # fmt: skip
 
@@ -62,8 +63,8 @@ def _plan_one(disk, seen, copy_storage):
 def _overlay(disk, seen):
     lacking = [b for b in reversed(disk["chain"]) if not seen.get(b["path"], {}).get("exists")]
     return DiskPlan(
-        disk["target"], OVERLAY, disk["source"], disk["format"], disk["size_bytes"],
-        disk["used_bytes"], disk["chain"][0], lacking,
+        disk["target"], OVERLAY, disk["source"], disk["format"], disk["type"],
+        disk["size_bytes"], disk["used_bytes"], disk["chain"][0], lacking,
     )  # fmt: skip
 
 

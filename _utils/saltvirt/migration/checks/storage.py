@@ -17,7 +17,7 @@ def reasons(guest, host, request):
         elif plan.how == plans.KEEP:
             yield from _kept(disk, host)
         else:
-            yield from _copied(disk, plan, host, request)
+            yield from _copied(guest, disk, plan, host, request)
     yield from _room(host, request)
     yield from _way(guest, request)
 
@@ -44,7 +44,7 @@ def _kept(disk, host):
         )
 
 
-def _copied(disk, plan, host, request):
+def _copied(guest, disk, plan, host, request):
     if request.options.copy_storage == "never":
         yield (
             f"disk {disk['target']} ({plan.path}) is not on storage that both hosts share, "
@@ -60,20 +60,32 @@ def _copied(disk, plan, host, request):
             f"disk {disk['target']} is the block device {plan.path}, for which "
             f"{host['hostname']} has no storage pool"
         )
-    yield from _thin(disk, plan, request)
+    yield from _thin(guest, disk, plan, host, request)
 
 
-def _thin(disk, plan, request):
-    if request.options.copy_storage == "incremental" and not disk["chain"]:
+def _thin(guest, disk, plan, host, request):
+    asked = request.options.copy_storage
+    if asked == "incremental" and not disk["chain"]:
         yield (
             f"copy_storage is incremental, but disk {disk['target']} has no backing file; "
             "leave copy_storage out"
         )
-    if plan.how == plans.OVERLAY and len(disk["chain"]) > 1 and plan.bases:
-        lacking = ", ".join(base["path"] for base in plan.bases)
+    if asked == "all" and disk["chain"] and not guest["active"]:
         yield (
-            f"disk {disk['target']} stands on a chain of backing files that the target lacks "
-            f"({lacking}): use copy_storage=all, which makes one whole disk of it"
+            f"copy_storage is all, but the overlay {plan.path} of a stopped guest is copied as "
+            "it is; leave copy_storage out"
+        )
+    if plan.how == plans.OVERLAY:
+        for base in disk["chain"]:
+            yield from _base(base, host["paths"].get(base["path"], {}), host)
+
+
+def _base(base, seen, host):
+    """A backing file of that name must be the same file."""
+    if seen.get("exists") and not seen.get("shared") and seen.get("same") is False:
+        yield (
+            f"{host['hostname']} has another {base['path']} than the one that the guest's disk "
+            "stands on: use copy_storage=all, which makes one whole disk of it"
         )
 
 

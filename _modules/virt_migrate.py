@@ -1,0 +1,338 @@
+"""
+Moving guests of this hypervisor to another one.
+
+:depends: libvirt-python in Salt's own Python; qemu-img
+
+All of it is done from the guest's own host. It reaches the other libvirt by TLS with its
+client certificate, asks it, prepares it and moves the guest there. ``salt-run
+virt.migrate`` does the same by the guest's name alone.
+
+.. code-block:: yaml
+
+    virt:
+      tunnel: False           # True: all through libvirt's own port; memory only
+      migration:
+        address: 10.0.0.2     # where the target's QEMU is reached; default: its host name
+        bandwidth: 1000       # MiB/s
+        disks_port: 49152     # of the disks' copy; default: libvirt's choice
+        policy: converge      # or safe, postcopy, pause
+        timeout_per_gib: 300  # seconds per GiB of memory and disk; at least 300 s in all
+        stall_timeout: 150    # seconds without getting nearer to the end
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, names, settings  # noqa: E402
+from saltvirt.host import connection  # noqa: E402
+from saltvirt.migration import options as migration_options  # noqa: E402
+from saltvirt.migration import transport  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    try:
+        connection.require_binding()
+    except errors.BindingMissing as exc:
+        return False, str(exc)
+    return __virtualname__
+
+
+def _config(key, default=None):
+    return settings.option(__salt__["config.get"], key, default)
+
+
+def _connect(uri=None):
+    given = {"connection": uri} if uri else {}
+    return connection.connect(settings.connection(__salt__["config.get"], given))
+
+
+def _order(vm_, target, kwargs):
+    """(migrate.Order, URI of our own libvirt or None) of a call."""
+    from saltvirt.host import migrate as moving  # noqa: PLC0415 - needs the binding
+
+    given = {k: v for k, v in kwargs.items() if not k.startswith("__")}
+    ours = given.pop("connection", None)
+    user, password = given.pop("username", None), given.pop("password", None)
+    network = _config("migration", {})
+    given.setdefault("policy", network.get("policy", migration_options.Options.policy))
+    options = migration_options.parse(given, tunnel=_config("tunnel", False))
+    name = names.guest(vm_)
+    order = moving.Order(
+        name=name,
+        transport=transport.parse(target, options.tunnel),
+        options=options,
+        network=network,
+        username=user,
+        password=password,
+        tell=_teller(name),
+    )
+    return order, ours
+
+
+def _teller(name):
+    """Progress on the event bus: ``salt/virt/migrate/<name>/progress``."""
+
+    def tell(event):
+        __salt__["event.send"](f"salt/virt/migrate/{name}/progress", {"name": name, **event})
+
+    return tell
+
+
+def migrate(vm_, target, **kwargs):
+    """
+    Move a guest of this host to another one, with its disks where they are not shared.
+
+    A running guest moves live, a stopped one as files. Before anything is changed, both
+    hosts are checked; every reason against the move is in one answer. On a failure the
+    guest runs on here, and what was prepared on the target is removed. After success the
+    guest is defined on the target, and gone from here with its own disks.
+
+    :param vm_: name of the guest
+    :param target: the other host: its name (reached by TLS), or ``qemu+tls://``,
+        ``qemu+ssh://`` or ``qemu+tcp://HOST/system``; only the last is not encrypted
+    :param live: False refuses to move a running guest. Default: True
+    :param persistent: define the guest on the target. Default: True
+    :param undefinesource: undefine the guest here, and remove the disks that were copied.
+        Default: True
+    :param offline: True refuses to move a guest that runs. Default: False
+    :param max_bandwidth: MiB/s
+    :param max_downtime: how long the guest may stand still at the end, in ms
+    :param parallel_connections: number of connections for the memory
+    :param compressed: compress the memory. Default: False
+    :param comp_methods: ``mt``, ``xbzrle`` or both with a comma
+    :param comp_mt_level: 0 to 9
+    :param comp_mt_threads: compressing threads here
+    :param comp_mt_dthreads: decompressing threads on the target
+    :param comp_xbzrle_cache: size of the page cache in bytes
+    :param copy_storage: ``all`` makes whole disks of thin ones, ``incremental`` demands thin
+        ones, ``never`` refuses to copy. Default: copy what is not shared, thin stays thin
+    :param auto_converge: slow the guest down until its memory can be sent. Default: as
+        ``policy`` says
+    :param auto_converge_initial: percent of the first slowing down
+    :param auto_converge_increment: percent of each further one
+    :param postcopy: allow ``virt.migrate_start_postcopy``. Default: False
+    :param postcopy_bandwidth: MiB/s after that
+    :param abort_on_error: end it when a disk reports an error. Default: True
+    :param keep_source: leave the copied disks here. Default: False
+    :param tunnel: overrides ``virt:tunnel``
+    :param policy: when it does not come to an end: ``safe`` aborts; ``converge`` slows the
+        guest, allows more downtime in steps, then aborts; ``postcopy`` starts the guest on
+        the target; ``pause`` pauses it for the rest. Default: ``virt:migration:policy``,
+        else ``converge``
+    :param timeout: seconds for the whole. Default: 300 per GiB, at least 300
+    :param connection: URI of our own libvirt, overriding ``virt:connection:uri``
+    :param username: to connect with on the target
+    :param password: to connect with on the target
+
+    :return: dict: ``name``, ``source``, ``target``, ``live``, ``transport``, ``time_ms``,
+        ``downtime_ms``, ``memory_bytes``, ``disk_bytes``, ``disks`` (vda: ``shared``,
+        ``copy``, ``overlay`` or ``keep``), ``deleted`` (files removed here), ``kept`` (file:
+        why it was left)
+
+    :raises InvalidInput: an argument is wrong
+    :raises NotFound: no such guest here
+    :raises MigrationFailed: all the reasons, and where the guest runs
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.migrate web1 hyper2
+        salt 'hyper1' virt.migrate web1 qemu+ssh://hyper2/system max_bandwidth=100
+    """
+    from saltvirt.host import migrate as moving  # noqa: PLC0415 - needs the binding
+
+    order, ours = _order(vm_, target, kwargs)
+    with _connect(ours) as conn:
+        return moving.migrate(conn, order)
+
+
+def migratable(vm_, target=None, **kwargs):
+    """
+    Can this guest be moved, and if not, why? Changes nothing.
+
+    :param vm_: name of the guest
+    :param target: the host to move it to; without one only the guest itself is looked at
+    :param kwargs: as for ``virt.migrate``
+
+    :return: dict: ``migratable`` (bool), ``reasons`` (list of sentences), ``disks`` (with a
+        target: what would happen to each)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.migratable web1
+        salt 'hyper1' virt.migratable web1 hyper2
+    """
+    from saltvirt.host import migrate as moving  # noqa: PLC0415 - needs the binding
+
+    order, ours = _order(vm_, target or "localhost", kwargs)
+    with _connect(ours) as conn:
+        return moving.migratable(conn, order, against=bool(target))
+
+
+def migrate_start_postcopy(vm_, **kwargs):
+    """
+    Start the guest on the target now; its memory follows as it is needed.
+
+    For a migration that runs with ``postcopy=True`` and has copied its disks. From here
+    on neither host alone has the whole guest: it cannot be aborted any more.
+
+    :param vm_: name of the guest
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True when libvirt has switched
+
+    :raises OperationFailed: no such migration is running
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.migrate_start_postcopy web1
+    """
+    from saltvirt.host import migrate_control  # noqa: PLC0415 - needs the binding
+
+    with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
+        return migrate_control.start_postcopy(conn, names.guest(vm_))
+
+
+def migrate_abort(vm_, **kwargs):
+    """
+    End the running migration of a guest; the guest runs on here.
+
+    :param vm_: name of the guest
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True when libvirt has ended it
+
+    :raises OperationFailed: none is running, or it has begun to run on the target
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.migrate_abort web1
+    """
+    from saltvirt.host import migrate_control  # noqa: PLC0415 - needs the binding
+
+    with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
+        return migrate_control.abort(conn, names.guest(vm_))
+
+
+def migrate_unfinished():
+    """
+    Migrations from this host that were killed half way.
+
+    ``virt.migrate`` of the same guest, or ``virt.migrate_recover``, ends them.
+
+    :return: dict: the guest's name to ``target`` (URI) and ``at_work`` (bool)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.migrate_unfinished
+    """
+    from saltvirt.host import migrate_journal  # noqa: PLC0415 - needs the binding
+
+    return migrate_journal.unfinished()
+
+
+def migrate_recover(vm_, **kwargs):
+    """
+    End a migration that was killed half way: find the guest, clean the other host.
+
+    :param vm_: name of the guest
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with on the target
+    :param password: to connect with on the target
+
+    :return: dict: ``outcome``: ``moved`` (it is on the target, and was cleaned up here),
+        ``undone`` (it is here, and the target was cleaned) or ``nothing``; ``deleted``: files
+
+    :raises MigrationFailed: a person must decide; the message says what
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.migrate_recover web1
+    """
+    from saltvirt.host import migrate as moving  # noqa: PLC0415 - needs the binding
+
+    order, ours = _order(vm_, "localhost", kwargs)
+    with _connect(ours) as conn:
+        return moving.recover(conn, order)
+
+
+def seed_non_shared_migrate(disks, force=False):
+    """
+    Not needed any more: ``virt.migrate`` prepares the target's disks itself.
+
+    :param disks: as ``virt.get_disks`` returns them
+    :param force: of no effect
+
+    :raises Unsupported: always, and says what to call instead
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.seed_non_shared_migrate <disks>
+    """
+    raise errors.Unsupported(
+        "virt.seed_non_shared_migrate is no longer needed: virt.migrate NAME HOST prepares "
+        "the disks on the target itself, and removes them when the migration fails"
+    )
+
+
+def migrate_non_shared(vm_, target, ssh=False):
+    """
+    Gone: ``virt.migrate`` copies what is not shared.
+
+    :param vm_: name of the guest
+    :param target: the other host
+    :param ssh: use ``qemu+ssh://HOST/system`` as target instead
+
+    :raises Unsupported: always, and says what to call instead
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.migrate_non_shared web1 hyper2
+    """
+    raise errors.Unsupported(_instead(vm_, target, ssh, "copy_storage=all"))
+
+
+def migrate_non_shared_inc(vm_, target, ssh=False):
+    """
+    Gone: ``virt.migrate`` copies what is not shared, and keeps thin disks thin.
+
+    :param vm_: name of the guest
+    :param target: the other host
+    :param ssh: use ``qemu+ssh://HOST/system`` as target instead
+
+    :raises Unsupported: always, and says what to call instead
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.migrate_non_shared_inc web1 hyper2
+    """
+    raise errors.Unsupported(_instead(vm_, target, ssh, "copy_storage=incremental"))
+
+
+def _instead(vm_, target, ssh, storage):
+    where = f"qemu+ssh://{target}/system" if ssh else target
+    return f"this call is gone: virt.migrate {vm_} {where} {storage}"

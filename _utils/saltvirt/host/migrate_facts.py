@@ -1,0 +1,265 @@
+"""What a migration's checks must know of the guest, on its host, and of the other host.
+
+Both reports are plain dicts. A fact that could not be found out is None.
+"""
+
+import contextlib
+import os
+import re
+from xml.etree import ElementTree
+
+from saltvirt.host import migrate_disks, migrate_store
+from saltvirt.host.connection import libvirt, translated
+
+METADATA = "{https://saltproject.io/xmlns/salt-virt/1}guest"
+STATES = {1: "running", 2: "running", 3: "paused", 4: "running", 5: "shutdown", 6: "crashed"}
+JOBS = {1: "a job", 2: "a migration or save", 3: "a job that is over", 4: "a job", 5: "a job"}
+# as saltvirt.images.cache names its files
+_BY_CONTENT = re.compile(r"/_base/[^/]+-[0-9a-f]{16}\.[a-z0-9]+$")
+
+
+def guest(dom):
+    """The guest's report: what it is, has and does. Opens no disk for writing.
+
+    ``memory_kib`` is its maximum; ``cpu`` the XML of the CPU it runs with; ``own_files``
+    what our record in its metadata says we made for it.
+    """
+    conn = dom.connect()
+    with translated():
+        active = bool(dom.isActive())
+        root = ElementTree.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE))
+        return {
+            "name": dom.name(),
+            "uuid": dom.UUIDString(),
+            "host": conn.getHostname(),
+            "host_uuid": host_uuid(conn),
+            "active": active,
+            "state": STATES.get(dom.state()[0], "in an unknown state"),
+            "persistent": bool(dom.isPersistent()),
+            "autostart": bool(dom.isPersistent() and dom.autostart()),
+            "job": _job(dom) if active else None,
+            "managed_save": bool(dom.hasManagedSaveImage()),
+            "snapshots": dom.snapshotNum(),
+            "checkpoints": _checkpoints(dom),
+            "hypervisor": conn.getType(),
+            "qemu": conn.getVersion(),
+            **_machine(root),
+            **_devices(root),
+        }
+
+
+def _job(dom):
+    """What libvirt is doing to the domain, or None."""
+    info = dom.jobInfo()
+    return JOBS.get(info[0]) if info[0] in (1, 2) else None
+
+
+def _checkpoints(dom):
+    with contextlib.suppress(libvirt.libvirtError, AttributeError):
+        return len(dom.listAllCheckpoints())
+    return 0
+
+
+def _machine(root):
+    kind = root.find("os/type")
+    cpu = root.find("cpu")
+    return {
+        "memory_kib": int(root.findtext("maxMemory") or root.findtext("memory")),
+        "vcpus": int(root.findtext("vcpu", "1")),
+        "arch": kind.get("arch"),
+        "machine": kind.get("machine"),
+        "virt_type": root.get("type"),
+        "emulator": root.findtext("devices/emulator"),
+        "nvram": root.findtext("os/nvram"),
+        "cpu": ElementTree.tostring(cpu, encoding="unicode") if cpu is not None else None,
+    }
+
+
+def _devices(root):
+    return {
+        "disks": migrate_disks.read(root),
+        "nics": [_nic(nic) for nic in root.iterfind("devices/interface")],
+        "hostdevs": [_hostdev(dev) for dev in root.iterfind("devices/hostdev")],
+        "filesystems": [fs.find("target").get("dir") for fs in root.iterfind("devices/filesystem")],
+        "tpm": root.find("devices/tpm/backend[@type='emulator']") is not None,
+    }
+
+
+def _nic(nic):
+    source = nic.find("source")
+    kind = nic.get("type")
+    name = (source.get(kind) or source.get("dev")) if source is not None else None
+    return {"type": kind, "source": name, "mac": nic.find("mac").get("address").lower()}
+
+
+def _hostdev(dev):
+    address = dev.find("source/address")
+    parts = [f"{k}={v}" for k, v in sorted(address.attrib.items())] if address is not None else []
+    return " ".join([dev.get("type") or dev.get("mode"), *parts])
+
+
+def host_uuid(conn):
+    """What tells one host from another: libvirt's, made from the BIOS or its own file."""
+    root = ElementTree.fromstring(conn.getCapabilities())
+    return root.findtext("host/uuid")
+
+
+def target(peer, report, marks=None):
+    """The other host's report, as far as this guest needs it.
+
+    peer: the connection to it; report: the guest's; marks: {folder: name of a file that
+    the source has just put there}, which proves shared storage when the target sees it.
+    """
+    with translated():
+        found = {
+            "hostname": peer.getHostname(),
+            "host_uuid": host_uuid(peer),
+            "hypervisor": peer.getType(),
+            "qemu": peer.getVersion(),
+            "libvirt": peer.getLibVersion(),
+            "domains": [_domain(dom) for dom in peer.listAllDomains()],
+            "memory_free_kib": _memory_free_kib(peer),
+            "networks": {net.name(): bool(net.isActive()) for net in peer.listAllNetworks()},
+            "links": _links(peer),
+            "bridges": _links(peer, "bridge"),
+            **_machine_support(peer, report),
+            "cpu_error": _cpu_error(peer, report),
+        }
+    return {**found, **_folders(peer, report, marks or {})}
+
+
+def _domain(dom):
+    macs = []
+    with contextlib.suppress(libvirt.libvirtError):
+        macs = re.findall(r"<mac address='([0-9a-fA-F:]+)'", dom.XMLDesc(0))
+    return {
+        "name": dom.name(),
+        "uuid": dom.UUIDString(),
+        "state": STATES.get(dom.state()[0], "unknown"),
+        "macs": [mac.lower() for mac in macs],
+    }
+
+
+def _memory_free_kib(peer):
+    """Memory that is not promised to a running guest."""
+    promised = 0
+    for dom in peer.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE):
+        with contextlib.suppress(libvirt.libvirtError):
+            promised += dom.maxMemory()
+    return peer.getInfo()[1] * 1024 - promised
+
+
+def _links(peer, kind=None):
+    """The names of the host's network interfaces, or of its bridges only."""
+    try:
+        found = peer.listAllInterfaces()
+        if kind is None:
+            return sorted(link.name() for link in found)
+        return sorted(link.name() for link in found if f"type='{kind}'" in link.XMLDesc(0))
+    except libvirt.libvirtError:
+        return None
+
+
+def _machine_support(peer, report):
+    """Whether the target has this machine type, and for how many CPUs."""
+    try:
+        text = peer.getDomainCapabilities(
+            None, report["arch"], report["machine"], report["virt_type"], 0
+        )
+    except libvirt.libvirtError as exc:
+        return {"machine_error": exc.get_error_message(), "max_vcpus": None}
+    vcpu = ElementTree.fromstring(text).find("vcpu")
+    return {"machine_error": None, "max_vcpus": int(vcpu.get("max")) if vcpu is not None else None}
+
+
+def _cpu_error(peer, report):
+    """Why the guest's CPU does not run there, in libvirt's words; None when it does."""
+    if report["cpu"] is None or ElementTree.fromstring(report["cpu"]).get("mode") == "maximum":
+        return None
+    flags = libvirt.VIR_CONNECT_COMPARE_CPU_FAIL_INCOMPATIBLE
+    try:
+        peer.compareHypervisorCPU(
+            None, report["arch"], report["machine"], report["virt_type"], report["cpu"], flags
+        )
+    except libvirt.libvirtError as exc:
+        unknown = (libvirt.VIR_ERR_NO_SUPPORT, libvirt.VIR_ERR_CONFIG_UNSUPPORTED)
+        if exc.get_error_code() in unknown:
+            return None
+        return exc.get_error_message()
+    return None
+
+
+def paths(report):
+    """Every path of the source that matters on the target: disks and their backing files."""
+    found = []
+    for disk in report["disks"]:
+        if disk["source"] and disk["type"] in ("file", "block"):
+            found += [disk["source"], *(base["path"] for base in disk["chain"])]
+    return list(dict.fromkeys(found))
+
+
+def _folders(peer, report, marks):
+    """``paths``: what the target has of them; ``free_bytes`` of each folder."""
+    by_folder = {}
+    for path in paths(report):
+        by_folder.setdefault(os.path.dirname(path), []).append(path)
+    bases = {base["path"]: base for disk in report["disks"] for base in disk["chain"]}
+    seen, free = {}, {}
+    for folder, inside in by_folder.items():
+        with migrate_store.opened(peer, folder) as pool:
+            free[folder] = pool.info()[3] if pool is not None else None
+            mark = pool is not None and marks.get(folder)
+            shared = bool(mark) and migrate_store.volume(pool, mark) is not None
+            for path in inside:
+                seen[path] = _path(pool, path, shared, bases.get(path))
+    return {"paths": seen, "free_bytes": free}
+
+
+def _path(pool, path, shared, base):
+    """What the target has at a path. base: what the source has there, of a backing file."""
+    there = migrate_store.volume(pool, path) if pool is not None else None
+    found = {
+        "exists": there is not None,
+        "shared": shared and there is not None,
+        "pool": pool.name() if pool is not None else None,
+    }
+    if base and found["exists"] and not shared:
+        found["same"] = _same(there, base)
+    return found
+
+
+def _same(there, base):
+    """Whether the volume there has the bytes of our backing file.
+
+    A file that our image cache named by its content need not be read again.
+    """
+    if migrate_store.physical_bytes(there) != base["file_bytes"]:
+        return False
+    return bool(_BY_CONTENT.search(base["path"])) or migrate_store.equals(there, base["path"])
+
+
+@contextlib.contextmanager
+def marked(report):
+    """Puts a file with a name of its own beside each disk for the block: {folder: name}."""
+    marks = {}
+    try:
+        for disk in report["disks"]:
+            if disk["source"] and disk["type"] == "file":
+                folder = os.path.dirname(disk["source"])
+                marks[folder] = _mark(folder)
+        yield {folder: name for folder, name in marks.items() if name}
+    finally:
+        for folder, name in marks.items():
+            if name:
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(folder, name))
+
+
+def _mark(folder):
+    name = f"salt-virt-marker-{os.urandom(8).hex()}"
+    try:
+        with open(os.path.join(folder, name), "x", encoding="ascii") as file:
+            file.write("Salt Virt looks whether this folder is shared between hosts\n")
+    except OSError:  # a folder that only QEMU may write to: then nothing proves it shared
+        return None
+    return name

@@ -1,0 +1,81 @@
+"""After the move: is it true, and what may go."""
+
+import contextlib
+import os
+from xml.etree import ElementTree
+
+from saltvirt import errors
+from saltvirt.host import migrate_disks, migrate_store
+from saltvirt.host.connection import libvirt, translated
+
+
+def find(conn, guest_uuid):
+    """The domain of that UUID, or None."""
+    try:
+        return conn.lookupByUUIDString(guest_uuid)
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+            return None
+        raise
+
+
+def confirm(conn, peer, report, persistent=True):
+    """The guest's domain on the target, when it is there for good and no longer here.
+
+    Raises MigrationFailed, which says what libvirt shows on both ends.
+    """
+    with translated():
+        there = find(peer, report["uuid"])
+        here = find(conn, report["uuid"])
+        if there is None or bool(there.isActive()) != report["active"]:
+            raise errors.MigrationFailed(
+                f"libvirt reported success, but on {peer.getHostname()} the guest is "
+                f"{'not active' if there is not None else 'unknown'}; nothing was removed"
+            )
+        if persistent and not there.isPersistent():
+            raise errors.MigrationFailed(f"the guest is not defined on {peer.getHostname()}")
+        if here is not None and here.isActive():
+            raise errors.MigrationFailed(
+                f"the guest runs on {peer.getHostname()} and is still active on "
+                f"{conn.getHostname()} too; nothing was removed"
+            )
+    return there
+
+
+def used_files(conn, without=None):
+    """Every file that a domain of this host names or stands on, as real paths.
+
+    without: the UUID of a domain that does not count.
+    """
+    found = set()
+    for dom in conn.listAllDomains():
+        if dom.UUIDString() == without:
+            continue
+        with contextlib.suppress(libvirt.libvirtError):
+            root = ElementTree.fromstring(dom.XMLDesc(0))
+            for disk in root.iterfind("devices/disk"):
+                path = migrate_disks.path(disk.find("source"))
+                if path:
+                    found.update(migrate_disks.files(path, migrate_disks.format_of(disk)))
+    return found
+
+
+def remove_source(conn, report, paths):
+    """Deletes the disks that the guest left here. Returns (deleted, kept with the reason).
+
+    paths: of the disks that were copied. One that any other domain uses, or stands on,
+    is kept.
+    """
+    with translated():
+        used = used_files(conn, without=report["uuid"])
+    deleted, kept = [], {}
+    for path in paths:
+        if os.path.realpath(path) in used:
+            kept[path] = "another guest of this host uses it"
+            continue
+        try:
+            migrate_store.delete(conn, path)
+            deleted.append(path)
+        except errors.VirtError as exc:
+            kept[path] = str(exc)
+    return deleted, kept

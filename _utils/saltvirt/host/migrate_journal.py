@@ -1,0 +1,97 @@
+"""What a migration has begun on this host, written down before it is done.
+
+A process that is killed leaves its journal; whoever comes next ends what it began.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+
+from saltvirt import errors
+
+FOLDER = "/var/lib/salt-virt/migrations"
+
+
+class Journal:
+    """The journal of one guest, held by one process at a time.
+
+    folder: where the journals are; name: the guest's. Use as a context manager: raises
+    OperationFailed when another process is migrating this guest.
+    """
+
+    def __init__(self, folder, name):
+        self.path = os.path.join(folder, f"{name}.json")
+        self.name = name
+        self._lock = None
+
+    def __enter__(self):
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        self._lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            os.close(self._lock)
+            if exc.errno in (errno.EAGAIN, errno.EACCES):
+                raise errors.OperationFailed(
+                    f"another migration of {self.name} is at work here: wait for it, "
+                    "or end it with virt.migrate_abort"
+                ) from exc
+            raise
+        return self
+
+    def __exit__(self, *exc_info):
+        os.close(self._lock)
+        return False
+
+    def read(self):
+        """What is written, as a dict, or None."""
+        return read(self.path)
+
+    def write(self, **entry):
+        """Replaces the journal, on the disk before this returns."""
+        text = json.dumps(entry, indent=1)
+        fd = os.open(f"{self.path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{self.path}.new", self.path)
+
+    def close(self):
+        """The migration is over, well or undone: nothing is left to do."""
+        for path in (self.path, f"{self.path}.new"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+def read(path):
+    """The entry of a journal file, or None when there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None
+
+
+def names(folder=FOLDER):
+    """The guests that have a journal here, sorted."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(f.removesuffix(".json") for f in os.listdir(folder) if f.endswith(".json"))
+    return []
+
+
+def unfinished(folder=FOLDER):
+    """{name: {"target": URI, "at_work": bool}} of the migrations that have a journal."""
+    found = {}
+    for name in names(folder):
+        journal = Journal(folder, name)
+        try:
+            with journal:
+                entry, at_work = journal.read(), False
+        except errors.OperationFailed:
+            entry, at_work = journal.read(), True
+        if entry:
+            found[name] = {"target": entry["target"], "at_work": at_work}
+    return found

@@ -1,0 +1,56 @@
+"""The connection to the other host's libvirt: one that notices when the network is gone."""
+
+import contextlib
+import threading
+
+from saltvirt import errors
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.settings import Connection
+
+# a peer that is silent for KEEPALIVE_S * KEEPALIVE_TIMES is taken for gone
+KEEPALIVE_S = 5
+KEEPALIVE_TIMES = 4
+
+_loop = threading.Lock()
+_running = []
+
+
+def _turn():
+    while True:
+        libvirt.virEventRunDefaultImpl()
+
+
+def keep_events_running():
+    """Starts libvirt's event loop in this process, once; keepalive needs it."""
+    connection.require_binding()
+    with _loop:
+        if not _running:
+            libvirt.virEventRegisterDefaultImpl()
+            thread = threading.Thread(target=_turn, name="libvirt-events", daemon=True)
+            thread.start()
+            _running.append(thread)
+
+
+@contextlib.contextmanager
+def connect(transport, username=None, password=None):
+    """A connection to the target's libvirt for the block.
+
+    transport: saltvirt.migration.transport.Transport; username, password: for SASL or ssh.
+    Raises ConnectionFailed with libvirt's words: which certificate, which name, which port.
+    """
+    keep_events_running()
+    uri = Connection(batch(transport), username, password)
+    with connection.connect(uri) as peer:
+        try:
+            peer.setKeepAlive(KEEPALIVE_S, KEEPALIVE_TIMES)
+        except libvirt.libvirtError as exc:
+            raise errors.ConnectionFailed(f"{transport.uri}: {exc.get_error_message()}") from exc
+        yield peer
+
+
+def batch(transport):
+    """The URI as we use it: ssh must ask nobody for a password."""
+    if transport.scheme != "ssh" or "?" in transport.uri:
+        return transport.uri
+    return f"{transport.uri}?no_tty=1"
