@@ -247,6 +247,29 @@ def migrate_unfinished():
     return migrate_journal.unfinished()
 
 
+def migrate_census(**kwargs):
+    """
+    What the master's ``virt.migrate`` asks of every host: guests, and broken-off migrations.
+
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: dict: ``guests`` (name to state), ``unfinished`` (list of names)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.migrate_census
+    """
+    from saltvirt.host import domain, migrate_journal  # noqa: PLC0415 - needs the binding
+
+    with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
+        guests = {dom.name(): domain.state(dom) for dom in conn.listAllDomains()}
+    return {"guests": guests, "unfinished": migrate_journal.names()}
+
+
 def migrate_recover(vm_, **kwargs):
     """
     End a migration that was killed half way: find the guest, clean the other host.

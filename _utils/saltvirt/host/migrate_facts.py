@@ -150,12 +150,15 @@ def _memory_free_kib(peer):
 
 
 def _links(peer, kind=None):
-    """The names of the host's network interfaces, or of its bridges only."""
+    """The names of the host's network interfaces, or of its bridges only.
+
+    None when libvirt cannot say; it then refuses the guest itself when it arrives.
+    """
     try:
         found = peer.listAllInterfaces()
-        if kind is None:
-            return sorted(link.name() for link in found)
-        return sorted(link.name() for link in found if f"type='{kind}'" in link.XMLDesc(0))
+        if kind is not None:
+            found = [link for link in found if f"type='{kind}'" in link.XMLDesc(0)]
+        return sorted(link.name() for link in found) or None
     except libvirt.libvirtError:
         return None
 

@@ -4,7 +4,6 @@ A process that is killed leaves its journal; whoever comes next ends what it beg
 """
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -28,21 +27,32 @@ class Journal:
 
     def __enter__(self):
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        self._lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            os.close(self._lock)
-            if exc.errno in (errno.EAGAIN, errno.EACCES):
-                raise errors.OperationFailed(
-                    f"another migration of {self.name} is at work here: wait for it, "
-                    "or end it with virt.migrate_abort"
-                ) from exc
-            raise
+        while self._lock is None:
+            self._lock = self._take()
         return self
 
+    def _take(self):
+        """The locked file, or None when its last holder has just removed it."""
+        handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.stat(f"{self.path}.lock").st_ino == os.fstat(handle).st_ino:
+                return handle
+        except BlockingIOError as exc:
+            os.close(handle)
+            raise errors.OperationFailed(
+                f"another migration of {self.name} is at work here: wait for it, "
+                "or end it with virt.migrate_abort"
+            ) from exc
+        except FileNotFoundError:
+            pass
+        os.close(handle)
+        return None
+
     def __exit__(self, *exc_info):
+        os.unlink(f"{self.path}.lock")
         os.close(self._lock)
+        self._lock = None
         return False
 
     def read(self):
@@ -87,11 +97,12 @@ def unfinished(folder=FOLDER):
     found = {}
     for name in names(folder):
         journal = Journal(folder, name)
+        entry = journal.read()
         try:
             with journal:
-                entry, at_work = journal.read(), False
+                at_work = False
         except errors.OperationFailed:
-            entry, at_work = journal.read(), True
+            at_work = True
         if entry:
             found[name] = {"target": entry["target"], "at_work": at_work}
     return found

@@ -1,0 +1,162 @@
+"""Move a guest, from the master: find it, choose the target, let its host do it, confirm."""
+
+from saltvirt import errors, names
+from saltvirt.operations import find, inventory, lock
+from saltvirt.placement import choose, facts
+
+MOVED = "moved"
+# the host itself notices a dead peer after 20 s and libvirt after 30: be more patient
+SILENT_S = 60
+
+
+def run(fleet, policy, name, target, report):
+    """Moves the guest; the runner's answer: {name: {result, comment, changes, …}}.
+
+    policy: placement's, for when no target is given. report: a report.Report.
+    Raises NotFound, InvalidInput, OperationFailed, ConnectionFailed; the message says where
+    the guest is.
+    """
+    name = names.guest(str(name))
+    fleet.hosts(target or None)  # an unknown target is said before anything is asked
+    with lock.guest(fleet.opts, name, "virt.migrate"):
+        try:
+            return _Migration(fleet, policy, name, target, report).run()
+        except errors.VirtError as exc:
+            report.failed(exc)
+            raise
+
+
+def census(fleet):
+    """(find.Census, {name: host that has an unfinished migration of it})."""
+    guests, unheard, unfinished = {}, {}, {}
+    for answer in fleet.ask(fleet.hosts(), "virt.migrate_census"):
+        if not answer.ok:
+            unheard[answer.host] = answer.error
+            continue
+        for name, state in answer.data["guests"].items():
+            guests.setdefault(name, {})[answer.host] = state
+        for name in answer.data["unfinished"]:
+            unfinished[name] = answer.host
+    return find.Census(guests, unheard), unfinished
+
+
+class _Migration:
+    def __init__(self, fleet, policy, name, target, report):
+        self.fleet, self.policy = fleet, policy
+        self.name, self.target, self.report = name, target, report
+
+    def run(self):
+        seen, unfinished = census(self.fleet)
+        if self.name in unfinished:
+            self._end_earlier(unfinished[self.name])
+            seen, _ = census(self.fleet)
+        source = seen.host_of(self.name)
+        if source == self.target:
+            return self._answer(f"{self.name} is on {source} already", {})
+        self._reachable(seen)
+        target = self.target or self._choose(source)
+        self.report.step("target", f"{self.name}: moving it from {source} to {target}")
+        done = self._move(source, target)
+        self._confirm(source, target, seen.guests[self.name][source])
+        return self._answer(
+            _sentence(self.name, source, target, done), _changes(source, target), done
+        )
+
+    def _answer(self, comment, changes, done=None):
+        self.report.step("done", comment)
+        found = {"result": True, "comment": comment, "changes": changes}
+        return {self.name: {**found, "migration": done} if done else found}
+
+    def _end_earlier(self, host):
+        """A migration that was killed half way is ended first."""
+        self.report.step(
+            "recover", f"{self.name}: ending a migration that was broken off on {host}"
+        )
+        self.fleet.one(host, "virt.migrate_recover", {"vm_": self.name}, long=True)
+
+    def _reachable(self, seen):
+        if self.target and self.target in seen.unheard:
+            raise errors.ConnectionFailed(
+                f"{self.name} stays where it is: {self.target}: {seen.unheard[self.target]}"
+            )
+
+    def _choose(self, source):
+        """The best host that is not the source. Raises Refused with a reason for each."""
+        hosts, unheard = inventory.gather(self.fleet)
+        here = next(host for host in hosts if host.name == source)
+        guest = next(guest for guest in here.guests if guest.name == self.name)
+        request = facts.Request(
+            name=self.name, vcpus=guest.vcpus, memory_kib=guest.memory_kib, groups=guest.groups
+        )
+        others = [host for host in hosts if host.name != source]
+        decision = choose.choose(others, request, self.policy)
+        if decision.ranked:
+            return decision.ranked[0].host
+        decision.rejected.update((host, ("down", why)) for host, why in unheard.items())
+        reasons = decision.reasons() or "there is no other host"
+        raise errors.Refused(f"no host can take {self.name} from {source}: {reasons}")
+
+    def _move(self, source, target):
+        asked = {"vm_": self.name, "target": target}
+        watch = (f"salt/virt/migrate/{self.name}/", self._watch)
+        answers = self.fleet.gather(
+            [source], "virt.migrate", asked, timeout_s=SILENT_S, long=True, watch=watch
+        )
+        answer = answers[source]
+        if not answer.ok and answer.kind != "failed":
+            raise errors.ConnectionFailed(self._lost(source, answer))
+        return answer.get()
+
+    def _watch(self, _tag, event):
+        text = event.get("text")
+        if text:
+            self.report.show(f"{self.name}: {text}")
+        elif event.get("percent") is not None:
+            self.report.show(f"{self.name}: {_progress(event)}")
+
+    def _lost(self, source, answer):
+        """The source did not come back: where is the guest now?"""
+        seen, _ = census(self.fleet)
+        places = seen.guests.get(self.name, {})
+        known = ", ".join(f"{state} on {host}" for host, state in sorted(places.items()))
+        return (
+            f"{source}: {answer.error}; {self.name} is {known or 'on no host that answers'}; "
+            f"call virt.migrate again to end it"
+        )
+
+    def _confirm(self, source, target, before):
+        """libvirt on both hosts has the last word."""
+        seen, _ = census(self.fleet)
+        places = seen.guests.get(self.name, {})
+        for host in (source, target):
+            if host in seen.unheard:
+                raise errors.ConnectionFailed(f"{host}: {seen.unheard[host]}")
+        if set(places) != {target} or places[target] != before:
+            known = ", ".join(f"{state} on {host}" for host, state in sorted(places.items()))
+            raise errors.OperationFailed(
+                f"{source} reported success, but {self.name} is {known or 'nowhere'}"
+            )
+
+
+def _changes(source, target):
+    return {"host": {"old": source, "new": target}}
+
+
+def _progress(event):
+    parts = [f"{event['percent']} %"]
+    if event.get("speed"):
+        parts.append(f"{event['speed'] / 2**20:.0f} MiB/s")
+    if event.get("dirty_rate"):
+        parts.append(f"{event['dirty_rate'] / 2**20:.0f} MiB/s changing")
+    parts.append(f"{event['elapsed_s']:.0f} s")
+    return ", ".join(parts)
+
+
+def _sentence(name, source, target, done):
+    text = f"{name} was moved from {source} to {target} over {done['transport']}"
+    if done.get("time_ms") is not None:
+        text += f" in {done['time_ms'] / 1000:.1f} s"
+    if done.get("downtime_ms") is not None:
+        text += f"; it stood still for {done['downtime_ms']} ms"
+    left = "; ".join(f"{path} was left on {source}: {why}" for path, why in done["kept"].items())
+    return f"{text}; {left}" if left else text
