@@ -1,6 +1,6 @@
 import pytest
-from saltvirt.migration import checks, options, storage, transport
 
+from saltvirt.migration import checks, options, storage, transport
 from tests.unit.migration import facts
 
 

@@ -1,4 +1,5 @@
 import pytest
+
 from saltvirt.errors import InvalidInput
 from saltvirt.migration import flags, options, transport
 

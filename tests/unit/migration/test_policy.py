@@ -1,4 +1,5 @@
 import pytest
+
 from saltvirt.migration import policy as p
 
 MIB = 1024**2

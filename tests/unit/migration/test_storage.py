@@ -1,5 +1,4 @@
 from saltvirt.migration import storage
-
 from tests.unit.migration import facts
 
 MIB = 2**20
