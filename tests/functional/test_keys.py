@@ -9,6 +9,7 @@ pytest.importorskip("salt.key")
 import salt.config
 import salt.key
 import salt.utils.event
+
 from saltvirt import errors
 from saltvirt.fleet import authorise
 from saltvirt.fleet.keys import KeyStore

@@ -183,12 +183,12 @@ def test_a_minion_is_installed_at_the_first_boot(tmp_path, pair):
     root = system(tmp_path / "root")
     (root / "usr/bin/salt-minion").unlink()
     data = seed.SeedData(
-        "web1", *pair, install="boot", bootstrap="#!/bin/sh\n: here\n", bootstrap_args="-X stable"
+        "web1", *pair, install="boot", bootstrap=lambda: "#!/bin/sh\n", bootstrap_args="-X stable"
     )
     seed.apply(str(root), None, data)
     unit = root / "etc/systemd/system/salt-virt-bootstrap.service"
     assert "bootstrap.sh -X stable" in unit.read_text()
-    assert (root / "var/lib/salt-virt/bootstrap.sh").read_text() == data.bootstrap
+    assert (root / "var/lib/salt-virt/bootstrap.sh").read_text() == "#!/bin/sh\n"
     wants = root / "etc/systemd/system/multi-user.target.wants/salt-virt-bootstrap.service"
     assert os.readlink(wants) == "/etc/systemd/system/salt-virt-bootstrap.service"
     assert (root / "etc/salt/pki/minion/minion.pem").exists()
@@ -234,3 +234,48 @@ def test_a_disk_without_a_system_is_refused_and_let_go(tmp_path, pair):
     with pytest.raises(errors.SeedFailed, match=str(disk)):
         seed.apply(str(disk), "raw", seed.SeedData("web1", *pair))
     seed.prove_free(str(disk), "raw")
+
+
+# -- as the hypervisor's minion does it ---------------------------------------------------
+
+
+@pytest.fixture
+def hypervisor(tmp_path):
+    """What the adapter hands in, with the hypervisor's own minion trusting MASTER."""
+    pki = tmp_path / "hv-pki"
+    pki.mkdir()
+    (pki / "minion_master.pub").write_text("MASTER\n")
+    settings = {"virt:seed:config": {"log_level": "info"}, "virt:seed:backend": "directory"}
+    script = tmp_path / "bootstrap.sh"
+    script.write_text("#!/bin/sh\n")
+    call = {
+        "config.get": lambda key, default=None: settings.get(key, default),
+        "config.gather_bootstrap_script": lambda: str(script),
+    }
+    from saltvirt.seed import minion
+
+    return minion.Hypervisor(call, {"master": "10.0.0.1", "pki_dir": str(pki)})
+
+
+def test_a_guest_trusts_its_hypervisors_master(tmp_path, hypervisor):
+    from saltvirt.seed.minion import Wish
+
+    yaml = pytest.importorskip("yaml")
+    root = system(tmp_path / "root")
+    public = hypervisor.apply("web1", str(root), None, Wish(grains={"role": "web"}))
+    assert (root / "etc/salt/pki/minion/minion.pub").read_text() == public
+    assert (root / "etc/salt/pki/minion/minion_master.pub").read_text() == "MASTER\n"
+    config = yaml.safe_load((root / "etc/salt/minion").read_text())
+    assert config["master"] == "10.0.0.1"
+    assert config["log_level"] == "info"
+    assert (root / "etc/hostname").read_text() == "web1\n"
+
+
+def test_another_master_is_not_trusted_by_our_masters_key(tmp_path, hypervisor):
+    from saltvirt.seed.minion import Wish
+
+    data = hypervisor.data("web1", Wish(config={"master": "other"}))
+    assert data.master_public_key is None
+    assert hypervisor.bootstrap() == "#!/bin/sh\n"
+    with pytest.raises(errors.InvalidInput, match="both"):
+        hypervisor.data("web1", Wish(pub_key="x"))

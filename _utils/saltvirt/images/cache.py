@@ -50,11 +50,16 @@ class _Wish:
     progress: object
 
 
+def folder(images_dir):
+    """Where the images lie that belong to ``virt:images``."""
+    return os.path.join(os.path.abspath(images_dir), BASE)
+
+
 class _Folder:
     """The files of one cache."""
 
     def __init__(self, images_dir):
-        self.base = os.path.join(os.path.abspath(images_dir), BASE)
+        self.base = folder(images_dir)
 
     def path(self, *parts):
         return os.path.join(self.base, *parts)

@@ -18,7 +18,8 @@ class SeedData:
     grains: dict of static grains. startup_states: ``highstate`` or ``top``, or a list of states.
     autosign_grains: dict of grains whose names the master's autosign_grains know.
     hostname: None leaves the image's. install: what to do where there is no minion: ``image``
-    runs ``bootstrap`` (the script's text) inside the image, ``boot`` at the first boot.
+    runs ``bootstrap`` inside the image, ``boot`` at the first boot. bootstrap: a callable that
+    returns the script's text, called only when it is needed.
     """
 
     id: str
@@ -35,7 +36,7 @@ class SeedData:
     reset_machine_id: bool = True
     reset_ssh_keys: bool = True
     install: str = INSTALL_NEVER
-    bootstrap: str | None = field(default=None, repr=False)
+    bootstrap: object = None
     bootstrap_args: str = ""
 
     def __post_init__(self):

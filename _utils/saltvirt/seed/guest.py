@@ -117,11 +117,11 @@ def _install(tree, data):
     if data.install == seed_data.INSTALL_AT_BOOT:
         if not has_systemd(tree):
             raise errors.SeedFailed("the image has no systemd to run the bootstrap script at boot")
-        for path, text, mode in firstboot.files(data.bootstrap, data.bootstrap_args):
+        for path, text, mode in firstboot.files(data.bootstrap(), data.bootstrap_args):
             tree.write(path, text.encode(), mode)
         enable(tree, firstboot.UNIT)
         return
-    tree.run_script(data.bootstrap, data.bootstrap_args)
+    tree.run_script(data.bootstrap(), data.bootstrap_args)
     if not _service(tree)[0]:
         raise errors.SeedFailed("the bootstrap script ended well but left no salt-minion")
 

@@ -1,0 +1,171 @@
+"""
+Prepare disk images and folders for guests: name, minion, keys.
+
+It takes the place of the module of this name that Salt had. A file system out of an image is
+shown by libguestfs, so that this host's kernel never mounts it; see docs/images.md for the
+other ways and for the settings below ``virt:seed``.
+
+:depends: guestfs-tools, or one of the other ways; openssl
+"""
+
+import os
+import secrets
+import tempfile
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+from saltvirt import errors, names  # noqa: E402
+from saltvirt.images import inspect  # noqa: E402
+from saltvirt.seed import minion  # noqa: E402
+from saltvirt.seed.data import minion_config, to_yaml  # noqa: E402
+
+__func_alias__ = {"apply_": "apply"}
+
+
+def _hypervisor():
+    return minion.Hypervisor(__salt__, __opts__)
+
+
+def _approve(name, pub_key):
+    """Hands the key in; the master accepts it when it gave the permission."""
+    answer = __salt__["pillar.ext"]({"virtkey": [name, pub_key]})
+    return bool((answer or {}).get("virtkey", {}).get(name))
+
+
+def apply_(
+    path,
+    id_=None,
+    config=None,
+    approve_key=True,
+    install=True,
+    prep_install=False,
+    pub_key=None,
+    priv_key=None,
+    mount_point=None,
+    **kwargs,
+):
+    """
+    Seed a disk image, a block device or a folder: minion configuration, keys, host name.
+
+    Nothing is mounted or running afterwards, whatever fails. The image must not be in use.
+
+    :param path: absolute path of the image, device or root file system
+    :param id_: minion id and host name of the guest; default: the ``id`` in ``config``
+    :param config: dictionary of minion options; ``master`` is by default this minion's own
+    :param approve_key: hand the key to the master, which accepts it when
+        ``salt-run virt.authorize`` allowed it
+    :param install: install a minion where there is none, inside of the image
+    :param prep_install: install it at the guest's first boot instead
+    :param pub_key: PEM or absolute path; default: a new pair
+    :param priv_key: PEM or absolute path of the private key that belongs to it
+    :param mount_point: of no use any more; the image's own system is found
+    :param format: the image's format (``raw``, ``qcow2``); default: found out, which is safe
+        only for an image that no guest ever wrote to
+    :param grains: dictionary of static grains
+    :param autosign_grains: dictionary of grains by which the master signs
+    :param startup_states: ``highstate``, ``top``, or a list of states
+
+    :return: True
+
+    :raises SeedFailed: with the path and the reason
+    :raises InvalidInput: an argument is wrong
+    :raises Unsupported: this host has nothing to seed an image with
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 seed.apply /srv/salt-images/web1/system.qcow2 web1
+        salt hv1 seed.apply /srv/roots/web1 web1 config='{"master": "10.0.0.1"}'
+    """
+    more = {key: value for key, value in kwargs.items() if not key.startswith("__")}
+    format = more.pop("format", None)
+    try:
+        wish = minion.Wish(
+            config=config or {},
+            install=install,
+            prep_install=prep_install,
+            pub_key=pub_key,
+            priv_key=priv_key,
+            **more,
+        )
+    except TypeError:
+        raise errors.InvalidInput(f"unknown argument among: {', '.join(sorted(more))}") from None
+    name = names.guest(id_ or wish.config.get("id") or "")
+    if not os.path.isdir(path):
+        format = inspect.inspect(path, format, unused=True).format
+    public = _hypervisor().apply(name, os.path.abspath(path), format, wish)
+    if approve_key:
+        _approve(name, public)
+    return True
+
+
+def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, priv_key=None):
+    """
+    Make a minion's configuration and keys in a folder, to be put into place by other means.
+
+    :param config: dictionary of minion options; ``master`` is by default this minion's own
+    :param tmp: the folder; default: a new private one
+    :param id_: the minion id
+    :param approve_key: hand the key to the master, which accepts it when
+        ``salt-run virt.authorize`` allowed it
+    :param pub_key: PEM or absolute path; default: a new pair
+    :param priv_key: PEM or absolute path of the private key that belongs to it
+
+    :return: the paths: ``{"config": …, "pubkey": …, "privkey": …}``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 seed.mkconfig tmp=/root/web1 id_=web1
+    """
+    folder = tmp or tempfile.mkdtemp()
+    wish = minion.Wish(config=config or {}, pub_key=pub_key, priv_key=priv_key)
+    name = names.guest(id_ or wish.config.get("id") or "")
+    data = _hypervisor().data(name, wish)
+    texts = {
+        "config": ("minion", to_yaml(minion_config(data)), 0o640),
+        "pubkey": ("minion.pub", data.public_key, 0o600),
+        "privkey": ("minion.pem", data.private_key, 0o400),
+    }
+    paths = {}
+    for what, (file_name, text, mode) in texts.items():
+        paths[what] = os.path.join(folder, file_name)
+        _write(paths[what], text, mode)
+    if approve_key and not (pub_key and priv_key):
+        _approve(name, data.public_key)
+    return paths
+
+
+def _write(path, text, mode):
+    """A new file that nobody else could read for a moment."""
+    part = f"{path}.{secrets.token_hex(4)}"
+    fd = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(part, path)
+
+
+def prep_bootstrap(mpt):
+    """
+    Put the bootstrap script into a private folder below the root of a guest.
+
+    :param mpt: the folder with the guest's root file system
+
+    :return: (path of the script on this host, path of its folder inside of the guest)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 seed.prep_bootstrap /srv/roots/web1
+    """
+    inside = f"/tmp/{secrets.token_hex(16)}"
+    folder = os.path.join(mpt, inside.lstrip("/"))
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    os.mkdir(folder, 0o700)
+    script = os.path.join(folder, "bootstrap-salt.sh")
+    _write(script, _hypervisor().bootstrap(), 0o700)
+    return script, inside

@@ -1,0 +1,124 @@
+"""What a guest's minion is told, as its hypervisor's own minion knows it."""
+
+import os
+from dataclasses import dataclass, field
+
+from saltvirt import errors, settings
+from saltvirt.seed import backends, keys
+from saltvirt.seed import data as seed_data
+
+
+@dataclass
+class Wish:
+    """What the caller asked for one guest.
+
+    config: minion options. grains, autosign_grains, startup_states: see SeedData. pub_key,
+    priv_key: PEM or absolute paths of files; both or neither. install: allowed to install a
+    minion. prep_install: do that at the first boot.
+    """
+
+    config: dict = field(default_factory=dict)
+    grains: dict = field(default_factory=dict)
+    autosign_grains: dict = field(default_factory=dict)
+    startup_states: str | list | None = None
+    pub_key: str | None = None
+    priv_key: str | None = field(default=None, repr=False)
+    install: bool = True
+    prep_install: bool = False
+
+
+def _text(given, what):
+    """The PEM itself, of a PEM or of an absolute path."""
+    if given and str(given).startswith("/"):
+        try:
+            with open(given, encoding="utf-8") as file:
+                return file.read()
+        except OSError as exc:
+            raise errors.InvalidInput(f"{what}: cannot read {given}: {exc.strerror}") from exc
+    return given
+
+
+class Hypervisor:
+    """Makes SeedData out of a wish and the hypervisor's own minion.
+
+    call: ``__salt__`` of the hypervisor's minion. opts: its options.
+    """
+
+    def __init__(self, call, opts):
+        self._call = call
+        self._opts = opts
+
+    def _option(self, key, default=None):
+        return settings.option(self._call["config.get"], f"seed:{key}", default)
+
+    def bootstrap(self):
+        """The text of the bootstrap script: ``virt:seed:bootstrap``, else Salt's own."""
+        script = self._option("bootstrap")
+        if script and script.startswith("salt://"):
+            script = self._call["cp.cache_file"](script)
+        elif not script:
+            script = self._call["config.gather_bootstrap_script"]()
+        text = _text(script or "/nonexistent", "virt:seed:bootstrap")
+        if not text.startswith("#!"):
+            raise errors.SeedFailed(f"the bootstrap script {script} is no script")
+        return text
+
+    def _pair(self, wish):
+        if bool(wish.pub_key) != bool(wish.priv_key):
+            raise errors.InvalidInput("give both pub_key and priv_key, or neither")
+        if wish.priv_key:
+            return keys.pair(_text(wish.priv_key, "priv_key"), _text(wish.pub_key, "pub_key"))
+        return keys.generate(self._option("keysize", keys.DEFAULT_BITS))
+
+    def _own(self, name):
+        """A key that our own minion holds of its master."""
+        try:
+            with open(os.path.join(self._opts["pki_dir"], name), encoding="utf-8") as file:
+                return file.read()
+        except OSError:
+            return None
+
+    def _install(self, wish):
+        if not wish.install and not wish.prep_install:
+            return seed_data.INSTALL_NEVER
+        at_boot = wish.prep_install or self._option("install") == seed_data.INSTALL_AT_BOOT
+        return seed_data.INSTALL_AT_BOOT if at_boot else seed_data.INSTALL_IN_IMAGE
+
+    def config(self, wish):
+        """The minion options: ``virt:seed:config``, then the caller's, then our own master."""
+        config = {**(self._option("config") or {}), **(wish.config or {})}
+        config.setdefault("master", self._opts.get("master"))
+        return config
+
+    def data(self, name, wish):
+        """The SeedData for the guest ``name``. Raises InvalidInput."""
+        config = self.config(wish)
+        ours = config["master"] == self._opts.get("master")
+        private, public = self._pair(wish)
+        return seed_data.SeedData(
+            id=name,
+            private_key=private,
+            public_key=public,
+            master=config.pop("master"),
+            config=config,
+            master_public_key=self._own("minion_master.pub") if ours else None,
+            master_sign_key=self._own("master_sign.pub") if ours else None,
+            grains=wish.grains or {},
+            startup_states=wish.startup_states,
+            autosign_grains=wish.autosign_grains or {},
+            hostname=name,
+            reset_machine_id=bool(self._option("reset_machine_id", True)),
+            reset_ssh_keys=bool(self._option("reset_ssh_keys", True)),
+            install=self._install(wish),
+            bootstrap=self.bootstrap,
+            bootstrap_args=str(self._option("bootstrap_args", "")),
+        )
+
+    def apply(self, name, path, format, wish):
+        """Seeds a disk or folder and returns the guest's public key (PEM).
+
+        Raises SeedFailed, InvalidInput, Unsupported.
+        """
+        data = self.data(name, wish)
+        backends.apply(path, format, data, self._option("backend", backends.AUTO))
+        return data.public_key
