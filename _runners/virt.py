@@ -22,15 +22,18 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, units  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
+from saltvirt.operations import evacuate as evacuating  # noqa: E402
 from saltvirt.operations import explain as explaining  # noqa: E402
 from saltvirt.operations import find, inventory, lifecycle  # noqa: E402
 from saltvirt.operations import init as deploying  # noqa: E402
 from saltvirt.operations import lock as locks  # noqa: E402
+from saltvirt.operations import migrate as migrating  # noqa: E402
 from saltvirt.operations import purge as purging  # noqa: E402
 from saltvirt.operations import report as reports  # noqa: E402
 from saltvirt.placement import capacity as capacities  # noqa: E402
 from saltvirt.placement import choose, facts  # noqa: E402
 from saltvirt.placement import policy as placement_policy  # noqa: E402
+from saltvirt.placement import rebalance as rebalancing  # noqa: E402
 
 __virtualname__ = "virt"
 
@@ -565,7 +568,127 @@ def migrate(name, target=""):
 
         salt-run virt.migrate web1 hyper2
     """
-    from saltvirt.operations import migrate as migrating  # noqa: PLC0415
-
     with Fleet(__opts__) as fleet:
         return migrating.run(fleet, _policy(), name, target, _report(fleet, name, "migrate"))
+
+
+def _mover():
+    """A callable(guest, target) for operations.moves: it runs in threads of its own."""
+    opts, policy = dict(__opts__), _policy()  # Salt's dunders are not there in other threads
+
+    def move(guest, target):
+        with Fleet(opts) as fleet:
+            report = reports.Report(fleet, guest, "migrate", lambda text: None)
+            migrating.run(fleet, policy, guest, target, report)
+        return target
+
+    return move
+
+
+def _moved(about, outcome, comment):
+    """The answer of a verb that moved many guests: what is left makes it a failure."""
+    result = not outcome.left
+    data = {
+        about: {
+            "result": result, "comment": f"{comment}: {outcome.text()}",
+            "changes": {"moved": outcome.moved}, "left": outcome.left,
+        }
+    }  # fmt: skip
+    return data if result else {**data, "retcode": 1}
+
+
+def _at_once():
+    return int((__opts__.get("virt") or {}).get("migrations_at_once", 2))
+
+
+@_reporting
+def evacuate(host, reason="evacuated", test=False):
+    """
+    Drain a host: it gets no new guests, and those it has are moved to the others.
+
+    Running guests move live, stopped ones cold, the biggest first, ``virt:migrations_at_once``
+    (2) at a time. A guest that cannot be moved does not stop the others; what is left is
+    named with its reason, and the exit code is 1.
+
+    :param host: minion id of the hypervisor
+    :param reason: shown to whoever asks why the host gets no guests
+    :param test: show the plan, change nothing
+
+    :return: under the host's name ``result``, ``comment``, ``changes`` (``moved``), ``left``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.evacuate hyper1 'new disks'
+    """
+    with Fleet(__opts__) as fleet:
+        if test:
+            targets, homeless = evacuating.check(fleet, host, _policy())
+            rows = [["guest", "goes to", "reason"]]
+            rows += [[guest, target, ""] for guest, target in targets.items()]
+            rows += [[guest, None, why] for guest, why in homeless.items()]
+            title = f"{host}: {len(targets)} would move, {len(homeless)} would stay"
+            plan = {"title": title, "table": rows, "moves": targets, "left": homeless}
+            return {host: {"result": None, **plan}}
+        outcome = evacuating.run(
+            fleet, host, _policy(), _mover(), _report(fleet, host, "evacuate"), reason, _at_once()
+        )
+    return _moved(host, outcome, f"{host} is in maintenance")
+
+
+@_reporting
+def restore(host):
+    """
+    End a host's maintenance and bring back the guests that were moved away.
+
+    :param host: minion id of the hypervisor
+
+    :return: under the host's name ``result``, ``comment``, ``changes`` (``moved``), ``left``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.restore hyper1
+    """
+    with Fleet(__opts__) as fleet:
+        report = _report(fleet, host, "restore")
+        outcome = evacuating.restore(fleet, host, _mover(), report, _at_once())
+    return _moved(host, outcome, f"{host} takes guests again")
+
+
+@_reporting
+def rebalance(apply=False, threshold=rebalancing.THRESHOLD):
+    """
+    Moves that would make the cloud more even; with ``apply`` they are made.
+
+    Each move is simulated before the next is chosen. When applying, the hosts are asked again
+    after every move, and it stops when they are not as predicted.
+
+    :param apply: make the moves; default: show them
+    :param threshold: a cloud whose score (spread of promised memory and half that of vCPUs,
+        as fractions) is below it is left alone
+
+    :return: under ``rebalance`` ``score``, ``table`` of the moves with the score after each;
+        when applied ``result``, ``comment``, ``changes``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.rebalance
+        salt-run virt.rebalance apply=True
+    """
+    with Fleet(__opts__) as fleet:
+        hosts, _ = inventory.gather(fleet)
+        moves = rebalancing.plan(hosts, _policy(), float(threshold))
+        if apply:
+            report = _report(fleet, "rebalance", "rebalance")
+            outcome = evacuating.rebalance(fleet, _policy(), moves, _mover(), report)
+            return _moved("rebalance", outcome, "rebalanced")
+    score = rebalancing.score(hosts, _policy())
+    rows = [["guest", "from", "to", "score after"]]
+    rows += [[m.guest, m.source, m.target, round(m.after, 3)] for m in moves]
+    title = f"{len(moves)} moves; the score is {score:.3f}, moves begin at {threshold}"
+    return {"rebalance": {"score": score, "title": title, "table": rows}}

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from saltvirt.errors import OperationFailed
 from saltvirt.host import migrate_journal
 

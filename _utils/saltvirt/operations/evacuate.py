@@ -1,10 +1,11 @@
-"""Drain a host, and bring its guests back."""
+"""Moving many guests: drain a host, bring its guests back, make the cloud even."""
 
 from dataclasses import replace
 
 from saltvirt import errors
 from saltvirt.operations import find, inventory, moves
-from saltvirt.placement import choose, rebalance
+from saltvirt.placement import choose
+from saltvirt.placement import rebalance as rebalancing
 
 
 def plan(hosts, source_name, policy):
@@ -16,7 +17,7 @@ def plan(hosts, source_name, policy):
     source = cloud.pop(source_name)
     targets, homeless = {}, {}
     for guest in sorted(source.guests, key=lambda g: (-g.memory_kib, g.name)):
-        decision = choose.choose(cloud.values(), rebalance.as_request(guest, source), policy)
+        decision = choose.choose(cloud.values(), rebalancing.as_request(guest, source), policy)
         if not decision.ranked:
             homeless[guest.name] = decision.reasons() or "there is no other host"
             continue
@@ -66,3 +67,27 @@ def restore(fleet, host, migrate, report, at_once=2):
     census = find.census(fleet)
     there = [name for name in mark["guests"] if host not in census.guests.get(name, {host: ""})]
     return moves.run(dict.fromkeys(there, host), migrate, report, at_once)
+
+
+def rebalance(fleet, policy, planned, migrate, report):
+    """Makes the planned moves one by one. Returns moves.Outcome.
+
+    After each the hosts are asked again; when the cloud is not as the plan predicted (someone
+    else deployed or moved something) the rest is left, with that reason.
+    """
+    outcome = moves.Outcome()
+    for number, move in enumerate(planned):
+        step = moves.run({move.guest: move.target}, migrate, report, at_once=1)
+        outcome.moved.update(step.moved)
+        outcome.left.update(step.left)
+        now = rebalancing.score(_cloud(fleet), policy)
+        if step.left or abs(now - move.after) > rebalancing.LEAST_GAIN:
+            why = f"the cloud's score is {now:.3f}, not {move.after:.3f} as planned; plan again"
+            outcome.left.update({m.guest: why for m in planned[number + 1 :]})
+            break
+    return outcome
+
+
+def _cloud(fleet):
+    hosts, _ = inventory.gather(fleet)
+    return [host for host in hosts if not host.maintenance]

@@ -135,7 +135,7 @@ class Init:
         undo.push(f"purge {name} on {host}", self.fleet.one, host, "virt.purge", {"vm_": name})
         if made.get("pub_key"):
             self.keys.accept(name, made["pub_key"])
-            undo.push(f"take back the key of {name}", self.keys.delete, name)
+            undo.push(f"take back the key of {name}", self.keys.delete, name, made["pub_key"])
             self.report.step("accepted", f"{name}: key accepted", host=host)
         if self.wanted.start:
             self.fleet.one(host, "virt.start", {"name": name}, long=True)
