@@ -42,10 +42,16 @@ def edit(nic, spec):
         vlan(nic, spec.vlan)
     if spec.virtualport:
         virtualport(nic, spec.virtualport)
+    if spec.bandwidth:
+        bandwidth(nic, spec.bandwidth)
+
+
+def bandwidth(owner, spec):
+    """Lays a BandwidthSpec onto an interface or a network."""
     for way in ("inbound", "outbound"):
-        limit = getattr(spec.bandwidth, way) if spec.bandwidth else None
+        limit = getattr(spec, way)
         if limit:
-            put(nic.bandwidth, limit, **_limits(way))
+            put(owner.bandwidth, limit, **_limits(way))
 
 
 def _limits(way):

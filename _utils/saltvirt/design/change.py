@@ -1,0 +1,28 @@
+"""One difference between what is wanted and what is."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Change:
+    """What changes, from what to what, and how it can be applied.
+
+    what: the group of things, e.g. cpu, mem, disks, nics, graphics.
+    path: which one exactly, e.g. ``memory_kib`` or ``disks:vdb``.
+    old, new: as plain values; ``None`` for nothing.
+    action: set, attach, detach, update (a device in place), medium (of a CD drive), resize.
+    live: whether libvirt can do it on a running guest.
+    xml: the device's XML text for attach, detach, update and medium.
+    """
+
+    what: str
+    path: str
+    old: object = None
+    new: object = None
+    action: str = "set"
+    live: bool = False
+    xml: str | None = None
+
+    def show(self):
+        """``{"path", "old", "new", "live"}`` for people."""
+        return {"path": self.path, "old": self.old, "new": self.new, "live": self.live}

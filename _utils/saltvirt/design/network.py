@@ -1,0 +1,114 @@
+"""A network's definition from what was asked for."""
+
+from saltvirt.design import nics
+from saltvirt.design.put import put
+from saltvirt.spec.network import OWN_BRIDGE
+from saltvirt.xml.dhcp import DhcpHost, DhcpRange
+from saltvirt.xml.dns import DnsHost, Forwarder, Hostname, Srv, Txt
+from saltvirt.xml.forward import ForwardAddress, ForwardInterface
+from saltvirt.xml.ip import Ip
+from saltvirt.xml.network import Network
+from saltvirt.xml.portgroup import PortGroup
+
+
+def build(spec, actual=None):
+    """The Network of a NetworkSpec.
+
+    actual: the Network that is there by this name; what libvirt chose for it (UUID, MAC,
+    bridge) and what the spec does not speak of stays.
+    """
+    network = Network(name=spec.name)
+    _forward(spec, network.forward)
+    network.bridge = spec.bridge
+    put(network, spec, "mtu", "stp", "delay_s", "isolated_ports")
+    if spec.domain:
+        put(network, spec.domain, domain_name="name", domain_local_only="local_only")
+    if spec.dns:
+        _dns(spec.dns, network.dns)
+    _switch(network, spec.tag, spec.vport, spec.bandwidth)
+    for group in spec.portgroups or ():
+        _portgroup(group, network)
+    for family, config in (("ipv4", spec.ipv4), ("ipv6", spec.ipv6)):
+        if config:
+            network.ips.append(_ip(family, config))
+    if actual is not None:
+        _keep(spec, network, actual)
+    return network
+
+
+def _forward(spec, forward):
+    forward.mode = spec.forward
+    forward.dev = spec.dev
+    if spec.forward == "hostdev":
+        forward.managed = True
+    forward.physical_function = spec.physical_function
+    for name in spec.interfaces or ():
+        forward.interfaces.append(ForwardInterface(dev=name))
+    for device in spec.addresses or ():
+        address = forward.addresses.append(ForwardAddress(type="pci"))
+        address.set_pci(device.domain or 0, device.bus, device.slot, device.function)
+    if spec.nat:
+        put(forward, spec.nat, nat_ipv6="ipv6")
+        for kind in ("address", "port"):
+            found = getattr(spec.nat, kind)
+            if found:
+                put(forward, found, **{f"nat_{kind}_start": "start", f"nat_{kind}_end": "end"})
+
+
+def _dns(spec, dns):
+    dns.enable = spec.enable
+    for item in spec.forwarders or ():
+        dns.forwarders.append(Forwarder(domain=item.domain, addr=item.addr))
+    for name, value in (spec.txt or {}).items():
+        dns.txts.append(Txt(name=name, value=value))
+    for ip, names in (spec.hosts or {}).items():
+        host = dns.hosts.append(DnsHost(ip=ip))
+        for name in names:
+            host.hostnames.append(Hostname(text=name))
+    for item in spec.srvs or ():
+        srv = dns.srvs.append(Srv(service=item.name))
+        put(srv, item, "protocol", "domain", "target", "port", "priority", "weight")
+
+
+def _switch(owner, tag, port, bandwidth):
+    if tag:
+        nics.vlan(owner, tag)
+    if port:
+        nics.virtualport(owner, port)
+    if bandwidth:
+        nics.bandwidth(owner, bandwidth)
+
+
+def _portgroup(spec, network):
+    group = network.portgroups.append(PortGroup(name=spec.name, default=spec.default))
+    _switch(group, spec.vlan, spec.virtualport, spec.bandwidth)
+
+
+def _ip(family, spec):
+    interface = spec.interface()
+    ip = Ip(family=family, address=str(interface.ip), prefix=interface.network.prefixlen)
+    ip.tftp = spec.tftp
+    for item in spec.dhcp_ranges or ():
+        found = ip.ranges.append(DhcpRange(start=item.start, end=item.end))
+        if item.lease_s:
+            found.lease_expiry, found.lease_unit = item.lease_s, "seconds"
+    for host in spec.hosts or ():
+        ip.hosts.append(DhcpHost(mac=host.mac, id=host.id, name=host.name, ip=host.ip))
+    if spec.bootp:
+        put(ip, spec.bootp, bootp_file="file", bootp_server="server")
+    return ip
+
+
+def _keep(spec, network, actual):
+    """What stays as it is because it was not spoken of."""
+    network.uuid = actual.uuid
+    network.title = actual.title
+    if spec.portgroups is None:
+        network.portgroups = actual.portgroups
+    if spec.forward in OWN_BRIDGE and actual.mode in OWN_BRIDGE:
+        network.mac = actual.mac
+        network.bridge = spec.bridge or actual.bridge
+        network.routes = actual.routes
+        for name in ("stp", "delay_s", "zone"):
+            if getattr(network, name) is None:
+                setattr(network, name, getattr(actual, name))

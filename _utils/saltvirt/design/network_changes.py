@@ -1,0 +1,154 @@
+"""What differs between a network that is wanted and the one that is."""
+
+from dataclasses import dataclass
+
+from saltvirt.design.plain import plain
+from saltvirt.xml.forward import ForwardInterface
+
+# parts that virNetworkUpdate changes on an active network: property -> libvirt's section
+LIVE_LISTS = {
+    "portgroups": ("portgroup", ("name",)),
+    "dns.hosts": ("dns-host", ("ip",)),
+    "dns.txts": ("dns-txt", ("name",)),
+    "dns.srvs": ("dns-srv", ("service", "protocol", "domain", "target", "port")),
+    "forward.interfaces": ("forward-interface", ("dev",)),
+    "ip.ranges": ("ip-dhcp-range", ("start", "end")),
+    "ip.hosts": ("ip-dhcp-host", ("ip", "mac", "name", "id")),
+}
+MODIFIED = ("portgroup",)  # sections whose items libvirt can also modify
+_NAT_PORTS = {"nat_port_start": 1024, "nat_port_end": 65535}
+_IGNORED = ("connections", "uuid", "mac", "title")
+
+
+@dataclass(frozen=True)
+class NetworkChange:
+    """One difference. When ``live``, virNetworkUpdate can apply it: command, section, xml,
+    parent_index (of the ``<ip>``, else -1); else the network is defined anew and restarted."""
+
+    path: str
+    old: object = None
+    new: object = None
+    live: bool = False
+    command: str | None = None
+    section: str | None = None
+    xml: str | None = None
+    parent_index: int = -1
+
+
+def changes(wanted, actual):
+    """The list of NetworkChange from ``actual`` to ``wanted``, both xml.network.Network.
+
+    What libvirt adds by itself (bridge, MAC, default NAT ports) is no difference.
+    """
+    old, new = _normal(actual, wanted), _normal(wanted, wanted)
+    found = []
+    for path in sorted({*old, *new}, key=str):
+        if old.get(path) != new.get(path):
+            found.append(NetworkChange("/".join(map(str, path)), old.get(path), new.get(path)))
+    return found + list(_lists(wanted, actual, restart=bool(found)))
+
+
+def _normal(network, wanted):
+    """{path: value} of what can only change by defining the network anew."""
+    data = plain(network, skip=_IGNORED)
+    if network.mode in (None, "nat", "route", "open"):
+        data.setdefault("stp", True)
+        data.setdefault("delay_s", 0)
+        if wanted.bridge is None:
+            data.pop("bridge", None)
+    data.pop("portgroups", None)
+    _normal_forward(data)
+    for name in ("hosts", "txts", "srvs"):
+        data.get("dns", {}).pop(name, None)
+    data["ips"] = {
+        (ip.family or "ipv4", str(ip.interface())): {
+            key: value
+            for key, value in plain(ip).items()
+            if key in ("tftp", "bootp_file", "bootp_server", "local_ptr")
+        }
+        for ip in network.ips
+    }
+    return dict(_leaves(data))
+
+
+def _normal_forward(data):
+    forward = data.get("forward", {})
+    if forward and "mode" not in forward:
+        forward["mode"] = "nat"
+    for name in ("interfaces", "dev"):  # compared as a list, see _pairs
+        forward.pop(name, None)
+    if all(forward.get(name) == value for name, value in _NAT_PORTS.items()):
+        for name in _NAT_PORTS:
+            forward.pop(name)
+    for address in forward.get("addresses", ()):
+        address.setdefault("domain", 0)
+        address["type"] = "pci"
+    if not forward:
+        data.pop("forward", None)
+
+
+def _leaves(data, path=()):
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*path, key))
+        elif isinstance(value, list):
+            yield (*path, key), value
+        else:
+            yield (*path, key), value
+
+
+def _lists(wanted, actual, restart):
+    """The differences of lists that can change while the network runs."""
+    for name, section, keys, old, new, index in _pairs(wanted, actual):
+        before, after = _keyed(old, keys), _keyed(new, keys)
+        for key in [k for k in before if k not in after]:
+            yield _change(name, section, "delete", before[key], None, restart, index)
+        for key, item in after.items():
+            if key not in before:
+                yield _change(name, section, "add", None, item, restart, index)
+            elif plain(before[key], skip=_IGNORED) != plain(item, skip=_IGNORED):
+                if section in MODIFIED:
+                    yield _change(name, section, "modify", before[key], item, restart, index)
+                else:
+                    yield _change(name, section, "delete", before[key], None, restart, index)
+                    yield _change(name, section, "add", None, item, restart, index)
+
+
+def _pairs(wanted, actual):
+    for path, (section, keys) in LIVE_LISTS.items():
+        part, _, name = path.rpartition(".")
+        if part != "ip":
+            owners = [getattr(n, part) if part else n for n in (actual, wanted)]
+            found = [list(getattr(owner, name)) for owner in owners]
+            if name == "interfaces":
+                found = [now or _device(n) for now, n in zip(found, (actual, wanted), strict=True)]
+            yield path, section, keys, *found, -1
+            continue
+        there = {(ip.family or "ipv4", str(ip.interface())): ip for ip in actual.ips}
+        for index, ip in enumerate(wanted.ips):
+            old = there.get((ip.family or "ipv4", str(ip.interface())))
+            before = list(getattr(old, name)) if old is not None else []
+            yield path, section, keys, before, list(getattr(ip, name)), index
+
+
+def _device(network):
+    """libvirt lists the one device of ``<forward dev=…>`` among the interfaces too."""
+    return [ForwardInterface(dev=network.forward.dev)] if network.forward.dev else []
+
+
+def _keyed(items, keys):
+    return {tuple(getattr(item, key) for key in keys): item for item in items}
+
+
+def _change(path, section, command, old, new, restart, index):
+    device = new if new is not None else old
+    return NetworkChange(
+        path=path.replace(".", "/"),
+        old=plain(old, skip=_IGNORED) if old is not None else None,
+        new=plain(new, skip=_IGNORED) if new is not None else None,
+        live=not restart,
+        command=command,
+        section=section,
+        xml=device.tostring().strip(),
+        parent_index=index,
+    )

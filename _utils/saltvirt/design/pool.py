@@ -1,0 +1,75 @@
+"""A storage pool's definition from what was asked for."""
+
+from saltvirt.design.put import put
+from saltvirt.xml.pool import Pool
+from saltvirt.xml.pool_source import PoolDevice, PoolHost
+
+_ADAPTER = (
+    "type", "name", "parent", "managed", "parent_wwnn", "parent_wwpn", "parent_fabric_wwn",
+    "wwnn", "wwpn",
+)  # fmt: skip
+
+
+def build(spec, actual=None, secret_uuid=None):
+    """The Pool of a PoolSpec.
+
+    actual: the Pool that is there by this name: its UUID stays, and permissions and
+    source details of it that the spec does not speak of.
+    secret_uuid: the libvirt secret made for a password in the spec.
+    """
+    pool = Pool(type=spec.type, name=spec.name)
+    source = pool.source
+    for item in spec.source_hosts or ():
+        source.hosts.append(PoolHost(name=item.name, port=item.port))
+    for item in spec.source_devices or ():
+        source.devices.append(PoolDevice(path=item.path, part_separator=item.part_separator))
+    source.dir = spec.source_dir
+    source.name = spec.source_name
+    if spec.type in ("logical", "zfs") and not spec.source_name:
+        source.name = spec.name
+    source.initiator = spec.source_initiator
+    source.format = spec.source_format
+    if spec.source_adapter:
+        _adapter(spec.source_adapter, source.adapter)
+    if spec.source_auth:
+        _auth(spec.source_auth, source, secret_uuid)
+    pool.path = spec.target
+    if actual is not None:
+        _keep(pool, actual)
+    if spec.permissions:
+        put(pool.permissions, spec.permissions, "mode", "owner", "group", "label")
+    return pool
+
+
+def _adapter(spec, adapter):
+    put(adapter, spec, *_ADAPTER)
+    if spec.parent_address:
+        adapter.parent_unique_id = spec.parent_address.unique_id
+        if spec.parent_address.address:
+            put(
+                adapter.parent_address, spec.parent_address.address,
+                "domain", "bus", "slot", "function",
+            )  # fmt: skip
+
+
+def _auth(spec, source, secret_uuid):
+    source.auth_type, source.auth_username = spec.type, spec.username
+    if spec.secret and spec.secret.type == "usage":
+        source.auth_usage = spec.secret.value
+    else:
+        source.auth_uuid = spec.secret.value if spec.secret else secret_uuid
+
+
+def _keep(pool, actual):
+    """What libvirt or an earlier call decided."""
+    pool.uuid = actual.uuid
+    if pool.path and actual.path and pool.path.rstrip("/") == actual.path.rstrip("/"):
+        pool.permissions = actual.permissions
+    if pool.type != actual.type:
+        return
+    pool.cow = actual.cow
+    for name in ("format", "vendor", "product", "protocol_version"):
+        if getattr(pool.source, name) is None:
+            setattr(pool.source, name, getattr(actual.source, name))
+    if pool.type == "logical" and not len(pool.source.devices):
+        pool.source.devices = actual.source.devices

@@ -1,0 +1,18 @@
+"""A volume's definition from what was asked for."""
+
+from saltvirt.design.put import put
+from saltvirt.xml.volume import Volume
+
+
+def build(spec):
+    """The Volume of a VolumeSpec."""
+    volume = Volume(type=spec.type, name=spec.name, capacity_bytes=spec.size_bytes)
+    volume.allocation_bytes = spec.allocation_bytes or 0
+    volume.format = spec.format
+    volume.nocow = spec.nocow or None
+    if spec.permissions:
+        put(volume.permissions, spec.permissions, "mode", "owner", "group", "label")
+    if spec.backing_store:
+        volume.backing_path = spec.backing_store.path
+        volume.backing_format = spec.backing_store.format
+    return volume

@@ -1,0 +1,171 @@
+"""What the user asked for of a virtual network."""
+
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, key, part
+from saltvirt.spec.hostdev import HostDeviceSpec
+from saltvirt.spec.network_dns import DnsSpec
+from saltvirt.spec.network_ip import IpSpec
+from saltvirt.spec.nic import BandwidthSpec
+from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
+
+MODES = ("nat", "route", "open", "bridge", "private", "vepa", "passthrough", "hostdev")
+# modes in which libvirt itself runs a bridge, with address, DHCP and DNS
+OWN_BRIDGE = (None, "nat", "route", "open")
+DIRECT = ("private", "vepa", "passthrough")
+
+
+def forward_mode(value, what):
+    """A forward mode; ``router`` is Salt's old word for route, ``none`` means isolated."""
+    text = {"router": "route", "none": None, "isolated": None}.get(str(value).lower(), value)
+    return None if text is None else v.choice(*MODES)(text, what)
+
+
+def words(value, what):
+    """Names separated by white space, or a list of them."""
+    items = value.split() if isinstance(value, str) else value
+    return v.list_of(v.word)(items, what)
+
+
+def pci_addresses(value, what):
+    """PCI addresses such as 0000:04:00.1, separated by white space, or a list of them."""
+    items = value.split() if isinstance(value, str) else value
+    found = v.list_of(HostDeviceSpec.parse_any)(items, what)
+    for device, item in zip(found, items, strict=True):
+        if device.type != "pci":
+            raise InvalidInput(f"{what} {item!r} is not a PCI address such as 0000:04:00.1")
+    return found
+
+
+@dataclass
+class RangeSpec(Part):
+    """From here to there."""
+
+    start: str | None = key(v.text)
+    end: str | None = key(v.text)
+
+    def check(self, what):
+        if not (self.start and self.end):
+            raise InvalidInput(f"{what}: start and end are needed")
+
+
+@dataclass
+class PortRangeSpec(RangeSpec):
+    """From this port to that."""
+
+    start: int | None = key(v.port)
+    end: int | None = key(v.port)
+
+
+@dataclass
+class NatSpec(Part):
+    """What addresses and ports the guests appear with outside."""
+
+    address: RangeSpec | None = key(part(RangeSpec))
+    port: PortRangeSpec | None = key(part(PortRangeSpec))
+    ipv6: bool | None = key(v.boolean)
+
+
+@dataclass
+class DomainNameSpec(Part):
+    """The DNS domain of the guests."""
+
+    name: str | None = key(v.word)
+    local_only: bool | None = key(v.boolean, name="localOnly")
+
+    def check(self, what):
+        if not self.name:
+            raise InvalidInput(f"{what}: name is missing")
+
+
+def _domain_name(value, what):
+    return DomainNameSpec.parse({"name": value} if isinstance(value, str) else value, what)
+
+
+@dataclass
+class PortGroupSpec(Part):
+    """A class of connections."""
+
+    NONE_REMOVES = False
+
+    name: str | None = key(v.word)
+    default: bool | None = key(v.boolean)
+    vlan: VlanSpec | None = key(VlanSpec.parse_any)
+    virtualport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)
+    bandwidth: BandwidthSpec | None = key(part(BandwidthSpec))
+
+    def check(self, what):
+        if not self.name:
+            raise InvalidInput(f"{what}: name is missing")
+
+
+@dataclass
+class NetworkSpec(Part):
+    """The arguments of network_define, network_update, network_defined, network_running."""
+
+    NONE_REMOVES = False
+
+    name: str | None = key(v.word)
+    bridge: str | None = key(v.word)
+    forward: str | None = key(forward_mode)
+    vport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)
+    tag: VlanSpec | None = key(VlanSpec.parse_any)
+    ipv4: IpSpec | None = key(IpSpec.family(4), name="ipv4_config")
+    ipv6: IpSpec | None = key(IpSpec.family(6), name="ipv6_config")
+    mtu: int | None = key(v.number(68, 65535))
+    domain: DomainNameSpec | None = key(_domain_name)
+    nat: NatSpec | None = key(part(NatSpec))
+    interfaces: list | None = key(words)
+    addresses: list | None = key(pci_addresses)
+    physical_function: str | None = key(v.word)
+    dns: DnsSpec | None = key(part(DnsSpec))
+    dev: str | None = key(v.word)
+    stp: bool | None = key(v.boolean)
+    delay_s: int | None = key(v.number(), name="delay")
+    bandwidth: BandwidthSpec | None = key(part(BandwidthSpec))
+    portgroups: list | None = key(v.list_of(part(PortGroupSpec)))
+    isolated_ports: bool | None = key(v.boolean)
+
+    def check(self, what):
+        if not self.name:
+            raise InvalidInput("network: name is missing")
+        label = f"network {self.name}"
+        mode = self.forward or "isolated"
+        for name, allowed in self._allowed():
+            if getattr(self, name) and not allowed:
+                word = {"ipv4": "ipv4_config", "ipv6": "ipv6_config"}.get(name, name)
+                raise InvalidInput(f"{label}: {word} is not possible with forward mode {mode}")
+        if self.forward in ("nat", "route") and not (self.ipv4 or self.ipv6):
+            raise InvalidInput(f"{label}: forward mode {mode} needs ipv4_config or ipv6_config")
+        if self.forward == "bridge" and bool(self.bridge) == bool(self.interfaces):
+            raise InvalidInput(f"{label}: forward mode bridge needs bridge, or interfaces")
+        if self.forward in ("private", "vepa") and not self.interfaces:
+            raise InvalidInput(f"{label}: forward mode {mode} needs interfaces")
+        if self.forward == "passthrough" and not (self.interfaces or self.physical_function):
+            raise InvalidInput(f"{label}: passthrough needs interfaces or physical_function")
+        if self.forward == "hostdev" and bool(self.addresses) == bool(self.physical_function):
+            raise InvalidInput(f"{label}: hostdev needs either addresses or physical_function")
+
+    def _allowed(self):
+        """What libvirt takes in this forward mode."""
+        own, mode = self.forward in OWN_BRIDGE, self.forward
+        return (
+            ("bridge", own or mode == "bridge"),
+            ("ipv4", own), ("ipv6", own), ("dns", own), ("domain", own), ("mtu", own),
+            ("stp", own), ("delay_s", own),
+            ("dev", mode in ("nat", "route")),
+            ("nat", mode == "nat"),
+            ("interfaces", mode in ("bridge", *DIRECT)),
+            ("addresses", mode == "hostdev"),
+            ("physical_function", mode in ("hostdev", "passthrough")),
+            ("vport", not own), ("tag", not own),
+            ("bandwidth", mode not in ("hostdev", "passthrough")),
+        )  # fmt: skip
+
+
+def parse(name, **arguments):
+    """A NetworkSpec from the arguments of virt.network_define. Raises InvalidInput."""
+    given = {word: value for word, value in arguments.items() if not word.startswith("__")}
+    return NetworkSpec.parse({"name": name, **given}, "network")

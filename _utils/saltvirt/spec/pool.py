@@ -1,0 +1,169 @@
+"""What the user asked for of a storage pool."""
+
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, key, part
+from saltvirt.spec.disk import host
+from saltvirt.spec.storage import PermissionsSpec
+
+
+@dataclass(frozen=True)
+class PoolType:
+    """What a type of pool must and may have, and where its volumes appear by default."""
+
+    needs: tuple
+    may: tuple = ()
+    target: str | None = None
+
+
+_HOSTS, _NAME, _DEVICES = "source_hosts", "source_name", "source_devices"
+TYPES = {
+    "dir": PoolType(("target",), ("source_dir",)),
+    "fs": PoolType(("target", _DEVICES), ("source_format",)),
+    "netfs": PoolType(("target", _HOSTS, "source_dir"), ("source_format",)),
+    "logical": PoolType((), (_NAME, _DEVICES, "source_format"), "/dev/{name}"),
+    "disk": PoolType((_DEVICES,), ("source_format",), "/dev"),
+    "iscsi": PoolType((_HOSTS, _DEVICES), ("source_auth", "source_initiator"), "/dev/disk/by-path"),
+    "iscsi-direct": PoolType((_HOSTS, _DEVICES, "source_initiator"), ("source_auth",)),
+    "scsi": PoolType(("source_adapter",), (), "/dev/disk/by-path"),
+    "mpath": PoolType((), (), "/dev/mapper"),
+    "rbd": PoolType((_NAME,), (_HOSTS, "source_auth")),
+    "gluster": PoolType((_NAME, _HOSTS), ("source_dir",)),
+    "zfs": PoolType((_NAME,), (_DEVICES,)),
+    "sheepdog": PoolType((_NAME, _HOSTS)),
+    "vstorage": PoolType((_NAME, "target")),
+}
+
+
+@dataclass
+class DeviceSpec(Part):
+    """A source device: a path, or for iSCSI the target's qualified name."""
+
+    path: str | None = key(v.text)
+    part_separator: bool | None = key(v.boolean)
+
+    def check(self, what):
+        if not self.path:
+            raise InvalidInput(f"{what}: path is missing")
+
+
+def _device(value, what):
+    return DeviceSpec.parse({"path": value} if isinstance(value, str) else value, what)
+
+
+@dataclass
+class SecretSpec(Part):
+    """Which libvirt secret holds the password."""
+
+    type: str | None = key(v.choice("uuid", "usage"))
+    value: str | None = key(v.text)
+    uuid: str | None = key(v.text)
+
+    def check(self, what):
+        # Salt's documents call it both ways
+        self.value = self.value or self.uuid
+        if not (self.type and self.value):
+            raise InvalidInput(f"{what}: type and value are needed")
+
+
+@dataclass
+class PoolAuthSpec(Part):
+    """``source_auth``: a libvirt secret, or the password for one that is made."""
+
+    NONE_REMOVES = False
+
+    type: str | None = key(v.choice("ceph", "chap"))
+    username: str | None = key(v.text)
+    password: str | None = key(v.secret, repr=False)
+    secret: SecretSpec | None = key(part(SecretSpec))
+
+    def check(self, what):
+        if not self.username:
+            raise InvalidInput(f"{what}: username is missing")
+        if bool(self.password) == bool(self.secret):
+            raise InvalidInput(f"{what}: give either password or secret")
+
+
+@dataclass
+class PciSpec(Part):
+    """A PCI address, in hexadecimal."""
+
+    domain: str | None = key(v.word)
+    bus: str | None = key(v.word)
+    slot: str | None = key(v.word)
+    function: str | None = key(v.word)
+
+
+@dataclass
+class ParentAddressSpec(Part):
+    """The adapter's parent by its place."""
+
+    unique_id: int | None = key(v.number())
+    address: PciSpec | None = key(part(PciSpec))
+
+
+@dataclass
+class AdapterSpec(Part):
+    """``source_adapter``."""
+
+    NONE_REMOVES = False
+
+    type: str | None = key(v.choice("scsi_host", "fc_host"))
+    name: str | None = key(v.word)
+    parent: str | None = key(v.word)
+    managed: bool | None = key(v.boolean)
+    parent_wwnn: str | None = key(v.word)
+    parent_wwpn: str | None = key(v.word)
+    parent_fabric_wwn: str | None = key(v.word)
+    wwnn: str | None = key(v.word)
+    wwpn: str | None = key(v.word)
+    parent_address: ParentAddressSpec | None = key(part(ParentAddressSpec))
+
+
+@dataclass
+class PoolSpec(Part):
+    """The arguments of pool_define, pool_update, pool_defined, pool_running."""
+
+    NONE_REMOVES = False
+
+    name: str | None = key(v.text)
+    type: str | None = key(v.choice(*TYPES), name="ptype")
+    target: str | None = key(v.path)
+    permissions: PermissionsSpec | None = key(part(PermissionsSpec))
+    source_devices: list | None = key(v.list_of(_device))
+    source_dir: str | None = key(v.text)
+    source_initiator: str | None = key(v.text)
+    source_adapter: AdapterSpec | None = key(part(AdapterSpec))
+    source_hosts: list | None = key(v.list_of(host))
+    source_auth: PoolAuthSpec | None = key(part(PoolAuthSpec))
+    source_name: str | None = key(v.text)
+    source_format: str | None = key(v.word)
+
+    def check(self, what):
+        if not self.type:
+            raise InvalidInput(f"{what}: ptype is missing; one of {', '.join(sorted(TYPES))}")
+        kind = TYPES[self.type]
+        for word in kind.needs:
+            if not getattr(self, word):
+                raise InvalidInput(f"{what}: a pool of type {self.type} needs {word}")
+        if kind.target and not self.target:
+            self.target = kind.target.format(name=self.source_name or self.name)
+        allowed = {*kind.needs, *kind.may}
+        for word in ("source_" + n for n in _SOURCES):
+            if getattr(self, word) and word not in allowed:
+                raise InvalidInput(f"{what}: a pool of type {self.type} has no {word}")
+        if self.source_dir and self.type != "netfs":
+            v.path(self.source_dir, f"{what}: source_dir")
+        if self.source_auth and not self.source_auth.type:
+            self.source_auth.type = "ceph" if self.type == "rbd" else "chap"
+
+
+_SOURCES = ("devices", "dir", "initiator", "adapter", "hosts", "auth", "name", "format")
+
+
+def parse(name, ptype, **arguments):
+    """A PoolSpec from the arguments of virt.pool_define. Raises InvalidInput."""
+    given = {word: value for word, value in arguments.items() if not word.startswith("__")}
+    return PoolSpec.parse({"name": name, "ptype": ptype, **given}, f"pool {name}")

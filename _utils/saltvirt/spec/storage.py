@@ -1,0 +1,28 @@
+"""What pools and volumes both say: permissions."""
+
+import re
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, key
+
+
+def octal_mode(value, what):
+    """File permissions: octal text such as 0711, or a number that YAML read as octal."""
+    text = f"{value:o}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    if not re.fullmatch(r"0?[0-7]{3,4}", text):
+        raise InvalidInput(f"{what} {value!r} is not an octal mode such as '0711'")
+    return f"{int(text, 8):04o}"
+
+
+@dataclass
+class PermissionsSpec(Part):
+    """``permissions``."""
+
+    NONE_REMOVES = False
+
+    mode: str | None = key(octal_mode)
+    owner: int | None = key(v.number())
+    group: int | None = key(v.number())
+    label: str | None = key(v.text)

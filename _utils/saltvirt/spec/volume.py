@@ -1,0 +1,65 @@
+"""What the user asked for of a volume."""
+
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import values as v
+from saltvirt.spec.base import Part, key, part
+from saltvirt.spec.storage import PermissionsSpec
+
+TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
+
+
+def _allocation(value, what):
+    """A size that may be zero."""
+    return 0 if str(value) in ("0", "0.0") else v.size_bytes(value, what)
+
+
+def _name(value, what):
+    """A volume's name: a file name, on ESX with a folder."""
+    text = v.text(value, what)
+    if text.startswith("/") or ".." in text.split("/"):
+        raise InvalidInput(f"{what} {value!r} is not a volume's name")
+    return text
+
+
+@dataclass
+class BackingSpec(Part):
+    """The image a volume stands on."""
+
+    path: str | None = key(v.text)
+    format: str | None = key(v.word)
+
+    def check(self, what):
+        if not (self.path and self.format):
+            raise InvalidInput(f"{what}: path and format are needed: a guessed format is unsafe")
+
+
+@dataclass
+class VolumeSpec(Part):
+    """The arguments of volume_define; sizes without a unit are MiB."""
+
+    NONE_REMOVES = False
+
+    name: str | None = key(_name)
+    size_bytes: int | None = key(v.size_bytes, name="size")
+    allocation_bytes: int | None = key(_allocation, name="allocation")
+    format: str | None = key(v.word)
+    type: str | None = key(v.choice(*TYPES))
+    permissions: PermissionsSpec | None = key(part(PermissionsSpec))
+    backing_store: BackingSpec | None = key(part(BackingSpec))
+    nocow: bool | None = key(v.boolean)
+
+    def check(self, what):
+        if not self.name:
+            raise InvalidInput(f"{what}: name is missing")
+        if not self.size_bytes:
+            raise InvalidInput(f"{what}: size is missing")
+        if (self.allocation_bytes or 0) > self.size_bytes:
+            raise InvalidInput(f"{what}: allocation is more than size")
+
+
+def parse(name, size, **arguments):
+    """A VolumeSpec from the arguments of virt.volume_define. Raises InvalidInput."""
+    given = {word: value for word, value in arguments.items() if not word.startswith("__")}
+    return VolumeSpec.parse({"name": name, "size": size, **given}, f"volume {name}")

@@ -1,0 +1,160 @@
+"""Networks, pools and volumes: what was asked for as libvirt's XML, and what is refused."""
+
+import pytest
+from saltvirt.design import network, network_changes, pool, pool_changes, secret, volume
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import network as network_spec
+from saltvirt.spec import pool as pool_spec
+from saltvirt.spec import volume as volume_spec
+from saltvirt.xml.network import Network
+
+from tests import golden
+from tests.golden.cases import NETWORKS, POOLS, SECRET, VOLUMES
+
+NET = {"cidr": "10.0.0.0/24"}
+BACKWARDS = {"start": "10.0.0.9", "end": "10.0.0.2"}
+USER = {"username": "u"}
+
+
+def net(name="net1", actual=None, **arguments):
+    return network.build(network_spec.parse(name, **arguments), actual)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks(name):
+    golden.same(f"networks/{name}.xml", net(name, **NETWORKS[name]).tostring(indent=True))
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pools(name):
+    kind, arguments = POOLS[name]
+    made = pool.build(pool_spec.parse(name, kind, **arguments), secret_uuid=SECRET)
+    golden.same(f"pools/{name}.xml", made.tostring(indent=True))
+
+
+@pytest.mark.parametrize("name", VOLUMES)
+def test_volumes(name):
+    made = volume.build(volume_spec.parse(f"{name}.img", **VOLUMES[name]))
+    golden.same(f"volumes/{name}.xml", made.tostring(indent=True))
+
+
+def test_the_secret_of_a_pool():
+    spec = pool_spec.parse("rbd", "rbd", **POOLS["rbd"][1])
+    golden.same("secrets/pool.xml", secret.for_pool(spec).tostring(indent=True))
+    assert "c2VjcmV0" not in repr(spec)
+    iscsi = secret.build("iscsi", "target1", uuid=SECRET)
+    assert (iscsi.usage_target, iscsi.usage, iscsi.uuid) == ("target1", "target1", SECRET)
+    assert secret.build("volume", "/a").usage == "/a"
+
+
+def test_netmask_prefix_and_cidr_are_the_same():
+    ways = (
+        {"cidr": "10.0.0.0/24"},
+        {"address": "10.0.0.1", "prefix": 24},
+        {"address": "10.0.0.1", "netmask": "255.255.255.0"},
+        {"cidr": "10.0.0.1", "prefix": 24},
+    )
+    texts = {net(forward="nat", ipv4_config=way).tostring() for way in ways}
+    assert len(texts) == 1
+    actual = Network.fromstring(texts.pop().replace('prefix="24"', 'netmask="255.255.255.0"'))
+    wanted = net(forward="nat", ipv4_config=ways[0])
+    assert network_changes.changes(wanted, actual) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        ("bridge is not possible", {"forward": "hostdev", "bridge": "br0", "addresses": "0:0"}),
+        ("addresses or physical_function", {"forward": "hostdev"}),
+        ("needs bridge", {"forward": "bridge"}),
+        ("ipv4_config is not", {"forward": "bridge", "bridge": "b", "ipv4_config": NET}),
+        ("needs interfaces", {"forward": "vepa"}),
+        ("needs ipv4_config", {"forward": "nat"}),
+        ("tag is not possible", {"tag": 5}),
+        ("did you mean 'bridge'", {"brigde": "br0"}),
+        ("is not in 10.0.0.0/24", {"ipv4_config": {**NET, "hosts": [{"ip": "10.1.0.2", "name": "a"}]}}),
+        ("start is behind", {"ipv4_config": {**NET, "dhcp_ranges": [BACKWARDS]}}),
+        ("not IPv6", {"ipv6_config": NET}),
+    ],
+)  # fmt: skip
+def test_what_libvirt_would_refuse_is_refused_before(message, arguments):
+    if arguments.get("addresses"):
+        arguments = {**arguments, "addresses": "0000:04:00.1"}
+    with pytest.raises(InvalidInput, match=message):
+        net(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "arguments"),
+    [
+        ("needs target", "dir", {}),
+        ("needs source_hosts", "netfs", {"target": "/a", "source_dir": "/b"}),
+        ("has no source_hosts", "dir", {"target": "/a", "source_hosts": ["x"]}),
+        ("unknown 'foo'", "foo", {}),
+        ("did you mean 'permissions'", "dir", {"target": "/a", "permisions": {}}),
+        ("octal", "dir", {"target": "/a", "permissions": {"mode": "0999"}}),
+        ("either password or secret", "rbd", {"source_name": "a", "source_auth": USER}),
+    ],
+)  # fmt: skip
+def test_wrong_pools_are_refused(message, kind, arguments):
+    with pytest.raises(InvalidInput, match=message):
+        pool_spec.parse("p", kind, **arguments)
+
+
+def test_a_mode_that_yaml_read_as_a_number():
+    spec = pool_spec.parse("p", "dir", target="/a", permissions={"mode": 0o711})
+    assert spec.permissions.mode == "0711"
+
+
+def test_every_change_of_forward_mode_gives_a_valid_network():
+    actual = net("nat", **NETWORKS["nat"])
+    actual.uuid = SECRET
+    for name, arguments in NETWORKS.items():
+        wanted = net("nat", actual, **arguments)
+        assert wanted.uuid == SECRET
+        if arguments.get("forward") in ("bridge", "vepa", "hostdev"):
+            assert len(wanted.ips) == 0
+            assert wanted.mac is None
+        assert bool(network_changes.changes(wanted, actual)) == (name != "nat")
+
+
+def live(old, new):
+    return network_changes.changes(net("n", **new), net("n", **old))
+
+
+def test_a_new_dhcp_host_is_added_in_place():
+    old = {"forward": "nat", "ipv4_config": {"cidr": "10.0.0.0/24"}}
+    new = {"forward": "nat", "ipv4_config": {"cidr": "10.0.0.0/24"}}
+    new["ipv4_config"]["hosts"] = [{"ip": "10.0.0.7", "mac": "52:54:00:00:00:07"}]
+    (change,) = live(old, new)
+    assert (change.live, change.command, change.section) == (True, "add", "ip-dhcp-host")
+    assert change.parent_index == 0
+    assert change.xml == '<host mac="52:54:00:00:00:07" ip="10.0.0.7" />'
+    (gone,) = live(new, old)
+    assert gone.command == "delete"
+
+
+def test_a_changed_portgroup_is_modified_in_place():
+    old = {"forward": "bridge", "bridge": "b", "portgroups": [{"name": "a"}]}
+    new = {"forward": "bridge", "bridge": "b", "portgroups": [{"name": "a", "default": True}]}
+    (change,) = live(old, new)
+    assert (change.command, change.section) == ("modify", "portgroup")
+
+
+def test_with_a_new_mode_nothing_is_live():
+    old = {"forward": "nat", "ipv4_config": {"cidr": "10.0.0.0/24"}}
+    found = live(old, {"forward": "private", "interfaces": "eth1"})
+    assert found
+    assert not any(change.live for change in found)
+
+
+def test_pool_changes():
+    kind, arguments = POOLS["dir"]
+    actual = pool.build(pool_spec.parse("p", kind, **arguments))
+    actual.uuid = SECRET
+    plain = pool.build(pool_spec.parse("p", "dir", target="/srv/pool/"), actual)
+    assert plain.uuid == SECRET
+    assert pool_changes.changes(plain, actual) == []
+    moved = pool.build(pool_spec.parse("p", "dir", target="/other"), actual)
+    (change,) = pool_changes.changes(moved, actual)
+    assert change.show() == {"path": "path", "old": "/srv/pool", "new": "/other", "live": False}
