@@ -50,8 +50,8 @@ def expand(policy, opts):
             "hypervisor; set it, e.g. virt: {hosts: 'L@hv1,hv2'}"
         )
     text = policy.hosts
-    if isinstance(text, (list, tuple)):
-        text = "L@" + ",".join(str(host) for host in text)
+    if not isinstance(text, str):
+        raise PkiError(f"virt:hosts must be a compound target, not {text!r}")
     claimed = sorted({_CLAIMED[engine] for engine in _engines(text, opts) if engine in _CLAIMED})
     if claimed and not policy.trust_grains:
         raise PkiError(
@@ -64,7 +64,7 @@ def expand(policy, opts):
 
 def _engines(text, opts, seen=()):
     """The letters of the matchers that the expression uses, nodegroups expanded."""
-    for word in str(text).split():
+    for word in text.split():
         if word in _OPERATORS:
             continue
         info = salt.utils.minions.parse_target(word)

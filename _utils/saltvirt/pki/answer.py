@@ -3,7 +3,7 @@
 import logging
 
 from saltvirt.errors import InvalidInput, PkiError, VirtError
-from saltvirt.pki import allow, ca, certs, crl, files, issue, policy, request, seal
+from saltvirt.pki import allow, ca, certs, crl, files, issue, policy, request, rotation, seal
 from saltvirt.pki.store import AUTHORITIES, USES, Store
 
 log = logging.getLogger(__name__)
@@ -41,13 +41,22 @@ def _give(store, rules, host, asked, grains):
         )
     if asked.dry and not store.host(host).is_dir():
         return {"libvirt.mode": rules.mode, "libvirt.pending": [use.name for use in USES]}
-    ca.ensure(store, rules)
+    prepare(store, rules)
     with store.issuing(host) as folder:
         authorities = ca.current(store)
         names = _own_names(store, policy.wanted_names(rules, host, grains), host)
         want = issue.wanted(rules, asked, host, names, crl.revoked_serials(store))
         case = issue.Case(store, rules, folder, authorities, want)
         return {**_common(case), **_own(case, asked)}
+
+
+def prepare(store, rules):
+    """The authorities made, and what a crash left half done finished."""
+    rotation.resume(store)
+    ca.ensure(store, rules)
+    if crl.outdated(store):
+        with store.exclusive():
+            crl.rebuild(store)
 
 
 def _own(case, asked):

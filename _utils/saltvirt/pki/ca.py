@@ -46,11 +46,10 @@ def paths(store, name, generation=""):
 
 def ensure(store, policy):
     """Makes the authorities that do not exist. One process does; the others wait for it."""
-    if all(_complete(store, name) for name in AUTHORITIES):
-        return
-    with store.exclusive():
-        for name in AUTHORITIES:
-            _make(store, policy, name)
+    if not all(_complete(store, name) for name in AUTHORITIES):
+        with store.exclusive():
+            for name in AUTHORITIES:
+                _make(store, policy, name)
 
 
 def current(store):

@@ -211,7 +211,7 @@ def digest(key):
     return None if isinstance(key, (ed25519.Ed25519PrivateKey, ed448.Ed448PrivateKey)) else _SHA
 
 
-def _authority(issuer):
+def authority_identifier(issuer):
     """The issuer's own key identifier: a foreign CA may have computed it in another way."""
     try:
         own = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
@@ -237,7 +237,7 @@ def leaf(public, wanted, issuer, now):
         .add_extension(usage, critical=True)
         .add_extension(x509.ExtendedKeyUsage([_EKU[wanted.purpose]]), critical=False)
         .add_extension(alternative_names(wanted.names), critical=False)
-        .add_extension(_authority(issuer_cert), critical=False)
+        .add_extension(authority_identifier(issuer_cert), critical=False)
         .sign(issuer_key, digest(issuer_key))
     )
 

@@ -1,0 +1,71 @@
+"""
+The certificates of a hypervisor. Needs no libvirt binding.
+"""
+
+import salt.utils.args
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+from saltvirt.pki import info, keep  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def tls_info(basepath="/etc/pki"):
+    """
+    The certificates that are here, the CAs that are trusted, and whether the daemon
+    serves them. No key is in the answer.
+
+    :param basepath: the folder that has ``CA``, ``libvirt`` and ``qemu`` below it
+
+    :return: ``certs``: use (``server``, ``client``, ``qemu-server``, ``qemu-client``) to
+        ``subject``, ``issuer``, ``serial``, ``names``, ``not_before``, ``not_after`` (UTC)
+        and ``sha256``; ``trusted``: SHA-256 of the CAs' certificates; ``daemon``:
+        ``serves``, ``does not listen`` or why a TLS handshake failed; ``problems``: a
+        sentence for each thing that is wrong
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hv*' virt.tls_info
+    """
+    return info.info(__opts__["id"], basepath)
+
+
+def tls_update(basepath="/etc/pki", reload=None, **kwargs):
+    """
+    Fetches certificates from the master, places them and has the daemon read them: what
+    the state ``virt.keys`` does, with the same parameters.
+
+    :return: ``changes``: file to what was done with it; ``notes``: sentences; and ``info``:
+        as ``virt.tls_info`` afterwards
+
+    Raises PkiError with the reason when the master gives none.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hv*' virt.tls_update
+    """
+    wishes = keep.wishes({k: v for k, v in kwargs.items() if not k.startswith("__")})
+    host = keep.Host(__opts__["id"], _pillar_ext, basepath, wishes, reload)
+    outcome = keep.converge(host)
+    return {
+        "changes": outcome.changes,
+        "notes": outcome.notes,
+        "info": info.info(__opts__["id"], basepath),
+    }
+
+
+def _pillar_ext(external):
+    """Since 3008.2 Salt masks pillar values unless it is asked for them as they are."""
+    function = __salt__["pillar.ext"]
+    if "unmask" in salt.utils.args.get_function_argspec(function).args:
+        return function(external, unmask=True)
+    return function(external)

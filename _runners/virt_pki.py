@@ -1,0 +1,157 @@
+"""
+Certificates of the cloud: shown, revoked, moved to another CA. See docs/certificates.md.
+"""
+
+import functools
+import logging
+
+import salt.utils.data
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+from saltvirt import errors  # noqa: E402
+from saltvirt.fleet.client import Fleet  # noqa: E402
+from saltvirt.pki import answer, cloud, crl, policy  # noqa: E402
+from saltvirt.pki.store import Store  # noqa: E402
+
+__virtualname__ = "virt"
+
+OUTPUTTER = "virt_query"
+log = logging.getLogger(__name__)
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def _reporting(function):
+    """A function whose errors become one line and the exit code 1."""
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        try:
+            data = function(*args, **kwargs)
+        except errors.VirtError as exc:
+            about = str(args[0] if args else kwargs.get("host") or "certificates")
+            data = {about: {"result": False, "comment": exc.text}, "retcode": 1}
+        return {"data": data, "outputter": OUTPUTTER}
+
+    return wrapper
+
+
+def _get(key, default=None):
+    return salt.utils.data.traverse_dict_and_list(__opts__, key, default)
+
+
+def _show(text):
+    """A line for the person who waits."""
+    log.info(text)
+    if not __opts__.get("output"):
+        __jid_event__.fire_event({"message": text, "outputter": OUTPUTTER}, "progress")
+
+
+@_reporting
+def certs(host=None, ask=True):
+    """
+    For each hypervisor: which certificates it has, for which names, by which CA, until
+    when, from when they are renewed, and whether the host has the same.
+
+    :param host: one hypervisor alone
+    :param ask: False shows the master's records only, and asks no host
+
+    :return: under ``certificates``: ``table``, ``CA`` (both authorities) and ``hosts``: host
+        to ``certificates`` by use, ``problems``, ``revoked`` and ``daemon`` (as
+        ``virt.tls_info``); under ``problems`` a line for each host that has one, and then
+        the exit code is 1
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.certs
+        salt-run virt.certs hv1 --out=json
+    """
+    store, rules = Store(__opts__["pki_dir"]), policy.policy(_get)
+    with Fleet(__opts__) as fleet:
+        found = cloud.overview(fleet, store, rules, host, ask)
+    wrong = cloud.problems(found)
+    shown = {"certificates": {"table": cloud.table(found), **found}}
+    return {**shown, "problems": wrong, "retcode": 1} if wrong else shown
+
+
+@_reporting
+def revoke(host, undo=False):
+    """
+    Makes all certificates of a hypervisor worthless, on every other hypervisor at once,
+    and gives it no new ones. Connections that are open stay open until they are closed.
+
+    :param host: minion id, which may be gone already
+    :param undo: True lets the host have *new* certificates; the revoked ones stay revoked
+
+    :return: ``result``: True when every other hypervisor knows of it; else the comment
+        names those that do not, and the exit code is 1
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.revoke hv3
+        salt-run virt.revoke hv3 undo=True
+    """
+    store, rules = Store(__opts__["pki_dir"]), policy.policy(_get)
+    if undo:
+        crl.readmit(store, host)
+        comment = f"{host} may have new certificates: apply virt.keys there"
+        return {host: {"result": True, "comment": comment}}
+    answer.prepare(store, rules)
+    with Fleet(__opts__) as fleet:
+        late = cloud.revoke(fleet, store, host, _show)
+    if not late:
+        comment = f"the certificates of {host} are revoked on every hypervisor"
+        return {host: {"result": True, "comment": comment}}
+    return {
+        host: {"result": False, "comment": f"revoked, but not yet known to {_who(late)}; they "
+               "still let it in: apply virt.keys there"},
+        "retcode": 1,
+    }  # fmt: skip
+
+
+@_reporting
+def rotate_ca(skip=None):
+    """
+    Replaces both CAs, in steps between which every hypervisor can talk to every other:
+    all learn to trust the new CA beside the old one, then all get certificates of the new
+    one, then all forget the old one. Goes on as far as every host follows; run it again to
+    go on from there.
+
+    :param skip: hypervisors that are not waited for, between commas; they are locked out
+        until virt.keys is applied to them
+
+    :return: ``result``: True when the rotation is done; else the comment says in which
+        step it waits, and for whom, and the exit code is 1
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.rotate_ca
+        salt-run virt.rotate_ca skip=hv7
+    """
+    store, rules = Store(__opts__["pki_dir"]), policy.policy(_get)
+    names = skip.split(",") if isinstance(skip, str) else skip or []
+    with Fleet(__opts__) as fleet:
+        phase, late = cloud.rotate(fleet, store, rules, [str(name) for name in names], _show)
+    if phase is None and not late:
+        return {"CA": {"result": True, "comment": "every hypervisor has the new CA alone"}}
+    if phase is None:
+        comment = f"the new CA is in use; still trusting the old one: {_who(late)}"
+    else:
+        comment = (
+            f"it waits in the phase '{phase}' for {_who(late)}. Nothing is broken meanwhile: "
+            "mend them and run virt.rotate_ca again"
+        )
+    return {"CA": {"result": False, "comment": comment}, "retcode": 1}
+
+
+def _who(late):
+    return "; ".join(f"{host} ({why})" for host, why in sorted(late.items()))

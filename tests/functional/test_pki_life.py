@@ -1,0 +1,395 @@
+"""Renewal, rotation, revocation and adoption, with a clock that the test turns."""
+
+import datetime
+import shutil
+import subprocess
+
+import pytest
+
+pytest.importorskip("salt")
+import itertools
+
+from saltvirt.errors import NotFound, PkiError
+from saltvirt.pki import answer, certs, crl, policy, request, rotation
+from saltvirt.pki.store import Store
+
+DAY = datetime.timedelta(days=1)
+START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+class Office:
+    """A store and a policy, with a clock."""
+
+    def __init__(self, folder, **settings):
+        self.now = START
+        self.store = Store(folder, lambda: self.now)
+        self.rules = policy.Policy(hosts="*", **settings)
+
+    def give(self, host="hv1", **arguments):
+        asked = request.parse("_", arguments, {})
+        return answer._give(self.store, self.rules, host, asked, {})
+
+    def cert(self, name="servercert", host="hv1", **arguments):
+        return certs.load_certs(self.give(host, **arguments)[f"libvirt.{name}.pem"].encode())[0]
+
+    def trusted(self, **arguments):
+        return certs.load_certs(self.give(**arguments)["libvirt.cacert.pem"].encode())
+
+
+@pytest.fixture
+def office(tmp_path):
+    return Office(tmp_path)
+
+
+def openssl_verify(folder, ca_pem, cert_pem, purpose="sslserver", at=None):
+    (folder / "ca.pem").write_text(ca_pem)
+    (folder / "cert.pem").write_text(cert_pem)
+    argv = ["openssl", "verify", "-x509_strict", "-purpose", purpose, "-CAfile"]
+    at = ["-attime", str(int(at.timestamp()))] if at else []
+    argv += [str(folder / "ca.pem"), *at, str(folder / "cert.pem")]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("key", ["ec", "ec384", "rsa"])
+def test_another_implementation_accepts_the_certificates(tmp_path, key):
+    office = Office(tmp_path, key=key)
+    office.now = certs.utcnow()
+    given = office.give()
+    for name, purpose in (("servercert", "sslserver"), ("clientcert", "sslclient")):
+        done = openssl_verify(
+            tmp_path, given["libvirt.cacert.pem"], given[f"libvirt.{name}.pem"], purpose
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_certificate_is_for_the_id_the_short_name_and_what_the_master_configured(tmp_path):
+    office = Office(tmp_path, names={"hv1.a.org": ["10.0.0.1", "storage1"]}, domain="b.org")
+    assert certs.names(office.cert(host="hv1.a.org")) == [
+        "hv1.a.org",
+        "10.0.0.1",
+        "storage1",
+        "hv1",
+    ]
+    assert certs.names(office.cert(host="hv2")) == ["hv2", "hv2.b.org"]
+
+
+def test_it_is_renewed_when_less_than_a_third_is_left(office):
+    first = office.cert()
+    office.now = START + 240 * DAY
+    assert office.cert() == first
+    office.now = START + 250 * DAY
+    second = office.cert()
+    assert certs.not_after(second) == office.now + 365 * DAY
+    assert office.cert() == second
+
+
+def test_near_the_end_of_the_ca_nothing_is_renewed_over_and_over(tmp_path):
+    office = Office(tmp_path, ca_days=400)
+    office.cert()
+    office.now = START + 390 * DAY
+    last = office.cert()
+    assert certs.not_after(last) == START + 400 * DAY
+    office.now += DAY
+    assert office.cert() == last
+
+
+def test_an_expired_ca_is_said_with_what_to_do(tmp_path):
+    office = Office(tmp_path, ca_days=30)
+    office.give()
+    office.now = START + 31 * DAY
+    with pytest.raises(PkiError, match=r"expired on 2026-01-31 .* virt.rotate_ca"):
+        office.give()
+
+
+def test_a_clock_that_is_years_behind_is_said(office):
+    office.give()
+    office.now = START - 1000 * DAY
+    with pytest.raises(PkiError, match="set the clock"):
+        office.give()
+
+
+@pytest.mark.parametrize("skew", [-1, 1])
+def test_a_host_whose_clock_is_a_day_off_accepts_a_new_certificate(office, tmp_path, skew):
+    given = office.give()
+    done = openssl_verify(
+        tmp_path,
+        given["libvirt.cacert.pem"],
+        given["libvirt.servercert.pem"],
+        at=START + skew * DAY,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_changed_name_gives_a_new_certificate(tmp_path):
+    office = Office(tmp_path)
+    first = office.cert()
+    office.rules = policy.Policy(hosts="*", names={"hv1": ["10.0.0.1"]})
+    assert certs.names(office.cert()) == ["hv1", "10.0.0.1"]
+    assert certs.serial(office.cert()) != certs.serial(first)
+
+
+def test_salts_parameters_shape_the_certificate_and_stay_when_nobody_asks(office):
+    wishes = {"country": "DE", "organization": "Example", "expiration_days": 30}
+    cert = office.cert(**wishes)
+    assert cert.subject.rfc4514_string() == "CN=hv1,O=Example,C=DE"
+    assert certs.not_after(cert) == START + 30 * DAY
+    assert office.cert() == cert
+    assert office.cert(**wishes) == cert
+
+
+def test_a_minion_cannot_lengthen_its_certificate(office):
+    assert certs.not_after(office.cert(expiration_days=36500)) == START + 365 * DAY
+
+
+@pytest.mark.parametrize("damage", [b"", b"-----BEGIN PRIVATE KEY-----\nMIG", None, "other"])
+@pytest.mark.parametrize("name", ["serverkey.pem", "servercert.pem"])
+def test_a_damaged_pair_is_made_anew_and_kept_aside(office, damage, name):
+    office.give()
+    path = office.store.host("hv1") / name
+    if damage == "other":
+        office.give("hv2")
+        damage = (office.store.host("hv2") / name).read_bytes()
+    path.unlink() if damage is None else path.write_bytes(damage)
+    given = office.give()
+    key = certs.load_key(given["libvirt.serverkey.pem"].encode())
+    cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
+    assert certs.belong_together(cert, key)
+    aside = [item.read_bytes() for item in (path.parent / "aside").glob(f"{name}*")]
+    assert aside == ([damage] if damage else [])
+
+
+@pytest.mark.parametrize("damage", [b"", b"-----BEGIN", None])
+@pytest.mark.parametrize("name", ["cakey.pem", "cacert.pem"])
+def test_a_damaged_ca_is_never_replaced_silently(office, damage, name):
+    office.give()
+    path = office.store.path(name)
+    path.unlink() if damage is None else path.write_bytes(damage)
+    other = office.store.path("cacert.pem" if name == "cakey.pem" else "cakey.pem")
+    before = other.read_bytes()
+    with pytest.raises(PkiError, match="restore it from a backup"):
+        office.give()
+    assert other.read_bytes() == before
+
+
+def test_a_renamed_minion_is_another_host_and_the_old_name_can_be_revoked(office):
+    old = office.cert(host="hv1")
+    new = office.cert(host="hv1b")
+    assert certs.names(new) == ["hv1b"]
+    crl.revoke(office.store, "hv1")
+    assert certs.serial(old) in crl.revoked_serials(office.store)
+    assert certs.serial(new) not in crl.revoked_serials(office.store)
+
+
+# revocation
+
+
+def listed(pem):
+    from cryptography import x509
+
+    text = pem.encode().split(b"-----BEGIN X509 CRL-----")[1:]
+    lists = [x509.load_pem_x509_crl(b"-----BEGIN X509 CRL-----" + part) for part in text]
+    return [{f"{entry.serial_number:x}" for entry in item} for item in lists]
+
+
+def test_every_certificate_that_a_host_was_given_is_revoked(office):
+    first = office.cert()
+    office.now += 300 * DAY
+    second = office.cert()
+    office.give("hv2")
+    crl.revoke(office.store, "hv1")
+    (serials,) = listed(office.give("hv2")["libvirt.cacrl.pem"])
+    assert {certs.serial(first), certs.serial(second)} <= serials
+
+
+def test_a_revoked_host_gets_nothing_until_it_is_readmitted_with_new_ones(office):
+    first = office.cert()
+    crl.revoke(office.store, "hv1")
+    with pytest.raises(PkiError, match=r"virt.revoke hv1 undo=True"):
+        office.give()
+    crl.readmit(office.store, "hv1")
+    second = office.cert()
+    assert certs.serial(second) != certs.serial(first)
+    assert certs.serial(first) in crl.revoked_serials(office.store)
+
+
+def test_a_list_outlives_its_ca_so_that_it_never_locks_everybody_out(office):
+    from cryptography import x509
+
+    office.give()
+    crl.revoke(office.store, "hv1")
+    found = x509.load_pem_x509_crl(office.give("hv2")["libvirt.cacrl.pem"].encode())
+    end = getattr(found, "next_update_utc", None) or found.next_update
+    assert end >= START + 3650 * DAY
+
+
+def test_a_lost_list_is_made_again(office):
+    office.give()
+    crl.revoke(office.store, "hv1")
+    before = listed(office.give("hv2")["libvirt.cacrl.pem"])
+    office.store.path("crl.pem").unlink()
+    assert listed(office.give("hv2")["libvirt.cacrl.pem"]) == before
+
+
+def test_revoking_a_host_that_never_was_one_names_those_that_were(office):
+    office.give("hv2")
+    with pytest.raises(NotFound, match="known: hv2"):
+        crl.revoke(office.store, "hv1")
+    with pytest.raises(NotFound, match="not revoked"):
+        crl.readmit(office.store, "hv2")
+
+
+# rotation
+
+
+def works(client, server, bundle_of_client, bundle_of_server):
+    """Would client and server accept each other?"""
+    return any(certs.signed_by(server, c) for c in bundle_of_client) and any(
+        certs.signed_by(client, c) for c in bundle_of_server
+    )
+
+
+def test_in_every_step_of_a_rotation_every_pair_of_hosts_can_talk(office):
+    def snapshot():
+        return [(office.cert("clientcert", h), office.cert("servercert", h), office.trusted(host=h))
+                for h in ("hv1", "hv2")]  # fmt: skip
+
+    phases = [snapshot()]
+    rotation.begin(office.store, office.rules)
+    phases.append(snapshot())
+    rotation.swap(office.store)
+    phases.append(snapshot())
+    rotation.finish(office.store)
+    phases.append(snapshot())
+    for before, after in itertools.pairwise(phases):
+        for one in (before[0], after[0]):
+            for two in (before[1], after[1]):
+                assert works(one[0], two[1], one[2], two[2])
+                assert works(two[0], one[1], two[2], one[2])
+    assert phases[0][0][2] != phases[3][0][2]
+    assert len(phases[3][0][2]) == 1
+
+
+def test_a_rotation_is_not_begun_twice(office):
+    office.give()
+    rotation.begin(office.store, office.rules)
+    coming = office.store.path("next-cacert.pem").read_bytes()
+    rotation.begin(office.store, office.rules)
+    assert office.store.path("next-cacert.pem").read_bytes() == coming
+
+
+def test_revoked_stays_revoked_through_a_rotation(office):
+    old = office.cert()
+    office.give("hv2")
+    crl.revoke(office.store, "hv1")
+    rotation.begin(office.store, office.rules)
+    assert len(listed(office.give("hv2")["libvirt.cacrl.pem"])) == 2
+    rotation.swap(office.store)
+    assert all(certs.serial(old) in s for s in listed(office.give("hv2")["libvirt.cacrl.pem"]))
+    rotation.finish(office.store)
+    assert len(listed(office.give("hv2")["libvirt.cacrl.pem"])) == 1
+
+
+def test_the_old_key_is_gone_when_the_rotation_is_done(office):
+    office.give()
+    key = office.store.path("cakey.pem").read_bytes()
+    rotation.begin(office.store, office.rules)
+    rotation.swap(office.store)
+    rotation.finish(office.store)
+    found = [path for path in office.store.base.rglob("*") if path.is_file()]
+    assert all(path.read_bytes() != key for path in found)
+
+
+# other people's CAs
+
+
+def certtool(folder, *args):
+    subprocess.run(["certtool", *args], cwd=folder, check=True, capture_output=True)
+
+
+def old_salt_ca(base):
+    """What Salt's own ext_pillar did."""
+    base.mkdir(parents=True)
+    (base / "ca.info").write_text("cn = salted\nca\ncert_signing_key")
+    certtool(base, "--generate-privkey", "--outfile", "cakey.pem")
+    certtool(base, "--generate-self-signed", "--load-privkey", "cakey.pem",
+             "--template", "ca.info", "--outfile", "cacert.pem")  # fmt: skip
+    for name in ("cakey.pem", "cacert.pem", "ca.info"):
+        (base / name).chmod(0o644)
+
+
+def test_the_ca_of_salts_old_pillar_is_adopted(tmp_path):
+    if not shutil.which("certtool"):
+        pytest.skip("certtool is not installed")
+    office = Office(tmp_path)
+    office.now = certs.utcnow()
+    old_salt_ca(office.store.base)
+    paths = [office.store.path(name) for name in ("cacert.pem", "cakey.pem")]
+    before = [path.read_bytes() for path in paths]
+    given = office.give()
+    assert [path.read_bytes() for path in paths] == before
+    done = openssl_verify(tmp_path, given["libvirt.cacert.pem"], given["libvirt.servercert.pem"])
+    assert done.returncode == 0, done.stderr
+    assert office.store.path("cakey.pem").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_intermediate_ca_with_its_chain_is_used(office, tmp_path):
+    root_key, middle_key = certs.new_key(), certs.new_key("rsa")
+    root = certs.self_signed(root_key, certs.subject("Root"), 9000, START)
+    from cryptography import x509
+
+    middle = (
+        x509.CertificateBuilder()
+        .subject_name(certs.subject("Middle"))
+        .issuer_name(root.subject)
+        .public_key(middle_key.public_key())
+        .serial_number(7)
+        .not_valid_before(START - DAY)
+        .not_valid_after(START + 900 * DAY)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(root_key, certs.digest(root_key))
+    )
+    office.store.base.mkdir(parents=True)
+    office.store.path("cakey.pem").write_bytes(certs.key_pem(middle_key))
+    office.store.path("cacert.pem").write_bytes(certs.cert_pem(middle, root))
+    given = office.give()
+    assert certs.load_certs(given["libvirt.cacert.pem"].encode()) == [middle, root]
+    assert certs.signed_by(office.cert(), middle)
+
+
+def test_a_chain_in_the_wrong_order_is_refused_with_the_right_one(office):
+    office.store.base.mkdir(parents=True)
+    keys = [certs.new_key(), certs.new_key()]
+    found = [certs.self_signed(k, certs.subject(f"CA{n}"), 900, START) for n, k in enumerate(keys)]
+    office.store.path("cakey.pem").write_bytes(certs.key_pem(keys[0]))
+    office.store.path("cacert.pem").write_bytes(certs.cert_pem(*reversed(found)))
+    with pytest.raises(PkiError, match="its chain after it"):
+        office.give()
+
+
+# signing requests
+
+
+def test_a_signing_request_gets_no_name_it_asks_for(tmp_path):
+    from cryptography import x509
+
+    office = Office(tmp_path, mode="csr")
+    key = certs.new_key()
+    csr = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(certs.subject("hv2"))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("hv2")]), critical=False)
+        .sign(key, certs.digest(key))
+    )
+    cert = office.cert(csr={"server": certs.csr_pem(csr)})
+    assert certs.names(cert) == ["hv1"]
+    assert cert.subject.rfc4514_string() == "CN=hv1,O=Salted"
+    assert certs.belong_together(cert, key)
+    assert not (office.store.host("hv1") / "serverkey.pem").exists()
+
+
+@pytest.mark.parametrize("csr", [{"ca": "x"}, "x", {"server": "x"}, {"server": "x" * 9000}, [1]])
+def test_what_is_no_signing_request_is_refused(tmp_path, csr):
+    from saltvirt.errors import InvalidInput
+
+    with pytest.raises(InvalidInput):
+        Office(tmp_path, mode="csr").give(csr=csr)
