@@ -130,7 +130,7 @@ class _Move:
         self.copied = storage.copied(self.plans)
 
     def run(self):
-        report, host = self.report, self.host
+        report = self.report
         self._note()
         undo = Revert()
         try:
@@ -147,9 +147,6 @@ class _Move:
         undo.success()
         result = self._result(there)
         result.update(self._clean())
-        self.order.say(
-            f"{report['name']} {'runs' if report['active'] else 'is'} on {host['hostname']}"
-        )
         return result
 
     def _note(self):

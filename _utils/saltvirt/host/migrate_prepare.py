@@ -24,14 +24,22 @@ def disks(peer, plans, active, undo, say):
     active: QEMU will fill them; else they are the empty files that ours are copied into.
     undo: a Revert, which learns how to remove each. say: called with a line of progress.
     """
+    for folder in folders(plans):
+        if migrate_store.make_folder(peer, folder):
+            undo.push(f"remove {folder} on the target", migrate_store.remove_folder, peer, folder)
     for plan in storage.copied(plans):
         for base in plan.bases:
             _base(peer, base, undo, say)
         _disk(peer, plan, active, undo)
 
 
+def folders(plans):
+    """The folders of all that is to be made."""
+    return list(dict.fromkeys(os.path.dirname(path) for path in created(plans)))
+
+
 def _disk(peer, plan, active, undo):
-    with migrate_store.opened(peer, os.path.dirname(plan.path), create=True) as pool:
+    with migrate_store.opened(peer, os.path.dirname(plan.path)) as pool:
         if migrate_store.volume(pool, plan.path) is not None:
             raise errors.MigrationFailed(f"{plan.path} has just appeared on the target")
         undo.push(f"delete {plan.path} on the target", migrate_store.delete, peer, plan.path)
@@ -45,7 +53,7 @@ def _disk(peer, plan, active, undo):
 def _base(peer, base, undo, say):
     """Brings a backing file, byte for byte, unless it is there by now."""
     path = base["path"]
-    with migrate_store.opened(peer, os.path.dirname(path), create=True) as pool:
+    with migrate_store.opened(peer, os.path.dirname(path)) as pool:
         if migrate_store.volume(pool, path) is not None:
             return
         say(f"copying the image {path}")

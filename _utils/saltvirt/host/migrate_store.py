@@ -37,14 +37,18 @@ def _find(conn, folder):
     return None
 
 
-def _passing(conn, folder, create):
-    """A transient pool on the folder; None when there is no such folder."""
+def _pool_xml(folder):
     root = _element("pool", type="dir")
     root.append(_element("name", _OURS + uuid.uuid4().hex[:12]))
     target = _element("target")
     target.append(_element("path", folder))
     root.append(target)
-    text = ElementTree.tostring(root, encoding="unicode")
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _passing(conn, folder, create):
+    """A transient pool on the folder; None when there is no such folder."""
+    text = _pool_xml(folder)
     flags = libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if create else 0
     try:
         return conn.storagePoolCreateXML(text, flags)
@@ -54,6 +58,27 @@ def _passing(conn, folder, create):
         if "source conflict" in str(exc) or "already" in str(exc):
             return None
         raise
+
+
+def make_folder(conn, folder):
+    """Makes the folder on the host when there is none; whether it did."""
+    with opened(conn, folder) as pool:
+        if pool is not None:
+            return False
+    with opened(conn, folder, create=True):
+        return True
+
+
+def remove_folder(conn, folder):
+    """Removes a folder, if it is empty and no pool of somebody shows it."""
+    with translated():
+        if _find(conn, folder) is not None:
+            return
+        pool = conn.storagePoolDefineXML(_pool_xml(folder), 0)
+        try:
+            pool.delete(0)
+        finally:
+            pool.undefine()
 
 
 @contextlib.contextmanager
@@ -153,53 +178,53 @@ def physical_bytes(found):
     return info[2]
 
 
-class _Reader:
-    """Feeds a libvirt stream from a local file: data and holes."""
-
-    def __init__(self, file, progress):
-        self.file = file
-        self.fd = file.fileno()
-        self.size = os.fstat(self.fd).st_size
-        self.progress = progress
-
-    def data(self, _stream, nbytes, _opaque):
-        block = self.file.read(min(nbytes, _BLOCK))
-        self.progress(len(block))
-        return block
-
-    def hole(self, _stream, _opaque):
-        """(in data?, bytes of this section)."""
-        here = self.file.tell()
-        if here >= self.size:
-            return False, 0
+def _sections(file):
+    """(whether it is data, bytes) of each section of a file that may have holes."""
+    fd, size = file.fileno(), os.fstat(file.fileno()).st_size
+    here = 0
+    while here < size:
         try:
-            start = os.lseek(self.fd, here, os.SEEK_DATA)
+            start = os.lseek(fd, here, os.SEEK_DATA)
         except OSError:  # no data after here
-            start = self.size
-        end = os.lseek(self.fd, here, os.SEEK_HOLE) if start == here else start
-        os.lseek(self.fd, here, os.SEEK_SET)
-        return start == here, end - here
-
-    def skip(self, _stream, nbytes, _opaque):
-        self.file.seek(nbytes, os.SEEK_CUR)
+            start = size
+        end = os.lseek(fd, here, os.SEEK_HOLE) if start == here else start
+        yield start == here, here, end - here
+        here = end
 
 
 def upload(found, path, progress=lambda size: None):
     """Writes a local file into a volume of the other host, over libvirt's own connection.
 
-    Holes stay holes. progress: called with the number of bytes of each block.
+    Holes stay holes. progress: called with the number of bytes of each section.
     """
     stream = found.connect().newStream(0)
-    with open(path, "rb", buffering=0) as file, translated():
-        reader = _Reader(file, progress)
+    with open(path, "rb") as file, translated():
+        sections = list(_sections(file))
+        size = os.fstat(file.fileno()).st_size
         try:
-            found.upload(stream, 0, reader.size, libvirt.VIR_STORAGE_VOL_UPLOAD_SPARSE_STREAM)
-            stream.sparseSendAll(reader.data, reader.hole, reader.skip, None)
+            found.upload(stream, 0, size, libvirt.VIR_STORAGE_VOL_UPLOAD_SPARSE_STREAM)
+            for is_data, start, length in sections:
+                if is_data:
+                    _send(stream, file, start, length)
+                else:
+                    stream.sendHole(length)
+                progress(length)
             stream.finish()
         except BaseException:
             with contextlib.suppress(libvirt.libvirtError):
                 stream.abort()
             raise
+
+
+def _send(stream, file, start, length):
+    file.seek(start)
+    while length:
+        block = file.read(min(length, _BLOCK))
+        if not block:
+            raise errors.OperationFailed(f"{file.name} became shorter while it was copied")
+        length -= len(block)
+        while block:
+            block = block[stream.send(block) :]
 
 
 class _Differs(Exception):

@@ -63,7 +63,7 @@ class _Migration:
         )
 
     def _answer(self, comment, changes, done=None):
-        self.report.step("done", comment)
+        self.fleet.tell(f"{self.report.tag}/done", {"guest": self.name, "message": comment})
         found = {"result": True, "comment": comment, "changes": changes}
         return {self.name: {**found, "migration": done} if done else found}
 
