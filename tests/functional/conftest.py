@@ -8,17 +8,20 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 EMPTY = "test://" + str(Path(__file__).with_name("empty-node.xml"))
 
 
-def load(uri, **virt):
-    """The loaded execution modules, with ``virt:connection:uri`` set."""
+def load(uri, context=None, **virt):
+    """The loaded execution modules, with ``virt:connection:uri`` and more of ``virt`` set.
+
+    context: a dictionary; the events that were sent are in its ``events``.
+    """
     pytest.importorskip("libvirt")
     salt_config = pytest.importorskip("salt.config")
     import salt.loader
 
     opts = salt_config.minion_config(None)
-    opts["module_dirs"] = [str(REPOSITORY / "_modules")]
+    opts["module_dirs"] = [str(REPOSITORY / "_modules"), str(Path(__file__).parent / "modules")]
     opts["virt"] = {"connection": {"uri": uri}, **virt}
     opts["grains"] = {"id": "hv1", "kernel": "Linux"}
-    return salt.loader.minion_mods(opts, context={})
+    return salt.loader.minion_mods(opts, context={} if context is None else context)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from xml.etree import ElementTree
 
 from saltvirt.xml.base import Children, Element, Prop
-from saltvirt.xml.kinds import YES_NO
+from saltvirt.xml.kinds import INT, YES_NO
 
 NAMESPACE = "https://saltproject.io/xmlns/salt-virt/1"
 ElementTree.register_namespace("saltvirt", NAMESPACE)
@@ -23,6 +23,7 @@ class OwnDisk(Element):
     path = Prop("@path")
     pool = Prop("@pool")
     volume = Prop("@volume")
+    size_bytes = Prop("@size", INT)
 
 
 class Entry(Element):
@@ -42,6 +43,7 @@ class GuestRecord(Element):
     version = Prop("@version")
     created = Prop("@created")
     seeded = Prop("@seeded", YES_NO)
+    creating = Prop("@creating")
     image = Prop(tag("image"))
     image_hash = Prop(tag("image") + "/@hash")
     disks = Children(tag("disk"), OwnDisk)

@@ -1,0 +1,292 @@
+"""
+Making, changing, copying and removing guests of a hypervisor.
+
+:depends: libvirt-python in Salt's own Python; qemu-img; libguestfs to seed images
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, settings  # noqa: E402
+from saltvirt.host import admit, connection, create, domain, remove  # noqa: E402
+from saltvirt.host import purge as purging  # noqa: E402
+from saltvirt.images import sources  # noqa: E402
+from saltvirt.seed import keys, minion  # noqa: E402
+from saltvirt.spec import guest, profiles  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    try:
+        connection.require_binding()
+    except errors.BindingMissing as exc:
+        return False, str(exc)
+    return __virtualname__
+
+
+def _connect(kwargs):
+    return connection.connect(settings.connection(__salt__["config.get"], kwargs))
+
+
+def _split(kwargs):
+    """(connection arguments, all the others)."""
+    ours = {key: kwargs.pop(key) for key in ("connection", "username", "password") if key in kwargs}
+    return ours, kwargs
+
+
+def _gate():
+    get = __salt__["config.get"]
+    return admit.Gate(get, str(settings.option(get, "images", settings.IMAGES_FOLDER)))
+
+
+def _say(name, verb):
+    """A callable (step, message, **data) that fires ``salt/virt/<name>/<verb>/<step>``."""
+
+    def fire(step, message, **data):
+        data.update(id=name, message=message)
+        __salt__["event.send"](f"salt/virt/{name}/{verb}/{step}", data)
+
+    return fire
+
+
+def _spec(arguments, **more):
+    """The GuestSpec of an adapter's arguments, with the host's profiles."""
+    known = profiles.read(__salt__["config.get"])
+    return guest.parse(**arguments, known_profiles=known, **more)
+
+
+def _approve(name, pub_key):
+    """Hands the key in; the master accepts it when it gave the permission for the name."""
+    __salt__["pillar.ext"]({"virtkey": [name, pub_key]})
+
+
+def _foreign_seeder(deploy):
+    """A seeder that is another function of Salt, called as Salt 3007 called it."""
+
+    def apply(spec, path, format):
+        given = (deploy.priv_key, deploy.pub_key)
+        private, public = keys.pair(*given) if deploy.priv_key else keys.generate()
+        __salt__[deploy.seed_cmd](
+            path,
+            id_=spec.name,
+            config=deploy.config,
+            install=deploy.install,
+            pub_key=public,
+            priv_key=private,
+        )
+        return public
+
+    return apply if deploy.seed_cmd in __salt__ else None
+
+
+def _seeder(deploy):
+    """(spec, path, format) -> public key, which prepares a disk; None if nothing can."""
+    if deploy.seed_cmd not in (None, "seed.apply"):
+        return _foreign_seeder(deploy)
+    wish = minion.Wish(
+        config=deploy.config or {},
+        install=deploy.install,
+        pub_key=deploy.pub_key,
+        priv_key=deploy.priv_key,
+        grains=deploy.grains or {},
+        autosign_grains=deploy.autosign_grains or {},
+        startup_states=deploy.startup_states,
+    )
+    here = minion.Hypervisor(__salt__, __opts__)
+    return lambda spec, path, format: here.apply(spec.name, path, format, wish)
+
+
+def _tools(name, deploy):
+    return create.Tools(
+        gate=_gate(),
+        download=sources.SaltFiles(__salt__, deploy.saltenv),
+        seeder=_seeder(deploy),
+        say=_say(name, "init"),
+    )
+
+
+def init(
+    name,
+    cpu,
+    mem,
+    nic="default",
+    interfaces=None,
+    hypervisor=None,
+    start=True,
+    disk="default",
+    disks=None,
+    saltenv="base",
+    seed=True,
+    install=True,
+    pub_key=None,
+    priv_key=None,
+    seed_cmd="seed.apply",
+    graphics=None,
+    os_type=None,
+    arch=None,
+    boot=None,
+    boot_dev=None,
+    numatune=None,
+    hypervisor_features=None,
+    clock=None,
+    serials=None,
+    consoles=None,
+    stop_on_reboot=False,
+    host_devices=None,
+    **kwargs,
+):
+    """
+    Make a guest on this host: its disks, its definition, its minion; and start it.
+
+    All is checked before anything is changed. The host then admits the guest under a lock,
+    so that memory, CPUs and disk space are never promised twice; whatever fails later is
+    undone. ``salt-run virt.init`` does the same and also chooses the host and accepts the
+    guest's key. Called directly with ``start``, this hands the key to the master, which
+    accepts it if it authorised the name before; else the key waits for ``salt-key -a``.
+
+    :param name: of the guest: also its minion id and host name
+    :param cpu: number of virtual CPUs, or a dictionary: ``maximum``, ``current``,
+        ``placement``, ``cpuset``, ``vcpus``, ``mode``, ``model``, ``topology``, ``features``,
+        ``cache``, ``numa``, ``tuning``, ``iothreads``
+    :param mem: memory in MiB, a size such as ``2GiB``, or a dictionary: ``boot``,
+        ``current``, ``max``, ``slots``, ``hard_limit``, ``soft_limit``, ``swap_hard_limit``,
+        ``min_guarantee``, ``hugepages``, ``nosharepages``, ``locked``, ``source``, ``access``,
+        ``allocation``, ``discard``
+    :param nic: interface profile (``virt:nic``); None for none
+    :param interfaces: list of dictionaries, laid over the profile's by ``name``: ``type``
+        (bridge, network, direct, user), ``source``, ``mac``, ``model``, ``vlan``, …
+    :param hypervisor: ``kvm``, ``qemu``, ``xen``, ``lxc``…; default: the best the host has.
+        ``kvm`` on a host without KVM gives an emulated guest, with a warning
+    :param start: start it when all is done
+    :param disk: disk profile (``virt:disk``); None for none
+    :param disks: list of dictionaries, laid over the profile's by ``name``: ``size`` (MiB),
+        ``format``, ``pool`` (a folder or a storage pool), ``image``, ``overlay_image``,
+        ``source_file`` (an existing file, device or volume, used as it is and never
+        deleted), ``model`` (the bus), ``device`` (disk, cdrom, floppy, lun), ``source``
+        (rbd, gluster, iscsi, nbd, http…), ``cache``, ``io``, …
+    :param saltenv: where ``salt://`` addresses are looked up
+    :param seed: put the minion's configuration and keys into the disk made from an image
+    :param install: install a minion in an image that has none
+    :param pub_key: PEM of the guest's public key; default: a new pair is made here
+    :param priv_key: PEM of the private key that belongs to it
+    :param seed_cmd: the function that seeds
+    :param graphics: dictionary: ``type`` (vnc, spice, none), ``listen``, ``port``… The
+        display listens on 127.0.0.1 unless told otherwise
+    :param os_type: ``hvm``, ``xen``, ``linux``, ``exe``; default: by capabilities
+    :param arch: default: the host's own
+    :param boot: dictionary: ``kernel``, ``initrd``, ``cmdline``; ``efi``, or ``loader`` and
+        ``nvram``
+    :param boot_dev: devices to boot from, in order: ``hd``, ``cdrom``, ``network``, ``fd``
+    :param numatune: dictionary: ``memory`` and ``memnodes``
+    :param hypervisor_features: dictionary, e.g. ``{"kvm-hint-dedicated": True}``
+    :param clock: dictionary: ``utc``, ``timezone``, ``adjustment``, ``timers``
+    :param serials: list of serial ports
+    :param consoles: list of consoles
+    :param stop_on_reboot: stop where the guest would reboot
+    :param host_devices: list of the host's devices to hand to the guest: names of
+        ``virt.node_devices``, PCI or USB addresses
+    :param image: what the first disk is made from: ``salt://…``, an absolute path on this
+        host, ``http(s)://…`` or ``ftp://…``
+    :param image_hash: what its hash must be, or the address of a file that lists it
+    :param overlay: (or ``enable_qcow``) a thin qcow2 overlay on the image instead of a copy
+    :param enable_vnc: a VNC display
+    :param serial_type: ``pty``, ``tcp``…: a serial port and console of that type
+    :param config: dictionary of minion options to seed with
+    :param grains: dictionary of grains to seed with
+    :param autosign_grains: dictionary of grains by which the master signs
+    :param startup_states: ``highstate``, ``top`` or a list of states for the first start
+    :param autostart: start the guest with the host
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (``target``, ``path``,
+        ``format``, ``size_bytes``), ``nics`` (``mac``, ``source``, ``type``), ``graphics`` and
+        ``pub_key`` (PEM, None when it was not seeded)
+
+    :raises InvalidInput: an argument is wrong, or the image is larger than the disk
+    :raises AlreadyExists: the name, or a file where a disk would go
+    :raises Refused: this host lacks memory, CPUs, space, a bridge, a network or a pool
+    :raises ImageError: the image is no disk image, damaged, or not the demanded one
+    :raises SeedFailed: the system in the image could not be prepared
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hypervisor' virt.init vm_name 4 512 image=salt://path/to/image.qcow2
+        salt 'hypervisor' virt.init vm_name 4 512 nic=profile disk=profile
+        salt 'hypervisor' virt.init vm_name 2 1GiB image=/images/debian.qcow2 seed=False
+    """
+    arguments = {key: value for key, value in locals().items() if key != "kwargs"}
+    connect, more = _split(kwargs)
+    spec = _spec({**arguments, **more})
+    with _connect(connect) as conn:
+        made = create.create(conn, spec, _tools(spec.name, spec.deploy))
+    if made["pub_key"] and spec.deploy.start:
+        _approve(spec.name, made["pub_key"])
+    return made
+
+
+def undefine(vm_, **kwargs):
+    """
+    Remove the definition of a stopped domain, and its NVRAM. Its disks stay.
+
+    libvirt refuses while there is saved memory or a snapshot of it; ``virt.purge`` removes
+    those too.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True, after libvirt no longer lists it
+
+    :raises OperationFailed: it runs, or libvirt refused; the message has its words
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.undefine <domain>
+    """
+    with _connect(kwargs) as conn:
+        return remove.undefine(conn, domain.lookup(conn, vm_))
+
+
+def purge(vm_, dirs=False, removables=False, **kwargs):
+    """
+    Remove a guest and its own disks, and nothing else.
+
+    Of a guest that ``virt.init`` made, its own disks are those that its record names, and
+    the files of its snapshots. Of any other domain they are its writable disks. What another
+    domain uses or stands on, the medium of a drive, a shared or read-only disk, an image of
+    the cache and a block device outside of libvirt's pools are never deleted. Saved memory,
+    snapshots, NVRAM and TPM state go with the guest. After a failure it can be called again.
+
+    :param vm_: name of the domain
+    :param dirs: also remove the folders below ``virt:images`` that are empty afterwards.
+        Folders that hold anything are never removed
+    :param removables: accepted as by Salt 3007; media are never deleted, as other guests may
+        use them tomorrow
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True, after the disks are gone and libvirt no longer lists the domain
+
+    :raises NotFound: there is no such domain
+    :raises OperationFailed: a disk could not be deleted; the domain is then still defined
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.purge <domain>
+    """
+    gate = _gate()
+    with _connect(kwargs) as conn:
+        purging.purge(conn, vm_, gate.cache_dir, gate.images_dir, dirs)
+    return True

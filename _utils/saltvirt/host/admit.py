@@ -1,0 +1,116 @@
+"""Whether this host takes a guest. Asked under a lock, so that nothing is given away twice.
+
+What is promised to a guest stands in its definition from the moment it is admitted: it
+is defined under the same lock, marked with the process that makes its disks. If that
+process dies, the mark outlives it, and the next init or repair of the name cleans up.
+"""
+
+import os
+from dataclasses import dataclass, replace
+
+from saltvirt import errors, settings
+from saltvirt.host import domain, files, inventory, record
+from saltvirt.host.connection import libvirt
+from saltvirt.images import cache, locks
+from saltvirt.placement import choose, facts
+from saltvirt.placement import policy as policies
+
+LOCK_FOLDER = "/run/lock/salt-virt"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What admission on this host goes by.
+
+    get: Salt's ``config.get``. images_dir: where guests' disks are made.
+    """
+
+    get: object
+    images_dir: str
+
+    @property
+    def cache_dir(self):
+        """Where the images are that guests stand on."""
+        return os.path.join(self.images_dir, cache.BASE)
+
+    def policy(self):
+        """The placement policy of the configuration, as the master's placement has it."""
+        return policies.from_config(settings.option(self.get, "placement", {}))
+
+    def lock(self):
+        """The per-host lock, for a ``with`` block; the kernel frees it when we die."""
+        folder = settings.option(self.get, "lock", LOCK_FOLDER)
+        return locks.exclusive(os.path.join(str(folder), "admit"))
+
+
+def _pending_bytes(conn):
+    """What guests that are being made will take, for disks that are not there yet."""
+    total = 0
+    for dom in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_INACTIVE):
+        for tree in files.trees(dom)[:1]:
+            found = record.of_tree(tree)
+            if found and found.creating:
+                disks = [d for d in found.disks if d.path and not os.path.exists(d.path)]
+                total += sum(disk.size_bytes or 0 for disk in disks)
+    return total
+
+
+def host_facts(conn, gate):
+    """This host as placement sees it, with what is being made counted."""
+    data = inventory.read(conn, gate.get, gate.images_dir)
+    data["images_folder"]["promised_bytes"] += _pending_bytes(conn)
+    return facts.host_from_inventory(conn.getHostname(), data)
+
+
+def name_is_free(conn, name):
+    """Raises AlreadyExists when another domain has the name, and is not a leftover."""
+    dom = domain.find(conn, name)
+    if dom is None:
+        return
+    found = record.of_domain(dom)
+    if found and found.creating:
+        if not record.works(found.creating):
+            return
+        raise errors.AlreadyExists(f"{name} is being created on {conn.getHostname()} right now")
+    raise errors.AlreadyExists(f"{name} exists already on {conn.getHostname()}")
+
+
+def leftover(conn, name):
+    """The domain of this name that a dead process left half made, or None."""
+    dom = domain.find(conn, name)
+    if dom is None:
+        return None
+    found = record.of_domain(dom)
+    stale = found and found.creating and not record.works(found.creating)
+    return dom if stale else None
+
+
+def check(conn, gate, request):
+    """Raises Refused, with the host and the reason, when the host does not take the guest.
+
+    request: placement's Request. Raises AlreadyExists for a name that is taken.
+    """
+    name_is_free(conn, request.name)
+    host = host_facts(conn, gate)
+    others = tuple(guest for guest in host.guests if guest.name != request.name)
+    fell = choose.first_reason(replace(host, guests=others), request, gate.policy())
+    if fell:
+        raise errors.Refused(f"{host.name}: {fell[1]}")
+
+
+def request_of(spec, built, disk_bytes, pools):
+    """placement's Request for a GuestSpec and its Domain.
+
+    disk_bytes: of the disks to be made in the images folder. pools: names.
+    """
+    sources = {(nic.type, nic.source) for nic in spec.nics or ()}
+    return facts.Request(
+        name=spec.name,
+        vcpus=spec.cpu.maximum,
+        memory_kib=spec.memory.boot_kib,
+        disk_bytes=disk_bytes,
+        hypervisor=built.type,
+        bridges=frozenset(source for kind, source in sources if kind == "bridge"),
+        networks=frozenset(source for kind, source in sources if kind == "network"),
+        pools=frozenset(pools),
+    )

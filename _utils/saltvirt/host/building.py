@@ -1,0 +1,46 @@
+"""A guest's definition, made for this host by what its libvirt says it can do."""
+
+import contextlib
+
+from saltvirt.design import caps as capabilities
+from saltvirt.design import domain as design
+from saltvirt.design.context import Given
+from saltvirt.host.connection import libvirt
+
+
+def caps_for(conn, spec):
+    """The host's Caps, with the domain capabilities for the guest that the spec asks for.
+
+    Salt's users write ``kvm`` for whatever QEMU runs: on a host without KVM the spec's
+    hypervisor becomes the best that the host has.
+    """
+    found = capabilities.parse(conn.getCapabilities())
+    if spec.hypervisor == "kvm" and "kvm" not in found.virt_types and "qemu" in found.virt_types:
+        spec.hypervisor = None
+    guest, virt_type = found.choose(spec.arch, spec.os_type, spec.hypervisor)
+    machine = guest.machine(spec.machine) if spec.machine else None
+    # the test driver and others have none
+    with contextlib.suppress(libvirt.libvirtError):
+        emulator = guest.emulator(virt_type)
+        text = conn.getDomainCapabilities(emulator, guest.arch, machine, virt_type, 0)
+        found = found.with_domain(text)
+    return found
+
+
+def virt_type(caps, spec):
+    """Which of the host's hypervisors runs the guest: kvm, qemu, xen, test…"""
+    return caps.choose(spec.arch, spec.os_type, spec.hypervisor)[1]
+
+
+def given(conn, spec, works):
+    """What design must know of this host: where disks are, what its devices are."""
+    names = [device.name for device in spec.host_devices or () if device.name]
+    return Given(
+        sources={work.spec.name: work.source for work in works if work.source},
+        node_devices={name: conn.nodeDeviceLookupByName(name).XMLDesc() for name in names},
+    )
+
+
+def build(conn, spec, works, caps=None, warnings=None):
+    """The xml Domain of a new guest whose disks are these Works."""
+    return design.build(spec, caps or caps_for(conn, spec), given(conn, spec, works), warnings)

@@ -1,0 +1,192 @@
+"""A new guest's disks: where each goes, and making it.
+
+``plan`` decides and checks, and changes nothing. ``make`` does it.
+"""
+
+import os
+import stat
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.design.source import Source
+from saltvirt.host import files, pool_disk
+from saltvirt.images import clone, header, tools
+from saltvirt.spec import profiles
+from saltvirt.units import human_bytes
+
+
+@dataclass
+class Work:
+    """One disk of the guest, and how it comes to be.
+
+    spec: its DiskSpec. make: whether it has to be made; what is not made is used as it is
+    and never deleted. format: raw, qcow2, … or None where QEMU has no say. path: where the
+    disk is (None for one in a pool that is not made yet, or on a server). image: a
+    CachedImage, once it was fetched.
+    """
+
+    spec: object
+    make: bool = False
+    format: str | None = None
+    path: str | None = None
+    pool: str | None = None
+    volume: str | None = None
+    image: object = None
+
+    @property
+    def source(self):
+        """Where its data is, for the domain's definition; None where the spec says it all."""
+        if self.pool:
+            place = {"pool": self.pool, "volume": self.volume}
+        elif self.path:
+            place = {"path": self.path, "block": _is_block(self.path)}
+        else:
+            return None
+        return Source(**place, format=self.format, made=self.make)
+
+    @property
+    def size_bytes(self):
+        """How large it will be: what was asked for, else the image's own size."""
+        return self.spec.size_bytes or (self.image.virtual_size_bytes if self.image else None)
+
+
+def _is_block(path):
+    try:
+        return stat.S_ISBLK(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _existing(spec):
+    """A source that the user named, used as it is."""
+    path = spec.source_file
+    try:
+        found = header.read(path, spec.format)
+    except errors.ImageError:  # no image of a known format: its bytes are the disk
+        return Work(spec, path=path, format=spec.format or "raw")
+    return Work(spec, path=path, format=found.format)
+
+
+def _given(spec, fallback):
+    """A disk with source_file and no pool."""
+    path = spec.source_file
+    if not os.path.exists(path):
+        if spec.device != "disk" or not os.path.isdir(os.path.dirname(path)):
+            raise errors.NotFound(f"disk {spec.name}: {path} does not exist on this host")
+    elif not spec.image:
+        return _existing(spec)
+    elif _is_block(path):
+        return Work(spec, make=True, path=path, format="raw")
+    else:
+        raise errors.AlreadyExists(
+            f"disk {spec.name}: {path} exists already and image would overwrite it"
+        )
+    return Work(spec, make=True, path=path, format=_format(spec, fallback))
+
+
+def _format(spec, fallback):
+    return "qcow2" if spec.overlay_image else spec.format or fallback
+
+
+def _in_folder(spec, guest, folder, fallback):
+    format = _format(spec, fallback)
+    path = os.path.join(folder, f"{guest}_{spec.name}.{format}")
+    if os.path.lexists(path):
+        raise errors.AlreadyExists(
+            f"disk {spec.name}: {path} exists already and is left as it is; remove it, or name "
+            "it as source_file to use it"
+        )
+    return Work(spec, make=True, path=path, format=format)
+
+
+def plan_one(conn, spec, guest, images_dir, fallback="qcow2"):
+    """The Work for one DiskSpec; changes nothing. fallback: the format where none is asked."""
+    if spec.source or spec.empty:
+        return Work(spec)
+    if spec.pool and not spec.pool.startswith("/"):
+        found = Work(spec, **pool_disk.plan(conn, spec, guest, _format(spec, fallback)))
+    elif spec.source_file:
+        found = _given(spec, fallback)
+    else:
+        found = _in_folder(spec, guest, spec.pool or images_dir, fallback)
+    if found.make and not (spec.size_bytes or spec.image):
+        raise errors.InvalidInput(f"disk {spec.name}: size is missing")
+    return found
+
+
+def plan(conn, spec, images_dir, virt_type):
+    """The Works for a GuestSpec's disks. Raises NotFound, AlreadyExists, InvalidInput."""
+    fallback = profiles.DISK_DEFAULTS.get(virt_type, {}).get("format", "raw")
+    works = [plan_one(conn, disk, spec.name, images_dir, fallback) for disk in spec.disks or ()]
+    places = [work.path for work in works if work.path]
+    for place in places:
+        if places.count(place) > 1:
+            raise errors.InvalidInput(f"two disks have the same place, {place}")
+    return works
+
+
+def fits(work):
+    """Raises InvalidInput when the image is larger than the disk it is for."""
+    wanted, image = work.spec.size_bytes, work.image
+    if wanted and wanted < image.virtual_size_bytes:
+        raise errors.InvalidInput(
+            f"disk {work.spec.name}: its size {human_bytes(wanted)} is less than the "
+            f"{human_bytes(image.virtual_size_bytes)} of its image; a disk is never shrunk"
+        )
+
+
+def not_in_use(conn, works, guest):
+    """Raises Refused when another domain may write to a disk that this one would use."""
+    given = {files.real(w.path): w for w in works if w.path and not w.make}
+    writable = {p: w for p, w in given.items() if not (w.spec.shareable or w.spec.read_only)}
+    if not writable:
+        return
+    for dom in conn.listAllDomains():
+        for tree in files.trees(dom) if dom.name() != guest else ():
+            for path in files.writable(conn, tree):
+                if path in writable:
+                    raise errors.Refused(f"{path} is a disk of {dom.name()}")
+
+
+def in_folder_bytes(works):
+    """The bytes that the files to be made promise of the images folder's file system."""
+    sizes = (w.size_bytes for w in works if w.make and not w.pool and not _is_block(w.path))
+    return sum(size or 0 for size in sizes)
+
+
+def _empty(work):
+    """A new disk without an image, perhaps on a backing file of the operator's."""
+    argv = ["qemu-img", "create", "-q", "-f", work.format]
+    if work.spec.backing_store_path:
+        argv += ["-b", work.spec.backing_store_path, "-F", work.spec.backing_store_format]
+    if work.format == "raw" and work.spec.sparse_volume is False:
+        argv += ["-o", "preallocation=falloc"]
+    argv.append(work.path)
+    if work.size_bytes:
+        argv.append(str(work.size_bytes))
+    fd = os.open(work.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    os.close(fd)
+    tools.run(argv, f"make the disk {work.path}")
+
+
+def make(conn, work, undo, progress=None):
+    """Makes one disk; pushes its deletion on the revert stack.
+
+    Raises AlreadyExists when something took its place meanwhile, ImageError.
+    """
+    if work.pool:
+        pool_disk.make(conn, work, undo, progress)
+    elif work.image:
+        if not _is_block(work.path):
+            os.makedirs(os.path.dirname(work.path), exist_ok=True)
+        overlay = bool(work.spec.overlay_image)
+        clone.clone(
+            work.image, work.path, work.format,
+            size_bytes=work.size_bytes, overlay=overlay, progress=progress,
+        )  # fmt: skip
+        if not _is_block(work.path):
+            undo.push(f"delete {work.path}", os.unlink, work.path)
+    else:
+        os.makedirs(os.path.dirname(work.path), exist_ok=True)
+        _empty(work)
+        undo.push(f"delete {work.path}", os.unlink, work.path)

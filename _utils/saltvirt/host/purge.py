@@ -1,0 +1,152 @@
+"""Removing a guest with the disks that are its own, and with nothing else."""
+
+import contextlib
+import itertools
+import logging
+import os
+import stat
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from saltvirt import errors
+from saltvirt.host import connection, domain, files, lifecycle, record, remove
+from saltvirt.host.connection import libvirt
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Plan:
+    """What a purge deletes (real paths), and what it leaves, with the reason."""
+
+    delete: list = field(default_factory=list)
+    keep: dict = field(default_factory=dict)
+
+
+def _own_disks(conn, tree):
+    """(path, reason to keep it or None) of each disk in a domain's XML."""
+    for node in tree.iterfind("devices/disk"):
+        source = node.find("source")
+        if source is None:
+            continue
+        path = source.get("file") or source.get("dev")
+        if source.get("volume"):
+            path = files.volume_path(conn, source.get("pool"), source.get("volume"))
+        if not path:
+            continue
+        reason = None
+        if node.get("device", "disk") != "disk":
+            reason = f"a {node.get('device')}'s medium"
+        elif node.find("readonly") is not None:
+            reason = "attached read-only"
+        elif node.find("shareable") is not None:
+            reason = "shared"
+        yield path, reason
+
+
+def _snapshot_files(dom):
+    """What the domain's snapshots left on the host: memory and overlays."""
+    with contextlib.suppress(libvirt.libvirtError):
+        for snapshot in dom.listAllSnapshots():
+            tree = ET.fromstring(snapshot.getXMLDesc())
+            memory = tree.find("memory")
+            if memory is not None and memory.get("file"):
+                yield memory.get("file")
+            for source in tree.iterfind("disks/disk/source"):
+                if source.get("file"):
+                    yield source.get("file")
+
+
+def plan(conn, dom, cache_dir=None):
+    """The Plan for a domain; changes nothing.
+
+    Of a guest that we made, the disks that its record names, and what stands on them: the
+    overlays of its snapshots. Of any other, its writable disks. Never what another domain
+    uses or stands on, a medium, a shared or read-only disk, or an image of the cache.
+    """
+    trees = files.trees(dom)
+    ours = any(record.of_tree(tree) for tree in trees)
+    made = {files.real(path) for path in record.disk_paths(conn, trees)}
+    found = dict.fromkeys(made | {files.real(path) for path in _snapshot_files(dom)})
+    for path, reason in (pair for tree in trees for pair in _own_disks(conn, tree)):
+        chain = files.chain(path)
+        if not ours:
+            found[files.real(path)] = reason
+        elif made.isdisjoint(chain):
+            found[files.real(path)] = reason or "not made for this guest"
+        else:
+            above = itertools.takewhile(lambda one: one not in made, chain)
+            found.update(dict.fromkeys(above))
+    return _decide(found, files.used_by_others(conn, dom), cache_dir)
+
+
+def _decide(candidates, others, cache_dir):
+    cache = files.real(cache_dir) + os.sep if cache_dir else None
+    found = Plan()
+    for path, known in sorted(candidates.items()):
+        reason = known
+        if path in others:
+            reason = f"used by {others[path]}"
+        elif cache and path.startswith(cache):
+            reason = "an image of the cache"
+        if reason:
+            found.keep[path] = reason
+        else:
+            found.delete.append(path)
+    return found
+
+
+def _is_local(conn):
+    return urlsplit(conn.getURI()).hostname in (None, "", "localhost")
+
+
+def delete_storage(conn, path):
+    """Deletes one volume or regular file. What is not there is deleted already."""
+    with contextlib.suppress(errors.NotFound), connection.translated(f"delete {path}"):
+        conn.storageVolLookupByPath(path).delete(0)
+        return
+    if not _is_local(conn):
+        raise errors.OperationFailed(f"cannot delete {path}: no storage pool of the host has it")
+    try:
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISREG(mode):
+            log.warning("%s is no file and in no storage pool: it is left", path)
+            return
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot delete {path}: {exc.strerror}") from exc
+
+
+def _remove_empty(paths, images_dir):
+    """Removes the folders below images_dir that the deleted disks left empty."""
+    root = files.real(images_dir) + os.sep
+    for folder in sorted({os.path.dirname(p) for p in paths}, reverse=True):
+        if folder.startswith(root):
+            with contextlib.suppress(OSError):  # not empty
+                os.rmdir(folder)
+
+
+def purge(conn, name, cache_dir=None, images_dir=None, dirs=False):
+    """Stops the domain, deletes its own disks, undefines it; confirms each. The Plan.
+
+    dirs: also remove the folders below images_dir that became empty.
+    After a failure it can be called again.
+    """
+    dom = domain.lookup(conn, name)
+    todo = plan(conn, dom, cache_dir)
+    persistent = dom.isPersistent()
+    if dom.isActive():
+        lifecycle.stop(dom)
+    for path in todo.delete:
+        delete_storage(conn, path)
+        log.info("purge of %s: deleted %s", name, path)
+    for path, reason in todo.keep.items():
+        log.info("purge of %s: %s is left, %s", name, path, reason)
+    if persistent:
+        remove.undefine(conn, dom, everything=True)
+    if dirs and images_dir:
+        _remove_empty(todo.delete, images_dir)
+    return todo

@@ -1,0 +1,265 @@
+"""Making and purging guests on libvirt's test driver, with real disks."""
+
+import json
+import os
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from tests.functional.conftest import load  # noqa: E402
+
+MIB = 1024**2
+
+
+def info(path):
+    argv = ["qemu-img", "info", "--output=json", path]
+    return json.loads(subprocess.run(argv, check=True, capture_output=True).stdout)
+
+
+@pytest.fixture
+def image(tmp_path):
+    """A raw disk of 8 MiB with a boot sector's signature and some data."""
+    path = tmp_path / "base.raw"
+    path.write_bytes(bytes(510) + b"\x55\xaa" + b"data" * 1024)
+    os.truncate(path, 8 * MIB)
+    return str(path)
+
+
+@pytest.fixture
+def host(conn, tmp_path):
+    """A host on the test driver: its modules, its libvirt, its images folder."""
+    images = tmp_path / "images"
+    images.mkdir()
+    modules = load(
+        "test:///default",
+        images=str(images),
+        lock=str(tmp_path / "lock"),
+        # the test driver's host has 3 GiB and a running guest of 8
+        placement={"reserved_memory_kib": 0, "memory_ratio": 10, "reserved_disk_bytes": 0},
+    )
+
+    def init(name="g1", cpu=1, mem=64, **more):
+        arguments = {"seed": False, "start": False, "nic": None, **more}
+        return modules["virt.init"](name, cpu, mem, **arguments)
+
+    return SimpleNamespace(modules=modules, conn=conn, images=images, init=init)
+
+
+def names(host):
+    return sorted(dom.name() for dom in host.conn.listAllDomains())
+
+
+def files(host):
+    return sorted(str(path.relative_to(host.images)) for path in host.images.rglob("*"))
+
+
+def test_a_copy_of_the_image_with_the_profiles_size(host, image):
+    made = host.init(image=image, disks=[{"name": "system", "size": 16}])
+    path = str(host.images / "g1_system.qcow2")
+    assert made["disks"] == [
+        {"target": "vda", "path": path, "format": "qcow2", "size_bytes": 16 * MIB}
+    ]
+    assert (made["name"], made["state"], made["pub_key"]) == ("g1", "shutdown", None)
+    assert (info(path)["format"], info(path)["virtual-size"]) == ("qcow2", 16 * MIB)
+    dom = host.conn.lookupByName("g1")
+    assert path in dom.XMLDesc()
+    assert made["uuid"] == dom.UUIDString()
+
+
+def test_the_record_names_what_was_made_and_is_finished(host, image):
+    host.init(image=image, disks=[{"name": "system", "size": 16}])
+    uri = "https://saltproject.io/xmlns/salt-virt/1"
+    record = host.conn.lookupByName("g1").metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, uri)
+    assert str(host.images / "g1_system.qcow2") in record
+    assert image in record
+    assert "creating" not in record
+
+
+def test_an_overlay_has_its_backing_file_and_format(host, image):
+    host.init(image=image, enable_qcow=True)
+    found = info(str(host.images / "g1_system.qcow2"))
+    assert (found["backing-filename"], found["backing-filename-format"]) == (image, "raw")
+    assert found["virtual-size"] == 8192 * MIB
+
+
+def test_disks_without_image_and_a_given_one(host, tmp_path):
+    data = tmp_path / "data.raw"
+    data.write_bytes(bytes(MIB))
+    disks = [
+        {"name": "system", "size": 4, "format": "raw"},
+        {"name": "data", "source_file": str(data), "format": "raw"},
+    ]
+    made = host.init(disks=disks)
+    assert [disk["path"] for disk in made["disks"]] == [
+        str(host.images / "g1_system.raw"),
+        str(data),
+    ]
+    host.modules["virt.purge"]("g1")
+    assert files(host) == []
+    assert data.exists()
+
+
+def test_start_is_read_back(host, image):
+    assert host.init(image=image, start=True)["state"] == "running"
+    assert host.conn.lookupByName("g1").isActive()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "why"),
+    [
+        ({"name": "a b"}, "InvalidInput", "cannot be a guest's name"),
+        ({"name": "../x"}, "InvalidInput", "cannot be a guest's name"),
+        ({"name": "test"}, "AlreadyExists", "test exists already on"),
+        ({"cpu": 0}, "InvalidInput", "cpu"),
+        ({"cpu": 17}, "Refused", "17 vCPUs wanted, the host has 16 CPUs"),
+        ({"mem": "two"}, "InvalidInput", "mem"),
+        ({"mem": "1TiB"}, "Refused", "1048576 MiB of memory wanted"),
+        ({"image": "/nowhere"}, "NotFound", "image /nowhere does not exist"),
+        ({"image": "/etc/hostname"}, "ImageError", "is no disk image"),
+        ({"disk": "nope"}, "InvalidInput", "disk profile: unknown 'nope'"),
+        ({"nic": "nope"}, "InvalidInput", "nic profile: unknown 'nope'"),
+        ({"disks": [{"name": "system", "size": 1}]}, "InvalidInput", "is never shrunk"),
+        ({"disks": [{"name": "d", "size": 1, "pool": "no"}]}, "NotFound", "use storage pool no"),
+        ({"interfaces": [{"name": "e", "bridge": "nobr"}]}, "Refused", "no bridge nobr"),
+        ({"interfaces": [{"name": "e", "network": "non"}]}, "Refused", "no libvirt network non"),
+        ({"disks": [{"name": "system", "size": "999PiB"}]}, "Refused", "of disk wanted"),
+        ({"colour": "red"}, "InvalidInput", "unknown 'colour'"),
+    ],
+)
+def test_what_is_wrong_is_refused_and_nothing_changes(host, image, wrong, kind, why):
+    before = names(host)
+    with pytest.raises(Exception, match=why) as caught:
+        host.init(**{"image": image, **wrong})
+    assert type(caught.value).__name__ == kind
+    assert "\n" not in str(caught.value)
+    assert names(host) == before
+    assert files(host) == []
+
+
+def test_a_second_init_of_the_name_leaves_the_first_alone(host, image):
+    host.init(image=image)
+    before = host.conn.lookupByName("g1").XMLDesc()
+    with pytest.raises(Exception, match="g1 exists already"):
+        host.init(image=image)
+    assert host.conn.lookupByName("g1").XMLDesc() == before
+    assert files(host) == ["g1_system.qcow2"]
+
+
+def test_a_file_in_the_way_is_left_as_it_is(host, image):
+    (host.images / "g1_system.qcow2").write_text("precious")
+    with pytest.raises(Exception, match="exists already and is left as it is"):
+        host.init(image=image)
+    assert (host.images / "g1_system.qcow2").read_text() == "precious"
+    assert "g1" not in names(host)
+
+
+def test_two_inits_share_no_state(host, image, tmp_path):
+    other = tmp_path / "other.raw"
+    other.write_bytes(bytes(510) + b"\x55\xaa" + b"else" * 1024)
+    host.init("one", image=image, enable_qcow=True)
+    host.init("two", image=str(other), enable_qcow=True)
+    assert info(str(host.images / "one_system.qcow2"))["backing-filename"] == image
+    assert info(str(host.images / "two_system.qcow2"))["backing-filename"] == str(other)
+
+
+def test_purge_removes_the_guests_disks_and_nothing_else(host, image):
+    host.init("keep", image=image)
+    host.init(image=image)
+    (host.images / "notes.txt").write_text("mine")
+    assert host.modules["virt.purge"]("g1") is True
+    assert names(host) == ["keep", "test"]
+    assert files(host) == ["keep_system.qcow2", "notes.txt"]
+    assert os.path.exists(image)
+
+
+def test_purge_leaves_what_another_guest_stands_on(host, image, tmp_path):
+    host.init("below", disks=[{"name": "system", "size": 8, "format": "raw"}], disk=None)
+    base = host.images / "below_system.raw"
+    base.write_bytes(bytes(510) + b"\x55\xaa")
+    os.truncate(base, 8 * MIB)
+    host.init("above", image=str(base), enable_qcow=True)
+    host.modules["virt.purge"]("below")
+    assert names(host) == ["above", "test"]
+    assert base.exists()
+
+
+FOREIGN = """
+<domain type='test'><name>foreign</name><memory unit='MiB'>16</memory>
+<os><type>hvm</type></os><devices>
+<disk type='file' device='disk'><source file='{0}/own.raw'/><target dev='vda'/></disk>
+<disk type='file' device='disk'><source file='{0}/shared.raw'/><target dev='vdb'/><shareable/>
+</disk>
+<disk type='file' device='disk'><source file='{0}/ro.raw'/><target dev='vdc'/><readonly/></disk>
+<disk type='file' device='cdrom'><source file='{0}/cd.iso'/><target dev='hda'/></disk>
+</devices></domain>
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"dirs": True, "removables": True}])
+def test_purge_of_a_foreign_domain_spares_media_and_shared_disks(host, options):
+    folder = host.images / "sub"
+    folder.mkdir()
+    for name in ("own.raw", "shared.raw", "ro.raw", "cd.iso"):
+        (folder / name).write_bytes(bytes(1024))
+    host.conn.defineXML(FOREIGN.format(folder))
+    assert host.modules["virt.purge"]("foreign", **options) is True
+    assert files(host) == ["sub", "sub/cd.iso", "sub/ro.raw", "sub/shared.raw"]
+
+
+@pytest.mark.parametrize("dirs", [True, False])
+def test_dirs_removes_only_folders_that_are_empty(host, dirs):
+    folder = host.images / "sub"
+    folder.mkdir()
+    host.init(disk=None, disks=[{"name": "d", "size": 1, "pool": str(folder)}])
+    host.modules["virt.purge"]("g1", dirs=dirs)
+    assert folder.exists() is not dirs
+    assert host.images.exists()
+
+
+def test_undefine_keeps_the_disks_and_refuses_a_running_guest(host, image):
+    host.init(image=image, start=True)
+    with pytest.raises(Exception, match="cannot undefine g1: it runs"):
+        host.modules["virt.undefine"]("g1")
+    host.conn.lookupByName("g1").destroy()
+    assert host.modules["virt.undefine"]("g1") is True
+    assert names(host) == ["test"]
+    assert files(host) == ["g1_system.qcow2"]
+
+
+def test_the_leftover_of_an_init_that_died_is_cleaned_by_the_next(host, image):
+    host.init(image=image)
+    xml = host.conn.lookupByName("g1").XMLDesc()
+    host.conn.defineXML(xml.replace('created="', 'creating="1:1:dead" created="'))
+    host.init(image=image)
+    assert files(host) == ["g1_system.qcow2"]
+    assert "creating" not in host.conn.lookupByName("g1").XMLDesc()
+
+
+def test_a_guest_that_is_being_made_is_not_touched(host, image):
+    from saltvirt.host import record
+
+    host.init(image=image)
+    xml = host.conn.lookupByName("g1").XMLDesc()
+    host.conn.defineXML(xml.replace('created="', f'creating="{record.worker()}" created="'))
+    with pytest.raises(Exception, match=r"g1 is being created on .* right now"):
+        host.init(image=image)
+    assert files(host) == ["g1_system.qcow2"]
+
+
+def test_a_failure_after_the_disks_undoes_everything(host, image, monkeypatch):
+    """The guest's start fails, as qemu's would: its disk folder is the real thing here."""
+    from saltvirt import errors
+    from saltvirt.host import lifecycle
+
+    def refuse(dom):
+        raise errors.OperationFailed(f"cannot start {dom.name()}: no")
+
+    monkeypatch.setattr(lifecycle, "start", refuse)
+    with pytest.raises(Exception, match="cannot start g1: no"):
+        host.init(image=image, start=True)
+    assert names(host) == ["test"]
+    assert files(host) == []
