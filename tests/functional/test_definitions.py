@@ -1,12 +1,12 @@
 """What we make is what libvirt takes, and what it gives back is no difference."""
 
 import pytest
+
 from saltvirt.design import network, network_changes, pool, pool_changes
 from saltvirt.spec import network as network_spec
 from saltvirt.spec import pool as pool_spec
 from saltvirt.xml.network import Network
 from saltvirt.xml.pool import Pool
-
 from tests.golden.cases import NETWORKS, POOLS, SECRET
 
 libvirt = pytest.importorskip("libvirt")

@@ -1,6 +1,6 @@
 """One difference between what is wanted and what is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class Change:
     new: object = None
     action: str = "set"
     live: bool = False
-    xml: str | None = None
+    # in no repr: a display's XML holds its password
+    xml: str | None = field(default=None, repr=False)
 
     def show(self):
         """``{"path", "old", "new", "live"}`` for people."""

@@ -1,7 +1,8 @@
 """The guest's disks: buses, targets, drivers."""
 
+from saltvirt.design import match
 from saltvirt.design.put import put
-from saltvirt.design.source import Source
+from saltvirt.design.source import Source, places
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.xml.controller import Controller
 from saltvirt.xml.disk import Disk
@@ -104,7 +105,7 @@ def build(spec, domain, context, taken):
 
 
 def _check(spec, disk, source, domain):
-    if disk.io == "native" and (source is None or source.protocol):
+    if disk.io == "native" and (source is None or disk.type == "network"):
         raise InvalidInput(f"disk {spec.name}: io native is for files and block devices")
     if disk.io == "native" and disk.cache not in ("none", "directsync"):
         if disk.cache is not None:
@@ -115,6 +116,46 @@ def _check(spec, disk, source, domain):
             f"disk {spec.name}: iothread_id {disk.iothread}: the guest has "
             f"{domain.iothreads or 0} iothreads, set cpu: iothreads"
         )
+
+
+def edit(spec, disk, domain, context):
+    """Lays a DiskSpec onto the Disk it speaks of: medium, driver settings, bus."""
+    if spec.removable:
+        source = source_of(spec, context)
+        if (source.places() if source else set()) != places(disk):
+            disk.source = source.element() if source else None
+            disk.type = source.kind if source else "file"
+            disk.driver_type = (source.format if source else None) or spec.format or "raw"
+    if spec.model and spec.model != disk.bus:
+        taken = {other.target for other in domain.disks}
+        disk.bus, disk.address = bus(spec, domain, context), None
+        disk.target = spec.target or target(disk.bus, taken)
+    put(disk, spec, *_PLAIN, "discard", iothread="iothread_id", boot_order="boot_order")
+    _check(spec, disk, Source() if disk.source else None, domain)
+
+
+def amend(spec, domain, context):
+    """Lays a GuestSpec's disks onto a domain that exists.
+
+    Disks that are not spoken of go, but for block devices: those go only when the list
+    is empty, for their data is not ours to lose sight of.
+    """
+    pairs, left = match.disks(spec.disks, domain.disks, lambda disk: _known(disk, context))
+    for disk in left:
+        if disk.type != "block" or not spec.disks:
+            domain.disks.remove(disk)
+    for wish, disk in pairs:
+        if disk is not None:
+            edit(wish, disk, domain, context)
+    taken = {disk.target for disk in domain.disks}
+    for wish, disk in pairs:
+        if disk is None:
+            domain.disks.append(build(wish, domain, context, taken))
+    controllers(domain, context)
+
+
+def _known(spec, context):
+    return context.given.sources.get(spec.name) or Source.of_spec(spec)
 
 
 def controllers(domain, context):

@@ -16,6 +16,7 @@ from saltvirt.design import (
     numatune,
 )
 from saltvirt.design.context import Context, Given
+from saltvirt.design.source import places
 from saltvirt.errors import Unsupported
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import Entry, OwnDisk
@@ -57,6 +58,57 @@ def build(spec, caps, given=None, warnings=None):
     _defaults(spec, domain, found)
     _new_devices(spec, domain, found)
     return domain
+
+
+def amend(spec, actual, caps, given=None):
+    """The Domain that an existing guest shall become: a copy with what was asked for.
+
+    spec: of ``guest.parse(..., update=True)``. actual: the guest's persistent definition,
+    read with its passwords (VIR_DOMAIN_XML_INACTIVE | VIR_DOMAIN_XML_SECURE).
+    What the spec does not speak of stays, known to us or not.
+
+    Raises InvalidInput or Unsupported.
+    """
+    domain = actual.copy()
+    found = existing(domain, caps, given)
+    _settings(spec, domain, found)
+    if spec.guest_agent is not None:
+        chardevs.agent(domain, found, spec.guest_agent)
+    if spec.disks is not None:
+        disks.amend(spec, domain, found)
+        _forget(domain)
+        _record(spec, domain, found)
+    if spec.nics is not None:
+        nics.amend(spec, domain, found)
+    return domain
+
+
+def existing(domain, caps, given=None):
+    """The Context of a guest that is there: its hypervisor is not chosen any more."""
+    guest, virt_type = caps.choose(domain.os.arch, domain.os.type, domain.type)
+    return Context(caps, guest, virt_type, given or Given())
+
+
+def _forget(domain):
+    """Takes disks that are gone out of our record."""
+    there = {disk.target for disk in domain.disks}
+    for own in domain.record.disks:
+        if own.target not in there:
+            domain.record.disks.remove(own)
+
+
+def _record(spec, domain, found):
+    """Writes down which disks we made."""
+    known = {own.target for own in domain.record.disks}
+    for disk in spec.disks:
+        source = found.given.sources.get(disk.name)
+        if source is None or not source.made:
+            continue
+        for there in domain.disks:
+            if places(there) & source.places() and there.target not in known:
+                own = OwnDisk(target=there.target, path=source.path)
+                own.pool, own.volume = source.pool, source.volume
+                domain.record.disks.append(own)
 
 
 def _machine(spec, domain, found):
@@ -130,11 +182,7 @@ def _new_devices(spec, domain, found):
         new = disks.build(disk, domain, found, taken - {disk.target})
         taken.add(new.target)
         domain.disks.append(new)
-        source = found.given.sources.get(disk.name)
-        if source is not None and source.made:
-            domain.record.disks.append(
-                OwnDisk(target=new.target, path=source.path, pool=source.pool, volume=source.volume)
-            )
+    _record(spec, domain, found)
     disks.controllers(domain, found)
     for nic in spec.nics:
         domain.interfaces.append(nics.build(nic, found))

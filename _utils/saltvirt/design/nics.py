@@ -1,5 +1,6 @@
 """The guest's network interfaces."""
 
+from saltvirt.design import match
 from saltvirt.design.put import put, replace
 from saltvirt.xml.interface import Interface
 from saltvirt.xml.vlan import Tag
@@ -44,6 +45,18 @@ def edit(nic, spec):
         virtualport(nic, spec.virtualport)
     if spec.bandwidth:
         bandwidth(nic, spec.bandwidth)
+
+
+def amend(spec, domain, context):
+    """Lays a GuestSpec's interfaces onto a domain that exists: the others go."""
+    pairs, left = match.nics(spec.nics, domain.interfaces)
+    for nic in left:
+        domain.interfaces.remove(nic)
+    for wish, nic in pairs:
+        if nic is None:
+            domain.interfaces.append(build(wish, context))
+        else:
+            edit(nic, wish)
 
 
 def bandwidth(owner, spec):

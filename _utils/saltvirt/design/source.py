@@ -10,6 +10,7 @@ class Source:
     """One of: a file or block device (``path``), a volume of a pool, something on a server.
 
     format: the image's format (qcow2, raw). made: we made it, so it may go with the guest.
+    ``path`` may be given beside a pool's volume, to find a disk that names it so.
     hosts: of saltvirt.spec.disk.HostSpec. auth: saltvirt.spec.disk.AuthSpec.
     """
 
@@ -79,3 +80,27 @@ class Source:
             source.auth_usage = self.auth.usage
             source.auth_uuid = self.auth.uuid
         return source
+
+    def places(self):
+        """Every way to name the place: a file may be known by its path and as a volume."""
+        found = set()
+        if self.path:
+            found.add(("path", self.path))
+        if self.pool and self.volume:
+            found.add(("volume", self.pool, self.volume))
+        if self.protocol:
+            found.add(("network", self.element().place()))
+        return found
+
+
+def places(disk):
+    """The same for an xml.disk.Disk."""
+    source = disk.source
+    found = set()
+    if source.file or source.dev:
+        found.add(("path", source.file or source.dev))
+    if source.pool:
+        found.add(("volume", source.pool, source.volume))
+    if source.protocol:
+        found.add(("network", source.place()))
+    return found

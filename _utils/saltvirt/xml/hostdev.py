@@ -34,4 +34,10 @@ class HostDevice(Device):
             return ("mdev", self.mdev_uuid)
         if self.type == "scsi":
             return ("scsi", self.adapter, at.bus, at.target, at.unit)
-        return (self.type, at.domain or 0, at.bus, at.slot or at.device, at.function)
+        return (
+            self.type,
+            at.domain or 0,
+            at.bus,
+            at.device if at.slot is None else at.slot,
+            at.function,
+        )

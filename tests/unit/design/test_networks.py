@@ -1,18 +1,19 @@
 """Networks, pools and volumes: what was asked for as libvirt's XML, and what is refused."""
 
 import pytest
+
 from saltvirt.design import network, network_changes, pool, pool_changes, secret, volume
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import network as network_spec
 from saltvirt.spec import pool as pool_spec
 from saltvirt.spec import volume as volume_spec
 from saltvirt.xml.network import Network
-
 from tests import golden
 from tests.golden.cases import NETWORKS, POOLS, SECRET, VOLUMES
 
 NET = {"cidr": "10.0.0.0/24"}
 BACKWARDS = {"start": "10.0.0.9", "end": "10.0.0.2"}
+STRANGER = {"ip": "10.1.0.2", "name": "a"}
 USER = {"username": "u"}
 
 
@@ -72,7 +73,7 @@ def test_netmask_prefix_and_cidr_are_the_same():
         ("needs ipv4_config", {"forward": "nat"}),
         ("tag is not possible", {"tag": 5}),
         ("did you mean 'bridge'", {"brigde": "br0"}),
-        ("is not in 10.0.0.0/24", {"ipv4_config": {**NET, "hosts": [{"ip": "10.1.0.2", "name": "a"}]}}),
+        ("is not in 10.0.0.0/24", {"ipv4_config": {**NET, "hosts": [STRANGER]}}),
         ("start is behind", {"ipv4_config": {**NET, "dhcp_ranges": [BACKWARDS]}}),
         ("not IPv6", {"ipv6_config": NET}),
     ],

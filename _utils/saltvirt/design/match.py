@@ -1,0 +1,57 @@
+"""Which disk or interface of a guest is the one that a wish speaks of."""
+
+from saltvirt.design.source import places
+
+
+def disks(specs, actual, source_of):
+    """[(DiskSpec, Disk or None)] and the Disks that no wish speaks of.
+
+    A disk is known by its target, else by where its data is; CD drives and floppies,
+    whose medium may change, by their order. ``source_of(spec)`` gives a Source or None.
+    """
+    return _pair(
+        specs,
+        actual,
+        lambda spec, disk: spec.target and disk.target == spec.target,
+        lambda spec, disk: _same_place(source_of(spec), disk),
+        lambda spec, disk: spec.removable and disk.device == spec.device,
+    )
+
+
+def _same_place(source, disk):
+    return source is not None and bool(source.places() & places(disk))
+
+
+def nics(specs, actual):
+    """[(NicSpec, Interface or None)] and the Interfaces that no wish speaks of.
+
+    An interface is known by its MAC, else by what it is joined to and its model, else by
+    its order: so that moving a guest to another bridge keeps the MAC.
+    """
+    return _pair(
+        specs,
+        actual,
+        lambda spec, nic: spec.mac and (nic.mac or "").lower() == spec.mac,
+        lambda spec, nic: _joined(spec, nic) and spec.model in (None, nic.model),
+        _joined,
+        lambda spec, nic: not spec.mac,
+    )
+
+
+def _joined(spec, nic):
+    return not spec.mac and (nic.type, nic.source) == (spec.type, spec.source)
+
+
+def _pair(specs, actual, *tests):
+    """Each spec with the first actual one that fits, trying the tests one after the other."""
+    left = list(actual)
+    found = {}
+    for fits in tests:
+        for number, spec in enumerate(specs):
+            if number in found:
+                continue
+            hit = next((item for item in left if fits(spec, item)), None)
+            if hit is not None:
+                found[number] = hit
+                left.remove(hit)
+    return [(spec, found.get(number)) for number, spec in enumerate(specs)], left

@@ -1,0 +1,212 @@
+"""A domain as plain data in which only differences that mean something are left.
+
+libvirt fills in what a definition leaves open: addresses, aliases, ports, models.
+Where the wanted definition leaves something open, what libvirt chose is no difference.
+"""
+
+from saltvirt.design.plain import plain
+from saltvirt.design.source import places
+
+# bookkeeping of libvirt's, never a difference
+_NOISE = (
+    "id", "alias", "address", "tty", "backing_store", "mirror_job", "index", "state", "snapshot",
+    "seclabels", "tray",
+)  # fmt: skip
+# property of an element: what libvirt means when it is not there
+_DEFAULTS = {
+    "disk": {"device": "disk", "driver_name": "qemu", "driver_type": "raw"},
+    "interface": {"link_state": "up"},
+    "watchdog": {"action": "reset"},
+    "tpm": {"version": "2.0"},
+    "hostdev": {"mode": "subsystem"},
+    "timer": {},
+}
+# property of an element that libvirt fills in where it was left open
+_FILLED = {
+    "disk": ("read_only", "source"),
+    "interface": ("mac", "target", "driver_name", "model", "queues", "mtu", "managed"),
+    "serial": ("target_type", "target_port", "target_model", "source"),
+    "console": ("target_type", "target_port", "source"),
+    "channel": ("source", "target_port"),
+    "video": ("vram_kib", "heads", "primary", "accel3d"),
+    "graphics": ("port", "tls_port", "listens", "listen", "websocket", "image_compression"),
+    "tpm": ("persistent_state", "version"),
+    "rng": ("model",),
+    "memballoon": ("stats_period_s", "autodeflate", "free_page_reporting"),
+    "hostdev": ("driver", "managed", "model", "rom_bar"),
+    "controller": ("model", "ports", "queues"),
+    "input": ("bus",),
+    "cpu": ("check", "match", "fallback", "migratable", "vendor"),
+    "os": ("machine", "arch", "loader_type", "loader_readonly", "loader_secure", "nvram",
+           "nvram_template", "smbios"),
+    "features": ("hyperv_mode", "gic_version"),
+    "clock": ("basis",),
+    "vcpu": ("placement",),
+    "numatune": ("placement",),
+}  # fmt: skip
+
+
+def settings(wanted, actual):
+    """({path: value} wanted, {path: value} actual) of everything that is no device."""
+    pair = [_settings(domain) for domain in (wanted, actual)]
+    new, old = pair
+    for name in ("cpu", "os", "features", "clock", "vcpu", "numatune"):
+        _fill(name, new.setdefault(name, {}), old.get(name, {}))
+    _firmware(new["os"], old.setdefault("os", {}))
+    _boots(new["os"], old["os"])
+    if "vcpus" not in new:
+        old.pop("vcpus", None)
+    for name in ("emulator", "uuid"):
+        if name not in new:
+            old.pop(name, None)
+    return dict(leaves(new)), dict(leaves(old))
+
+
+_DEVICES = (
+    "disks", "interfaces", "graphics", "serials", "consoles", "channels", "inputs", "tpms",
+    "sounds", "videos", "host_devices", "watchdogs", "memballoon", "rngs", "controllers",
+    "filesystems", "record",
+)  # fmt: skip
+
+
+def _settings(domain):
+    data = plain(domain, skip=(*_NOISE, *_DEVICES))
+    vcpu = data.get("vcpu", {})
+    if vcpu.get("current") == vcpu.get("maximum"):
+        vcpu.pop("current", None)
+    if vcpu.get("placement") == "static":
+        vcpu.pop("placement")
+    data.setdefault("current_memory_kib", data.get("memory_kib"))
+    data.setdefault("on_poweroff", "destroy")
+    data.setdefault("on_reboot", "restart")
+    data.setdefault("on_crash", "destroy")
+    data.setdefault("clock", {}).setdefault("offset", "utc")
+    if domain.memory_backing.hugepages and len(domain.memory_backing.pages):
+        data["memory_backing"].pop("hugepages")
+    _key_lists(data)
+    return data
+
+
+_KEYS = (
+    (("cpu", "features"), "name"),
+    (("cpu", "cells"), "id"),
+    (("clock", "timers"), "name"),
+    (("cputune", "vcpupins"), "vcpu"),
+    (("cputune", "iothreadpins"), "iothread"),
+    (("numatune", "memnodes"), "cellid"),
+)
+
+
+def _key_lists(data):
+    """Lists whose order means nothing become dictionaries."""
+    for (group, name), key in _KEYS:
+        items = data.get(group, {}).get(name)
+        if items:
+            data[group][name] = {item[key]: item for item in items}
+    for cell in data.get("cpu", {}).get("cells", {}).values():
+        if cell.get("unit") == "KiB":
+            cell.pop("unit")
+    for page in data.get("memory_backing", {}).get("pages", ()):
+        if page.get("unit") == "KiB":
+            page.pop("unit")
+
+
+def _firmware(new, old):
+    """An automatically chosen firmware stays what libvirt chose."""
+    if new.get("firmware") and new.get("firmware") == old.get("firmware"):
+        for name in ("loader", "nvram", "loader_type", "loader_readonly", "nvram_template"):
+            if name not in new:
+                old.pop(name, None)
+
+
+def _boots(new, old):
+    if "boots" not in new and old.get("boots") == [{"dev": "hd"}]:
+        old.pop("boots")
+
+
+def _fill(kind, new, old):
+    """What the wanted one leaves open and libvirt filled in is taken over."""
+    for name, value in _DEFAULTS.get(kind, {}).items():
+        new.setdefault(name, value)
+        old.setdefault(name, value)
+    for name in _FILLED.get(kind, ()):
+        if name not in new:
+            if name in old:
+                new[name] = old[name]
+        elif isinstance(new[name], dict) and isinstance(old.get(name), dict):
+            new[name] = {**old[name], **new[name]}
+
+
+def leaves(data, path=()):
+    """(path, value) of everything in nested dictionaries."""
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*path, str(key)))
+        elif value not in ({}, [], None):
+            yield (*path, str(key)), value
+
+
+def devices(wanted, actual):
+    """The (wanted, actual) data of two devices of one kind, ready to compare."""
+    new, old = _device(wanted), _device(actual)
+    _fill(wanted.TAG, new, old)
+    return new, old
+
+
+def _device(device):
+    data = plain(device, skip=_NOISE)
+    special = {"disk": _disk, "graphics": _graphics, "interface": _interface, "hostdev": _host}
+    special.get(device.TAG, lambda *_: None)(device, data)
+    return data
+
+
+def _disk(disk, data):
+    """A source is the place it names, whatever else libvirt says of it."""
+    data.pop("type", None)
+    data["source"] = sorted(places(disk)) or None
+    if disk.device in ("cdrom", "floppy"):
+        data["read_only"] = True if disk.device == "cdrom" else disk.read_only
+        if not data["source"]:
+            data["driver_type"] = "raw"
+    if data["source"] is None:
+        data.pop("source")
+        data["empty"] = True
+
+
+def _graphics(graphics, data):
+    if graphics.autoport is not False and not graphics.socket:
+        data["autoport"] = True
+        for name in ("port", "tls_port"):
+            data.pop(name, None)
+    if graphics.websocket == -1:
+        data.pop("websocket")
+    listens = [_listen(item) for item in graphics.listens]
+    if not listens and graphics.listen:
+        listens = [{"type": "address", "address": graphics.listen}]
+    data["listens"] = listens
+    data.pop("listen", None)
+    if not listens:
+        data.pop("listens")
+
+
+def _listen(item):
+    found = {"type": item.type}
+    for name in ("address", "network", "socket"):
+        value = getattr(item, name)
+        if value is not None and name == item.type:
+            found[name] = value
+    return found
+
+
+def _interface(nic, data):
+    if nic.mac:
+        data["mac"] = nic.mac.lower()
+    port = data.get("virtualport", {})
+    if port.get("type") == "openvswitch":
+        port.pop("interfaceid", None)
+
+
+def _host(device, data):
+    for name in ("source_address", "vendor", "product"):
+        data.pop(name, None)
+    data["source"] = device.source_key()

@@ -1,0 +1,216 @@
+"""What differs between the guest wanted and the guest that is."""
+
+import pytest
+
+from saltvirt.design import caps, domain
+from saltvirt.design.changes import changes
+from saltvirt.design.context import Given
+from saltvirt.design.source import Source
+from saltvirt.spec import guest
+from tests import golden
+
+CAPS = caps.parse(golden.read("caps/qemu.xml"), golden.read("caps/qemu-kvm-domain.xml"))
+MADE = Source(path="/srv/web1_system.qcow2", format="qcow2", made=True)
+
+
+def given(**sources):
+    numbers = iter(range(1, 100))
+    return Given(
+        sources={"system": MADE, **sources},
+        mac=lambda _nic: f"52:54:00:00:00:{next(numbers):02x}",
+    )
+
+
+def existing(**arguments):
+    arguments = {"cpu": 2, "mem": 512, **arguments}
+    return domain.build(guest.parse("web1", **arguments), CAPS, given())
+
+
+def update(actual, sources=None, **arguments):
+    """(changes, changes once they are applied)"""
+    spec = guest.parse("web1", update=True, **arguments)
+    wanted = domain.amend(spec, actual, CAPS, given(**(sources or {})))
+    again = domain.amend(spec, wanted, CAPS, given(**(sources or {})))
+    assert changes(again, wanted) == []
+    return changes(wanted, actual)
+
+
+def shown(found):
+    return {change.path: (change.old, change.new, change.live) for change in found}
+
+
+def test_nothing_asked_for_is_nothing_changed():
+    assert update(existing(enable_vnc=True)) == []
+
+
+def test_the_same_again_is_nothing_changed():
+    arguments = {"cpu": 2, "mem": 512, "graphics": "vnc", "disk": "default", "nic": "default"}
+    assert update(existing(graphics="vnc"), **arguments) == []
+
+
+def test_memory_and_cpus():
+    found = shown(update(existing(), cpu={"maximum": 4, "current": 3}, mem=1024))
+    assert found == {
+        "memory_kib": (524288, 1048576, False),
+        "current_memory_kib": (524288, 1048576, False),
+        "vcpu:maximum": (2, 4, False),
+        "vcpu:current": (None, 3, False),
+    }
+
+
+def test_cpus_and_memory_within_the_maximum_are_live():
+    actual = existing(cpu={"maximum": 4, "current": 2}, mem={"boot": 1024, "current": 512})
+    found = shown(update(actual, cpu={"current": 3}, mem={"current": 768}))
+    assert found == {
+        "vcpu:current": (2, 3, True),
+        "current_memory_kib": (524288, 786432, True),
+    }
+
+
+def test_none_takes_a_setting_away():
+    actual = existing(
+        mem={"boot": 512, "hard_limit": "1g"},
+        cpu={"maximum": 2, "tuning": {"vcpupin": {0: "1", 1: "0"}}},
+        boot={"kernel": "/k", "cmdline": "quiet"},
+    )
+    found = shown(
+        update(
+            actual,
+            mem={"hard_limit": None},
+            cpu={"tuning": {"vcpupin": {0: None}}},
+            boot={"cmdline": None},
+        )
+    )
+    assert found == {
+        "memtune:hard_limit_kib": (1048576, None, False),
+        "cputune:vcpupins:0:vcpu": (0, None, False),
+        "cputune:vcpupins:0:cpuset": ("1", None, False),
+        "os:cmdline": ("quiet", None, False),
+    }
+
+
+def test_a_disk_is_attached_and_detached():
+    actual = existing()
+    data = {"name": "data", "size": 100}
+    disks = [{"name": "system"}, data]
+    sources = {"data": Source(path="/srv/web1_data.qcow2", format="qcow2", made=True)}
+    (change,) = update(actual, sources, disks=disks)
+    assert (change.path, change.action, change.live) == ("disks:vdb", "attach", True)
+    assert "/srv/web1_data.qcow2" in change.xml
+    spec = guest.parse("web1", update=True, disks=disks)
+    more = domain.amend(spec, actual, CAPS, given(**sources))
+    assert [own.path for own in more.record.disks] == [
+        "/srv/web1_system.qcow2",
+        "/srv/web1_data.qcow2",
+    ]
+    (change,) = update(more, disks=[{"name": "system"}])
+    assert (change.path, change.action) == ("disks:vdb", "detach")
+
+
+def test_a_block_device_goes_only_with_an_empty_list():
+    block = {"name": "lv", "source_file": "/dev/vg0/lv"}
+    actual = existing(disks=[block])
+    assert update(actual, disks=[{"name": "system"}]) == []
+    found = update(actual, disks=[])
+    assert {change.path for change in found} == {"disks:vda", "disks:vdb"}
+
+
+def test_a_block_source_needs_no_size_and_stays():
+    block = {"name": "lv", "source_file": "/dev/vg0/lv"}
+    actual = existing(disks=[block])
+    assert update(actual, disks=[{"name": "system"}, block]) == []
+
+
+def test_the_medium_of_a_cd_drive():
+    cd = {"name": "cd", "device": "cdrom", "source_file": "/iso/a.iso"}
+    actual = existing(disks=[cd])
+    (change,) = update(actual, disks=[{"name": "system"}, {**cd, "source_file": "/iso/b.iso"}])
+    assert (change.action, change.live) == ("medium", True)
+    assert (change.old, change.new) == ("/iso/a.iso", "/iso/b.iso")
+    (change,) = update(actual, disks=[{"name": "system"}, {**cd, "source_file": None}])
+    assert (change.action, change.new) == ("medium", None)
+
+
+def test_moving_a_nic_keeps_its_mac():
+    actual = existing()
+    found = update(actual, interfaces=[{"name": "eth0", "network": "lan"}])
+    assert all(change.live and change.action == "update" for change in found)
+    assert 'address="52:54:00:00:00:01"' in found[0].xml
+    assert shown(found) == {
+        "nics:52:54:00:00:00:01:bridge": ("br0", None, True),
+        "nics:52:54:00:00:00:01:network": (None, "lan", True),
+        "nics:52:54:00:00:00:01:type": ("bridge", "network", True),
+    }
+
+
+def test_nics_come_and_go():
+    two = [{"name": "eth0"}, {"name": "eth1", "network": "lan"}]
+    (change,) = update(existing(), interfaces=two)
+    assert (change.action, change.new["source"]) == ("attach", "lan")
+    (change,) = update(existing(interfaces=two), interfaces=[{"name": "eth1", "network": "lan"}])
+    assert (change.action, change.old["source"]) == ("detach", "br0")
+
+
+def test_a_password_is_never_shown():
+    actual = existing(graphics={"type": "vnc", "password": "old-one"})
+    (change,) = update(actual, graphics={"type": "vnc", "password": "hush-hush"})
+    assert change.live
+    assert "hush" not in repr(change) + str(change.show())
+    assert "old-one" not in repr(change) + str(change.show())
+    assert "hush-hush" in change.xml
+
+
+def test_the_display_goes_and_comes():
+    (change,) = update(existing(graphics="vnc"), graphics={"type": "none"})
+    assert (change.path, change.new) == ("graphics:vnc", None)
+    found = shown(update(existing(), graphics="spice"))
+    assert found["graphics:spice"] == (None, "spice", False)
+    assert "channels" in found
+
+
+def test_size_and_autostart():
+    actual = existing()
+    found = changes(actual, actual, sizes={"vda": (1, 2), "vdb": (2, 2)}, autostart=(True, False))
+    assert [(c.path, c.action, c.live) for c in found] == [
+        ("disks:vda:size_bytes", "resize", True),
+        ("autostart", "set", True),
+    ]
+    assert changes(actual, actual, autostart=(None, True)) == []
+
+
+def test_without_live_all_wait_for_the_next_start():
+    actual = existing(cpu={"maximum": 4, "current": 2})
+    wanted = domain.amend(guest.parse("web1", update=True, cpu={"current": 3}), actual, CAPS)
+    assert [change.live for change in changes(wanted, actual, live=False)] == [False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        ({"boot_dev": "network hd"}, "os:boots"),
+        ({"boot": {"kernel": "/k"}}, "os:kernel"),
+        ({"boot": {"efi": True}}, "os:firmware"),
+        ({"numatune": {"memory": {"mode": "strict", "nodeset": 0}}}, "numatune:mode"),
+        ({"hypervisor_features": {"kvm-hint-dedicated": True}}, "features:kvm_hint_dedicated"),
+        ({"clock": {"utc": False}}, "clock:offset"),
+        ({"clock": {"timers": {"hpet": {"present": False}}}}, "clock:timers:hpet:present"),
+        ({"serials": [{"type": "tcp", "port": 2222}]}, "serials"),
+        ({"consoles": [{"type": "pty", "target_type": "virtio"}]}, "consoles"),
+        ({"stop_on_reboot": True}, "on_reboot"),
+        ({"on_crash": "restart"}, "on_crash"),
+        ({"title": "a"}, "title"),
+        ({"metadata": {"owner": "me"}}, "metadata:owner"),
+        ({"rng": False}, "rngs"),
+        ({"watchdog": "i6300esb"}, "watchdogs"),
+        ({"tpm": True}, "tpms"),
+        ({"memballoon": "none"}, "memballoon:model"),
+        ({"host_devices": ["0000:03:00.0"]}, "host_devices:pci:0:3:0:0"),
+        ({"guest_agent": False}, "channels"),
+        ({"cpu": {"features": {"pcid": "require"}}}, "cpu:features:pcid:policy"),
+        ({"cpu": {"iothreads": 2}}, "iothreads"),
+        ({"mem": {"max": "2g", "slots": 4}}, "max_memory_kib"),
+        ({"mem": {"hugepages": [{"size": "2m"}]}}, "memory_backing:pages"),
+    ],
+)
+def test_each_thing_that_can_change(arguments, path):
+    assert path in shown(update(existing(), **arguments))
