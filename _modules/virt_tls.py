@@ -3,6 +3,7 @@ The certificates of a hypervisor. Needs no libvirt binding.
 """
 
 import salt.utils.args
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()

@@ -6,6 +6,7 @@ import functools
 import logging
 
 import salt.utils.data
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
