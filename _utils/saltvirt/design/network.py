@@ -1,6 +1,7 @@
 """A network's definition from what was asked for."""
 
 from saltvirt.design import nics
+from saltvirt.design.keep import keep_unknown
 from saltvirt.design.put import put
 from saltvirt.spec.network import OWN_BRIDGE
 from saltvirt.xml.dhcp import DhcpHost, DhcpRange
@@ -103,6 +104,7 @@ def _keep(spec, network, actual):
     """What stays as it is because it was not spoken of."""
     network.uuid = actual.uuid
     network.title = actual.title
+    keep_unknown(network, actual)
     if spec.portgroups is None:
         network.portgroups = actual.portgroups
     if spec.forward in OWN_BRIDGE and actual.mode in OWN_BRIDGE:

@@ -60,6 +60,8 @@ def _normal(network, wanted):
     _normal_forward(data)
     for name in ("hosts", "txts", "srvs"):
         data.get("dns", {}).pop(name, None)
+    if not data.get("dns"):
+        data.pop("dns", None)
     data["ips"] = {
         (ip.family or "ipv4", str(ip.interface())): {
             key: value
@@ -77,6 +79,8 @@ def _normal_forward(data):
         forward["mode"] = "nat"
     for name in ("interfaces", "dev"):  # compared as a list, see _pairs
         forward.pop(name, None)
+    if "physical_function" in forward:  # its functions, which libvirt lists when it runs
+        forward.pop("addresses", None)
     if all(forward.get(name) == value for name, value in _NAT_PORTS.items()):
         for name in _NAT_PORTS:
             forward.pop(name)
@@ -117,6 +121,8 @@ def _lists(wanted, actual, restart):
 def _pairs(wanted, actual):
     for path, (section, keys) in LIVE_LISTS.items():
         part, _, name = path.rpartition(".")
+        if part == "forward" and wanted.forward.physical_function:
+            continue  # its functions, which libvirt lists when it runs
         if part != "ip":
             owners = [getattr(n, part) if part else n for n in (actual, wanted)]
             found = [list(getattr(owner, name)) for owner in owners]

@@ -1,5 +1,6 @@
 """A storage pool's definition from what was asked for."""
 
+from saltvirt.design.keep import keep_unknown
 from saltvirt.design.put import put
 from saltvirt.xml.pool import Pool
 from saltvirt.xml.pool_source import PoolDevice, PoolHost
@@ -63,6 +64,7 @@ def _auth(spec, source, secret_uuid):
 def _keep(pool, actual):
     """What libvirt or an earlier call decided."""
     pool.uuid = actual.uuid
+    keep_unknown(pool, actual)
     if pool.path and actual.path and pool.path.rstrip("/") == actual.path.rstrip("/"):
         pool.permissions = actual.permissions
     if pool.type != actual.type:

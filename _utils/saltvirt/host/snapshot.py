@@ -106,7 +106,7 @@ def describe(snapshot):
 
 
 def _described(domain):
-    return [describe(snapshot) for snapshot in domain.listAllSnapshots(0)] or NONE
+    return [describe(snapshot) for snapshot in _oldest_first(domain)] or NONE
 
 
 def _described_or_error(domain):
@@ -131,10 +131,13 @@ def _flags(wanted):
     return flags
 
 
+def _oldest_first(domain):
+    """Every snapshot, each after the one that it was made on top of."""
+    return domain.listAllSnapshots(libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL)
+
+
 def _newest_first(domain):
-    """Every snapshot, each before those that it was made on top of."""
-    topological = libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL
-    return reversed(domain.listAllSnapshots(topological))
+    return reversed(_oldest_first(domain))
 
 
 def _known(guest, names, there):

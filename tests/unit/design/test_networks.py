@@ -159,3 +159,36 @@ def test_pool_changes():
     moved = pool.build(pool_spec.parse("p", "dir", target="/other"), actual)
     (change,) = pool_changes.changes(moved, actual)
     assert change.show() == {"path": "path", "old": "/srv/pool", "new": "/other", "live": False}
+
+
+def test_a_first_dns_record_can_be_added_while_the_network_runs():
+    actual = Network.fromstring("<network><name>n</name><forward mode='nat'/></network>")
+    wanted = Network.fromstring(
+        "<network><name>n</name><forward mode='nat'/><dns><txt name='a' value='b'/></dns></network>"
+    )
+    found = network_changes.changes(wanted, actual)
+    assert [(change.section, change.live) for change in found] == [("dns-txt", True)]
+
+
+def test_functions_that_libvirt_lists_for_a_running_card_are_no_difference():
+    text = (
+        "<network><name>n</name><forward mode='{}' managed='yes'><pf dev='eth0'/>{}"
+        "</forward></network>"
+    )
+    address = "<address type='pci' domain='0' bus='3' slot='16' function='1'/>"
+    for mode, listed in (("hostdev", address), ("passthrough", "<interface dev='eth1'/>")):
+        wanted, running = (Network.fromstring(text.format(mode, x)) for x in ("", listed))
+        assert network_changes.changes(wanted, running) == []
+
+
+def test_what_somebody_else_put_there_stays():
+    from saltvirt.xml.pool import Pool
+
+    options = "<o:options xmlns:o='http://libvirt.org/x'><o:option value='v'/></o:options>"
+    there = Network.fromstring(f"<network><name>n</name><forward mode='nat'/>{options}</network>")
+    spec = network_spec.parse("n", bridge=None, forward="nat", ipv4_config=NET)
+    assert 'value="v"' in network.build(spec, there).tostring()
+    there = Pool.fromstring(
+        "<pool type='dir'><name>p</name><refresh><volume allocation='capacity'/></refresh></pool>"
+    )
+    assert "refresh" in pool.build(pool_spec.parse("p", "dir", target="/p"), there).tostring()

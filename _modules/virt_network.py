@@ -1,0 +1,347 @@
+"""
+Virtual networks of a hypervisor.
+
+Every function takes ``connection``, ``username`` and ``password``; what is not given
+comes from ``virt:connection:uri`` and ``virt:connection:auth``.
+
+:depends: libvirt-python in Salt's own Python
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, settings  # noqa: E402
+from saltvirt.host import connection as libvirt_connection  # noqa: E402
+from saltvirt.host import network as host_network  # noqa: E402
+from saltvirt.host.lifecycle import on_off  # noqa: E402
+from saltvirt.spec import network as network_spec  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    try:
+        libvirt_connection.require_binding()
+    except errors.BindingMissing as exc:
+        return False, str(exc)
+    return __virtualname__
+
+
+def _connect(kwargs):
+    return libvirt_connection.connect(settings.connection(__salt__["config.get"], kwargs))
+
+
+def _spec(arguments):
+    """The NetworkSpec in a function's ``locals()``."""
+    words = network_spec.NetworkSpec.keys()
+    return network_spec.parse(**{k: v for k, v in arguments.items() if k in words})
+
+
+def network_define(
+    name,
+    bridge,
+    forward,
+    ipv4_config=None,
+    ipv6_config=None,
+    vport=None,
+    tag=None,
+    autostart=True,
+    start=True,
+    mtu=None,
+    domain=None,
+    nat=None,
+    interfaces=None,
+    addresses=None,
+    physical_function=None,
+    dns=None,
+    bandwidth=None,
+    portgroups=None,
+    dev=None,
+    stp=None,
+    delay=None,
+    isolated_ports=None,
+    **kwargs,
+):
+    """
+    Create a virtual network. When a step fails, nothing of it is left.
+
+    :param name: the network's name
+    :param bridge: name of the bridge; None where libvirt makes and names it (``nat``,
+        ``route``, ``open``, isolated) and where there is none (``private``, ``vepa``,
+        ``passthrough``, ``hostdev``)
+    :param forward: ``nat``, ``route``, ``open``, ``bridge`` (of the host), ``private``,
+        ``vepa``, ``passthrough``, ``hostdev``; None for an isolated network
+    :param ipv4_config: a dict, see below
+    :param ipv6_config: a dict, see below
+    :param vport: type of the virtual port (``openvswitch``, ``midonet``, ``802.1Qbg``,
+        ``802.1Qbh``), or a dict with ``type`` and ``parameters``
+    :param tag: VLAN tag, or a dict with ``tags`` (a list of ``id`` and ``nativeMode``) and
+        ``trunk``
+    :param autostart: start it with the host
+    :param start: start it now
+    :param mtu: bytes in a packet
+    :param domain: DNS domain of the guests: a name, or a dict with ``name`` and ``localOnly``
+    :param nat: with ``nat``: a dict with ``address`` and ``port``, each with ``start`` and
+        ``end``
+    :param interfaces: host interfaces to use, as a list or separated by spaces
+    :param addresses: with ``hostdev``: PCI addresses, as a list or separated by spaces
+    :param physical_function: with ``hostdev``: the card whose virtual functions to use
+    :param dns: a dict: ``forwarders`` (a list of ``domain``, ``addr``), ``txt`` (name to
+        text), ``hosts`` (IP address to a list of names), ``srvs`` (a list of ``name``,
+        ``protocol``, ``target``, ``port``, ``priority``, ``weight``, ``domain``)
+    :param bandwidth: a dict with ``inbound`` and ``outbound``
+    :param portgroups: a list of dicts: ``name``, ``default``, ``vlan``, ``virtualport``,
+        ``bandwidth``
+    :param dev: with ``nat`` or ``route``: the only host interface that traffic may leave by
+    :param stp: spanning tree on the bridge
+    :param delay: seconds until the bridge forwards
+    :param isolated_ports: keep guests of the network from each other
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    The IP configurations are dicts:
+
+    - ``cidr``: the network, e.g. ``192.168.124.0/24``; the host gets its first address
+    - ``dhcp_ranges``: a list of dicts with ``start`` and ``end``
+    - ``hosts``: addresses kept for guests: ``ip``, ``mac``, ``name``, ``id``
+    - ``bootp``: a dict with ``file`` and ``server``; ``tftp``: path of the files served
+
+    :return: True
+
+    :raises InvalidInput: something is wrong, or not possible with this forward mode
+    :raises AlreadyExists: a network of this name is there
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.network_define lab None nat \\
+            ipv4_config="{cidr: 192.168.124.0/24, dhcp_ranges: \\
+            [{start: 192.168.124.10, end: 192.168.124.99}]}"
+        salt 'hyper*' virt.network_define main br0 bridge
+    """
+    spec = _spec(locals())
+    with _connect(kwargs) as conn:
+        return host_network.define(conn, spec, start, autostart)
+
+
+def network_update(
+    name,
+    bridge,
+    forward,
+    ipv4_config=None,
+    ipv6_config=None,
+    vport=None,
+    tag=None,
+    mtu=None,
+    domain=None,
+    nat=None,
+    interfaces=None,
+    addresses=None,
+    physical_function=None,
+    dns=None,
+    test=False,
+    bandwidth=None,
+    portgroups=None,
+    dev=None,
+    stp=None,
+    delay=None,
+    isolated_ports=None,
+    **kwargs,
+):
+    """
+    Change a virtual network to what is given, where it differs.
+
+    The parameters are those of :func:`network_define`; what is not given is taken away.
+    Its UUID, its MAC address and a bridge that libvirt named stay. A running network takes
+    at once DHCP ranges and hosts, DNS records, port groups and interfaces; anything else
+    holds from its next start: until then ``virt.network_info`` has it as ``pending``.
+
+    :param name: the network's name
+    :param bridge: see :func:`network_define`
+    :param forward: see :func:`network_define`
+    :param test: only tell whether it would change
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True when it was changed (with ``test``: would be), False when it is so already
+
+    :raises NotFound: no such network
+    :raises InvalidInput: something is wrong, or not possible with this forward mode
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.network_update lab None nat test=True \\
+            ipv4_config="{cidr: 192.168.124.0/24}"
+    """
+    spec = _spec(locals())
+    with _connect(kwargs) as conn:
+        return host_network.update(conn, spec, test)
+
+
+def list_networks(**kwargs):
+    """
+    The virtual networks, running or not.
+
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a sorted list of names
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.list_networks
+    """
+    with _connect(kwargs) as conn:
+        return host_network.names(conn)
+
+
+def network_info(name=None, **kwargs):
+    """
+    What is known of one network, or of all.
+
+    :param name: the network's name; None for all
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict of name to a dict: ``uuid``, ``bridge`` (or None), ``forward`` (None:
+        isolated), ``active``, ``autostart``, ``persistent``, ``pending`` (its definition was
+        changed and holds from the next start), ``leases`` (a list of ``ipaddr``, ``mac``,
+        ``hostname``, ``type``, ``expirytime``, …). A network that cannot be read has only
+        ``error``. No such network: an empty dict.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.network_info default
+    """
+    with _connect(kwargs) as conn:
+        return host_network.infos(conn, name)
+
+
+def network_get_xml(name, **kwargs):
+    """
+    The definition of a network, as it runs or else as it would start.
+
+    :param name: the network's name
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: libvirt's XML, as a string
+
+    :raises NotFound: no such network
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.network_get_xml default
+    """
+    with _connect(kwargs) as conn:
+        return host_network.lookup(conn, name).XMLDesc(0)
+
+
+def network_start(name, **kwargs):
+    """
+    Start a network.
+
+    :param name: the network's name
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises NotFound: no such network
+    :raises OperationFailed: libvirt could not, e.g. as it runs already
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.network_start default
+    """
+    with _connect(kwargs) as conn:
+        return host_network.start(host_network.lookup(conn, name))
+
+
+def network_stop(name, **kwargs):
+    """
+    Stop a network. Guests on it keep their interface and lose its connection.
+
+    :param name: the network's name
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises NotFound: no such network
+    :raises OperationFailed: libvirt could not, e.g. as it does not run
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.network_stop default
+    """
+    with _connect(kwargs) as conn:
+        return host_network.stop(host_network.lookup(conn, name))
+
+
+def network_undefine(name, **kwargs):
+    """
+    Remove the definition of a network. One that runs goes on until it is stopped.
+
+    :param name: the network's name
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises NotFound: no such network
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.network_undefine default
+    """
+    with _connect(kwargs) as conn:
+        return host_network.undefine(host_network.lookup(conn, name))
+
+
+def network_set_autostart(name, state="on", **kwargs):
+    """
+    Have a network start with the host, or not.
+
+    :param name: the network's name
+    :param state: ``on`` or ``off``
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises NotFound: no such network
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.network_set_autostart default off
+    """
+    with _connect(kwargs) as conn:
+        return host_network.set_autostart(host_network.lookup(conn, name), on_off(state))

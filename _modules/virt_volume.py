@@ -1,0 +1,278 @@
+"""
+Volumes in the storage pools of a hypervisor.
+
+Every function takes ``connection``, ``username`` and ``password``; what is not given
+comes from ``virt:connection:uri`` and ``virt:connection:auth``.
+
+:depends: libvirt-python in Salt's own Python
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, settings, units  # noqa: E402
+from saltvirt.host import connection as libvirt_connection  # noqa: E402
+from saltvirt.host import domain as host_domain  # noqa: E402
+from saltvirt.host import upload as host_upload  # noqa: E402
+from saltvirt.host import volume as host_volume  # noqa: E402
+from saltvirt.spec import volume as volume_spec  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    try:
+        libvirt_connection.require_binding()
+    except errors.BindingMissing as exc:
+        return False, str(exc)
+    return __virtualname__
+
+
+def _connect(kwargs):
+    return libvirt_connection.connect(settings.connection(__salt__["config.get"], kwargs))
+
+
+def volume_infos(pool=None, volume=None, **kwargs):
+    """
+    What is known of volumes: of one, of those in a pool, or of all in pools that run.
+
+    :param pool: the pool's name; None for all
+    :param volume: the volume's name; None for all
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict of pool name to a dict of volume name to a dict: ``type``, ``format``,
+        ``key``, ``path``, ``capacity`` and ``allocation`` (bytes), ``backing_store`` (None,
+        or ``path`` and ``format`` of what it is based on), ``used_by`` (guests with it as a
+        disk, or as what a disk is based on). A pool or volume that cannot be read has only
+        ``error``. Nothing of that name: an empty dict.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.volume_infos images
+    """
+    with _connect(kwargs) as conn:
+        return host_volume.infos(conn, pool, volume)
+
+
+def volume_define(
+    pool,
+    name,
+    size,
+    allocation=0,
+    format=None,
+    type=None,
+    permissions=None,
+    backing_store=None,
+    nocow=False,
+    **kwargs,
+):
+    """
+    Create a volume.
+
+    :param pool: name of the pool to create it in, which must run
+    :param name: the volume's name
+    :param size: its capacity, in MiB or with a unit (``20G``)
+    :param allocation: what is taken of it at once, in MiB or with a unit; in logical pools
+        always all, unless it has a backing store
+    :param format: e.g. ``raw`` or ``qcow2``; :func:`pool_capabilities` tells which there are
+    :param type: ``file``, ``block``, ``dir``, ``network``, ``netdir``, ``ploop``; None for
+        the pool's own
+    :param permissions: a dict with ``mode`` (octal, as text), ``owner`` and ``group``
+        (numbers), ``label`` (SELinux)
+    :param backing_store: what it is based on: a dict with ``path`` and ``format``. The
+        format is never guessed.
+    :param nocow: no copy-on-write by the file system (btrfs)
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises NotFound: no such pool
+    :raises AlreadyExists: a volume of this name is there
+    :raises InvalidInput: something is wrong
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.volume_define images web1.qcow2 8192 format=qcow2 \\
+            backing_store="{path: /srv/images/base.qcow2, format: qcow2}"
+    """
+    words = {"allocation": allocation, "format": format, "type": type, "nocow": nocow}
+    words |= {"permissions": permissions, "backing_store": backing_store}
+    spec = volume_spec.parse(name, size, **words)
+    with _connect(kwargs) as conn:
+        return host_volume.define(conn, pool, spec)
+
+
+def volume_delete(pool, volume, force=False, **kwargs):
+    """
+    Delete a volume, with all that is in it.
+
+    :param pool: the pool's name
+    :param volume: the volume's name
+    :param force: delete it although a guest has it as a disk, or as what a disk is based on
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises NotFound: no such pool or volume
+    :raises InvalidInput: a guest uses it
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.volume_delete images web1.qcow2
+    """
+    with _connect(kwargs) as conn:
+        return host_volume.delete(conn, pool, volume, force)
+
+
+def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, **kwargs):
+    """
+    Write a file of this hypervisor into a volume.
+
+    A file that does not fit into a raw volume is refused before anything is written, and so
+    is a volume that a running guest has open.
+
+    :param pool: the pool's name
+    :param volume: the volume's name
+    :param file: path of the file
+    :param offset: where in the volume to begin, in bytes
+    :param length: how much of the file, in bytes; 0 for all
+    :param sparse: leave holes of the file as holes
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises NotFound: no such pool or volume
+    :raises InvalidInput: the file cannot be read, or does not fit
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.volume_upload images web1.raw /srv/images/debian.raw sparse=True
+    """
+    part = host_upload.Part(offset, length)
+    with _connect(kwargs) as conn:
+        return host_upload.upload(conn, pool, volume, file, part, sparse)
+
+
+def volume_resize(pool, volume, size, shrink=False, **kwargs):
+    """
+    Give a volume another size. For the disk of a running guest: ``virt.resize_disk``.
+
+    :param pool: the pool's name
+    :param volume: the volume's name
+    :param size: its new capacity, in MiB or with a unit (``20G``)
+    :param shrink: allow it to become smaller. What is beyond the new end is lost.
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises NotFound: no such pool or volume
+    :raises InvalidInput: it would shrink, or a running guest has it open
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.volume_resize images web1.qcow2 20G
+    """
+    size_bytes = units.parse_bytes(size)
+    with _connect(kwargs) as conn:
+        return host_volume.resize(conn, pool, volume, size_bytes, shrink)
+
+
+def volume_clone(pool, volume, name, target_pool=None, **kwargs):
+    """
+    Copy a volume with its data.
+
+    :param pool: the pool's name
+    :param volume: the volume's name
+    :param name: the copy's name
+    :param target_pool: the pool to make the copy in; default the same
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises NotFound: no such pool or volume
+    :raises AlreadyExists: a volume of the copy's name is there
+    :raises InvalidInput: a running guest has it open
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.volume_clone images base.qcow2 web1.qcow2
+    """
+    with _connect(kwargs) as conn:
+        return host_volume.clone(conn, pool, volume, name, target_pool)
+
+
+def define_vol_xml_str(xml, pool=None, **kwargs):
+    """
+    Create a volume from libvirt's XML.
+
+    :param xml: a ``<volume>`` document, as text
+    :param pool: name of the pool to create it in; default ``virt:storagepool`` of the
+        configuration, else ``default``
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises NotFound: no such pool
+    :raises InvalidInput: the XML is wrong
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.define_vol_xml_str "<volume>...</volume>" pool=images
+    """
+    pool = pool or settings.option(__salt__["config.get"], "storagepool", "default")
+    with _connect(kwargs) as conn:
+        return host_volume.define_xml(conn, pool, xml)
+
+
+def define_vol_xml_path(path, pool=None, **kwargs):
+    """
+    Create a volume from a file with libvirt's XML.
+
+    :param path: the file on this hypervisor
+    :param pool: name of the pool to create it in; default ``virt:storagepool`` of the
+        configuration, else ``default``
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True
+
+    :raises NotFound: no such pool
+    :raises InvalidInput: the file cannot be read, or its XML is wrong
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.define_vol_xml_path /srv/volume.xml pool=images
+    """
+    return define_vol_xml_str(host_domain.from_file(path), pool, **kwargs)

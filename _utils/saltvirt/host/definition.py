@@ -1,0 +1,16 @@
+"""The definition with which a network or pool starts, apart from how it runs now."""
+
+from saltvirt.host.connection import libvirt
+
+
+def configured(thing, inactive):
+    """XML of a virNetwork or virStoragePool as it would start.
+
+    inactive: the flag that asks for it. Drivers that keep a single definition refuse it.
+    """
+    try:
+        return thing.XMLDesc(inactive)
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() != libvirt.VIR_ERR_INVALID_ARG:
+            raise
+        return thing.XMLDesc(0)

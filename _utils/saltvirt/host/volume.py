@@ -1,0 +1,188 @@
+"""Volumes in the storage pools of one host."""
+
+from saltvirt import errors, units
+from saltvirt.design import volume as design
+from saltvirt.host import pool as host_pool
+from saltvirt.host import usage
+from saltvirt.host.connection import libvirt, translate, translated
+from saltvirt.xml.volume import Volume
+
+_TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
+
+
+def lookup(conn, pool, name):
+    """The virStorageVol of this name in the pool, which must run. Raises NotFound."""
+    there = host_pool.lookup(conn, pool)
+    if not there.isActive():
+        raise errors.OperationFailed(
+            f"storage pool {pool} on {conn.getHostname()} is not running; virt.pool_start starts it"
+        )
+    try:
+        return there.storageVolLookupByName(str(name))
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_VOL:
+            raise
+        raise errors.NotFound(
+            f"no volume {str(name)!r} in storage pool {pool} on {conn.getHostname()}"
+        ) from exc
+
+
+def infos(conn, pool=None, name=None):
+    """Volumes by pool and name: see ``virt.volume_infos``.
+
+    Every volume is read once, as any may be what another is based on. A pool or a volume
+    that cannot be read costs its own entry an ``error``.
+    """
+    read = {p.name(): _read_pool(p) for p in host_pool.running(conn)}
+    used = usage.read(conn, _backing(read))
+    found = {}
+    for pool_name, volumes in read.items():
+        if pool is not None and pool_name != str(pool):
+            continue
+        if "error" in volumes and not isinstance(volumes["error"], dict):
+            found[pool_name] = volumes
+            continue
+        shown = {
+            key: {**volume, "used_by": used.of(volume.get("path"), f"{pool_name}/{key}")}
+            for key, volume in volumes.items()
+            if name is None or key == str(name)
+        }
+        if shown:
+            found[pool_name] = shown
+    return found
+
+
+def users(conn, volume):
+    """The Usage that knows who uses this virStorageVol, and its names there."""
+    read = {p.name(): _read_pool(p) for p in host_pool.running(conn)}
+    own = (volume.path(), f"{volume.storagePoolLookupByVolume().name()}/{volume.name()}")
+    return usage.read(conn, _backing(read)), own
+
+
+def define(conn, pool, spec):
+    """Makes the volume of a VolumeSpec; True."""
+    there = host_pool.lookup(conn, pool)
+    wanted = design.build(spec)
+    if host_pool.read(there).type == "logical" and not spec.backing_store:
+        wanted.allocation_bytes = wanted.capacity_bytes  # anything less is a snapshot to LVM
+    return _make(there, wanted.tostring())
+
+
+def define_xml(conn, pool, xml):
+    """Makes a volume from its XML text; True."""
+    return _make(host_pool.lookup(conn, pool), xml)
+
+
+def _make(pool, xml):
+    with translated(f"make a volume in storage pool {pool.name()}"):
+        pool.createXML(xml, 0)
+    return True
+
+
+def delete(conn, pool, name, force=False):
+    """Deletes a volume; True. One that a guest uses only with ``force``."""
+    volume = lookup(conn, pool, name)
+    if not force:
+        used, own = users(conn, volume)
+        guests = used.of(*own)
+        if guests:
+            raise errors.InvalidInput(
+                f"volume {name} in {pool} is a disk of {', '.join(guests)}, or what it is based "
+                "on; force=True deletes it all the same"
+            )
+    with translated(f"delete volume {name} in storage pool {pool}"):
+        volume.delete(0)
+    return True
+
+
+def resize(conn, pool, name, size_bytes, shrink=False):
+    """Gives a volume another size; True.
+
+    Less than it has only with ``shrink``: what is beyond is lost.
+    """
+    volume = lookup(conn, pool, name)
+    has = volume.info()[1]
+    if size_bytes == has:
+        return True
+    if size_bytes < has and not shrink:
+        raise errors.InvalidInput(
+            f"volume {name} in {pool} has {units.human_bytes(has)}, more than "
+            f"{units.human_bytes(size_bytes)}; shrink=True cuts it off"
+        )
+    used, own = users(conn, volume)
+    if used.running_of(*own):
+        raise errors.InvalidInput(
+            f"volume {name} in {pool} is open in {', '.join(used.running_of(*own))}; "
+            "virt.resize_disk grows the disk of a running guest"
+        )
+    flags = libvirt.VIR_STORAGE_VOL_RESIZE_SHRINK if size_bytes < has else 0
+    with translated(f"resize volume {name} in storage pool {pool}"):
+        volume.resize(size_bytes, flags)
+    return True
+
+
+def clone(conn, pool, name, new_name, target_pool=None):
+    """Copies a volume with its data; True. The copy is in ``target_pool``, else beside it.
+
+    A copy of a volume that a running guest writes to would be torn, and is refused.
+    """
+    volume = lookup(conn, pool, name)
+    target = host_pool.lookup(conn, target_pool or pool)
+    used, own = users(conn, volume)
+    if used.running_of(*own):
+        raise errors.InvalidInput(
+            f"volume {name} in {pool} is open in {', '.join(used.running_of(*own))}: "
+            "shut it down first"
+        )
+    copy = Volume.fromstring(volume.XMLDesc(0))
+    copy.name, copy.key, copy.path, copy.physical_bytes = str(new_name), None, None, None
+    with translated(f"clone volume {name} in storage pool {pool}"):
+        target.createXMLFrom(copy.tostring(), volume, 0)
+    return True
+
+
+def _read_pool(pool):
+    """Each volume's info by name; ``error`` with a text when the pool cannot be listed."""
+    try:
+        volumes = pool.listAllVolumes(0)
+    except libvirt.libvirtError as exc:
+        return {"error": str(translate(exc))}
+    found = ((volume.name(), _read(volume)) for volume in volumes)
+    return {name: info for name, info in found if info is not None}
+
+
+def _read(volume):
+    try:
+        return describe(volume)
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() == libvirt.VIR_ERR_NO_STORAGE_VOL:
+            return None  # deleted since it was listed
+        return {"error": str(translate(exc))}
+
+
+def describe(volume):
+    """One virStorageVol as plain data, without its users."""
+    kind, capacity, allocation = volume.info()
+    definition = Volume.fromstring(volume.XMLDesc(0))
+    backing = None
+    if definition.backing_path:
+        backing = {"path": definition.backing_path, "format": definition.backing_format}
+    return {
+        "type": _TYPES[kind] if kind < len(_TYPES) else "unknown",
+        "key": volume.key(),
+        "path": volume.path(),
+        "capacity": capacity,
+        "allocation": allocation,
+        "backing_store": backing,
+        "format": definition.format,
+    }
+
+
+def _backing(read):
+    """Path to the path it is based on, of all volumes that were read."""
+    return {
+        volume["path"]: volume["backing_store"]["path"]
+        for volumes in read.values()
+        for volume in volumes.values()
+        if isinstance(volume, dict) and volume.get("backing_store")
+    }

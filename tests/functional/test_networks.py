@@ -1,0 +1,162 @@
+"""Networks on libvirt's test driver; with bridges and DHCP: tests/integration."""
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from salt.exceptions import CommandExecutionError  # noqa: E402
+
+IP = {"cidr": "10.9.0.0/24", "dhcp_ranges": [{"start": "10.9.0.10", "end": "10.9.0.99"}]}
+DIRECT = {"interfaces": "eth8 eth9"}
+
+
+@pytest.fixture(autouse=True)
+def only_default(conn):
+    """No network but the test driver's own, before and after."""
+    yield conn
+    for network in conn.listAllNetworks():
+        if network.name() != "default":
+            if network.isActive():
+                network.destroy()
+            network.undefine()
+
+
+def xml(conn, name="lab"):
+    return conn.networkLookupByName(name).XMLDesc()
+
+
+def names(conn):
+    return sorted(network.name() for network in conn.listAllNetworks())
+
+
+def test_reading(virt, conn):
+    network = conn.networkLookupByName("default")
+    assert virt["virt.list_networks"]() == ["default"]
+    assert virt["virt.network_get_xml"]("default") == network.XMLDesc()
+    assert virt["virt.network_info"]() == {
+        "default": {
+            "uuid": network.UUIDString(), "bridge": "virbr0", "forward": "nat", "active": True,
+            "autostart": False, "persistent": True, "pending": False, "leases": [],
+        }
+    }  # fmt: skip
+
+
+def test_a_host_without_networks(empty):
+    assert empty["virt.list_networks"]() == []
+    assert empty["virt.network_info"]() == {}
+
+
+def test_what_is_not_there(virt):
+    assert virt["virt.network_info"]("nosuch") == {}
+    for function in ("get_xml", "start", "stop", "undefine", "set_autostart"):
+        with pytest.raises(CommandExecutionError, match=r"no network 'nosuch' on .*default"):
+            virt[f"virt.network_{function}"]("nosuch")
+
+
+@pytest.mark.parametrize("start", [True, False])
+@pytest.mark.parametrize("autostart", [True, False])
+def test_define(virt, conn, start, autostart):
+    assert virt["virt.network_define"](
+        "lab", None, "nat", ipv4_config=IP, start=start, autostart=autostart
+    )
+    network = conn.networkLookupByName("lab")
+    assert (bool(network.isActive()), bool(network.autostart())) == (start, autostart)
+
+
+def test_define_keeps_vport_and_tag(virt, conn):
+    """Salt took them out of the wrong place and lost them."""
+    virt["virt.network_define"]("lab", "ovs0", "bridge", vport="openvswitch", tag=42)
+    assert '<virtualport type="openvswitch"' in xml(conn).replace("'", '"')
+    assert '<tag id="42"' in xml(conn).replace("'", '"')
+
+
+def test_define_twice_is_refused(virt, conn):
+    virt["virt.network_define"]("lab", None, "nat", ipv4_config=IP)
+    with pytest.raises(CommandExecutionError, match="network lab is there already"):
+        virt["virt.network_define"]("lab", None, "nat", ipv4_config=IP)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"forward": "nta"}, "forward"),
+        ({"forward": "bridge"}, "needs bridge"),
+        ({"forward": "nat", "ipv4_config": {"cidr": "10.9.0.0/24", "dhcp": 1}}, "dhcp"),
+        ({"forward": "hostdev", "bridge": "br0", "addresses": "0000:03:10.1"}, "bridge"),
+        ({"forward": "nat", "ipv4_config": IP, "colour": "red"}, "unknown argument: colour"),
+    ],
+)
+def test_define_refuses(virt, conn, arguments, error):
+    with pytest.raises(CommandExecutionError, match=error):
+        virt["virt.network_define"]("lab", arguments.pop("bridge", None), **arguments)
+    assert names(conn) == ["default"]
+
+
+def test_update_twice_and_with_test(virt, conn):
+    virt["virt.network_define"]("lab", None, "nat", ipv4_config=IP, start=False)
+    update = virt["virt.network_update"]
+    assert update("lab", None, "nat", ipv4_config=IP) is False
+    before = xml(conn)
+    assert update("lab", None, "nat", ipv4_config=IP, mtu=1400, test=True) is True
+    assert xml(conn) == before
+    assert update("lab", None, "nat", ipv4_config=IP, mtu=1400) is True
+    assert "1400" in xml(conn)
+    assert update("lab", None, "nat", ipv4_config=IP, mtu=1400) is False
+    with pytest.raises(CommandExecutionError, match="no network 'other'"):
+        update("other", None, "nat", ipv4_config=IP)
+
+
+MODES = [
+    ("nat", None, {"ipv4_config": IP}),
+    ("route", None, {"ipv4_config": IP}),
+    ("open", None, {"ipv4_config": IP}),
+    (None, None, {"ipv4_config": IP}),
+    ("bridge", "br7", {}),
+    ("private", None, DIRECT),
+    ("vepa", None, DIRECT),
+    ("passthrough", None, DIRECT),
+    ("hostdev", None, {"addresses": "0000:03:10.1"}),
+]
+
+
+@pytest.mark.parametrize("new", MODES, ids=lambda m: str(m[0]))
+@pytest.mark.parametrize("old", MODES, ids=lambda m: str(m[0]))
+def test_every_change_of_forward_mode_applies(virt, conn, old, new):
+    """Salt's NAT to bridge gave XML that libvirt refused."""
+    mode, bridge, rest = old
+    virt["virt.network_define"]("lab", bridge, mode, start=False, autostart=False, **rest)
+    uuid = conn.networkLookupByName("lab").UUIDString()
+    mode, bridge, rest = new
+    assert virt["virt.network_update"]("lab", bridge, mode, **rest) is (old != new)
+    assert virt["virt.network_update"]("lab", bridge, mode, **rest) is False
+    assert virt["virt.network_info"]("lab")["lab"]["forward"] == mode
+    assert conn.networkLookupByName("lab").UUIDString() == uuid
+    assert (f"mode='{mode}'" in xml(conn)) is bool(mode)
+
+
+def test_prefix_and_netmask_are_the_same(virt, conn):
+    conn.networkDefineXML(
+        "<network><name>lab</name><forward mode='nat'/>"
+        "<ip address='10.9.0.1' netmask='255.255.255.0'>"
+        "<dhcp><range start='10.9.0.10' end='10.9.0.99'/></dhcp></ip></network>"
+    )
+    assert virt["virt.network_update"]("lab", None, "nat", ipv4_config=IP) is False
+
+
+def test_life(virt, conn):
+    virt["virt.network_define"]("lab", None, "nat", ipv4_config=IP, start=False, autostart=False)
+    network = conn.networkLookupByName("lab")
+    assert virt["virt.network_start"]("lab") is True
+    assert network.isActive()
+    with pytest.raises(CommandExecutionError, match="cannot start network lab"):
+        virt["virt.network_start"]("lab")
+    for state, on in (("on", 1), (False, 0), (True, 1), ("off", 0)):
+        assert virt["virt.network_set_autostart"]("lab", state) is True
+        assert network.autostart() == on
+    with pytest.raises(CommandExecutionError, match="on or off"):
+        virt["virt.network_set_autostart"]("lab", "maybe")
+    assert virt["virt.network_stop"]("lab") is True
+    assert not network.isActive()
+    assert virt["virt.network_undefine"]("lab") is True
+    assert names(conn) == ["default"]

@@ -1,0 +1,234 @@
+"""Pools and volumes on libvirt's test driver; with real disks: tests/integration."""
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from salt.exceptions import CommandExecutionError  # noqa: E402
+
+TARGET = {"target": "/srv/lab"}
+
+
+@pytest.fixture(autouse=True)
+def only_default(conn):
+    """No pool but the test driver's own, which is empty, before and after."""
+    yield conn
+    for pool in conn.listAllStoragePools():
+        if not pool.isActive():
+            pool.create()
+        for volume in pool.listAllVolumes():
+            volume.delete()
+        if pool.name() != "default-pool":
+            persistent = pool.isPersistent()
+            pool.destroy()
+            if persistent:
+                pool.undefine()
+
+
+def names(conn):
+    return sorted(pool.name() for pool in conn.listAllStoragePools())
+
+
+def xml(conn, name="lab"):
+    return conn.storagePoolLookupByName(name).XMLDesc()
+
+
+def volumes(conn, name="default-pool"):
+    return sorted(conn.storagePoolLookupByName(name).listVolumes())
+
+
+def test_reading(virt, conn):
+    pool = conn.storagePoolLookupByName("default-pool")
+    assert virt["virt.list_pools"]() == ["default-pool"]
+    assert virt["virt.pool_get_xml"]("default-pool") == pool.XMLDesc()
+    assert virt["virt.pool_list_volumes"]("default-pool") == []
+    assert virt["virt.pool_info"]() == {
+        "default-pool": {
+            "uuid": pool.UUIDString(), "state": "running", "capacity": pool.info()[1],
+            "allocation": 0, "free": pool.info()[3], "autostart": False, "persistent": True,
+            "pending": False, "target_path": "/default-pool", "type": "dir",
+        }
+    }  # fmt: skip
+
+
+def test_a_host_without_pools(empty):
+    assert empty["virt.list_pools"]() == []
+    assert empty["virt.pool_info"]() == {}
+    assert empty["virt.volume_infos"]() == {}
+
+
+def test_what_is_not_there(virt):
+    assert virt["virt.pool_info"]("nosuch") == {}
+    assert virt["virt.volume_infos"]("nosuch") == {}
+    assert virt["virt.volume_infos"]("default-pool", "nosuch") == {}
+    for function in (
+        *("get_xml", "start", "stop", "build", "undefine", "delete", "refresh"),
+        *("set_autostart", "list_volumes"),
+    ):
+        with pytest.raises(CommandExecutionError, match=r"no storage pool 'nosuch' on .*default"):
+            virt[f"virt.pool_{function}"]("nosuch")
+    with pytest.raises(CommandExecutionError, match="no volume 'x' in storage pool default-pool"):
+        virt["virt.volume_delete"]("default-pool", "x")
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_define(virt, conn, start):
+    assert virt["virt.pool_define"]("lab", "dir", start=start, **TARGET) is True
+    pool = conn.storagePoolLookupByName("lab")
+    assert (bool(pool.isActive()), bool(pool.isPersistent())) == (start, True)
+    with pytest.raises(CommandExecutionError, match="storage pool lab is there already"):
+        virt["virt.pool_define"]("lab", "dir", **TARGET)
+
+
+def test_define_transient(virt, conn):
+    virt["virt.pool_define"]("lab", "dir", transient=True, **TARGET)
+    pool = conn.storagePoolLookupByName("lab")
+    assert pool.isActive()
+    assert not pool.isPersistent()
+
+
+@pytest.mark.parametrize(
+    ("ptype", "arguments", "error"),
+    [
+        ("dri", TARGET, "dri"),
+        ("dir", {}, "needs target"),
+        ("dir", {"target": "srv"}, "absolute path"),
+        ("dir", {**TARGET, "permissions": {"mode": "9"}}, "octal"),
+        ("dir", {**TARGET, "permissions": {"ower": 1}}, "owner"),
+        ("netfs", TARGET, "needs source"),
+        ("dir", {**TARGET, "colour": "red"}, "unknown argument: colour"),
+    ],
+)
+def test_define_refuses(virt, conn, ptype, arguments, error):
+    with pytest.raises(CommandExecutionError, match=error):
+        virt["virt.pool_define"]("lab", ptype, **arguments)
+    assert names(conn) == ["default-pool"]
+
+
+def test_update_twice_and_with_test(virt, conn):
+    virt["virt.pool_define"]("lab", "dir", **TARGET)
+    update = virt["virt.pool_update"]
+    assert update("lab", "dir", **TARGET) is False
+    before = xml(conn)
+    assert update("lab", "dir", target="/srv/other", test=True) is True
+    assert xml(conn) == before
+    with pytest.raises(CommandExecutionError, match="no storage pool 'other'"):
+        update("other", "dir", **TARGET)
+
+
+def test_life(virt, conn):
+    virt["virt.pool_define"]("lab", "dir", start=False, **TARGET)
+    pool = conn.storagePoolLookupByName("lab")
+    assert virt["virt.pool_build"]("lab") is True
+    assert virt["virt.pool_start"]("lab") is True
+    assert pool.isActive()
+    assert virt["virt.pool_build"]("lab") is True  # it runs: there is nothing to build
+    assert virt["virt.pool_refresh"]("lab") is True
+    with pytest.raises(CommandExecutionError, match=r"cannot delete the resources of .* lab"):
+        virt["virt.pool_delete"]("lab")
+    for state, on in (("on", 1), (False, 0), (True, 1), ("off", 0)):
+        assert virt["virt.pool_set_autostart"]("lab", state) is True
+        assert pool.autostart() == on
+    assert virt["virt.pool_stop"]("lab") is True
+    assert not pool.isActive()
+    with pytest.raises(CommandExecutionError, match="volumes of storage pool lab"):
+        virt["virt.pool_list_volumes"]("lab")
+    assert virt["virt.pool_delete"]("lab") is True
+    assert virt["virt.pool_undefine"]("lab") is True
+    assert names(conn) == ["default-pool"]
+
+
+def test_volumes(virt, conn):
+    assert virt["virt.volume_define"]("default-pool", "a.raw", 8, allocation="1M") is True
+    assert virt["virt.volume_define"]("default-pool", "b.raw", "1G", format="raw") is True
+    pool = conn.storagePoolLookupByName("default-pool")
+    assert pool.storageVolLookupByName("a.raw").info()[1:] == [8 << 20, 1 << 20]
+    assert pool.storageVolLookupByName("b.raw").info()[1:] == [1 << 30, 0]
+    assert virt["virt.pool_list_volumes"]("default-pool") == ["a.raw", "b.raw"]
+    assert virt["virt.volume_infos"]("default-pool", "a.raw") == {
+        "default-pool": {
+            "a.raw": {
+                "type": "file", "key": "/default-pool/a.raw", "path": "/default-pool/a.raw",
+                "capacity": 8 << 20, "allocation": 1 << 20, "used_by": [],
+                "backing_store": None, "format": "raw",
+            }
+        }
+    }  # fmt: skip
+    with pytest.raises(CommandExecutionError, match=r"already exists|exists already"):
+        virt["virt.volume_define"]("default-pool", "a.raw", 8)
+    assert virt["virt.volume_clone"]("default-pool", "a.raw", "c.raw") is True
+    assert pool.storageVolLookupByName("c.raw").info()[1] == 8 << 20
+    assert virt["virt.volume_delete"]("default-pool", "a.raw") is True
+    assert volumes(conn) == ["b.raw", "c.raw"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"name": "a", "size": 0}, "size"),
+        ({"name": "../a", "size": 8}, "volume's name"),
+        ({"name": "a", "size": 8, "allocation": 9}, "allocation is more than size"),
+        ({"name": "a", "size": 8, "backing_store": {"path": "/x"}}, "format are needed"),
+        ({"name": "a", "size": 8, "pool": "nosuch"}, "no storage pool 'nosuch'"),
+    ],
+)
+def test_volume_define_refuses(virt, conn, arguments, error):
+    with pytest.raises(CommandExecutionError, match=error):
+        virt["virt.volume_define"](**{"pool": "default-pool", **arguments})
+    assert volumes(conn) == []
+
+
+def test_volumes_from_xml(virt, conn, tmp_path):
+    text = "<volume><name>{}</name><capacity>1024</capacity></volume>"
+    assert virt["virt.define_vol_xml_str"](text.format("x"), "default-pool") is True
+    (tmp_path / "v.xml").write_text(text.format("y"))
+    assert virt["virt.define_vol_xml_path"](str(tmp_path / "v.xml"), pool="default-pool") is True
+    assert volumes(conn) == ["x", "y"]
+    with pytest.raises(CommandExecutionError, match="no storage pool 'default' on"):
+        virt["virt.define_vol_xml_str"](text.format("z"))
+    with pytest.raises(CommandExecutionError, match="/nowhere"):
+        virt["virt.define_vol_xml_path"]("/nowhere", pool="default-pool")
+
+
+def test_a_volume_of_a_guest_is_not_deleted_unless_forced(virt, conn):
+    """Also not when the guest names it by pool and volume, or as a part of its disk."""
+    virt["virt.volume_define"]("default-pool", "a.raw", 8)
+    virt["virt.volume_define"]("default-pool", "b.raw", 8)
+    disks = (
+        "<disk type='file'><source file='/default-pool/a.raw'/><target dev='vdx'/></disk>"
+        "<disk type='volume'><source pool='default-pool' volume='b.raw'/>"
+        "<target dev='vdy'/></disk>"
+    )
+    text = conn.lookupByName("test").XMLDesc()
+    text = text.replace("<name>test<", "<name>web1<").replace("6695eb01", "6695eb02")
+    conn.defineXML(text.replace("</devices>", disks + "</devices>"))
+    found = virt["virt.volume_infos"]()["default-pool"]
+    assert {name: volume["used_by"] for name, volume in found.items()} == {
+        "a.raw": ["web1"],
+        "b.raw": ["web1"],
+    }
+    for name in ("a.raw", "b.raw"):
+        with pytest.raises(CommandExecutionError, match="is a disk of web1"):
+            virt["virt.volume_delete"]("default-pool", name)
+    assert virt["virt.volume_delete"]("default-pool", "a.raw", force=True) is True
+    assert volumes(conn) == ["b.raw"]
+    conn.lookupByName("web1").undefine()
+
+
+def test_a_pool_that_does_not_run(virt, conn):
+    virt["virt.pool_define"]("lab", "dir", start=False, **TARGET)
+    assert virt["virt.pool_info"]("lab")["lab"]["state"] == "inactive"
+    assert list(virt["virt.volume_infos"]()) == []
+    with pytest.raises(CommandExecutionError, match=r"storage pool lab on .* is not running"):
+        virt["virt.volume_delete"]("lab", "x")
+
+
+def test_an_upload_of_what_is_not_there(virt, conn):
+    virt["virt.volume_define"]("default-pool", "a.raw", 8)
+    with pytest.raises(CommandExecutionError, match="cannot read /nowhere"):
+        virt["virt.volume_upload"]("default-pool", "a.raw", "/nowhere")
+    with pytest.raises(CommandExecutionError, match="size"):
+        virt["virt.volume_resize"]("default-pool", "a.raw", "big")
+    with pytest.raises(CommandExecutionError, match="shrink=True"):
+        virt["virt.volume_resize"]("default-pool", "a.raw", 4)
