@@ -1,13 +1,16 @@
 """Seeds real folders and real disks. What needs guestfish is skipped where it is missing."""
 
+import contextlib
 import os
+import pathlib
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from saltvirt import errors, seed
-from saltvirt.seed import guestfish, keys
+from saltvirt.seed import backends, keys
 from saltvirt.seed.data import minion_config, to_yaml
 from saltvirt.seed.tree import DirTree
 
@@ -187,8 +190,8 @@ def test_a_minion_is_installed_at_the_first_boot(tmp_path, pair):
     )
     seed.apply(str(root), None, data)
     unit = root / "etc/systemd/system/salt-virt-bootstrap.service"
-    assert "bootstrap.sh -X stable" in unit.read_text()
-    assert (root / "var/lib/salt-virt/bootstrap.sh").read_text() == "#!/bin/sh\n"
+    assert "salt-virt-bootstrap.sh -X stable" in unit.read_text()
+    assert (root / "etc/salt/salt-virt-bootstrap.sh").read_text() == "#!/bin/sh\n"
     wants = root / "etc/systemd/system/multi-user.target.wants/salt-virt-bootstrap.service"
     assert os.readlink(wants) == "/etc/systemd/system/salt-virt-bootstrap.service"
     assert (root / "etc/salt/pki/minion/minion.pem").exists()
@@ -197,42 +200,186 @@ def test_a_minion_is_installed_at_the_first_boot(tmp_path, pair):
 # -- disks --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def disk(tmp_path):
-    """A qcow2 with one ext4 partition, made without mounting anything."""
-    root = system(tmp_path / "tree")
+def partitioned(tmp_path, content, label="dos"):
+    """A qcow2 whose second partition holds a file system; made without mounting anything."""
     raw, path = tmp_path / "d.raw", tmp_path / "d.qcow2"
+    size = content.stat().st_size // 512
     with open(raw, "wb") as file:
-        file.truncate(200 * MIB)
-    table = b"label: dos\nstart=2048, type=83, bootable\n"
-    subprocess.run(["sfdisk", "-q", raw], input=table, check=True)
-    subprocess.run(
-        ["mke2fs", "-q", "-F", "-t", "ext4", "-d", root, "-E", "offset=1048576", raw, "199M"],
-        check=True,
-    )
+        file.truncate((size + 4096 + 2048) * 512)
+    table = f"label: {label}\nstart=2048, size=2048\nstart=4096, size={size}\n"
+    subprocess.run(["sfdisk", "-q", raw], input=table.encode(), check=True)
+    dd = ["dd", f"if={content}", f"of={raw}", "bs=1M", "seek=2", "conv=notrunc,sparse"]
+    subprocess.run(dd, check=True, capture_output=True)
     subprocess.run(["qemu-img", "convert", "-O", "qcow2", raw, path], check=True)
     return path
 
 
-@needs_guestfish
-def test_a_disk_is_seeded_and_clean_afterwards(tmp_path, disk, data):
-    assert seed.apply(str(disk), "qcow2", data) == "libguestfs"
-    with guestfish.opened(str(disk), "qcow2") as tree:
+def blank(path, mib):
+    with open(path, "wb") as file:
+        file.truncate(mib * MIB)
+    return path
+
+
+def ext4(tmp_path):
+    root = system(tmp_path / "tree")
+    part = blank(tmp_path / "part", 100)
+    subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-d", root, part], check=True)
+    return part
+
+
+def ext4_gpt(tmp_path):
+    return partitioned(tmp_path, ext4(tmp_path), "gpt")
+
+
+def ext4_mbr(tmp_path):
+    return partitioned(tmp_path, ext4(tmp_path))
+
+
+def xfs(tmp_path):
+    root = system(tmp_path / "tree")
+
+    def entries(folder):
+        for path in sorted(folder.iterdir()):
+            if path.is_dir():
+                yield f"{path.name} d--755 0 0"
+                yield from entries(path)
+                yield "$"
+            else:
+                yield f"{path.name} ---644 0 0 {path}"
+
+    proto = tmp_path / "proto"
+    proto.write_text("\n".join(["/dev/null", "0 0", "d--755 0 0", *entries(root), "$", ""]))
+    part = blank(tmp_path / "part", 320)
+    subprocess.run(["mkfs.xfs", "-q", "-p", proto, part], check=True)
+    return partitioned(tmp_path, part)
+
+
+def btrfs(tmp_path):
+    root = system(tmp_path / "tree")
+    part = blank(tmp_path / "part", 200)
+    subprocess.run(["mkfs.btrfs", "-q", "--rootdir", root, part], check=True)
+    return partitioned(tmp_path, part, "gpt")
+
+
+VOLUME = """
+{name} {{
+ id = "aaaaaa-aaaa-aaaa-aaaa-aaaa-aaaa-aaaaa{number}"
+ status = ["READ", "WRITE", "VISIBLE"]
+ segment_count = 1
+ segment1 {{
+  start_extent = 0
+  extent_count = {extents}
+  type = "striped"
+  stripe_count = 1
+  stripes = ["pv0", {start}]
+ }}
+}}"""
+
+
+def lvm(tmp_path):
+    """A system on a logical volume, made without the kernel's device mapper."""
+    part = blank(tmp_path / "part", 160)
+    loop = subprocess.run(["losetup", "-f", "--show", part], check=True, capture_output=True)
+    device = loop.stdout.decode().strip()
+    group, text = f"vg{os.getpid()}", tmp_path / "vg.cfg"
+
+    def run(*argv):
+        subprocess.run([*argv, "--devices", device], check=True, capture_output=True)
+
+    try:
+        run("pvcreate", "-qq", device)
+        run("vgcreate", "-qq", group, device)
+        run("vgcfgbackup", "-f", str(text), group)
+        head, _, _ = text.read_text().rstrip().rpartition("}")
+        swap = VOLUME.format(name="swap", number=1, extents=3, start=0)
+        root = VOLUME.format(name="root", number=2, extents=25, start=3)
+        text.write_text(f"{head}\nlogical_volumes {{{swap}{root}\n}}\n}}\n")
+        run("vgcfgrestore", "-f", str(text), group)
+    finally:
+        subprocess.run(["losetup", "-d", device], check=True)
+    # the first volume begins at 1 MiB, in extents of 4 MiB
+    dd = ["dd", f"if={ext4(tmp_path / 'inner')}", f"of={part}", "bs=1M", "seek=13"]
+    subprocess.run([*dd, "conv=notrunc"], check=True, capture_output=True)
+    return partitioned(tmp_path, part)
+
+
+@pytest.fixture(params=[ext4_mbr, ext4_gpt, xfs, btrfs, lvm], ids=lambda make: make.__name__)
+def disk(request, tmp_path):
+    need = {"xfs": "mkfs.xfs", "btrfs": "mkfs.btrfs", "lvm": "pvcreate"}
+    tool = need.get(request.param.__name__, "sfdisk")
+    if not shutil.which(tool) or (request.param is lvm and os.geteuid()):
+        pytest.skip(f"no {tool} here")
+    (tmp_path / "inner").mkdir()
+    return request.param(tmp_path)
+
+
+@pytest.fixture(params=["fuse", pytest.param("libguestfs", marks=needs_guestfish)])
+def backend(request):
+    if request.param == "fuse" and (os.geteuid() or not backends.mounted.available("fuse")):
+        pytest.skip("mounting needs root and /dev/fuse")
+    return request.param
+
+
+def left_behind(disk):
+    """What still holds the disk: processes, mounts, loop devices."""
+    loops = subprocess.run(["losetup", "-l", "-n"], capture_output=True, text=True, check=True)
+    found = [line for line in loops.stdout.splitlines() if "salt-virt" in line]
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(disk).encode() in (folder / "cmdline").read_bytes():
+                found.append((folder / "cmdline").read_bytes())
+    return found + os.listdir("/run/salt-virt") if os.path.isdir("/run/salt-virt") else found
+
+
+def test_a_disk_is_seeded_and_clean_afterwards(tmp_path, disk, data, backend):
+    """Twice in a row; and what is there then is shown by the same back end."""
+    for _ in range(2):
+        assert seed.apply(str(disk), "qcow2", data, backend) == backend
+    with backends._shown(str(disk), "qcow2", backend, False) as tree:
         expect_seeded(tree, data)
-        assert tree._text("stat", "/etc/salt/pki/minion/minion.pem").count("mode: 33024") == 1
+    assert [one for one in left_behind(disk) if not str(one).endswith(".lock")] == []
+
+
+@pytest.mark.parametrize("kind", [ext4_mbr])
+def test_the_file_system_is_whole_afterwards(tmp_path, data, backend, kind):
+    disk = kind(tmp_path)
+    seed.apply(str(disk), "qcow2", data, backend)
     raw = tmp_path / "after.raw"
     subprocess.run(["qemu-img", "convert", "-O", "raw", disk, raw], check=True)
-    fsck = ["e2fsck", "-fn", f"{raw}?offset=1048576"]
+    fsck = ["e2fsck", "-fn", f"{raw}?offset={2 * MIB}"]
     assert subprocess.run(fsck, check=False, capture_output=True).returncode == 0
 
 
-@needs_guestfish
-def test_a_disk_without_a_system_is_refused_and_let_go(tmp_path, pair):
+def test_several_at_once(tmp_path, data):
+    if os.geteuid() or not backends.mounted.available("fuse"):
+        pytest.skip("mounting needs root and /dev/fuse")
+    first = ext4_mbr(tmp_path)
+    disks = [str(shutil.copy(first, tmp_path / f"{n}.qcow2")) for n in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        done = list(pool.map(lambda path: seed.apply(path, "qcow2", data, "fuse"), disks))
+    assert done == ["fuse"] * 6
+    for path in disks:
+        with backends._shown(path, "qcow2", "fuse", False) as tree:
+            expect_seeded(tree, data)
+
+
+def test_a_disk_in_use_is_refused(tmp_path, data, backend):
+    disk = ext4_mbr(tmp_path)
+    with subprocess.Popen(
+        ["qemu-io", "-f", "qcow2", disk], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as user:
+        user.stdout.read(1)
+        with pytest.raises(errors.VirtError, match="lock"):
+            seed.apply(str(disk), "qcow2", data, backend)
+        user.stdin.close()
+
+
+def test_a_disk_without_a_system_is_refused_and_let_go(tmp_path, pair, backend):
     disk = tmp_path / "blank.raw"
     with open(disk, "wb") as file:
         file.truncate(20 * MIB)
     with pytest.raises(errors.SeedFailed, match=str(disk)):
-        seed.apply(str(disk), "raw", seed.SeedData("web1", *pair))
+        seed.apply(str(disk), "raw", seed.SeedData("web1", *pair), backend)
     seed.prove_free(str(disk), "raw")
 
 

@@ -6,11 +6,11 @@ import os
 from saltvirt import errors
 from saltvirt.images import inspect
 from saltvirt.seed import data as seed_data
-from saltvirt.seed import guest, guestfish
+from saltvirt.seed import guest, guestfish, mounted
 from saltvirt.seed.tree import DirTree
 
-AUTO, GUESTFS, DIRECTORY = "auto", "libguestfs", "directory"
-BACKENDS = (AUTO, GUESTFS, DIRECTORY)
+AUTO, GUESTFS, FUSE, NBD, DIRECTORY = "auto", "libguestfs", "fuse", "nbd", "directory"
+BACKENDS = (AUTO, GUESTFS, FUSE, NBD, DIRECTORY)
 
 
 def prove_free(path, format):
@@ -29,21 +29,27 @@ def choose(path, backend=AUTO):
         return DIRECTORY
     if backend == DIRECTORY:
         raise errors.InvalidInput(f"{path} is no directory, as virt:seed:backend demands")
-    if guestfish.available():
-        return GUESTFS
+    there = {
+        GUESTFS: guestfish.available,
+        FUSE: lambda: mounted.available(FUSE),
+        NBD: lambda: mounted.available(NBD),
+    }
+    for name in [backend] if backend != AUTO else there:
+        if there[name]():
+            return name
+    wanted = "" if backend == AUTO else f" by {backend}, as virt:seed:backend demands"
     raise errors.Unsupported(
-        "this host has nothing to seed an image with: install guestfs-tools (Debian, Ubuntu), "
-        "guestfs-tools or libguestfs-tools (EL, SUSE)"
+        f"this host has nothing to seed an image with{wanted}: install guestfs-tools (EL, SUSE: "
+        "also libguestfs-tools), or qemu-storage-daemon, or load the module nbd"
     )
 
 
-@contextlib.contextmanager
-def _shown(path, format, chosen, network):
+def _shown(path, format, chosen, programs):
     if chosen == DIRECTORY:
-        yield DirTree(path)
-    else:
-        with guestfish.opened(path, format, network) as tree:
-            yield tree
+        return contextlib.nullcontext(DirTree(path))
+    if chosen == GUESTFS:
+        return guestfish.opened(path, format, programs)
+    return mounted.opened(path, format, chosen, programs)
 
 
 def apply(disk_path, disk_format, data, backend=AUTO):
@@ -54,9 +60,11 @@ def apply(disk_path, disk_format, data, backend=AUTO):
     Raises SeedFailed with the disk and the reason, InvalidInput, Unsupported.
     """
     chosen = choose(disk_path, backend)
-    network = data.install == seed_data.INSTALL_IN_IMAGE
+    programs = data.install == seed_data.INSTALL_IN_IMAGE
+    if chosen != DIRECTORY:
+        prove_free(disk_path, disk_format)
     try:
-        with _shown(disk_path, disk_format, chosen, network) as tree:
+        with _shown(disk_path, disk_format, chosen, programs) as tree:
             guest.seed(tree, data)
     except OSError as exc:
         raise errors.SeedFailed(f"cannot seed {disk_path}: {exc.strerror or exc}") from exc

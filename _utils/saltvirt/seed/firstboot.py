@@ -2,7 +2,7 @@
 
 UNIT = "salt-virt-bootstrap.service"
 SSH_UNIT = "salt-virt-ssh-keys.service"
-SCRIPT = "/var/lib/salt-virt/bootstrap.sh"
+SCRIPT = "/etc/salt/salt-virt-bootstrap.sh"
 
 # Debian makes host keys only when the package is installed
 SSH_KEYS = """\

@@ -90,9 +90,9 @@ class Session:
             raise errors.SeedFailed(f"guestfish ended: {words}") from None
         out = self._until(f"{mark}\n".encode())
         said = self._new_errors()
-        if _ERROR in said or "unknown command" in said:
-            words = tools.last_words(said.split(_ERROR, 1)[-1])
-            raise errors.SeedFailed(f"libguestfs: {words}")
+        reasons = [line.split(_ERROR, 1)[1] for line in said.splitlines() if _ERROR in line]
+        if reasons or "unknown command" in said:
+            raise errors.SeedFailed(f"libguestfs: {' / '.join(reasons[:2]) or said.strip()}")
         return out
 
     def text(self, command, *arguments):

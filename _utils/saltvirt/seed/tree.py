@@ -17,10 +17,15 @@ _SCRIPT = "/tmp/.salt-virt-bootstrap.sh"
 
 
 class DirTree:
-    """The guest's files below ``root``. Paths are the guest's absolute ones."""
+    """The guest's files below ``root``. Paths are the guest's absolute ones.
 
-    def __init__(self, root):
-        self.root = os.path.realpath(root)
+    enter: makes an argv run where ``inside`` is the root's path; default: here.
+    """
+
+    def __init__(self, root, enter=list, inside=None):
+        self.root = os.path.abspath(root)
+        self._enter = enter
+        self._inside = inside or self.root
 
     def _place(self, path, follow=True):
         """Our path of a guest's path: links are followed inside of the root alone."""
@@ -44,7 +49,7 @@ class DirTree:
         return os.path.join(self.root, *done)
 
     def exists(self, path):
-        return os.path.lexists(self._place(path))
+        return os.path.exists(self._place(path))
 
     def is_dir(self, path):
         return os.path.isdir(self._place(path))
@@ -96,11 +101,11 @@ class DirTree:
                 "this host can run no script inside of an image: install systemd-container or "
                 "libguestfs, or let the guest do it at its first boot"
             )
-        container = ["systemd-nspawn", "-q", "--register=no", "--resolv-conf=bind-host"]
+        container = ["systemd-nspawn", "-q", "--register=no", "--resolv-conf=bind-host", "-D"]
         self.write(_SCRIPT, script.encode(), 0o700)
         try:
             tools.run(
-                [*container, "-D", self.root, "/bin/sh", _SCRIPT, *args.split()],
+                self._enter([*container, self._inside, "/bin/sh", _SCRIPT, *args.split()]),
                 "run the bootstrap script inside of the image",
                 errors.SeedFailed,
                 timeout_s=_SCRIPT_TIMEOUT_S,

@@ -1,0 +1,212 @@
+"""Shows a guest's files by this host's own kernel, where there is no libguestfs.
+
+Everything is mounted in a mount namespace of its own, which a ``cat`` holds open that reads
+from us. When we die, however that comes about, the pipe closes, and the kernel takes back the
+mounts and the loop devices. Other processes of this host never see them.
+"""
+
+import contextlib
+import glob
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+
+from saltvirt import errors
+from saltvirt.images import locks, tools
+from saltvirt.seed import partitions
+from saltvirt.seed.tree import DirTree
+
+_RUN = "/run/salt-virt"
+_TIMEOUT_S = 20
+_OPTIONS = {
+    "xfs": ",nouuid",  # clones of one image have one UUID
+    "btrfs": "",
+}
+# where the system is in a btrfs whose default is the top of the tree
+_SUBVOLUMES = ("", "/@", "/root", "/@rootfs")
+
+
+class Space:
+    """A mount namespace with a private folder, for as long as the block lasts."""
+
+    def __init__(self):
+        os.makedirs(_RUN, mode=0o700, exist_ok=True)
+        self.folder = tempfile.mkdtemp(dir=_RUN, prefix="seed-")
+        # cat ends when our end of the pipe is closed, by us or by our death
+        self._holder = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._holder.stdout.readline()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self._holder.stdin.close()
+        self._holder.wait()
+        self._holder.stdout.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def enter(self, argv):
+        """The argv that runs inside."""
+        return ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt", "--", *argv]
+
+    def run(self, argv, what):
+        return tools.run(self.enter(argv), what, errors.SeedFailed, timeout_s=_TIMEOUT_S)
+
+    def outside(self, path):
+        """The path by which we reach what is mounted inside."""
+        return f"/proc/{self._holder.pid}/root{path}"
+
+
+def _until(ready, process, what):
+    end = time.monotonic() + _TIMEOUT_S
+    while not ready():
+        if process.poll() is not None or time.monotonic() > end:
+            process.kill()
+            words = tools.last_words(process.stderr.read())
+            raise errors.SeedFailed(f"cannot {what}: {words}")
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def _daemon(argv):
+    """A server that has written everything and ended when the block has."""
+    with subprocess.Popen(
+        tools.command(argv),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=tools.environment(),
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _size(path):
+    with open(path, "rb") as file:
+        return file.seek(0, os.SEEK_END)
+
+
+@contextlib.contextmanager
+def _fuse(space, path, format):
+    """The disk as a raw file, by qemu-storage-daemon's FUSE export."""
+    shown = os.path.join(space.folder, "disk")
+    with open(shown, "wb"):
+        pass
+    driver = "host_device" if stat.S_ISBLK(os.stat(path).st_mode) else "file"
+    argv = ["qemu-storage-daemon"]
+    argv += ["--blockdev", f"driver={driver},node-name=file,filename={path.replace(',', ',,')}"]
+    argv += ["--blockdev", f"driver={format},node-name=disk,file=file"]
+    argv += ["--export", f"type=fuse,id=show,node-name=disk,mountpoint={shown},writable=on"]
+    with _daemon(space.enter(argv)) as process:
+        _until(lambda: os.path.getsize(space.outside(shown)), process, f"show {path}")
+        yield shown
+
+
+def _free_nbd():
+    for folder in sorted(glob.glob("/sys/class/block/nbd*"), key=lambda p: (len(p), p)):
+        device = "/dev/" + os.path.basename(folder)
+        if re.fullmatch(r"/dev/nbd\d+", device) and not os.path.exists(f"{folder}/pid"):
+            return device, f"{folder}/size"
+    raise errors.SeedFailed("no /dev/nbd* is free: load the kernel's module nbd")
+
+
+@contextlib.contextmanager
+def _nbd(_space, path, format):
+    """The disk as a block device, by qemu-nbd."""
+    with contextlib.ExitStack() as stack:
+        with locks.exclusive(f"{_RUN}/nbd.lock"):
+            device, size_file = _free_nbd()
+            argv = ["qemu-nbd", "-f", format, "-c", device, path]
+            process = stack.enter_context(_daemon(argv))
+
+            def ready():
+                with open(size_file, encoding="ascii") as file:
+                    return int(file.read()) > 0
+
+            _until(ready, process, f"show {path} at {device}")
+        yield device
+
+
+_SHOW = {"fuse": _fuse, "nbd": _nbd}
+
+
+def available(backend):
+    """Has this host what the back end needs?"""
+    if backend == "nbd":
+        return bool(shutil.which("qemu-nbd") and glob.glob("/sys/class/block/nbd*"))
+    return bool(shutil.which("qemu-storage-daemon") and os.path.exists("/dev/fuse"))
+
+
+def _root_folder(space, mounted):
+    """Our path of the guest's root on a mounted file system, or None."""
+    for subvolume in _SUBVOLUMES:
+        root = space.outside(mounted + subvolume)
+        if os.path.isdir(f"{root}/etc") and os.path.isdir(f"{root}/usr"):
+            return subvolume
+    return None
+
+
+@contextlib.contextmanager
+def _mounted(space, shown, place, programs):
+    """The place, mounted. programs: may programs out of it be run?"""
+    target = os.path.join(space.folder, "root")
+    os.makedirs(target, exist_ok=True)
+    options = "nosuid,nodev" + ("" if programs else ",noexec") + _OPTIONS.get(place.kind, "")
+    options += f",loop,offset={place.offset},sizelimit={place.size}"
+    space.run(["mount", "-t", place.kind, "-o", options, shown, target], "mount the disk")
+    try:
+        yield target
+    finally:
+        space.run(["umount", target], "unmount the disk")
+
+
+def _places(space, shown):
+    path = space.outside(shown)
+    found = partitions.find(path, _size(path))
+    # the system is rarely on the smallest
+    return sorted(found, key=lambda place: -place.size)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(place):
+    """Two file systems with one UUID confuse the kernel's btrfs, and clones have one UUID."""
+    if place.kind != "btrfs":
+        yield
+        return
+    with locks.exclusive(f"{_RUN}/btrfs.lock"):
+        try:
+            yield
+        finally:
+            tools.run(["btrfs", "device", "scan", "--forget"], "forget it", good=range(256))
+
+
+@contextlib.contextmanager
+def opened(path, format, backend, programs=False):
+    """The DirTree of the system on a disk image, for the block; written back when it ends.
+
+    path: absolute path of an image that no guest uses. format: its declared format.
+    backend: ``fuse`` or ``nbd``. programs: a script will be run inside. Raises SeedFailed.
+    """
+    with Space() as space, _SHOW[backend](space, path, format) as shown:
+        for place in _places(space, shown):
+            with _one_at_a_time(place), _mounted(space, shown, place, programs) as target:
+                subvolume = _root_folder(space, target)
+                if subvolume is not None:
+                    inside = target + subvolume
+                    yield DirTree(space.outside(inside), space.enter, inside)
+                    return
+    raise errors.SeedFailed("no file system on it has an operating system that can be seen here")

@@ -1,0 +1,127 @@
+"""Finds the file systems of a disk that lies before us as a file or a block device."""
+
+import json
+import re
+import struct
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.images import tools
+
+FILE_SYSTEMS = ("ext2", "ext3", "ext4", "xfs", "btrfs")
+_LVM = "LVM2_member"
+_SECTOR = 512
+_AREA_MAGIC = b" LVM2 x[5A%r0N*>"
+_METADATA_MAX = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a file system lies on the disk, in bytes, and its kind."""
+
+    offset: int
+    size: int
+    kind: str
+
+
+def _blkid(path, offset, size):
+    """What is at a place: blkid's values, {} for nothing known."""
+    argv = ["blkid", "-p", "-o", "export", "-O", str(offset), "-S", str(size), path]
+    out = tools.run(argv, f"look at {path}", errors.SeedFailed, good=(0, 2)).decode()
+    return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+
+
+def _table(path, size):
+    """The (offset, size) of each partition; the whole disk where there is no table."""
+    argv = ["sfdisk", "--json", path]
+    out = tools.run(argv, f"read the partitions of {path}", errors.SeedFailed, good=(0, 1))
+    if not out:
+        return [(0, size)]
+    table = json.loads(out)["partitiontable"]
+    sector = table.get("sectorsize", _SECTOR)
+    parts = table.get("partitions", [])
+    return [(part["start"] * sector, part["size"] * sector) for part in parts]
+
+
+def _section(text, name):
+    """The text inside of ``name { … }`` of LVM's metadata."""
+    start = re.search(rf"(?m)^\s*{re.escape(name)} \{{$", text)
+    if not start:
+        return ""
+    depth, at = 1, start.end()
+    while depth and at < len(text):
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        at += 1
+    return text[start.end() : at - 1]
+
+
+def _number(text, name):
+    found = re.search(rf"(?m)^\s*{name} = (\d+)", text)
+    return int(found.group(1)) if found else None
+
+
+def _metadata(head):
+    """The text of LVM's current metadata, out of the head of a physical volume.
+
+    A label in one of the first sectors leads to the volume's header, that to the metadata
+    area, and that area's header to the newest of the texts, which lie in a ring.
+    """
+    label = head.find(b"LABELONE", 0, 4 * _SECTOR)
+    lists = label + struct.unpack_from("<I", head, label + 20)[0] + 40
+    while struct.unpack_from("<Q", head, lists)[0]:  # the data areas
+        lists += 16
+    area = struct.unpack_from("<Q", head, lists + 16)[0]
+    if not area or head[area + 4 : area + 20] != _AREA_MAGIC:
+        raise errors.SeedFailed("its LVM metadata cannot be read: use the back end libguestfs")
+    ring = struct.unpack_from("<Q", head, area + 32)[0]
+    offset, length = struct.unpack_from("<QQ", head, area + 40)
+    text = head[area + offset : area + min(offset + length, ring)]
+    if len(text) < length:  # it goes on behind the ring's header
+        text += head[area + _SECTOR : area + _SECTOR + length - len(text)]
+    return text.rstrip(b"\0").decode("utf-8", "replace")
+
+
+def linear_volumes(text):
+    """(offset, size) in bytes of the logical volumes that lie in one piece on the one disk.
+
+    text: LVM's metadata of a volume group. The others need libguestfs.
+    """
+    extent = _number(text, "extent_size")
+    physical = _section(text, "physical_volumes")
+    start = _number(physical, "pe_start")
+    if physical.count("pe_start") != 1 or not extent or start is None:
+        return
+    logical = _section(text, "logical_volumes")
+    for name in re.findall(r"(?m)^([A-Za-z0-9+_.-]+) \{$", logical.replace("\t", "")):
+        volume = _section(logical, name)
+        stripes = re.findall(r'stripes = \[\s*"pv0", (\d+)\s*\]', volume)
+        if _number(volume, "segment_count") == 1 and 'type = "striped"' in volume and stripes:
+            extents = _number(_section(volume, "segment1"), "extent_count")
+            first = start + int(stripes[0]) * extent
+            yield first * _SECTOR, extents * extent * _SECTOR
+
+
+def _volumes(path, offset):
+    with open(path, "rb") as file:
+        file.seek(offset)
+        head = file.read(_METADATA_MAX)
+    for start, size in linear_volumes(_metadata(head)):
+        yield offset + start, size
+
+
+def find(path, size):
+    """The Places of all file systems on the disk that could hold a system.
+
+    path: a file or block device that shows the disk raw. size: in bytes.
+    """
+    found = []
+    for offset, length in _table(path, size):
+        kind = _blkid(path, offset, length).get("TYPE")
+        if kind in FILE_SYSTEMS:
+            found.append(Place(offset, length, kind))
+        elif kind == _LVM:
+            for start, volume_size in _volumes(path, offset):
+                inner = _blkid(path, start, volume_size).get("TYPE")
+                if inner in FILE_SYSTEMS:
+                    found.append(Place(start, volume_size, inner))
+    return found
