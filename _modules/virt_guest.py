@@ -8,12 +8,14 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings  # noqa: E402
-from saltvirt.host import admit, connection, create, domain, remove  # noqa: E402
+from saltvirt import errors, settings, units  # noqa: E402
+from saltvirt.host import admit, connection, create, domain, making, remove, resize  # noqa: E402
+from saltvirt.host import clone as cloning  # noqa: E402
 from saltvirt.host import purge as purging  # noqa: E402
 from saltvirt.images import sources  # noqa: E402
 from saltvirt.seed import keys, minion  # noqa: E402
 from saltvirt.spec import guest, profiles  # noqa: E402
+from saltvirt.spec.deploy import DeploySpec  # noqa: E402
 
 __virtualname__ = "virt"
 
@@ -65,12 +67,12 @@ def _approve(name, pub_key):
 def _foreign_seeder(deploy):
     """A seeder that is another function of Salt, called as Salt 3007 called it."""
 
-    def apply(spec, path, format):
+    def apply(name, path, format):
         given = (deploy.priv_key, deploy.pub_key)
         private, public = keys.pair(*given) if deploy.priv_key else keys.generate()
         __salt__[deploy.seed_cmd](
             path,
-            id_=spec.name,
+            id_=name,
             config=deploy.config,
             install=deploy.install,
             pub_key=public,
@@ -82,7 +84,7 @@ def _foreign_seeder(deploy):
 
 
 def _seeder(deploy):
-    """(spec, path, format) -> public key, which prepares a disk; None if nothing can."""
+    """(name, path, format) -> public key, which prepares a disk; None if nothing can."""
     if deploy.seed_cmd not in (None, "seed.apply"):
         return _foreign_seeder(deploy)
     wish = minion.Wish(
@@ -95,15 +97,16 @@ def _seeder(deploy):
         startup_states=deploy.startup_states,
     )
     here = minion.Hypervisor(__salt__, __opts__)
-    return lambda spec, path, format: here.apply(spec.name, path, format, wish)
+    return lambda name, path, format: here.apply(name, path, format, wish)
 
 
-def _tools(name, deploy):
-    return create.Tools(
+def _tools(name, deploy, verb="init"):
+    return making.Tools(
         gate=_gate(),
         download=sources.SaltFiles(__salt__, deploy.saltenv),
+        get_url=__salt__["cp.get_url"],
         seeder=_seeder(deploy),
-        say=_say(name, "init"),
+        say=_say(name, verb),
     )
 
 
@@ -228,6 +231,89 @@ def init(
     if made["pub_key"] and spec.deploy.start:
         _approve(spec.name, made["pub_key"])
     return made
+
+
+def clone(vm_, name, seed=None, start=False, **kwargs):
+    """
+    Copy a stopped guest under a new name, with disks, addresses and identity of its own.
+
+    The disks that it writes to are copied, sparse or by reflink; media, shared and read-only
+    disks are used by both. MAC addresses, UUID and NVRAM are new. The host admits the copy
+    as it admits a new guest.
+
+    :param vm_: name of the domain to copy; it must be shut off
+    :param name: of the copy: also its minion id and host name
+    :param seed: give the copy's minion its own keys, configuration and host name; default:
+        when the original was seeded by ``virt.init``
+    :param start: start the copy when all is done
+    :param config: dictionary of minion options to seed with
+    :param install: install a minion where there is none
+    :param pub_key: PEM of the copy's public key; default: a new pair is made here
+    :param priv_key: PEM of the private key that belongs to it
+    :param grains: dictionary of grains to seed with
+    :param autosign_grains: dictionary of grains by which the master signs
+    :param startup_states: ``highstate``, ``top`` or a list of states for the first start
+    :param autostart: start the copy with the host
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: what ``virt.init`` returns
+
+    :raises NotFound: there is no such domain
+    :raises AlreadyExists: the new name, or a file where a disk would go
+    :raises Refused: the original runs, or this host lacks memory, CPUs or space
+    :raises Unsupported: a disk is neither a file nor a volume of a storage pool
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hypervisor' virt.clone web1 web2 start=True
+    """
+    connect, more = _split(kwargs)
+    autostart = bool(more.pop("autostart", False))
+    more = {key: value for key, value in more.items() if not key.startswith("__")}
+    deploy = DeploySpec.parse(more, "clone")
+    with _connect(connect) as conn:
+        if seed is None:
+            seed = cloning.was_seeded(conn, vm_)
+        wish = making.Wish(name, bool(seed), bool(start), autostart)
+        made = cloning.clone(conn, vm_, wish, _tools(name, deploy, "clone"))
+    if made["pub_key"] and start:
+        _approve(name, made["pub_key"])
+    return made
+
+
+def resize_disk(vm_, disk, size, **kwargs):
+    """
+    Make a disk of a guest larger, also while it runs. Disks are never shrunk.
+
+    The partitions and file systems in it are the guest's own matter.
+
+    :param vm_: name of the domain
+    :param disk: target of the disk, such as ``vda``
+    :param size: MiB, or a size such as ``20GiB``
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``before`` and ``after``, in bytes, read back from libvirt or the image
+
+    :raises NotFound: there is no such domain or disk
+    :raises InvalidInput: the size is less than what it has
+    :raises Refused: the host has not that much space
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.resize_disk <domain> vda 20GiB
+    """
+    size_bytes = units.parse_bytes(size)
+    with _connect(kwargs) as conn:
+        before, after = resize.grow(conn, vm_, disk, size_bytes)
+    return {"before": before, "after": after}
 
 
 def undefine(vm_, **kwargs):

@@ -1,5 +1,6 @@
 """The module ``virt`` as Salt's own loader makes it, on libvirt's test driver."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,14 @@ def empty():
 def conn():
     """Raw libvirt on the same ``test:///default``, which lives as long as this is open."""
     libvirt = pytest.importorskip("libvirt")
+    gc.collect()  # a traceback can hold the last test's host: it lives until the last object goes
     raw = libvirt.open("test:///default")
+    for dom in raw.listAllDomains():
+        if dom.name() != "test":
+            persistent = dom.isPersistent()
+            if dom.isActive():
+                dom.destroy()
+            if persistent:
+                dom.undefine()
     yield raw
     raw.close()

@@ -98,16 +98,16 @@ def check(conn, gate, request):
         raise errors.Refused(f"{host.name}: {fell[1]}")
 
 
-def request_of(spec, built, disk_bytes, pools):
-    """placement's Request for a GuestSpec and its Domain.
+def request_of(built, disk_bytes=0, pools=()):
+    """placement's Request for a guest's xml Domain.
 
-    disk_bytes: of the disks to be made in the images folder. pools: names.
+    disk_bytes: of the files to be made in the images folder. pools: names.
     """
-    sources = {(nic.type, nic.source) for nic in spec.nics or ()}
+    sources = {(nic.type, nic.source) for nic in built.interfaces}
     return facts.Request(
-        name=spec.name,
-        vcpus=spec.cpu.maximum,
-        memory_kib=spec.memory.boot_kib,
+        name=built.name,
+        vcpus=built.vcpu.maximum or 1,
+        memory_kib=built.memory_kib,
         disk_bytes=disk_bytes,
         hypervisor=built.type,
         bridges=frozenset(source for kind, source in sources if kind == "bridge"),

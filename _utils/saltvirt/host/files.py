@@ -91,3 +91,8 @@ def writable(conn, tree):
         if path:
             found.add(real(path))
     return found
+
+
+def is_regular(path):
+    """True for a plain file of this host."""
+    return os.path.isfile(path)

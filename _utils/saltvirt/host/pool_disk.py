@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 
 from saltvirt import errors
 from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
 from saltvirt.images import clone
 from saltvirt.units import human_bytes
 
@@ -79,6 +80,15 @@ def plan(conn, spec, guest, format):
         raise errors.Unsupported(f"an image cannot be put into a pool of type {kind}: {spec.pool}")
     _space(pool, spec)
     return {**place, "make": True, "format": format if kind in _FILES else "raw"}
+
+
+def place_of(conn, path):
+    """(pool, volume) of a path that a storage pool shows, else (None, None)."""
+    try:
+        volume = conn.storageVolLookupByPath(path)
+        return volume.storagePoolLookupByVolume().name(), volume.name()
+    except libvirt.libvirtError:
+        return None, None
 
 
 def _xml(work, kind):

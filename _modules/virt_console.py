@@ -1,0 +1,113 @@
+"""
+Getting to a guest: its screen, its serial port, its addresses.
+
+:depends: libvirt-python in Salt's own Python
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, settings  # noqa: E402
+from saltvirt.host import addresses, connection, domain  # noqa: E402
+from saltvirt.host import console as consoles  # noqa: E402
+from saltvirt.host import screenshot as pictures  # noqa: E402
+
+SCREENSHOTS = "/var/cache/salt-virt/screenshots"
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    try:
+        connection.require_binding()
+    except errors.BindingMissing as exc:
+        return False, str(exc)
+    return __virtualname__
+
+
+def _connect(kwargs):
+    return connection.connect(settings.connection(__salt__["config.get"], kwargs))
+
+
+def console(vm_, **kwargs):
+    """
+    Where a guest's displays and serial ports are, and the commands that reach them.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``name``, ``host``, ``state``, ``graphics`` (list of ``type``, ``listen``,
+        ``port``, ``connect``, and ``tunnel``: the ssh command to run first when the display
+        listens on the host itself only) and ``serials`` (list of ``type``, ``port``, ``path``,
+        ``connect``). A stopped guest has no ports yet
+
+    :raises NotFound: there is no such domain
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.console <domain>
+    """
+    with _connect(kwargs) as conn:
+        return consoles.console(conn, vm_)
+
+
+def guest_addresses(vm_=None, **kwargs):
+    """
+    The IP addresses of one guest, or of all that run.
+
+    Whoever knows is believed, in this order: the DHCP server of libvirt's networks, the
+    guest's agent if it is connected, the host's ARP table. Nobody is waited for longer than
+    two seconds.
+
+    :param vm_: name of one domain; without it, all active domains
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict of the domain's name to a dict of MAC address to ``interface``, ``source``
+        (``lease``, ``agent``, ``arp``) and ``addresses`` (list of ``address``, ``prefix``,
+        ``type``); empty when nobody knows
+
+    :raises NotFound: there is no such domain
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.guest_addresses <domain>
+    """
+    with _connect(kwargs) as conn:
+        return addresses.addresses(conn, vm_)
+
+
+def screenshot(vm_, path=None, screen=0, **kwargs):
+    """
+    Take a picture of a running guest's screen.
+
+    :param vm_: name of the domain
+    :param path: absolute path of the PNG on this host; default: a new file in
+        ``virt:screenshots`` (``/var/cache/salt-virt/screenshots``), readable by root only
+    :param screen: number of the screen
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: the path of the PNG
+
+    :raises OperationFailed: the guest does not run, has no screen, or the file cannot be written
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.screenshot <domain>
+    """
+    folder = settings.option(__salt__["config.get"], "screenshots", SCREENSHOTS)
+    with _connect(kwargs) as conn:
+        data = pictures.take(conn, domain.lookup(conn, vm_), int(screen))
+    return pictures.save(data, vm_, str(folder), path)

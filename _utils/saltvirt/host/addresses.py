@@ -1,0 +1,71 @@
+"""A guest's IP addresses: from whoever knows them, without waiting for anybody."""
+
+import contextlib
+
+from saltvirt.host import bulk, domain
+from saltvirt.host.connection import libvirt
+
+AGENT_PATIENCE_S = 2
+_KINDS = {0: "ipv4", 1: "ipv6"}
+
+
+def _agent_is_there(dom):
+    """True when a guest agent holds its end of the channel: else libvirt would wait for it."""
+    for node in bulk.tree(dom).iterfind("devices/channel/target"):
+        if node.get("name") == "org.qemu.guest_agent.0" and node.get("state") == "connected":
+            with contextlib.suppress(AttributeError, libvirt.libvirtError):
+                dom.agentSetResponseTimeout(AGENT_PATIENCE_S, 0)
+            return True
+    return False
+
+
+def _sources(dom):
+    yield "lease", libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE
+    if _agent_is_there(dom):
+        yield "agent", libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT
+    yield "arp", libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP
+
+
+def _plain(found, source):
+    """libvirt's answer by MAC, without loopbacks."""
+    result = {}
+    for interface, facts in (found or {}).items():
+        mac, addresses = facts.get("hwaddr"), facts.get("addrs")
+        if not addresses or not mac or mac == "00:00:00:00:00:00":
+            continue
+        result[mac] = {
+            "interface": interface,
+            "source": source,
+            "addresses": [
+                {
+                    "address": one["addr"],
+                    "prefix": one.get("prefix"),
+                    "type": _KINDS.get(one["type"], str(one["type"])),
+                }
+                for one in addresses
+            ],
+        }
+    return result
+
+
+def of_domain(dom):
+    """{mac: {"interface", "source", "addresses"}}; empty when nobody knows."""
+    found = {}
+    if not dom.isActive():
+        return found
+    for name, source in _sources(dom):
+        with contextlib.suppress(libvirt.libvirtError):
+            answer = _plain(dom.interfaceAddresses(source, 0), name)
+            found = {**answer, **found}
+    return found
+
+
+def addresses(conn, name=None):
+    """of_domain of one guest, or of all active ones, by name."""
+    if name:
+        return {name: of_domain(domain.lookup(conn, name))}
+    found = {}
+    for dom in conn.listAllDomains(domain.ACTIVE):
+        with contextlib.suppress(libvirt.libvirtError):  # gone meanwhile
+            found[dom.name()] = of_domain(dom)
+    return dict(sorted(found.items()))

@@ -1,0 +1,214 @@
+"""Making a guest on this host, whatever it is made from: all of it or nothing."""
+
+import contextlib
+import time
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.host import admit, bulk, describe, disks, domain, lifecycle, purge, record, remove
+from saltvirt.host.connection import translated
+from saltvirt.images import sources
+from saltvirt.revert import Revert
+
+
+def _silent(_step, _message, **_data):
+    """The progress of those who don't watch."""
+
+
+@dataclass
+class Tools:
+    """What making a guest needs from outside of the library.
+
+    gate: admit.Gate. download: images.sources.SaltFiles, for ``salt://`` images. get_url:
+    (source, target path), for kernels. seeder: (guest's name, path, format) -> the guest's
+    public key (PEM); None where the host cannot seed. say: (step, message, **data), called
+    before each step.
+    """
+
+    gate: admit.Gate
+    download: object = None
+    get_url: object = None
+    seeder: object = None
+    say: object = _silent
+
+
+@dataclass
+class Wish:
+    """What is wanted besides the definition."""
+
+    name: str
+    seed: bool = False
+    start: bool = False
+    autostart: bool = False
+
+
+class Making:
+    """One guest being made. A subclass says what it is made from: ``check``, ``fetch`` and
+    ``definition``."""
+
+    def __init__(self, conn, wish, tools):
+        self.conn = conn
+        self.wish = wish
+        self.tools = tools
+        self.works = []
+        self.dom = None
+        self.undo = Revert()
+
+    def run(self):
+        """What was made, as plain data; see ``virt.init``."""
+        self.clean_leftover()
+        admit.name_is_free(self.conn, self.wish.name)
+        self.check()
+        self.fetch()
+        with self.undo:
+            self.reserve()
+            self.make_disks()
+            pub_key = self.seed()
+            self.finish(seeded=pub_key is not None)
+            if self.wish.start:
+                self.tools.say("start", "starting it")
+                lifecycle.start(self.dom)
+            made = self.result(pub_key)
+            self.undo.success()
+        return made
+
+    def check(self):
+        """Refuses what can be refused before anything is changed or fetched."""
+        raise NotImplementedError
+
+    def fetch(self):
+        """Sets the image of each Work that is made from one, and sees that it fits."""
+        raise NotImplementedError
+
+    def definition(self):
+        """The xml Domain, its record naming the disks that are made."""
+        raise NotImplementedError
+
+    def clean_leftover(self):
+        """Takes away what a process that died while making this guest left."""
+        with self.tools.gate.lock():
+            if admit.leftover(self.conn, self.wish.name):
+                self.tools.say("clean", "removing what an init that died has left")
+                purge.purge(self.conn, self.wish.name, self.tools.gate.cache_dir)
+
+    def admit(self, built):
+        """Raises Refused when this host has no room for the guest."""
+        pools = {work.pool for work in self.works if work.pool}
+        request = admit.request_of(built, disks.in_folder_bytes(self.works), pools)
+        admit.check(self.conn, self.tools.gate, request)
+
+    def reserve(self):
+        """Admits the guest, and defines it so that its share of the host is taken."""
+        self.tools.say("admit", "asking the host for room")
+        built = self.definition()
+        self.fill(built.record)
+        with self.tools.gate.lock():
+            self.admit(built)
+            self.dom = domain.define(self.conn, built.tostring())
+            self.undo.push(f"undefine {self.wish.name}", self.forget)
+
+    def fill(self, found):
+        """Completes our record, marked as unfinished by this process."""
+        found.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        found.creating = record.worker()
+        for image in [work.image for work in self.works if work.image][:1]:
+            found.image = sources.shown(image.source)
+            found.image_hash = image.sha256
+        sizes = {(w.path, w.volume): w.size_bytes for w in self.works}
+        for own in found.disks:
+            own.size_bytes = sizes.get((own.path, own.volume))
+
+    def forget(self):
+        """Undoes the definition; the disks have undos of their own."""
+        with contextlib.suppress(errors.NotFound):
+            dom = domain.lookup(self.conn, self.wish.name)
+            if dom.isActive():
+                dom.destroy()
+            remove.undefine(self.conn, dom, everything=True)
+
+    def make_disks(self):
+        """Clones the images, creates the empty disks."""
+        for work in self.works:
+            if work.make:
+                self.tools.say("disk", f"making disk {work.spec.name}", path=work.path)
+                disks.make(self.conn, work, self.undo, self.progress(work))
+
+    def progress(self, work):
+        """A callable (done, total) that says every tenth part of a copy."""
+        said = [0]
+
+        def report(done, total):
+            tenth = done * 10 // total if total else 10
+            if tenth > said[0]:
+                said[0] = tenth
+                self.tools.say("copy", f"disk {work.spec.name}: {tenth * 10} %")
+
+        return report
+
+    def seeded_work(self):
+        """The disk that is seeded: the first one made from an image."""
+        if not self.wish.seed:
+            return None
+        return next((w for w in self.works if w.make and w.spec.image), None)
+
+    def seed(self):
+        """Prepares the system on the image's disk; its public key, or None without seeding."""
+        work = self.seeded_work()
+        if work is None:
+            return None
+        self.tools.say("seed", f"seeding disk {work.spec.name}")
+        return self.tools.seeder(self.wish.name, work.path, work.format)
+
+    def finish(self, seeded):
+        """The guest is whole: its record says so from now on."""
+        found = record.of_domain(self.dom).copy()
+        found.creating = None
+        found.seeded = seeded
+        with translated(f"finish {self.wish.name}"):
+            record.write(self.dom, found)
+            if self.wish.autostart:
+                lifecycle.set_autostart(self.dom, True)
+
+    def start(self):
+        """Starts it and believes libvirt only."""
+        self.tools.say("start", "starting it")
+        lifecycle.start(self.dom)
+
+    def result(self, pub_key):
+        """The plain data that virt.init returns, read back from libvirt."""
+        tree = bulk.tree(self.dom)
+        display = describe.graphics(tree)
+        return {
+            "name": self.dom.name(),
+            "host": self.conn.getHostname(),
+            "uuid": self.dom.UUIDString(),
+            "state": domain.state(self.dom),
+            "disks": self.result_disks(tree),
+            "nics": [
+                {"mac": nic["mac"], "type": nic["type"], "source": _first(nic.get("source"))}
+                for nic in describe.nics(tree).values()
+            ],
+            "graphics": display if display["type"] != "None" else None,
+            "pub_key": pub_key,
+        }
+
+    def result_disks(self, tree):
+        """What was made of the disks, as libvirt has them now."""
+        works = {work.path or f"{work.pool}/{work.volume}": work for work in self.works}
+        works.update({f"{w.pool}/{w.volume}": w for w in self.works if w.pool})
+        found = []
+        for target, disk in describe.disks(tree, {}, False).items():
+            work = works.get(disk["file"])
+            found.append(
+                {
+                    "target": target,
+                    "path": work.path if work else disk["file"],
+                    "format": disk.get("file format") or (work.format if work else None),
+                    "size_bytes": work.size_bytes if work else None,
+                }
+            )
+        return found
+
+
+def _first(source):
+    return next(iter(source.values()), None) if source else None

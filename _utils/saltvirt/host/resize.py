@@ -1,0 +1,78 @@
+"""Growing a guest's disk, also while it runs."""
+
+import shutil
+
+from saltvirt import errors
+from saltvirt.host import bulk, connection, describe, domain, files
+from saltvirt.host.connection import libvirt
+from saltvirt.images import inspect, tools
+from saltvirt.units import human_bytes
+
+
+def _find(conn, dom, target):
+    """(path or None, format) of the disk with this target."""
+    nodes = {n.find("target").get("dev"): n for n in bulk.tree(dom).iterfind("devices/disk")}
+    if target not in nodes:
+        there = ", ".join(sorted(nodes)) or "none"
+        raise errors.NotFound(f"{dom.name()} has no disk {target}; it has {there}")
+    node = nodes[target]
+    if node.get("device", "disk") != "disk" or node.find("readonly") is not None:
+        raise errors.InvalidInput(f"disk {target} of {dom.name()} cannot be written to")
+    source, driver = node.find("source"), node.find("driver")
+    if source is not None and source.get("volume"):
+        path = files.volume_path(conn, source.get("pool"), source.get("volume"))
+    else:
+        path = describe.source_of(node)
+    return path, driver.get("type", "raw") if driver is not None else "raw"
+
+
+def _now(dom, target, path, format):
+    """The disk's size in bytes at this moment."""
+    if dom.isActive():
+        return dom.blockInfo(target)[0]
+    return inspect.inspect(path, format, folders=["/"]).virtual_size_bytes
+
+
+def _volume(conn, path):
+    try:
+        return conn.storageVolLookupByPath(path)
+    except libvirt.libvirtError:
+        return None
+
+
+def _grow_stopped(conn, path, format, size_bytes):
+    volume = _volume(conn, path)
+    if volume is not None and not files.is_regular(path):
+        volume.resize(size_bytes)
+        return
+    argv = ["qemu-img", "resize", "-q", "-f", format, path, str(size_bytes)]
+    tools.run(argv, f"grow {path}")
+
+
+def _room(path, more):
+    if path and files.is_regular(path):
+        free = shutil.disk_usage(path).free
+        if more > free:
+            raise errors.Refused(f"{human_bytes(more)} more wanted, {human_bytes(free)} free")
+
+
+def grow(conn, name, target, size_bytes):
+    """Makes the disk larger and confirms it. (bytes before, bytes after)."""
+    dom = domain.lookup(conn, name)
+    path, format = _find(conn, dom, target)
+    with connection.translated(f"grow disk {target} of {name}"):
+        before = _now(dom, target, path, format)
+        if size_bytes < before:
+            raise errors.InvalidInput(
+                f"disk {target} of {name} has {human_bytes(before)}; a disk is never shrunk"
+            )
+        if size_bytes > before:
+            _room(path, size_bytes - before)
+            if dom.isActive():
+                dom.blockResize(target, size_bytes, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
+            else:
+                _grow_stopped(conn, path, format, size_bytes)
+        after = _now(dom, target, path, format)
+    if after < size_bytes:
+        raise errors.OperationFailed(f"disk {target} of {name} still has {human_bytes(after)}")
+    return before, after

@@ -1,0 +1,67 @@
+"""A picture of a guest's screen, as a PNG file."""
+
+import os
+import re
+import struct
+import time
+import zlib
+
+from saltvirt import errors
+from saltvirt.host import connection
+
+_PPM = re.compile(rb"P6\s+(?:#[^\n]*\n\s*)*(\d+)\s+(\d+)\s+(\d+)\s")
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def _chunk(kind, data):
+    checked = kind + data
+    return struct.pack(">I", len(data)) + checked + struct.pack(">I", zlib.crc32(checked))
+
+
+def png_of_ppm(data):
+    """The PNG file of a binary PPM picture with 8 bits a colour. Raises OperationFailed."""
+    match = _PPM.match(data)
+    if not match or match.group(3) != b"255":
+        raise errors.OperationFailed("the hypervisor gave a picture of an unknown kind")
+    width, height = int(match.group(1)), int(match.group(2))
+    pixels, row = data[match.end() :], width * 3
+    if len(pixels) < row * height:
+        raise errors.OperationFailed("the hypervisor's picture ends too early")
+    rows = b"".join(b"\0" + pixels[at : at + row] for at in range(0, row * height, row))
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        PNG + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(rows)) + _chunk(b"IEND", b"")
+    )
+
+
+def take(conn, dom, screen=0):
+    """The bytes of a PNG of the guest's screen."""
+    parts = []
+
+    def keep(_stream, data, _opaque):
+        parts.append(data)
+        return len(data)
+
+    with connection.translated(f"take a screenshot of {dom.name()}"):
+        stream = conn.newStream(0)
+        dom.screenshot(stream, screen, 0)
+        stream.recvAll(keep, None)
+        stream.finish()
+    data = b"".join(parts)
+    return data if data.startswith(PNG) else png_of_ppm(data)
+
+
+def save(data, name, folder, path=None):
+    """Writes the PNG to ``path``, or to a new file of the guest in ``folder``; the path."""
+    if path is None:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        path = os.path.join(folder, f"{name}-{stamp}.png")
+    elif not os.path.isabs(path):
+        raise errors.InvalidInput(f"path {path!r} is not absolute")
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(path, "wb", opener=lambda p, f: os.open(p, f, 0o600)) as file:
+            file.write(data)
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
+    return path

@@ -1,0 +1,143 @@
+"""Cloning, growing, consoles and screenshots on libvirt's test driver, with real disks."""
+
+import json
+import struct
+import subprocess
+import zlib
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from tests.functional.test_init import MIB, host, image, info  # noqa: E402, F401
+
+
+@pytest.fixture
+def original(host, image, tmp_path):  # noqa: F811
+    """A stopped guest with a disk of its own, an ISO, and an interface."""
+    (tmp_path / "cd.iso").write_bytes(bytes(1024))
+    host.init(
+        "web1",
+        image=image,
+        disks=[
+            {"name": "system", "size": 16, "format": "raw"},
+            {"name": "cd", "device": "cdrom", "source_file": str(tmp_path / "cd.iso")},
+        ],
+        interfaces=[{"name": "eth0", "type": "network", "source": "default"}],
+    )
+    with open(host.images / "web1_system.raw", "r+b") as file:
+        file.seek(4 * MIB)
+        file.write(b"the guest's own data")
+    return host
+
+
+def test_a_clone_has_a_disk_an_identity_and_a_record_of_its_own(original):
+    made = original.modules["virt.clone"]("web1", "web2")
+    old, new = (original.conn.lookupByName(name).XMLDesc() for name in ("web1", "web2"))
+    copy = original.images / "web2_system.raw"
+    assert copy.read_bytes() == (original.images / "web1_system.raw").read_bytes()
+    assert str(copy) in new
+    assert "web1_system" not in new.replace(f"{original.images}/web1_system.raw</saltvirt", "")
+    assert "cd.iso" in new
+    assert made["nics"][0]["mac"] not in old
+    assert made["uuid"] not in old
+    original.modules["virt.purge"]("web2")
+    assert not copy.exists()
+    assert (original.images / "web1_system.raw").exists()
+
+
+def test_a_running_guest_is_not_cloned(original):
+    original.conn.lookupByName("web1").create()
+    with pytest.raises(Exception, match=r"web1 is running: stop it first") as caught:
+        original.modules["virt.clone"]("web1", "web2")
+    assert type(caught.value).__name__ == "Refused"
+    assert not (original.images / "web2_system.raw").exists()
+
+
+@pytest.mark.parametrize(("name", "why"), [("test", "exists already"), ("a/b", "cannot be")])
+def test_a_name_that_cannot_be_is_refused(original, name, why):
+    with pytest.raises(Exception, match=why):
+        original.modules["virt.clone"]("web1", name)
+
+
+def test_a_stopped_guests_disk_grows_and_never_shrinks(host, image):  # noqa: F811
+    host.init(image=image, disks=[{"name": "system", "size": 16}])
+    path = host.images / "g1_system.qcow2"
+    xml = host.conn.lookupByName("g1").XMLDesc()
+    host.conn.defineXML(xml.replace("<target", "<driver name='qemu' type='qcow2'/><target", 1))
+    resize = host.modules["virt.resize_disk"]
+    assert resize("g1", "vda", 32) == {"before": 16 * MIB, "after": 32 * MIB}
+    assert info(str(path))["virtual-size"] == 32 * MIB
+    with pytest.raises(Exception, match=r"has 32 MiB; a disk is never shrunk"):
+        resize("g1", "vda", 24)
+    with pytest.raises(Exception, match=r"g1 has no disk vdz; it has vda"):
+        resize("g1", "vdz", 64)
+    assert info(str(path))["virtual-size"] == 32 * MIB
+
+
+def pixels(data):
+    """(width, height, raw rows) of an RGB PNG, read by the rules of the format."""
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    at, body, size = 8, b"", None
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at : at + 8])
+        chunk = data[at + 8 : at + 8 + length]
+        assert zlib.crc32(kind + chunk) == struct.unpack(">I", data[at + 8 + length :][:4])[0]
+        if kind == b"IHDR":
+            size = struct.unpack(">II", chunk[:8])
+        elif kind == b"IDAT":
+            body += chunk
+        at += length + 12
+    return (*size, zlib.decompress(body))
+
+
+def test_a_ppm_picture_becomes_the_same_png():
+    from saltvirt.host import screenshot
+
+    rows = [b"\xff\0\0\0\xff\0", b"\0\0\xff\xff\xff\xff"]
+    found = pixels(screenshot.png_of_ppm(b"P6\n# made by QEMU\n2 2\n255\n" + b"".join(rows)))
+    assert found == (2, 2, b"\0" + rows[0] + b"\0" + rows[1])
+
+
+def test_screenshot_writes_a_private_file(virt, conn, tmp_path):
+    path = tmp_path / "new" / "shot.png"
+    assert virt["virt.screenshot"]("test", path=str(path)) == str(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(Exception, match=r"path 'shot.png' is not absolute"):
+        virt["virt.screenshot"]("test", path="shot.png")
+
+
+CONSOLES = """
+<domain type='test'><name>seen</name><memory unit='MiB'>16</memory><os><type>hvm</type></os>
+<devices><graphics type='vnc' port='{}' listen='{}'/>
+<serial type='tcp'><source mode='bind' host='127.0.0.1' service='4555'/></serial></devices></domain>
+"""
+
+
+@pytest.mark.parametrize(
+    ("listen", "tunnel", "connect"),
+    [
+        ("127.0.0.1", "ssh -N -L 5907:127.0.0.1:5907 root@{}", "vncviewer localhost:5907"),
+        ("0.0.0.0", None, "vncviewer {}:5907"),
+        ("10.1.1.1", None, "vncviewer 10.1.1.1:5907"),
+    ],
+)
+def test_console_says_how_to_connect(virt, conn, listen, tunnel, connect):
+    conn.createXML(CONSOLES.format(5907, listen))
+    found = virt["virt.console"]("seen")
+    host = conn.getHostname()  # noqa: F811
+    assert found["graphics"][0].get("tunnel") == (tunnel and tunnel.format(host))
+    assert found["graphics"][0]["connect"] == connect.format(host)
+    assert found["serials"][0]["connect"] == "nc 127.0.0.1 4555"
+
+
+def test_guest_addresses_never_wait(virt, conn):
+    everybody = virt["virt.guest_addresses"]()
+    assert list(everybody) == ["test"]
+    assert json.dumps(everybody)
+    leased = virt["virt.guest_addresses"]("test")["test"]
+    for mac, facts in leased.items():
+        assert mac in subprocess.list2cmdline(virt["virt.get_macs"]("test"))
+        assert facts["addresses"]
