@@ -1,0 +1,185 @@
+"""A guest that can tell whether a migration lost anything: see counter.c."""
+
+import re
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+IMAGES = "/var/lib/libvirt/images"
+BOOT = "/boot/salt-virt-counter"
+START = 1024 * 1024
+RECORD = struct.Struct("<8sQQQ40s432sQ")
+MODULES = (
+    "virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk".split()
+)
+PACK = f"""set -e
+mkdir -p {BOOT}/root/modules {BOOT}/root/proc {BOOT}/root/dev
+cp {BOOT}/init {BOOT}/root/init
+for m in {" ".join(MODULES)}; do
+    cp "$(find /lib/modules -name $m.ko | head -1)" {BOOT}/root/modules/
+done
+(cd {BOOT}/root && find . | cpio --quiet -o -H newc) > {BOOT}/initrd
+cp /boot/vmlinuz-* {BOOT}/kernel
+"""
+XML = """
+<domain type='qemu'>
+  <name>{name}</name>
+  <metadata>
+    <s:guest xmlns:s='https://saltproject.io/xmlns/salt-virt/1' version='1'/>
+  </metadata>
+  <memory unit='MiB'>{memory}</memory>
+  <vcpu>1</vcpu>
+  <os>
+    <type arch='x86_64' machine='pc'>hvm</type>
+    <kernel>{boot}/kernel</kernel>
+    <initrd>{boot}/initrd</initrd>
+    <cmdline>console=ttyS0 quiet panic=-1 dirty={dirty}</cmdline>
+  </os>
+  <features><acpi/></features>
+  <on_crash>destroy</on_crash>
+  <devices>
+    <disk type='file' device='disk'>
+      <driver name='qemu' type='{format}'{cache}/>
+      <source file='{disk}'/>
+      <target dev='vda' bus='virtio'/>
+    </disk>
+    <interface type='bridge'><source bridge='br0'/><model type='virtio'/></interface>
+    <graphics type='vnc' port='-1' listen='127.0.0.1'/>
+    <serial type='file'><source path='/run/{name}.log'/></serial>
+    {devices}
+  </devices>
+</domain>
+"""
+
+
+def install(lab):
+    """Puts the guest's kernel and init on every hypervisor of the lab."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "init"
+        subprocess.run(
+            ["gcc", "-O2", "-Wall", "-Werror", "-static", "-o", program, HERE / "counter.c"],
+            check=True,
+        )
+        for host in lab.hosts:
+            lab.push(host, program, BOOT)
+            lab.exec(host, PACK)
+
+
+class Counter:
+    """One such guest. format: of its disk; base: the image that the disk stands on."""
+
+    def __init__(
+        self, lab, name, format="qcow2", base=None, memory=128, dirty=0, folder=IMAGES,
+        cache="", devices="",
+    ):  # fmt: skip
+        self.lab, self.name, self.format, self.base = lab, name, format, base
+        self.disk = f"{folder}/{name}_vda.{format}"
+        self.xml = XML.format(
+            name=name, memory=memory, boot=BOOT, dirty=dirty, format=format, disk=self.disk,
+            cache=f" cache='{cache}'" if cache else "", devices=devices,
+        )  # fmt: skip
+
+    def define(self, host, size="1G"):
+        below = ["-b", self.base, "-F", "qcow2"] if self.base else []
+        self.lab.exec(
+            host, ["qemu-img", "create", "-q", "-f", self.format, *below, self.disk, size]
+        )
+        self.lab.exec(host, ["virsh", "-q", "define", "/dev/stdin"], input=self.xml)
+        return self
+
+    def start(self, host):
+        self.lab.exec(host, ["virsh", "-q", "start", self.name])
+        self.lab.wait(lambda: self.number(host) > 5, f"{self.name} counts on {host}")
+        return self
+
+    def fill(self, host, mib, pattern=0x5A):
+        """Puts data on the disk of a guest that does not run."""
+        command = f"write -P {pattern} 100M {mib}M"
+        self.lab.exec(host, ["qemu-io", "-f", self.format, "-c", command, self.disk])
+        return self
+
+    def number(self, host):
+        """The last number it said on its console there, or -1."""
+        text = self.lab.exec(host, f"tail -c 200 /run/{self.name}.log", check=False).stdout
+        found = re.findall(r"counter (\d+)\r?\n", text)
+        return int(found[-1]) if found else -1
+
+    def counts_on(self, host):
+        """Waits until it has counted on there."""
+        before = self.number(host)
+        self.lab.wait(
+            lambda: self.number(host) > max(before, 0), f"{self.name} counts on {host}", 20
+        )
+
+    def states(self):
+        """{host: libvirt's state} of the hosts that have it."""
+        found = {}
+        for host in self.lab.hosts:
+            done = self.lab.exec(host, ["virsh", "domstate", self.name], check=False)
+            if done.returncode == 0:
+                found[host] = done.stdout.strip()
+        return found
+
+    def files(self, host):
+        """What of it lies in the images folder of a host."""
+        listing = self.lab.exec(host, f"ls {IMAGES} | grep '^{self.name}_'", check=False)
+        return listing.stdout.split()
+
+    def records(self, host):
+        """All records of its disk, checked one by one: none is missing, torn or of old."""
+        copy = f"/run/{self.name}.raw"
+        self.lab.exec(
+            host,
+            f"qemu-img convert -U -f {self.format} -O raw {self.disk} {copy} && truncate -s 16M "
+            f"{copy} && gzip -1 {copy}",
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            self.lab.pull(host, f"{copy}.gz", Path(folder))
+            self.lab.exec(host, ["rm", f"{copy}.gz"])
+            packed = Path(folder) / f"{self.name}.raw.gz"
+            return parse(subprocess.run(["zcat", packed], capture_output=True, check=True).stdout)
+
+    def is_whole_on(self, host, boots=1):
+        """It runs there only, its disk and all it ever wrote are whole, nothing is elsewhere."""
+        assert self.states() == {host: "running"}
+        self.counts_on(host)
+        for other in self.lab.hosts:
+            assert bool(self.files(other)) == (other == host), f"files on {other}"
+            assert unfinished(self.lab, other) == []
+        said = self.number(host)
+        if self.format == "qcow2":
+            self.lab.exec(host, ["qemu-img", "check", "-q", "-U", self.disk])
+        numbers = self.records(host)
+        assert len({boot for _, boot in numbers}) == boots
+        assert len(numbers) > said
+
+
+def parse(raw):
+    """[(number, boot id)] of the disk's records. AssertionError at the first that is wrong."""
+    found = []
+    for offset in range(START, len(raw), RECORD.size):
+        magic, number, _, _, boot, filler, given = RECORD.unpack_from(raw, offset)
+        if magic != b"SALTVIRT":
+            break
+        assert number == len(found), f"record {len(found)} has the number {number}"
+        assert filler == bytes([number & 0xFF]) * len(filler), f"record {number} is torn"
+        assert given == checksum(raw[offset : offset + RECORD.size - 8]), f"record {number}: sum"
+        found.append((number, boot.rstrip(b"\0").decode()))
+    rest = raw[START + len(found) * RECORD.size :]
+    assert not rest.strip(b"\0"), f"a record is missing after {len(found)}"
+    return found
+
+
+def checksum(data):
+    """FNV-1a, as counter.c has it."""
+    value = 14695981039346656037
+    for byte in data:
+        value = (value ^ byte) * 1099511628211 & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+def unfinished(lab, host):
+    """The journals of migrations that lie on a host."""
+    return lab.exec(host, "ls /var/lib/salt-virt/migrations", check=False).stdout.split()
