@@ -123,3 +123,16 @@ def test_a_host_that_is_down_is_named_and_not_waited_for(cloud):
     finally:
         cloud.exec("hv2", "systemctl start salt-minion")
         cloud.exec("master", "until salt -t 2 hv2 test.ping; do sleep 0.5; done", timeout=60)
+
+
+def test_a_host_that_is_connected_but_silent_is_named_with_the_time(cloud):
+    pids = "pgrep -f bin/salt-minion"
+    cloud.exec("hv2", f"kill -STOP $({pids})")
+    try:
+        done = cloud.exec("master", "salt-run -t 2 virt.list --out=json", check=False, timeout=30)
+        data = json.loads(done.stdout)
+        assert done.returncode == 1
+        assert data["hv2"]["error"].startswith("no answer in ")
+        assert "error" not in data["hv1"]
+    finally:
+        cloud.exec("hv2", f"kill -CONT $({pids})")
