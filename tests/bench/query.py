@@ -33,7 +33,8 @@ done
 REMOVE = f"for i in $(seq 1 {GUESTS}); do virsh -q undefine bench$i; done"
 BURY = f"""
 for i in $(seq 1 {DEAD}); do
-  openssl genrsa 2048 2>/dev/null | openssl rsa -pubout > /etc/salt/pki/master/minions/hv9$i 2>/dev/null
+  openssl genrsa 2048 2>/dev/null | openssl rsa -pubout 2>/dev/null \\
+    > /etc/salt/pki/master/minions/hv9$i
 done
 """
 FLOOR = "salt-run test.arg >/dev/null 2>&1; salt -L hv1,hv2 test.ping >/dev/null 2>&1"
@@ -58,7 +59,7 @@ def ratios(cloud, title):
     print(f"{title}, against test.arg + test.ping:")
     for verb, values in found.items():
         print(
-            f"  {verb:11} {statistics.median(values):.2f} x  ({min(values):.2f}–{max(values):.2f})"
+            f"  {verb:11} {statistics.median(values):.2f} x  (from {min(values):.2f} to {max(values):.2f})"
         )
 
 
@@ -67,7 +68,7 @@ def main():
     for host in ("hv1", "hv2"):
         cloud.exec(host, DEFINE)
     try:
-        ratios(cloud, f"2 hosts × {GUESTS} shut-off guests")
+        ratios(cloud, f"2 hosts, {GUESTS} shut-off guests on each")
         cloud.exec("master", BURY)
         ratios(cloud, f"the same with {DEAD} accepted minions that are gone")
     finally:
