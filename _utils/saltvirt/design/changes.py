@@ -206,8 +206,8 @@ def _list(name, wanted, actual):
     if name in ADDED:
         yield from _asked(name, new, old)
         return
-    if name == "consoles" and not new and len(old) == 1 and len(wanted.serials):
-        return  # libvirt puts a console on the first serial port
+    if name == "consoles":
+        new, old = normal.consoles(wanted, actual)
     if name == "watchdogs" and not new and [item.model for item in old] == ["itco"]:
         return  # part of the machine q35
     if len(new) == len(old):

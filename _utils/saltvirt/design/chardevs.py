@@ -32,8 +32,18 @@ def apply(spec, domain, context):
         if wanted is None:
             continue
         new = [build(cls, item) for item in wanted]
-        if not _same(list(getattr(domain, name)), new):
+        there = list(getattr(domain, name))
+        if name == "consoles" and mirrored(there, new, domain):
+            there = there[1:]
+        if not _same(there, new):
             setattr(domain, name, new)
+
+
+def mirrored(there, new, domain):
+    """True when the first console is the one libvirt put on the first serial port."""
+    if not there or not len(domain.serials) or there[0].target_type != "serial":
+        return False
+    return not new or new[0].target_type not in (None, "serial")
 
 
 def _same(old, new):

@@ -1,10 +1,10 @@
 """The guest's CPUs."""
 
+from saltvirt.design import vcpus
 from saltvirt.design.put import merge, put, said
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import REMOVE
 from saltvirt.xml.cpu import Cell, Feature, Sibling
-from saltvirt.xml.vcpu import VcpuState
 
 # Emulated CPUs: the newest of these that this QEMU can emulate in full. Named, so that
 # all hosts with this QEMU give the same CPU and guests can move between them.
@@ -26,17 +26,10 @@ def _count(spec, domain, context):
     if limit and said(spec.maximum) and spec.maximum > limit:
         raise Unsupported(f"cpu {spec.maximum}: this host runs guests with up to {limit} CPUs")
     put(domain.vcpu, spec, "maximum", "placement", "cpuset", "current")
+    vcpus.apply(spec, domain)
     current, maximum = domain.vcpu.current, domain.vcpu.maximum
     if current and maximum and current >= maximum:
         domain.vcpu.current = None
-    merge(
-        domain, "vcpus", spec.vcpus,
-        key=lambda child: child.id,
-        edit=lambda child, value: put(
-            child, value, "enabled", "hotpluggable", plug_order="order"
-        ),
-        make=lambda number: VcpuState(id=number),
-    )  # fmt: skip
 
 
 def _model(spec, cpu):

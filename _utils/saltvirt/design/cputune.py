@@ -2,6 +2,7 @@
 
 from saltvirt.design.put import merge, put, replace
 from saltvirt.spec.base import REMOVE, given
+from saltvirt.spec.values import cpuset, numbers
 from saltvirt.xml.cputune import IothreadPin, Sched, VcpuPin
 from saltvirt.xml.resctrl import Cache, CacheTune, MemoryTune, Monitor, Node
 
@@ -34,18 +35,19 @@ def apply(spec, domain, context):
         edit=lambda child, value: setattr(child, "cpuset", value),
         make=lambda number: IothreadPin(iothread=number),
     )  # fmt: skip
-    _schedulers(tuning, tune)
+    _schedulers(tuning, domain)
     _resctrl(tuning, tune)
 
 
-def _schedulers(tuning, tune):
-    for name, wanted in (
-        ("vcpuscheds", tuning.vcpusched),
-        ("iothreadscheds", tuning.iothreadsched),
+def _schedulers(tuning, domain):
+    tune = domain.cputune
+    for word, name, everything in (
+        ("vcpus", "vcpuscheds", range(domain.vcpu.maximum or 0)),
+        ("iothreads", "iothreadscheds", range(1, (domain.iothreads or 0) + 1)),
     ):
-        if wanted is None:
-            continue
-        replace(tune, name, [_sched(item) for item in given(wanted) or ()])
+        wanted = getattr(tuning, name.removesuffix("s"))
+        if wanted is not None:
+            replace(tune, name, _scheds(given(wanted) or (), word, everything))
     if tuning.emulatorsched is REMOVE:
         tune.emulatorsched = tune.emulatorsched_priority = None
     elif tuning.emulatorsched:
@@ -53,10 +55,18 @@ def _schedulers(tuning, tune):
         tune.emulatorsched_priority = given(tuning.emulatorsched.priority)
 
 
-def _sched(spec):
-    sched = Sched(scheduler=spec.scheduler)
-    put(sched, spec, "vcpus", "iothreads", "priority")
-    return sched
+def _scheds(specs, word, everything):
+    """The elements; a scheduler for no thread in particular is for all that have none."""
+    named = set().union(*(numbers(getattr(spec, word)) for spec in specs))
+    rest = ",".join(str(number) for number in everything if number not in named)
+    found = []
+    for spec in specs:
+        sched = Sched(scheduler=spec.scheduler)
+        put(sched, spec, "priority", **{word: word})
+        if getattr(sched, word) is None and rest:
+            setattr(sched, word, cpuset(rest, word))
+        found.append(sched)
+    return found
 
 
 def _resctrl(tuning, tune):

@@ -72,8 +72,8 @@ def source_of(spec, context):
 def driver(spec, disk, source, context):
     """The driver: image format, and that freed blocks go back to the host."""
     if not context.qemu:
-        if context.xen and source is not None and not source.protocol:
-            disk.driver_type = source.format or spec.format or "raw"
+        if context.xen and source is not None and source.kind == "file":
+            disk.driver_name, disk.driver_type = "qemu", source.format or spec.format or "raw"
         return
     disk.driver_name = "qemu"
     fallback = "raw" if spec.removable or (source and source.block) else None

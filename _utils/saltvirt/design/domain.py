@@ -4,6 +4,7 @@ from saltvirt.design import (
     boot,
     chardevs,
     clock,
+    container,
     cpu,
     cputune,
     devices,
@@ -18,11 +19,14 @@ from saltvirt.design import (
 from saltvirt.design.context import Context, Given
 from saltvirt.design.source import places
 from saltvirt.errors import Unsupported
+from saltvirt.spec.base import given as said
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import Entry, OwnDisk
 from saltvirt.xml.os import Boot
 
 RECORD_VERSION = "1"
+# finds kernel and initrd on a paravirtual guest's own disk
+PYGRUB = "pygrub"
 NO_KVM = (
     "this host has no KVM (/dev/kvm): the guest is emulated by QEMU, which is many times slower"
 )
@@ -126,6 +130,8 @@ def _machine(spec, domain, found):
         domain.os.machine = found.guest.machine("xenfv")
     if found.xen and found.guest.os_type == "hvm" and found.guest.loader:
         domain.os.loader, domain.os.loader_type = found.guest.loader, "rom"
+    if found.xen and found.guest.os_type == "xen" and not said(spec.boot and spec.boot.kernel):
+        domain.bootloader = PYGRUB
 
 
 def _settings(spec, domain, found):
@@ -177,6 +183,15 @@ def _ordered(spec):
 
 
 def _new_devices(spec, domain, found):
+    if found.container:
+        container.apply(spec, domain, found)
+    else:
+        _new_disks(spec, domain, found)
+    for nic in spec.nics:
+        domain.interfaces.append(nics.build(nic, found))
+
+
+def _new_disks(spec, domain, found):
     taken = {disk.target for disk in spec.disks if disk.target}
     for disk in spec.disks:
         new = disks.build(disk, domain, found, taken - {disk.target})
@@ -184,5 +199,3 @@ def _new_devices(spec, domain, found):
         domain.disks.append(new)
     _record(spec, domain, found)
     disks.controllers(domain, found)
-    for nic in spec.nics:
-        domain.interfaces.append(nics.build(nic, found))

@@ -61,6 +61,7 @@ def listen(graphics, spec):
         wanted.network = spec.network
     elif wanted.type == "socket":
         wanted.socket = spec.socket
+        graphics.autoport = None  # a socket has no port
     graphics.listen = wanted.address
     now = [(i.type, i.address if i.type == "address" else i.network) for i in graphics.listens]
     if now != [(wanted.type, wanted.address if wanted.type == "address" else wanted.network)]:

@@ -4,12 +4,14 @@ libvirt fills in what a definition leaves open: addresses, aliases, ports, model
 Where the wanted definition leaves something open, what libvirt chose is no difference.
 """
 
+from saltvirt.design.chardevs import mirrored
 from saltvirt.design.plain import plain
 from saltvirt.design.source import places
+from saltvirt.spec.values import numbers
 
 # bookkeeping of libvirt's, never a difference
 _NOISE = (
-    "id", "alias", "address", "tty", "backing_store", "mirror_job", "index", "state", "snapshot",
+    "alias", "address", "tty", "backing_store", "mirror_job", "index", "state", "snapshot",
     "seclabels", "tray",
 )  # fmt: skip
 # property of an element: what libvirt means when it is not there
@@ -36,7 +38,7 @@ _FILLED = {
     "hostdev": ("driver", "managed", "model", "rom_bar"),
     "controller": ("model", "ports", "queues"),
     "input": ("bus",),
-    "cpu": ("check", "match", "fallback", "migratable", "vendor"),
+    "cpu": ("mode", "model", "check", "match", "fallback", "migratable", "vendor"),
     "os": ("machine", "arch", "loader_type", "loader_readonly", "loader_secure", "nvram",
            "nvram_template", "smbios"),
     "features": ("hyperv_mode", "gic_version"),
@@ -54,9 +56,7 @@ def settings(wanted, actual):
         _fill(name, new.setdefault(name, {}), old.get(name, {}))
     _firmware(new["os"], old.setdefault("os", {}))
     _boots(new["os"], old["os"])
-    if "vcpus" not in new:
-        old.pop("vcpus", None)
-    for name in ("emulator", "uuid"):
+    for name in ("emulator", "uuid", "vcpus"):
         if name not in new:
             old.pop(name, None)
     return dict(leaves(new)), dict(leaves(old))
@@ -71,6 +71,7 @@ _DEVICES = (
 
 def _settings(domain):
     data = plain(domain, skip=(*_NOISE, *_DEVICES))
+    data.pop("id", None)
     vcpu = data.get("vcpu", {})
     if vcpu.get("current") == vcpu.get("maximum"):
         vcpu.pop("current", None)
@@ -99,10 +100,20 @@ _KEYS = (
 
 def _key_lists(data):
     """Lists whose order means nothing become dictionaries."""
+    if "vcpus" in data:
+        data["vcpus"] = {state["id"]: state for state in data["vcpus"]}
     for (group, name), key in _KEYS:
         items = data.get(group, {}).get(name)
         if items:
             data[group][name] = {item[key]: item for item in items}
+    for name, word in (("vcpuscheds", "vcpus"), ("iothreadscheds", "iothreads")):
+        items = data.get("cputune", {}).get(name)
+        if items:  # libvirt writes one for each thread
+            data["cputune"][name] = {
+                number: {key: value for key, value in item.items() if key != word}
+                for item in items
+                for number in numbers(item.get(word))
+            }
     for cell in data.get("cpu", {}).get("cells", {}).values():
         if cell.get("unit") == "KiB":
             cell.pop("unit")
@@ -156,6 +167,8 @@ def devices(wanted, actual):
 def _device(device):
     data = plain(device, skip=_NOISE)
     special = {"disk": _disk, "graphics": _graphics, "interface": _interface, "hostdev": _host}
+    if device.TAG == "console":
+        data.pop("target_port", None)  # libvirt numbers them by itself
     special.get(device.TAG, lambda *_: None)(device, data)
     return data
 
@@ -174,7 +187,10 @@ def _disk(disk, data):
 
 
 def _graphics(graphics, data):
-    if graphics.autoport is not False and not graphics.socket:
+    if any(item.type == "socket" for item in graphics.listens):
+        data.pop("autoport", None)
+        data.pop("socket", None)
+    elif graphics.autoport is not False and not graphics.socket:
         data["autoport"] = True
         for name in ("port", "tls_port"):
             data.pop(name, None)
@@ -196,6 +212,12 @@ def _listen(item):
         if value is not None and name == item.type:
             found[name] = value
     return found
+
+
+def consoles(wanted, actual):
+    """The two lists without the console that libvirt puts on the first serial port."""
+    new, old = list(wanted.consoles), list(actual.consoles)
+    return new, old[1:] if mirrored(old, new, wanted) else old
 
 
 def _interface(nic, data):

@@ -1,5 +1,6 @@
 """What the user asked for of one network interface."""
 
+import re
 from dataclasses import dataclass
 
 from saltvirt.errors import InvalidInput
@@ -8,6 +9,14 @@ from saltvirt.spec.base import Part, key, part
 from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
 
 TYPES = ("bridge", "network", "direct", "user", "ethernet")
+
+
+def _target(value, what):
+    """The interface's name on the host; libvirt gives some names itself and drops them."""
+    name = v.word(value, what)
+    if re.fullmatch(r"(vnet|vif|macvtap|macvlan)\d+", name) or len(name) > 15:
+        raise InvalidInput(f"{what} {value!r}: at most 15 characters, and none of libvirt's own")
+    return name
 
 
 @dataclass
@@ -46,7 +55,7 @@ class NicSpec(Part):
     bandwidth: BandwidthSpec | None = key(part(BandwidthSpec))
     mtu: int | None = key(v.number(68, 65535))
     queues: int | None = key(v.count)
-    target: str | None = key(v.word)
+    target: str | None = key(_target)
     link: bool | None = key(v.boolean)
     filter: str | None = key(v.text)
     boot_order: int | None = key(v.count)

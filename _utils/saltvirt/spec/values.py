@@ -93,11 +93,35 @@ def choice(*words):
 
 
 def cpuset(value, what):
-    """A set of CPUs or nodes: ``0-3,^2`` or a number."""
-    result = str(value).replace(" ", "")
-    if not _CPUSET.fullmatch(result):
+    """A set of CPUs or nodes, ``0-3,^2`` or a number, as libvirt writes it: ``0-1,3``."""
+    text = str(value).replace(" ", "")
+    if not _CPUSET.fullmatch(text):
         raise InvalidInput(f"{what} {value!r} is not a set of numbers such as 0-3,^2,8")
-    return result
+    chosen = numbers(text)
+    if not chosen:
+        raise InvalidInput(f"{what} {value!r} is an empty set")
+    return _ranges(sorted(chosen))
+
+
+def numbers(text):
+    """``0-3,^2`` as {0, 1, 3}; none for no text."""
+    chosen = set()
+    for item in text.split(",") if text else ():
+        first, _, last = item.lstrip("^").partition("-")
+        found = range(int(first), min(int(last or first), 65535) + 1)
+        chosen = chosen - set(found) if item.startswith("^") else chosen | set(found)
+    return chosen
+
+
+def _ranges(chosen):
+    """[0, 1, 3] as ``0-1,3``."""
+    runs = []
+    for number in chosen:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in runs)
 
 
 def mac(value, what):

@@ -3,6 +3,12 @@
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO
 
+# libvirt writes these where no port was said
+DEFAULT_PORTS = {
+    "http": 80, "https": 443, "ftp": 21, "ftps": 990, "tftp": 69, "ssh": 22,
+    "nbd": 10809, "gluster": 24007, "iscsi": 3260, "sheepdog": 7000, "nfs": 2049,
+}  # fmt: skip
+
 
 class SourceHost(Element):
     """``<host>``: one server of a network source."""
@@ -51,7 +57,8 @@ class DiskSource(Element):
         if self.pool:
             return f"{self.pool}/{self.volume}"
         if self.protocol:
-            hosts = ",".join(f"{h.name or h.socket}:{h.port or ''}" for h in self.hosts)
+            default = DEFAULT_PORTS.get(self.protocol, "")
+            hosts = ",".join(f"{h.name or h.socket}:{h.port or default}" for h in self.hosts)
             query = f"?{self.query}" if self.query else ""
             return f"{self.protocol}://{hosts}/{(self.name or '').lstrip('/')}{query}"
         return self.file or self.dev or self.dir

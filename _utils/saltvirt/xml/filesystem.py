@@ -16,5 +16,6 @@ class Filesystem(Device):
     driver_format = Prop("driver/@format")
     source_dir = Prop("source/@dir")
     source_file = Prop("source/@file")
+    source_dev = Prop("source/@dev")
     target = Prop("target/@dir")
     read_only = Prop("readonly", FLAG)

@@ -7,6 +7,7 @@ from saltvirt.design.context import Given
 from saltvirt.design.source import Source
 from saltvirt.spec import guest
 from tests import golden
+from tests.golden.cases import DOMAINS, USB_DEVICE
 
 UUID = "7f0e3f5e-2b0b-4c8e-8b39-5b3c1f1a1c11"
 
@@ -17,9 +18,17 @@ def host(name="qemu", domain_caps="qemu-kvm-domain"):
 
 
 def made(**sources):
-    found = {n: Source(path=f"/srv/{n}.qcow2", format="qcow2", made=True) for n in sources or {}}
-    found["system"] = Source(path="/srv/images/web1_system.qcow2", format="qcow2", made=True)
-    return Given(uuid=UUID, mac=lambda _nic: "52:54:00:00:00:01", sources=found)
+    numbers = iter(range(1, 100))
+    found = {
+        "system": Source(path="/srv/images/web1_system.qcow2", format="qcow2", made=True),
+        "data": Source(path="/srv/images/web1_data.qcow2", format="qcow2", made=True),
+    }
+    return Given(
+        uuid=UUID,
+        mac=lambda _nic: f"52:54:00:00:00:{next(numbers):02x}",
+        sources={**found, **sources},
+        node_devices={"usb_1_1_2": USB_DEVICE},
+    )
 
 
 def build(capabilities=None, **arguments):
@@ -29,6 +38,13 @@ def build(capabilities=None, **arguments):
 
 def test_a_simple_guest():
     golden.same("domains/simple.xml", build(enable_vnc=True).tostring(indent=True))
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_domains(name):
+    capabilities, of_domain, arguments = DOMAINS[name]
+    built = build(host(capabilities, of_domain), **arguments)
+    golden.same(f"domains/{name}.xml", built.tostring(indent=True))
 
 
 def test_without_kvm_there_is_one_warning():

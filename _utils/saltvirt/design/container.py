@@ -1,0 +1,36 @@
+"""What is different for containers: file systems instead of disks, a first process."""
+
+from saltvirt.design.disks import source_of
+from saltvirt.errors import Unsupported
+from saltvirt.xml.filesystem import Filesystem
+from saltvirt.xml.metadata import OwnDisk
+
+INIT = "/sbin/init"
+
+
+def filesystem(spec, first, context):
+    """A Filesystem for a DiskSpec: the first one is the root, others lie under /mnt."""
+    source = source_of(spec, context)
+    if source is None or source.kind not in ("file", "block") or spec.device != "disk":
+        raise Unsupported(f"disk {spec.name}: a container takes image files and block devices")
+    found = Filesystem(type=source.kind, access_mode="passthrough")
+    if source.block:
+        found.source_dev = source.path
+    else:
+        format_ = source.format or spec.format or "raw"
+        found.driver_type = "loop" if format_ == "raw" else "nbd"
+        found.driver_format = format_
+        found.source_file = source.path
+    found.target = "/" if first else f"/mnt/{spec.name}"
+    found.read_only = spec.read_only
+    return found
+
+
+def apply(spec, domain, context):
+    """Gives a new container its file systems and its first process."""
+    for number, disk in enumerate(spec.disks):
+        made = domain.filesystems.append(filesystem(disk, number == 0, context))
+        source = source_of(disk, context)
+        if source.made:
+            domain.record.disks.append(OwnDisk(target=made.target, path=source.path))
+    domain.os.init = domain.os.init or INIT
