@@ -444,3 +444,95 @@ def test_a_truncated_qcow2_is_refused(tmp_path, web):
     with pytest.raises(errors.ImageError):
         cache.fetch(f"{web}/debian.qcow2", tmp_path / "images")
     assert files(tmp_path / "images") == []
+
+
+# -- who needs what -----------------------------------------------------------------------
+
+
+DOMAIN = """<domain type='test'><name>{name}</name><memory>65536</memory><os><type>hvm</type></os>
+<devices><disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='{path}'/>
+<target dev='vda' bus='virtio'/></disk></devices></domain>"""
+
+
+def test_images_that_are_needed_stay(tmp_path, master, raw, conn):
+    from saltvirt.images import users
+
+    images = tmp_path / "images"
+    names = {}
+    for vm in ("web1", "orphan", "unused"):
+        qemu_img("convert", "-O", "qcow2", raw, master.folder / f"{vm}.qcow2")
+        image = cache.fetch(f"salt://{vm}.qcow2", images, master)
+        names[vm] = os.path.basename(image.path)
+        (images / vm).mkdir()
+        if vm != "unused":
+            clone.clone(image, images / vm / "system.qcow2", "qcow2", overlay=True)
+    # a snapshot's overlay on the overlay: the chain is followed to its end
+    top = images / "web1" / "system.snap1"
+    lower = images / "web1" / "system.qcow2"
+    qemu_img("create", "-q", "-f", "qcow2", "-b", lower, "-F", "qcow2", top)
+    domain = conn.defineXML(DOMAIN.format(name="web1", path=top))
+
+    listed = users.listed(conn, images)
+    assert listed[names["web1"]]["used_by"] == ["web1"]
+    assert listed[names["orphan"]]["used_by"] == [str(images / "orphan" / "system.qcow2")]
+    assert listed[names["unused"]]["used_by"] == []
+    assert users.prune(conn, images)["removed"] == []  # just fetched
+
+    with pytest.raises(errors.Refused, match="needed by web1"):
+        users.prune(conn, images, names["web1"], grace_s=0)
+    done = users.prune(conn, images, grace_s=0)
+    assert done["removed"] == [names["unused"]]
+    assert sorted(done["kept"]) == sorted([names["web1"], names["orphan"]])
+    assert files(images) == sorted([names["web1"], names["orphan"]])
+
+    domain.undefine()
+    top.unlink()
+    lower.unlink()
+    assert users.prune(conn, images, names["web1"], grace_s=0)["removed"] == [names["web1"]]
+    with pytest.raises(errors.NotFound):
+        users.prune(conn, images, "none.qcow2")
+
+
+def test_a_pruned_image_is_fetched_again(tmp_path, master, conn):
+    from saltvirt.images import users
+
+    images = tmp_path / "images"
+    first = cache.fetch("salt://debian.qcow2", images, master)
+    users.prune(conn, images, grace_s=0)
+    assert not os.path.exists(first.path)
+    assert cache.fetch("salt://debian.qcow2", images, master) == first
+    assert master.copies == 2
+
+
+def test_a_copy_from_the_master_goes_on_where_it_stopped(tmp_path, master):
+    from saltvirt.images import sources
+
+    content = (master.folder / "debian.qcow2").read_bytes()
+    offsets = []
+    broken = {MIB: 1}
+
+    def chunk(source, saltenv, offset):
+        assert (source, saltenv) == ("salt://debian.qcow2", "dev")
+        if broken.pop(offset, 0):
+            raise errors.ImageError("the master restarts")
+        offsets.append(offset)
+        return content[offset : offset + MIB // 2]
+
+    digest = {"hash_type": "sha256", "hsum": hashlib.sha256(content).hexdigest()}
+    call = {"cp.hash_file": lambda source, saltenv: digest}
+    found = cache.fetch(
+        "salt://debian.qcow2", tmp_path / "images", sources.SaltFiles(call, "dev", chunk)
+    )
+    assert found.sha256 == digest["hsum"]
+    assert offsets == sorted(set(offsets))
+
+
+def test_a_file_that_changes_while_it_is_copied_is_not_kept(tmp_path, master):
+    from saltvirt.images import sources
+
+    content = (master.folder / "debian.qcow2").read_bytes()
+    call = {"cp.hash_file": lambda source, saltenv: {"hash_type": "sha256", "hsum": "0" * 64}}
+    files_ = sources.SaltFiles(call, "base", lambda _s, _e, offset: content[offset:])
+    with pytest.raises(errors.ImageError, match="changed while"):
+        cache.fetch("salt://debian.qcow2", tmp_path / "images", files_)
+    assert files(tmp_path / "images") == []

@@ -234,11 +234,19 @@ def fetch(source, cache_dir=DEFAULT_DIR, download=None, image_hash=None, *, prog
 
 
 def known(cache_dir):
-    """What is in the cache: a list of dicts as in ``.meta``, with ``path`` and ``used``."""
-    folder = _Folder(cache_dir)
-    with contextlib.suppress(FileNotFoundError):
-        for name in sorted(os.listdir(folder.base)):
-            meta = None if name.startswith(".") else _record(folder, name)
-            if meta:
-                used = os.path.getmtime(folder.path(".meta", name + ".json"))
-                yield {**meta, "path": folder.path(name), "used": used}
+    """What is in the cache: dicts as in ``.meta``, with ``path`` and the second of last use."""
+    store = _Folder(cache_dir)
+    names = os.listdir(store.base) if os.path.isdir(store.base) else []
+    for name in sorted(names):
+        meta = None if name.startswith(".") else _record(store, name)
+        if meta:
+            used = os.path.getmtime(store.path(".meta", name + ".json"))
+            yield {**meta, "path": store.path(name), "used": used}
+
+
+def forget(images_dir, name):
+    """Removes one image from the cache."""
+    store = _Folder(images_dir)
+    for path in (store.path(".meta", name + ".json"), store.path(name)):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)

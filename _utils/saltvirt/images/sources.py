@@ -2,11 +2,15 @@
 
 import os
 import re
+import tempfile
+import time
 from urllib.parse import urlsplit, urlunsplit
 
 from saltvirt import errors
 
 SALT, WEB, PATH = "salt", "web", "path"
+_ATTEMPTS = 4
+_PAUSE_S = 2
 
 
 def kind(source):
@@ -47,12 +51,15 @@ def stem(source):
 class SaltFiles:
     """The master's files, by Salt's own functions.
 
-    call: ``__salt__`` of the minion. saltenv: where an address names none.
+    call: ``__salt__`` of the minion. saltenv: where an address names none. chunk: a callable
+    (source, saltenv, offset) that returns the next bytes; without it Salt's ``cp.get_file``
+    copies, which cannot go on where it was interrupted.
     """
 
-    def __init__(self, call, saltenv="base"):
+    def __init__(self, call, saltenv="base", chunk=None):
         self._call = call
         self._saltenv = saltenv or "base"
+        self._chunk = chunk
 
     def version(self, source):
         """What the master's file server says of the file: {"hash_type", "hsum"}."""
@@ -66,11 +73,41 @@ class SaltFiles:
             )
         return {"hash_type": found["hash_type"], "hsum": found["hsum"]}
 
-    def fetch(self, source, target, _version, _progress):
+    def fetch(self, source, target, _version, progress):
         """Copies the file to ``target``, past the minion's own cache."""
+        if self._chunk:
+            self._go_on(source, target, progress)
+            return
         try:
             got = self._call["cp.get_file"](source, target, saltenv=self._saltenv)
         except Exception as exc:
             raise errors.ImageError(f"cannot copy {source} from the master: {exc}") from exc
         if not got:
             raise errors.ImageError(f"the master did not give {source}: see the master's log")
+
+    def _go_on(self, source, target, progress):
+        """Appends to what is there; a master that is busy or restarts is asked again."""
+        failures = 0
+        with open(target, "ab") as file:
+            while True:
+                try:
+                    block = self._chunk(source, self._saltenv, file.tell())
+                except errors.ImageError:
+                    failures += 1
+                    if failures >= _ATTEMPTS:
+                        raise
+                    time.sleep(_PAUSE_S * failures)
+                    continue
+                if not block:
+                    return
+                failures = 0
+                file.write(block)
+                progress(file.tell(), None)
+
+    def read(self, source):
+        """The text of a small file, such as SHA256SUMS."""
+        with tempfile.TemporaryDirectory() as folder:
+            target = os.path.join(folder, "list")
+            self.fetch(source, target, None, lambda *_step: None)
+            with open(target, encoding="utf-8", errors="replace") as file:
+                return file.read()

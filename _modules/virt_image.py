@@ -1,0 +1,123 @@
+"""
+The images that a hypervisor keeps to make guests from.
+
+:depends: libvirt-python in Salt's own Python; qemu-img
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+from saltvirt import errors, settings  # noqa: E402
+from saltvirt.fleet import files  # noqa: E402
+from saltvirt.host import connection  # noqa: E402
+from saltvirt.images import cache, sources, users  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    try:
+        connection.require_binding()
+    except errors.BindingMissing as exc:
+        return False, str(exc)
+    return __virtualname__
+
+
+def _connect(kwargs):
+    return connection.connect(settings.connection(__salt__["config.get"], kwargs))
+
+
+def _folder():
+    return str(settings.option(__salt__["config.get"], "images", settings.IMAGES_FOLDER))
+
+
+def images(**kwargs):
+    """
+    List the images in this host's cache, and who needs them.
+
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: ``{file name: {…}}`` with ``path``, ``source`` (where it came from), ``format``,
+        ``size_bytes`` (of the disk in it), ``allocated_bytes`` (on this host), ``sha256``,
+        ``fetched`` (UTC) and ``used_by``: the domains, and volumes of no domain, that stand
+        on it
+
+    :raises ConnectionFailed: libvirt cannot be reached
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.images
+    """
+    with _connect(kwargs) as conn:
+        return users.listed(conn, _folder())
+
+
+def image_fetch(source, image_hash=None, saltenv="base"):
+    """
+    Bring an image into this host's cache, so that the next ``virt.init`` need not wait for it.
+
+    However many ask at once, it is fetched once; what was interrupted goes on where it was. An
+    image that is there already in this version is not moved again. A file of this host is
+    only looked at: it is used where it lies.
+
+    :param source: ``salt://…``, ``http(s)://…``, ``ftp://…`` or an absolute path
+    :param image_hash: sha256 or sha512 that it must have, or the address of a file that
+        lists it, such as ``https://…/SHA256SUMS``
+    :param saltenv: where a ``salt://`` address is looked up
+
+    :return: a dict: ``path``, ``format``, ``virtual_size_bytes``, ``sha256`` (None for a file
+        of this host), ``source``
+
+    :raises InvalidInput: the address or the hash means nothing
+    :raises NotFound: there is no such image
+    :raises ImageError: it is no disk image, is damaged, is not the demanded one, refers to
+        files elsewhere, or could not be fetched
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt -b 4 'hv*' virt.image_fetch salt://debian.qcow2
+        salt hv1 virt.image_fetch https://cloud.example.org/d.qcow2 https://cloud.example.org/SHA256SUMS
+    """
+    download = sources.SaltFiles(__salt__, saltenv, files.Chunks(__opts__).read)
+    found = cache.fetch(source, _folder(), download, image_hash)
+    return {
+        "path": found.path,
+        "format": found.format,
+        "virtual_size_bytes": found.virtual_size_bytes,
+        "sha256": found.sha256,
+        "source": sources.shown(found.source),
+    }
+
+
+def image_prune(name=None, **kwargs):
+    """
+    Remove images from this host's cache that no domain and no volume of this host needs.
+
+    What was fetched or used within the last ten minutes stays.
+
+    :param name: file name of the one image to remove, as ``virt.images`` lists it; default:
+        all that are not needed
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: ``{"removed": [file names], "kept": {file name: reason}}``
+
+    :raises NotFound: there is no image of that name
+    :raises Refused: the named image is needed; the message says by whom
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hv*' virt.image_prune
+        salt hv1 virt.image_prune debian-0123456789abcdef.qcow2
+    """
+    with _connect(kwargs) as conn:
+        return users.prune(conn, _folder(), name)

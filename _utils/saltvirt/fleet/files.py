@@ -1,0 +1,38 @@
+"""The master's files in pieces, so that a copy can go on where it was interrupted."""
+
+import salt.exceptions
+import salt.fileclient
+import salt.utils.url
+
+from saltvirt import errors
+
+
+class Chunks:
+    """Reads the master's files by offset. opts: the minion's options."""
+
+    def __init__(self, opts):
+        self._opts = opts
+        self._client = None
+
+    def _send(self, load):
+        if self._client is None:
+            self._client = salt.fileclient.get_file_client(self._opts)
+        return self._client.channel.send(load, raw=True)
+
+    def read(self, source, saltenv, offset):
+        """The next piece of a file, as bytes; empty at its end.
+
+        Raises ImageError when the master does not answer.
+        """
+        path, own = salt.utils.url.split_env(source)
+        path = salt.utils.url.parse(path)[0]
+        load = {"cmd": "_serve_file", "path": path, "saltenv": own or saltenv, "loc": offset}
+        try:
+            answer = self._send(load)
+        except (salt.exceptions.SaltException, OSError) as exc:
+            self._client = None
+            raise errors.ImageError(f"the master does not give {source}: {exc}") from exc
+        data = answer.get("data", answer.get(b"data")) if isinstance(answer, dict) else None
+        if data is None:
+            raise errors.ImageError(f"the master does not give {source}: {answer!r}")
+        return data.encode() if isinstance(data, str) else data
