@@ -9,6 +9,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, settings, units  # noqa: E402
+from saltvirt.fleet import files  # noqa: E402
 from saltvirt.host import admit, connection, create, domain, making, remove, resize  # noqa: E402
 from saltvirt.host import clone as cloning  # noqa: E402
 from saltvirt.host import purge as purging  # noqa: E402
@@ -103,7 +104,7 @@ def _seeder(deploy):
 def _tools(name, deploy, verb="init"):
     return making.Tools(
         gate=_gate(),
-        download=sources.SaltFiles(__salt__, deploy.saltenv),
+        download=sources.SaltFiles(__salt__, deploy.saltenv, files.Chunks(__opts__).read),
         get_url=__salt__["cp.get_url"],
         seeder=_seeder(deploy),
         say=_say(name, verb),
