@@ -13,6 +13,7 @@ from saltvirt.fleet import files  # noqa: E402
 from saltvirt.host import admit, connection, create, domain, making, remove, resize  # noqa: E402
 from saltvirt.host import clone as cloning  # noqa: E402
 from saltvirt.host import purge as purging  # noqa: E402
+from saltvirt.host import update as updating  # noqa: E402
 from saltvirt.images import sources  # noqa: E402
 from saltvirt.seed import keys, minion  # noqa: E402
 from saltvirt.spec import guest, profiles  # noqa: E402
@@ -232,6 +233,89 @@ def init(
     if made["pub_key"] and spec.deploy.start:
         _approve(spec.name, made["pub_key"])
     return made
+
+
+def update(
+    name,
+    cpu=0,
+    mem=0,
+    disk_profile=None,
+    disks=None,
+    nic_profile=None,
+    interfaces=None,
+    graphics=None,
+    live=True,
+    boot=None,
+    numatune=None,
+    test=False,
+    boot_dev=None,
+    hypervisor_features=None,
+    clock=None,
+    serials=None,
+    consoles=None,
+    stop_on_reboot=False,
+    host_devices=None,
+    autostart=None,
+    **kwargs,
+):
+    """
+    Change an existing guest to what is asked for, and nothing else of it.
+
+    The parameters are those of ``virt.init``. What is not given stays as it is; ``None``
+    inside of a dictionary takes that setting away. What libvirt can change on a running
+    guest is changed at once: current CPUs and memory, disks and interfaces, the medium of a
+    drive, disk sizes; all else comes with the guest's next start. A second call finds
+    nothing to do.
+
+    :param name: of the guest
+    :param cpu: number of virtual CPUs, or a dictionary; 0 leaves it
+    :param mem: memory in MiB, a size, or a dictionary; 0 leaves it
+    :param disk_profile: disk profile that the disks shall follow
+    :param disks: all the disks that there shall be; None leaves them, an empty list detaches
+        all. Detached disks are not deleted. A larger ``size`` grows a disk
+    :param nic_profile: interface profile that the interfaces shall follow
+    :param interfaces: all the interfaces that there shall be; None leaves them
+    :param graphics: the display; ``{"type": "none"}`` removes it
+    :param live: False: everything waits for the next start
+    :param boot: dictionary, as for ``virt.init``
+    :param numatune: dictionary, as for ``virt.init``
+    :param test: only say what would change
+    :param boot_dev: devices to boot from, in order
+    :param hypervisor_features: dictionary, as for ``virt.init``
+    :param clock: dictionary, as for ``virt.init``
+    :param serials: all the serial ports that there shall be; None leaves them
+    :param consoles: all the consoles that there shall be; None leaves them
+    :param stop_on_reboot: stop where the guest would reboot
+    :param host_devices: all the host's devices that it shall have; None leaves them
+    :param autostart: whether it starts with the host; None leaves it. (With Salt 3007 every
+        update without this parameter switched it off.)
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``definition`` (whether anything differs), ``changes`` (list of ``path``,
+        ``old``, ``new``, ``live``), ``cpu`` and ``mem`` (True when they change), ``disk`` and
+        ``interface`` (XML of what is ``attached``, ``detached``, ``updated``), and ``errors``:
+        what a running guest did not take at once and gets at its next start
+
+    :raises NotFound: there is no such domain
+    :raises InvalidInput: an argument is wrong
+    :raises Refused: this host has no room for what the guest gets more
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.update domain cpu=2 mem=1024
+    """
+    arguments = dict(locals())
+    for key in ("kwargs", "live", "test"):
+        del arguments[key]
+    connect, more = _split(kwargs)
+    arguments.update(cpu=cpu or None, mem=mem or None, **more)
+    spec = _spec(arguments, update=True)
+    with _connect(connect) as conn:
+        return updating.update(conn, spec, _tools(name, spec.deploy, "update"), live, test)
 
 
 def clone(vm_, name, seed=None, start=False, **kwargs):

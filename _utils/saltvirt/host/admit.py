@@ -85,12 +85,14 @@ def leftover(conn, name):
     return dom if stale else None
 
 
-def check(conn, gate, request):
+def check(conn, gate, request, new=True):
     """Raises Refused, with the host and the reason, when the host does not take the guest.
 
-    request: placement's Request. Raises AlreadyExists for a name that is taken.
+    request: placement's Request. new: raise AlreadyExists for a name that is taken; without,
+    it is the guest that is there, which wants more.
     """
-    name_is_free(conn, request.name)
+    if new:
+        name_is_free(conn, request.name)
     host = host_facts(conn, gate)
     others = tuple(guest for guest in host.guests if guest.name != request.name)
     fell = choose.first_reason(replace(host, guests=others), request, gate.policy())

@@ -19,12 +19,23 @@ def caps_for(conn, spec):
         spec.hypervisor = None
     guest, virt_type = found.choose(spec.arch, spec.os_type, spec.hypervisor)
     machine = guest.machine(spec.machine) if spec.machine else None
+    return _with_domain(conn, found, guest, virt_type, machine)
+
+
+def caps_of(conn, there):
+    """The host's Caps, with the domain capabilities for a guest that is there (xml Domain)."""
+    found = capabilities.parse(conn.getCapabilities())
+    guest, virt_type = found.choose(there.os.arch, there.os.type, there.type)
+    return _with_domain(conn, found, guest, virt_type, there.os.machine)
+
+
+def _with_domain(conn, caps, guest, virt_type, machine):
     # the test driver and others have none
     with contextlib.suppress(libvirt.libvirtError):
         emulator = guest.emulator(virt_type)
         text = conn.getDomainCapabilities(emulator, guest.arch, machine, virt_type, 0)
-        found = found.with_domain(text)
-    return found
+        return caps.with_domain(text)
+    return caps
 
 
 def virt_type(caps, spec):

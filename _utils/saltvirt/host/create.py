@@ -7,7 +7,7 @@ from saltvirt import errors
 from saltvirt.host import building, disks
 from saltvirt.host.connection import translated
 from saltvirt.host.making import Making, Wish
-from saltvirt.images import cache, sources
+from saltvirt.images import sources
 from saltvirt.spec.base import given
 
 BOOT = "_boot"
@@ -38,16 +38,9 @@ class Creation(Making):
 
     def fetch(self):
         for work in self.works:
-            if not (work.make and work.spec.image):
-                continue
-            self.tools.say("image", f"fetching {work.spec.image}")
-            work.image = cache.fetch(
-                work.spec.image,
-                self.tools.gate.images_dir,
-                self.tools.download,
-                work.spec.image_hash,
-            )
-            disks.fits(work)
+            if work.make and work.spec.image:
+                work.image = self.tools.image(work.spec)
+                disks.fits(work)
         self.fetch_kernel()
 
     def fetch_kernel(self):

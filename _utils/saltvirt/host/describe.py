@@ -5,7 +5,7 @@ Pure: nothing here asks libvirt or opens a file.
 
 _KEPT_NIC_PARTS = ("driver", "source", "address")
 _VOLATILE_SOURCE = {"network": ("portid", "bridge")}
-_LOCAL = ("file", "block", "volume")
+_LOCAL = ("file", "block")
 _GRAPHICS = ("autoport", "keymap", "listen", "port", "type")
 
 

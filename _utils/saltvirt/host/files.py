@@ -1,5 +1,6 @@
 """Which files and volumes domains use, down to the images they stand on."""
 
+import contextlib
 import os
 import xml.etree.ElementTree as ET
 
@@ -56,6 +57,14 @@ def volume_path(conn, pool, volume):
         return conn.storagePoolLookupByName(pool).storageVolLookupByName(volume).path()
     except libvirt.libvirtError:
         return None
+
+
+def require_pool(conn, name):
+    """Raises OperationFailed for a pool that is there but not started: what it holds is not
+    known then."""
+    with contextlib.suppress(libvirt.libvirtError):
+        if not conn.storagePoolLookupByName(name).isActive():
+            raise errors.OperationFailed(f"storage pool {name} is not started: start it first")
 
 
 def volume_paths(conn, tree):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from saltvirt import errors
 from saltvirt.host import admit, bulk, describe, disks, domain, lifecycle, purge, record, remove
 from saltvirt.host.connection import translated
-from saltvirt.images import sources
+from saltvirt.images import cache, sources
 from saltvirt.revert import Revert
 
 
@@ -30,6 +30,12 @@ class Tools:
     get_url: object = None
     seeder: object = None
     say: object = _silent
+
+    def image(self, disk):
+        """The CachedImage for a DiskSpec, fetched when this host does not have it yet."""
+        self.say("image", f"fetching {disk.image}")
+        folder = self.gate.images_dir
+        return cache.fetch(disk.image, folder, self.download, disk.image_hash)
 
 
 @dataclass

@@ -66,6 +66,8 @@ def plan(conn, dom, cache_dir=None):
     uses or stands on, a medium, a shared or read-only disk, or an image of the cache.
     """
     trees = files.trees(dom)
+    for source in (one for tree in trees for one in tree.iterfind("devices/disk/source[@pool]")):
+        files.require_pool(conn, source.get("pool"))
     ours = any(record.of_tree(tree) for tree in trees)
     made = {files.real(path) for path in record.disk_paths(conn, trees)}
     found = dict.fromkeys(made | {files.real(path) for path in _snapshot_files(dom)})

@@ -33,6 +33,12 @@ def _now(dom, target, path, format):
     return inspect.inspect(path, format, folders=["/"]).virtual_size_bytes
 
 
+def size_of(conn, dom, target):
+    """The size in bytes of the disk with this target."""
+    path, format = _find(conn, dom, target)
+    return _now(dom, target, path, format)
+
+
 def _volume(conn, path):
     try:
         return conn.storageVolLookupByPath(path)

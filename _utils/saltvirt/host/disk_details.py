@@ -1,0 +1,81 @@
+"""What only the images themselves tell: backing chain, image snapshots, cluster size."""
+
+import datetime
+import json
+
+from saltvirt import errors
+from saltvirt.images import tools
+
+_PATIENCE_S = 30
+
+
+def _when(seconds, nanoseconds):
+    moment = datetime.datetime.fromtimestamp(seconds + nanoseconds / 1e9, datetime.timezone.utc)
+    return moment.replace(tzinfo=None)
+
+
+def _snapshot(raw):
+    clock = _when(raw["vm-clock-sec"], raw["vm-clock-nsec"])
+    return {
+        "id": raw["id"],
+        "tag": raw["name"],
+        "vmsize": raw["vm-state-size"],
+        "date": _when(raw["date-sec"], raw["date-nsec"]).isoformat(),
+        "vmclock": clock.time().isoformat(),
+    }
+
+
+def _image(raw):
+    found = {
+        "file": raw["filename"],
+        "file format": raw["format"],
+        "disk size": raw.get("actual-size"),
+        "virtual size": raw["virtual-size"],
+        "cluster size": raw.get("cluster-size"),
+    }
+    if raw.get("snapshots"):
+        found["snapshots"] = [_snapshot(one) for one in raw["snapshots"]]
+    return found
+
+
+def nested(chain):
+    """qemu-img's list of a chain as one dict, each ``backing file`` within the one above it."""
+    found = None
+    for raw in reversed(chain):
+        image = _image(raw)
+        if found is not None:
+            image["backing file"] = found
+        elif raw.get("full-backing-filename"):
+            image["backing file"] = {"file": raw["full-backing-filename"]}
+        found = image
+    return found
+
+
+def read(path, format):
+    """The image and its chain, nested, by qemu-img. Raises VirtError."""
+    argv = ["qemu-img", "info", "-U", "--output=json", "--backing-chain", "-f", format, path]
+    out = tools.run(argv, f"inspect {path}", timeout_s=_PATIENCE_S)
+    try:
+        return nested(json.loads(out))
+    except (ValueError, KeyError, TypeError) as exc:
+        raise errors.OperationFailed(f"cannot inspect {path}: qemu-img says {exc}") from exc
+
+
+def complete(disk):
+    """Adds what the image tells to one of describe.disks, in place.
+
+    What qemu-img cannot tell (too old, not installed, a file that is gone) leaves the disk
+    as libvirt described it; its ``error`` stays, or comes when libvirt knew no size either.
+    """
+    path = disk.get("path") or disk["file"]
+    if disk["type"] != "disk" or not path.startswith("/"):
+        return
+    try:
+        found = read(path, disk.get("file format", "raw"))
+    except errors.VirtError as exc:
+        if "virtual size" not in disk:
+            disk["error"] = str(exc)
+        return
+    found["file"] = disk["file"]
+    disk.pop("error", None)
+    disk.update({key: value for key, value in found.items() if value is not None})

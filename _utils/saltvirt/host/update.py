@@ -1,0 +1,175 @@
+"""Bringing an existing guest to what is wanted: the differences, and nothing else."""
+
+import os
+import secrets
+
+from saltvirt import errors
+from saltvirt.design import changes as differences
+from saltvirt.design import domain as design
+from saltvirt.design.source import Source
+from saltvirt.host import admit, building, disks, domain, live, resize
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.revert import Revert
+from saltvirt.spec import profiles
+from saltvirt.xml.domain import Domain
+
+_KINDS = {"disks": "disk", "nics": "interface", "host_devices": "hostdev"}
+_DONE = {"attach": "attached", "detach": "detached", "medium": "updated", "update": "updated"}
+
+
+def stored(dom):
+    """The guest's definition for its next start, with passwords."""
+    flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
+    return Domain.fromstring(dom.XMLDesc(flags))
+
+
+def _known_place(disk):
+    """The Source of a disk that a guest has."""
+    source = disk.source
+    place = {"pool": source.pool, "volume": source.volume} if source.pool else {}
+    if not place:
+        place = {"path": source.file or source.dev, "block": bool(source.dev)}
+    return Source(**place, format=disk.driver_type)
+
+
+def _own_name(guest, spec, disk):
+    """Whether a disk is the one that init made for a DiskSpec of this name."""
+    stem = f"{guest}_{spec.name}"
+    if disk.source.pool:
+        return disk.source.volume == stem
+    base = os.path.basename(disk.source.file or disk.source.dev or "")
+    return base == stem or base.startswith(f"{stem}.")
+
+
+def new_mac(_spec):
+    """A MAC of QEMU's own range: the running guest and its definition must have the same."""
+    return "52:54:00:" + ":".join(f"{byte:02x}" for byte in secrets.token_bytes(3))
+
+
+class Update:
+    """One update of one guest."""
+
+    def __init__(self, conn, spec, tools):
+        self.conn = conn
+        self.spec = spec
+        self.tools = tools
+        self.dom = domain.lookup(conn, spec.name)
+        if not self.dom.isPersistent():
+            raise errors.Unsupported(f"{spec.name} is transient: it has no definition to update")
+        self.actual = stored(self.dom)
+        self.caps = building.caps_of(conn, self.actual)
+        self.works = []
+        self.sizes = {}
+        self.wanted = None
+
+    def compare(self, live_too=True):
+        """The list of Change; changes nothing on the host."""
+        sources = self.place_disks() if self.spec.disks is not None else {}
+        given = building.given(self.conn, self.spec, self.works)
+        given.sources.update(sources)
+        given.mac = new_mac
+        self.wanted = design.amend(self.spec, self.actual, self.caps, given)
+        autostart = (self.spec.autostart, bool(self.dom.autostart()))
+        active = live_too and self.dom.isActive()
+        return differences.changes(self.wanted, self.actual, active, self.sizes, autostart)
+
+    def place_disks(self):
+        """{disk name: Source} of the disks that are there; the others become Works."""
+        there, sources = list(self.actual.disks), {}
+        fallback = profiles.DISK_DEFAULTS.get(self.actual.type, {}).get("format", "raw")
+        for spec in self.spec.disks:
+            disk = next((d for d in there if self.is_it(spec, d)), None)
+            if disk is not None:
+                there.remove(disk)
+                sources[spec.name] = _known_place(disk)
+                self.note_size(spec, disk)
+            elif not (spec.source or spec.empty):
+                folder = self.tools.gate.images_dir
+                work = disks.plan_one(self.conn, spec, self.spec.name, folder, fallback)
+                self.works.append(work)
+        return sources
+
+    def is_it(self, spec, disk):
+        """Whether a disk that is there is the one that a DiskSpec speaks of."""
+        if spec.source or spec.removable or disk.removable_medium or not disk.source:
+            return False
+        if spec.source_file and not spec.pool:
+            return spec.source_file in (disk.source.file, disk.source.dev)
+        if spec.source_file:
+            return (spec.pool, spec.source_file) == (disk.source.pool, disk.source.volume)
+        return (spec.target and spec.target == disk.target) or _own_name(self.spec.name, spec, disk)
+
+    def note_size(self, spec, disk):
+        """Remembers that a disk is asked to be larger."""
+        if spec.size_bytes and disk.source and not disk.source.protocol:
+            before = resize.size_of(self.conn, self.dom, disk.target)
+            if spec.size_bytes > before:
+                self.sizes[disk.target] = (before, spec.size_bytes)
+
+    def apply(self, found):
+        """Makes the changes; a list of what failed on the running guest, as sentences.
+
+        What is stored for the next start is changed whole or not at all.
+        """
+        self.admit()
+        self.fetch()
+        with Revert() as undo:
+            with self.tools.gate.lock():
+                self.admit()
+                for work in self.works:
+                    if work.make:
+                        disks.make(self.conn, work, undo)
+                if any(change.action != "resize" for change in found):
+                    undo.push("define it as it was", self.conn.defineXML, self.actual.tostring())
+                    self.dom = domain.define(self.conn, self.wanted.tostring())
+            undo.success()
+        return live.apply(self.conn, self.dom, self.wanted, found)
+
+    def admit(self):
+        """Raises Refused when the host has no room for what the guest gets more."""
+        disks.not_in_use(self.conn, self.works, self.spec.name)
+        made = disks.in_folder_bytes(self.works)
+        more = self.wanted.memory_kib > self.actual.memory_kib
+        more = more or (self.wanted.vcpu.maximum or 1) > (self.actual.vcpu.maximum or 1)
+        nics = {(n.type, n.source) for n in self.wanted.interfaces}
+        if more or made or nics - {(n.type, n.source) for n in self.actual.interfaces}:
+            request = admit.request_of(self.wanted, made)
+            admit.check(self.conn, self.tools.gate, request, new=False)
+
+    def fetch(self):
+        """Gets the images of new disks."""
+        for work in self.works:
+            if work.make and work.spec.image:
+                work.image = self.tools.image(work.spec)
+                disks.fits(work)
+
+
+def result(found, failures):
+    """What virt.update returns for a list of Change and of failures."""
+    status = {
+        "definition": bool(found),
+        "disk": {"attached": [], "detached": [], "updated": []},
+        "interface": {"attached": [], "detached": [], "updated": []},
+    }
+    for change in found:
+        kind = _KINDS.get(change.what)
+        if kind and change.action in _DONE:
+            entry = status.setdefault(kind, {"attached": [], "detached": [], "updated": []})
+            text = differences.HIDDEN if change.what == "graphics" else change.xml
+            if text not in entry[_DONE[change.action]]:
+                entry[_DONE[change.action]].append(text)
+        elif change.what in ("cpu", "mem"):
+            status[change.what] = True
+    status["changes"] = [change.show() for change in found]
+    if failures:
+        status["errors"] = failures
+    return status
+
+
+def update(conn, spec, tools, live_too=True, test=False):
+    """Brings the guest of a GuestSpec to what it says; see ``virt.update``."""
+    with translated(f"update {spec.name}"):
+        work = Update(conn, spec, tools)
+        found = work.compare(live_too)
+        failures = [] if test or not found else work.apply(found)
+        return result(found, failures)

@@ -1,0 +1,161 @@
+"""virt.update on libvirt's test driver: what is stored; live changes are tested in the lab."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from tests.functional.test_init import MIB, host, image, info  # noqa: E402, F401
+
+SYSTEM = {"name": "system", "size": 16, "format": "raw"}
+
+
+@pytest.fixture
+def guest(host, image):  # noqa: F811
+    """(update function, definition as a tree, host) of a stopped guest."""
+    host.init(cpu=2, mem=128, image=image, disks=[SYSTEM])
+
+    def update(**arguments):
+        done = host.modules["virt.update"]("g1", **arguments)
+        if not arguments.get("test"):
+            again = host.modules["virt.update"]("g1", **arguments)
+            assert (again["definition"], again["changes"]) == (False, [])
+        return done
+
+    def tree():
+        flags = libvirt.VIR_DOMAIN_XML_INACTIVE
+        return ET.fromstring(host.conn.lookupByName("g1").XMLDesc(flags))
+
+    host.update, host.tree = update, tree
+    return host
+
+
+def sources(tree):
+    return [node.get("file") for node in tree.iterfind("devices/disk/source")]
+
+
+def test_nothing_asked_is_nothing_changed(guest):
+    before = guest.conn.lookupByName("g1").XMLDesc()
+    assert guest.update()["definition"] is False
+    assert guest.conn.lookupByName("g1").XMLDesc() == before
+
+
+def test_memory_and_cpus_show_in_the_definition(guest):
+    status = guest.update(cpu=4, mem=256)
+    assert (status["cpu"], status["mem"]) == (True, True)
+    tree = guest.tree()
+    assert tree.findtext("memory") == str(256 * 1024)
+    assert tree.findtext("currentMemory") == str(256 * 1024)
+    assert tree.findtext("vcpu") == "4"
+
+
+def test_test_says_what_would_change_and_touches_nothing(guest):
+    before = guest.conn.lookupByName("g1").XMLDesc()
+    status = guest.update(mem=256, disks=[SYSTEM, {"name": "data", "size": 4}], test=True)
+    assert {change["path"] for change in status["changes"]} >= {"memory_kib", "disks:vdb"}
+    assert guest.conn.lookupByName("g1").XMLDesc() == before
+    assert [path.name for path in guest.images.iterdir()] == ["g1_system.raw"]
+
+
+def test_a_new_disk_is_made_and_goes_with_the_guest(guest):
+    status = guest.update(disks=[SYSTEM, {"name": "data", "size": 4, "format": "raw"}])
+    data = guest.images / "g1_data.raw"
+    assert len(status["disk"]["attached"]) == 1
+    assert data.stat().st_size == 4 * MIB
+    assert sources(guest.tree()) == [str(guest.images / "g1_system.raw"), str(data)]
+    guest.modules["virt.purge"]("g1")
+    assert list(guest.images.iterdir()) == []
+
+
+def test_a_detached_disk_is_kept(guest):
+    guest.update(disks=[])
+    assert sources(guest.tree()) == []
+    assert (guest.images / "g1_system.raw").exists()
+
+
+def test_a_disk_grows(guest):
+    guest.update(disks=[{**SYSTEM, "size": 32}])
+    assert (guest.images / "g1_system.raw").stat().st_size == 32 * MIB
+    assert guest.update(disks=[SYSTEM])["definition"] is False
+    assert (guest.images / "g1_system.raw").stat().st_size == 32 * MIB
+
+
+def test_a_given_disk_needs_no_size_and_is_not_touched(guest, tmp_path):
+    data = tmp_path / "data.raw"
+    data.write_bytes(b"precious" * 64)
+    given = {"name": "data", "source_file": str(data), "format": "raw"}
+    guest.update(disks=[SYSTEM, given])
+    assert sources(guest.tree())[1] == str(data)
+    guest.modules["virt.purge"]("g1")
+    assert data.read_bytes() == b"precious" * 64
+
+
+def test_a_nic_keeps_its_mac_while_its_network_changes(guest):
+    guest.update(interfaces=[{"name": "eth0", "network": "default"}])
+    mac = guest.tree().find("devices/interface/mac").get("address")
+    guest.update(interfaces=[{"name": "eth0", "type": "user"}])
+    assert guest.tree().find("devices/interface").get("type") == "user"
+    assert guest.tree().find("devices/interface/mac").get("address") == mac
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "value"),
+    [
+        ({"boot_dev": "network hd"}, "os/boot[1]@dev", "network"),
+        ({"graphics": {"type": "vnc"}}, "devices/graphics@listen", "127.0.0.1"),
+        ({"stop_on_reboot": True}, "on_reboot", "destroy"),
+        ({"clock": {"utc": False}}, "clock@offset", "localtime"),
+        ({"title": "the web"}, "title", "the web"),
+        ({"serials": [{"type": "pty"}]}, "devices/serial@type", "pty"),
+        (
+            {"numatune": {"memory": {"mode": "strict", "nodeset": 0}}},
+            "numatune/memory@mode",
+            "strict",
+        ),
+    ],
+)
+def test_each_argument_reaches_the_definition(guest, arguments, path, value):
+    guest.update(**arguments)
+    place, _, attribute = path.partition("@")
+    node = guest.tree().find(place)
+    assert (node.get(attribute) if attribute else node.text) == value
+
+
+def test_autostart_changes_only_when_asked(guest):
+    dom = guest.conn.lookupByName("g1")
+    guest.update(autostart=True)
+    assert dom.autostart() == 1
+    guest.update(mem=256)
+    assert dom.autostart() == 1
+    guest.update(autostart=False)
+    assert dom.autostart() == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"mem": "1TiB"}, "of memory wanted"),
+        ({"cpu": 17}, "17 vCPUs wanted, the host has 16 CPUs"),
+        ({"disks": [{"name": "x"}]}, "disk x: size is missing"),
+        ({"disk_profile": "nope"}, "disk profile: unknown 'nope'"),
+        ({"interfaces": [{"name": "e", "bridge": "nobr"}]}, "no bridge nobr"),
+        ({"colour": "red"}, "unknown 'colour'"),
+    ],
+)
+def test_what_is_wrong_changes_nothing(guest, wrong, why):
+    before = guest.conn.lookupByName("g1").XMLDesc()
+    with pytest.raises(Exception, match=why):
+        guest.update(**wrong)
+    assert guest.conn.lookupByName("g1").XMLDesc() == before
+    assert [path.name for path in guest.images.iterdir()] == ["g1_system.raw"]
+
+
+def test_a_definition_that_libvirt_refuses_leaves_no_new_disk(guest):
+    disks = [SYSTEM, {"name": "data", "size": 4}]
+    bad = {"type": "bridge", "name": "e", "source": "br0", "mac": "ff:ff:ff:ff:ff:ff"}
+    with pytest.raises(Exception, match=r".+"):
+        guest.update(disks=disks, interfaces=[bad])
+    assert [path.name for path in guest.images.iterdir()] == ["g1_system.raw"]
+    assert len(sources(guest.tree())) == 1
