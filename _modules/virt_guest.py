@@ -4,6 +4,9 @@ Making, changing, copying and removing guests of a hypervisor.
 :depends: libvirt-python in Salt's own Python; qemu-img; libguestfs to seed images
 """
 
+import os
+import tempfile
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -89,7 +92,12 @@ def _seeder(deploy):
     """(name, path, format) -> public key, which prepares a disk; None if nothing can."""
     if deploy.seed_cmd not in (None, "seed.apply"):
         return _foreign_seeder(deploy)
-    wish = minion.Wish(
+    here = minion.Hypervisor(__salt__, __opts__)
+    return lambda name, path, format: here.apply(name, path, format, _wish(deploy))
+
+
+def _wish(deploy):
+    return minion.Wish(
         config=deploy.config or {},
         install=deploy.install,
         pub_key=deploy.pub_key,
@@ -98,8 +106,35 @@ def _seeder(deploy):
         autosign_grains=deploy.autosign_grains or {},
         startup_states=deploy.startup_states,
     )
-    here = minion.Hypervisor(__salt__, __opts__)
-    return lambda name, path, format: here.apply(name, path, format, wish)
+
+
+def _medium(deploy):
+    """(name, path, interfaces) -> public key, which makes a volume for cloud-init."""
+    if not deploy.cloud_init:
+        return None
+
+    def make(name, path, nics):
+        extra = _user_data(deploy, name, nics)
+        return minion.Hypervisor(__salt__, __opts__).cloud_init(
+            name, path, nics, _wish(deploy), extra
+        )
+
+    return make
+
+
+def _user_data(deploy, name, nics):
+    """The caller's own user-data: a text, or a file of the master's rendered for the guest."""
+    given = deploy.user_data
+    if not given or not given.startswith("salt://"):
+        return given
+    with tempfile.TemporaryDirectory() as folder:
+        target = f"{folder}/user-data"
+        about = {"name": name, "nics": nics, "grains_of_guest": deploy.grains or {}}
+        __salt__["cp.get_template"](given, target, "jinja", deploy.saltenv, **about)
+        if not os.path.exists(target):
+            raise errors.NotFound(f"user_data {given} does not exist or cannot be rendered")
+        with open(target, encoding="utf-8") as file:
+            return file.read()
 
 
 def _tools(name, deploy, verb="init"):
@@ -108,6 +143,7 @@ def _tools(name, deploy, verb="init"):
         download=sources.SaltFiles(__salt__, deploy.saltenv, files.Chunks(__opts__).read),
         get_url=__salt__["cp.get_url"],
         seeder=_seeder(deploy),
+        medium=_medium(deploy),
         say=_say(name, verb),
     )
 
@@ -172,7 +208,8 @@ def init(
         deleted), ``model`` (the bus), ``device`` (disk, cdrom, floppy, lun), ``source``
         (rbd, gluster, iscsi, nbd, http…), ``cache``, ``io``, …
     :param saltenv: where ``salt://`` addresses are looked up
-    :param seed: put the minion's configuration and keys into the disk made from an image
+    :param seed: put the minion's configuration and keys into the disk made from an image;
+        ``cloud-init`` puts them on a volume that cloud-init in the guest reads
     :param install: install a minion in an image that has none
     :param pub_key: PEM of the guest's public key; default: a new pair is made here
     :param priv_key: PEM of the private key that belongs to it
@@ -202,6 +239,8 @@ def init(
     :param grains: dictionary of grains to seed with
     :param autosign_grains: dictionary of grains by which the master signs
     :param startup_states: ``highstate``, ``top`` or a list of states for the first start
+    :param user_data: more for cloud-init, in any form that it takes: a text, or a ``salt://``
+        file rendered by Jinja with ``name``, ``nics`` and ``grains_of_guest``
     :param autostart: start the guest with the host
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``

@@ -9,7 +9,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 from saltvirt import errors, settings  # noqa: E402
 from saltvirt.fleet import files  # noqa: E402
-from saltvirt.host import connection  # noqa: E402
+from saltvirt.host import connection, medium  # noqa: E402
 from saltvirt.images import cache, sources, users  # noqa: E402
 
 __virtualname__ = "virt"
@@ -93,6 +93,31 @@ def image_fetch(source, image_hash=None, saltenv="base"):
         "sha256": found.sha256,
         "source": sources.shown(found.source),
     }
+
+
+def seed_eject(name, **kwargs):
+    """
+    Take the volume for cloud-init from a guest and delete it: it holds the guest's key.
+
+    To be called when the guest has reported in; ``salt-run virt.init … wait=True`` does it.
+
+    :param name: of the guest
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True when there was one, False when there was none
+
+    :raises NotFound: there is no such guest here
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.seed_eject web1
+    """
+    with _connect(kwargs) as conn:
+        return medium.eject(conn, name, _folder())
 
 
 def image_prune(name=None, **kwargs):

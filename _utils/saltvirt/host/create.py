@@ -4,11 +4,12 @@ import hashlib
 import os
 
 from saltvirt import errors
-from saltvirt.host import building, disks
+from saltvirt.host import building, bulk, describe, disks, medium
 from saltvirt.host.connection import translated
 from saltvirt.host.making import Making, Wish
 from saltvirt.images import sources
 from saltvirt.spec.base import given
+from saltvirt.spec.disk import DiskSpec
 
 BOOT = "_boot"
 
@@ -23,18 +24,38 @@ class Creation(Making):
         self.spec = spec
         self.caps = None
         self.warnings = []
+        self.pub_key = None
 
     def check(self):
         self.tools.say("check", "checking what was asked for")
         self.caps = building.caps_for(self.conn, self.spec)
         virt_type = building.virt_type(self.caps, self.spec)
         self.works = disks.plan(self.conn, self.spec, self.tools.gate.images_dir, virt_type)
-        if self.seeded_work() and not self.tools.seeder:
+        if self.tools.medium:
+            self.add_medium()
+        elif self.seeded_work() and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         disks.not_in_use(self.conn, self.works, self.spec.name)
         self.admit(self.definition())
         for warning in dict.fromkeys(self.warnings):
             self.tools.say("warning", warning)
+
+    def add_medium(self):
+        """A drive with the volume that cloud-init reads; made when the interfaces are known."""
+        path = medium.path(self.tools.gate.images_dir, self.spec.name)
+        drive = DiskSpec(name=medium.NAME, device="cdrom", source_file=path, format="raw")
+        self.spec.disks = [*(self.spec.disks or ()), drive]
+        self.works.append(disks.Work(drive, True, "raw", path, write=self.write_medium))
+
+    def write_medium(self, path):
+        """Makes the volume and keeps the guest's key."""
+        macs = [nic["mac"] for nic in describe.nics(bulk.tree(self.dom)).values()]
+        wanted = [vars(spec) for spec in self.spec.nics or ()]
+        nics = [{**more, "mac": mac} for mac, more in zip(macs, wanted, strict=True)]
+        self.pub_key = self.tools.medium(self.spec.name, path, nics)
+
+    def seed(self):
+        return self.pub_key if self.tools.medium else super().seed()
 
     def fetch(self):
         for work in self.works:

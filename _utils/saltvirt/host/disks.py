@@ -3,6 +3,7 @@
 ``plan`` decides and checks, and changes nothing. ``make`` does it.
 """
 
+import contextlib
 import os
 import stat
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ class Work:
     spec: its DiskSpec. make: whether it has to be made; what is not made is used as it is
     and never deleted. format: raw, qcow2, … or None where QEMU has no say. path: where the
     disk is (None for one in a pool that is not made yet, or on a server). image: a
-    CachedImage, once it was fetched.
+    CachedImage, once it was fetched. write: what fills it instead, called with the path.
     """
 
     spec: object
@@ -32,6 +33,7 @@ class Work:
     pool: str | None = None
     volume: str | None = None
     image: object = None
+    write: object = None
 
     @property
     def source(self):
@@ -169,12 +171,22 @@ def _empty(work):
     tools.run(argv, f"make the disk {work.path}")
 
 
+def remove_file(path):
+    """Removes a file that may be gone already."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
 def make(conn, work, undo, progress=None):
     """Makes one disk; pushes its deletion on the revert stack.
 
     Raises AlreadyExists when something took its place meanwhile, ImageError.
     """
-    if work.pool:
+    if work.write:
+        os.makedirs(os.path.dirname(work.path), exist_ok=True)
+        undo.push(f"delete {work.path}", remove_file, work.path)
+        work.write(work.path)
+    elif work.pool:
         pool_disk.make(conn, work, undo, progress)
     elif work.image:
         if not _is_block(work.path):

@@ -21,14 +21,16 @@ class Tools:
 
     gate: admit.Gate. download: images.sources.SaltFiles, for ``salt://`` images. get_url:
     (source, target path), for kernels. seeder: (guest's name, path, format) -> the guest's
-    public key (PEM); None where the host cannot seed. say: (step, message, **data), called
-    before each step.
+    public key (PEM); None where the host cannot seed. medium: (guest's name, path, its
+    interfaces) -> the key, which makes a volume for cloud-init instead. say: (step, message,
+    **data), called before each step.
     """
 
     gate: admit.Gate
     download: object = None
     get_url: object = None
     seeder: object = None
+    medium: object = None
     say: object = _silent
 
     def image(self, disk):

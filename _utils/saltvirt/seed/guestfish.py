@@ -169,9 +169,11 @@ def _root_of_plain(session):
 def _mount_inspected(session):
     """Lets libguestfs find the system: several partitions, LVM, subvolumes."""
     roots = session.text("inspect-os").split()
-    if len(roots) != 1:
-        count = "no operating system" if not roots else f"{len(roots)} operating systems"
-        raise errors.SeedFailed(f"libguestfs finds {count} on it")
+    if not roots:
+        _mount_any(session)
+        return
+    if len(roots) > 1:
+        raise errors.SeedFailed(f"there are {len(roots)} operating systems on it")
     mounts = {}
     for line in session.text("inspect-get-mountpoints", roots[0]).splitlines():
         point, _, device = line.partition(":")
@@ -182,6 +184,20 @@ def _mount_inspected(session):
         except errors.SeedFailed:
             if point == "/":
                 raise
+
+
+def _mount_any(session):
+    """A system that libguestfs does not know by name is still one if it looks like one."""
+    for line in session.text("list-filesystems").splitlines():
+        device, _, kind = line.partition(": ")
+        if kind.strip() in _NO_ROOT:
+            continue
+        with contextlib.suppress(errors.SeedFailed):
+            session.run("mount", device, "/")
+            if all(session.text("is-dir", path) == "true" for path in ("/etc", "/usr")):
+                return
+            session.run("umount-all")
+    raise errors.SeedFailed("no file system on it has an operating system")
 
 
 def _mount(session):

@@ -1,10 +1,11 @@
 """What a guest's minion is told, as its hypervisor's own minion knows it."""
 
+import dataclasses
 import os
 from dataclasses import dataclass, field
 
 from saltvirt import errors, settings
-from saltvirt.seed import backends, keys
+from saltvirt.seed import backends, cloudinit, keys, nocloud
 from saltvirt.seed import data as seed_data
 
 
@@ -121,4 +122,23 @@ class Hypervisor:
         """
         data = self.data(name, wish)
         backends.apply(path, format, data, self._option("backend", backends.AUTO))
+        return data.public_key
+
+    def cloud_init(self, name, path, nics, wish, extra=None):
+        """Makes the volume for cloud-init at ``path``; returns the guest's public key (PEM).
+
+        nics, extra: see cloudinit.network_config and cloudinit.user_data. A bootstrap script
+        is used only where ``virt:seed:bootstrap`` names one: the package else.
+        Raises SeedFailed, InvalidInput, Unsupported.
+        """
+        data = self.data(name, wish)
+        if not self._option("bootstrap"):
+            data = dataclasses.replace(data, bootstrap=None)
+        files = {
+            "user-data": cloudinit.user_data(data, extra),
+            "meta-data": cloudinit.meta_data(name),
+        }
+        if nics:
+            files["network-config"] = cloudinit.network_config(nics)
+        nocloud.write(path, files)
         return data.public_key

@@ -2,12 +2,20 @@
 
 from dataclasses import dataclass
 
+from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
 from saltvirt.spec.base import Part, key, mapping
+
+CLOUD_INIT = "seed.cloud_init"
 
 
 def _anything(value, what):
     return value
+
+
+def _seed(value, what):
+    """True, False, or ``cloud-init``: a way of seeding is seeding."""
+    return value if value == "cloud-init" else v.boolean(value, what)
 
 
 @dataclass
@@ -22,7 +30,7 @@ class DeploySpec(Part):
     overlay: bool | None = key(v.boolean)
     enable_qcow: bool | None = key(v.boolean)
     saltenv: str | None = key(v.text)
-    seed: bool | None = key(v.boolean)
+    seed: bool | str | None = key(_seed)
     install: bool | None = key(v.boolean)
     seed_cmd: str | None = key(v.text)
     config: dict | None = key(mapping)
@@ -32,10 +40,20 @@ class DeploySpec(Part):
     pillar: dict | None = key(mapping, repr=False)
     autosign_grains: dict | None = key(mapping)
     startup_states: str | list | None = key(_anything)
+    user_data: str | None = key(v.text)
 
     def check(self, what):
         for name in ("start", "seed", "install"):
             if getattr(self, name) is None:
                 setattr(self, name, True)
+        if self.seed == "cloud-init":
+            self.seed, self.seed_cmd = True, CLOUD_INIT
+        if self.user_data and not self.cloud_init:
+            raise InvalidInput("user_data is for cloud-init: give seed=cloud-init")
         self.saltenv = self.saltenv or "base"
         self.overlay = bool(self.overlay or self.enable_qcow)
+
+    @property
+    def cloud_init(self):
+        """Is the guest seeded by a volume for cloud-init?"""
+        return bool(self.seed) and self.seed_cmd == CLOUD_INIT

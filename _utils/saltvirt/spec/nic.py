@@ -1,5 +1,6 @@
 """What the user asked for of one network interface."""
 
+import ipaddress
 import re
 from dataclasses import dataclass
 
@@ -17,6 +18,25 @@ def _target(value, what):
     if re.fullmatch(r"(vnet|vif|macvtap|macvlan)\d+", name) or len(name) > 15:
         raise InvalidInput(f"{what} {value!r}: at most 15 characters, and none of libvirt's own")
     return name
+
+
+def _address(value, what):
+    """An IP address, as text."""
+    try:
+        return str(ipaddress.ip_address(str(value)))
+    except ValueError as exc:
+        raise InvalidInput(f"{what} {value!r} is no IP address") from exc
+
+
+def _cidr(value, what):
+    """An IP address with the length of its network's prefix, as text."""
+    try:
+        found = ipaddress.ip_interface(str(value))
+    except ValueError as exc:
+        raise InvalidInput(f"{what} {value!r} is no address such as 192.0.2.7/24") from exc
+    if "/" not in str(value):
+        raise InvalidInput(f"{what} {value!r}: give the prefix too, as in {value}/24")
+    return str(found)
 
 
 @dataclass
@@ -59,6 +79,10 @@ class NicSpec(Part):
     link: bool | None = key(v.boolean)
     filter: str | None = key(v.text)
     boot_order: int | None = key(v.count)
+    addresses: list | None = key(v.list_of(_cidr))
+    gateways: list | None = key(v.list_of(_address))
+    nameservers: list | None = key(v.list_of(_address))
+    search: list | None = key(v.list_of(v.text))
 
     def check(self, what):
         if self.mode and self.type != "direct":

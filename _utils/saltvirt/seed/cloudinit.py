@@ -1,0 +1,128 @@
+"""What cloud-init reads about a guest: user-data, meta-data and network-config.
+
+https://cloudinit.readthedocs.io/en/latest/reference/datasources/nocloud.html
+"""
+
+import base64
+import json
+import secrets
+from email.mime.multipart import MIMEMultipart
+from email.mime.text import MIMEText
+
+from saltvirt import errors
+from saltvirt.seed import data as seed_data
+
+_PKI = "/etc/salt/pki/minion"
+_BOOTSTRAP = "/etc/salt/salt-virt-bootstrap.sh"
+# ours wins where both say something; lists are joined
+_MERGE = "dict(no_replace,recurse_list)+list(append)+str(no_replace)"
+_KINDS = (
+    ("#cloud-config-archive", "text/cloud-config-archive"),
+    ("#cloud-config", "text/cloud-config"),
+    ("#include", "text/x-include-url"),
+    ("#cloud-boothook", "text/cloud-boothook"),
+    ("## template:", "text/jinja2"),
+    ("#!", "text/x-shellscript"),
+)
+
+
+def _file(path, text, mode):
+    content = base64.b64encode(text.encode()).decode()
+    return {"path": path, "content": content, "encoding": "b64", "permissions": f"0{mode:o}"}
+
+
+def _files(data):
+    """The same files that seeding a disk writes."""
+    config = {**seed_data.minion_config(data), "pki_dir": _PKI}
+    yield _file("/etc/salt/minion", seed_data.to_yaml(config), 0o640)
+    yield _file("/etc/salt/minion_id", data.id, 0o644)
+    yield _file(f"{_PKI}/minion.pem", data.private_key, 0o400)
+    yield _file(f"{_PKI}/minion.pub", data.public_key, 0o600)
+    if data.master_public_key:
+        yield _file(f"{_PKI}/minion_master.pub", data.master_public_key, 0o644)
+    if data.master_sign_key:
+        yield _file(f"{_PKI}/master_sign.pub", data.master_sign_key, 0o644)
+
+
+def _start(data):
+    """How the minion comes to run: it is there, is a package, or comes by a script."""
+    if data.install == seed_data.INSTALL_NEVER:
+        commands = [["systemctl", "enable", "salt-minion"], ["systemctl", "restart", "salt-minion"]]
+        return {"runcmd": commands}, []
+    if data.bootstrap:
+        script = _file(_BOOTSTRAP, data.bootstrap(), 0o700)
+        return {"runcmd": [["sh", _BOOTSTRAP, *data.bootstrap_args.split()]]}, [script]
+    config = {**seed_data.minion_config(data), "pki_dir": _PKI}
+    module = {"conf": config, "public_key": data.public_key, "private_key": data.private_key}
+    return {"salt_minion": {**module, "pki_dir": _PKI}}, []
+
+
+def cloud_config(data):
+    """Our cloud-config as a dict."""
+    start, more = _start(data)
+    found = {"write_files": [*_files(data), *more], **start}
+    if data.hostname:
+        found["preserve_hostname"] = False
+        found["hostname"] = data.hostname.split(".")[0]
+        if "." in data.hostname:
+            found["fqdn"] = data.hostname
+    return found
+
+
+def _kind(text):
+    for start, kind in _KINDS:
+        if text.startswith(start):
+            return kind
+    raise errors.InvalidInput(
+        "user_data begins with none of #cloud-config, #!, #include, #cloud-boothook, ## template:"
+    )
+
+
+def user_data(data, extra=None):
+    """The user-data: our cloud-config, with the operator's own beside it.
+
+    extra: the operator's text in any form that cloud-init takes. Where both are cloud-config,
+    cloud-init merges them: lists are joined, and ours wins for the rest.
+    """
+    ours = "#cloud-config\n" + json.dumps(cloud_config(data), indent=1, ensure_ascii=False) + "\n"
+    if not extra:
+        return ours
+    parts = MIMEMultipart()
+    for text in (ours, extra):
+        part = MIMEText(text, _kind(text).split("/")[1], "utf-8")
+        part.add_header("Merge-Type", _MERGE)
+        parts.attach(part)
+    return parts.as_string()
+
+
+def meta_data(name):
+    """The meta-data; each guest that is made is a new instance to cloud-init."""
+    found = {"instance-id": f"{name}-{secrets.token_hex(8)}", "local-hostname": name}
+    return json.dumps(found) + "\n"
+
+
+def network_config(nics):
+    """The network-config, version 2, which knows interfaces by their MAC addresses.
+
+    nics: list of dicts: ``mac``, and for a static address ``addresses`` (list of CIDR),
+    ``gateways`` (list), ``nameservers`` (list), ``search`` (list). Others ask DHCP.
+    """
+    found = {}
+    for number, nic in enumerate(nics):
+        entry = {"match": {"macaddress": nic["mac"]}}
+        if nic.get("addresses"):
+            entry["dhcp4"] = False
+            entry["addresses"] = list(nic["addresses"])
+            routes = [
+                {"to": "::/0" if ":" in gateway else "0.0.0.0/0", "via": gateway}
+                for gateway in nic.get("gateways") or ()
+            ]
+            if routes:
+                entry["routes"] = routes
+        else:
+            entry["dhcp4"] = True
+        servers = {"addresses": nic.get("nameservers"), "search": nic.get("search")}
+        if any(servers.values()):
+            entry["nameservers"] = {key: value for key, value in servers.items() if value}
+        found[f"nic{number}"] = entry
+    return json.dumps({"version": 2, "ethernets": found}) + "\n"
