@@ -1,5 +1,9 @@
 """On libvirt's test driver; hosts of the lab are asked in tests/integration."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 libvirt = pytest.importorskip("libvirt")
@@ -39,10 +43,22 @@ def test_groups_come_from_our_metadata(conn, tmp_path):
     assert found["guests"]["web1"]["state"] == "shutdown"
 
 
-def test_bridges_are_told_from_other_devices(tmp_path):
-    (tmp_path / "br0" / "bridge").mkdir(parents=True)
-    (tmp_path / "eth0").mkdir()
-    (tmp_path / "eth0" / "uevent").write_text("INTERFACE=eth0\n")
-    (tmp_path / "ovs0").mkdir()
-    (tmp_path / "ovs0" / "uevent").write_text("DEVTYPE=openvswitch\n")
-    assert inventory.bridges(tmp_path) == ["br0", "ovs0"]
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a network namespace: needs root")
+def test_bridges_are_told_from_other_devices():
+    """In a namespace of its own, whose devices /sys does not show."""
+    name = f"salt-virt-{os.getpid()}"
+    look = "from saltvirt.host import links; print(links.kinds(), links.bridges())"
+    script = (
+        "ip link add br7 type bridge && ip link add veth7 type veth peer name veth8 && "
+        f"{sys.executable} -c '{look}'"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        argv = ["ip", "netns", "exec", name, "sh", "-c", script]
+        done = subprocess.run(argv, check=True, capture_output=True, text=True, env=env)
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+    assert "'br7': 'bridge'" in done.stdout
+    assert "'veth7': 'veth'" in done.stdout
+    assert done.stdout.strip().endswith("['br7']")

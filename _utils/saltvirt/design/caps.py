@@ -124,9 +124,8 @@ class Caps:
         if not fitting:
             wanted = " ".join(word for word in (virt_type, os_type, arch) if word)
             known = {f"{k} {g.os_type} {g.arch}" for g in self.guests for k in g.virt_types}
-            raise Unsupported(
-                f"this host cannot run {wanted or 'guests'}; it can: {', '.join(sorted(known))}"
-            )
+            able = ", ".join(sorted(known)) or "no guests at all"
+            raise Unsupported(f"this host cannot run {wanted or 'guests'}; it can: {able}")
         return min(fitting, key=self._preference)
 
     def _preference(self, item):

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import libvirt
 
 from saltvirt import settings
-from saltvirt.host import maintenance
+from saltvirt.host import links, maintenance
 
 METADATA = "{https://saltproject.io/xmlns/salt-virt/1}guest"
 STATES = {
@@ -35,7 +35,7 @@ def read(conn, get, images_folder):
         "types": _types(conn),
         "guests": guests,
         "images_folder": {**folder(images_folder), "promised_bytes": promised},
-        "bridges": bridges(),
+        "bridges": links.bridges(),
         "networks": sorted(n.name() for n in conn.listAllNetworks() if n.isActive()),
         "pools": sorted(p.name() for p in conn.listAllStoragePools() if p.isActive()),
         "labels": settings.option(get, "labels", {}),
@@ -56,18 +56,6 @@ def folder(path):
         "total_bytes": stat.f_frsize * stat.f_blocks,
         "free_bytes": stat.f_frsize * stat.f_bavail,
     }
-
-
-def bridges(devices="/sys/class/net"):
-    """Names of the host's bridges, Linux and Open vSwitch."""
-    found = []
-    for device in Path(devices).glob("*"):
-        uevent = device / "uevent"
-        if (device / "bridge").is_dir() or (
-            uevent.is_file() and "DEVTYPE=openvswitch" in uevent.read_text(encoding="utf-8")
-        ):
-            found.append(device.name)
-    return sorted(found)
 
 
 def _types(conn):

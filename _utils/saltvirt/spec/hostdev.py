@@ -22,7 +22,10 @@ def _hex(value, what):
 
 @dataclass
 class HostDeviceSpec(Part):
-    """A device: by PCI address, USB ids, or a name that the host looks up."""
+    """A device: by PCI address, USB ids, or a name that the host looks up.
+
+    name: libvirt's name of it, where there is one.
+    """
 
     name: str | None = key(v.text)
     type: str | None = key(v.choice("pci", "usb", "mdev"))
@@ -42,10 +45,10 @@ class HostDeviceSpec(Part):
             return cls.parse(value, what)
         if match := _PCI.fullmatch(str(value)):
             numbers = [int(part, 16) for part in match.groups()]
-            return cls(str(value), "pci", *numbers)
+            return cls("pci_{:04x}_{:02x}_{:02x}_{:x}".format(*numbers), "pci", *numbers)
         if match := _USB.fullmatch(str(value)):
             vendor, product = (int(part, 16) for part in match.groups())
-            return cls(name=str(value), type="usb", vendor=vendor, product=product)
+            return cls(type="usb", vendor=vendor, product=product)
         return cls(name=v.word(value, what))
 
     @property

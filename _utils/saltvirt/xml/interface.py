@@ -14,7 +14,6 @@ class Interface(Device):
     TAG = "interface"
 
     type = Prop("@type")
-    managed = Prop("@managed", YES_NO)
     mac = Prop("mac/@address")
     network = Prop("source/@network")
     portgroup = Prop("source/@portgroup")
@@ -24,6 +23,7 @@ class Interface(Device):
     vlan = Child("vlan", Vlan)
     virtualport = Child("virtualport", VirtualPort)
     target = Prop("target/@dev")
+    managed = Prop("target/@managed", YES_NO)
     model = Prop("model/@type")
     driver_name = Prop("driver/@name")
     queues = Prop("driver/@queues", INT)

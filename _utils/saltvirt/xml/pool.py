@@ -1,7 +1,7 @@
 """A storage pool."""
 
 from saltvirt.xml.base import Child, Element, Prop
-from saltvirt.xml.kinds import BYTES, STATE
+from saltvirt.xml.kinds import BYTES, YES_NO
 from saltvirt.xml.permissions import Permissions
 from saltvirt.xml.pool_source import PoolSource
 
@@ -17,7 +17,7 @@ class Pool(Element):
     capacity_bytes = Prop("capacity", BYTES)
     allocation_bytes = Prop("allocation", BYTES)
     available_bytes = Prop("available", BYTES)
-    cow = Prop("features/cow", STATE)
+    cow = Prop("features/cow/@state", YES_NO)
     source = Child("source", PoolSource)
     path = Prop("target/path")
     permissions = Child("target/permissions", Permissions)

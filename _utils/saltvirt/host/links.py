@@ -1,0 +1,64 @@
+"""The network devices of our own network namespace, asked of the kernel by netlink.
+
+In a container /sys/class/net can show another namespace's devices; the kernel never does.
+"""
+
+import os
+import socket
+import struct
+
+_GETLINK, _REQUEST, _DUMP, _DONE, _ERROR = 18, 0x001, 0x300, 3, 2
+_IFNAME, _LINKINFO, _INFO_KIND = 3, 18, 1
+_HEADER, _IFINFO = 16, 16
+BRIDGES = ("bridge", "openvswitch")
+
+
+def _attributes(data):
+    """(kind, content) of netlink's attributes."""
+    at = 0
+    while at + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, at)
+        if length < 4:
+            return
+        yield kind & 0x3FFF, data[at + 4 : at + length]
+        at += (length + 3) & ~3
+
+
+def _text(data):
+    return data.rstrip(b"\0").decode(errors="replace")
+
+
+def _link(data):
+    """(name, kind) of one device; kind is empty for hardware."""
+    found = dict(_attributes(data[_IFINFO:]))
+    inner = dict(_attributes(found.get(_LINKINFO, b"")))
+    return _text(found.get(_IFNAME, b"")), _text(inner.get(_INFO_KIND, b""))
+
+
+def _messages(netlink):
+    while True:
+        data = netlink.recv(1 << 18)
+        at = 0
+        while at + _HEADER <= len(data):
+            length, kind = struct.unpack_from("=IH", data, at)
+            if kind == _DONE:
+                return
+            if kind == _ERROR:
+                code = struct.unpack_from("=i", data, at + _HEADER)[0]
+                raise OSError(-code, os.strerror(-code))
+            yield data[at + _HEADER : at + length]
+            at += (length + 3) & ~3
+
+
+def kinds():
+    """{name: kind} of all devices, e.g. ``{"br0": "bridge", "eth0": "", "tap3": "tun"}``."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
+        body = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0)
+        header = struct.pack("=IHHII", _HEADER + len(body), _GETLINK, _REQUEST | _DUMP, 1, 0)
+        netlink.send(header + body)
+        return dict(_link(message) for message in _messages(netlink))
+
+
+def bridges():
+    """Names of the bridges, Linux and Open vSwitch."""
+    return sorted(name for name, kind in kinds().items() if kind in BRIDGES)

@@ -1,0 +1,222 @@
+"""What users may ask for, in all the shapes that Salt's documents show."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import guest
+from saltvirt.spec.base import REMOVE
+from saltvirt.spec.values import cpuset, numbers
+
+
+def parse(update=False, **arguments):
+    if not update:
+        arguments = {"cpu": 1, "mem": 512, **arguments}
+    return guest.parse("web1", update=update, **arguments)
+
+
+def test_every_argument_of_salts_own_functions_is_known():
+    """What virt.init, update, defined and running took, but for what is not the guest's."""
+    salt = {
+        "init": "nic interfaces hypervisor start disk disks saltenv seed install pub_key priv_key "
+        "seed_cmd graphics os_type arch boot boot_dev numatune hypervisor_features clock serials "
+        "consoles stop_on_reboot host_devices cpu mem config image enable_vnc enable_qcow "
+        "serial_type",
+        "update": "disk_profile nic_profile autostart",
+        "running": "vm_type",
+    }
+    assert set(" ".join(salt.values()).split()) <= set(guest.arguments())
+
+
+@pytest.mark.parametrize("value", [2, "2"])
+def test_numbers(value):
+    assert parse(cpu=value).cpu.maximum == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "kib"),
+    [(512, 524288), ("512", 524288), ("1g", 1048576), ("512MiB", 524288), ("1.5 G", 1572864)],
+)
+def test_memory(value, kib):
+    assert parse(mem=value).memory.boot_kib == kib
+    assert parse(mem={"boot": value}).memory.boot_kib == kib
+
+
+@pytest.mark.parametrize("nothing", [None, 0])
+def test_nothing_in_an_update_changes_nothing(nothing):
+    spec = parse(update=True, cpu=nothing, mem=nothing)
+    assert (spec.cpu.maximum, spec.memory.boot_kib) == (None, None)
+
+
+def test_none_inside_a_dictionary_removes():
+    spec = parse(update=True, mem={"hard_limit": None}, boot={"kernel": None})
+    assert spec.memory.hard_limit_kib is REMOVE
+    assert spec.boot.kernel is REMOVE
+
+
+WRONG = [
+    ({"cpu": None}, "cpu is missing"),
+    ({"cpu": -1}, "cpu '?-1"),
+    ({"cpu": 1.5}, "cpu 1.5"),
+    ({"cpu": True}, "cpu True"),
+    ({"cpu": {"maximum": 2, "current": 3}}, "current 3 is more than maximum 2"),
+    ({"cpu": {"maximun": 2}}, "did you mean 'maximum'"),
+    ({"cpu": {"maximum": 4, "topology": {"sockets": 1, "cores": 1, "threads": 1}}}, "makes 1 CPUs"),
+    ({"cpu": {"maximum": 1, "features": {"pcid": "maybe"}}}, "cpu:features:pcid"),
+    ({"cpu": {"maximum": 1, "vcpus": {3: {"enabled": True}}}}, "vcpus has 3"),
+    ({"cpu": {"maximum": 1, "cpuset": "a-b"}}, "cpu:cpuset 'a-b'"),
+    ({"cpu": {"maximum": 1, "model": {"vendor_id": "short"}}}, "12 characters"),
+    ({"cpu": {"maximum": 1, "tuning": {"vcpusched": [{"priority": 3}]}}}, "scheduler is missing"),
+    ({"mem": "lots"}, "mem 'lots'"),
+    ({"mem": {"boot": 512, "max": "1g"}}, "max needs slots"),
+    ({"mem": {"boot": 512, "current": 1024}}, "current is more than boot"),
+    ({"mem": {"boot": "2g", "max": "1g", "slots": 1}}, "boot is more than max"),
+    ({"mem": {"boot": 512, "hugepages": [{"sise": "2m"}]}}, "did you mean 'size'"),
+    ({"boot": {"efi": True, "loader": "/a", "nvram": "/b"}}, "either efi or loader"),
+    ({"boot": {"loader": "/a"}}, "nvram is missing"),
+    ({"boot": {"kernel": "boot/vmlinuz"}}, "absolute path"),
+    ({"boot_dev": "hd usb"}, "boot_dev: unknown 'usb'"),
+    ({"boot_dev": "hd hd"}, "twice"),
+    ({"numatune": {"memory": {"mode": "lax"}}}, "numatune:memory:mode"),
+    ({"hypervisor_features": {"kvm-hint-dedicatd": True}}, "did you mean 'kvm-hint-dedicated'"),
+    ({"clock": {"timezone": "CET", "adjustment": 5}}, "exclude each other"),
+    ({"clock": {"timers": {"tick": {}}}}, "clock:timers: unknown 'tick'"),
+    ({"disks": [{"size": 1}]}, "name is missing"),
+    ({"disks": [{"name": "a", "size": 0}]}, "disks:a:size"),
+    ({"disks": [{"name": "a"}, {"name": "a", "pool": "b"}], "disk": None}, None),
+    ({"disks": [{"name": "a", "overlay_image": True}]}, "overlay_image needs image"),
+    ({"disks": [{"name": "a", "backing_store_path": "/b"}]}, "needs backing_store_format"),
+    ({"disks": [{"name": "a", "source_file": "../../etc/shadow"}]}, "absolute path"),
+    ({"disks": [{"name": "a", "source": {"protocol": "nbd"}}]}, "hosts is missing"),
+    ({"disks": [{"name": "a/b"}]}, "disks:a/b:name"),
+    ({"disks": {"name": "a"}}, "disks must be a list"),
+    ({"disks": ["a"]}, r"disks\[0\] must be a dictionary"),
+    ({"interfaces": [{"name": "e", "mac": "01:23:45:67:89:AB"}]}, "multicast"),
+    ({"interfaces": [{"name": "e", "mac": "nope"}]}, "MAC address"),
+    ({"interfaces": [{"name": "e", "mode": "vepa"}]}, "type direct"),
+    ({"interfaces": [{"name": "e", "target": "vnet0"}]}, "libvirt's own"),
+    ({"interfaces": [{"name": "e", "vlan": 5000}]}, "from 0 to 4095"),
+    ({"graphics": {"port": 1}}, "type is missing"),
+    ({"graphics": "vcn"}, "did you mean 'vnc'"),
+    ({"graphics": {"type": "vnc", "tls_port": 5901}}, "tls_port is for spice"),
+    ({"graphics": {"type": "vnc", "port": 99999}}, "from 1 to 65535"),
+    ({"serials": [{"type": "file"}]}, "needs a path"),
+    ({"serials": ["tpc"]}, "did you mean 'tcp'"),
+    ({"host_devices": [{"type": "pci", "bus": "1"}]}, "slot, function missing"),
+    ({"tpm": {"device": "/dev/tpm0"}}, "type passthrough"),
+    ({"watchdog": {"action": "explode"}}, "watchdog:action"),
+    ({"stop_on_reboot": True, "on_reboot": "restart"}, "contradict"),
+    ({"image": "/a.img", "disk": None}, "image needs a disk"),
+    ({"grahpics": "vnc"}, "did you mean 'graphics'"),
+    ({"metadata": {"a b": "c"}}, "metadata"),
+    ({"title": "two\x00lines"}, "title"),
+    ({"autostart": "maybe"}, "autostart"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG)
+def test_wrong_input_is_refused_by_name(arguments, message):
+    if message is None:  # the same name again is laid over the first
+        assert [disk.pool for disk in parse(**arguments).disks] == ["b"]
+        return
+    with pytest.raises(InvalidInput, match=message) as error:
+        parse(**arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_a_guests_name_is_checked():
+    with pytest.raises(InvalidInput, match="guest's name"):
+        guest.parse("../evil", 1, 512)
+
+
+def test_secrets_are_in_no_repr_and_no_error():
+    spec = parse(
+        graphics={"type": "vnc", "password": "hush-hush"}, priv_key="PRIVATE", pillar={"a": "hush"}
+    )
+    assert spec.graphics.password == "hush-hush"
+    assert "hush" not in repr(spec)
+    assert "PRIVATE" not in repr(spec)
+    with pytest.raises(InvalidInput) as error:
+        parse(graphics={"type": "vnc", "password": "hush\x00hush"})
+    assert "hush" not in str(error.value)
+
+
+def test_the_short_arguments_of_the_runner():
+    spec = parse(enable_vnc=True, serial_type="pty", image="salt://a.img", enable_qcow=True)
+    assert spec.graphics.type == "vnc"
+    assert [serial.type for serial in spec.serials] == ["pty"]
+    assert (spec.disks[0].image, spec.disks[0].overlay_image) == ("salt://a.img", True)
+    spec = parse(serial_type="None", enable_vnc=False)
+    assert (spec.serials, spec.graphics) == (None, None)
+
+
+def test_two_specs_share_nothing():
+    first = parse(image="salt://a.img")
+    second = parse()
+    assert (first.disks[0].image, second.disks[0].image) == ("salt://a.img", None)
+
+
+def test_the_image_goes_on_the_first_hard_disk():
+    cd = {"name": "cd", "device": "cdrom", "source_file": "/a.iso"}
+    spec = parse(disk=None, disks=[cd, {"name": "b", "size": 1}], image="/x", image_hash="md5=1")
+    assert [(d.image, d.image_hash) for d in spec.disks] == [(None, None), ("/x", "md5=1")]
+
+
+def test_drives_without_medium():
+    cd = {"name": "cd", "device": "cdrom"}
+    for medium, empty in (
+        ({}, True),
+        ({"source_file": None}, True),
+        ({"source_file": "/a"}, False),
+    ):
+        assert parse(disk=None, disks=[{**cd, **medium}]).disks[0].empty is empty
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("pci_0000_03_00_0", ("pci", "pci_0000_03_00_0", 3)),
+        ("0000:03:00.0", ("pci", "pci_0000_03_00_0", 3)),
+        ("046d:c52b", ("usb", None, None)),
+        ("usb_1_1_2", (None, "usb_1_1_2", None)),
+    ],
+)
+def test_host_devices(word, found):
+    (device,) = parse(host_devices=[word]).host_devices
+    assert (device.type, device.name, device.bus) == found
+    assert device.resolved is (device.type is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [("1-4,^2", "1,3-4"), (3, "3"), ("5,6", "5-6"), ("0, 4", "0,4"), ("0-3,^0-3,7", "7")],
+)
+def test_cpu_sets_are_written_as_libvirt_does(text, canonical):
+    assert cpuset(text, "cpuset") == canonical
+    assert numbers(canonical) == numbers(str(text).replace(" ", ""))
+
+
+def test_an_empty_cpu_set():
+    with pytest.raises(InvalidInput, match="empty"):
+        cpuset("1,^1", "cpuset")
+
+
+def test_yes_and_no():
+    for word in ("yes", "True", "on", 1, True):
+        assert parse(autostart=word).autostart is True
+    for word in ("no", "false", "off", 0, False):
+        assert parse(autostart=word).autostart is False
+
+
+def test_salts_own_bookkeeping_is_dropped():
+    assert parse(__pub_jid="1", __pub_fun="virt.init").name == "web1"
+
+
+def test_a_spec_of_salts_yaml_with_strings_for_numbers():
+    text = Path(__file__).with_name("init.json").read_text()
+    spec = guest.parse(**json.loads(text))
+    assert spec.cpu.tuning.vcpupin == {0: "1,3-4", 1: "0-1"}
+    assert spec.cpu.vcpus[1].enabled is False
+    assert spec.memory.slots == 10

@@ -1,0 +1,113 @@
+"""Every property that is declared is read from, and written to, a recorded document."""
+
+import importlib
+import pkgutil
+
+import pytest
+
+import saltvirt.xml
+from saltvirt.xml.base import Child, Children, Element, Prop
+from saltvirt.xml.domain import Domain
+from saltvirt.xml.network import Network
+from saltvirt.xml.pool import Pool
+from saltvirt.xml.secret import Secret
+from saltvirt.xml.snapshot import Snapshot
+from saltvirt.xml.volume import Volume
+from tests.golden import HOME
+
+ROOTS = {cls.TAG: cls for cls in (Domain, Network, Pool, Volume, Secret, Snapshot)}
+
+
+def classes():
+    for module in pkgutil.iter_modules(saltvirt.xml.__path__):
+        loaded = importlib.import_module(f"saltvirt.xml.{module.name}")
+        for value in vars(loaded).values():
+            own = isinstance(value, type) and value.__module__ == loaded.__name__
+            if own and issubclass(value, Element) and value is not Element:
+                yield value
+
+
+def owner(cls, name):
+    """The class that declares a property: what is inherited is the same everywhere."""
+    return next(klass for klass in cls.__mro__ if name in vars(klass))
+
+
+def declared(cls):
+    found = {}
+    for klass in reversed(cls.__mro__):
+        for name, value in vars(klass).items():
+            if isinstance(value, Prop | Child | Children):
+                found[name] = value
+    return found
+
+
+def documents():
+    for path in sorted(HOME.rglob("*.xml")):
+        text = path.read_text(encoding="utf-8")
+        root = ROOTS.get(text.lstrip("<").split(maxsplit=1)[0].split(">")[0])
+        if root is not None:
+            yield root.fromstring(text)
+
+
+def walk(element):
+    """The element and all declared elements below it."""
+    yield element
+    for name, kind in declared(type(element)).items():
+        if isinstance(kind, Child) and getattr(element, name):
+            yield from walk(getattr(element, name))
+        elif isinstance(kind, Children):
+            for child in getattr(element, name):
+                yield from walk(child)
+
+
+def samples():
+    """(class, property) -> an element of a recorded document that has it."""
+    found = {}
+    for document in documents():
+        for element in walk(document):
+            for name, kind in declared(type(element)).items():
+                value = getattr(element, name)
+                there = len(value) if isinstance(kind, Children) else value is not None
+                if isinstance(kind, Child):
+                    there = bool(value)
+                if there:
+                    found.setdefault((owner(type(element), name), name), element)
+    return found
+
+
+SAMPLES = samples()
+ALL = [(cls, name) for cls in classes() for name in declared(cls) if owner(cls, name) is cls]
+NAMES = [f"{cls.__name__}.{name}" for cls, name in ALL]
+
+
+@pytest.mark.parametrize(("cls", "name"), ALL, ids=NAMES)
+def test_a_property_is_read_taken_away_and_written(cls, name):
+    assert (cls, name) in SAMPLES, "no recorded document has it"
+    element = SAMPLES[cls, name].copy()
+    kind = vars(cls)[name]
+    if isinstance(kind, Children):
+        before = [child.tostring().strip() for child in getattr(element, name)]
+        kept = [child.copy() for child in getattr(element, name)]
+        setattr(element, name, [])
+        assert len(getattr(element, name)) == 0
+        setattr(element, name, kept)
+        assert [child.tostring().strip() for child in getattr(element, name)] == before
+    elif isinstance(kind, Child):
+        kept = getattr(element, name).copy()
+        setattr(element, name, None)
+        assert not getattr(element, name)
+        setattr(element, name, kept)
+        assert getattr(element, name).copy().tostring().strip() == kept.tostring().strip()
+    else:
+        value = getattr(element, name)
+        setattr(element, name, None)
+        if value is not True or getattr(element, name) is not True:  # <hap/> alone means on
+            assert getattr(element, name) is None
+        setattr(element, name, value)
+        assert getattr(element, name) == value
+
+
+def test_documents_are_written_as_they_were_read():
+    for document in documents():
+        text = document.tostring(indent=True)
+        assert type(document).fromstring(text).tostring(indent=True) == text
