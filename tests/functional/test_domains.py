@@ -72,6 +72,47 @@ def test_qemu(qemu, name):
     round_trip(qemu, host(kind, of_domain), arguments)
 
 
+@pytest.mark.parametrize("name", QEMU)
+def test_an_update_to_everything_and_again(qemu, name):
+    kind, of_domain, arguments = DOMAINS[name]
+    if arguments.get("arch") or arguments.get("machine"):
+        pytest.skip("an update changes neither architecture nor machine")
+    capabilities = host(kind, of_domain)
+    simple = domain.build(guest.parse("web1", 2, 2048), capabilities, made())
+    spec = guest.parse("web1", update=True, **arguments)
+    first = domain.amend(spec, defined(qemu, simple), capabilities, made())
+    actual = defined(qemu, first)
+    assert changes(first, actual) == []
+    assert changes(domain.amend(spec, actual, capabilities, made()), actual) == []
+
+
+def everything_removed(arguments):
+    """The same keys, each with None: the wish to take them away."""
+    return {
+        word: dict.fromkeys(value)
+        for word, value in arguments.items()
+        if word in ("cpu", "mem", "boot", "numatune", "hypervisor_features", "clock")
+        and isinstance(value, dict)
+    }
+
+
+@pytest.mark.parametrize("name", ["cpu-all", "memory-all", "boot-kernel", "boot-loader",
+                                  "features", "clock-timers", "clock-zone"])  # fmt: skip
+def test_an_update_that_takes_everything_away(qemu, name):
+    kind, of_domain, arguments = DOMAINS[name]
+    capabilities = host(kind, of_domain)
+    full = {"cpu": 2, "mem": 512, **arguments}
+    actual = defined(qemu, domain.build(guest.parse("web1", **full), capabilities, made()))
+    away = everything_removed(arguments)
+    for word, key in (("cpu", "maximum"), ("mem", "boot"), ("mem", "current")):
+        away.get(word, {}).pop(key, None)
+    spec = guest.parse("web1", update=True, **away)
+    wanted = domain.amend(spec, actual, capabilities, made())
+    assert changes(wanted, actual)
+    back = defined(qemu, wanted)
+    assert changes(domain.amend(spec, back, capabilities, made()), back) == []
+
+
 def test_with_the_capabilities_of_this_very_libvirt(qemu):
     found = caps.parse(qemu.getCapabilities(), qemu.getDomainCapabilities())
     assert found.domain.machine

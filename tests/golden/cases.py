@@ -581,6 +581,12 @@ DOMAINS = {
     ),
     "serial-type": ("qemu", "qemu-kvm-domain", {"serial_type": "pty", "enable_vnc": True}),
     "i686": ("qemu", None, {"arch": "i686"}),
+    "aarch64": (
+        "aarch64",
+        "aarch64-domain",
+        {"graphics": "vnc",
+         "disks": [_SYSTEM, {"name": "cd", "device": "cdrom", "source_file": "/iso/a.iso"}]},
+    ),
     "test": ("test", None, {"graphics": "vnc"}),
     "xen-hvm": (
         "xen",

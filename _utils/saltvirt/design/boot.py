@@ -5,16 +5,37 @@ from saltvirt.errors import Unsupported
 from saltvirt.spec.base import REMOVE
 from saltvirt.xml.os import Boot
 
+# architectures whose machines do not start a disk without EFI
+NO_BIOS = ("aarch64", "armv7l", "riscv64", "loongarch64")
+
 
 def apply(spec, domain, context):
     """Lays a GuestSpec's boot and boot_dev onto a domain."""
     if spec.boot is not None:
         put(domain.os, spec.boot, "kernel", "initrd", "cmdline")
         _firmware(spec.boot, domain.os, context)
+        _secure(spec.boot, domain, context)
     if spec.boot_dev is not None:
         replace(domain.os, "boots", [Boot(dev=dev) for dev in spec.boot_dev])
         for device in (*domain.disks, *domain.interfaces):
             device.boot_order = None  # libvirt takes one way of saying it, not both
+
+
+def ordered(spec):
+    """True when the order is said by the devices themselves."""
+    return any(item.boot_order for item in (*(spec.disks or ()), *(spec.nics or ())))
+
+
+def default(spec, domain, context):
+    """How a new guest boots when nothing was said: from its disk; by EFI where there is
+    no BIOS to do it."""
+    if context.guest.os_type != "hvm":
+        return
+    if spec.boot_dev is None and not ordered(spec):
+        domain.os.boots.append(Boot(dev="hd"))
+    known = context.domain
+    if spec.boot is None and context.guest.arch in NO_BIOS and known and "efi" in known.firmware:
+        domain.os.firmware = "efi"
 
 
 def _firmware(spec, os, context):
@@ -42,5 +63,13 @@ def _automatic(spec, os, context):
         os.loader = os.loader_type = os.loader_readonly = None
         os.nvram = os.nvram_template = None
         os.firmware = "efi"
+
+
+def _secure(spec, domain, context):
+    """Secure boot: the firmware's half, and the mode of the CPU that guards it."""
+    if spec.secure and context.domain and not context.domain.secure_boot:
+        raise Unsupported("boot: secure: no firmware of this host's machine type can; try q35")
     if spec.secure is not None:
-        os.loader_secure = spec.secure or None
+        domain.os.loader_secure = spec.secure or None
+    if spec.secure:
+        domain.features.smm = True

@@ -64,7 +64,7 @@ def _settings(wanted, actual):
         if new.get(path) != old.get(path):
             live = path in LIVE
             if path == ("vcpu", "current"):
-                live = wanted.vcpu.maximum == actual.vcpu.maximum
+                live = (new.get(path) or 1) <= (actual.vcpu.maximum or 1)
             if path == ("current_memory_kib",):
                 live = wanted.current_memory_kib <= actual.memory_kib
             what = GROUPS.get(path[0], path[0])

@@ -12,7 +12,8 @@ def apply(spec, domain, context):
     del context
     if spec is None:
         return
-    clock, offset = domain.clock, spec.offset()
+    clock = domain.clock
+    offset = spec.offset() or _fallback(spec, clock)
     if offset:
         clock.offset = offset
         clock.basis = spec.basis() if offset == "variable" else None
@@ -27,6 +28,12 @@ def apply(spec, domain, context):
         edit=lambda child, value: put(child, value, *_TIMER),
         make=lambda name: Timer(name=name),
     )  # fmt: skip
+
+
+def _fallback(spec, clock):
+    """UTC, when what the clock went by is taken away."""
+    gone = {"timezone": spec.timezone, "variable": spec.adjustment}.get(clock.offset)
+    return "utc" if gone is REMOVE else None
 
 
 def default(domain, context):

@@ -26,6 +26,15 @@ def filesystem(spec, first, context):
     return found
 
 
+def check(spec, domain, context):
+    """Raises Unsupported when other file systems are asked for than a container has."""
+    there = {found.target: found.source_file or found.source_dev for found in domain.filesystems}
+    for number, disk in enumerate(spec.disks):
+        wish = filesystem(disk, number == 0, context)
+        if there.get(wish.target) != (wish.source_file or wish.source_dev):
+            raise Unsupported(f"disk {disk.name}: a container's file systems cannot be changed")
+
+
 def apply(spec, domain, context):
     """Gives a new container its file systems and its first process."""
     for number, disk in enumerate(spec.disks):

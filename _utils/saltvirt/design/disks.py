@@ -92,7 +92,7 @@ def build(spec, domain, context, taken):
     driver(spec, disk, source, context)
     if source:
         disk.source = source.element()
-    if spec.target and spec.target in taken:
+    if spec.target in taken:
         raise InvalidInput(f"disk {spec.name}: the target {spec.target} is taken")
     disk.target = spec.target or target(kind, taken)
     disk.bus = kind
@@ -120,12 +120,12 @@ def _check(spec, disk, source, domain):
 
 def edit(spec, disk, domain, context):
     """Lays a DiskSpec onto the Disk it speaks of: medium, driver settings, bus."""
-    if spec.removable:
-        source = source_of(spec, context)
-        if (source.places() if source else set()) != places(disk):
-            disk.source = source.element() if source else None
-            disk.type = source.kind if source else "file"
-            disk.driver_type = (source.format if source else None) or spec.format or "raw"
+    source = _known(spec, context)
+    if source is not None and not source.places() & places(disk):
+        disk.source, disk.type = source.element(), source.kind
+        disk.driver_type = source.format or spec.format or "raw"
+    elif source is None and spec.empty and disk.source:
+        disk.source, disk.type, disk.driver_type = None, "file", "raw"
     if spec.model and spec.model != disk.bus:
         taken = {other.target for other in domain.disks}
         disk.bus, disk.address = bus(spec, domain, context), None

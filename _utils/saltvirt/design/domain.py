@@ -22,7 +22,6 @@ from saltvirt.errors import Unsupported
 from saltvirt.spec.base import given as said
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import Entry, OwnDisk
-from saltvirt.xml.os import Boot
 
 RECORD_VERSION = "1"
 # finds kernel and initrd on a paravirtual guest's own disk
@@ -78,18 +77,23 @@ def amend(spec, actual, caps, given=None):
     _settings(spec, domain, found)
     if spec.guest_agent is not None:
         chardevs.agent(domain, found, spec.guest_agent)
-    if spec.disks is not None:
+    if spec.disks is not None and found.container:
+        container.check(spec, domain, found)
+    elif spec.disks is not None:
         disks.amend(spec, domain, found)
         _forget(domain)
         _record(spec, domain, found)
     if spec.nics is not None:
         nics.amend(spec, domain, found)
+    if boot.ordered(spec):
+        domain.os.boots = []  # libvirt takes one way of saying it, not both
     return domain
 
 
 def existing(domain, caps, given=None):
     """The Context of a guest that is there: its hypervisor is not chosen any more."""
-    guest, virt_type = caps.choose(domain.os.arch, domain.os.type, domain.type)
+    os_type = "xen" if domain.os.type == "linux" else domain.os.type  # an old word for it
+    guest, virt_type = caps.choose(domain.os.arch, os_type, domain.type)
     return Context(caps, guest, virt_type, given or Given())
 
 
@@ -150,6 +154,7 @@ def _settings(spec, domain, found):
     chardevs.apply(spec, domain, found)
     devices.apply(spec, domain, found)
     hostdevs.apply(spec, domain, found)
+    memory.agree(spec.memory, domain)
     for key, value in (spec.metadata or {}).items():
         _entry(domain.record, key, value)
 
@@ -167,19 +172,15 @@ def _defaults(spec, domain, found):
     domain.on_poweroff = domain.on_poweroff or "destroy"
     domain.on_reboot = domain.on_reboot or "restart"
     domain.on_crash = domain.on_crash or "destroy"
+    boot.default(spec, domain, found)
     cpu.default(domain, found)
     clock.default(domain, found)
     features.default(domain, found, spec.features)
     chardevs.default(domain, found)
     chardevs.agent(domain, found, spec.guest_agent)
     devices.default(domain, found, spec)
-    if spec.boot_dev is None and found.guest.os_type == "hvm" and not _ordered(spec):
-        domain.os.boots.append(Boot(dev="hd"))
+    graphics.inputs(domain, found)
     domain.record.version = RECORD_VERSION
-
-
-def _ordered(spec):
-    return any(item.boot_order for item in (*spec.disks, *spec.nics))
 
 
 def _new_devices(spec, domain, found):

@@ -2,6 +2,8 @@
 
 from saltvirt.spec.base import REMOVE
 
+RETRIES = 8191  # what libvirt's documents show, and what Hyper-V's own guests expect
+
 
 def apply(spec, domain, context):
     """Lays the dictionary of hypervisor_features onto a domain."""
@@ -10,10 +12,15 @@ def apply(spec, domain, context):
             setattr(domain.features, name, None)
         else:
             setattr(domain.features, name, value)
-    if spec and spec.get("hyperv_vendor_id_value"):
-        domain.features.hyperv_vendor_id = True
-    if spec and spec.get("hyperv_spinlocks_retries"):
-        domain.features.hyperv_spinlocks = True
+    features = domain.features
+    if spec and "hyperv_vendor_id_value" in spec:
+        features.hyperv_vendor_id = True if features.hyperv_vendor_id_value else None
+    if spec and spec.get("hyperv_spinlocks_retries") is REMOVE:
+        features.hyperv_spinlocks = None
+    elif features.hyperv_spinlocks_retries:
+        features.hyperv_spinlocks = True
+    elif features.hyperv_spinlocks:
+        features.hyperv_spinlocks_retries = RETRIES
     del context
 
 

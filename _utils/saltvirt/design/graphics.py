@@ -1,9 +1,11 @@
 """The guest's display."""
 
 from saltvirt.errors import Unsupported
-from saltvirt.spec.base import given
+from saltvirt.spec.base import REMOVE, given
 from saltvirt.xml.chardev import Channel
+from saltvirt.xml.controller import Controller
 from saltvirt.xml.graphics import Graphics, Listen
+from saltvirt.xml.input import Input
 from saltvirt.xml.video import Video
 
 LOCAL = "127.0.0.1"
@@ -41,7 +43,7 @@ def _edit(graphics, spec, fresh):
     if port or tls_port:
         graphics.autoport = False
         graphics.port, graphics.tls_port = port, tls_port
-    elif fresh or graphics.autoport is False:
+    elif fresh or REMOVE in (spec.port, spec.tls_port):
         graphics.autoport = True
         graphics.port, graphics.tls_port = None, None
     if given(spec.listen) or fresh:
@@ -76,6 +78,16 @@ def _spice_channel(domain, wanted):
         for own in list(domain.channels):
             if own.name == channel.name:
                 domain.channels.remove(own)
+
+
+def inputs(domain, context):
+    """Keyboard and pointer for a display on machines that have none of their own."""
+    if not context.qemu or not len(domain.graphics) or context.guest.arch in ("x86_64", "i686"):
+        return
+    if not len(domain.inputs):
+        domain.controllers.append(Controller(type="usb", model="qemu-xhci"))
+        for kind in ("keyboard", "tablet"):
+            domain.inputs.append(Input(type=kind, bus="usb"))
 
 
 def video(domain, context):

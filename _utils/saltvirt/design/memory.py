@@ -1,10 +1,33 @@
 """The guest's memory."""
 
 from saltvirt.design.put import put, replace, said
+from saltvirt.errors import InvalidInput
+from saltvirt.spec.devices import NONE
+from saltvirt.units import human_bytes
 from saltvirt.xml.memory_backing import Page
 
 _LIMITS = ("hard_limit_kib", "soft_limit_kib", "swap_hard_limit_kib", "min_guarantee_kib")
 _BACKING = ("nosharepages", "locked", "source", "access", "allocation", "discard")
+
+
+def agree(spec, domain):
+    """Memory, NUMA cells and balloon as libvirt will have them, whatever was said of which.
+
+    Raises InvalidInput when the memory asked for is not that of the cells asked for.
+    """
+    total = sum(cell.memory_kib or 0 for cell in domain.cpu.cells)
+    if total and total != domain.memory_kib:
+        if said(spec.boot_kib):
+            raise InvalidInput(
+                f"mem {human_bytes(spec.boot_kib * 1024)} is not what cpu:numa makes: "
+                f"{human_bytes(total * 1024)}"
+            )
+        follows = domain.current_memory_kib in (None, domain.memory_kib)
+        domain.memory_kib = total
+        if follows or domain.current_memory_kib > total:
+            domain.current_memory_kib = total
+    if domain.memballoon.model == NONE and domain.memory_kib:
+        domain.current_memory_kib = domain.memory_kib
 
 
 def apply(spec, domain, context):

@@ -31,7 +31,7 @@ _FILLED = {
     "console": ("target_type", "target_port", "source"),
     "channel": ("source", "target_port"),
     "video": ("vram_kib", "heads", "primary", "accel3d"),
-    "graphics": ("port", "tls_port", "listens", "listen", "websocket", "image_compression"),
+    "graphics": ("listens", "websocket", "image_compression"),
     "tpm": ("persistent_state", "version"),
     "rng": ("model",),
     "memballoon": ("stats_period_s", "autodeflate", "free_page_reporting"),
@@ -55,7 +55,8 @@ def settings(wanted, actual):
     for name in ("cpu", "os", "features", "clock", "vcpu", "numatune"):
         _fill(name, new.setdefault(name, {}), old.get(name, {}))
     _firmware(new["os"], old.setdefault("os", {}))
-    _boots(new["os"], old["os"])
+    if not any(device.boot_order for device in (*wanted.disks, *wanted.interfaces)):
+        _boots(new["os"], old["os"])
     for name in ("emulator", "uuid", "vcpus"):
         if name not in new:
             old.pop(name, None)
@@ -73,8 +74,8 @@ def _settings(domain):
     data = plain(domain, skip=(*_NOISE, *_DEVICES))
     data.pop("id", None)
     vcpu = data.get("vcpu", {})
-    if vcpu.get("current") == vcpu.get("maximum"):
-        vcpu.pop("current", None)
+    if "maximum" in vcpu:
+        vcpu.setdefault("current", vcpu["maximum"])
     if vcpu.get("placement") == "static":
         vcpu.pop("placement")
     data.setdefault("current_memory_kib", data.get("memory_kib"))
@@ -131,6 +132,7 @@ def _firmware(new, old):
 
 
 def _boots(new, old):
+    """Without any order libvirt writes down that it boots from the disk."""
     if "boots" not in new and old.get("boots") == [{"dev": "hd"}]:
         old.pop("boots")
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
-from saltvirt.spec.base import Part, given, key, part
+from saltvirt.spec.base import REMOVE, Part, given, key, part
 from saltvirt.spec.cputune import CpuTuneSpec
 
 POLICIES = ("force", "require", "optional", "disable", "forbid")
@@ -107,9 +107,12 @@ class CpuSpec(Part):
 
 
 def parse(value, what="cpu"):
-    """A CpuSpec from a number or a dictionary; None or 0 say nothing."""
+    """A CpuSpec from a number or a dictionary; None or 0 say nothing.
+
+    A number alone is how many CPUs there shall be, all of them running.
+    """
     if value in (None, 0, "", "0"):
         return CpuSpec()
     if isinstance(value, dict):
         return CpuSpec.parse(value, what)
-    return CpuSpec(maximum=v.count(value, what))
+    return CpuSpec(maximum=v.count(value, what), current=REMOVE)

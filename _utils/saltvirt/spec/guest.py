@@ -119,6 +119,7 @@ def parse(name, cpu=None, mem=None, *, known_profiles=None, update=False, hyperv
     deploying = set(DeploySpec.keys())
     deploy = {key: value for key, value in more.items() if key in deploying}
     spec.deploy = DeploySpec.parse(deploy, "init")
+    _agree(spec)
     if not update:
         _complete(spec)
     return spec
@@ -178,6 +179,20 @@ def _parsed(cls, found, what):
     if twice:
         raise InvalidInput(f"{what}: the name {sorted(twice)[0]!r} is there twice")
     return result
+
+
+def _agree(spec):
+    targets = [disk.target for disk in spec.disks or () if disk.target]
+    for target in targets:
+        if targets.count(target) > 1:
+            raise InvalidInput(f"disks: the target {target} is asked for twice")
+    devices_say = [
+        item.name for item in (*(spec.disks or ()), *(spec.nics or ())) if item.boot_order
+    ]
+    if spec.boot_dev and devices_say:
+        raise InvalidInput(
+            f"boot_dev and the boot_order of {devices_say[0]} exclude each other: give one"
+        )
 
 
 def _complete(spec):

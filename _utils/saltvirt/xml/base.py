@@ -308,3 +308,6 @@ class Elements:
         if index == len(parent) - 1 and index > 0:
             parent[index - 1].tail = value.node.tail
         parent.remove(value.node)
+        if len(self._declared.steps) > 1 and empty(parent):
+            remove(self._element, self._declared.steps[:-1])
+        self._element.prune()

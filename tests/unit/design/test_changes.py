@@ -6,6 +6,7 @@ from saltvirt.design import caps, domain
 from saltvirt.design.changes import changes
 from saltvirt.design.context import Given
 from saltvirt.design.source import Source
+from saltvirt.errors import Unsupported
 from saltvirt.spec import guest
 from tests import golden
 
@@ -54,7 +55,7 @@ def test_memory_and_cpus():
         "memory_kib": (524288, 1048576, False),
         "current_memory_kib": (524288, 1048576, False),
         "vcpu:maximum": (2, 4, False),
-        "vcpu:current": (None, 3, False),
+        "vcpu:current": (2, 3, False),
     }
 
 
@@ -182,6 +183,82 @@ def test_without_live_all_wait_for_the_next_start():
     actual = existing(cpu={"maximum": 4, "current": 2})
     wanted = domain.amend(guest.parse("web1", update=True, cpu={"current": 3}), actual, CAPS)
     assert [change.live for change in changes(wanted, actual, live=False)] == [False]
+
+
+def test_firmware_that_libvirt_chose_is_no_difference():
+    """S#59188"""
+    actual = existing(boot={"efi": True})
+    actual.os.loader = "/usr/share/OVMF/OVMF_CODE_4M.fd"
+    actual.os.loader_type, actual.os.loader_readonly = "pflash", True
+    actual.os.nvram = "/var/lib/libvirt/qemu/nvram/web1_VARS.fd"
+    actual.os.nvram_template = "/usr/share/OVMF/OVMF_VARS_4M.fd"
+    assert update(actual, boot={"efi": True}) == []
+    assert changes(existing(boot={"efi": True}), actual) == []
+    found = shown(update(actual, boot={"efi": False}))
+    assert found["os:firmware"] == ("efi", None, False)
+
+
+def test_a_number_of_cpus_means_that_all_of_them_run():
+    actual = existing(cpu={"maximum": 4, "current": 2})
+    assert shown(update(actual, cpu=4)) == {"vcpu:current": (2, 4, True)}
+    assert shown(update(actual, cpu=1)) == {
+        "vcpu:current": (2, 1, True),
+        "vcpu:maximum": (4, 1, False),
+    }
+
+
+def test_states_of_single_cpus_follow_their_number():
+    actual = existing(cpu={"maximum": 4, "current": 2, "vcpus": {3: {"enabled": True}}})
+    assert [state.enabled for state in actual.vcpus] == [True, False, False, True]
+    wanted = domain.amend(guest.parse("web1", update=True, cpu={"current": 3}), actual, CAPS)
+    assert [state.enabled for state in wanted.vcpus] == [True, True, False, True]
+    gone = guest.parse("web1", update=True, cpu={"vcpus": None})
+    assert len(domain.amend(gone, actual, CAPS).vcpus) == 0
+
+
+def test_a_port_stays_until_it_is_taken_away():
+    actual = existing(graphics={"type": "vnc", "port": 5907})
+    assert update(actual, graphics="vnc") == []
+    found = shown(update(actual, graphics={"type": "vnc", "port": None}))
+    assert found["graphics:vnc:port"] == (5907, None, False)
+
+
+def test_another_file_at_the_same_target():
+    wish = [{"name": "other", "target": "vda", "source_file": "/b.img", "format": "raw"}]
+    found = update(existing(), disks=wish)
+    assert [(change.action, change.old, change.new) for change in found] == [
+        ("detach", "/srv/web1_system.qcow2", None),
+        ("attach", None, "/b.img"),
+    ]
+
+
+def test_boot_order_of_devices_takes_the_place_of_boot_dev():
+    actual = existing()
+    wish = {"disks": [{"name": "system", "boot_order": 1}]}
+    found = shown(update(actual, **wish))
+    assert found["os:boots"] == ([{"dev": "hd"}], None, False)
+    assert found["disks:vda:boot_order"] == (None, 1, False)
+    wanted = domain.amend(guest.parse("web1", update=True, **wish), actual, CAPS, given())
+    back = domain.amend(guest.parse("web1", update=True, boot_dev="hd"), wanted, CAPS)
+    assert back.disks[0].boot_order is None
+
+
+def test_containers():
+    lxc = caps.parse(golden.read("caps/lxc.xml"))
+    actual = domain.build(guest.parse("web1", 1, 512), lxc, given())
+    same = guest.parse("web1", update=True, disk="default", nic="default")
+    assert changes(domain.amend(same, actual, lxc, given()), actual) == []
+    other = guest.parse("web1", update=True, disks=[{"name": "a", "source_file": "/b"}])
+    with pytest.raises(Unsupported, match="cannot be changed"):
+        domain.amend(other, actual, lxc, given())
+
+
+def test_an_old_word_of_xens():
+    xen = caps.parse(golden.read("caps/xen.xml"), golden.read("caps/xen-pv-domain.xml"))
+    actual = domain.build(guest.parse("web1", 1, 512, os_type="xen"), xen, given())
+    actual.os.type = "linux"
+    spec = guest.parse("web1", update=True, mem=512)
+    assert changes(domain.amend(spec, actual, xen, given()), actual) == []
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 from saltvirt.design import caps, domain
 from saltvirt.design.context import Given
 from saltvirt.design.source import Source
+from saltvirt.errors import InvalidInput, Unsupported, VirtError
 from saltvirt.spec import guest
 from tests import golden
 from tests.golden.cases import DOMAINS, USB_DEVICE
@@ -61,6 +62,95 @@ def test_without_kvm_there_is_one_warning():
 def test_the_disks_we_made_are_recorded():
     disk = build().record.disks[0]
     assert (disk.target, disk.path) == ("vda", "/srv/images/web1_system.qcow2")
+
+
+def test_secure_boot_where_no_firmware_can():
+    with pytest.raises(Unsupported, match="secure"):
+        build(boot={"efi": True, "secure": True})
+    text = golden.read("caps/qemu-kvm-domain.xml")
+    can = text.replace("<enum name='secure'>", "<enum name='secure'><value>yes</value>")
+    able = caps.parse(golden.read("caps/qemu.xml"), can)
+    built = build(able, boot={"efi": True, "secure": True}, machine="q35")
+    assert (built.os.firmware, built.os.loader_secure, built.features.smm) == ("efi", True, True)
+
+
+def test_efi_where_there_is_no_firmware():
+    text = golden.read("caps/qemu-kvm-domain.xml").replace("<value>efi</value>", "")
+    plain = caps.parse(golden.read("caps/qemu.xml"), text)
+    with pytest.raises(Unsupported, match="no EFI firmware"):
+        build(plain, boot={"efi": True})
+
+
+def test_xen_has_no_channel_for_spice():
+    """S#59416"""
+    for name in ("xen-hvm", "xen-pv"):
+        kind, of_domain, arguments = DOMAINS[name]
+        built = build(host(kind, of_domain), **{**arguments, "graphics": "spice"})
+        assert len(built.channels) == 0
+    assert len(build(graphics="spice").channels) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"graphics": "rdp"}, "no rdp"),
+        ({"disks": [{"name": "a", "model": "xen"}]}, "no bus 'xen'"),
+        ({"cpu": 4096}, "up to 255 CPUs"),
+        ({"machine": "virt"}, "machine 'virt'"),
+        ({"tpm": {"type": "passthrough"}, "capabilities": ("xen", "xen-hvm-domain")}, None),
+        ({"arch": "sparc"}, "cannot run sparc"),
+        ({"disks": [{"name": "b", "size": 1}]}, "was not decided"),
+        ({"disks": [{"name": "a", "source_file": "/a", "target": "vda"},
+                    {"name": "b", "source_file": "/b", "target": "vda"}]}, "asked for twice"),
+        ({"disks": [{"name": "a", "source_file": "/a", "iothread_id": 2}]}, "0 iothreads"),
+        ({"disks": [{"name": "a", "source_file": "/a", "io": "native", "cache": "writeback"}]},
+         "needs cache none"),
+        ({"host_devices": ["usb_9_9"]}, "no device 'usb_9_9'"),
+        ({"mem": 512, "cpu": {"maximum": 1, "numa": {0: {"cpus": 0, "memory": "1g"}}}}, "1 GiB"),
+    ],
+)  # fmt: skip
+def test_what_the_host_cannot_do_is_said_before(arguments, message):
+    arguments = dict(arguments)
+    capabilities = host(*arguments.pop("capabilities", ("qemu", "qemu-kvm-domain")))
+    if message is None:
+        assert build(capabilities, **arguments).tpms
+        return
+    with pytest.raises(VirtError, match=message) as error:
+        build(capabilities, **arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_a_display_listens_on_the_host_only():
+    for kind in ("vnc", "spice"):
+        (display,) = build(graphics=kind).graphics
+        assert (display.listen, display.listens[0].address) == ("127.0.0.1", "127.0.0.1")
+        assert display.autoport
+
+
+def test_each_argument_of_the_runner_reaches_the_domain():
+    """S#40212"""
+    built = build(enable_vnc=True, serial_type="tcp", cpu=3, mem=768)
+    assert [display.type for display in built.graphics] == ["vnc"]
+    assert [serial.type for serial in built.serials] == ["tcp"]
+    assert (built.vcpu.maximum, built.memory_kib) == (3, 768 * 1024)
+
+
+def test_a_balloon_that_is_not_there_cannot_take_memory():
+    built = build(mem={"boot": 512, "current": 256}, memballoon="none")
+    assert built.current_memory_kib == 512 * 1024
+
+
+def test_devices_that_cannot_be_given():
+    spec = guest.parse("web1", 1, 512, host_devices=["usb_1_1_2"])
+    given = made()
+    given.node_devices["usb_1_1_2"] = "<device><capability type='net'/></device>"
+    with pytest.raises(InvalidInput, match="neither a PCI nor a USB"):
+        domain.build(spec, host(), given)
+    xml = """<device><capability type='pci'><domain>0</domain><bus>3</bus><slot>0x1f</slot>
+      <function>2</function></capability></device>"""
+    given.node_devices["usb_1_1_2"] = xml
+    (device,) = domain.build(spec, host(), given).host_devices
+    assert device.source_key() == ("pci", 0, 3, 0x1F, 2)
 
 
 @pytest.mark.parametrize("word", ["cpu", "mem"])
