@@ -58,9 +58,8 @@ def ratios(cloud, title):
                 found[verb].append(ratio)
     print(f"{title}, against test.arg + test.ping:")
     for verb, values in found.items():
-        print(
-            f"  {verb:11} {statistics.median(values):.2f} x  (from {min(values):.2f} to {max(values):.2f})"
-        )
+        low, middle, high = min(values), statistics.median(values), max(values)
+        print(f"  {verb:11} {middle:.2f} x  (from {low:.2f} to {high:.2f})")
 
 
 def main():

@@ -81,7 +81,7 @@ def formula(operator, cloud, step):
     for host in ("hv1", "hv2"):
         cloud.exec(host, "ss -Hltn 'sport = :16514' | grep -q 16514")
         authorities.add(cloud.exec(host, "sha256sum < /etc/pki/CA/cacert.pem").stdout)
-        cloud.exec(host, "test -d /sys/class/net/br0/bridge")
+        cloud.exec(host, "ip -details link show br0 | grep -qw bridge")
     assert len(authorities) == 1
 
 

@@ -32,9 +32,10 @@ class Answer:
             return self.data
         if self.kind != FAILED:
             raise errors.ConnectionFailed(f"{self.host}: {self.error}")
-        if self.error.startswith(errors.Refused.PREFIX):
-            raise errors.Refused(f"{self.host}: {self.error.removeprefix(errors.Refused.PREFIX)}")
-        raise errors.OperationFailed(f"{self.host}: {self.error}")
+        text = self.error.removeprefix(errors.Refused.PREFIX)
+        kind = errors.OperationFailed if text == self.error else errors.Refused
+        # the host may have named itself already
+        raise kind(f"{self.host}: {text.removeprefix(f'{self.host}: ')}")
 
 
 def down(host):
