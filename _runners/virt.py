@@ -21,6 +21,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, units  # noqa: E402
+from saltvirt.fleet import progress  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.operations import evacuate as evacuating  # noqa: E402
 from saltvirt.operations import explain as explaining  # noqa: E402
@@ -85,7 +86,7 @@ def _report(fleet, name, operation):
 
     def show(text):
         if not __opts__.get("output"):
-            __jid_event__.fire_event({"message": text, "outputter": OUTPUTTER}, "progress")
+            progress.show(__salt__, text, OUTPUTTER)
 
     return reports.Report(fleet, name, operation, show)
 

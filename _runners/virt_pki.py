@@ -11,6 +11,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt import errors  # noqa: E402
+from saltvirt.fleet import progress  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.pki import answer, cloud, crl, policy  # noqa: E402
 from saltvirt.pki.store import Store  # noqa: E402
@@ -48,7 +49,7 @@ def _show(text):
     """A line for the person who waits."""
     log.info(text)
     if not __opts__.get("output"):
-        __jid_event__.fire_event({"message": text, "outputter": OUTPUTTER}, "progress")
+        progress.show(__salt__, text, OUTPUTTER)
 
 
 @_reporting

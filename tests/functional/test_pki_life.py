@@ -75,12 +75,20 @@ def test_a_certificate_is_for_the_id_the_short_name_and_what_the_master_configur
 
 def test_it_is_renewed_when_less_than_a_third_is_left(office):
     first = office.cert()
-    office.now = START + 240 * DAY
+    office.now = START + 243 * DAY
     assert office.cert() == first
-    office.now = START + 250 * DAY
+    office.now = START + 244 * DAY
     second = office.cert()
     assert certs.not_after(second) == office.now + 365 * DAY
     assert office.cert() == second
+
+
+def test_a_certificate_of_one_day_is_renewed_in_its_last_hours_only(office):
+    first = office.cert(expiration_days=1)
+    office.now += DAY / 2
+    assert office.cert(expiration_days=1) == first
+    office.now += DAY / 3
+    assert certs.not_after(office.cert(expiration_days=1)) == office.now + DAY
 
 
 def test_near_the_end_of_the_ca_nothing_is_renewed_over_and_over(tmp_path):
@@ -321,8 +329,8 @@ def test_the_ca_of_salts_old_pillar_is_adopted(tmp_path):
     if not shutil.which("certtool"):
         pytest.skip("certtool is not installed")
     office = Office(tmp_path)
-    office.now = certs.utcnow()
     old_salt_ca(office.store.base)
+    office.now = certs.utcnow() + DAY / 24
     paths = [office.store.path(name) for name in ("cacert.pem", "cakey.pem")]
     before = [path.read_bytes() for path in paths]
     given = office.give()

@@ -150,9 +150,15 @@ def is_ca(cert):
     return bool(basic.ca)
 
 
+def lifetime(cert):
+    """How long it is valid in all, without the time before it was made."""
+    whole = not_after(cert) - not_before(cert)
+    return whole - BACKDATE if whole > BACKDATE else whole
+
+
 def due(cert, now):
     """True when less than a third of its lifetime is left."""
-    return not_after(cert) - now < (not_after(cert) - not_before(cert)) / 3
+    return not_after(cert) - now < lifetime(cert) / 3
 
 
 def subject(common_name, **parts):

@@ -38,10 +38,10 @@ def records(store, rules, host):
         cert = issue.stored_cert(folder, use)
         if cert is None:
             continue
-        start, end = certs.not_before(cert), certs.not_after(cert)
+        end = certs.not_after(cert)
         about = certs.describe(cert)
         about["days_left"] = (end - store.now()).days
-        about["renewed"] = (end - (end - start) / 3).date().isoformat()
+        about["renewed"] = (end - certs.lifetime(cert) / 3).date().isoformat()
         if rules.trust_grains:  # then the names are the host's own, which it tells when it asks
             case = replace(case, want=replace(case.want, names=tuple(certs.names(cert))))
         wrong = issue.fault(case, use, cert)

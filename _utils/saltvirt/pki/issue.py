@@ -86,11 +86,11 @@ def _wrong_time(case, use, cert):
         return f"expired on {end:%Y-%m-%d}"
     if now < start:
         return f"not valid before {start:%Y-%m-%d}"
-    if case.want.at_most and end - start > case.want.at_most * _DAY + certs.BACKDATE + _DAY:
+    if case.want.at_most and certs.lifetime(cert) > (case.want.at_most + 1) * _DAY:
         return "a shorter lifetime is asked for"
     # near the end of the CA a new one would not live longer
     best = min(now + case.want.days * _DAY, certs.not_after(case.authority(use).cert))
-    if certs.due(cert, now) and best - end > _DAY:
+    if certs.due(cert, now) and best - end > certs.lifetime(cert) / 3:
         return f"renewed: {(end - now).days} days left"
     return None
 
