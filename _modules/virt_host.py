@@ -18,6 +18,7 @@ from saltvirt import errors, settings  # noqa: E402
 from saltvirt.host import capabilities as host_capabilities  # noqa: E402
 from saltvirt.host import connection as libvirt_connection  # noqa: E402
 from saltvirt.host import info, nodedev, presence  # noqa: E402
+from saltvirt.spec import profiles  # noqa: E402
 
 __virtualname__ = "virt"
 
@@ -276,3 +277,32 @@ def cpu_baseline(full=False, migratable=False, out="libvirt", **kwargs):
         "vendor": cpu.findtext("vendor"),
         "features": [feature.get("name") for feature in cpu.findall("feature")],
     }
+
+
+def get_profiles(hypervisor=None, **kwargs):
+    """
+    The disk and nic profiles that a guest can be made with here, defaults filled in.
+
+    They come from ``virt:disk`` and ``virt:nic`` of the configuration (minion, master or
+    pillar), and ``default`` is always there.
+
+    :param hypervisor: domain type to show them for, e.g. ``kvm`` or ``xen``; default the
+        host's own, KVM before others
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``disk`` and ``nic``, each a dict of profile name to a list of devices
+
+    :raises Unsupported: libvirt can run no guest here
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.get_profiles
+        salt 'hyper*' virt.get_profiles hypervisor=xen
+    """
+    with _connect(kwargs) as conn:
+        hypervisor = hypervisor or host_capabilities.preferred_type(conn)
+    return profiles.show(profiles.read(__salt__["config.get"]), hypervisor)

@@ -74,3 +74,20 @@ def test_the_grain_and_what_says_so(virt):
     assert virt["virt.is_hyper"]() is found["hypervisor"]
     assert virt["virt.get_hypervisor"]() == found["type"]
     assert set(found) == {"hypervisor", "type", "daemons", "kvm", "arch"}
+
+
+def test_profiles(empty):
+    from tests.functional.conftest import load
+
+    found = empty["virt.get_profiles"]()
+    assert found["disk"]["default"][0]["size"] == 8192
+    assert found["nic"]["default"][0]["source"] == "br0"
+    configured = load(
+        "test:///default", disk={"two": [{"system": {"size": 1}}, {"data": {"size": 2}}]}
+    )
+    found = configured["virt.get_profiles"](hypervisor="kvm")
+    assert sorted(found["disk"]) == ["default", "two"]
+    assert [disk["name"] for disk in found["disk"]["two"]] == ["system", "data"]
+    assert {disk["format"] for disk in found["disk"]["two"]} == {"qcow2"}
+    xen = configured["virt.get_profiles"](hypervisor="xen")
+    assert {disk["model"] for disk in xen["disk"]["two"]} == {"xen"}

@@ -160,3 +160,12 @@ def test_life(virt, conn):
     assert not network.isActive()
     assert virt["virt.network_undefine"]("lab") is True
     assert names(conn) == ["default"]
+
+
+def test_an_error_of_libvirt_is_one_line(conn):
+    from saltvirt.host import connection
+
+    with pytest.raises(CommandExecutionError) as caught, connection.translated("define it"):
+        conn.networkDefineXML("<network>\n<")
+    assert str(caught.value).startswith("cannot define it: ")
+    assert "\n" not in str(caught.value)

@@ -3,6 +3,7 @@
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.design import caps as design_caps
 from saltvirt.host import caps_domain, caps_guest, caps_host
 from saltvirt.host.connection import libvirt, translate
 
@@ -51,11 +52,12 @@ def cpu_baseline(conn, full=False, migratable=False):
     return ElementTree.fromstring(conn.baselineCPU([definition], flags))
 
 
-def domain_types(conn):
-    """The domain types that can be run here (kvm, qemu, xen, …), sorted, KVM first."""
-    root = ElementTree.fromstring(conn.getCapabilities())
-    found = {kind.get("type") for kind in root.iterfind("guest/arch/domain")}
-    return sorted(found, key=lambda kind: (kind != "kvm", kind))
+def preferred_type(conn):
+    """The domain type to run guests with here: KVM before others. Raises Unsupported."""
+    found = design_caps.parse(conn.getCapabilities()).virt_types
+    if not found:
+        raise errors.Unsupported(f"libvirt can run no guest on {conn.getHostname()}")
+    return found[0]
 
 
 def _host(root):

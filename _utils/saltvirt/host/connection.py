@@ -60,7 +60,7 @@ def translate(exc, doing=None):
     doing: what failed, e.g. ``start web1``; the message begins with it.
     """
     kind = _known().get(exc.get_error_code(), errors.OperationFailed)
-    text = str(exc.get_error_message() or exc)
+    text = " ".join(str(exc.get_error_message() or exc).split())
     return kind(f"cannot {doing}: {text}" if doing else text)
 
 

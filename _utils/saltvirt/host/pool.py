@@ -129,7 +129,9 @@ def build(conn, pool, overwrite=False):
         try:
             pool.build(flags)
         except libvirt.libvirtError as exc:
-            if exc.get_error_code() != libvirt.VIR_ERR_STORAGE_POOL_BUILT:
+            # the same code for "as wanted already" and for "something else is on it"
+            same = "already formatted" in str(exc.get_error_message())
+            if exc.get_error_code() != libvirt.VIR_ERR_STORAGE_POOL_BUILT or not same:
                 raise
     return True
 

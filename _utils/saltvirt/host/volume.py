@@ -147,17 +147,14 @@ def _read_pool(pool):
         volumes = pool.listAllVolumes(0)
     except libvirt.libvirtError as exc:
         return {"error": str(translate(exc))}
-    found = ((volume.name(), _read(volume)) for volume in volumes)
-    return {name: info for name, info in found if info is not None}
+    return {volume.name(): _read(volume) for volume in volumes}
 
 
 def _read(volume):
     try:
         return describe(volume)
     except libvirt.libvirtError as exc:
-        if exc.get_error_code() == libvirt.VIR_ERR_NO_STORAGE_VOL:
-            return None  # deleted since it was listed
-        return {"error": str(translate(exc))}
+        return {"error": str(translate(exc))}  # such as a file deleted behind libvirt's back
 
 
 def describe(volume):
