@@ -21,7 +21,10 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, units  # noqa: E402
-from saltvirt.fleet import progress  # noqa: E402
+from saltvirt.fleet import (
+    authorise,
+    progress,
+)
 from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.operations import evacuate as evacuating  # noqa: E402
 from saltvirt.operations import explain as explaining  # noqa: E402
@@ -325,7 +328,9 @@ def init(
     :param enable_qcow: make the disk a qcow2 overlay over the cached image
     :param serial_type: ``pty``, ``tcp`` or ``None``
     :param kwargs: any other argument of ``virt.init`` on a hypervisor, and ``groups`` (list of
-        names) with ``group_policy`` (``spread``, ``separate``, ``gather``) for placement
+        names) with ``group_policy`` (``spread``, ``separate``, ``gather``) for placement;
+        ``wait=True`` or ``wait_for`` (``minion``, ``agent``, ``address``) to come back when the
+        guest has answered, within ``timeout`` seconds (300)
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 
@@ -340,6 +345,8 @@ def init(
     wanted = deploying.Wanted(
         name, cpu, mem, image, hypervisor, host, start,
         groups=extra.pop("groups", ()), group_policy=extra.pop("group_policy", "spread"),
+        wait_for=extra.pop("wait_for", "minion" if extra.pop("wait", False) else None),
+        wait_s=float(extra.pop("timeout", 300)),
         arguments={
             "seed": seed, "nic": nic, "install": install, "disk": disk, "saltenv": saltenv,
             "enable_vnc": enable_vnc, "seed_cmd": seed_cmd, "enable_qcow": enable_qcow,
@@ -551,6 +558,33 @@ def purge(name, delete_key=True):
         " and its key from the master" if had_key else ""
     )
     return _done(name, comment, {"removed": removed}, host=host)
+
+
+@_reporting
+def authorize(name, host):
+    """
+    Let one hypervisor hand in the minion key of one new guest, once, within ten minutes.
+
+    For ``virt.init`` or ``seed.apply`` called directly on that hypervisor; ``salt-run
+    virt.init`` needs no such permission.
+
+    :param name: of the guest
+    :param host: minion id of the hypervisor
+
+    :return: under the guest's name ``result`` and ``comment``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.authorize web1 hyper1
+    """
+    name = names.guest(name)
+    with Fleet(__opts__) as fleet:
+        fleet.hosts(host)
+    authorise.Authorisations(__opts__).grant(host, name)
+    minutes = authorise.LIFETIME_S // 60
+    return _done(name, f"{host} may hand in the key of {name} once, within {minutes} minutes")
 
 
 @_reporting

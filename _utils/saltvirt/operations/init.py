@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from saltvirt import errors, names, units
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import inventory, lock
+from saltvirt.operations import inventory, lock, wait
 from saltvirt.placement import choose, facts
 from saltvirt.revert import Revert
 
@@ -13,8 +13,8 @@ from saltvirt.revert import Revert
 class Wanted:
     """What the runner was asked for.
 
-    cpu: count. mem: MiB, or a size with a unit. arguments: everything else for the
-    host's ``virt.init``, passed by name.
+    cpu: count. mem: MiB, or a size with a unit. wait_for: one of wait.KINDS, and at most
+    so many seconds. arguments: everything else for the host's ``virt.init``, by name.
     """
 
     name: str
@@ -26,6 +26,8 @@ class Wanted:
     start: bool = True
     groups: tuple = ()
     group_policy: str = "spread"
+    wait_for: str | None = None
+    wait_s: float = 300
     arguments: dict = field(default_factory=dict)
 
     def __post_init__(self):
@@ -73,9 +75,12 @@ class Init:
     def run(self):
         """Returns Placed. Whatever fails, everything made so far is undone.
 
-        Raises InvalidInput, AlreadyExists, Refused, KeyRefused, OperationFailed.
+        Raises InvalidInput, AlreadyExists, Refused, KeyRefused, OperationFailed. A guest that
+        was started and did not answer in time is not undone: somebody will want to look at it.
         """
         request = self.wanted.request()
+        if self.wanted.wait_for:
+            wait.check(self.wanted.wait_for)
         with lock.guest(self.fleet.opts, request.name, "virt.init"):
             try:
                 decision = self.place(request)
@@ -83,6 +88,8 @@ class Init:
                 with Revert() as undo:
                     placed = self.create(decision, undo)
                     undo.success()
+                if self.wanted.wait_for and self.wanted.start:
+                    self.wait(placed.host)
             except errors.VirtError as exc:
                 self.report.failed(exc)
                 raise
@@ -120,6 +127,15 @@ class Init:
                 refusals.append(exc.text.removeprefix(errors.Refused.PREFIX))
                 self.report.step("refused", f"{self.wanted.name}: {refusals[-1]}", host=host)
         raise errors.Refused(f"no host took {self.wanted.name}: {'; '.join(refusals)}")
+
+    def wait(self, host):
+        """Until the guest has answered; then the volume that told it who it is can go."""
+        name, kind = self.wanted.name, self.wanted.wait_for
+        self.report.step("waiting", f"{name}: waiting for its {kind}", host=host)
+        took_s = wait.until(self.fleet, host, name, kind, self.wanted.wait_s)
+        if kind == "minion":
+            self.fleet.one(host, "virt.seed_eject", {"name": name}, long=True)
+        self.report.step("answered", f"{name}: its {kind} answered after {took_s:.0f} s")
 
     def attempts(self):
         return int((self.fleet.opts.get("virt") or {}).get("attempts", 3))

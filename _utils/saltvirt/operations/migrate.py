@@ -112,7 +112,7 @@ class _Migration:
         if text:
             self.report.show(f"{self.name}: {text}")
         elif event.get("percent") is not None:
-            self.report.show(f"{self.name}: {_progress(event)}")
+            self.report.progress(event["percent"], f"{self.name}: {_progress(event)}")
 
     def _lost(self, source, answer):
         """The source did not come back: where is the guest now?"""

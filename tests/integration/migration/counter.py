@@ -11,9 +11,14 @@ IMAGES = "/var/lib/libvirt/images"
 BOOT = "/boot/salt-virt-counter"
 START = 1024 * 1024
 RECORD = struct.Struct("<8sQQQ40s432sQ")
-MODULES = (
-    ["virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk"]
-)
+MODULES = [
+    "virtio",
+    "virtio_ring",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_pci",
+    "virtio_blk",
+]
 PACK = f"""set -e
 mkdir -p {BOOT}/root/modules {BOOT}/root/proc {BOOT}/root/dev
 cp {BOOT}/init {BOOT}/root/init
