@@ -52,9 +52,10 @@ class Context:
 
     @property
     def domain(self):
-        """The domain capabilities when they are for this virt type, else None."""
+        """The domain capabilities when they are for this kind of guest, else None."""
         found = self.caps.domain
-        return found if found and found.virt_type == self.virt_type else None
+        fits = found and (found.virt_type, found.arch) == (self.virt_type, self.guest.arch)
+        return found if fits else None
 
     def allows(self, device, name, value, unknown=True):
         """Whether the host allows a device's value; ``unknown`` where libvirt does not tell."""

@@ -98,10 +98,11 @@ def existing(domain, caps, given=None):
 
 
 def _forget(domain):
-    """Takes disks that are gone out of our record."""
-    there = {disk.target for disk in domain.disks}
+    """Takes disks that are gone out of our record: their data stays where it is."""
+    there = {(disk.target, place) for disk in domain.disks for place in places(disk)}
     for own in domain.record.disks:
-        if own.target not in there:
+        ways = {(own.target, ("path", own.path)), (own.target, ("volume", own.pool, own.volume))}
+        if not ways & there:
             domain.record.disks.remove(own)
 
 

@@ -13,13 +13,13 @@ The order of the declarations is the order in which new children are put.
 """
 
 import copy
-import io
 import re
 from xml.etree import ElementTree
 
 from saltvirt.errors import InvalidInput
 from saltvirt.xml.kinds import STR
 
+_NAMESPACE = re.compile(r"""\sxmlns:([\w.-]+)\s*=\s*["']([^"'<>]+)["']""")
 _STEP = re.compile(r"(?:\{[^}]*\}|[^/])+")
 _RESERVED_PREFIX = re.compile(r"ns\d+")
 
@@ -29,14 +29,13 @@ def parse(text):
 
     Raises InvalidInput for text that is no XML.
     """
+    for prefix, uri in _NAMESPACE.findall(text):
+        if not _RESERVED_PREFIX.fullmatch(prefix):
+            ElementTree.register_namespace(prefix, uri)
     try:
-        events = ElementTree.iterparse(io.StringIO(text), events=("start-ns", "start"))
-        for event, value in events:
-            if event == "start-ns" and value[0] and not _RESERVED_PREFIX.fullmatch(value[0]):
-                ElementTree.register_namespace(*value)
+        return ElementTree.fromstring(text)
     except ElementTree.ParseError as exc:
         raise InvalidInput(f"not an XML document: {exc}") from exc
-    return events.root
 
 
 class Element:

@@ -230,6 +230,8 @@ def test_another_file_at_the_same_target():
         ("detach", "/srv/web1_system.qcow2", None),
         ("attach", None, "/b.img"),
     ]
+    spec = guest.parse("web1", update=True, disks=wish)
+    assert len(domain.amend(spec, existing(), CAPS, given()).record.disks) == 0
 
 
 def test_boot_order_of_devices_takes_the_place_of_boot_dev():
