@@ -21,10 +21,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, units  # noqa: E402
-from saltvirt.fleet import (
-    authorise,
-    progress,
-)
+from saltvirt.fleet import authorise, progress  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.operations import evacuate as evacuating  # noqa: E402
 from saltvirt.operations import explain as explaining  # noqa: E402
