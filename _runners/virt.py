@@ -30,6 +30,7 @@ from saltvirt.operations import init as deploying  # noqa: E402
 from saltvirt.operations import lock as locks  # noqa: E402
 from saltvirt.operations import migrate as migrating  # noqa: E402
 from saltvirt.operations import purge as purging  # noqa: E402
+from saltvirt.operations import repair as repairing  # noqa: E402
 from saltvirt.operations import report as reports  # noqa: E402
 from saltvirt.placement import capacity as capacities  # noqa: E402
 from saltvirt.placement import choose, facts  # noqa: E402
@@ -724,3 +725,41 @@ def rebalance(apply=False, threshold=rebalancing.THRESHOLD):
     rows += [[m.guest, m.source, m.target, round(m.after, 3)] for m in moves]
     title = f"{len(moves)} moves; the score is {score:.3f}, moves begin at {threshold}"
     return {"rebalance": {"score": score, "title": title, "table": rows}}
+
+
+@_reporting
+def repair(apply=False):
+    """
+    Leftovers of operations that were interrupted: shown, and with ``apply`` mended.
+
+    Guests that an init which died has half made, migrations that were broken off, guests on two
+    hosts, accepted keys of guests that are on no host, permissions that have expired. What a
+    person must decide is named and left alone.
+
+    :param apply: mend; default: show
+
+    :return: under ``repair`` ``table`` of what was found; when applied ``result``, ``comment``,
+        ``changes`` (``mended``), ``left``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.repair
+        salt-run virt.repair apply=True
+    """
+    with Fleet(__opts__) as fleet:
+        findings, unheard = repairing.look(fleet)
+        if apply:
+            mended, left = repairing.mend(findings, _report(fleet, "repair", "repair"))
+            left.update(unheard)
+            comment = f"{len(mended)} mended, {len(left)} left" if left else f"{len(mended)} mended"
+            comment += "".join(f"; {name}: {why}" for name, why in sorted(left.items()))
+            changes = {"mended": mended} if mended else {}
+            answer = {"result": not left, "comment": comment, "changes": changes, "left": left}
+            return {"repair": answer, **({"retcode": 1} if left else {})}
+    rows = [["what", "is wrong", "mending"]]
+    rows += [[f.about, f.what, f.how] for f in findings]
+    rows += [[host, why, ""] for host, why in sorted(unheard.items())]
+    title = f"{len(findings)} leftovers" if findings else "nothing is left over"
+    return {"repair": {"title": title, "table": rows}, **({"retcode": 1} if unheard else {})}

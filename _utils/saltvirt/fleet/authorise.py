@@ -44,6 +44,23 @@ class Authorisations:
             return False
         return True
 
+    def expired(self):
+        """(host, guest) of the permissions that nobody used in time."""
+        for host in sorted(os.listdir(self._root)) if os.path.isdir(self._root) else ():
+            folder = os.path.join(self._root, host)
+            for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+                if not self._good(os.path.join(folder, name)):
+                    yield host, name
+
+    @staticmethod
+    def _good(path):
+        """True while the permission in the file is not over."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                return int(file.read()) >= time.time()
+        except (ValueError, FileNotFoundError):
+            return False
+
     def redeem(self, host, name):
         """True when the host has a permission for the guest, which is then used up."""
         taken = os.path.join(self._root, f".{secrets.token_hex(8)}")

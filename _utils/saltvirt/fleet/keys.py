@@ -88,6 +88,7 @@ class KeyStore:
 
     def __init__(self, opts):
         self._opts = opts
+        self._accepted = os.path.join(opts["pki_dir"], "virt-accepted")
         self._store = _Driver(opts) if opts.get("keys.cache_driver") else _Files(opts)
 
     def status(self, name):
@@ -119,8 +120,24 @@ class KeyStore:
                 f"machine is gone, remove its key with salt-key -d {name}"
             )
         self._store.store(name, pub)
+        self._remember(name)
         self._fire("accept", name, pub)
         return True
+
+    def ours(self):
+        """The ids whose keys were accepted here, for a guest, and are still accepted; sorted."""
+        with contextlib.suppress(FileNotFoundError):
+            return sorted(n for n in os.listdir(self._accepted) if self.status(n) == "accepted")
+        return []
+
+    def _remember(self, name):
+        os.makedirs(self._accepted, mode=0o700, exist_ok=True)
+        with open(os.path.join(self._accepted, name), "w", encoding="utf-8"):
+            pass
+
+    def _forget(self, name):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._accepted, name))
 
     def delete(self, name, pub_pem=None):
         """Takes back the key of an id, and what the master remembers of that minion.
@@ -134,6 +151,7 @@ class KeyStore:
             keys.delete_key(match_dict={_FOLDERS[found["state"]]: [name]})
         if self._store.fetch(name):
             raise errors.OperationFailed(f"the key of {name} could not be deleted: see salt-key")
+        self._forget(name)
         return True
 
     def _fire(self, act, name, pub):

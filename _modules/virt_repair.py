@@ -1,0 +1,45 @@
+"""
+What the runner's ``virt.repair`` asks of a hypervisor.
+
+:depends: libvirt-python in Salt's own Python
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, settings  # noqa: E402
+from saltvirt.host import connection  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    try:
+        connection.require_binding()
+    except errors.BindingMissing as exc:
+        return False, str(exc)
+    return __virtualname__
+
+
+def leftovers(**kwargs):
+    """
+    What interrupted operations have left on this host. Changes nothing.
+
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``guests`` (name to state), ``unfinished`` (names of guests that an init
+        which died has half made) and ``migrations`` (as ``virt.migrate_unfinished``)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.leftovers
+    """
+    from saltvirt.host import leftovers as left  # noqa: PLC0415 - needs the binding
+
+    with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
+        return left.read(conn)
