@@ -5,7 +5,7 @@ DEBIAN ?= 12
 SALT ?= 3008
 ARGS ?=
 
-.PHONY: help test test-unit test-lab test-matrix lint lab-up lab-down lab-sync lab-build \
+.PHONY: help test test-unit test-lab test-matrix lint coverage-api docs lab-up lab-down lab-sync lab-build \
 	demo demo-down publish
 
 help: ## this list
@@ -36,6 +36,12 @@ publish: ## push the branch that masters list: make publish REMOTE=URL
 lint: ## ruff
 	$(LAB) ruff check .
 	$(LAB) ruff format --check .
+
+coverage-api: ## each function that Salt 3007 had, and the lab test that calls it
+	python3 -m tests.tools.coverage_api $(ARGS)
+
+docs: ## docs/reference/execution-module.md from the docstrings
+	python3 -m tests.tools.docs
 
 lab-build: ## build what a lab needs, once
 	$(LAB) build --debian $(DEBIAN) --salt $(SALT)

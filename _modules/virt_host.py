@@ -7,6 +7,7 @@ what is not given comes from ``virt:connection:uri`` and ``virt:connection:auth`
 :depends: libvirt-python in Salt's own Python
 """
 
+import collections
 import os
 from xml.etree import ElementTree
 
@@ -306,3 +307,22 @@ def get_profiles(hypervisor=None, **kwargs):
     with _connect(kwargs) as conn:
         hypervisor = hypervisor or host_capabilities.preferred_type(conn)
     return profiles.show(profiles.read(__salt__["config.get"]), hypervisor)
+
+
+def nesthash(value=None):
+    """
+    A dictionary that makes dictionaries of its own kind for keys it does not have.
+
+    For templates and other modules, which fill in nested data with it.
+
+    :param value: a dict to begin with
+
+    :return: the dict
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-call virt.nesthash "{a: 1}"
+    """
+    return collections.defaultdict(nesthash, value or {})

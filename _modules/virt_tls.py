@@ -43,10 +43,13 @@ def tls_update(basepath="/etc/pki", reload=None, **kwargs):
     Fetches certificates from the master, places them and has the daemon read them: what
     the state ``virt.keys`` does, with the same parameters.
 
+    :param basepath: the folder that has ``CA``, ``libvirt`` and ``qemu`` below it
+    :param reload: how the daemon is told, as for the state ``virt.keys``
+
     :return: ``changes``: file to what was done with it; ``notes``: sentences; and ``info``:
         as ``virt.tls_info`` afterwards
 
-    Raises PkiError with the reason when the master gives none.
+    :raises PkiError: the master gives none; with the reason
 
     CLI Example:
 

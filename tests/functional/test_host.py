@@ -91,3 +91,9 @@ def test_profiles(empty):
     assert {disk["format"] for disk in found["disk"]["two"]} == {"qcow2"}
     xen = configured["virt.get_profiles"](hypervisor="xen")
     assert {disk["model"] for disk in xen["disk"]["two"]} == {"xen"}
+
+
+def test_a_dictionary_of_dictionaries(virt):
+    found = virt["virt.nesthash"]({"a": 1})
+    found["b"]["c"]["d"] = 2
+    assert found == {"a": 1, "b": {"c": {"d": 2}}}

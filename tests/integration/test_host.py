@@ -154,3 +154,8 @@ def test_profiles(hv):
 def test_a_wrong_uri_and_a_typo(hv):
     assert "cannot connect to" in hv.refuses("virt.node_info", connection="qemu:///nowhere")
     assert "unknown argument: conection" in hv.refuses("virt.freemem", conection="qemu:///system")
+
+
+def test_a_dictionary_of_dictionaries(hv):
+    assert hv.call("virt.nesthash", {"a": 1}) == {"a": 1}
+    assert hv.call("virt.nesthash") == {}

@@ -1,0 +1,138 @@
+"""The public API as the source has it, read without importing anything."""
+
+import ast
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SALT_3007 = REPOSITORY / "tests/data/salt-3007-api.json"
+# sections of Salt's list and the files that must have their functions
+FILES = {
+    "modules.virt": "_modules/virt*.py",
+    "modules.seed": "_modules/seed.py",
+    "runners.virt": "_runners/virt*.py",
+    "states.virt": "_states/virt*.py",
+    "pillar.libvirt": "_pillar/libvirt.py",
+    "pillar.virtkey": "_pillar/virtkey.py",
+    "output.virt_query": "_output/virt_query.py",
+    "engines.libvirt_events": "_engines/libvirt_events.py",
+}
+
+
+@dataclass(frozen=True)
+class Function:
+    """A public function: where it is, its parameters as Salt's list writes them, its manual."""
+
+    name: str
+    path: str
+    parameters: tuple
+    docstring: str
+
+
+def salts(section):
+    """{function: [parameter, …]} that Salt 3007 had."""
+    return json.loads(SALT_3007.read_text(encoding="utf-8"))[section]
+
+
+def ours(section):
+    """Every Function of a section's files, in the order of the files."""
+    found = []
+    for path in sorted(REPOSITORY.glob(FILES[section])):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        aliases = _aliases(tree)
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                found.append(
+                    Function(
+                        aliases.get(node.name, node.name),
+                        str(path.relative_to(REPOSITORY)),
+                        tuple(_parameters(node.args)),
+                        ast.get_docstring(node) or "",
+                    )
+                )
+    return found
+
+
+def _aliases(tree):
+    """``__func_alias__``: names that Python or Salt would not let a function have."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else ()
+        if any(isinstance(t, ast.Name) and t.id == "__func_alias__" for t in targets):
+            return ast.literal_eval(node.value)
+    return {}
+
+
+def _parameters(args):
+    """``name``, ``name=default``, ``*args``, ``**kwargs``."""
+    plain = [*args.posonlyargs, *args.args]
+    defaults = [None] * (len(plain) - len(args.defaults)) + list(args.defaults)
+    yield from (_written(arg, default) for arg, default in zip(plain, defaults, strict=True))
+    if args.vararg:
+        yield f"*{args.vararg.arg}"
+    for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        yield _written(arg, default)
+    if args.kwarg:
+        yield f"**{args.kwarg.arg}"
+
+
+def _written(arg, default):
+    return arg.arg if default is None else f"{arg.arg}={ast.unparse(default)}"
+
+
+def mentions(folder, module="virt"):
+    """{function: sorted names of the tests that call it} in the test files below a folder.
+
+    A call is a text ``virt.function``, alone or in a command, or ``hv.call("function")``; a
+    runner's (``salt-run``, ``lab.run``) is none of the execution module.
+    """
+    found = {}
+    for path in sorted((REPOSITORY / folder).rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body:
+            for function in {*_written_out(node, module), *_by_name(node)}:
+                name = f"{path.stem}.{getattr(node, 'name', 'module')}"
+                found.setdefault(function, set()).add(name)
+    return {function: sorted(tests) for function, tests in sorted(found.items())}
+
+
+def _written_out(node, module):
+    """``virt.function`` in the texts of a test, but for those a runner is called with."""
+    runners = {"run", "run_json"}
+    runner = {id(text) for call in _calls(node, runners) for text in ast.walk(call)}
+    for text in _texts(node):
+        if id(text) not in runner and "salt-run" not in text.value:
+            yield from re.findall(rf"\b{module}\.([a-z]\w*)", text.value)
+
+
+def _by_name(node):
+    """``hv.call("function")``, or of a variable that runs through a list of functions."""
+    for call in _calls(node, {"call"}):
+        first = call.args[0] if call.args else None
+        if isinstance(first, ast.Constant):
+            yield str(first.value)
+        elif isinstance(first, ast.Name | ast.JoinedStr):
+            yield from (text.value for text in _listed(node))
+
+
+def _calls(node, names):
+    for call in ast.walk(node):
+        attribute = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        if attribute and call.func.attr in names:
+            yield call
+
+
+def _listed(node):
+    """Texts in the decorators and in what the loops of a test run through."""
+    for decorator in getattr(node, "decorator_list", ()):
+        yield from _texts(decorator)
+    for loop in ast.walk(node):
+        if isinstance(loop, ast.For):
+            yield from _texts(loop.iter)
+
+
+def _texts(node):
+    for text in ast.walk(node):
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            yield text

@@ -1,0 +1,126 @@
+"""Makes docs/reference/execution-module.md of the docstrings: ``make docs``."""
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+
+from tests.tools import api
+
+OUT = api.REPOSITORY / "docs/reference/execution-module.md"
+HEAD = """# The execution module
+
+Every function of `virt` and `seed`, as `salt 'hyper*' virt.FUNCTION`. Made from the
+docstrings in `_modules` by `make docs`: change it there.
+
+All functions that ask libvirt take `connection`, `username` and `password`, which override
+`virt:connection:uri`, `virt:connection:auth:username` and `virt:connection:auth:password` of
+the configuration for one call. A failure is one line, and exit code 1.
+"""
+_FIELD = re.compile(r":(param|returns?|raises?|type|depends)\s*([^:]*):\s*(.*)")
+_CONNECTION = {"connection", "username", "password"}
+
+
+def document():
+    """The whole manual, as Markdown."""
+    parts, contents = [], []
+    for path, functions in _by_file().items():
+        title, _, intro = _module_docstring(path).partition("\n")
+        contents.append(f"- {title.rstrip('.')}: " + ", ".join(_link(f) for f in functions))
+        parts.append(f"## {title.rstrip('.')}\n\n{markdown(intro)}")
+        parts += [_function(function) for function in functions]
+    return "\n".join([HEAD, *contents, "", "\n\n".join(part.strip() for part in parts), ""])
+
+
+def _by_file():
+    found = {}
+    for function in [*api.ours("modules.virt"), *api.ours("modules.seed")]:
+        found.setdefault(function.path, []).append(function)
+    return found
+
+
+def _module(function):
+    return "seed" if function.path.endswith("/seed.py") else "virt"
+
+
+def _module_docstring(path):
+    tree = ast.parse((api.REPOSITORY / path).read_text(encoding="utf-8"))
+    return (ast.get_docstring(tree) or path).strip()
+
+
+def _link(function):
+    return f"[{function.name}](#{_module(function)}{function.name})"
+
+
+def _function(function):
+    name = f"{_module(function)}.{function.name}"
+    call = f"{name}({', '.join(function.parameters)})"
+    call = "\n".join(textwrap.wrap(call, 92, subsequent_indent="    "))
+    return f"### {name}\n\n```python\n{call}\n```\n\n{markdown(function.docstring)}"
+
+
+def markdown(text):
+    """A docstring of reStructuredText as Markdown: fields, code blocks, literals."""
+    lines, out = inspect.cleandoc(text).splitlines(), []
+    while lines:
+        line = lines.pop(0)
+        field = _FIELD.match(line)
+        if line.startswith(".. code-block::"):
+            out += ["```" + line.split("::")[1].strip(), *_block(lines), "```"]
+        elif field:
+            more = [part.strip() for part in _block(lines, blank=False)]
+            out += _field(*field.groups()[:2], " ".join([field.group(3), *more]), out)
+        elif line.endswith("::"):
+            out += [_inline(line[:-1]), "", "```", *_block(lines), "```"]
+        else:
+            out.append("**CLI example**" if line.startswith("CLI Example") else _inline(line))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(out)).strip()
+
+
+def _block(lines, blank=True):
+    """Takes the indented lines that follow; blank: also with empty lines in them."""
+    block = []
+    while lines and (lines[0].startswith(" ") or (blank and not lines[0].strip())):
+        block.append(lines.pop(0))
+    while block and not block[-1].strip():
+        lines.insert(0, block.pop())
+    while block and not block[0].strip():
+        block.pop(0)
+    return textwrap.dedent("\n".join(block)).splitlines()
+
+
+def _field(kind, name, text, before):
+    """A field's lines; the first parameter gets a heading."""
+    if kind == "param" and name not in _CONNECTION:
+        head = [] if any(line.startswith("- **") for line in before) else ["**Parameters**", ""]
+        return [*head, f"- **{name}**: {_inline(text)}"]
+    if kind in ("return", "returns"):
+        return ["", f"**Returns** {_inline(text)}"]
+    if kind in ("raise", "raises"):
+        return ["", f"**Raises** `{name}`: {_inline(text)}"]
+    if kind == "depends":
+        return [f"Needs {_inline(text)}."]
+    return []
+
+
+def _inline(text):
+    text = re.sub(r":(?:py:)?(?:func|class|mod|meth):`~?([^`]+)`", r"`virt.\1`", text)
+    text = re.sub(r"``(.+?)``", r"`\1`", text)
+    return text.replace("virt.virt.", "virt.")
+
+
+def main():
+    """Writes the file; with ``--check`` says whether it is as the docstrings are."""
+    text = document()
+    if "--check" in sys.argv[1:]:
+        same = OUT.exists() and OUT.read_text(encoding="utf-8") == text
+        print("up to date" if same else f"{OUT} is old: make docs")
+        return 0 if same else 1
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
