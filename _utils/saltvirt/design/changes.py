@@ -36,12 +36,13 @@ def changes(wanted, actual, live=True, sizes=None, autostart=None):
     found = [
         *_settings(wanted, actual),
         *_metadata(wanted, actual),
+        *_list("controllers", wanted, actual),  # before the disks that need them
         *_disks(wanted, actual),
         *_nics(wanted, actual),
         *_graphics(wanted, actual),
         *_host_devices(wanted, actual),
     ]
-    for name in ("serials", "consoles", "tpms", "watchdogs", "rngs", *ADDED):
+    for name in ("serials", "consoles", "tpms", "watchdogs", "rngs", *ADDED[1:]):
         found.extend(_list(name, wanted, actual))
     found.extend(_balloon(wanted, actual))
     for target, (old, new) in (sizes or {}).items():
@@ -182,8 +183,8 @@ def _display(path, wanted, actual):
         values = old.get(name), new.get(name)
         if name == "password":
             values = tuple(value and HIDDEN for value in values)
-        # libvirt changes the password of a display in use, but not where it listens
-        live = set(names) <= {"password", "password_valid_to"}
+        # a display in use can get another password, not its first one, nor another place
+        live = set(names) <= {"password", "password_valid_to"} and bool(actual.password)
         yield Change("graphics", f"{path}:{name}", *values, "update", live, _text(wanted))
 
 
@@ -224,7 +225,8 @@ def _asked(name, new, old):
     for device in new:
         hit = next((item for item in left if _equal(device, item)), None)
         if hit is None:
-            yield Change(name, name, None, _text(device), "attach", xml=_text(device))
+            live = name == "controllers" and device.type == "scsi"
+            yield Change(name, name, None, _text(device), "attach", live, _text(device))
         else:
             left.remove(hit)
     if name in ("channels", "filesystems"):

@@ -161,6 +161,20 @@ def test_a_password_is_never_shown():
     assert "hush-hush" in change.xml
 
 
+def test_a_first_password_waits_for_the_next_start():
+    (change,) = update(existing(graphics="vnc"), graphics={"type": "vnc", "password": "x"})
+    assert not change.live
+
+
+def test_the_controller_comes_before_its_disk():
+    wish = [{"name": "system"}, {"name": "s", "source_file": "/s.img", "model": "scsi"}]
+    found = update(existing(), disks=wish)
+    assert [(change.what, change.action, change.live) for change in found] == [
+        ("controllers", "attach", True),
+        ("disks", "attach", True),
+    ]
+
+
 def test_the_display_goes_and_comes():
     (change,) = update(existing(graphics="vnc"), graphics={"type": "none"})
     assert (change.path, change.new) == ("graphics:vnc", None)
