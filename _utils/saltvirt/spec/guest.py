@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field, fields
 
 from saltvirt import names
-from saltvirt.errors import InvalidInput
-from saltvirt.spec import chardev, devices, profiles
+from saltvirt.spec import chardev, devices, guest_devices, profiles, rules
 from saltvirt.spec import cpu as cpus
 from saltvirt.spec import features as feature
 from saltvirt.spec import graphics as display
@@ -80,7 +79,6 @@ _ALIASES = {
 }
 _SHAPED = {"disk", "disk_profile", "disks", "nic", "nic_profile", "interfaces"}
 _SHORT = {"enable_vnc", "serial_type", "stop_on_reboot", "kvm_hidden"}
-_ABSENT = object()
 
 
 def _fields():
@@ -114,99 +112,12 @@ def parse(name, cpu=None, mem=None, *, known_profiles=None, update=False, hyperv
         target = _ALIASES.get(word, word)
         if target in _fields() and (value is not None or getattr(spec, target) is None):
             setattr(spec, target, _fields()[target](value, word))
-    _shorthands(spec, more)
-    _devices(spec, more, known_profiles or profiles.Profiles(), update)
+    rules.shorthands(spec, more)
+    guest_devices.fill(spec, more, known_profiles or profiles.Profiles(), update)
     deploying = set(DeploySpec.keys())
     deploy = {key: value for key, value in more.items() if key in deploying}
     spec.deploy = DeploySpec.parse(deploy, "init")
-    _agree(spec)
+    rules.agree(spec)
     if not update:
-        _complete(spec)
+        rules.complete(spec, more)
     return spec
-
-
-def _shorthands(spec, more):
-    """The arguments that stand for a longer one."""
-    if v.boolean(more.get("enable_vnc") or False, "enable_vnc") and spec.graphics is None:
-        spec.graphics = display.parse("vnc")
-    kind = more.get("serial_type")
-    if kind not in (None, "None", "none", "") and spec.serials is None:
-        spec.serials = chardev.parse({"type": kind}, "serial_type")
-        spec.consoles = spec.consoles or chardev.parse({"type": kind}, "serial_type")
-    if v.boolean(more.get("stop_on_reboot") or False, "stop_on_reboot"):
-        if spec.on_reboot not in (None, "destroy"):
-            raise InvalidInput("stop_on_reboot and on_reboot contradict each other")
-        spec.on_reboot = "destroy"
-    if more.get("kvm_hidden") is not None:
-        hidden = v.boolean(more["kvm_hidden"], "kvm_hidden")
-        spec.features = {**(spec.features or {}), "kvm_hidden": hidden}
-
-
-def _profile(more, short, update):
-    """The profile's name: ``disk`` or ``disk_profile``; the default one unless told none."""
-    for word in (f"{short}_profile", short):
-        value = more.get(word, _ABSENT)
-        if value is not _ABSENT and (value is not None or word == short):
-            return value
-    return None if update else profiles.DEFAULT
-
-
-def _devices(spec, more, known, update):
-    for short, extra, target, cls in (
-        ("disk", "disks", "disks", DiskSpec),
-        ("nic", "interfaces", "nics", NicSpec),
-    ):
-        profile, own = _profile(more, short, update), more.get(extra)
-        if profile is None and own is None:
-            setattr(spec, target, None if update else [])
-            continue
-        if own is not None and not isinstance(own, list | tuple):
-            raise InvalidInput(f"{extra} must be a list of dictionaries, not {own!r}")
-        if short == "disk":
-            found = profiles.disks(known, profile, own)
-        else:
-            found = profiles.nics(known, profile, own, spec.hypervisor)
-        setattr(spec, target, _parsed(cls, found, extra))
-
-
-def _parsed(cls, found, what):
-    result = []
-    for at, item in enumerate(found):
-        label = item.get("name", at) if isinstance(item, dict) else at
-        result.append(cls.parse(item, f"{what}:{label}"))
-    seen = [item.name for item in result if item.name]
-    twice = {name for name in seen if seen.count(name) > 1}
-    if twice:
-        raise InvalidInput(f"{what}: the name {sorted(twice)[0]!r} is there twice")
-    return result
-
-
-def _agree(spec):
-    targets = [disk.target for disk in spec.disks or () if disk.target]
-    for target in targets:
-        if targets.count(target) > 1:
-            raise InvalidInput(f"disks: the target {target} is asked for twice")
-    devices_say = [
-        item.name for item in (*(spec.disks or ()), *(spec.nics or ())) if item.boot_order
-    ]
-    if spec.boot_dev and devices_say:
-        raise InvalidInput(
-            f"boot_dev and the boot_order of {devices_say[0]} exclude each other: give one"
-        )
-
-
-def _complete(spec):
-    """What a new guest must have."""
-    if not spec.cpu.maximum:
-        raise InvalidInput("cpu is missing: the number of virtual CPUs")
-    if not spec.memory.boot_kib:
-        raise InvalidInput("mem is missing: the memory in MiB")
-    image = spec.deploy.image
-    disks = [disk for disk in spec.disks if disk.device == "disk"]
-    if image and disks and not disks[0].image:
-        disks[0].image = image
-        disks[0].image_hash = disks[0].image_hash or spec.deploy.image_hash
-        if spec.deploy.overlay:
-            disks[0].overlay_image = True
-    elif image and not disks:
-        raise InvalidInput("image needs a disk to go on: the disk profile has none")

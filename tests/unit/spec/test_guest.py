@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import guest
+from saltvirt.spec import guest, profiles
 from saltvirt.spec.base import REMOVE
 from saltvirt.spec.values import cpuset, numbers
 
@@ -109,6 +109,9 @@ WRONG = [
     ({"watchdog": {"action": "explode"}}, "watchdog:action"),
     ({"stop_on_reboot": True, "on_reboot": "restart"}, "contradict"),
     ({"image": "/a.img", "disk": None}, "image needs a disk"),
+    ({"overlay": True}, "need image"),
+    ({"image_hash": "md5=1"}, "needs image"),
+    ({"image": "/a", "disks": [{"name": "system", "image": "/b"}]}, "contradict"),
     ({"grahpics": "vnc"}, "did you mean 'graphics'"),
     ({"metadata": {"a b": "c"}}, "metadata"),
     ({"title": "two\x00lines"}, "title"),
@@ -162,6 +165,13 @@ def test_the_image_goes_on_the_first_hard_disk():
     cd = {"name": "cd", "device": "cdrom", "source_file": "/a.iso"}
     spec = parse(disk=None, disks=[cd, {"name": "b", "size": 1}], image="/x", image_hash="md5=1")
     assert [(d.image, d.image_hash) for d in spec.disks] == [(None, None), ("/x", "md5=1")]
+
+
+def test_the_image_of_the_call_wins_over_the_profiles():
+    known = profiles.Profiles(disk={"default": [{"system": {"image": "/old", "size": 1}}]})
+    spec = parse(image="/new", known_profiles=known, overlay=True)
+    assert (spec.disks[0].image, spec.disks[0].overlay_image) == ("/new", True)
+    assert parse(known_profiles=known, enable_qcow=True).disks[0].overlay_image is True
 
 
 def test_drives_without_medium():

@@ -1,0 +1,48 @@
+"""A guest's disks and interfaces: a profile with what the caller laid over it."""
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import profiles
+from saltvirt.spec.disk import DiskSpec
+from saltvirt.spec.nic import NicSpec
+
+_ABSENT = object()
+
+
+def _profile(more, short, update):
+    """The profile's name: ``disk`` or ``disk_profile``; the default one unless told none."""
+    for word in (f"{short}_profile", short):
+        value = more.get(word, _ABSENT)
+        if value is not _ABSENT and (value is not None or word == short):
+            return value
+    return None if update else profiles.DEFAULT
+
+
+def fill(spec, more, known, update):
+    """Sets disks and nics of a GuestSpec; None where an update leaves them alone."""
+    for short, extra, target, cls in (
+        ("disk", "disks", "disks", DiskSpec),
+        ("nic", "interfaces", "nics", NicSpec),
+    ):
+        profile, own = _profile(more, short, update), more.get(extra)
+        if profile is None and own is None:
+            setattr(spec, target, None if update else [])
+            continue
+        if own is not None and not isinstance(own, list | tuple):
+            raise InvalidInput(f"{extra} must be a list of dictionaries, not {own!r}")
+        if short == "disk":
+            found = profiles.disks(known, profile, own)
+        else:
+            found = profiles.nics(known, profile, own, spec.hypervisor)
+        setattr(spec, target, _parsed(cls, found, extra))
+
+
+def _parsed(cls, found, what):
+    result = []
+    for at, item in enumerate(found):
+        label = item.get("name", at) if isinstance(item, dict) else at
+        result.append(cls.parse(item, f"{what}:{label}"))
+    seen = [item.name for item in result if item.name]
+    twice = {name for name in seen if seen.count(name) > 1}
+    if twice:
+        raise InvalidInput(f"{what}: the name {sorted(twice)[0]!r} is there twice")
+    return result

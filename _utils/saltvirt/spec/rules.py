@@ -1,0 +1,66 @@
+"""What holds between the arguments of a guest, and the short ways to say some of them."""
+
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import chardev, graphics
+from saltvirt.spec import values as v
+
+
+def shorthands(spec, more):
+    """The arguments that stand for a longer one."""
+    if v.boolean(more.get("enable_vnc") or False, "enable_vnc") and spec.graphics is None:
+        spec.graphics = graphics.parse("vnc")
+    kind = more.get("serial_type")
+    if kind not in (None, "None", "none", "") and spec.serials is None:
+        spec.serials = chardev.parse({"type": kind}, "serial_type")
+        spec.consoles = spec.consoles or chardev.parse({"type": kind}, "serial_type")
+    if v.boolean(more.get("stop_on_reboot") or False, "stop_on_reboot"):
+        if spec.on_reboot not in (None, "destroy"):
+            raise InvalidInput("stop_on_reboot and on_reboot contradict each other")
+        spec.on_reboot = "destroy"
+    if more.get("kvm_hidden") is not None:
+        hidden = v.boolean(more["kvm_hidden"], "kvm_hidden")
+        spec.features = {**(spec.features or {}), "kvm_hidden": hidden}
+
+
+def agree(spec):
+    """Raises InvalidInput for disks or boot orders that contradict each other."""
+    targets = [disk.target for disk in spec.disks or () if disk.target]
+    for target in targets:
+        if targets.count(target) > 1:
+            raise InvalidInput(f"disks: the target {target} is asked for twice")
+    ordered = [item.name for item in (*(spec.disks or ()), *(spec.nics or ())) if item.boot_order]
+    if spec.boot_dev and ordered:
+        raise InvalidInput(
+            f"boot_dev and the boot_order of {ordered[0]} exclude each other: give one"
+        )
+
+
+def complete(spec, more):
+    """What a new guest must have. Raises InvalidInput."""
+    if not spec.cpu.maximum:
+        raise InvalidInput("cpu is missing: the number of virtual CPUs")
+    if not spec.memory.boot_kib:
+        raise InvalidInput("mem is missing: the memory in MiB")
+    if spec.deploy.image:
+        _image(spec, more)
+    elif spec.deploy.image_hash:
+        raise InvalidInput("image_hash needs image")
+    made_from = [disk for disk in spec.disks if disk.image and disk.device == "disk"]
+    if spec.deploy.overlay and not made_from:
+        raise InvalidInput("overlay and enable_qcow need image, the image to stand on")
+    for disk in made_from:
+        if spec.deploy.overlay and disk.overlay_image is None:
+            disk.overlay_image = True
+
+
+def _image(spec, more):
+    """Puts the image on the first hard disk; over the profile's, but not over the caller's."""
+    image = spec.deploy.image
+    disk = next((disk for disk in spec.disks if disk.device == "disk"), None)
+    if disk is None:
+        raise InvalidInput("image needs a disk to go on: the disk profile has none")
+    own = [item.get("image") for item in more.get("disks") or () if item.get("name") == disk.name]
+    if any(own) and own[-1] != image:
+        raise InvalidInput(f"image and the image of disk {disk.name} contradict each other")
+    disk.image = image
+    disk.image_hash = spec.deploy.image_hash or disk.image_hash
