@@ -1,0 +1,101 @@
+"""
+An engine that sends libvirt's events to Salt's event bus.
+
+In the configuration of a minion (its events reach the master's bus too) or of a master:
+
+.. code-block:: yaml
+
+    engines:
+      - libvirt_events
+
+With options:
+
+.. code-block:: yaml
+
+    engines:
+      - libvirt_events:
+          uri: lxc:///
+          tag_prefix: libvirt
+          filters:
+            - domain/lifecycle
+            - domain/reboot
+            - pool
+
+An event's tag is ``<tag_prefix>/<uri>/<object>/<event>``, e.g.
+``salt/engines/libvirt_events/qemu/system/domain/lifecycle``. Its data: ``uri``; the object
+(``domain``: ``name``, ``id``, ``uuid``; ``network`` and ``pool``: ``name``, ``uuid``;
+``nodedev``: ``name``; ``secret``: ``uuid``); ``event``; and what belongs to the event. For
+``lifecycle`` that is what happened (``event``: ``started``, ``stopped``, …) and why
+(``detail``: ``booted``, ``migrated``, …).
+
+The objects and their events:
+
+- ``domain``: ``lifecycle``, ``reboot``, ``rtc_change``, ``watchdog``, ``graphics``,
+  ``io_error``, ``control_error``, ``disk_change``, ``tray_change``, ``pmwakeup``,
+  ``pmsuspend``, ``balloon_change``, ``pmsuspend_disk``, ``device_removed``, ``block_job``,
+  ``tunable``, ``agent_lifecycle``, ``device_added``, ``migration_iteration``,
+  ``job_completed``, ``device_removal_failed``, ``metadata_change``, ``block_threshold``
+- ``network``: ``lifecycle``; ``pool``: ``lifecycle``, ``refresh``
+- ``nodedev``: ``lifecycle``, ``update``; ``secret``: ``lifecycle``, ``value_changed``
+
+What the installed libvirt does not have is left out, event by event. When libvirt is
+restarted, the engine connects again.
+
+A master that does not run as root needs a polkit rule that lets its user monitor libvirt
+(action ``org.libvirt.unix.monitor``).
+
+:depends: libvirt-python in Salt's own Python
+"""
+
+import urllib.parse
+
+import salt.utils.event
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors  # noqa: E402
+from saltvirt.host import connection, events, listen  # noqa: E402
+
+__virtualname__ = "libvirt_events"
+
+
+def __virtual__():
+    try:
+        connection.require_binding()
+    except errors.BindingMissing as exc:
+        return False, str(exc)
+    return __virtualname__
+
+
+def start(uri=None, tag_prefix="salt/engines/libvirt_events", filters=None):
+    """
+    Listens to libvirt until the engine is stopped.
+
+    :param uri: libvirt URI; None for libvirt's own default
+    :param tag_prefix: what the tags of the events begin with
+    :param filters: a list of objects (``domain``) and events (``domain/lifecycle``) to send;
+        default ``all``
+    """
+    pairs = events.chosen(filters or ["all"])
+    fire = _fire()
+
+    def send(where, kind, event, data):
+        fire("/".join((tag_prefix, _in_tag(where), kind, event)), {"uri": where, **data})
+
+    listen.Listener(uri, pairs, send).run()
+
+
+def _in_tag(uri):
+    """``qemu+ssh://user@host:1/system`` as ``qemu+ssh/user@host:1/system``."""
+    parts = urllib.parse.urlparse(uri)
+    return "/".join(part for part in (parts.scheme, parts.netloc, parts.path.strip("/")) if part)
+
+
+def _fire():
+    """The function of tag and data that sends an event from a master, or from a minion."""
+    if __opts__.get("__role") != "master":
+        return __salt__["event.send"]
+    bus = salt.utils.event.get_master_event(__opts__, __opts__["sock_dir"], listen=False)
+    return lambda tag, data: bus.fire_event(data, tag)

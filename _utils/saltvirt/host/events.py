@@ -1,0 +1,232 @@
+"""libvirt's events as plain data.
+
+Which events there are is decided by what the binding offers and the driver takes, one by
+one; the names of numbers are looked up in their own enumeration only.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt, translate
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Enum:
+    """An enumeration of libvirt: its prefix, and the names that belong to it."""
+
+    prefix: str
+    names: tuple
+
+    def __call__(self, number):
+        """The name of a number, in lower case with spaces; ``unknown`` if it has none."""
+        for name in self.names:
+            if getattr(libvirt, self.prefix + name, None) == number:
+                return name.lower().replace("_", " ")
+        return "unknown"
+
+
+def _unused(_number):
+    """For details that libvirt has kept a place for and does not use."""
+    return "unknown"
+
+
+def _enum(prefix, names):
+    return Enum(prefix, tuple(names.split()))
+
+
+_LIFE = _enum(
+    "VIR_DOMAIN_EVENT_",
+    "DEFINED UNDEFINED STARTED SUSPENDED RESUMED STOPPED SHUTDOWN PMSUSPENDED CRASHED",
+)
+_LIFE_DETAILS = {
+    "defined": "ADDED UPDATED RENAMED FROM_SNAPSHOT",
+    "undefined": "REMOVED RENAMED",
+    "started": "BOOTED MIGRATED RESTORED FROM_SNAPSHOT WAKEUP RECOVERED",
+    "suspended": "PAUSED MIGRATED IOERROR WATCHDOG RESTORED FROM_SNAPSHOT API_ERROR "
+    "POSTCOPY POSTCOPY_FAILED",
+    "resumed": "UNPAUSED MIGRATED FROM_SNAPSHOT POSTCOPY POSTCOPY_FAILED",
+    "stopped": "SHUTDOWN DESTROYED CRASHED MIGRATED SAVED FAILED FROM_SNAPSHOT RECOVERED",
+    "shutdown": "FINISHED GUEST HOST",
+    "pmsuspended": "MEMORY DISK",
+    "crashed": "PANICKED CRASHLOADED",
+}
+_AGENT = "VIR_CONNECT_DOMAIN_EVENT_AGENT_LIFECYCLE_"
+_GRAPHICS_ADDRESS = _enum("VIR_DOMAIN_EVENT_GRAPHICS_ADDRESS_", "IPV4 IPV6 UNIX")
+
+
+def _lifecycle(event, detail):
+    name = _LIFE(event)
+    details = _enum(f"VIR_DOMAIN_EVENT_{name.upper()}_", _LIFE_DETAILS.get(name, ""))
+    return {"event": name, "detail": details(detail)}
+
+
+def _simple_lifecycle(prefix, names):
+    kinds = _enum(prefix, names)
+    return lambda event, _detail: {"event": kinds(event), "detail": "unknown"}
+
+
+def _graphics(phase, local, remote, scheme, subject):
+    def address(found):
+        family = _GRAPHICS_ADDRESS(found["family"])
+        return {"family": family, "node": found["node"], "service": found["service"]}
+
+    return {
+        "phase": _enum("VIR_DOMAIN_EVENT_GRAPHICS_", "CONNECT INITIALIZE DISCONNECT")(phase),
+        "local": address(local),
+        "remote": address(remote),
+        "authScheme": scheme,
+        "subject": [{"type": item[0], "name": item[1]} for item in subject],
+    }
+
+
+def _fields(*names, **enums):
+    """A converter: each value under its name, through its Enum when it has one."""
+
+    def convert(*values):
+        found = zip(names, values, strict=False)
+        return {name: enums[name](v) if name in enums else v for name, v in found}
+
+    return convert
+
+
+_REASON = _fields("reason", reason=_unused)
+_DEVICE = _fields("dev")
+_PARAMS = _fields("params")
+# kind of object: event: (names of its id in libvirt, the first that is there; converter)
+EVENTS = {
+    "domain": {
+        "lifecycle": ("LIFECYCLE", _lifecycle),
+        "reboot": ("REBOOT", _fields()),
+        "rtc_change": ("RTC_CHANGE", _fields("utcoffset")),
+        "watchdog": ("WATCHDOG", _fields("action", action=_enum(
+            "VIR_DOMAIN_EVENT_WATCHDOG_", "NONE PAUSE RESET POWEROFF SHUTDOWN DEBUG INJECTNMI"))),
+        "graphics": ("GRAPHICS", _graphics),
+        "io_error": ("IO_ERROR_REASON IO_ERROR", _fields(
+            "srcPath", "dev", "action", "reason",
+            action=_enum("VIR_DOMAIN_EVENT_IO_ERROR_", "NONE PAUSE REPORT"))),
+        "control_error": ("CONTROL_ERROR", _fields()),
+        "disk_change": ("DISK_CHANGE", _fields(
+            "oldSrcPath", "newSrcPath", "dev", "reason", reason=_enum(
+                "VIR_DOMAIN_EVENT_DISK_", "CHANGE_MISSING_ON_START DROP_MISSING_ON_START"))),
+        "tray_change": ("TRAY_CHANGE", _fields(
+            "dev", "reason", reason=_enum("VIR_DOMAIN_EVENT_TRAY_CHANGE_", "OPEN CLOSE"))),
+        "pmwakeup": ("PMWAKEUP", _REASON),
+        "pmsuspend": ("PMSUSPEND", _REASON),
+        "balloon_change": ("BALLOON_CHANGE", _fields("actual")),
+        "pmsuspend_disk": ("PMSUSPEND_DISK", _REASON),
+        "device_removed": ("DEVICE_REMOVED", _DEVICE),
+        "block_job": ("BLOCK_JOB_2 BLOCK_JOB", _fields(
+            "disk", "type", "status",
+            type=_enum("VIR_DOMAIN_BLOCK_JOB_TYPE_",
+                       "UNKNOWN PULL COPY COMMIT ACTIVE_COMMIT BACKUP"),
+            status=_enum("VIR_DOMAIN_BLOCK_JOB_", "COMPLETED FAILED CANCELED READY"))),
+        "tunable": ("TUNABLE", _PARAMS),
+        "agent_lifecycle": ("AGENT_LIFECYCLE", _fields(
+            "state", "reason",
+            state=_enum(f"{_AGENT}STATE_", "CONNECTED DISCONNECTED"),
+            reason=_enum(f"{_AGENT}REASON_", "UNKNOWN DOMAIN_STARTED CHANNEL"))),
+        "device_added": ("DEVICE_ADDED", _DEVICE),
+        "migration_iteration": ("MIGRATION_ITERATION", _fields("iteration")),
+        "job_completed": ("JOB_COMPLETED", _PARAMS),
+        "device_removal_failed": ("DEVICE_REMOVAL_FAILED", _DEVICE),
+        "metadata_change": ("METADATA_CHANGE", _fields(
+            "type", "nsuri", type=_enum("VIR_DOMAIN_METADATA_", "DESCRIPTION TITLE ELEMENT"))),
+        "block_threshold": ("BLOCK_THRESHOLD", _fields("dev", "path", "threshold", "excess")),
+    },
+    "network": {
+        "lifecycle": ("LIFECYCLE", _simple_lifecycle(
+            "VIR_NETWORK_EVENT_", "DEFINED UNDEFINED STARTED STOPPED")),
+    },
+    "pool": {
+        "lifecycle": ("LIFECYCLE", _simple_lifecycle(
+            "VIR_STORAGE_POOL_EVENT_", "DEFINED UNDEFINED STARTED STOPPED CREATED DELETED")),
+        "refresh": ("REFRESH", _fields()),
+    },
+    "nodedev": {
+        "lifecycle": ("LIFECYCLE", _simple_lifecycle(
+            "VIR_NODE_DEVICE_EVENT_", "CREATED DELETED DEFINED UNDEFINED")),
+        "update": ("UPDATE", _fields()),
+    },
+    "secret": {
+        "lifecycle": ("LIFECYCLE", _simple_lifecycle("VIR_SECRET_EVENT_", "DEFINED UNDEFINED")),
+        "value_changed": ("VALUE_CHANGED", _fields()),
+    },
+}  # fmt: skip
+# how libvirt calls these objects in the names of its functions and numbers
+_WORDS = {
+    "domain": ("domain", "DOMAIN"),
+    "network": ("network", "NETWORK"),
+    "pool": ("storagePool", "STORAGE_POOL"),
+    "nodedev": ("nodeDevice", "NODE_DEVICE"),
+    "secret": ("secret", "SECRET"),
+}
+
+
+def chosen(filters):
+    """The (object, event) pairs that filters name. Raises InvalidInput for an unknown one.
+
+    filters: ``all``, an object (``domain``), or one event of it (``domain/lifecycle``).
+    """
+    pairs = [(kind, event) for kind, events in EVENTS.items() for event in events]
+    known = {"all", *EVENTS, *(f"{kind}/{event}" for kind, event in pairs)}
+    unknown = [str(name) for name in filters if name not in known]
+    if unknown:
+        raise errors.InvalidInput(
+            f"unknown filter {', '.join(unknown)}; there are {', '.join(sorted(known))}"
+        )
+    return [
+        (kind, event) for kind, event in pairs if {"all", kind, f"{kind}/{event}"} & set(filters)
+    ]
+
+
+def register(conn, pairs, send):
+    """Calls ``send(object, event, data)`` for each event of these pairs from now on.
+
+    Returns functions that end it. What the binding or the driver does not have is logged
+    and left out.
+    """
+    undos = []
+    for kind, event in pairs:
+        word, prefix = _WORDS[kind]
+        names, convert = EVENTS[kind][event]
+        numbers = [getattr(libvirt, f"VIR_{prefix}_EVENT_ID_{n}", None) for n in names.split()]
+        number = next((n for n in numbers if n is not None), None)
+        if number is None:
+            log.info("this libvirt binding has no %s/%s events", kind, event)
+            continue
+        callback = _callback(kind, event, convert, send)
+        try:
+            added = getattr(conn, f"{word}EventRegisterAny")(None, number, callback, None)
+        except libvirt.libvirtError as exc:
+            log.info("no %s/%s events from %s: %s", kind, event, conn.getURI(), translate(exc))
+            continue
+        undos.append(_undo(getattr(conn, f"{word}EventDeregisterAny"), added))
+    return undos
+
+
+def _undo(deregister, number):
+    return lambda: deregister(number)
+
+
+def _callback(kind, event, convert, send):
+    def callback(_conn, thing, *values):
+        try:
+            data = {kind: _identity(kind, thing), "event": event}
+            send(kind, event, {**data, **convert(*values[:-1])})
+        except Exception:  # an error must not reach libvirt's loop
+            log.exception("could not send a %s/%s event", kind, event)
+
+    return callback
+
+
+def _identity(kind, thing):
+    if kind == "domain":
+        return {"name": thing.name(), "id": thing.ID(), "uuid": thing.UUIDString()}
+    if kind == "nodedev":
+        return {"name": thing.name()}
+    if kind == "secret":
+        return {"uuid": thing.UUIDString()}
+    return {"name": thing.name(), "uuid": thing.UUIDString()}
