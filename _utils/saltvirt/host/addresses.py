@@ -2,7 +2,7 @@
 
 import contextlib
 
-from saltvirt.host import bulk, domain
+from saltvirt.host import bulk, describe, domain
 from saltvirt.host.connection import libvirt
 
 AGENT_PATIENCE_S = 2
@@ -48,6 +48,21 @@ def _plain(found, source):
     return result
 
 
+def _own_arp_table(macs, path="/proc/net/arp"):
+    """The host's IPv4 neighbours among these MACs: libvirt (seen in 9.0 on Linux 6.18, "wrong
+    nlmsg len") cannot read every kernel's table. Of no use for a libvirt on another host,
+    whose guests are not in it."""
+    found = {}
+    with contextlib.suppress(OSError), open(path, encoding="ascii") as table:
+        for line in table.readlines()[1:]:
+            address, _, flags, mac, _, _ = line.split()
+            if mac in macs and int(flags, 16):
+                entry = {"address": address, "prefix": 0, "type": "ipv4"}
+                one = found.setdefault(mac, {"interface": "N/A", "source": "arp", "addresses": []})
+                one["addresses"].append(entry)
+    return found
+
+
 def of_domain(dom):
     """{mac: {"interface", "source", "addresses"}}; empty when nobody knows."""
     found = {}
@@ -57,7 +72,8 @@ def of_domain(dom):
         with contextlib.suppress(libvirt.libvirtError):
             answer = _plain(dom.interfaceAddresses(source, 0), name)
             found = {**answer, **found}
-    return found
+    macs = {mac.lower() for mac in describe.macs(bulk.tree(dom))}
+    return {**_own_arp_table(macs - set(found)), **found}
 
 
 def addresses(conn, name=None):

@@ -153,6 +153,15 @@ def memory_kib(tree, stats):
     return stats.get("balloon.maximum", maximum), stats.get("balloon.current", current)
 
 
+def cpu_time(stats):
+    """The CPU time in ns that a running domain used: of all of it, or of its vCPUs where the
+    host has no control groups."""
+    if "cpu.time" in stats:
+        return stats["cpu.time"]
+    times = (stats.get(f"vcpu.{n}.time", 0) for n in range(stats.get("vcpu.maximum", 0)))
+    return sum(times)
+
+
 def vm(reading):
     """What virt.vm_info says of one domain; only ``state`` and ``error`` if unreadable."""
     if reading.tree is None:
@@ -161,7 +170,7 @@ def vm(reading):
     maximum, current = memory_kib(tree, stats)
     return {
         "cpu": vcpus(tree, stats),
-        "cputime": stats.get("cpu.time", 0) if reading.active else 0,
+        "cputime": cpu_time(stats) if reading.active else 0,
         "disks": disks(tree, stats, reading.active),
         "graphics": graphics(tree),
         "nics": nics(tree),

@@ -87,7 +87,7 @@ def full_info(conn):
 def _cpu_times(conn, name):
     readings = bulk.read(conn, name, with_xml=False)
     return time.monotonic(), {
-        one: (r.stats.get("cpu.time", 0), r.stats.get("vcpu.current", 1)) if r.active else (0, 1)
+        one: (describe.cpu_time(r.stats), r.stats.get("vcpu.current", 1)) if r.active else (0, 1)
         for one, r in readings.items()
     }
 
