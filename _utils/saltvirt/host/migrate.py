@@ -4,6 +4,7 @@ All of it is done from the guest's host, through the two libvirts: what the othe
 is asked, and made, over the same encrypted connection on which the guest then travels.
 """
 
+import contextlib
 from dataclasses import dataclass, field
 
 from saltvirt import errors
@@ -75,11 +76,15 @@ def _end_earlier(conn, order, journal):
     return outcome if outcome["outcome"] == migrate_recover.MOVED else None
 
 
+@contextlib.contextmanager
 def _reached(order):
-    try:
-        return order.peer()
-    except errors.ConnectionFailed as exc:
-        raise errors.MigrationFailed(f"{order.name} stays where it is: {exc}") from exc
+    """The connection to the target for the block; without it the guest stays, and says so."""
+    with contextlib.ExitStack() as stack:
+        try:
+            peer = stack.enter_context(order.peer())
+        except errors.ConnectionFailed as exc:
+            raise errors.MigrationFailed(f"{order.name} stays where it is: {exc}") from exc
+        yield peer
 
 
 def examine(dom, peer, order):

@@ -33,7 +33,6 @@ def move(peer, dom, job, undo):
         still_off(dom)
         there = peer.defineXML(definition(dom))
         undo.push("undefine it on the target", _undefine, there)
-        there.setAutostart(int(report["autostart"]))
         _snapshots(dom, there)
         still_off(dom)
 

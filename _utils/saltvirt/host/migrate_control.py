@@ -7,8 +7,6 @@ from saltvirt import errors
 from saltvirt.host import domain
 from saltvirt.host.connection import libvirt, translated
 
-# virDomainJobOperation
-_OUTGOING = 6
 _WAIT_S = 30
 
 
@@ -18,7 +16,8 @@ def _outgoing(dom):
         return False
     with contextlib.suppress(libvirt.libvirtError):
         stats = dom.jobStats()
-        return stats.get("type") in (1, 2) and stats.get("operation") == _OUTGOING
+        outgoing = stats.get("operation") == libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT
+        return outgoing and stats.get("type") in (1, 2)
     return False
 
 

@@ -34,6 +34,8 @@ def confirm(conn, peer, report, persistent=True):
             )
         if persistent and not there.isPersistent():
             raise errors.MigrationFailed(f"the guest is not defined on {peer.getHostname()}")
+        if there.isPersistent():
+            there.setAutostart(int(report["autostart"]))  # libvirt does not carry it over
         if here is not None and here.isActive():
             raise errors.MigrationFailed(
                 f"the guest runs on {peer.getHostname()} and is still active on "

@@ -2,9 +2,10 @@
 
 import contextlib
 import os
+from dataclasses import replace
 
 from saltvirt import errors
-from saltvirt.host import migrate_facts, migrate_finish, migrate_store
+from saltvirt.host import domain, migrate_facts, migrate_finish, migrate_store
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.migration import transport as transports
 
@@ -109,14 +110,15 @@ def recover(conn, journal, order):
     """
     entry = journal.read()
     report = entry["report"]
+    if _replaced(conn, report):
+        return _forgotten(journal, order, entry)
     here = migrate_finish.find(conn, report["uuid"])
     if here is not None and here.isActive() and here.jobInfo()[0] in (1, 2):
         raise errors.OperationFailed(
             f"libvirt is still moving {report['name']} to {entry['target']}: wait for it, "
             "or end it with virt.migrate_abort"
         )
-    where = transports.parse(entry["target"])
-    with type(order)(**{**vars(order), "transport": where}).peer() as peer:
+    with _at(order, entry["target"]) as peer:
         outcome = settle(conn, peer, report)
         result = {
             "name": report["name"],
@@ -134,6 +136,27 @@ def recover(conn, journal, order):
             result.update(deleted=deleted, kept=kept)
     journal.close()
     return result
+
+
+def _replaced(conn, report):
+    """Whether another guest has this name here by now: the one of the journal was removed."""
+    found = domain.find(conn, report["name"])
+    return found is not None and found.UUIDString() != report["uuid"]
+
+
+def _forgotten(journal, order, entry):
+    """Cleans up after a guest that is no more."""
+    report = entry["report"]
+    with _at(order, entry["target"]) as peer:
+        there = migrate_finish.find(peer, report["uuid"])
+        gone = clean_target(peer, entry["created"]) if there is None else []
+    journal.close()
+    return {"name": report["name"], "outcome": UNDONE, "deleted": gone, "kept": {}}
+
+
+def _at(order, uri):
+    """The connection to the target that a journal names."""
+    return replace(order, transport=transports.parse(uri)).peer()
 
 
 def clean_target(peer, paths):

@@ -9,16 +9,11 @@ from pathlib import Path
 HERE = Path(__file__).parent
 IMAGES = "/var/lib/libvirt/images"
 BOOT = "/boot/salt-virt-counter"
+JOURNALS = "/var/lib/salt-virt/migrations"
 START = 1024 * 1024
 RECORD = struct.Struct("<8sQQQ40s432sQ")
-MODULES = [
-    "virtio",
-    "virtio_ring",
-    "virtio_pci_legacy_dev",
-    "virtio_pci_modern_dev",
-    "virtio_pci",
-    "virtio_blk",
-]
+MODULES = ("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev",
+           "virtio_pci", "virtio_blk")  # fmt: skip
 PACK = f"""set -e
 mkdir -p {BOOT}/root/modules {BOOT}/root/proc {BOOT}/root/dev
 cp {BOOT}/init {BOOT}/root/init
@@ -187,4 +182,4 @@ def checksum(data):
 
 def unfinished(lab, host):
     """The journals of migrations that lie on a host."""
-    return lab.exec(host, "ls /var/lib/salt-virt/migrations", check=False).stdout.split()
+    return lab.exec(host, f"ls {JOURNALS}", check=False).stdout.split()
