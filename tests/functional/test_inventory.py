@@ -34,8 +34,8 @@ def test_groups_come_from_our_metadata(conn, tmp_path):
     xml = conn.lookupByName("test").XMLDesc().replace("<name>test<", "<name>web1<")
     xml = xml[: xml.index("<uuid>")] + xml[xml.index("</uuid>") + 7 :]
     ours = (
-        '<metadata><s:guest xmlns:s="https://saltproject.io/xmlns/salt-virt/1" groups="web eu"/>'
-        "</metadata>"
+        '<metadata><s:guest xmlns:s="https://saltproject.io/xmlns/salt-virt/1">'
+        '<s:entry key="groups">web eu</s:entry></s:guest></metadata>'
     )
     conn.defineXML(xml.replace("</name>", "</name>" + ours))
     found = inventory.read(conn, lambda key, default=None: default, tmp_path)

@@ -8,8 +8,8 @@ import libvirt
 
 from saltvirt import settings
 from saltvirt.host import links, maintenance
+from saltvirt.host.record import of_tree
 
-METADATA = "{https://saltproject.io/xmlns/salt-virt/1}guest"
 STATES = {
     libvirt.VIR_DOMAIN_RUNNING: "running",
     libvirt.VIR_DOMAIN_BLOCKED: "blocked",
@@ -99,5 +99,6 @@ def _growth(stats):
 
 
 def _groups(root):
-    ours = root.find(f"metadata/{METADATA}")
-    return (ours.get("groups") or "").split() if ours is not None else []
+    """The groups that ``virt.init`` of the runner was given, from the guest's metadata."""
+    entries = of_tree(root).entries
+    return next((e.value.split() for e in entries if e.key == "groups"), [])

@@ -146,6 +146,9 @@ class Init:
             "name": name, "cpu": self.wanted.cpu, "mem": self.wanted.mem,
             "image": self.wanted.image, "start": False, **self.wanted.arguments,
         }  # fmt: skip
+        if self.wanted.groups:
+            given = arguments.get("metadata") or {}
+            arguments["metadata"] = {**given, "groups": " ".join(self.wanted.groups)}
         watch = (f"{self.report.tag}/", self.report.host_says)
         made = self.fleet.one(host, "virt.init", arguments, long=True, watch=watch)
         undo.push(f"purge {name} on {host}", self.fleet.one, host, "virt.purge", {"vm_": name})
