@@ -91,6 +91,12 @@ def test_equal_hosts_are_ranked_by_name_and_the_cached_image_decides():
     assert ranked[0].parts["image"] == pytest.approx(0.25)
 
 
+def test_a_few_bytes_of_free_disk_do_not_decide():
+    hosts = [host("hv1", disk_free_bytes=80 * GIB), host("hv2", disk_free_bytes=80 * GIB + 4096)]
+    ranked = choose.choose(hosts, request(), PLAIN).ranked
+    assert [(c.host, c.score) for c in ranked] == [("hv1", 0), ("hv2", 0)]
+
+
 def test_groups():
     a, b = host("a", [guest("w1", groups=("web",), memory_kib=0, vcpus=0)]), host("b")
     wanted = request(groups=("web",))

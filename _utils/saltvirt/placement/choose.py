@@ -6,6 +6,9 @@ from saltvirt.placement import filters, weights
 
 # scores that differ by less are equal: the name decides, so that the answer is stable
 EPSILON = 1e-9
+# raw scores that differ by less are the same: scaling to 0…1 would blow the noise of two
+# disks' free space up to a full difference
+NOISE = 0.01
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,6 @@ def _rank(hosts, request, policy):
 
 def _scaled(raw):
     low, high = min(raw.values()), max(raw.values())
-    if high - low < EPSILON:
+    if high - low < NOISE:
         return dict.fromkeys(raw, 0.0)
     return {host: (value - low) / (high - low) for host, value in raw.items()}
