@@ -130,6 +130,9 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, **kwargs):
     """
     Put a guest back to where it was at a snapshot. What came after is lost.
 
+    After an external snapshot of the disks alone the guest is shut off, and snapshots made
+    on top of it cannot be kept: they need ``cleanup``.
+
     :param name: the guest's name
     :param vm_snapshot: the snapshot's name; default the one before the current
     :param cleanup: True to delete all snapshots that are newer than it
@@ -141,6 +144,7 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, **kwargs):
         without ``cleanup``)
 
     :raises NotFound: no such guest or snapshot, or none before the current
+    :raises InvalidInput: an external snapshot has others on top
 
     CLI Example:
 

@@ -94,6 +94,37 @@ def test_external_of_the_disk_alone(hv, box):
     assert names(hv) == ["layer"]
 
 
+def test_back_to_an_external_one_and_those_on_top_go(hv, box):
+    """libvirt 9.0 cannot by itself."""
+    for name in ("one", "two", "three"):
+        hv.call("virt.snapshot", box, name, disk_only=True)
+    assert "cleanup=True" in hv.refuses("virt.revert_snapshot", box, "two")
+    layer = "/srv/labsnap/disk.two"
+    hv.sh(f"chmod 640 {layer}")
+    hv.sh(f"qemu-io -c 'write -P 9 0 8M' {layer}")
+    hv.virsh("start", box)
+    found = hv.call("virt.revert_snapshot", box, "two", cleanup=True)
+    assert found == {"reverted": "two", "deleted": ["three"]}
+    assert hv.virsh("domstate", box).strip() == "shut off"
+    assert hv.virsh("domblklist", box).split() == ["vda", layer]
+    assert "verification failed" not in hv.sh(f"qemu-io -c 'read -P 1 0 8M' {layer}")
+    assert hv.sh("ls /srv/labsnap").split() == ["disk.one", "disk.qcow2", "disk.two"]
+    assert hv.sh(f"stat -c %a {layer}").strip() == "640"
+    assert names(hv) == ["one", "two"]
+    assert hv.virsh("snapshot-current", box, "--name").strip() == "two"
+    hv.virsh("start", box)  # it runs with what it has
+
+
+def test_external_ones_are_merged_when_deleted(hv, box):
+    for name in ("one", "two"):
+        hv.call("virt.snapshot", box, name, disk_only=True)
+    hv.sh("qemu-io -c 'write -P 5 0 8M' /srv/labsnap/disk.two")
+    assert list(hv.call("virt.delete_snapshots", box, all=True)["deleted"]) == ["two", "one"]
+    assert hv.virsh("domblklist", box).split() == ["vda", DISK]
+    assert hv.sh("ls /srv/labsnap").split() == ["disk.qcow2"]
+    assert holds(hv, 5)
+
+
 def test_refusals(hv, box):
     assert "no guest 'nosuch'" in hv.refuses("virt.snapshot", "nosuch")
     assert "cannot be called" in hv.refuses("virt.snapshot", box, box.upper())

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.host import snapshot_layers
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import lookup
 
 # what Salt's users know for "there is none"
 NONE = "N/A"
+# VIR_ERR_CONFIG_UNSUPPORTED and VIR_ERR_OPERATION_UNSUPPORTED
+_CANNOT = (67, 84)
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,32 @@ def revert(conn, guest, name=None, cleanup=False):
         raise errors.NotFound(f"{guest} has no snapshots")
     name = _known(guest, [name], there)[0] if name else _previous(guest, there)
     newer = _newer(name, there) if cleanup else []
-    domain.revertToSnapshot(there[name], 0)
-    for doomed in newer:
+    if describe(there[name])["external"]:
+        left = _revert_layers(conn, domain, (name, there), newer)
+    else:
+        domain.revertToSnapshot(there[name], 0)
+        left = newer
+    for doomed in left:
         there[doomed].delete(0)
     return name, newer
+
+
+def _revert_layers(conn, domain, named, newer):
+    """Goes back to an external snapshot; the names that are still to be deleted."""
+    name, there = named
+    above = [key for key in there if key in set(_descendants(name, there))]
+    if set(above) - set(newer):
+        raise errors.InvalidInput(
+            f"{', '.join(above)} would be lost: made on top of {name}; cleanup=True deletes them"
+        )
+    try:
+        domain.revertToSnapshot(there[name], 0)
+        return newer
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() not in _CANNOT:
+            raise
+    snapshot_layers.revert(conn, domain, there[name], [there[key] for key in above])
+    return [key for key in newer if key not in above]
 
 
 def describe(snapshot):
