@@ -7,7 +7,7 @@ import salt.utils.args
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.pki import info, keep  # noqa: E402
+from saltvirt.pki import ask, info, keep  # noqa: E402
 
 __virtualname__ = "virt"
 
@@ -65,6 +65,23 @@ def tls_update(basepath="/etc/pki", reload=None, **kwargs):
         "notes": outcome.notes,
         "info": info.info(__opts__["id"], basepath),
     }
+
+
+def tls_allowed():
+    """
+    What ``tls_allowed_dn_list`` of the daemon must be to let in the hypervisors of this
+    cluster only: the names in their client certificates, in the orders that releases of
+    libvirt write them in. A revoked host is not in it.
+
+    :return: list of patterns
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.tls_allowed
+    """
+    return ask.patterns(ask.subjects(_pillar_ext, __opts__["id"]))
 
 
 def _pillar_ext(external):

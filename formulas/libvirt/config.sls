@@ -12,7 +12,12 @@ libvirt_config_verifies:
     - require:
       - pkg: libvirt_packages
 
-{%- for path, settings in ((daemons.config, libvirt.config), ("/etc/libvirt/qemu.conf", libvirt.qemu)) %}
+{%- set remote = libvirt.config %}
+{%- if libvirt.tls.allowed %}
+{%-   set allowed = salt["virt.tls_allowed"]() if libvirt.tls.allowed is sameas true else libvirt.tls.allowed %}
+{%-   set remote = salt["slsutil.merge"](remote, {"tls_allowed_dn_list": allowed}) %}
+{%- endif %}
+{%- for path, settings in ((daemons.config, remote), ("/etc/libvirt/qemu.conf", libvirt.qemu)) %}
 {%-   for key, value in settings.items() %}
 
 libvirt_config_{{ path }}_{{ key }}:

@@ -158,3 +158,18 @@ def test_csr_mode_keeps_the_keys_on_the_host(tmp_path):
     assert all(key not in data for data in tree(master.folder / "pki").values())
     assert keep.converge(host(master, etc)).changes == {}
     assert (etc / "libvirt/private/serverkey.pem").read_bytes() == key
+
+
+def test_a_hypervisor_learns_the_names_of_the_others_and_a_guest_does_not(master):
+    from saltvirt.pki import ask, crl
+    from saltvirt.pki.store import Store
+
+    master.pillar("hv1", ON_DEMAND)
+    master.pillar("hv2", ON_DEMAND)
+    assert ask.subjects(master.ext("hv1"), "hv1") == ["CN=hv1,O=Salted", "CN=hv2,O=Salted"]
+    crl.revoke(Store(master.pki), "hv2")
+    assert ask.patterns(ask.subjects(master.ext("hv1"), "hv1")) == [
+        "CN=hv1,O=Salted",
+        "O=Salted,CN=hv1",
+    ]
+    assert master.pillar("web1", {"libvirt": {"dry": True, "subjects": True}}) == {}

@@ -40,14 +40,18 @@ def _give(store, rules, host, asked, grains):
             f"salt-run virt.revoke {host} undo=True"
         )
     if asked.dry and not store.host(host).is_dir():
-        return {"libvirt.mode": rules.mode, "libvirt.pending": [use.name for use in USES]}
+        found = {"libvirt.mode": rules.mode, "libvirt.pending": [use.name for use in USES]}
+        return {**found, "libvirt.subjects": _subjects(store)} if asked.subjects else found
     prepare(store, rules)
     with store.issuing(host) as folder:
         authorities = ca.current(store)
         names = _own_names(store, policy.wanted_names(rules, host, grains), host)
         want = issue.wanted(rules, asked, host, names, crl.revoked_serials(store))
         case = issue.Case(store, rules, folder, authorities, want)
-        return {**_common(case), **_own(case, asked)}
+        found = {**_common(case), **_own(case, asked)}
+        if asked.subjects:
+            found["libvirt.subjects"] = _subjects(store)
+        return found
 
 
 def prepare(store, rules):
@@ -66,6 +70,14 @@ def _own(case, asked):
     if case.policy.mode == policy.CSR:
         return _signed(case, asked)
     return _pairs(case, asked)
+
+
+def _subjects(store):
+    """The client certificates' names of all hypervisors but the revoked ones."""
+    revoked = set(crl.record(store)["hosts"])
+    client = next(use for use in USES if use.name == "client")
+    found = [issue.stored_cert(store.host(h), client) for h in store.hosts() if h not in revoked]
+    return sorted(cert.subject.rfc4514_string() for cert in found if cert is not None)
 
 
 def _own_names(store, names, host):

@@ -44,6 +44,23 @@ def _answer(pillar_ext, asked, receiver):
     return found
 
 
+def subjects(pillar_ext, host):
+    """The names of all hypervisors' client certificates, as the master knows them."""
+    found = _answer(pillar_ext, {"dry": True, "subjects": True}, seal.Receiver(host))
+    return found.get("subjects", [])
+
+
+def patterns(names):
+    """Those names as ``tls_allowed_dn_list`` wants them. Releases of libvirt differ in the
+    order of the parts, and ``*`` and ``?`` in a name would match others."""
+    found = []
+    for name in names:
+        parts = name.split(",")
+        if not set("*?\\") & set(name):
+            found += [name, ",".join(reversed(parts))]
+    return list(dict.fromkeys(found))
+
+
 def _nothing(pillar):
     errors = pillar.get("_errors")
     reason = f" It says: {'; '.join(str(error) for error in errors)}." if errors else ""
