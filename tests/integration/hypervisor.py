@@ -49,10 +49,10 @@ XML = """
 class Hypervisor:
     """Asks by Salt, and looks at what came of it by virsh."""
 
-    def __init__(self, lab, name):
+    def __init__(self, lab, name, tag="caller"):
         self.lab = lab
         self.name = name
-        argv = lab.machine(name).argv([PYTHON, "-u", "-c", CALLER])
+        argv = lab.machine(name).argv([PYTHON, "-u", "-c", CALLER, tag])
         pipe = subprocess.PIPE
         self.caller = subprocess.Popen(
             argv, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
@@ -63,13 +63,21 @@ class Hypervisor:
         self.caller.stdin.close()
         self.caller.wait()
 
+    def send(self, function, *args, **kwargs):
+        """Calls a function without waiting for its answer."""
+        print(json.dumps([f"virt.{function}", args, kwargs]), file=self.caller.stdin, flush=True)
+
     def call(self, function, *args, **kwargs):
         """What ``salt-call virt.<function>`` returns; ``ERROR: …`` when it raises."""
-        print(json.dumps([f"virt.{function}", args, kwargs]), file=self.caller.stdin, flush=True)
+        self.send(function, *args, **kwargs)
+        return self.answer(function)
+
+    def answer(self, function="the function"):
+        """What the function that was called last returns."""
         for line in self.caller.stdout:
             if line.startswith("ANSWER "):
                 return json.loads(line.removeprefix("ANSWER "))
-        raise AssertionError(f"salt-call ended in virt.{function}")
+        raise AssertionError(f"salt-call ended in {function}")
 
     def sh(self, command, check=True):
         """What a shell command prints on the host."""
@@ -112,5 +120,6 @@ class Hypervisor:
     def forget(self, *names):
         """Takes domains away, past our code."""
         for name in names:
-            self.sh(f"virsh destroy {name}; virsh undefine --managed-save {name}; true")
-            self.sh(f"rm -rf /var/tmp/{name}.* {IMAGES}/{name}_*")
+            all_of_it = "--managed-save --snapshots-metadata --nvram"
+            self.sh(f"virsh destroy {name}; virsh undefine {all_of_it} {name}; true")
+            self.sh(f"rm -rf /var/tmp/{name}.* {IMAGES}/{name}_* {IMAGES}/.{name}_*")

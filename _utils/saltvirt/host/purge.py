@@ -110,6 +110,11 @@ def delete_storage(conn, path):
         return
     if not _is_local(conn):
         raise errors.OperationFailed(f"cannot delete {path}: no storage pool of the host has it")
+    delete_file(path)
+
+
+def delete_file(path):
+    """Deletes a regular file of this host; one that is not there is deleted already."""
     try:
         mode = os.lstat(path).st_mode
         if not stat.S_ISREG(mode):
@@ -120,6 +125,19 @@ def delete_storage(conn, path):
         return
     except OSError as exc:
         raise errors.OperationFailed(f"cannot delete {path}: {exc.strerror}") from exc
+
+
+def _delete_part(path):
+    """Deletes what the making of the disk left when its process was killed."""
+    folder, name = os.path.split(path)
+    delete_file(os.path.join(folder, f".{name}.part"))
+
+
+def _not_at_work(dom):
+    """Raises OperationFailed while a process is making this guest."""
+    found = record.of_domain(dom)
+    if found and found.creating and record.works(found.creating):
+        raise errors.OperationFailed(f"cannot purge {dom.name()}: it is being created right now")
 
 
 def _remove_empty(paths, images_dir):
@@ -138,12 +156,14 @@ def purge(conn, name, cache_dir=None, images_dir=None, dirs=False):
     After a failure it can be called again.
     """
     dom = domain.lookup(conn, name)
+    _not_at_work(dom)
     todo = plan(conn, dom, cache_dir)
     persistent = dom.isPersistent()
     if dom.isActive():
         lifecycle.stop(dom)
     for path in todo.delete:
         delete_storage(conn, path)
+        _delete_part(path)
         log.info("purge of %s: deleted %s", name, path)
     for path, reason in todo.keep.items():
         log.info("purge of %s: %s is left, %s", name, path, reason)
