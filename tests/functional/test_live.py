@@ -41,7 +41,8 @@ class Machine:
         )
         built = domain.build(spec, self.caps, self.given())
         self.domain = conn.defineXML(built.tostring())
-        self.domain.create()
+        # its firmware would close the drive's tray at moments of its own choice
+        self.domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
 
     def cd(self, medium):
         path = str(self.folder / medium) if medium else None
