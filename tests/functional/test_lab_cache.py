@@ -1,8 +1,10 @@
 """The cache of the lab: built once, complete or not there."""
 
+import os
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -62,3 +64,14 @@ def test_two_processes_at_once_build_once(home):
         for _ in range(2)
     ]
     assert sorted(child.communicate(timeout=30)[0] for child in running) == ["", "built\n"]
+
+
+def test_only_what_was_not_used_for_long_is_dropped(home):
+    for name in ("old", "new"):
+        cache.built(name, lambda folder: None)
+    long_ago = time.time() - 20 * 86400
+    os.utime(home / "old", (long_ago, long_ago))
+    os.utime(home / "new", (long_ago, long_ago))
+    cache.built("new", lambda folder: None)
+    cache.prune(days=14)
+    assert sorted(path.name for path in home.iterdir()) == ["new", "new.lock"]

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def built(name, build, say=lambda text: None):
     home = paths.cache()
     done = home / name
     if done.exists():
+        os.utime(done)
         return done
     with locked(home / f"{name}.lock"):
         if done.exists():
@@ -55,6 +57,16 @@ def built(name, build, say=lambda text: None):
             discard(part)
     say(f"built {name}")
     return done
+
+
+def prune(days=14):
+    """Remove what no build or lab has asked for in a while: old recipes."""
+    used = Path("/proc/self/mountinfo").read_text()
+    for folder in paths.cache().iterdir():
+        unused_s = time.time() - folder.stat().st_mtime
+        if folder.is_dir() and unused_s > days * 86400 and f"{folder}" not in used:
+            discard(folder)
+            folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)
 
 
 def discard(folder):

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.lab import layers, matrix, packages, paths, process, suite
+from tests.lab import cache, layers, matrix, packages, paths, process, suite
 from tests.lab.cloud import Cloud
 from tests.lab.recipe import SALTS, SUITES, Recipe
 from tests.lab.sh import LabError
@@ -71,9 +71,10 @@ def up(cloud, given):
 
 
 def build(_cloud, given):
-    """Build the caches."""
+    """Build the caches, and drop old ones."""
     packages.ensure(say)
     layers.layers(Recipe(given.debian, given.salt), say)
+    cache.prune()
 
 
 def enter(cloud, given):
@@ -84,6 +85,7 @@ def enter(cloud, given):
     if not command:
         raise LabError("exec needs a command")
     argv = cloud.machine(given.host).argv(command)
+    os.closerange(3, 256)  # what the caller has open is not the machine's
     os.execvp(argv[0], argv)
 
 
@@ -98,8 +100,8 @@ def copy(cloud, given):
 def synced(cloud, _given):
     """Sync, and say what changed where."""
     for name, kinds in sorted(sync(cloud).items()):
-        changed = [item for kind in kinds.values() for item in kind]
-        print(f"{name}: {' '.join(changed) or 'nothing new'}")
+        changed = [f"{len(items)} {kind}" for kind, items in kinds.items() if items]
+        print(f"{name}: {', '.join(changed) or 'nothing new'}")
 
 
 def status(cloud, _given):

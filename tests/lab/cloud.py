@@ -8,7 +8,7 @@ import uuid
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from tests.lab import cache, config, keys, layers, packages, paths, process, publish, reaper
+from tests.lab import cache, config, keys, kvm, layers, packages, paths, process, publish, reaper
 from tests.lab.machine import Machine
 from tests.lab.network import MASTER, Network, address
 from tests.lab.recipe import Recipe
@@ -92,6 +92,7 @@ class Cloud:
     def _boot(self, hosts, below, bare):
         publish.publish(paths.REPOSITORY, self.repository)
         self.network.make_switch()
+        with_kvm = kvm.usable(below.image)
         master, *others = (self._machine(name) for name in self.names())
         master.mount(below.below("master"))
         for machine in others:
@@ -100,6 +101,10 @@ class Cloud:
         prepare_master(master)
         for index, machine in enumerate(others, 1):
             prepare_hypervisor(machine, index, bare)
+            if with_kvm:
+                machine.write(
+                    "/etc/tmpfiles.d/lab-kvm.conf", "c! /dev/kvm 0660 root kvm - 10:232\n"
+                )
         for machine in (master, *others):
             prepare(machine, hosts)
             self.network.plug(machine.name)

@@ -19,6 +19,11 @@ class Layers:
     salt: Path
     guest: Path
 
+    @property
+    def image(self):
+        """The guest image, a qcow2 file."""
+        return self.guest / "debian.qcow2"
+
     def below(self, kind):
         """The lower layers of a machine of a kind ("master", "hypervisor"), top first."""
         return (self.guest / kind, self.salt / "layer", self.host_os)

@@ -66,8 +66,8 @@ class Machine:
         argv += [f"--bind={path}" for path in devices if os.path.exists(path)]
         argv += [f"--bind={outside}:{inside}" for outside, inside in binds]
         if Path("/run/systemd/system").exists():
-            # a scope of its own, which may use loop devices
-            argv += ["--property=DeviceAllow=block-loop rwm", "--property=Delegate=yes"]
+            # a scope of its own, which may use these devices
+            argv += ["--property=DeviceAllow=block-loop rwm", "--property=DeviceAllow=/dev/kvm rwm"]
         else:
             argv += ["--keep-unit"]
         with open(self.folder / "console.log", "wb") as console:

@@ -1,8 +1,10 @@
 """The root file system that the master and the hypervisors share, without Salt."""
 
+import re
 import shutil
 
 from tests.lab.build.debian import bootstrap
+from tests.lab.sh import run
 
 PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,iproute2,iptables,nftables,procps,kmod,socat,openssl,"
@@ -46,13 +48,10 @@ ExecStart=/usr/sbin/dnsmasq --keep-in-foreground --conf-file=/etc/lab-dnsmasq.co
 [Install]
 WantedBy=multi-user.target
 """
-# no cgroup tree is writable in a machine
-QEMU_CONF = """
-# the lab
-cgroup_controllers = []
-namespaces = []
-security_driver = "none"
-"""
+# no cgroup tree is writable in a machine; everything else is as Debian ships it
+QEMU_CONF = "\ncgroup_controllers = []\n"
+# no udev runs in a machine, so device-mapper (where the kernel has it) must not wait for it
+LVM = {"udev_sync": "0", "udev_rules": "0", "obtain_device_list_from_udev": "0"}
 # libvirt's own back end of libguestfs would need a libvirtd of its own for root
 MANAGER_CONF = """\
 [Manager]
@@ -76,7 +75,7 @@ def build(root, recipe):
     if recipe.debian == "13":
         # Salt's venv has Python 3.11 everywhere, as Salt's own packages bring their Python
         sources = ("bookworm",)
-        packages += ",python3.11,python3.11-venv"
+        packages += ",python3.11"
     bootstrap(root, recipe.suite, packages, sources)
     units = root / "etc/systemd/system"
     (units / "salt-master.service").write_text(MASTER_UNIT)
@@ -87,6 +86,7 @@ def build(root, recipe):
         (units / name).symlink_to("/dev/null")
     with open(root / "etc/libvirt/qemu.conf", "a", encoding="utf-8") as conf:
         conf.write(QEMU_CONF)
+    lvm_without_udev(root / "etc/lvm/lvm.conf")
     (units.parent / "system.conf.d").mkdir(exist_ok=True)
     (units.parent / "system.conf.d/lab.conf").write_text(MANAGER_CONF)
     (root / "etc/tmpfiles.d/lab-loop.conf").write_text(
@@ -94,3 +94,22 @@ def build(root, recipe):
     )
     shutil.rmtree(root / "var/lib/apt/lists", ignore_errors=True)
     (root / "etc/machine-id").unlink(missing_ok=True)
+    libguestfs_appliance(root)
+
+
+def lvm_without_udev(path):
+    """Set LVM's switches in lvm.conf, where they stand commented out."""
+    text = path.read_text()
+    for name, value in LVM.items():
+        text = re.sub(rf"^(\s*)(# )?{name} = .*$", rf"\1{name} = {value}", text, flags=re.MULTILINE)
+    path.write_text(text)
+
+
+def libguestfs_appliance(root):
+    """Run libguestfs once: it keeps what it makes at its first use, and later ones are quick."""
+    run(["mount", "-t", "proc", "proc", root / "proc"])
+    try:
+        env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LIBGUESTFS_BACKEND": "direct"}
+        run(["chroot", root, "guestfish", "-a", "/dev/null", "run"], env=env)
+    finally:
+        run(["umount", root / "proc"])

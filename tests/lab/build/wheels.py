@@ -9,6 +9,21 @@ import os
 from tests.lab.sh import run
 
 ALSO = ("libvirt-python", "GitPython", "cryptography")
+# what 3007.14 imports: its own package names no dependency
+UNDECLARED = {
+    "3007.14": (
+        "aiohttp", "certifi", "cherrypy", "contextvars", "croniter", "distro", "idna",
+        "importlib-metadata", "jaraco.context", "jaraco.functools", "jaraco.text", "jinja2",
+        "jmespath", "looseversion", "markupsafe<3", "more-itertools", "msgpack", "packaging==24.0",
+        "psutil", "pycryptodomex", "pyopenssl", "python-dateutil", "python-gnupg", "pyyaml",
+        "pyzmq", "requests", "setproctitle", "tornado", "urllib3",
+    ),
+}  # fmt: skip
+
+
+def of(salt_version):
+    """Salt and what it must have beside what it declares, for pip."""
+    return [f"salt=={salt_version}", *UNDECLARED.get(salt_version, ())]
 
 
 def build(folder, recipe):
@@ -18,6 +33,6 @@ def build(folder, recipe):
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
     env = {**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}
     run([*pip, "install", "-q", "wheel", "setuptools"], env=env)
-    wanted = [f"salt=={recipe.salt_version}", *ALSO]
+    wanted = [*of(recipe.salt_version), *ALSO]
     run([*pip, "wheel", "-q", "-w", folder / "wheels", *wanted], env=env)
     run(["rm", "-rf", folder / "venv"])
