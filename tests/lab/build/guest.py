@@ -73,13 +73,14 @@ UDEV_TRIGGER = """\
 [Service]
 ExecStart=
 ExecStart=-udevadm trigger --action=add --subsystem-match=net --subsystem-match=block \
---subsystem-match=virtio-ports
+--subsystem-match=virtio-ports --subsystem-match=input
 ExecStart=-udevadm trigger --action=add /sys/class/tty/ttyS0
 """
 JOURNAL = "[Journal]\nStorage=volatile\n"
 MINION_SPEED = "enable_fqdns_grains: False\nenable_gpu_grains: False\n"
-# modules of the initrd: for a virtio disk always, for others when there is none
-FIRST = ("virtio_pci", "virtio_blk", "ext4", "virtio_net")
+# modules of the initrd: for a virtio disk, network, agent channel and the power button always,
+# for other disks when there is no virtio disk
+FIRST = ("virtio_pci", "virtio_blk", "ext4", "virtio_net", "virtio_console", "button", "evdev")
 SECOND = ("virtio_scsi", "ata_piix", "sd_mod")
 INIT = """\
 #!/busybox sh
