@@ -131,8 +131,11 @@ class Cloud:
             except ValueError:
                 answered = set()
 
-    def exec(self, host, command, check=True, timeout=None, input=None):
-        """Run a command (a list, or a string for sh) in a machine; its CompletedProcess."""
+    def exec(self, host, command, check=True, timeout=600, input=None):
+        """Run a command (a list, or a string for sh) in a machine; its CompletedProcess.
+
+        LabError when it fails (unless ``check=False``) or is not done in `timeout` seconds.
+        """
         if isinstance(command, str):
             command = ["sh", "-c", command]
         argv = self.machine(host).argv([str(part) for part in command])
