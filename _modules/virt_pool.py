@@ -275,8 +275,8 @@ def pool_build(name, overwrite=False, **kwargs):
     no harm.
 
     :param name: the pool's name
-    :param overwrite: for ``disk`` and ``fs``: write over what is on the device. All that is
-        on it is lost.
+    :param overwrite: for ``disk``, ``fs`` and ``logical``: write over what is on the
+        device. All that is on it is lost. A volume group of this name stays.
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``

@@ -135,12 +135,17 @@ def test_a_device_is_built_once(hv, device, kind):
         assert hv.sh(f"stat -c %s {FOLDER}/a.raw").strip() == str(8 << 20)
 
 
-def test_what_is_on_a_device_is_not_overwritten_unless_asked(hv, device):
-    hv.sh(f"mkfs.ext4 -q -L precious {device}")
-    words = {"target": FOLDER, "source_format": "xfs", "source_devices": [device]}
-    hv.call("virt.pool_define", "lab1", "fs", start=False, **words)
-    assert "lab1" in hv.refuses("virt.pool_build", "lab1")
-    assert hv.sh(f"blkid -o value -s LABEL {device}").strip() == "precious"
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_on_a_device_is_not_overwritten_unless_asked(hv, device, kind):
+    hv.sh(f"mkfs.ext2 -q -L precious {device}")
+    before = hv.sh(f"sha256sum {device}")
+    words = {**KINDS[kind], "source_devices": [device]}
+    hv.call("virt.pool_define", "lab1", kind, start=False, **words)
+    assert "cannot build storage pool lab1" in hv.refuses("virt.pool_build", "lab1")
+    assert hv.sh(f"sha256sum {device}") == before
+    assert hv.call("virt.pool_build", "lab1", overwrite=True) is True
+    assert hv.call("virt.pool_start", "lab1") is True
+    assert "precious" not in hv.sh(f"blkid -p -o value -s LABEL {device}", check=False)
 
 
 def test_a_logical_volume(hv, device):

@@ -13,8 +13,8 @@ from saltvirt.revert import Revert
 from saltvirt.xml.pool import Pool
 
 _STATES = ("inactive", "building", "running", "degraded", "inaccessible")
-# Linux tells a block device's content apart only for these
-_FORMATTED = {"disk", "fs"}
+# kinds that are written on a device, which may have something on it
+_FORMATTED = {"disk", "fs", "logical"}
 
 
 def lookup(conn, name):
@@ -111,7 +111,7 @@ def build(conn, pool, overwrite=False):
     """Makes what a pool needs (folder, volume group, partition table, file system); True.
 
     What is there already is left as it is: building twice does no harm.
-    overwrite: write a new partition table or file system over what is on the device.
+    overwrite: write over what else is on the device; an existing volume group stays.
     """
     if pool.isActive() and not overwrite:
         return True
