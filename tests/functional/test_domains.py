@@ -90,6 +90,29 @@ def test_an_update_to_everything_and_again(qemu, name):
     assert changes(domain.amend(spec, actual, capabilities, made()), actual) == []
 
 
+# what contradicts itself unless the one is taken away with the other
+EXCLUSIVE = {("memory-all", "numatune-auto"), ("numatune-auto", "memory-all"),
+             ("cpu-all", "numatune-auto"), ("cpu-all", "memory-all"),
+             ("cpu-all", "cpu-host"), ("cpu-all", "disks")}  # fmt: skip
+
+
+@pytest.mark.parametrize("first", [name for name in QEMU if not DOMAINS[name][2].get("arch")])
+def test_an_update_from_each_to_each(qemu, first):
+    capabilities = host("qemu", "qemu-kvm-domain")
+    arguments = {"cpu": 2, "mem": 512, **DOMAINS[first][2]}
+    wanted = domain.build(guest.parse("web1", **arguments), capabilities, made())
+    start = defined(qemu, wanted)
+    for second in QEMU:
+        if (first, second) in EXCLUSIVE or DOMAINS[second][2].get("arch"):
+            continue
+        wish = {**DOMAINS[second][2], "machine": None}
+        spec = guest.parse("web1", update=True, **wish)
+        changed = domain.amend(spec, start, capabilities, made())
+        actual = defined(qemu, changed)
+        assert changes(changed, actual) == [], second
+        assert changes(domain.amend(spec, actual, capabilities, made()), actual) == [], second
+
+
 def everything_removed(arguments):
     """The same keys, each with None: the wish to take them away."""
     return {

@@ -2,8 +2,9 @@
 
 from saltvirt.design import vcpus
 from saltvirt.design.put import merge, put, said
-from saltvirt.errors import Unsupported
+from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec.base import REMOVE
+from saltvirt.spec.values import numbers
 from saltvirt.xml.cpu import Cell, Feature, Sibling
 
 # Emulated CPUs: the newest of these that this QEMU can emulate in full. Named, so that
@@ -14,7 +15,16 @@ EMULATED = ("Westmere", "Nehalem", "qemu64")
 def apply(spec, domain, context):
     """Lays a CpuSpec onto a domain."""
     _count(spec, domain, context)
+    _mode(spec, domain.cpu)
     _model(spec, domain.cpu)
+    _topology(spec, domain)
+    for cell in domain.cpu.cells:
+        beyond = numbers(cell.cpus or "") - set(range(domain.vcpu.maximum or 0))
+        if beyond:
+            raise InvalidInput(
+                f"cpu: NUMA cell {cell.id} has CPU {max(beyond)}, the guest has "
+                f"{domain.vcpu.maximum}: say cpu:numa too"
+            )
     if spec.iothreads is REMOVE:
         domain.iothreads = None
     elif spec.iothreads:
@@ -30,6 +40,31 @@ def _count(spec, domain, context):
     current, maximum = domain.vcpu.current, domain.vcpu.maximum
     if current and maximum and current >= maximum:
         domain.vcpu.current = None
+
+
+def _mode(spec, cpu):
+    """Another mode makes what was said for the old one void."""
+    if not said(spec.mode) or spec.mode == cpu.mode:
+        return
+    if spec.mode != "custom":
+        cpu.model = cpu.fallback = cpu.vendor_id = cpu.vendor = cpu.match = cpu.check = None
+    if spec.mode not in ("host-passthrough", "maximum"):
+        cpu.migratable = None
+
+
+def _topology(spec, domain):
+    """libvirt wants the topology to make the maximum: another number of CPUs changes it."""
+    cpu, maximum = domain.cpu, domain.vcpu.maximum
+    if not cpu.sockets or spec.topology:
+        return
+    each = (cpu.dies or 1) * cpu.cores * cpu.threads
+    if cpu.sockets * each == maximum:
+        return
+    if maximum % each:
+        cpu.cores, cpu.threads = 1, 1
+        cpu.dies = cpu.dies and 1
+        each = 1
+    cpu.sockets = maximum // each
 
 
 def _model(spec, cpu):

@@ -2,7 +2,7 @@
 
 from saltvirt.design.put import merge, put, replace
 from saltvirt.spec.base import REMOVE, given
-from saltvirt.spec.values import cpuset, numbers
+from saltvirt.spec.values import cpuset, numbers, ranges
 from saltvirt.xml.cputune import IothreadPin, Sched, VcpuPin
 from saltvirt.xml.resctrl import Cache, CacheTune, MemoryTune, Monitor, Node
 
@@ -18,9 +18,32 @@ def apply(spec, domain, context):
     tuning = spec.tuning
     if tuning is REMOVE:
         domain.cputune = None
-        return
-    if tuning is None:
-        return
+    elif tuning:
+        _tune(tuning, domain)
+    _trim(domain)
+
+
+def _trim(domain):
+    """Takes away what speaks of CPUs and threads that the guest has no more."""
+    tune, maximum, threads = domain.cputune, domain.vcpu.maximum or 0, domain.iothreads or 0
+    for name, word, known in (
+        ("vcpupins", "vcpu", range(maximum)),
+        ("iothreadpins", "iothread", range(1, threads + 1)),
+        ("vcpuscheds", "vcpus", range(maximum)),
+        ("iothreadscheds", "iothreads", range(1, threads + 1)),
+        ("cachetunes", "vcpus", range(maximum)),
+        ("memorytunes", "vcpus", range(maximum)),
+    ):
+        for item in getattr(tune, name):
+            named = getattr(item, word)
+            left = numbers(str(named)) & set(known) if named is not None else set(known)
+            if not left:
+                getattr(tune, name).remove(item)
+            elif named is not None and left != numbers(str(named)):
+                setattr(item, word, ranges(left))
+
+
+def _tune(tuning, domain):
     tune = domain.cputune
     put(tune, tuning, *_NUMBERS, "emulatorpin")
     merge(

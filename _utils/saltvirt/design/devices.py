@@ -34,11 +34,12 @@ def _tpm(spec, domain, context):
     kind = spec.type or "emulator"
     if not context.allows("tpm", "backendModel", kind):
         raise Unsupported(f"tpm: this host has no {kind} (is swtpm installed?)")
+    if any(tpm.backend not in (None, kind) for tpm in domain.tpms):
+        domain.tpms = []
     tpm = _one(domain, "tpms", Tpm)
     fallback = "tpm-crb" if context.allows("tpm", "model", "tpm-crb") else "tpm-tis"
     tpm.model = spec.model or tpm.model or fallback
-    if tpm.backend != kind:
-        tpm.backend = kind
+    tpm.backend = kind
     if kind == "emulator":
         tpm.version = spec.version or tpm.version or "2.0"
     put(tpm, spec, "persistent_state", device_path="device")

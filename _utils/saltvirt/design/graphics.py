@@ -18,7 +18,7 @@ def apply(spec, domain, context):
         return
     if spec.type == "none":
         domain.graphics = []
-        _spice_channel(domain, wanted=False)
+        _without_spice(domain)
         return
     if not context.allows("graphics", "type", spec.type):
         raise Unsupported(f"graphics: this host's guests have no {spec.type}")
@@ -30,7 +30,10 @@ def apply(spec, domain, context):
     else:
         fresh = False
     _edit(same[0], spec, fresh)
-    _spice_channel(domain, wanted=spec.type == "spice" and _has_channel(context))
+    if spec.type != "spice":
+        _without_spice(domain)
+    elif _has_channel(context) and not any(c.name == SPICE_CHANNEL for c in domain.channels):
+        domain.channels.append(Channel(type="spicevmc", target_type="virtio", name=SPICE_CHANNEL))
     video(domain, context)
 
 
@@ -40,6 +43,7 @@ def _has_channel(context):
 
 def _edit(graphics, spec, fresh):
     port, tls_port = given(spec.port), given(spec.tls_port)
+    graphics.socket = None
     if port or tls_port:
         graphics.autoport = False
         graphics.port, graphics.tls_port = port, tls_port
@@ -63,21 +67,18 @@ def listen(graphics, spec):
         wanted.network = spec.network
     elif wanted.type == "socket":
         wanted.socket = spec.socket
-        graphics.autoport = None  # a socket has no port
+        graphics.autoport = graphics.port = graphics.websocket = None  # a socket has no port
     graphics.listen = wanted.address
     now = [(i.type, i.address if i.type == "address" else i.network) for i in graphics.listens]
     if now != [(wanted.type, wanted.address if wanted.type == "address" else wanted.network)]:
         graphics.listens = [wanted]
 
 
-def _spice_channel(domain, wanted):
-    there = [item for item in domain.channels if item.name == SPICE_CHANNEL]
-    if wanted and not there:
-        domain.channels.append(Channel(type="spicevmc", target_type="virtio", name=SPICE_CHANNEL))
-    for channel in [] if wanted else there:
-        for own in list(domain.channels):
-            if own.name == channel.name:
-                domain.channels.remove(own)
+def _without_spice(domain):
+    """Takes away what works through a SPICE display only."""
+    for name in ("channels", "redirdevs"):
+        setattr(domain, name, [item for item in getattr(domain, name) if item.type != "spicevmc"])
+    domain.audios = [audio for audio in domain.audios if audio.type != "spice"]
 
 
 def inputs(domain, context):

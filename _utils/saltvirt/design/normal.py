@@ -66,7 +66,7 @@ def settings(wanted, actual):
 _DEVICES = (
     "disks", "interfaces", "graphics", "serials", "consoles", "channels", "inputs", "tpms",
     "sounds", "videos", "host_devices", "watchdogs", "memballoon", "rngs", "controllers",
-    "filesystems", "record",
+    "filesystems", "record", "audios", "redirdevs",
 )  # fmt: skip
 
 

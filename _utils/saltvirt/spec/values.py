@@ -100,7 +100,7 @@ def cpuset(value, what):
     chosen = numbers(text)
     if not chosen:
         raise InvalidInput(f"{what} {value!r} is an empty set")
-    return _ranges(sorted(chosen))
+    return ranges(chosen)
 
 
 def numbers(text):
@@ -113,10 +113,10 @@ def numbers(text):
     return chosen
 
 
-def _ranges(chosen):
-    """[0, 1, 3] as ``0-1,3``."""
+def ranges(chosen):
+    """{0, 1, 3} as ``0-1,3``."""
     runs = []
-    for number in chosen:
+    for number in sorted(chosen):
         if runs and runs[-1][1] == number - 1:
             runs[-1][1] = number
         else:

@@ -1,5 +1,6 @@
 """A guest's whole definition."""
 
+from saltvirt.xml.audio import Audio, RedirDevice
 from saltvirt.xml.base import Child, Children, Element, Prop
 from saltvirt.xml.chardev import Channel, Console, Serial
 from saltvirt.xml.clock import Clock
@@ -75,8 +76,10 @@ class Domain(Element):
     tpms = Children("devices/tpm", Tpm)
     graphics = Children("devices/graphics", Graphics)
     sounds = Children("devices/sound", Sound)
+    audios = Children("devices/audio", Audio)
     videos = Children("devices/video", Video)
     host_devices = Children("devices/hostdev", HostDevice)
+    redirdevs = Children("devices/redirdev", RedirDevice)
     watchdogs = Children("devices/watchdog", Watchdog)
     memballoon = Child("devices/memballoon", MemBalloon)
     rngs = Children("devices/rng", Rng)

@@ -6,8 +6,9 @@ from saltvirt.design import caps, domain
 from saltvirt.design.changes import changes
 from saltvirt.design.context import Given
 from saltvirt.design.source import Source
-from saltvirt.errors import Unsupported
+from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest
+from saltvirt.xml.audio import Audio, RedirDevice
 from tests import golden
 
 CAPS = caps.parse(golden.read("caps/qemu.xml"), golden.read("caps/qemu-kvm-domain.xml"))
@@ -219,6 +220,53 @@ def test_a_number_of_cpus_means_that_all_of_them_run():
         "vcpu:current": (2, 1, True),
         "vcpu:maximum": (4, 1, False),
     }
+
+
+def test_fewer_cpus_take_their_pins_and_the_topology_with_them():
+    tuning = {"vcpupin": {0: 0, 3: 1}, "vcpusched": [{"scheduler": "rr", "priority": 1}]}
+    topology = {"sockets": 2, "cores": 2, "threads": 1}
+    actual = existing(cpu={"maximum": 4, "topology": topology, "tuning": tuning})
+    wanted = domain.amend(guest.parse("web1", update=True, cpu=2), actual, CAPS)
+    assert [pin.vcpu for pin in wanted.cputune.vcpupins] == [0]
+    assert [sched.vcpus for sched in wanted.cputune.vcpuscheds] == ["0-1"]
+    assert (wanted.cpu.sockets, wanted.cpu.cores) == (1, 2)
+    odd = domain.amend(guest.parse("web1", update=True, cpu=3), actual, CAPS)
+    assert (odd.cpu.sockets, odd.cpu.cores, odd.cpu.threads) == (3, 1, 1)
+
+
+def test_fewer_cpus_than_numa_cells_name():
+    numa = {0: {"cpus": "0-1", "memory": "256"}, 1: {"cpus": "2-3", "memory": "256"}}
+    actual = existing(cpu={"maximum": 4, "numa": numa})
+    with pytest.raises(InvalidInput, match="cell 1 has CPU 3"):
+        update(actual, cpu=2)
+
+
+def test_another_cpu_mode_forgets_the_model():
+    actual = existing(cpu={"maximum": 2, "model": "EPYC", "vendor": "AMD"})
+    wanted = domain.amend(
+        guest.parse("web1", update=True, cpu={"mode": "host-passthrough"}), actual, CAPS
+    )
+    assert (wanted.cpu.mode, wanted.cpu.model, wanted.cpu.vendor) == (
+        "host-passthrough",
+        None,
+        None,
+    )
+
+
+def test_another_tpm():
+    actual = existing(tpm=True)
+    wish = {"tpm": {"type": "passthrough", "device": "/dev/tpm0"}}
+    assert update(actual, **wish)
+    (tpm,) = domain.amend(guest.parse("web1", update=True, **wish), actual, CAPS).tpms
+    assert (tpm.backend, tpm.device_path, tpm.version) == ("passthrough", "/dev/tpm0", None)
+
+
+def test_what_needs_spice_goes_with_it():
+    actual = existing(graphics="spice")
+    actual.audios.append(Audio(id=1, type="spice"))
+    actual.redirdevs.append(RedirDevice(bus="usb", type="spicevmc"))
+    wanted = domain.amend(guest.parse("web1", update=True, graphics="vnc"), actual, CAPS)
+    assert (len(wanted.audios), len(wanted.redirdevs), len(wanted.channels)) == (0, 0, 1)
 
 
 def test_states_of_single_cpus_follow_their_number():
