@@ -14,14 +14,22 @@ def sync(cloud, tree=paths.REPOSITORY):
     publish.publish(tree, cloud.repository)
     for runner in ("fileserver.update", "saltutil.sync_all"):
         cloud.exec("master", ["salt-run", runner])
-    done = cloud.exec(
-        "master", ["salt", "*", "saltutil.sync_all", "--out=json", "--static"], check=False
-    )
-    try:
-        answers = json.loads(done.stdout)
-    except ValueError as exc:
-        raise LabError(f"saltutil.sync_all said:\n{done.stdout}{done.stderr}") from exc
+    answers = sync_all(cloud, ["-t", "120", "hv*"])
+    guests = set(cloud.exec("master", "ls /etc/salt/pki/master/minions").stdout.split())
+    if guests - set(cloud.names()):
+        # a guest that is off is not waited for long
+        answers |= sync_all(cloud, ["-t", "10", "-C", "* and not hv*"])
     bad = [name for name in cloud.names()[1:] if not isinstance(answers.get(name), dict)]
     if bad:
-        raise LabError(f"saltutil.sync_all failed on {', '.join(bad)}:\n{done.stdout}")
+        raise LabError(f"saltutil.sync_all failed on {', '.join(bad)}: {answers}")
     return answers
+
+
+def sync_all(cloud, target):
+    """What the minions of a target (arguments of `salt`) answer to saltutil.sync_all."""
+    argv = ["salt", "--out=json", "--static", *target, "saltutil.sync_all"]
+    done = cloud.exec("master", argv, check=False)
+    try:
+        return json.loads(done.stdout)
+    except ValueError as exc:
+        raise LabError(f"saltutil.sync_all said:\n{done.stdout}{done.stderr}") from exc
