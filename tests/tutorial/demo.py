@@ -29,12 +29,16 @@ def show(cloud, command):
 
 
 def wait_for(cloud, guest):
-    """Waits until the guest's minion is there: it boots on an emulated CPU."""
+    """Waits until the guest's minion is there: it boots on an emulated CPU.
+
+    It is asked only once it is connected: questions to a slow guest would pile up in it.
+    """
     print(f"\n… waiting for {guest} to boot and to reach the master", flush=True)
     end = time.monotonic() + BOOT_S
-    ping = f"salt -t 3 {shlex.quote(guest)} test.ping --out=json --static"
+    ping = f"salt -t 60 {shlex.quote(guest)} test.ping --out=json --static"
     while time.monotonic() < end:
-        if "true" in cloud.exec("master", ping, check=False).stdout:
+        present = cloud.exec("master", "salt-run manage.present --out=json", check=False).stdout
+        if f'"{guest}"' in present and "true" in cloud.exec("master", ping, check=False).stdout:
             return
         time.sleep(1)
     raise LabError(f"{guest} did not answer within {BOOT_S} s")

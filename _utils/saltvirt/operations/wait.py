@@ -3,9 +3,11 @@
 import time
 
 from saltvirt import errors
+from saltvirt.fleet import target
 
 KINDS = ("minion", "agent", "address")
 PAUSE_S = 2
+PING_S = 30
 
 
 def check(kind):
@@ -34,7 +36,11 @@ def until(fleet, host, name, kind, timeout_s):
 
 
 def _minion(fleet, _host, name, _kind):
-    answer = fleet.gather([name], "test.ping")[name]
+    # a minion that is still starting is not asked: every question is a process in the guest,
+    # and on a slow one they would pile up
+    if name not in target.connected(fleet.opts, [name]):
+        return False
+    answer = fleet.gather([name], "test.ping", timeout_s=PING_S)[name]
     return answer.ok and answer.data is True
 
 
