@@ -22,17 +22,13 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings, units  # noqa: E402
+from saltvirt import settings, units  # noqa: E402
 from saltvirt.host import bulk, connection, describe, domain, lifecycle, overview, sizing  # noqa: E402
 
 __virtualname__ = "virt"
 
 
 def __virtual__():
-    try:
-        connection.require_binding()
-    except errors.BindingMissing as exc:
-        return False, str(exc)
     return __virtualname__
 
 

@@ -8,7 +8,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings  # noqa: E402
+from saltvirt import settings  # noqa: E402
 from saltvirt.host import addresses, connection, domain  # noqa: E402
 from saltvirt.host import console as consoles  # noqa: E402
 from saltvirt.host import screenshot as pictures  # noqa: E402
@@ -19,10 +19,6 @@ __virtualname__ = "virt"
 
 
 def __virtual__():
-    try:
-        connection.require_binding()
-    except errors.BindingMissing as exc:
-        return False, str(exc)
     return __virtualname__
 
 

@@ -26,10 +26,6 @@ __virtualname__ = "virt"
 
 
 def __virtual__():
-    try:
-        connection.require_binding()
-    except errors.BindingMissing as exc:
-        return False, str(exc)
     return __virtualname__
 
 

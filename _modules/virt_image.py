@@ -7,7 +7,7 @@ The images that a hypervisor keeps to make guests from.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import errors, settings  # noqa: E402
+from saltvirt import settings  # noqa: E402
 from saltvirt.fleet import files  # noqa: E402
 from saltvirt.host import connection, medium  # noqa: E402
 from saltvirt.images import cache, sources, users  # noqa: E402
@@ -16,10 +16,6 @@ __virtualname__ = "virt"
 
 
 def __virtual__():
-    try:
-        connection.require_binding()
-    except errors.BindingMissing as exc:
-        return False, str(exc)
     return __virtualname__
 
 

@@ -8,17 +8,15 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings  # noqa: E402
+from saltvirt import settings  # noqa: E402
 from saltvirt.host import connection  # noqa: E402
+from saltvirt.host import inventory as host_inventory  # noqa: E402
+from saltvirt.host import maintenance as mark  # noqa: E402
 
 __virtualname__ = "virt"
 
 
 def __virtual__():
-    try:
-        connection.require_binding()
-    except errors.BindingMissing as exc:
-        return False, str(exc)
     return __virtualname__
 
 
@@ -47,8 +45,6 @@ def inventory(**kwargs):
 
         salt 'hyper*' virt.inventory
     """
-    from saltvirt.host import inventory as host_inventory  # noqa: PLC0415 - needs the binding
-
     config_get = __salt__["config.get"]
     folder = settings.option(config_get, "images", settings.IMAGES_FOLDER)
     with connection.connect(settings.connection(config_get, kwargs)) as conn:
@@ -72,8 +68,6 @@ def maintenance(reason=None, guests=None, off=False):
         salt hyper1 virt.maintenance 'new disks'
         salt hyper1 virt.maintenance off=True
     """
-    from saltvirt.host import maintenance as mark  # noqa: PLC0415 - beside the other
-
     if off:
         mark.clear()
     elif reason:

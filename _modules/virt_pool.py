@@ -11,7 +11,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings  # noqa: E402
+from saltvirt import settings  # noqa: E402
 from saltvirt.host import caps_pool  # noqa: E402
 from saltvirt.host import connection as libvirt_connection  # noqa: E402
 from saltvirt.host import pool as host_pool  # noqa: E402
@@ -22,10 +22,6 @@ __virtualname__ = "virt"
 
 
 def __virtual__():
-    try:
-        libvirt_connection.require_binding()
-    except errors.BindingMissing as exc:
-        return False, str(exc)
     return __virtualname__
 
 

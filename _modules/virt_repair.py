@@ -8,17 +8,14 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings  # noqa: E402
+from saltvirt import settings  # noqa: E402
 from saltvirt.host import connection  # noqa: E402
+from saltvirt.host import leftovers as left  # noqa: E402
 
 __virtualname__ = "virt"
 
 
 def __virtual__():
-    try:
-        connection.require_binding()
-    except errors.BindingMissing as exc:
-        return False, str(exc)
     return __virtualname__
 
 
@@ -39,7 +36,5 @@ def leftovers(**kwargs):
 
         salt 'hyper*' virt.leftovers
     """
-    from saltvirt.host import leftovers as left  # noqa: PLC0415 - needs the binding
-
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
         return left.read(conn)

@@ -11,7 +11,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings  # noqa: E402
+from saltvirt import settings  # noqa: E402
 from saltvirt.host import connection as libvirt_connection  # noqa: E402
 from saltvirt.host import snapshot as host_snapshot  # noqa: E402
 
@@ -19,10 +19,6 @@ __virtualname__ = "virt"
 
 
 def __virtual__():
-    try:
-        libvirt_connection.require_binding()
-    except errors.BindingMissing as exc:
-        return False, str(exc)
     return __virtualname__
 
 

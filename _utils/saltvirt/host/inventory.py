@@ -4,20 +4,20 @@ import os
 from pathlib import Path
 from xml.etree import ElementTree
 
-import libvirt
-
 from saltvirt import settings
 from saltvirt.host import links, maintenance
+from saltvirt.host.connection import libvirt
 from saltvirt.host.record import of_tree
 
+# virDomainState
 STATES = {
-    libvirt.VIR_DOMAIN_RUNNING: "running",
-    libvirt.VIR_DOMAIN_BLOCKED: "blocked",
-    libvirt.VIR_DOMAIN_PAUSED: "paused",
-    libvirt.VIR_DOMAIN_SHUTDOWN: "shutting-down",
-    libvirt.VIR_DOMAIN_SHUTOFF: "shutdown",
-    libvirt.VIR_DOMAIN_CRASHED: "crashed",
-    libvirt.VIR_DOMAIN_PMSUSPENDED: "pmsuspended",
+    1: "running",
+    2: "blocked",
+    3: "paused",
+    4: "shutting-down",
+    5: "shutdown",
+    6: "crashed",
+    7: "pmsuspended",
 }
 
 
