@@ -1,12 +1,17 @@
+{#- makes the bridge where there is none; puts everything back when it cuts the host off #}
 {%- from "libvirt/map.jinja" import libvirt with context %}
-{%- set bridge = libvirt.network.bridge %}
+{%- set network = libvirt.network %}
 
 libvirt_bridge:
-{%- if bridge in salt["network.interfaces"]() %}
+{%- if network.bridge in salt["network.interfaces"]() %}
   test.nop:
-    - name: the bridge {{ bridge }} is there
-{%- else %}
+    - name: the bridge {{ network.bridge }} is there
+{%- elif not network.manage %}
   test.fail_without_changes:
-    - name: there is no bridge {{ bridge }}, and guests need it
-    - comment: make it over the interface that has the host's address, or set libvirt:network:bridge
+    - name: there is no bridge {{ network.bridge }}, and libvirt:network:manage is false
+{%- else %}
+  module.run:
+    - virt.bridge_over:
+      - bridge: {{ network.bridge }}
+      - interface: {{ network.interface | tojson }}
 {%- endif %}
