@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from saltvirt import units
 from saltvirt.errors import InvalidInput, Unsupported
-from saltvirt.xml.base import parse as parse_xml
+from saltvirt.xml.tree import parse as parse_xml
 
 # which virtualisation to prefer where a host has several
 VIRT_TYPES = ("kvm", "xen", "hvf", "bhyve", "vmware", "test", "lxc", "qemu")

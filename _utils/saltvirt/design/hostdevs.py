@@ -1,8 +1,8 @@
 """Devices of the host that the guest gets."""
 
 from saltvirt.errors import InvalidInput, Unsupported
-from saltvirt.xml.base import parse as parse_xml
 from saltvirt.xml.hostdev import HostDevice
+from saltvirt.xml.tree import parse as parse_xml
 
 
 def build(spec, context):

@@ -30,6 +30,11 @@ def _key(parse):
     return field(default=None, metadata={"parse": parse})
 
 
+def _os_type(value, what):
+    """hvm, xen, xenpvh or exe; ``linux`` is an old word for xen."""
+    return {"linux": "xen"}.get(value) or v.choice("hvm", "xen", "xenpvh", "exe")(value, what)
+
+
 @dataclass
 class GuestSpec:
     """A guest as asked for. ``None`` everywhere means: not said.
@@ -41,7 +46,7 @@ class GuestSpec:
     cpu: cpus.CpuSpec = _key(cpus.parse)
     memory: memories.MemorySpec = _key(memories.parse)
     hypervisor: str | None = _key(_optional(v.word))
-    os_type: str | None = _key(_optional(v.choice("hvm", "xen", "xenpvh", "linux", "exe")))
+    os_type: str | None = _key(_optional(_os_type))
     arch: str | None = _key(_optional(v.word))
     machine: str | None = _key(_optional(v.word))
     title: str | None = _key(_optional(v.text))

@@ -13,29 +13,11 @@ The order of the declarations is the order in which new children are put.
 """
 
 import copy
-import re
 from xml.etree import ElementTree
 
 from saltvirt.errors import InvalidInput
 from saltvirt.xml.kinds import STR
-
-_NAMESPACE = re.compile(r"""\sxmlns:([\w.-]+)\s*=\s*["']([^"'<>]+)["']""")
-_STEP = re.compile(r"(?:\{[^}]*\}|[^/])+")
-_RESERVED_PREFIX = re.compile(r"ns\d+")
-
-
-def parse(text):
-    """The root node of an XML text; its namespaces keep their prefixes when written.
-
-    Raises InvalidInput for text that is no XML.
-    """
-    for prefix, uri in _NAMESPACE.findall(text):
-        if not _RESERVED_PREFIX.fullmatch(prefix):
-            ElementTree.register_namespace(prefix, uri)
-    try:
-        return ElementTree.fromstring(text)
-    except ElementTree.ParseError as exc:
-        raise InvalidInput(f"not an XML document: {exc}") from exc
+from saltvirt.xml.tree import empty, find, insert, parse, steps_of
 
 
 class Element:
@@ -122,23 +104,6 @@ class Element:
         return list(dict.fromkeys(tags))
 
 
-def steps_of(path):
-    """``a/b/@c`` as (("a", "b"), "c"); braces of namespaces may hold slashes."""
-    parts = _STEP.findall(path)
-    if parts and parts[-1].startswith("@"):
-        return tuple(parts[:-1]), parts[-1][1:]
-    return tuple(parts), None
-
-
-def find(node, steps):
-    """The node below ``node`` at these steps, or None."""
-    for step in steps:
-        if node is None:
-            return None
-        node = node.find(step)
-    return node
-
-
 def make(element, steps):
     """The node at these steps below an element, made with its parents where missing."""
     node = element.need()
@@ -149,25 +114,6 @@ def make(element, steps):
             insert(node, below, type(element).order(steps[:depth]))
         node = below
     return node
-
-
-def insert(parent, child, order):
-    """Puts a child after the siblings that come before it in ``order``."""
-    rank = {tag: number for number, tag in enumerate(order)}
-    own = rank.get(child.tag, len(order))
-    before = [at for at, known in enumerate(parent) if rank.get(known.tag, len(order)) <= own]
-    at = before[-1] + 1 if before else 0
-    if len(parent):  # keep the layout of the document
-        previous = parent[at - 1] if at else None
-        child.tail = previous.tail if previous is not None else parent.text
-        if at == len(parent) and at > 0:
-            previous.tail = parent[at - 2].tail if at > 1 else parent.text
-    parent.insert(at, child)
-
-
-def empty(node):
-    """True when a node has no attribute, no child and no text."""
-    return not (len(node) or node.attrib or (node.text or "").strip())
 
 
 def remove(element, steps):

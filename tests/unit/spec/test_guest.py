@@ -213,6 +213,12 @@ def test_an_empty_cpu_set():
         cpuset("1,^1", "cpuset")
 
 
+def test_an_old_word_for_xen():
+    assert parse(os_type="linux").os_type == "xen"
+    with pytest.raises(InvalidInput, match="os_type"):
+        parse(os_type="windows")
+
+
 def test_yes_and_no():
     for word in ("yes", "True", "on", 1, True):
         assert parse(autostart=word).autostart is True
