@@ -47,6 +47,16 @@ def test_a_clone_has_a_disk_an_identity_and_a_record_of_its_own(original):
     assert (original.images / "web1_system.raw").exists()
 
 
+def test_a_clone_does_not_get_what_told_the_original_who_it_is(original, tmp_path):
+    """A volume for cloud-init holds the original's private key."""
+    dom = original.conn.lookupByName("web1")
+    own = f'<saltvirt:disk target="hda" path="{tmp_path}/cd.iso"/></saltvirt:guest>'
+    original.conn.defineXML(dom.XMLDesc().replace("</saltvirt:guest>", own))
+    original.modules["virt.clone"]("web1", "web2")
+    assert "cd.iso" not in original.conn.lookupByName("web2").XMLDesc()
+    assert "cd.iso" in dom.XMLDesc()
+
+
 def test_a_running_guest_is_not_cloned(original):
     original.conn.lookupByName("web1").create()
     with pytest.raises(Exception, match=r"web1 is running: stop it first") as caught:

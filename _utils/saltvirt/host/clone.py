@@ -109,10 +109,13 @@ class Clone(Making):
         built.record = GuestRecord(version=RECORD_VERSION)
         for entry in old.entries:
             built.record.entries.append(entry.copy())
+        made_for_it = {own.path for own in old.disks if own.path}
         for disk in built.disks:
             work = self.targets.get(disk.target)
             if work:
                 self.point(built.record, disk, work)
+            elif disk.source and disk.source.file in made_for_it:
+                built.disks.remove(disk)  # what told the original who it is
         for nic in built.interfaces:
             nic.mac = nic.target = None
         built.os.nvram = None  # libvirt makes a new one from the firmware's template

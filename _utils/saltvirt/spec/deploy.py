@@ -46,6 +46,11 @@ class DeploySpec(Part):
         for name in ("start", "seed", "install"):
             if getattr(self, name) is None:
                 setattr(self, name, True)
+        if self.pillar:
+            raise InvalidInput(
+                "pillar: a guest's pillar comes from its master; give grains, which the pillar's "
+                "top file can match"
+            )
         if self.seed == "cloud-init":
             self.seed, self.seed_cmd = True, CLOUD_INIT
         if self.user_data and not self.cloud_init:

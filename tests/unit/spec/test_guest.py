@@ -135,9 +135,7 @@ def test_a_guests_name_is_checked():
 
 
 def test_secrets_are_in_no_repr_and_no_error():
-    spec = parse(
-        graphics={"type": "vnc", "password": "hush-hush"}, priv_key="PRIVATE", pillar={"a": "hush"}
-    )
+    spec = parse(graphics={"type": "vnc", "password": "hush-hush"}, priv_key="PRIVATE")
     assert spec.graphics.password == "hush-hush"
     assert "hush" not in repr(spec)
     assert "PRIVATE" not in repr(spec)
