@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tools import api, docs
+from tests.tools import api, coverage_api, docs
 
 FUNCTIONS = api.ours("modules.virt")
 
@@ -21,6 +21,11 @@ def test_every_function_is_documented(function):
         name = parameter.partition("=")[0]
         if not name.startswith("**") and not elsewhere:
             assert f":param {name.strip('*')}:" in text, f"{name} is not explained"
+
+
+@pytest.mark.parametrize("section", ["modules.virt", "modules.seed", "engines.libvirt_events"])
+def test_what_salt_3007_had_is_here_with_its_parameters(section):
+    assert list(coverage_api.problems(section)) == []
 
 
 def test_markdown():

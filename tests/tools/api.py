@@ -90,8 +90,9 @@ def mentions(folder, module="virt"):
     found = {}
     for path in sorted((REPOSITORY / folder).rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
+        helpers = {node.name for node in tree.body if _passes_on(node)}
         for node in tree.body:
-            for function in {*_written_out(node, module), *_by_name(node)}:
+            for function in {*_written_out(node, module), *_by_name(node, helpers)}:
                 name = f"{path.stem}.{getattr(node, 'name', 'module')}"
                 found.setdefault(function, set()).add(name)
     return {function: sorted(tests) for function, tests in sorted(found.items())}
@@ -106,21 +107,38 @@ def _written_out(node, module):
             yield from re.findall(rf"\b{module}\.([a-z]\w*)", text.value)
 
 
-def _by_name(node):
-    """``hv.call("function")``, or of a variable that runs through a list of functions."""
-    for call in _calls(node, {"call"}):
-        first = call.args[0] if call.args else None
-        if isinstance(first, ast.Constant):
-            yield str(first.value)
-        elif isinstance(first, ast.Name | ast.JoinedStr):
-            yield from (text.value for text in _listed(node))
+def _by_name(node, helpers):
+    """``hv.call("function")``, or of a variable that runs through a list of functions.
+
+    helpers: functions of the same file that hand a function's name on to ``call``.
+    """
+    for call in _calls(node, {"call"}, helpers):
+        for given in call.args:
+            if isinstance(given, ast.Constant):
+                yield str(given.value)
+            elif isinstance(given, ast.Name | ast.JoinedStr):
+                yield from (text.value for text in _listed(node))
 
 
-def _calls(node, names):
+def _passes_on(node):
+    """Is it a function that calls ``x.call(name)`` with a parameter of its own?"""
+    if not isinstance(node, ast.FunctionDef) or node.name.startswith("test_"):
+        return False
+    own = {arg.arg for arg in node.args.args}
+    first = (call.args[0] for call in _calls(node, {"call"}) if call.args)
+    return any(isinstance(given, ast.Name) and given.id in own for given in first)
+
+
+def _calls(node, methods, functions=()):
     for call in ast.walk(node):
-        attribute = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-        if attribute and call.func.attr in names:
-            yield call
+        if isinstance(call, ast.Call):
+            name, known = call.func, functions
+            if isinstance(name, ast.Attribute):
+                name, known = name.attr, methods
+            elif isinstance(name, ast.Name):
+                name = name.id
+            if name in known:
+                yield call
 
 
 def _listed(node):
