@@ -13,9 +13,6 @@ Which minions are hypervisors is the master's own configuration:
       hosts: 'hyper*'   # a compound target; default: minions that report themselves
 """
 
-import functools
-import logging
-
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -25,7 +22,7 @@ from saltvirt.fleet import authorise, progress  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.operations import evacuate as evacuating  # noqa: E402
 from saltvirt.operations import explain as explaining  # noqa: E402
-from saltvirt.operations import find, inventory, lifecycle  # noqa: E402
+from saltvirt.operations import find, inventory, lifecycle, result  # noqa: E402
 from saltvirt.operations import init as deploying  # noqa: E402
 from saltvirt.operations import lock as locks  # noqa: E402
 from saltvirt.operations import migrate as migrating  # noqa: E402
@@ -39,42 +36,9 @@ from saltvirt.placement import rebalance as rebalancing  # noqa: E402
 
 __virtualname__ = "virt"
 
-OUTPUTTER = "virt_query"
-log = logging.getLogger(__name__)
-
 
 def __virtual__():
     return __virtualname__
-
-
-def _shown(data):
-    return {"data": data, "outputter": OUTPUTTER}
-
-
-def _reporting(function):
-    """A function whose errors become one line and the exit code 1.
-
-    The first argument names what the line is about.
-    """
-
-    @functools.wraps(function)
-    def wrapper(*args, **kwargs):
-        about = str(args[0] if args else kwargs.get("name") or kwargs.get("host") or "virt")
-        try:
-            return _shown(function(*args, **kwargs))
-        except errors.VirtError as exc:
-            log.info("virt.%s: %s", function.__name__, exc.text)
-            return _shown({about: {"result": False, "comment": exc.text}, "retcode": 1})
-        except Exception as exc:
-            log.exception("virt.%s", function.__name__)
-            comment = f"internal error: {exc!r}; please report it with the traceback above"
-            return _shown({about: {"result": False, "comment": comment}, "retcode": 1})
-
-    return wrapper
-
-
-def _done(name, comment, changes=None, **more):
-    return {name: {"result": True, "comment": comment, "changes": changes or {}, **more}}
 
 
 def _policy():
@@ -87,7 +51,7 @@ def _report(fleet, name, operation):
 
     def show(text):
         if not __opts__.get("output"):
-            progress.show(__salt__, text, OUTPUTTER)
+            progress.show(__salt__, text, result.OUTPUTTER)
 
     return reports.Report(fleet, name, operation, show)
 
@@ -102,7 +66,7 @@ def _per_host(fleet, host, function, take):
     return found
 
 
-@_reporting
+@result.reporting
 def query(host=None, quiet=False):
     """
     Every guest on every host, with CPU, memory, state, graphics, disks and NICs.
@@ -125,7 +89,7 @@ def query(host=None, quiet=False):
         return _per_host(fleet, host, "virt.full_info", lambda data: data)
 
 
-@_reporting
+@result.reporting
 def list(host=None, quiet=False, hyper=None):
     """
     The names of the guests, by host and state.
@@ -153,7 +117,7 @@ def list(host=None, quiet=False, hyper=None):
         return _per_host(fleet, host or hyper, "virt.vm_state", by_state)
 
 
-@_reporting
+@result.reporting
 def host_info(host=None):
     """
     CPUs, memory, disk and what is free of each, per hypervisor.
@@ -180,7 +144,7 @@ def host_info(host=None):
         return {**found, **({"retcode": 1} if unheard else {})}
 
 
-@_reporting
+@result.reporting
 def next_host():
     """
     The host that the next small guest would be placed on.
@@ -202,10 +166,10 @@ def next_host():
             raise errors.Refused(f"no host is free: {decision.reasons()}")
         best = decision.ranked[0].host
         rejected = {name: why for name, (_, why) in decision.rejected.items()}
-        return _done("next_host", best, host=best, rejected=rejected)
+        return result.done("next_host", best, host=best, rejected=rejected)
 
 
-@_reporting
+@result.reporting
 def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     """
     Where ``virt.init`` with these arguments would put the guest, and why. Changes nothing.
@@ -244,7 +208,7 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     }
 
 
-@_reporting
+@result.reporting
 def capacity(cpu, mem, hypervisor="kvm", disk_gib=0):
     """
     How many more guests of a size fit: per host, in all, and with one host lost.
@@ -285,7 +249,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0):
     }  # fmt: skip
 
 
-@_reporting
+@result.reporting
 def init(
     name,
     cpu,
@@ -354,10 +318,12 @@ def init(
     with Fleet(__opts__) as fleet:
         placed = deploying.Init(fleet, _policy(), wanted, _report(fleet, wanted.name, "init")).run()
     comment = f"{name} is {placed.state} on {placed.host}"
-    return _done(name, comment, {"created": placed.made}, host=placed.host, state=placed.state)
+    return result.done(
+        name, comment, {"created": placed.made}, host=placed.host, state=placed.state
+    )
 
 
-@_reporting
+@result.reporting
 def vm_info(name, quiet=False):
     """
     One guest, with everything ``virt.query`` shows and its disks' details.
@@ -379,7 +345,7 @@ def vm_info(name, quiet=False):
         return {host: {"vm_info": fleet.one(host, "virt.vm_info", {"vm_": name})}}
 
 
-@_reporting
+@result.reporting
 def where(name):
     """
     Which host has the guest, and in what state.
@@ -396,10 +362,10 @@ def where(name):
     name = names.guest(name)
     with Fleet(__opts__) as fleet:
         host, state = find.locate(fleet, name)
-    return _done(name, f"{name} is {state} on {host}", host=host, state=state)
+    return result.done(name, f"{name} is {state} on {host}", host=host, state=state)
 
 
-@_reporting
+@result.reporting
 def snapshot(name, snapshot=None):
     """
     Take a snapshot of a guest, wherever it runs.
@@ -417,7 +383,7 @@ def snapshot(name, snapshot=None):
     return _on_its_host(name, "virt.snapshot", {"domain": name, "name": snapshot}, "snapshot")
 
 
-@_reporting
+@result.reporting
 def revert(name, snapshot=None):
     """
     Put a guest back to a snapshot, wherever it runs.
@@ -441,20 +407,20 @@ def _on_its_host(name, function, arguments, change):
     with Fleet(__opts__) as fleet, locks.guest(__opts__, name, function):
         host, _ = find.locate(fleet, name)
         told = fleet.one(host, function, arguments, long=True)
-    return _done(name, f"{name} on {host}: {function} done", {change: told}, host=host)
+    return result.done(name, f"{name} on {host}: {function} done", {change: told}, host=host)
 
 
 def _verb(name, verb):
     with Fleet(__opts__) as fleet:
         host, before, after = lifecycle.run(fleet, name, verb)
     if before == after and verb != "reset":
-        return _done(name, f"{name} on {host} is {after} already", host=host, state=after)
-    done = lifecycle.VERBS[verb].done
+        return result.done(name, f"{name} on {host} is {after} already", host=host, state=after)
+    word = lifecycle.VERBS[verb].done
     changes = {"state": {"old": before, "new": after}} if before != after else {}
-    return _done(name, f"{name} on {host} was {done}", changes, host=host, state=after)
+    return result.done(name, f"{name} on {host} was {word}", changes, host=host, state=after)
 
 
-@_reporting
+@result.reporting
 def reset(name):
     """
     Reset a guest, as its reset button would.
@@ -470,7 +436,7 @@ def reset(name):
     return _verb(name, "reset")
 
 
-@_reporting
+@result.reporting
 def start(name):
     """
     Start a guest.
@@ -486,7 +452,7 @@ def start(name):
     return _verb(name, "start")
 
 
-@_reporting
+@result.reporting
 def force_off(name):
     """
     Power a guest off at once, as pulling its plug would.
@@ -502,7 +468,7 @@ def force_off(name):
     return _verb(name, "force_off")
 
 
-@_reporting
+@result.reporting
 def pause(name):
     """
     Pause a guest: it keeps its memory and gets no CPU.
@@ -518,7 +484,7 @@ def pause(name):
     return _verb(name, "pause")
 
 
-@_reporting
+@result.reporting
 def resume(name):
     """
     Resume a paused guest.
@@ -534,7 +500,7 @@ def resume(name):
     return _verb(name, "resume")
 
 
-@_reporting
+@result.reporting
 def purge(name, delete_key=True):
     """
     Remove a guest with its own disks, and its minion key. Nothing else is deleted.
@@ -555,10 +521,10 @@ def purge(name, delete_key=True):
     comment = f"{name} was removed from {host}" + (
         " and its key from the master" if had_key else ""
     )
-    return _done(name, comment, {"removed": removed}, host=host)
+    return result.done(name, comment, {"removed": removed}, host=host)
 
 
-@_reporting
+@result.reporting
 def authorize(name, host):
     """
     Let one hypervisor hand in the minion key of one new guest, once, within ten minutes.
@@ -582,10 +548,10 @@ def authorize(name, host):
         fleet.hosts(host)
     authorise.Authorisations(__opts__).grant(host, name)
     minutes = authorise.LIFETIME_S // 60
-    return _done(name, f"{host} may hand in the key of {name} once, within {minutes} minutes")
+    return result.done(name, f"{host} may hand in the key of {name} once, within {minutes} minutes")
 
 
-@_reporting
+@result.reporting
 def migrate(name, target=""):
     """
     Move a guest to another host, live when it runs, over TLS, with its disks.
@@ -620,21 +586,21 @@ def _mover():
 
 def _moved(about, outcome, comment):
     """The answer of a verb that moved many guests: what is left makes it a failure."""
-    result = not outcome.left
+    moved = not outcome.left
     data = {
         about: {
-            "result": result, "comment": f"{comment}: {outcome.text()}",
+            "result": moved, "comment": f"{comment}: {outcome.text()}",
             "changes": {"moved": outcome.moved}, "left": outcome.left,
         }
     }  # fmt: skip
-    return data if result else {**data, "retcode": 1}
+    return data if moved else {**data, "retcode": 1}
 
 
 def _at_once():
     return int((__opts__.get("virt") or {}).get("migrations_at_once", 2))
 
 
-@_reporting
+@result.reporting
 def evacuate(host, reason="evacuated", test=False):
     """
     Drain a host: it gets no new guests, and those it has are moved to the others.
@@ -670,7 +636,7 @@ def evacuate(host, reason="evacuated", test=False):
     return _moved(host, outcome, f"{host} is in maintenance")
 
 
-@_reporting
+@result.reporting
 def restore(host):
     """
     End a host's maintenance and bring back the guests that were moved away.
@@ -691,7 +657,7 @@ def restore(host):
     return _moved(host, outcome, f"{host} takes guests again")
 
 
-@_reporting
+@result.reporting
 def rebalance(apply=False, threshold=rebalancing.THRESHOLD):
     """
     Moves that would make the cloud more even; with ``apply`` they are made.
@@ -727,7 +693,7 @@ def rebalance(apply=False, threshold=rebalancing.THRESHOLD):
     return {"rebalance": {"score": score, "title": title, "table": rows}}
 
 
-@_reporting
+@result.reporting
 def repair(apply=False):
     """
     Leftovers of operations that were interrupted: shown, and with ``apply`` mended.

@@ -2,7 +2,6 @@
 Certificates of the cloud: shown, revoked, moved to another CA. See docs/certificates.md.
 """
 
-import functools
 import logging
 
 import salt.utils.data
@@ -10,35 +9,19 @@ import salt.utils.data
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import errors  # noqa: E402
 from saltvirt.fleet import progress  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
+from saltvirt.operations import result  # noqa: E402
 from saltvirt.pki import answer, cloud, crl, policy  # noqa: E402
 from saltvirt.pki.store import Store  # noqa: E402
 
 __virtualname__ = "virt"
 
-OUTPUTTER = "virt_query"
 log = logging.getLogger(__name__)
 
 
 def __virtual__():
     return __virtualname__
-
-
-def _reporting(function):
-    """A function whose errors become one line and the exit code 1."""
-
-    @functools.wraps(function)
-    def wrapper(*args, **kwargs):
-        try:
-            data = function(*args, **kwargs)
-        except errors.VirtError as exc:
-            about = str(args[0] if args else kwargs.get("host") or "certificates")
-            data = {about: {"result": False, "comment": exc.text}, "retcode": 1}
-        return {"data": data, "outputter": OUTPUTTER}
-
-    return wrapper
 
 
 def _get(key, default=None):
@@ -49,10 +32,10 @@ def _show(text):
     """A line for the person who waits."""
     log.info(text)
     if not __opts__.get("output"):
-        progress.show(__salt__, text, OUTPUTTER)
+        progress.show(__salt__, text, result.OUTPUTTER)
 
 
-@_reporting
+@result.reporting
 def certs(host=None, ask=True):
     """
     For each hypervisor: which certificates it has, for which names, by which CA, until
@@ -81,7 +64,7 @@ def certs(host=None, ask=True):
     return {**shown, "problems": wrong, "retcode": 1} if wrong else shown
 
 
-@_reporting
+@result.reporting
 def revoke(host, undo=False):
     """
     Makes all certificates of a hypervisor worthless, on every other hypervisor at once,
@@ -118,7 +101,7 @@ def revoke(host, undo=False):
     }  # fmt: skip
 
 
-@_reporting
+@result.reporting
 def rotate_ca(skip=None):
     """
     Replaces both CAs, in steps between which every hypervisor can talk to every other:

@@ -1,0 +1,47 @@
+"""What a function of the runner gives back, and what becomes of its errors."""
+
+import functools
+import logging
+
+from saltvirt import errors
+
+OUTPUTTER = "virt_query"
+
+log = logging.getLogger(__name__)
+
+
+def shown(data):
+    """Data with the name of the outputter that draws it, as salt-run takes it."""
+    return {"data": data, "outputter": OUTPUTTER}
+
+
+def done(name, comment, changes=None, **more):
+    """The answer of an operation that succeeded."""
+    return {name: {"result": True, "comment": comment, "changes": changes or {}, **more}}
+
+
+def failed(about, comment):
+    """The answer of one that failed; ``retcode`` becomes the exit code of salt-run."""
+    return {about: {"result": False, "comment": comment}, "retcode": 1}
+
+
+def reporting(function):
+    """A runner's function whose errors become one line and the exit code 1.
+
+    The first argument, or ``name`` or ``host``, says what the line is about.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        about = str(args[0] if args else kwargs.get("name") or kwargs.get("host") or "virt")
+        try:
+            return shown(function(*args, **kwargs))
+        except errors.VirtError as exc:
+            log.info("virt.%s: %s", function.__name__, exc.text)
+            return shown(failed(about, exc.text))
+        except Exception as exc:
+            log.exception("virt.%s", function.__name__)
+            comment = f"internal error: {exc!r}; please report it with the traceback above"
+            return shown(failed(about, comment))
+
+    return wrapper
