@@ -17,8 +17,8 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 from saltvirt import errors, names  # noqa: E402
 from saltvirt.images import inspect  # noqa: E402
+from saltvirt.seed import data as seed_data  # noqa: E402
 from saltvirt.seed import minion  # noqa: E402
-from saltvirt.seed.data import minion_config, to_yaml  # noqa: E402
 
 __func_alias__ = {"apply_": "apply"}
 
@@ -126,7 +126,7 @@ def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, pr
     name = names.guest(id_ or wish.config.get("id") or "")
     data = _hypervisor().data(name, wish)
     texts = {
-        "config": ("minion", to_yaml(minion_config(data)), 0o640),
+        "config": ("minion", seed_data.to_yaml(seed_data.minion_config(data)), 0o640),
         "pubkey": ("minion.pub", data.public_key, 0o600),
         "privkey": ("minion.pem", data.private_key, 0o400),
     }

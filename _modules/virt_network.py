@@ -13,8 +13,8 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import settings  # noqa: E402
 from saltvirt.host import connection as libvirt_connection  # noqa: E402
+from saltvirt.host import lifecycle  # noqa: E402
 from saltvirt.host import network as host_network  # noqa: E402
-from saltvirt.host.lifecycle import on_off  # noqa: E402
 from saltvirt.spec import network as network_spec  # noqa: E402
 
 __virtualname__ = "virt"
@@ -340,4 +340,4 @@ def network_set_autostart(name, state="on", **kwargs):
         salt 'hyper*' virt.network_set_autostart default off
     """
     with _connect(kwargs) as conn:
-        return host_network.set_autostart(host_network.lookup(conn, name), on_off(state))
+        return host_network.set_autostart(host_network.lookup(conn, name), lifecycle.on_off(state))

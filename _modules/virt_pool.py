@@ -12,10 +12,9 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings  # noqa: E402
-from saltvirt.host import caps_pool  # noqa: E402
+from saltvirt.host import caps_pool, lifecycle  # noqa: E402
 from saltvirt.host import connection as libvirt_connection  # noqa: E402
 from saltvirt.host import pool as host_pool  # noqa: E402
-from saltvirt.host.lifecycle import on_off  # noqa: E402
 from saltvirt.spec import pool as pool_spec  # noqa: E402
 
 __virtualname__ = "virt"
@@ -413,7 +412,7 @@ def pool_set_autostart(name, state="on", **kwargs):
         salt 'hyper*' virt.pool_set_autostart images off
     """
     with _connect(kwargs) as conn:
-        return host_pool.set_autostart(host_pool.lookup(conn, name), on_off(state))
+        return host_pool.set_autostart(host_pool.lookup(conn, name), lifecycle.on_off(state))
 
 
 def pool_list_volumes(name, **kwargs):
