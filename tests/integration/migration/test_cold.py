@@ -1,0 +1,69 @@
+"""A guest that does not run moves: definition, disks, firmware variables, snapshots, autostart."""
+
+import pytest
+
+from tests.integration.migration import counter
+
+pytestmark = pytest.mark.lab
+UEFI = """<os firmware='efi'><type arch='x86_64' machine='q35'>hvm</type></os>"""
+
+
+def sums(lab, host, *paths):
+    return lab.exec(host, ["sha256sum", *paths]).stdout
+
+
+def test_all_that_belongs_to_it_comes_along(cloud, guests):
+    guest = guests("cold1")
+    start, end = guest.xml.index("<os>"), guest.xml.index("</os>") + 5
+    guest.xml = guest.xml[:start] + UEFI + guest.xml[end:]
+    guest.define("hv1").fill("hv1", 10)
+    cloud.exec("hv1", "virsh start cold1 && virsh destroy cold1")  # makes its variable store
+    cloud.exec("hv1", ["virsh", "autostart", "cold1"])
+    for name in ("one", "two"):
+        cloud.exec("hv1", ["virsh", "snapshot-create-as", "cold1", name])
+    nvram = "/var/lib/libvirt/qemu/nvram/cold1_VARS.fd"
+    before = sums(cloud, "hv1", guest.disk, nvram)
+    done = cloud.run("virt.migrate", "cold1", "hv2")
+    assert done.rc == 0, done.stdout
+    assert guest.states() == {"hv2": "shut off"}
+    assert sums(cloud, "hv2", guest.disk, nvram) == before
+    assert guest.files("hv1") == []
+    assert cloud.exec("hv1", ["test", "!", "-e", nvram]).returncode == 0
+    listed = cloud.exec("hv2", ["virsh", "snapshot-list", "cold1", "--name"]).stdout.split()
+    assert listed == ["one", "two"]
+    assert "two" in cloud.exec("hv2", "virsh snapshot-current cold1 --name").stdout
+    assert "enable" in cloud.exec("hv2", "virsh dominfo cold1 | grep Autostart").stdout
+    cloud.exec("hv2", "virsh start cold1 && virsh destroy cold1")
+
+
+def test_an_overlay_and_its_base(cloud, guests):
+    base = f"{counter.IMAGES}/cold2_base.qcow2"
+    cloud.exec("hv1", f"qemu-img create -q -f qcow2 {base} 1G")
+    cloud.exec("hv1", f"qemu-io -c 'write -P 7 500M 5M' {base}")
+    guest = guests("cold2", base=base).define("hv1").fill("hv1", 5)
+    before = sums(cloud, "hv1", guest.disk, base)
+    done = cloud.run("virt.migrate", "cold2", "hv2")
+    assert done.rc == 0, done.stdout
+    assert sums(cloud, "hv2", guest.disk, base) == before
+    assert guest.files("hv1") == ["cold2_base.qcow2"]
+    guest.start("hv2")
+
+
+def test_a_failure_leaves_nothing_behind(cloud, guests):
+    """The target refuses the definition at the end, when all is copied."""
+    guest = guests("cold3").define("hv1").fill("hv1", 5)
+    cloud.exec("hv2", f"mkdir -p {counter.IMAGES} && touch /etc/libvirt/qemu/cold3.xml")
+    cloud.exec("hv2", ["chattr", "+i", "/etc/libvirt/qemu"], check=False)
+    immutable = "i" in cloud.exec("hv2", "lsattr -d /etc/libvirt/qemu", check=False).stdout[:20]
+    if not immutable:
+        pytest.skip("the lab's file system knows no immutable folders")
+    try:
+        done = cloud.run("virt.migrate", "cold3", "hv2")
+    finally:
+        cloud.exec("hv2", ["chattr", "-i", "/etc/libvirt/qemu"])
+        cloud.exec("hv2", ["rm", "-f", "/etc/libvirt/qemu/cold3.xml"])
+    assert done.rc == 1
+    assert "cold3 stays on hv1" in done.stdout
+    assert guest.states() == {"hv1": "shut off"}
+    assert guest.files("hv2") == []
+    assert counter.unfinished(cloud, "hv1") == []

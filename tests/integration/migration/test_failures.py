@@ -1,0 +1,151 @@
+"""Whatever dies, the guest runs on one host, whole; nothing of the attempt stays on the other."""
+
+import time
+
+import pytest
+
+from tests.integration.migration import counter
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+# MiB/s: slow enough to do harm in the middle of the 256 MiB disk
+SLOW = 12
+
+
+def begin(lab, guests, name):
+    """A guest whose migration has begun to copy its disk."""
+    guest = guests(name).define("hv1", "256M").fill("hv1", 100).start("hv1")
+    lab.exec("master", f"salt --async hv1 virt.migrate {name} hv2 max_bandwidth={SLOW}")
+    lab.wait(lambda: copying(lab, name), "the disk is being copied")
+    return guest
+
+
+def copying(lab, name):
+    done = lab.exec("hv1", f"virsh domjobinfo {name} --rawstats", check=False).stdout
+    return "disk_processed" in done and "disk_processed: 0\n" not in done
+
+
+def ended(lab):
+    """No migration is at work or unfinished on the first host."""
+    return not counter.unfinished(lab, "hv1")
+
+
+def again(lab, name):
+    done = lab.run("virt.migrate", name, "hv2")
+    assert done.rc == 0, done.stdout
+
+
+def kill_source_libvirtd(lab, _guest):
+    lab.kill("hv1", "sbin/libvirtd")
+
+
+def kill_target_libvirtd(lab, _guest):
+    lab.kill("hv2", "sbin/libvirtd")
+
+
+def kill_target_qemu(lab, guest):
+    lab.kill("hv2", f"guest={guest.name},")
+
+
+def kill_target_minion(lab, _guest):
+    lab.kill("hv2", "bin/salt-minion")
+    lab.exec("hv2", "systemctl restart salt-minion")
+
+
+@pytest.mark.parametrize(
+    "harm", [kill_source_libvirtd, kill_target_libvirtd, kill_target_qemu, kill_target_minion]
+)
+def test_killed_while_copying(cloud, guests, harm):
+    name = "f-" + harm.__name__.removeprefix("kill_").replace("_", "-")
+    guest = begin(cloud, guests, name)
+    harm(cloud, guest)
+    cloud.wait(lambda: ended(cloud), "the first attempt is over", 120)
+    assert list(guest.states().values()).count("running") == 1
+    again(cloud, name)
+    guest.is_whole_on("hv2")
+
+
+def test_a_short_cut_of_the_network_is_survived(cloud, guests):
+    guest = begin(cloud, guests, "f-short-cut")
+    cloud.cut("hv2")
+    time.sleep(5)
+    cloud.heal("hv2")
+    cloud.wait(lambda: ended(cloud), "the migration is over", 120)
+    guest.is_whole_on("hv2")
+
+
+def test_a_long_cut_ends_it_and_the_guest_runs_on(cloud, guests):
+    guest = begin(cloud, guests, "f-long-cut")
+    cloud.cut("hv2")
+    try:
+        cloud.wait(lambda: not copying(cloud, guest.name), "libvirt gives up", 120)
+        guest.counts_on("hv1")
+    finally:
+        cloud.heal("hv2")
+    cloud.wait_for_minion("hv2")
+    cloud.wait(lambda: guest.states() == {"hv1": "running"}, "the target gives up", 120)
+    again(cloud, guest.name)
+    guest.is_whole_on("hv2")
+
+
+def test_the_targets_disk_fills_up(cloud, guests):
+    folder = "/var/lib/libvirt/images/small"
+    for host in cloud.hosts:
+        cloud.exec(host, f"mkdir -p {folder}")
+    cloud.exec("hv2", f"mount -t tmpfs -o size=200M none {folder}")
+    try:
+        guest = guests("f-full", folder=folder).define("hv1", "256M").fill("hv1", 100).start("hv1")
+        cloud.exec("master", f"salt --async hv1 virt.migrate f-full hv2 max_bandwidth={SLOW}")
+        cloud.wait(lambda: copying(cloud, "f-full"), "the disk is being copied")
+        cloud.exec("hv2", f"dd if=/dev/zero of={folder}/other bs=1M", check=False)
+        cloud.wait(lambda: ended(cloud), "the attempt is over", 120)
+        guest.is_whole_on("hv1")
+        assert cloud.exec("hv2", ["ls", folder]).stdout.split() == ["other"]
+    finally:
+        cloud.exec("hv2", f"umount -l {folder}")
+        cloud.exec("hv1", "virsh destroy f-full")
+
+
+def test_qemus_ports_are_closed(cloud, guests):
+    guest = guests("f-ports").define("hv1", "256M").start("hv1")
+    rule = "INPUT -p tcp --dport 49152:49215 -j REJECT"
+    cloud.exec("hv2", f"iptables -I {rule}")
+    try:
+        done = cloud.run("virt.migrate", "f-ports", "hv2")
+    finally:
+        cloud.exec("hv2", f"iptables -D {rule}")
+    assert done.rc == 1
+    assert "49152" in done.stdout
+    guest.is_whole_on("hv1")
+
+
+def test_libvirts_port_is_closed(cloud, guests):
+    guest = guests("f-port").define("hv1", "256M").start("hv1")
+    rule = "INPUT -p tcp --dport 16514 -j REJECT"
+    cloud.exec("hv2", f"iptables -I {rule}")
+    try:
+        done = cloud.run("virt.migrate", "f-port", "hv2")
+    finally:
+        cloud.exec("hv2", f"iptables -D {rule}")
+    assert done.rc == 1
+    assert "16514" in done.stdout
+    guest.is_whole_on("hv1")
+
+
+def test_an_expired_certificate_is_named(cloud, guests):
+    guest = guests("f-cert").define("hv1", "256M").start("hv1")
+    pem = "/etc/pki/libvirt/clientcert.pem"
+    cloud.exec("hv1", f"cp -p {pem} /root/kept.pem")
+    cloud.exec(
+        "hv1",
+        f"openssl x509 -in {pem} -signkey /etc/pki/libvirt/private/clientkey.pem -days -1 "
+        f"-out /root/old.pem 2>/dev/null; cat /root/old.pem > {pem}",
+    )
+    try:
+        done = cloud.run("virt.migrate", "f-cert", "hv2")
+    finally:
+        cloud.exec("hv1", f"cat /root/kept.pem > {pem}")
+    assert done.rc == 1
+    assert "expired" in done.stdout
+    assert pem in done.stdout
+    guest.is_whole_on("hv1")

@@ -1,0 +1,77 @@
+"""A guest that writes its memory faster than the network takes it."""
+
+import pytest
+
+from tests.integration.migration import counter
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+# the guest rewrites 96 MiB as fast as it can; 20 MiB/s may leave the host
+BUSY = {"dirty": 96, "memory": 256}
+
+
+def busy(lab, guests, name, **config):
+    guest = guests(name, **BUSY).define("hv1", "64M").start("hv1")
+    text = "virt:\n  migration:\n" + "".join(f"    {k}: {v}\n" for k, v in config.items())
+    lab.exec("hv1", "cat > /etc/salt/minion.d/migration.conf", input=text)
+    lab.exec("hv1", "systemctl restart salt-minion")
+    lab.wait_for_minion("hv1")
+    return guest
+
+
+@pytest.fixture(autouse=True)
+def plain_minion(cloud):
+    yield
+    cloud.exec("hv1", "rm -f /etc/salt/minion.d/migration.conf; systemctl restart salt-minion")
+    cloud.wait_for_minion("hv1")
+
+
+def migrate(lab, name, **asked):
+    return lab.call("hv1", "virt.migrate", name, "hv2", timeout=240, max_bandwidth=20, **asked)
+
+
+def test_safe_aborts_and_says_why(cloud, guests):
+    guest = busy(cloud, guests, "p-safe", stall_timeout=10)
+    answer = migrate(cloud, "p-safe", policy="safe")
+    assert "aborted: no progress for 10 s" in answer
+    assert "p-safe runs on hv1" in answer
+    guest.is_whole_on("hv1")
+
+
+def test_converge_comes_to_an_end(cloud, guests):
+    guest = busy(cloud, guests, "p-converge", downtime_step=3)
+    answer = migrate(cloud, "p-converge", policy="converge")
+    assert answer["outcome"] == "moved", answer
+    guest.is_whole_on("hv2")
+
+
+def test_postcopy_comes_to_an_end(cloud, guests):
+    guest = busy(cloud, guests, "p-postcopy")
+    answer = migrate(cloud, "p-postcopy", policy="postcopy")
+    assert answer["outcome"] == "moved", answer
+    guest.is_whole_on("hv2")
+
+
+def test_postcopy_by_hand(cloud, guests):
+    guest = busy(cloud, guests, "p-hand")
+    cloud.exec("master", "salt --async hv1 virt.migrate p-hand hv2 max_bandwidth=20 postcopy=True "
+               "policy=safe")  # fmt: skip
+    cloud.wait(
+        lambda: cloud.call("hv1", "virt.migrate_start_postcopy", "p-hand") is True, "it switches"
+    )
+    cloud.wait(lambda: not counter.unfinished(cloud, "hv1"), "it is over", 120)
+    guest.is_whole_on("hv2")
+
+
+def test_pause_comes_to_an_end(cloud, guests):
+    guest = busy(cloud, guests, "p-pause", stall_timeout=5)
+    answer = migrate(cloud, "p-pause", policy="pause")
+    assert answer["outcome"] == "moved", answer
+    guest.is_whole_on("hv2")
+
+
+def test_out_of_time(cloud, guests):
+    guest = busy(cloud, guests, "p-time")
+    answer = migrate(cloud, "p-time", policy="safe", timeout=8)
+    assert "aborted: not done in 8 s" in answer
+    guest.is_whole_on("hv1")
