@@ -40,32 +40,27 @@ def _config(key, default=None):
     return settings.option(__salt__["config.get"], key, default)
 
 
-def _connect(uri=None):
-    given = {"connection": uri} if uri else {}
-    return connection.connect(settings.connection(__salt__["config.get"], given))
-
-
 def _order(vm_, target, kwargs):
-    """(migrate.Order, URI of our own libvirt or None) of a call."""
+    """The migrate.Order of a call."""
     from saltvirt.host import migrate as moving  # noqa: PLC0415 - needs the binding
 
     given = {k: v for k, v in kwargs.items() if not k.startswith("__")}
-    ours = given.pop("connection", None)
+    ours = {k: given.pop(k) for k in ("connection",) if k in given}
     user, password = given.pop("username", None), given.pop("password", None)
     network = _config("migration", {})
     given.setdefault("policy", network.get("policy", migration_options.Options.policy))
     options = migration_options.parse(given, tunnel=_config("tunnel", False))
     name = names.guest(vm_)
-    order = moving.Order(
+    return moving.Order(
         name=name,
         transport=transport.parse(target, options.tunnel),
         options=options,
         network=network,
         username=user,
         password=password,
+        local=settings.connection(__salt__["config.get"], ours),
         tell=_teller(name),
     )
-    return order, ours
 
 
 def _teller(name):
@@ -141,8 +136,8 @@ def migrate(vm_, target, **kwargs):
     """
     from saltvirt.host import migrate as moving  # noqa: PLC0415 - needs the binding
 
-    order, ours = _order(vm_, target, kwargs)
-    with _connect(ours) as conn:
+    order = _order(vm_, target, kwargs)
+    with connection.connect(order.local) as conn:
         return moving.migrate(conn, order)
 
 
@@ -166,8 +161,8 @@ def migratable(vm_, target=None, **kwargs):
     """
     from saltvirt.host import migrate as moving  # noqa: PLC0415 - needs the binding
 
-    order, ours = _order(vm_, target or "localhost", kwargs)
-    with _connect(ours) as conn:
+    order = _order(vm_, target or "localhost", kwargs)
+    with connection.connect(order.local) as conn:
         return moving.migratable(conn, order, against=bool(target))
 
 
@@ -288,8 +283,8 @@ def migrate_recover(vm_, **kwargs):
     """
     from saltvirt.host import migrate as moving  # noqa: PLC0415 - needs the binding
 
-    order, ours = _order(vm_, "localhost", kwargs)
-    with _connect(ours) as conn:
+    order = _order(vm_, "localhost", kwargs)
+    with connection.connect(order.local) as conn:
         return moving.recover(conn, order)
 
 

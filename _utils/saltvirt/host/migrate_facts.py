@@ -14,6 +14,8 @@ from saltvirt.host.connection import libvirt, translated
 METADATA = "{https://saltproject.io/xmlns/salt-virt/1}guest"
 STATES = {1: "running", 2: "running", 3: "paused", 4: "running", 5: "shutdown", 6: "crashed"}
 JOBS = {1: "a job", 2: "a migration or save", 3: "a job that is over", 4: "a job", 5: "a job"}
+# where libvirt's QEMU driver keeps the variables of guests' firmware
+_VARIABLES = "/var/lib/libvirt/qemu/nvram"
 # as saltvirt.images.cache names its files
 _BY_CONTENT = re.compile(r"/_base/[^/]+-[0-9a-f]{16}\.[a-z0-9]+$")
 
@@ -70,9 +72,24 @@ def _machine(root):
         "machine": kind.get("machine"),
         "virt_type": root.get("type"),
         "emulator": root.findtext("devices/emulator"),
-        "nvram": root.findtext("os/nvram"),
+        "nvram": _variables(root),
         "cpu": ElementTree.tostring(cpu, encoding="unicode") if cpu is not None else None,
     }
+
+
+def _variables(root):
+    """The file of the firmware's variables, or None.
+
+    Where libvirt chooses the firmware, only a running domain's XML names the file.
+    """
+    named = root.findtext("os/nvram")
+    if named or root.find("os").get("firmware") != "efi":
+        return named
+    for suffix in ("fd", "qcow2"):
+        path = os.path.join(_VARIABLES, f"{root.findtext('name')}_VARS.{suffix}")
+        if os.path.exists(path):
+            return path
+    return None
 
 
 def _devices(root):
@@ -193,11 +210,13 @@ def _cpu_error(peer, report):
 
 
 def paths(report):
-    """Every path of the source that matters on the target: disks and their backing files."""
+    """Every file of the source that matters on the target: disks, backing files, variables."""
     found = []
     for disk in report["disks"]:
         if disk["source"] and disk["type"] in ("file", "block"):
             found += [disk["source"], *(base["path"] for base in disk["chain"])]
+    if report["nvram"]:
+        found.append(report["nvram"])
     return list(dict.fromkeys(found))
 
 
@@ -246,10 +265,9 @@ def marked(report):
     """Puts a file with a name of its own beside each disk for the block: {folder: name}."""
     marks = {}
     try:
-        for disk in report["disks"]:
-            if disk["source"] and disk["type"] == "file":
-                folder = os.path.dirname(disk["source"])
-                marks[folder] = _mark(folder)
+        files = [disk["source"] for disk in report["disks"] if disk["type"] == "file"]
+        for folder in {os.path.dirname(path) for path in [*files, report["nvram"]] if path}:
+            marks[folder] = _mark(folder)
         yield {folder: name for folder, name in marks.items() if name}
     finally:
         for folder, name in marks.items():

@@ -65,8 +65,8 @@ def used_files(conn, without=None):
 def remove_source(conn, report, paths):
     """Deletes the disks that the guest left here. Returns (deleted, kept with the reason).
 
-    paths: of the disks that were copied. One that any other domain uses, or stands on,
-    is kept.
+    paths: of what was copied and stayed here. One that any other domain uses, or stands
+    on, is kept.
     """
     with translated():
         used = used_files(conn, without=report["uuid"])

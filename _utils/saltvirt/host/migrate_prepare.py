@@ -1,6 +1,7 @@
 """What the target must have before the guest comes: empty disks, and what thin ones stand on."""
 
 import os
+from dataclasses import dataclass, field
 
 from saltvirt import errors
 from saltvirt.host import migrate_store
@@ -10,54 +11,76 @@ _MODE = "0600"
 _BASE_MODE = "0444"
 
 
-def created(plans):
-    """The paths that preparing will make on the target, in that order."""
-    found = []
-    for plan in storage.copied(plans):
-        found += [base["path"] for base in plan.bases] + [plan.path]
-    return list(dict.fromkeys(found))
+@dataclass
+class Target:
+    """The other host while it is prepared.
+
+    undo: a Revert, which learns how to remove what is made. note: called with the list of
+    files made, before each is made. say: called with a line of progress.
+    """
+
+    peer: object
+    undo: object
+    note: object
+    say: object
+    made: list = field(default_factory=list)
+
+    def folder(self, path):
+        """Makes the folder of a file, if there is none."""
+        folder = os.path.dirname(path)
+        if migrate_store.make_folder(self.peer, folder):
+            self.undo.push(f"remove {folder}", migrate_store.remove_folder, self.peer, folder)
+
+    def file(self, path, *wanted, mode=_MODE, source=None):
+        """Makes a file that is not there yet.
+
+        wanted: format, size in bytes and what it stands on, as for migrate_store.create.
+        source: the local file whose bytes it gets. Raises MigrationFailed when it is there.
+        """
+        self.folder(path)
+        with migrate_store.opened(self.peer, os.path.dirname(path)) as pool:
+            if migrate_store.volume(pool, path) is not None:
+                raise errors.MigrationFailed(f"{path} has just appeared on the target")
+            self.note([*self.made, path])
+            self.made.append(path)
+            try:
+                found = migrate_store.create(pool, path, *wanted, mode=mode)
+            except errors.AlreadyExists:
+                self.made.remove(path)  # somebody else's
+                self.note(self.made)
+                raise
+            self.undo.push(f"delete {path}", migrate_store.delete, self.peer, path)
+            if source:
+                migrate_store.upload(found, source)
+
+    def copy(self, path, mode=_MODE):
+        """Makes a file there with the bytes of ours."""
+        # its own format would be written into it: the bytes that come have it already
+        self.file(path, "raw", 0, None, mode=mode, source=path)
+
+    def has(self, path):
+        with migrate_store.opened(self.peer, os.path.dirname(path)) as pool:
+            return pool is not None and migrate_store.volume(pool, path) is not None
 
 
-def disks(peer, plans, active, undo, say):
+def disks(target, plans, active):
     """Makes the volumes of all plans on the target.
 
-    active: QEMU will fill them; else they are the empty files that ours are copied into.
-    undo: a Revert, which learns how to remove each. say: called with a line of progress.
+    active: QEMU will fill them; else they are made when they are copied, but for block
+    devices, which must be there.
     """
-    for folder in folders(plans):
-        if migrate_store.make_folder(peer, folder):
-            undo.push(f"remove {folder} on the target", migrate_store.remove_folder, peer, folder)
     for plan in storage.copied(plans):
         for base in plan.bases:
-            _base(peer, base, undo, say)
-        _disk(peer, plan, active, undo)
+            if not target.has(base["path"]):
+                target.say(f"copying the image {base['path']}")
+                target.copy(base["path"], _BASE_MODE)
+        if active:
+            target.file(plan.path, plan.format, plan.size_bytes, plan.backing)
 
 
-def folders(plans):
-    """The folders of all that is to be made."""
-    return list(dict.fromkeys(os.path.dirname(path) for path in created(plans)))
-
-
-def _disk(peer, plan, active, undo):
-    with migrate_store.opened(peer, os.path.dirname(plan.path)) as pool:
-        if migrate_store.volume(pool, plan.path) is not None:
-            raise errors.MigrationFailed(f"{plan.path} has just appeared on the target")
-        undo.push(f"delete {plan.path} on the target", migrate_store.delete, peer, plan.path)
-        if active or plan.type == "block":
-            wanted = (plan.format, plan.size_bytes, plan.backing)
-        else:
-            wanted = ("raw", 0, None)
-        migrate_store.create(pool, plan.path, *wanted, mode=_MODE)
-
-
-def _base(peer, base, undo, say):
-    """Brings a backing file, byte for byte, unless it is there by now."""
-    path = base["path"]
-    with migrate_store.opened(peer, os.path.dirname(path)) as pool:
-        if migrate_store.volume(pool, path) is not None:
-            return
-        say(f"copying the image {path}")
-        undo.push(f"delete {path} on the target", migrate_store.delete, peer, path)
-        # its own format would be written into it: the bytes that come have it already
-        found = migrate_store.create(pool, path, "raw", 0, mode=_BASE_MODE)
-        migrate_store.upload(found, path)
+def copy(target, plan):
+    """Copies the disk of a guest that does not run, as it is."""
+    if plan.type == "block":
+        target.file(plan.path, plan.format, plan.size_bytes, None, source=plan.path)
+    else:
+        target.copy(plan.path)

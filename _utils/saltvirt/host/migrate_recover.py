@@ -2,89 +2,55 @@
 
 import contextlib
 import os
+import time
 from dataclasses import replace
 
 from saltvirt import errors
-from saltvirt.host import domain, migrate_facts, migrate_finish, migrate_store
+from saltvirt.host import connection, domain, migrate_facts, migrate_finish, migrate_store
 from saltvirt.host.connection import libvirt, translated
+from saltvirt.migration import outcome
 from saltvirt.migration import transport as transports
 
-MOVED = "moved"
-UNDONE = "undone"
+# how long to ask again when a host does not answer, or libvirt is still at it
+PATIENCE_S = 60
+MOVED, UNDONE = outcome.MOVED, outcome.UNDONE
 
-# virDomainPausedReason: waiting for the other end of a migration
-_BY_MIGRATION = (2, 12)
+# virDomainPausedReason: it waits for the other end of a migration, or has not begun to run
+_BY_MIGRATION = (2, 11, 12)
 
 
-def _state(dom):
-    """(word, whether a migration holds it paused) of a domain that may be None."""
+def _side(dom):
+    """What a host has of the guest; dom may be None."""
     if dom is None:
-        return "gone", False
+        return outcome.Side()
     code, why = dom.state()
-    word = migrate_facts.STATES.get(code, "unknown")
-    return word, word == "paused" and why in _BY_MIGRATION
+    word = migrate_facts.STATES.get(code, "in an unknown state")
+    return outcome.Side(word, word == outcome.PAUSED and why in _BY_MIGRATION)
 
 
 def settle(conn, peer, report):
     """Sees to it that the guest is on one host only: MOVED or UNDONE.
 
-    A copy on the target that never ran is ended; a guest that a broken migration left
-    paused here runs on, when the target certainly has none. Raises MigrationFailed when a
-    person must decide, ConnectionFailed when the target cannot be asked.
+    Raises MigrationFailed when a person must decide, ConnectionFailed when one of the two
+    cannot be asked.
     """
     with translated():
-        if not peer.isAlive():
-            raise errors.ConnectionFailed("the target cannot be asked what it has")
+        if not (peer.isAlive() and conn.isAlive()):
+            raise errors.ConnectionFailed("a host cannot be asked what it has")
         here = migrate_finish.find(conn, report["uuid"])
         there = migrate_finish.find(peer, report["uuid"])
-        return _decide(here, there, report, peer.getHostname())
-
-
-def _decide(here, there, report, host):
-    ours, waits_here = _state(here)
-    theirs, waits_there = _state(there)
-    name = report["name"]
-    if theirs == "gone":
-        return _only_here(here, ours, waits_here, report)
-    if ours in ("gone", "shutdown") and theirs == "running":
-        return _gone_over(here)
-    if ours == "gone":
-        return MOVED
-    if waits_here and theirs == "running":
-        here.destroy()
-        return _gone_over(here)
-    if ours == "running" and (waits_there or theirs == "shutdown"):
-        _end(there)
-        return UNDONE
-    if ours == "shutdown" and theirs == "shutdown" and not report["active"]:
-        _end(there)
-        return UNDONE
-    if ours == "running" and theirs == "running":
-        there.suspend()
-        raise errors.MigrationFailed(
-            f"{name} came to run on both hosts; it was paused on {host}: keep one, and "
-            "virt.stop and virt.undefine the other"
+        verdict = outcome.decide(
+            _side(here),
+            _side(there),
+            report["active"],
+            report["state"] == outcome.RUNNING,
+            here is not None and bool(here.isPersistent()),
         )
-    raise errors.MigrationFailed(
-        f"{name} is {ours} here and {theirs} on {host}: decide which one is to live"
-    )
-
-
-def _only_here(here, ours, waiting, report):
-    if ours == "gone":
-        raise errors.MigrationFailed(
-            f"{report['name']} is on neither host; its definition is in the journal of the "
-            "migration on its old host, its disks were not touched"
-        )
-    if waiting and report["state"] == "running":
-        here.resume()
-    return UNDONE
-
-
-def _gone_over(here):
-    if here is not None and here.isPersistent():
-        undefine(here)
-    return MOVED
+        for action in verdict.actions:
+            _ACTIONS[action](here, there)
+    if verdict.outcome == outcome.UNDECIDED:
+        raise errors.MigrationFailed(f"{report['name']}: {verdict.words}")
+    return verdict.outcome
 
 
 def undefine(dom):
@@ -100,6 +66,15 @@ def _end(dom):
         dom.destroy()
     with contextlib.suppress(libvirt.libvirtError):  # a transient one is gone by now
         dom.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM)
+
+
+_ACTIONS = {
+    outcome.END_HERE: lambda here, there: here.destroy(),
+    outcome.FORGET_HERE: lambda here, there: undefine(here),
+    outcome.RESUME_HERE: lambda here, there: here.resume(),
+    outcome.END_THERE: lambda here, there: _end(there),
+    outcome.PAUSE_THERE: lambda here, there: there.suspend(),
+}
 
 
 def recover(conn, journal, order):
@@ -119,20 +94,20 @@ def recover(conn, journal, order):
             "or end it with virt.migrate_abort"
         )
     with _at(order, entry["target"]) as peer:
-        outcome = settle(conn, peer, report)
+        ended = settle(conn, peer, report)
         result = {
             "name": report["name"],
-            "outcome": outcome,
+            "outcome": ended,
             "source": report["host"],
             "target": peer.getHostname(),
             "live": report["active"],
             "deleted": [],
             "kept": {},
         }
-        if outcome == UNDONE:
+        if ended == UNDONE:
             result["deleted"] = clean_target(peer, entry["created"])
         elif not entry["keep_source"]:
-            deleted, kept = migrate_finish.remove_source(conn, report, entry["copied"])
+            deleted, kept = migrate_finish.remove_source(conn, report, entry["left"])
             result.update(deleted=deleted, kept=kept)
     journal.close()
     return result
@@ -157,6 +132,22 @@ def _forgotten(journal, order, entry):
 def _at(order, uri):
     """The connection to the target that a journal names."""
     return replace(order, transport=transports.parse(uri)).peer()
+
+
+def patiently(journal, order):
+    """Like :meth:`recover`, over new connections, trying again for a minute.
+
+    Raises what the last try raised.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            with connection.connect(order.local) as conn:
+                return recover(conn, journal, order)
+        except (errors.ConnectionFailed, errors.OperationFailed):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(2)
 
 
 def clean_target(peer, paths):

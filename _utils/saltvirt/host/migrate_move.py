@@ -1,0 +1,191 @@
+"""One migration, from checked facts to a verified end or back to where it began."""
+
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.host import (
+    migrate_cold,
+    migrate_finish,
+    migrate_perform,
+    migrate_prepare,
+    migrate_recover,
+    migrate_remote,
+)
+from saltvirt.host.connection import libvirt
+from saltvirt.migration import flags, policy, storage
+from saltvirt.revert import Revert
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The connections to both libvirts, and the guest's domain here."""
+
+    conn: object
+    peer: object
+    dom: object
+
+
+class Move:
+    """report, host: what both ends told; plans: of the disks; order: a migrate.Order."""
+
+    def __init__(self, ends, report, host, plans, order, journal):
+        self.conn, self.peer, self.dom = ends.conn, ends.peer, ends.dom
+        self.report, self.host, self.plans = report, host, plans
+        self.order, self.journal = order, journal
+        self.copied = storage.copied(plans)
+
+    def run(self):
+        """What virt.migrate returns. Raises MigrationFailed; the guest is then where it was."""
+        self._note([])
+        undo = Revert()
+        try:
+            there = self._do(undo)
+        except BaseException as exc:
+            return self._failed(undo, exc)
+        undo.success()
+        result = self._result(there)
+        result.update(self._clean())
+        return result
+
+    def _do(self, undo):
+        active = self.report["active"]
+        target = migrate_prepare.Target(self.peer, undo, self._note, self.order.say)
+        migrate_prepare.disks(target, self.plans, active)
+        if active:
+            self._live()
+        else:
+            migrate_cold.move(target, self.dom, self.report, self.plans)
+        return migrate_finish.confirm(
+            self.conn, self.peer, self.report, self.order.options.persistent
+        )
+
+    def _note(self, made):
+        """Writes down what is under way, and what was ``made`` on the target so far."""
+        self.journal.write(
+            report=self.report,
+            target=self.order.transport.uri,
+            created=list(made),
+            left=self._left(),
+            keep_source=self._keeps_source(),
+            xml=migrate_cold.definition(self.dom),
+        )
+
+    def _left(self):
+        """The files that stay here when the guest is gone."""
+        found = [plan.path for plan in self.copied]
+        store = self.report["nvram"]
+        if store and not self.host["paths"].get(store, {}).get("shared"):
+            found.append(store)
+        return found
+
+    def _keeps_source(self):
+        options = self.order.options
+        return options.keep_source or not options.undefinesource
+
+    def _live(self):
+        options, order = self.order.options, self.order
+        size = self.report["memory_kib"] * 1024 + sum(plan.moved_bytes for plan in self.copied)
+        network = {**order.network, **({"timeout": options.timeout} if options.timeout else {})}
+        job = migrate_perform.Job(
+            uri=migrate_remote.batch(order.transport),
+            flags=frozenset(
+                flags.flags(options, order.transport, storage.mode(self.plans), live=True)
+            ),
+            parameters=flags.parameters(
+                options, [plan.target for plan in self.copied], order.network
+            ),
+            policy=policy.limits(size, network, options.policy),
+            max_downtime=options.max_downtime,
+        )
+        order.say(
+            f"moving {self.report['name']} from {self.report['host']} to "
+            f"{self.host['hostname']} over {order.transport.words}"
+        )
+        migrate_perform.perform(self.dom, job, self._watch)
+
+    def _watch(self, progress, elapsed_s, reason):
+        self.order.tell(
+            {
+                "text": reason,
+                "percent": progress.percent,
+                "remaining_bytes": progress.remaining,
+                "speed": progress.speed,
+                "dirty_rate": progress.dirty_rate,
+                "elapsed_s": round(elapsed_s, 1),
+            }
+        )
+
+    def _failed(self, undo, exc):
+        """Back to where it began. Returns the result when libvirt has moved it all the same."""
+        try:
+            outcome = migrate_recover.settle(self.conn, self.peer, self.report)
+        except errors.ConnectionFailed:
+            undo.success()
+            return self._reconnected(exc)
+        except errors.VirtError as unsure:
+            undo.success()  # nothing is removed while it is not known who needs it
+            raise errors.MigrationFailed(f"{_words(exc)}; {unsure}") from exc
+        if outcome == migrate_recover.MOVED:
+            undo.success()
+            there = migrate_finish.find(self.peer, self.report["uuid"])
+            return {**self._result(there), **self._clean()}
+        undo.run()
+        if undo.failed:
+            left = "; ".join(undo.failed)
+            raise self._stays(exc, f"not cleaned: {left}; {_AGAIN}") from exc
+        self.journal.close()
+        if not isinstance(exc, Exception):
+            raise exc
+        raise self._stays(exc) from exc
+
+    def _reconnected(self, exc):
+        """One of the connections is gone: ask both ends anew, for a while."""
+        self.order.say("the connection is lost; asking both hosts again")
+        try:
+            done = migrate_recover.patiently(self.journal, self.order)
+        except errors.VirtError as unsure:
+            raise errors.MigrationFailed(f"{_words(exc)}; {unsure}; {_AGAIN}") from exc
+        if done["outcome"] == migrate_recover.MOVED:
+            return {**self._result(None), **done}
+        raise self._stays(exc) from exc
+
+    def _stays(self, exc, more=None):
+        verb = "runs" if self.report["active"] else "stays"
+        text = f"{_words(exc)}; {self.report['name']} {verb} on {self.report['host']}"
+        return errors.MigrationFailed(f"{text}; {more}" if more else text)
+
+    def _result(self, there):
+        done = migrate_perform.completed(there) if there and self.report["active"] else {}
+        return {
+            "name": self.report["name"],
+            "outcome": migrate_recover.MOVED,
+            "source": self.report["host"],
+            "target": self.host["hostname"],
+            "live": self.report["active"],
+            "transport": self.order.transport.words,
+            "time_ms": done.get("time_elapsed"),
+            "downtime_ms": done.get("downtime"),
+            "memory_bytes": done.get("memory_processed"),
+            "disk_bytes": sum(plan.moved_bytes for plan in self.copied),
+            "disks": {plan.target: plan.how for plan in self.plans},
+        }
+
+    def _clean(self):
+        """Removes what the guest left here; the move stands, whatever becomes of this."""
+        deleted, kept = [], {}
+        if not self.report["active"] and self.order.options.undefinesource:
+            migrate_recover.undefine(self.dom)
+        if not self._keeps_source():
+            deleted, kept = migrate_finish.remove_source(self.conn, self.report, self._left())
+        self.journal.close()
+        return {"deleted": deleted, "kept": kept}
+
+
+_AGAIN = "call virt.migrate again, or virt.repair, when the hosts reach each other"
+
+
+def _words(exc):
+    """What went wrong, for the user."""
+    if isinstance(exc, libvirt.libvirtError):
+        return exc.get_error_message() or str(exc)
+    return str(exc) or type(exc).__name__

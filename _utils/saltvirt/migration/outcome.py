@@ -1,0 +1,102 @@
+"""After a failure or a kill: whose is the guest now, and what makes it one guest again."""
+
+from dataclasses import dataclass
+
+MOVED = "moved"
+UNDONE = "undone"
+UNDECIDED = "undecided"
+
+GONE, OFF, RUNNING, PAUSED = "gone", "shutdown", "running", "paused"
+
+# what to do, each on the host that its name ends with
+END_HERE = "end here"
+FORGET_HERE = "forget here"
+RESUME_HERE = "resume here"
+END_THERE = "end there"
+PAUSE_THERE = "pause there"
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one host has of the guest. waits: paused by the migration itself, or not begun."""
+
+    state: str = GONE
+    waits: bool = False
+
+    @property
+    def alive(self):
+        """It is the user's guest: running, or paused by somebody."""
+        return self.state in (RUNNING, PAUSED) and not self.waits
+
+
+@dataclass(frozen=True)
+class Verdict:
+    outcome: str
+    actions: tuple = ()
+    words: str = ""
+
+
+def decide(here, there, was_active, was_running, persistent_here=True):
+    """The Verdict on a guest whose migration ended badly or was never seen to end.
+
+    here, there: Side of the source and of the target. was_active, was_running: before the
+    migration. Nothing that may be the only living guest is ever ended; where both live, the
+    younger is paused and a person decides.
+    """
+    if there.state == GONE:
+        return _only_here(here, was_running)
+    if there.alive:
+        return _alive_there(here, persistent_here)
+    if here.alive:
+        return Verdict(UNDONE, (END_THERE,))
+    if there.state == OFF and not was_active:
+        return _cold(here)
+    return _undecided(here, there)
+
+
+def _only_here(here, was_running):
+    if here.state == GONE:
+        return Verdict(
+            UNDECIDED,
+            words="it is on neither host; its definition is in the journal of the migration on "
+            "its old host, its disks were not touched",
+        )
+    if here.waits and was_running:
+        return Verdict(UNDONE, (RESUME_HERE,))
+    return Verdict(UNDONE)
+
+
+def _alive_there(here, persistent_here):
+    forget = (FORGET_HERE,) if persistent_here else ()
+    if here.state == GONE:
+        return Verdict(MOVED)
+    if here.state == OFF:
+        return Verdict(MOVED, forget)
+    if here.waits:
+        return Verdict(MOVED, (END_HERE, *forget))
+    return Verdict(
+        UNDECIDED,
+        (PAUSE_THERE,),
+        "it came to run on both hosts, and was paused on the target: keep one, and virt.stop "
+        "and virt.undefine the other",
+    )
+
+
+def _cold(here):
+    """A guest that did not run: until it is forgotten here, it is here."""
+    if here.state == GONE:
+        return Verdict(MOVED)
+    if here.state == OFF:
+        return Verdict(UNDONE, (END_THERE,))
+    return _undecided(here, Side(OFF))
+
+
+def _undecided(here, there):
+    if here.state == GONE and there.waits:
+        return Verdict(
+            UNDECIDED, words="it is gone here and waits on the target: virt.resume it there"
+        )
+    return Verdict(
+        UNDECIDED,
+        words=f"it is {here.state} here and {there.state} on the target: decide which is to live",
+    )

@@ -1,0 +1,78 @@
+"""Every pair of states that two hosts can be found in."""
+
+import itertools
+
+import pytest
+
+from saltvirt.migration import outcome as o
+
+SIDES = [
+    o.Side(o.GONE),
+    o.Side(o.OFF),
+    o.Side(o.RUNNING),
+    o.Side(o.PAUSED),
+    o.Side(o.PAUSED, waits=True),
+    o.Side("crashed"),
+    o.Side("in an unknown state"),
+]
+ALL = list(itertools.product(SIDES, SIDES, [(True, True), (True, False), (False, False)]))
+
+
+@pytest.mark.parametrize(("here", "there", "was"), ALL)
+def test_no_living_guest_is_ever_ended(here, there, was):
+    found = o.decide(here, there, *was)
+    if there.alive:
+        assert o.END_THERE not in found.actions
+    if here.alive:
+        assert not {o.END_HERE, o.FORGET_HERE} & set(found.actions)
+    if o.END_HERE in found.actions or o.FORGET_HERE in found.actions:
+        assert there.alive
+    if o.END_THERE in found.actions:
+        assert here.state != o.GONE
+    if o.RESUME_HERE in found.actions:
+        assert there.state == o.GONE
+
+
+@pytest.mark.parametrize(("here", "there", "was"), ALL)
+def test_disks_are_only_cleaned_where_the_guest_is_not(here, there, was):
+    """MOVED removes the source's disks, UNDONE the target's."""
+    found = o.decide(here, there, *was)
+    if found.outcome == o.MOVED:
+        assert there.alive or (there.state == o.OFF and here.state == o.GONE)
+    if found.outcome == o.UNDONE:
+        assert here.state != o.GONE
+        assert not there.alive
+    if found.outcome == o.UNDECIDED:
+        assert found.words
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "outcome", "actions"),
+    [
+        (o.Side(o.RUNNING), o.Side(o.GONE), o.UNDONE, ()),
+        (o.Side(o.RUNNING), o.Side(o.PAUSED, True), o.UNDONE, (o.END_THERE,)),
+        (o.Side(o.PAUSED), o.Side(o.PAUSED, True), o.UNDONE, (o.END_THERE,)),
+        (o.Side(o.PAUSED, True), o.Side(o.GONE), o.UNDONE, (o.RESUME_HERE,)),
+        (o.Side(o.PAUSED, True), o.Side(o.RUNNING), o.MOVED, (o.END_HERE, o.FORGET_HERE)),
+        (o.Side(o.OFF), o.Side(o.RUNNING), o.MOVED, (o.FORGET_HERE,)),
+        (o.Side(o.GONE), o.Side(o.RUNNING), o.MOVED, ()),
+        (o.Side(o.RUNNING), o.Side(o.RUNNING), o.UNDECIDED, (o.PAUSE_THERE,)),
+        (o.Side(o.PAUSED, True), o.Side(o.PAUSED, True), o.UNDECIDED, ()),
+        (o.Side(o.GONE), o.Side(o.PAUSED, True), o.UNDECIDED, ()),
+        (o.Side(o.GONE), o.Side(o.GONE), o.UNDECIDED, ()),
+    ],
+)
+def test_a_running_guest(here, there, outcome, actions):
+    found = o.decide(here, there, was_active=True, was_running=True)
+    assert (found.outcome, found.actions) == (outcome, actions)
+
+
+def test_a_stopped_guest_is_here_until_it_is_forgotten_here():
+    off = o.Side(o.OFF)
+    assert o.decide(off, off, False, False) == o.Verdict(o.UNDONE, (o.END_THERE,))
+    assert o.decide(o.Side(o.GONE), off, False, False) == o.Verdict(o.MOVED)
+    assert o.decide(off, o.Side(o.GONE), False, False) == o.Verdict(o.UNDONE)
+
+
+def test_a_guest_that_the_user_had_paused_is_not_resumed():
+    assert o.decide(o.Side(o.PAUSED, True), o.Side(), True, False) == o.Verdict(o.UNDONE)
