@@ -29,6 +29,13 @@ def device(hv):
           check=False)  # fmt: skip
 
 
+def need(hv, kind):
+    """Skip where libvirt lacks the backend: Debian 13 has each in a package of its own."""
+    told = ElementTree.fromstring(hv.virsh("pool-capabilities"))
+    if told.find(f"pool[@type='{kind}']").get("supported") != "yes":
+        pytest.skip(f"this libvirt has no storage backend for {kind}")
+
+
 def xml(hv, name, *flags):
     return ElementTree.fromstring(hv.virsh("pool-dumpxml", name, *flags))
 
@@ -113,6 +120,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_device_is_built_once(hv, device, kind):
     """Building again, stopped or running, must not destroy what is there."""
+    need(hv, kind)
     words = {**KINDS[kind], "source_devices": [device]}
     hv.call("virt.pool_define", "lab1", kind, start=False, **words)
     assert hv.call("virt.pool_build", "lab1") is True
@@ -137,6 +145,7 @@ def test_a_device_is_built_once(hv, device, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_on_a_device_is_not_overwritten_unless_asked(hv, device, kind):
+    need(hv, kind)
     hv.sh(f"mkfs.ext2 -q -L precious {device}")
     before = hv.sh(f"sha256sum {device}")
     words = {**KINDS[kind], "source_devices": [device]}
@@ -149,6 +158,7 @@ def test_what_is_on_a_device_is_not_overwritten_unless_asked(hv, device, kind):
 
 
 def test_a_logical_volume(hv, device):
+    need(hv, "logical")
     if "device-mapper" not in hv.sh("cat /proc/misc"):
         pytest.skip("this kernel has no device-mapper: no logical volume can be made")
     words = {"source_name": "labvg", "source_devices": [device]}
@@ -170,6 +180,7 @@ def test_a_pool_that_broke_costs_only_its_own_entry(hv):
 
 
 def test_an_iscsi_password_becomes_a_secret_and_goes_with_the_pool(hv):
+    need(hv, "iscsi")
     words = {
         "target": "/dev/disk/by-path", "source_hosts": ["10.255.255.1:3260"],
         "source_devices": ["iqn.2026-01.test:disk"],
