@@ -1,9 +1,10 @@
 """
-Making, changing, copying and removing guests of a hypervisor.
+Making, changing and copying guests of a hypervisor.
 
 :depends: libvirt-python in Salt's own Python; qemu-img; libguestfs to seed images
 """
 
+import logging
 import os
 import tempfile
 
@@ -13,14 +14,15 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, settings, units  # noqa: E402
 from saltvirt.fleet import files  # noqa: E402
-from saltvirt.host import admit, connection, create, domain, making, remove, resize  # noqa: E402
+from saltvirt.host import admit, connection, create, making, resize  # noqa: E402
 from saltvirt.host import clone as cloning  # noqa: E402
-from saltvirt.host import purge as purging  # noqa: E402
 from saltvirt.host import update as updating  # noqa: E402
 from saltvirt.images import sources  # noqa: E402
 from saltvirt.seed import keys, minion  # noqa: E402
 from saltvirt.spec import guest, profiles  # noqa: E402
 from saltvirt.spec.deploy import DeploySpec  # noqa: E402
+
+log = logging.getLogger(__name__)
 
 __virtualname__ = "virt"
 
@@ -45,11 +47,15 @@ def _gate():
 
 
 def _say(name, verb):
-    """A callable (step, message, **data) that fires ``salt/virt/<name>/<verb>/<step>``."""
+    """A callable (step, message, **data) that fires ``salt/virt/<name>/<verb>/<step>``; without
+    a master it only logs."""
+    masterless = __opts__.get("file_client") == "local"
 
     def fire(step, message, **data):
-        data.update(id=name, message=message)
-        __salt__["event.send"](f"salt/virt/{name}/{verb}/{step}", data)
+        log.info("%s of %s: %s", verb, name, message)
+        if not masterless:
+            data.update(id=name, message=message)
+            __salt__["event.send"](f"salt/virt/{name}/{verb}/{step}", data)
 
     return fire
 
@@ -434,65 +440,3 @@ def resize_disk(vm_, disk, size, **kwargs):
     with _connect(kwargs) as conn:
         before, after = resize.grow(conn, vm_, disk, size_bytes)
     return {"before": before, "after": after}
-
-
-def undefine(vm_, **kwargs):
-    """
-    Remove the definition of a stopped domain, and its NVRAM. Its disks stay.
-
-    libvirt refuses while there is saved memory or a snapshot of it; ``virt.purge`` removes
-    those too.
-
-    :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
-
-    :return: True, after libvirt no longer lists it
-
-    :raises OperationFailed: it runs, or libvirt refused; the message has its words
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt '*' virt.undefine <domain>
-    """
-    with _connect(kwargs) as conn:
-        return remove.undefine(conn, domain.lookup(conn, vm_))
-
-
-def purge(vm_, dirs=False, removables=False, **kwargs):
-    """
-    Remove a guest and its own disks, and nothing else.
-
-    Of a guest that ``virt.init`` made, its own disks are those that its record names, and
-    the files of its snapshots. Of any other domain they are its writable disks. What another
-    domain uses or stands on, the medium of a drive, a shared or read-only disk, an image of
-    the cache and a block device outside of libvirt's pools are never deleted. Saved memory,
-    snapshots, NVRAM and TPM state go with the guest. After a failure it can be called again.
-
-    :param vm_: name of the domain
-    :param dirs: also remove the folders below ``virt:images`` that are empty afterwards.
-        Folders that hold anything are never removed
-    :param removables: accepted as by Salt 3007; media are never deleted, as other guests may
-        use them tomorrow
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
-
-    :return: True, after the disks are gone and libvirt no longer lists the domain
-
-    :raises NotFound: there is no such domain
-    :raises OperationFailed: a disk could not be deleted; the domain is then still defined
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt '*' virt.purge <domain>
-    """
-    gate = _gate()
-    with _connect(kwargs) as conn:
-        purging.purge(conn, vm_, gate.cache_dir, gate.images_dir, dirs)
-    return True

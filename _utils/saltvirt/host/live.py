@@ -12,6 +12,7 @@ from saltvirt.xml.interface import Interface
 
 # a guest's system has to let go of a device that is taken from it
 RELEASE_S = 8
+MEDIUM_TRIES = 8
 _STEP_S = 0.25
 
 
@@ -46,6 +47,18 @@ def _update(dom, change, _wanted):
         device.remove(part)
     text = ET.tostring(device, encoding="unicode")
     dom.updateDeviceFlags(text, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+
+def _medium(dom, change, wanted):
+    """A system that just starts can close the tray between its opening and the insertion."""
+    for _ in range(MEDIUM_TRIES - 1):
+        try:
+            return _update(dom, change, wanted)
+        except libvirt.libvirtError as exc:
+            if "ray of " not in str(exc):
+                raise
+            time.sleep(_STEP_S)
+    return _update(dom, change, wanted)
 
 
 def _running(dom, what):
@@ -89,7 +102,7 @@ _BY_PATH = {
     "title": _title,
     "description": _description,
 }
-_BY_ACTION = {"attach": _attach, "detach": _detach, "update": _update, "medium": _update}
+_BY_ACTION = {"attach": _attach, "detach": _detach, "update": _update, "medium": _medium}
 
 
 def _how(change):

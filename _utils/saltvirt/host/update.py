@@ -155,9 +155,8 @@ def result(found, failures):
         kind = _KINDS.get(change.what)
         if kind and change.action in _DONE:
             entry = status.setdefault(kind, {"attached": [], "detached": [], "updated": []})
-            text = differences.HIDDEN if change.what == "graphics" else change.xml
-            if text not in entry[_DONE[change.action]]:
-                entry[_DONE[change.action]].append(text)
+            if change.xml not in entry[_DONE[change.action]]:
+                entry[_DONE[change.action]].append(change.xml)
         elif change.what in ("cpu", "mem"):
             status[change.what] = True
     status["changes"] = [change.show() for change in found]

@@ -1,0 +1,90 @@
+"""
+Removing guests of a hypervisor.
+
+:depends: libvirt-python in Salt's own Python
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, settings  # noqa: E402
+from saltvirt.host import admit, connection, domain, remove  # noqa: E402
+from saltvirt.host import purge as purging  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    try:
+        connection.require_binding()
+    except errors.BindingMissing as exc:
+        return False, str(exc)
+    return __virtualname__
+
+
+def _connect(kwargs):
+    return connection.connect(settings.connection(__salt__["config.get"], kwargs))
+
+
+def undefine(vm_, **kwargs):
+    """
+    Remove the definition of a stopped domain, and its NVRAM. Its disks stay.
+
+    libvirt refuses while there is saved memory or a snapshot of it; ``virt.purge`` removes
+    those too.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True, after libvirt no longer lists it
+
+    :raises OperationFailed: it runs, or libvirt refused; the message has its words
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.undefine <domain>
+    """
+    with _connect(kwargs) as conn:
+        return remove.undefine(conn, domain.lookup(conn, vm_))
+
+
+def purge(vm_, dirs=False, removables=False, **kwargs):
+    """
+    Remove a guest and its own disks, and nothing else.
+
+    Of a guest that ``virt.init`` made, its own disks are those that its record names, and
+    the files of its snapshots. Of any other domain they are its writable disks. What another
+    domain uses or stands on, the medium of a drive, a shared or read-only disk, an image of
+    the cache and a block device outside of libvirt's pools are never deleted. Saved memory,
+    snapshots, NVRAM and TPM state go with the guest. After a failure it can be called again.
+
+    :param vm_: name of the domain
+    :param dirs: also remove the folders below ``virt:images`` that are empty afterwards.
+        Folders that hold anything are never removed
+    :param removables: accepted as by Salt 3007; media are never deleted, as other guests may
+        use them tomorrow
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True, after the disks are gone and libvirt no longer lists the domain
+
+    :raises NotFound: there is no such domain
+    :raises OperationFailed: a disk could not be deleted; the domain is then still defined
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.purge <domain>
+    """
+    get = __salt__["config.get"]
+    gate = admit.Gate(get, str(settings.option(get, "images", settings.IMAGES_FOLDER)))
+    with _connect(kwargs) as conn:
+        purging.purge(conn, vm_, gate.cache_dir, gate.images_dir, dirs)
+    return True
