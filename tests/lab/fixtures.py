@@ -99,12 +99,15 @@ class Lab(Cloud):
             time.sleep(every_s)
 
     def wait_for_minion(self, name, timeout_s=180):
-        """Wait until a minion answers test.ping."""
-        self.wait(
-            lambda: self.salt(name, "test.ping", timeout=3).get(name) is True,
-            f"test.ping of {name}",
-            timeout_s,
-        )
+        """Wait until a minion answers test.ping; the master itself may be starting."""
+
+        def answers():
+            try:
+                return self.salt(name, "test.ping", timeout=5).get(name) is True
+            except LabError:
+                return False
+
+        self.wait(answers, f"test.ping of {name}", timeout_s)
 
 
 def words(args, kwargs):
