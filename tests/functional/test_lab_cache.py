@@ -1,5 +1,6 @@
 """The cache of the lab: built once, complete or not there."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -75,3 +76,28 @@ def test_only_what_was_not_used_for_long_is_dropped(home):
     cache.built("new", lambda folder: None)
     cache.prune(days=14)
     assert sorted(path.name for path in home.iterdir()) == ["new", "new.lock"]
+
+
+def test_a_lock_whose_file_its_holder_removed_still_excludes(home):
+    path = home / "lock"
+    program = textwrap.dedent(
+        f"""
+        import pathlib, time
+        from tests.lab import cache
+        path = pathlib.Path({str(path)!r})
+        with cache.locked(path):
+            began = time.monotonic()
+            time.sleep(0.3)
+            path.unlink()
+            print(began, time.monotonic(), flush=True)
+        """
+    )
+    argv = [sys.executable, "-c", program]
+    running = [
+        subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=paths.REPOSITORY)
+        for _ in range(3)
+    ]
+    spans = sorted(tuple(map(float, child.communicate(timeout=30)[0].split())) for child in running)
+    assert len(spans) == 3
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
+    assert not path.exists()

@@ -23,11 +23,25 @@ def key(*parts):
 
 @contextmanager
 def locked(path):
-    """Hold an exclusive lock on a file, which is made when absent."""
+    """Hold an exclusive lock on a file, which is made when absent.
+
+    Its holder may remove the file: who waited for it then waits for its successor.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", encoding="ascii") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+    while True:
+        with open(path, "w", encoding="ascii") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if is_at(handle, path):
+                yield
+                return
+
+
+def is_at(handle, path):
+    """Is an open file still the one at that path?"""
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def built(name, build, say=lambda text: None):

@@ -24,6 +24,7 @@ class Cloud:
         self.name = paths.instance_name(name)
         self.folder = paths.INSTANCES / self.name
         self.about = self.folder / "lab.json"
+        self.lock = paths.INSTANCES / f"{self.name}.lock"
         self.network = Network(self.name)
 
     @property
@@ -61,7 +62,7 @@ class Cloud:
     @contextmanager
     def locked(self):
         """Hold the lock of this instance: one up or down at a time."""
-        with cache.locked(paths.INSTANCES / f"{self.name}.lock"):
+        with cache.locked(self.lock):
             yield
 
     def up(self, hosts=2, recipe=None, bare=False, owner=None, say=lambda text: None):
@@ -161,6 +162,7 @@ class Cloud:
             if only_id is None or self.describe().get("id") == only_id:
                 reaper.stop(self)
                 self._remove()
+                self.lock.unlink(missing_ok=True)
 
     def _remove(self):
         machines = self.folder / "machines"
