@@ -1,4 +1,4 @@
-"""Makes docs/reference/execution-module.md of the docstrings: ``make docs``."""
+"""Makes the references of the execution module, engine and grain: ``make docs``."""
 
 import ast
 import inspect
@@ -8,7 +8,7 @@ import textwrap
 
 from tests.tools import api
 
-OUT = api.REPOSITORY / "docs/reference/execution-module.md"
+FOLDER = api.REPOSITORY / "docs/reference"
 HEAD = """# The execution module
 
 Every function of `virt` and `seed`, as `salt 'hyper*' virt.FUNCTION`. Made from the
@@ -31,6 +31,25 @@ def document():
         parts.append(f"## {title.rstrip('.')}\n\n{markdown(intro)}")
         parts += [_function(function) for function in functions]
     return "\n".join([HEAD, *contents, "", "\n\n".join(part.strip() for part in parts), ""])
+
+
+def engine_and_grain():
+    """The manual of what runs by itself, as Markdown."""
+    parts = ["# The engine and the grain", "Made from the docstrings by `make docs`."]
+    for title, path in (
+        ("The engine libvirt_events", "_engines/libvirt_events.py"),
+        ("The grain virt_host", "_grains/virt_host.py"),
+    ):
+        parts += [f"## {title}", markdown(_module_docstring(path))]
+    return "\n\n".join(parts) + "\n"
+
+
+def pages():
+    """{path: text} of every page that is made."""
+    return {
+        FOLDER / "execution-module.md": document(),
+        FOLDER / "engine-and-grain.md": engine_and_grain(),
+    }
 
 
 def _by_file():
@@ -111,14 +130,14 @@ def _inline(text):
 
 
 def main():
-    """Writes the file; with ``--check`` says whether it is as the docstrings are."""
-    text = document()
+    """Writes the pages; with ``--check`` says whether they are as the docstrings are."""
+    old = [p for p, text in pages().items() if not p.exists() or p.read_text("utf-8") != text]
     if "--check" in sys.argv[1:]:
-        same = OUT.exists() and OUT.read_text(encoding="utf-8") == text
-        print("up to date" if same else f"{OUT} is old: make docs")
-        return 0 if same else 1
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(text, encoding="utf-8")
+        print("\n".join(f"{path} is old: make docs" for path in old) or "up to date")
+        return 1 if old else 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 
