@@ -7,7 +7,7 @@ include:
 libvirt_config_verifies:
   file.replace:
     - name: {{ daemons.config }}
-    - pattern: '^\s*(tls_no_(?:verify|sanity)_certificate\s*=\s*1.*)$'
+    - pattern: '^[ \t]*(tls_no_(?:verify|sanity)_certificate[ \t]*=[ \t]*1.*)$'
     - repl: '#\1'
     - require:
       - pkg: libvirt_packages
@@ -23,7 +23,7 @@ libvirt_config_verifies:
 libvirt_config_{{ path }}_{{ key }}:
   file.replace:
     - name: {{ path }}
-    - pattern: '^#?\s*{{ key }}\s*=(?:\s*\[[^\]]*\]|.*)$'
+    - pattern: '^#?[ \t]*{{ key }}[ \t]*=[ \t]*(?:\[[^\]]*\]|.*)$'
     - repl: {{ (key ~ " = " ~ (value | tojson)) | replace("\\", "\\\\") | tojson }}
     - append_if_not_found: true
     - count: 1

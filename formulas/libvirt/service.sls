@@ -26,6 +26,6 @@ libvirt_sockets:
 
 libvirt_reads_config:
   cmd.run:
-    - name: systemctl try-restart {{ remote }}
+    - name: systemctl try-restart {{ ([remote] + daemons.services) | unique | join(' ') }}
     - onchanges:
       - sls: libvirt.config

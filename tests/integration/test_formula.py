@@ -52,7 +52,7 @@ def addresses(cloud, host, name):
 
 def reachable(cloud, host):
     try:
-        return cloud.salt(host, "test.ping", timeout=5).get(host) is True
+        return cloud.salt(host, "test.ping", timeout=10).get(host) is True
     except LabError:
         return False
 
@@ -90,10 +90,11 @@ def test_a_minion_that_dies_meanwhile_is_put_back_by_the_timer(cloud):
 def test_one_apply_makes_hypervisors_and_a_second_changes_nothing(cloud):
     assert failures(apply(cloud)) == {}
     for host, address in (("hv1", "10.77.0.11"), ("hv2", "10.77.0.12")):
-        cloud.wait(lambda h=host: reachable(cloud, h), f"{host} answers over its bridge")
+        cloud.wait(lambda h=host: reachable(cloud, h), f"{host} answers over its bridge", 180)
         assert addresses(cloud, host, "br0") == [address]
         assert addresses(cloud, host, "eth0") == []
         assert link(cloud, host, "eth0")["master"] == "br0"
+        assert link(cloud, host, "eth0")["address"] == link(cloud, host, "br0")["address"]
     again = apply(cloud)
     assert set(again) == {"hv1", "hv2"}
     assert failures(again) == {}

@@ -6,6 +6,7 @@ master can be reached over the bridge.
 """
 
 import contextlib
+import json
 import re
 import shlex
 import shutil
@@ -126,7 +127,8 @@ def over(bridge, interface=None, probe=None, timeout_s=60):
 def _plan(bridge, interface):
     found = re.search(r"Network File: (\S+)", _run(("networkctl", "status", interface)))
     if found and found[1].startswith("/etc/systemd/network/"):
-        mac = Path(f"/sys/class/net/{interface}/address").read_text(encoding="ascii").strip()
+        # not from /sys, which in a container can be another machine's
+        mac = json.loads(_run(("ip", "-j", "link", "show", interface)))[0]["address"]
         text = Path(found[1]).read_text(encoding="utf-8")
         return plan_networkd(bridge, interface, found[1], text, mac)
     if shutil.which("ifup"):
