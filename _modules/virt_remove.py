@@ -8,7 +8,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings  # noqa: E402
+from saltvirt import settings  # noqa: E402
 from saltvirt.host import admit, connection, domain, remove  # noqa: E402
 from saltvirt.host import purge as purging  # noqa: E402
 
@@ -16,10 +16,6 @@ __virtualname__ = "virt"
 
 
 def __virtual__():
-    try:
-        connection.require_binding()
-    except errors.BindingMissing as exc:
-        return False, str(exc)
     return __virtualname__
 
 
