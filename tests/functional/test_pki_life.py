@@ -340,6 +340,25 @@ def test_the_ca_of_salts_old_pillar_is_adopted(tmp_path):
     assert office.store.path("cakey.pem").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_ca_that_may_not_sign_lists_publishes_none_and_says_how_to_shut_a_host_out(tmp_path):
+    """GnuTLS does not believe such a list, and libvirtd would not listen any more."""
+    if not shutil.which("certtool"):
+        pytest.skip("certtool is not installed")
+    office = Office(tmp_path)
+    old_salt_ca(office.store.base)
+    office.now = certs.utcnow() + DAY / 24
+    office.give("hv1")
+    with pytest.raises(PkiError, match=r"run salt-run virt.rotate_ca"):
+        crl.revoke(office.store, "hv1")
+    assert "libvirt.cacrl.pem" not in office.give("hv2")
+    with pytest.raises(PkiError, match="were revoked"):
+        office.give("hv1")
+    rotation.begin(office.store, office.rules)
+    rotation.swap(office.store)
+    rotation.finish(office.store)
+    assert len(listed(office.give("hv2")["libvirt.cacrl.pem"])) == 1
+
+
 def test_an_intermediate_ca_with_its_chain_is_used(office, tmp_path):
     root_key, middle_key = certs.new_key(), certs.new_key("rsa")
     root = certs.self_signed(root_key, certs.subject("Root"), 9000, START)

@@ -24,7 +24,8 @@ def revoked_serials(store):
 def revoke(store, host):
     """Revokes every certificate that the host was ever given. How many that were.
 
-    Raises NotFound for a host that never had any.
+    Raises NotFound for a host that never had any, and PkiError when a CA may not sign
+    lists: then the host gets no new certificates, but its present ones go on working.
     """
     folder = store.host(host)
     if not folder.is_dir():
@@ -44,7 +45,28 @@ def revoke(store, host):
             )
         store.keep(RECORD, known)
         rebuild(store)
+    _check_may_sign(store)
     return len(found)
+
+
+def _check_may_sign(store):
+    for name in AUTHORITIES:
+        if not may_sign(ca.read(store, name)):
+            raise PkiError(
+                f"the {name} CA may not sign lists of revoked certificates (its key usage lacks "
+                "cRLSign). The host gets no new certificates, but its present ones work until "
+                "the CA is another: run salt-run virt.rotate_ca"
+            )
+
+
+def may_sign(authority):
+    """True when GnuTLS would believe a list of this CA: a list it does not believe keeps
+    libvirtd from listening at all."""
+    try:
+        usage = authority.cert.extensions.get_extension_for_class(x509.KeyUsage).value
+    except x509.ExtensionNotFound:
+        return True
+    return usage.crl_sign
 
 
 def _known(store):
@@ -109,9 +131,9 @@ def rebuild(store):
         store.keep(RECORD, {**known, "serials": kept})
     for name, prefix in AUTHORITIES.items():
         path = store.path(f"{prefix}crl.pem")
-        if kept:
-            lists = [_signed(signer, kept, now) for signer in _signers(store, name)]
-            files.write(path, b"".join(lists))
+        signers = _signers(store, name)
+        if kept and signers:
+            files.write(path, b"".join(_signed(signer, kept, now) for signer in signers))
         else:
             path.unlink(missing_ok=True)
 
@@ -124,7 +146,7 @@ def _signers(store, name):
             continue
         if all(path.exists() for path in ca.paths(store, name, generation)):
             found.append(ca.read(store, name, generation))
-    return found
+    return [authority for authority in found if may_sign(authority)]
 
 
 def _signed(authority, serials, now):
