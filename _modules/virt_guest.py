@@ -25,6 +25,7 @@ from saltvirt.spec.deploy import DeploySpec  # noqa: E402
 log = logging.getLogger(__name__)
 
 __virtualname__ = "virt"
+log = logging.getLogger(__name__)
 
 
 def __virtual__():
@@ -67,8 +68,14 @@ def _spec(arguments, **more):
 
 
 def _approve(name, pub_key):
-    """Hands the key in; the master accepts it when it gave the permission for the name."""
-    __salt__["pillar.ext"]({"virtkey": [name, pub_key]})
+    """Hands the key in; the master accepts it when it gave the permission for the name.
+
+    The guest is whole, whatever the master says: its key is then pending as any other's.
+    """
+    try:
+        __salt__["pillar.ext"]({"virtkey": [name, pub_key]})
+    except Exception as exc:
+        log.warning("the key of %s could not be handed to the master: %s", name, exc)
 
 
 def _foreign_seeder(deploy):
@@ -241,6 +248,8 @@ def init(
     :param grains: dictionary of grains to seed with
     :param autosign_grains: dictionary of grains by which the master signs
     :param startup_states: ``highstate``, ``top`` or a list of states for the first start
+    :param approve_key: hand the guest's key to the master, which accepts it when ``salt-run
+        virt.authorize`` allowed it
     :param user_data: more for cloud-init, in any form that it takes: a text, or a ``salt://``
         file rendered by Jinja with ``name``, ``nics`` and ``grains_of_guest``
     :param autostart: start the guest with the host
@@ -271,7 +280,7 @@ def init(
     spec = _spec({**arguments, **more})
     with _connect(connect) as conn:
         made = create.create(conn, spec, _tools(spec.name, spec.deploy))
-    if made["pub_key"] and spec.deploy.start:
+    if made["pub_key"] and spec.deploy.approve_key:
         _approve(spec.name, made["pub_key"])
     return made
 
@@ -406,7 +415,7 @@ def clone(vm_, name, seed=None, start=False, **kwargs):
             seed = cloning.was_seeded(conn, vm_)
         wish = making.Wish(name, bool(seed), bool(start), autostart)
         made = cloning.clone(conn, vm_, wish, _tools(name, deploy, "clone"))
-    if made["pub_key"] and start:
+    if made["pub_key"] and deploy.approve_key:
         _approve(name, made["pub_key"])
     return made
 

@@ -32,7 +32,8 @@ class Chunks:
         except (salt.exceptions.SaltException, OSError) as exc:
             self._client = None
             raise errors.ImageError(f"the master does not give {source}: {exc}") from exc
-        data = answer.get("data", answer.get(b"data")) if isinstance(answer, dict) else None
-        if data is None:
-            raise errors.ImageError(f"the master does not give {source}: {answer!r}")
+        found = answer if isinstance(answer, dict) else {}
+        data, dest = (found.get(key, found.get(key.encode())) for key in ("data", "dest"))
+        if not data and not dest:  # the end of a file still says which file it is
+            raise errors.ImageError(f"the master does not give {source} now: see its log")
         return data.encode() if isinstance(data, str) else data

@@ -145,6 +145,7 @@ class Init:
         arguments = {
             "name": name, "cpu": self.wanted.cpu, "mem": self.wanted.mem,
             "image": self.wanted.image, "start": False, **self.wanted.arguments,
+            "approve_key": False,
         }  # fmt: skip
         if self.wanted.groups:
             given = arguments.get("metadata") or {}

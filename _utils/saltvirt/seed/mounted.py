@@ -12,7 +12,6 @@ import re
 import shutil
 import stat
 import subprocess
-import tempfile
 import time
 
 from saltvirt import errors
@@ -34,8 +33,7 @@ class Space:
     """A mount namespace with a private folder, for as long as the block lasts."""
 
     def __init__(self):
-        os.makedirs(_RUN, mode=0o700, exist_ok=True)
-        self.folder = tempfile.mkdtemp(dir=_RUN, prefix="seed-")
+        self.folder, self._mark = locks.private_folder(_RUN, "seed-")
         # cat ends when our end of the pipe is closed, by us or by our death
         self._holder = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec cat"],
@@ -52,6 +50,7 @@ class Space:
         self._holder.wait()
         self._holder.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._mark)
 
     def enter(self, argv):
         """The argv that runs inside."""

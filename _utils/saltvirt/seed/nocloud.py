@@ -1,12 +1,12 @@
 """The volume from which cloud-init reads: a small ISO 9660 file system named cidata."""
 
+import contextlib
 import os
 import secrets
 import shutil
-import tempfile
 
 from saltvirt import errors
-from saltvirt.images import tools
+from saltvirt.images import locks, tools
 
 _RUN = "/run/salt-virt"
 _MAKERS = (
@@ -38,17 +38,18 @@ def write(path, files):
     (/run) and the file itself. Raises SeedFailed, Unsupported.
     """
     maker = _maker()
-    os.makedirs(_RUN, mode=0o700, exist_ok=True)
     part = f"{path}.{secrets.token_hex(4)}.part"
-    with tempfile.TemporaryDirectory(dir=_RUN, prefix="cidata-") as folder:
+    folder, mark = locks.private_folder(_RUN, "cidata-")
+    try:
         for name, text in files.items():
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                 file.write(text)
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        try:
-            options = ["-quiet", "-output", part, "-volid", "cidata", "-joliet", "-rock"]
-            tools.run([*maker, *options, folder], f"make {path}", errors.SeedFailed)
-            os.replace(part, path)
-        finally:
-            if os.path.exists(part):
-                os.unlink(part)
+        options = ["-quiet", "-output", part, "-volid", "cidata", "-joliet", "-rock"]
+        tools.run([*maker, *options, folder], f"make {path}", errors.SeedFailed)
+        os.replace(part, path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(mark)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)

@@ -41,9 +41,10 @@ class DeploySpec(Part):
     autosign_grains: dict | None = key(mapping)
     startup_states: str | list | None = key(_anything)
     user_data: str | None = key(v.text)
+    approve_key: bool | None = key(v.boolean)
 
     def check(self, what):
-        for name in ("start", "seed", "install"):
+        for name in ("start", "seed", "install", "approve_key"):
             if getattr(self, name) is None:
                 setattr(self, name, True)
         if self.pillar:

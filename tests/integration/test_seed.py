@@ -1,0 +1,262 @@
+"""From an image to an accepted minion, on real hypervisors.
+
+The guests are seeded through FUSE, which takes a second where libguestfs takes ten: the
+tutorial's test seeds by libguestfs. What boots a guest is slow.
+"""
+
+import json
+import os
+
+import pytest
+
+from tests.integration.seeding import images
+from tests.integration.seeding.host import PYTHON, Host
+from tests.lab.fixtures import recipe
+
+pytestmark = pytest.mark.lab
+
+IMAGE = "/var/lib/libvirt/images/debian.qcow2"
+PUB = "/etc/salt/pki/minion/minion.pub"
+CONFIG = """\
+virt:
+  placement: {cpu_ratio: 16}
+  seed: {backend: fuse, bootstrap: 'salt://lab-bootstrap.sh'}"""
+CYCLES = 20 if os.environ.get("SLOW") else 2
+# what a bootstrap script does, as far as it can where nothing can be fetched
+BOOTSTRAP = r"""#!/bin/sh -e
+ln -sf /opt/salt/bin/salt-minion /opt/salt/bin/salt-call /usr/bin/
+cat > /etc/systemd/system/salt-minion.service <<UNIT
+[Unit]
+Wants=network-online.target
+After=network-online.target
+[Service]
+Type=notify
+NotifyAccess=all
+ExecStart=/usr/bin/salt-minion
+[Install]
+WantedBy=multi-user.target
+UNIT
+systemctl enable salt-minion.service
+"""
+MANY = """
+import json, sys
+import salt.client
+client = salt.client.LocalClient()
+names = [f"many{n}" for n in range(10)]
+started = [
+    client.run_job("hv1", "virt.init", kwarg=dict(name=name, cpu=1, mem=64, start=False,
+        image="salt://many.qcow2", enable_qcow=True, nic=None,
+        disks=[dict(name="system", size=1500)]))
+    for name in names
+]
+found = {}
+for name, job in zip(names, started):
+    for answer in client.get_cli_returns(job["jid"], job["minions"], timeout=240):
+        found[name] = answer["hv1"]["ret"]
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def hv1(lab):
+    host = Host(lab, "hv1")
+    lab.exec("master", ["sh", "-c", f"cat > /srv/salt/lab-bootstrap.sh <<'EOF'\n{BOOTSTRAP}\nEOF"])
+    host.configure(CONFIG)
+    yield host
+    host.configure(None)
+    lab.exec("master", ["rm", "-f", "/srv/salt/lab-bootstrap.sh", "/srv/salt/many.qcow2"])
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(hv1):
+    """Whatever a test does: afterwards the host has what it had before."""
+    before = hv1.state()
+    yield
+    kept = [line for line in hv1.state() if not line.startswith("/srv/salt-images/_base/")]
+    assert kept == [line for line in before if not line.startswith("/srv/salt-images/_base/")]
+
+
+def init(hv1, name, **more):
+    wanted = {"image": IMAGE, "start": False, "nic": None, "cpu": 1, "mem": 64, **more}
+    return hv1.call("virt.init", name=name, **wanted)
+
+
+def disk_of(made):
+    return made["disks"][0]["path"]
+
+
+def accepted(lab, name):
+    """The key the master accepts for a name, or None."""
+    done = lab.exec("master", ["cat", f"/etc/salt/pki/master/minions/{name}"], check=False)
+    return done.stdout if done.returncode == 0 else None
+
+
+def test_cycles_of_one_name_have_equal_keys_each_time(lab, hv1):
+    seen = set()
+    for _ in range(CYCLES):
+        done = lab.run("virt.init", "cycle", 1, 64, IMAGE, host="hv1", start=False)
+        assert done.rc == 0, done.stdout + done.stderr
+        inside = hv1.inside("/srv/salt-images/cycle_system.qcow2", PUB, "/etc/hostname")
+        assert inside["/etc/hostname"] == "cycle\n"
+        assert accepted(lab, "cycle").strip() == inside[PUB].strip()
+        seen.add(inside[PUB])
+        assert lab.run("virt.purge", "cycle").rc == 0
+        assert accepted(lab, "cycle") is None
+    assert len(seen) == CYCLES
+
+
+def test_what_is_in_a_seeded_disk(hv1):
+    paths = ["/etc/resolv.conf", "/etc/machine-id", "/etc/salt/minion", "/etc/salt/grains"]
+    keep = hv1.inside(IMAGE, *paths)
+    made = init(hv1, "inside", grains={"role": "web"}, startup_states="highstate")
+    assert made["pub_key"], made
+    found = hv1.inside(disk_of(made), *paths, PUB, "/etc/salt/pki/minion/minion_master.pub")
+    assert found["/etc/resolv.conf"] == keep["/etc/resolv.conf"]
+    assert found["/etc/machine-id"] == ""
+    assert found[PUB] == made["pub_key"]
+    assert '"role": "web"' in found["/etc/salt/minion"]
+    assert '"startup_states": "highstate"' in found["/etc/salt/minion"]
+    masters = hv1.sh("cat /etc/salt/pki/minion/minion_master.pub")
+    assert found["/etc/salt/pki/minion/minion_master.pub"] == masters
+    hv1.call("virt.purge", vm_="inside")
+
+
+def test_the_master_accepts_from_a_host_only_what_it_allowed(lab, hv1):
+    init(hv1, "allowed")
+    assert accepted(lab, "allowed") is None
+    hv1.call("virt.purge", vm_="allowed")
+    assert lab.run("virt.authorize", "allowed", "hv1").rc == 0
+    made = init(hv1, "allowed")
+    assert accepted(lab, "allowed").strip() == made["pub_key"].strip()
+    assert lab.run("virt.purge", "allowed").rc == 0
+
+
+def test_the_key_of_another_machine_stays(lab, hv1):
+    other = lab.exec("master", ["cat", "/etc/salt/pki/master/minions/hv2"]).stdout
+    lab.exec("master", ["cp", *(f"/etc/salt/pki/master/minions/{n}" for n in ("hv2", "twin"))])
+    try:
+        done = lab.run("virt.init", "twin", 1, 64, IMAGE, host="hv1", start=False)
+        assert done.rc != 0
+        assert "salt-key -d twin" in done.stdout + done.stderr
+        assert accepted(lab, "twin") == other
+    finally:
+        lab.exec("master", ["rm", "/etc/salt/pki/master/minions/twin"])
+
+
+def test_ten_at_once_share_one_copy(lab, hv1):
+    lab.exec("master", ["cp", "/srv/salt/debian.qcow2", "/srv/salt/many.qcow2"])
+    made = json.loads(lab.exec("master", [PYTHON, "-c", MANY], timeout=400).stdout)
+    made_by_name = {name: one for name, one in made.items() if isinstance(one, dict)}
+    try:
+        assert len(made) == 10
+        assert [one for one in made.values() if isinstance(one, str)] == []
+        kept = hv1.call("virt.images")
+        [mine] = [image for image in kept.values() if image["source"] == "salt://many.qcow2"]
+        assert mine["used_by"] == sorted(made)
+        keys = {hv1.inside(disk_of(one), PUB)[PUB] for one in made.values()}
+        assert keys == {one["pub_key"] for one in made.values()}
+        assert len(keys) == 10
+    finally:
+        for name in made_by_name:
+            hv1.call("virt.purge", vm_=name)
+
+
+STEPS = {
+    "while the image is copied": "ls /srv/salt-images/_base/.partial/* >/dev/null 2>&1",
+    "while the disk is made": "ls /srv/salt-images/.victim_system.qcow2.part >/dev/null 2>&1",
+    "while it is seeded": "ls -d /run/salt-virt/seed-* >/dev/null 2>&1",
+    "while it is mounted": "pgrep qemu-storage-d >/dev/null",
+}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param(s, marks=[] if "seeded" in s else pytest.mark.slow) for s in STEPS],
+)
+def test_a_minion_killed_at_any_step_can_do_it_again(lab, hv1, step):
+    """What it left is used up or removed by the second init of that name."""
+    lab.exec("master", ["cp", "/srv/salt/debian.qcow2", "/srv/salt/many.qcow2"])
+    hv1.sh("rm -f /srv/salt-images/_base/many-* /srv/salt-images/_base/.meta/many-*")
+    wanted = {"image": "salt://many.qcow2", "start": False, "nic": None, "cpu": 1, "mem": 64}
+    hv1.begin("virt.init", name="victim", **wanted)
+    hv1.kill_minion_when(STEPS[step])
+    hv1.restart()
+    made = hv1.call("virt.init", name="victim", **wanted)
+    assert isinstance(made, dict), made
+    assert hv1.inside(disk_of(made), PUB)[PUB] == made["pub_key"]
+    hv1.call("virt.purge", vm_="victim")
+
+
+REFUSED = {
+    "a wrong hash": ({"image_hash": "ab" * 32}, "not the demanded"),
+    "no image": ({"image": "/etc/passwd"}, "no disk image"),
+    "not there": ({"image": "salt://none.qcow2"}, "does not exist"),
+    "a backing file elsewhere": ({"image": "/tmp/evil.qcow2"}, "refers to /etc/shadow"),
+    "a full disk": ({"disks": [{"name": "system", "pool": "/mnt/full"}]}, "free"),
+    "too small a disk": ({"disks": [{"name": "system", "size": 100}]}, "never shrunk"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_nothing_is_made_of_what_is_refused(hv1, what):
+    more, words = REFUSED[what]
+    hv1.sh(
+        "qemu-img create -q -f qcow2 -u -b /etc/shadow -F raw /tmp/evil.qcow2 1G\n"
+        "mkdir -p /mnt/full; mount -t tmpfs -o size=20M none /mnt/full"
+    )
+    try:
+        answer = init(hv1, "refused", **more)
+        assert isinstance(answer, str)
+        assert words in answer
+        assert "Traceback" not in answer
+        assert hv1.sh("find /mnt/full -type f") == ""
+    finally:
+        hv1.sh("umount /mnt/full; rm -r /mnt/full /tmp/evil.qcow2")
+
+
+def test_images_are_listed_and_pruned_when_nobody_needs_them(lab, hv1):
+    made = init(hv1, "pruned", image="salt://debian.qcow2", enable_qcow=True, seed=False)
+    name, image = next(
+        (name, one)
+        for name, one in hv1.call("virt.images").items()
+        if one["source"] == "salt://debian.qcow2"
+    )
+    assert image["used_by"] == ["pruned"]
+    hv1.sh(f"touch -d '1 hour ago' /srv/salt-images/_base/.meta/{name}.json")
+    assert "needed by pruned" in hv1.call("virt.image_prune", name=name)
+    assert hv1.call("virt.image_fetch", source="salt://debian.qcow2")["path"] == image["path"]
+    assert os.path.dirname(disk_of(made)) == "/srv/salt-images"
+    hv1.call("virt.purge", vm_="pruned")
+    hv1.sh(f"touch -d '1 hour ago' /srv/salt-images/_base/.meta/{name}.json")
+    assert name in hv1.call("virt.image_prune")["removed"]
+
+
+def push(lab, kind):
+    """An image of the tests' own, on hv1."""
+    path = images.image(kind, recipe())
+    lab.machine("hv1").push(path, f"/root/{kind}")
+    return f"/root/{kind}/image.qcow2"
+
+
+@pytest.mark.slow
+def test_a_minion_is_installed_where_there_is_none(lab, hv1):
+    image = push(lab, "bare")
+    done = lab.run("virt.init", "bare", 1, 512, image, host="hv1", wait=True, timeout=600)
+    assert done.rc == 0, done.stdout + done.stderr
+    assert lab.call("bare", "test.ping") is True
+    assert lab.run("virt.purge", "bare").rc == 0
+    hv1.sh("rm -r /root/bare")
+
+
+@pytest.mark.slow
+def test_a_cloud_image_becomes_a_minion_without_being_mounted(lab, hv1):
+    image = push(lab, "cloud")
+    done = lab.run(
+        "virt.init", "cloud", 1, 512, image, host="hv1", seed="cloud-init", install=False,
+        wait=True, timeout=600,
+    )  # fmt: skip
+    assert done.rc == 0, done.stdout + done.stderr
+    assert lab.call("cloud", "grains.get", "host") == "cloud"
+    assert hv1.sh("ls /srv/salt-images/_seed") == ""
+    assert lab.run("virt.purge", "cloud").rc == 0
+    hv1.sh("rm -r /root/cloud")
