@@ -236,6 +236,25 @@ def test_volumes_of_a_pool_come_and_go_with_the_guest(hv):
         hv.sh("virsh pool-destroy tpool; virsh pool-undefine tpool; rm -rf /var/tmp/pool")
 
 
+def test_an_image_onto_a_block_device(hv):
+    device = hv.sh("truncate -s 48M /var/tmp/t1.dev; losetup -f --show /var/tmp/t1.dev").strip()
+    disks = [{"name": "system", "source_file": device, "image": IMAGE}]
+    try:
+        made = hv.call("init", "t1", 1, 64, disks=disks, **PLAIN)
+        assert made["disks"][0]["path"] == device, made
+        assert hv.xml("t1").find("devices/disk/source").get("dev") == device
+        hv.sh(f"cmp -n {32 * MIB} {IMAGE} {device}")
+        assert f"{device} is a disk of t1" in hv.call("init", "t2", 1, 64, disks=disks, **PLAIN)
+        assert (
+            hv.call("update", "t1", disks=[{"name": "system", "source_file": device}])["changes"]
+            == []
+        )
+        assert hv.call("purge", "t1") is True
+        assert hv.sh(f"test -b {device} && echo there").strip() == "there"
+    finally:
+        hv.sh(f"losetup -d {device}; rm /var/tmp/t1.dev")
+
+
 def test_purge_takes_snapshots_saved_memory_and_nvram_along(hv):
     answer = hv.call(
         "init", "t1", 1, 64, image=IMAGE, disks=[SYSTEM], seed=False, boot={"efi": True}

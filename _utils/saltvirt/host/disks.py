@@ -78,6 +78,7 @@ def _given(spec, fallback):
     elif not spec.image:
         return _existing(spec)
     elif _is_block(path):
+        spec.size_bytes = None  # it has its size, whatever a profile says
         return Work(spec, make=True, path=path, format="raw")
     else:
         raise errors.AlreadyExists(
@@ -139,7 +140,9 @@ def fits(work):
 
 def not_in_use(conn, works, guest):
     """Raises Refused when another domain may write to a disk that this one would use."""
-    given = {files.real(w.path): w for w in works if w.path and not w.make}
+    # an image goes onto a block device that is there, over what it holds
+    there = [w for w in works if w.path and (not w.make or _is_block(w.path))]
+    given = {files.real(w.path): w for w in there}
     writable = {p: w for p, w in given.items() if not (w.spec.shareable or w.spec.read_only)}
     if not writable:
         return

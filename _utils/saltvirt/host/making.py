@@ -68,17 +68,26 @@ class Making:
         admit.name_is_free(self.conn, self.wish.name)
         self.check()
         self.fetch()
-        with self.undo:
-            self.reserve()
-            self.make_disks()
-            pub_key = self.seed()
-            self.finish(seeded=pub_key is not None)
-            if self.wish.start:
-                self.tools.say("start", "starting it")
-                lifecycle.start(self.dom)
-            made = self.result(pub_key)
-            self.undo.success()
+        try:
+            with self.undo:
+                made = self.make()
+                self.undo.success()
+        except errors.VirtError as exc:
+            if not self.undo.failed:
+                raise
+            raise type(exc)(f"{exc}; could not undo: {'; '.join(self.undo.failed)}") from exc
         return made
+
+    def make(self):
+        """The steps that change something; each pushes its undo."""
+        self.reserve()
+        self.make_disks()
+        pub_key = self.seed()
+        self.finish(seeded=pub_key is not None)
+        if self.wish.start:
+            self.tools.say("start", "starting it")
+            lifecycle.start(self.dom)
+        return self.result(pub_key)
 
     def check(self):
         """Refuses what can be refused before anything is changed or fetched."""

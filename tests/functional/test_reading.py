@@ -1,0 +1,195 @@
+"""Reading and lifecycle on libvirt's test driver; what it did is read from raw libvirt."""
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+
+@pytest.fixture
+def dom(conn):
+    return conn.lookupByName("test")
+
+
+def state(dom):
+    return dom.state()[0]
+
+
+def test_lists_and_states(virt, conn):
+    xml = conn.lookupByName("test").XMLDesc()
+    off = xml.replace("<name>test<", "<name>off<").replace("6695eb01", "6695eb02")
+    conn.defineXML(off)
+    assert virt["virt.list_domains"]() == ["off", "test"]
+    assert virt["virt.list_active_vms"]() == ["test"]
+    assert virt["virt.list_inactive_vms"]() == ["off"]
+    assert virt["virt.vm_state"]() == {"off": "shutdown", "test": "running"}
+    assert virt["virt.vm_state"]("off") == {"off": "shutdown"}
+
+
+def test_a_host_without_guests_is_no_error(empty):
+    assert empty["virt.list_domains"]() == []
+    assert empty["virt.vm_info"]() == {}
+    info = empty["virt.full_info"]()
+    assert (info["vm_info"], info["freecpu"], info["node_info"]["phymemory"]) == ({}, 4, 8192)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "vm_info",
+        "vm_state",
+        "get_nics",
+        "get_macs",
+        "get_graphics",
+        "get_loader",
+        "get_disks",
+        "get_xml",
+        "shutdown",
+        "pause",
+        "resume",
+        "start",
+        "stop",
+        "reboot",
+        "reset",
+        "ctrl_alt_del",
+        "vm_cputime",
+        "vm_netstats",
+        "vm_diskstats",
+        "set_autostart",
+    ],
+)
+def test_an_unknown_guest_is_named_with_its_host(virt, conn, function):
+    with pytest.raises(Exception, match=rf"^no guest 'nobody' on {conn.getHostname()}$"):
+        virt[f"virt.{function}"]("nobody")
+
+
+def test_an_unknown_argument_is_refused(virt):
+    with pytest.raises(Exception, match=r"unknown argument: conection"):
+        virt["virt.list_domains"](conection="test:///default")
+
+
+def test_vm_info_has_what_salt_had(virt, conn):
+    info = virt["virt.vm_info"]("test")["test"]
+    assert set(info) >= {
+        "cpu", "cputime", "disks", "graphics", "nics", "uuid", "loader", "on_crash",
+        "on_reboot", "on_poweroff", "maxMem", "mem", "state",
+    }  # fmt: skip
+    assert (info["cpu"], info["maxMem"], info["mem"]) == (2, 8388608, 2097152)
+    assert info["disks"]["vda"]["file"] == "/guest/diskimage1"
+    assert info["nics"]["aa:bb:cc:dd:ee:ff"]["source"] == {"network": "default"}
+    assert info["uuid"] == conn.lookupByName("test").UUIDString()
+
+
+def test_full_info_counts_what_running_guests_take(virt, conn):
+    info = virt["virt.full_info"]()
+    total = conn.getInfo()
+    assert info["freecpu"] == total[2] - 2
+    assert info["freemem"] == total[1] - 256 - 2048
+    assert list(info["vm_info"]) == ["test"]
+
+
+def test_a_domain_that_vanishes_while_it_is_read_costs_only_itself(conn):
+    from saltvirt.host import bulk, describe
+
+    text = "<domain type='test'><name>gone</name><memory>1024</memory><os><type>hvm</type></os>"
+    conn.defineXML(text + "</domain>")
+    pairs = conn.getAllDomainStats()
+    conn.lookupByName("gone").undefine()
+    found = [describe.vm(bulk._read(*pair, True)) for pair in pairs]
+    assert sorted("error" in one for one in found) == [False, True]
+    assert "Domain not found" in next(one["error"] for one in found if "error" in one)
+
+
+def test_getters(virt, conn):
+    assert virt["virt.get_macs"]("test") == ["aa:bb:cc:dd:ee:ff"]
+    assert virt["virt.get_nics"]("test")["aa:bb:cc:dd:ee:ff"]["type"] == "network"
+    assert virt["virt.get_graphics"]("test")["type"] == "None"
+    assert virt["virt.get_loader"]("test") == {"path": "None"}
+    assert virt["virt.get_disks"]("test")["vda"]["type"] == "disk"
+    assert virt["virt.get_xml"]("test") == conn.lookupByName("test").XMLDesc(0)
+
+
+def test_lifecycle_is_true_only_when_libvirt_shows_it(virt, dom):
+    assert virt["virt.pause"]("test") is True
+    assert state(dom) == libvirt.VIR_DOMAIN_PAUSED
+    assert virt["virt.resume"]("test") is True
+    assert state(dom) == libvirt.VIR_DOMAIN_RUNNING
+    assert virt["virt.stop"]("test") is True
+    assert state(dom) == libvirt.VIR_DOMAIN_SHUTOFF
+    assert virt["virt.start"]("test") is True
+    assert state(dom) == libvirt.VIR_DOMAIN_RUNNING
+    assert virt["virt.shutdown"]("test") is True
+    assert state(dom) == libvirt.VIR_DOMAIN_SHUTOFF
+
+
+def test_a_refusal_has_libvirts_words(virt, dom):
+    with pytest.raises(Exception, match=r"cannot start test: .*already running"):
+        virt["virt.start"]("test")
+    with pytest.raises(Exception, match=r"cannot resume test: .*not paused"):
+        virt["virt.resume"]("test")
+
+
+@pytest.mark.parametrize(("word", "flag"), [("on", 1), ("off", 0), (True, 1), (False, 0)])
+def test_autostart(virt, dom, word, flag):
+    dom.setAutostart(1 - flag)
+    assert virt["virt.set_autostart"]("test", word) is True
+    assert dom.autostart() == flag
+
+
+def test_autostart_refuses_other_words(virt, dom):
+    with pytest.raises(Exception, match=r"'maybe' must be on or off"):
+        virt["virt.set_autostart"]("test", "maybe")
+
+
+def test_setmem_of_a_stopped_guest_shows_in_its_xml(virt, dom):
+    dom.destroy()
+    assert virt["virt.setmem"]("test", 768) is True
+    assert dom.info()[1:3] == [768 * 1024, 768 * 1024]
+
+
+def test_setmem_of_a_running_guest_stays_below_its_maximum(virt, dom):
+    with pytest.raises(Exception, match=r"maximum of 8388608, less than 10485760: stop it first"):
+        virt["virt.setmem"]("test", "10GiB")
+
+
+def test_setvcpus_of_a_stopped_guest_shows_in_its_xml(virt, dom):
+    dom.destroy()
+    assert virt["virt.setvcpus"]("test", 4) is True
+    assert "<vcpu placement='static'>4</vcpu>" in dom.XMLDesc()
+
+
+@pytest.mark.parametrize("bad", [0, -1, "two", True])
+def test_bad_sizes_are_refused(virt, conn, bad):
+    with pytest.raises(Exception, match=r"positive|at least|more than zero|not a size"):
+        virt["virt.setmem"]("test", bad)
+    with pytest.raises(Exception, match=r"positive|at least"):
+        virt["virt.setvcpus"]("test", bad)
+
+
+def test_define_and_create_from_text_and_file(virt, conn, tmp_path):
+    text = (
+        "<domain type='test'><name>{}</name><memory>1024</memory><os><type>hvm</type></os></domain>"
+    )
+    for name in ("d2", "c2"):
+        (tmp_path / name).write_text(text.format(name))
+    assert virt["virt.define_xml_str"](text.format("d1")) is True
+    assert virt["virt.define_xml_path"](str(tmp_path / "d2")) is True
+    assert virt["virt.create_xml_str"](text.format("c1")) is True
+    assert virt["virt.create_xml_path"](str(tmp_path / "c2")) is True
+    for name, persistent in (("d1", 1), ("d2", 1), ("c1", 0), ("c2", 0)):
+        made = conn.lookupByName(name)
+        assert (made.isPersistent(), made.isActive()) == (persistent, 1 - persistent)
+
+
+def test_bad_xml_and_missing_files_are_one_line(virt, conn):
+    with pytest.raises(Exception, match=r"cannot define the domain: .*") as caught:
+        virt["virt.define_xml_str"]("<domain>")
+    assert type(caught.value).__name__ == "InvalidInput"
+    with pytest.raises(Exception, match=r"cannot read /nowhere: "):
+        virt["virt.define_xml_path"]("/nowhere")
+
+
+def test_no_daemon_is_one_clear_line(virt):
+    with pytest.raises(Exception, match=r"^cannot connect to qemu:///nowhere: ") as caught:
+        virt["virt.list_domains"](connection="qemu:///nowhere")
+    assert type(caught.value).__name__ == "ConnectionFailed"
