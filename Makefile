@@ -6,7 +6,7 @@ SALT ?= 3008
 ARGS ?=
 
 .PHONY: help test test-unit test-lab test-matrix lint coverage-api docs lab-up lab-down lab-sync lab-build \
-	demo demo-down publish
+	demo demo-down publish bench
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -30,8 +30,15 @@ demo-down: ## remove the demo's cloud
 	$(LAB) --name demo down
 
 publish: ## push the branch that masters list: make publish REMOTE=URL
-	@test -n "$(REMOTE)" || { echo "make publish REMOTE=URL [BRANCH=salt]"; exit 2; }
-	python3 -m tests.lab.publish "$(REMOTE)" $(or $(BRANCH),salt)
+	@test -n "$(REMOTE)" || { echo "make publish REMOTE=URL [BRANCH=published]"; exit 2; }
+	python3 -m tests.lab.publish "$(REMOTE)" $(or $(BRANCH),published)
+
+bench: ## ratios against peers and floors: placement, images, and query in a lab of its own
+	$(LAB) bench placement
+	$(LAB) bench images
+	$(LAB) --name bench up 2
+	$(LAB) --name bench sync >/dev/null
+	$(LAB) bench query bench; code=$$?; $(LAB) --name bench down; exit $$code
 
 lint: ## ruff
 	$(LAB) ruff check .

@@ -13,7 +13,7 @@ from tests.lab.sh import LabError
 from tests.lab.sync import sync
 
 # verbs that are about the tree, not about a lab
-OF_THE_TREE = ("test", "pytest", "ruff")
+OF_THE_TREE = ("test", "pytest", "ruff", "bench")
 
 
 def say(text):
@@ -48,7 +48,8 @@ def parser():
     verbs.add_parser("down", help="remove all of the lab")
     for name, text in (("test", "run all tests that can run here"),
                        ("pytest", "run pytest in the tests' Python"),
-                       ("ruff", "run ruff in the tests' Python")):  # fmt: skip
+                       ("ruff", "run ruff in the tests' Python"),
+                       ("bench", "run a file of tests/bench in the tests' Python")):  # fmt: skip
         verb = verbs.add_parser(name, help=text, prefix_chars="\0")
         verb.add_argument("arguments", nargs=argparse.REMAINDER)
     verb = verbs.add_parser("matrix", help="run the tutorial on every pair of Debian and Salt")
@@ -122,9 +123,12 @@ def down(cloud, _given):
 
 
 def tests(_cloud, given):
-    """Run tests or ruff; their exit code."""
+    """Run tests, a bench or ruff; their exit code."""
     if given.verb == "test":
         return suite.everything(given.arguments, say)
+    if given.verb == "bench":
+        name, *arguments = given.arguments or ["placement"]
+        return suite.module(f"tests.bench.{name}", arguments, say)
     return suite.module(given.verb, given.arguments, say)
 
 
@@ -136,7 +140,7 @@ def matrixed(_cloud, given):
 VERBS = {
     "up": up, "build": build, "exec": enter, "shell": enter, "push": copy, "pull": copy,
     "sync": synced, "status": status, "down": down,
-    "test": tests, "pytest": tests, "ruff": tests, "matrix": matrixed,
+    "test": tests, "pytest": tests, "ruff": tests, "bench": tests, "matrix": matrixed,
 }  # fmt: skip
 
 
