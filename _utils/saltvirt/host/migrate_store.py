@@ -12,8 +12,10 @@ from xml.etree import ElementTree
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
 
-# how long to wait for another migration's passing pool on the same folder
-PATIENCE_S = 30
+# a passing pool is needed for a second or two: an older one was left by a killed process.
+# A copy into one of its files goes on without it.
+STALE_S = 60
+PATIENCE_S = 300
 _OURS = "salt-virt-"
 _BLOCK = 1024 * 1024
 
@@ -39,7 +41,7 @@ def _find(conn, folder):
 
 def _pool_xml(folder):
     root = _element("pool", type="dir")
-    root.append(_element("name", _OURS + uuid.uuid4().hex[:12]))
+    root.append(_element("name", f"{_OURS}{int(time.time())}-{uuid.uuid4().hex[:8]}"))
     target = _element("target")
     target.append(_element("path", folder))
     root.append(target)
@@ -99,29 +101,50 @@ def opened(conn, folder, create=False):
                 undo()
 
 
+def _stale(name):
+    """Whether a pool of ours has been there for longer than any of ours is needed."""
+    if not name.startswith(_OURS):
+        return False
+    made = name.removeprefix(_OURS).partition("-")[0]
+    return not made.isdigit() or time.time() - int(made) > STALE_S
+
+
 def _open(conn, folder, create):
     """(pool, how to put it back as it was)."""
     deadline = time.monotonic() + PATIENCE_S
     with translated():
         while True:
             pool = _find(conn, folder)
-            if pool is not None and pool.isActive() and not pool.name().startswith(_OURS):
-                return pool, None
-            if pool is not None and not pool.isActive():
-                pool.create(libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if create else 0)
-                return pool, pool.destroy
             if pool is None:
                 pool = _passing(conn, folder, create)
                 if pool is not None:
                     return pool, pool.destroy
                 if _find(conn, folder) is None:
                     return None, None
+            elif not pool.name().startswith(_OURS):
+                return _users(pool, create)
+            elif _stale(pool.name()):
+                _remove(pool)
             if time.monotonic() > deadline:
                 raise errors.OperationFailed(
-                    f"{folder} is held by the storage pool {pool and pool.name()} of another "
-                    "migration: try again later"
+                    f"{folder} is held by a storage pool of another migration: try again later"
                 )
             time.sleep(0.2)
+
+
+def _users(pool, create):
+    """A pool of the user's; one that is not active is only for the time of the block."""
+    if pool.isActive():
+        return pool, None
+    pool.create(libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if create else 0)
+    return pool, pool.destroy
+
+
+def _remove(pool):
+    """Ends a pool of ours, active or defined; another process may be quicker."""
+    for end in (pool.destroy, pool.undefine):
+        with contextlib.suppress(libvirt.libvirtError):
+            end()
 
 
 def volume(pool, path):

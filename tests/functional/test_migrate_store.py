@@ -1,0 +1,79 @@
+"""Folders of a host through libvirt's pools, on the test driver; and what stands on what."""
+
+import subprocess
+import time
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+
+from saltvirt.host import migrate_disks, migrate_store  # noqa: E402
+
+
+@pytest.fixture
+def conn():
+    found = libvirt.open("test:///default")
+    yield found
+    found.close()
+
+
+def pools(conn):
+    return [pool.name() for pool in conn.listAllStoragePools()]
+
+
+def leave(conn, folder, made):
+    """A pool as a killed process leaves it."""
+    conn.storagePoolCreateXML(
+        f"<pool type='dir'><name>salt-virt-{made:.0f}-0a0b0c0d</name>"
+        f"<target><path>{folder}</path></target></pool>",
+        0,
+    )
+
+
+def test_a_folder_without_a_pool_gets_one_for_the_block(conn):
+    before = pools(conn)
+    with migrate_store.opened(conn, "/srv/images") as pool:
+        assert pool.name() in pools(conn)
+        migrate_store.create(pool, "/srv/images/web1_vda.qcow2", "qcow2", 2**30)
+        assert migrate_store.volume(pool, "/srv/images/web1_vda.qcow2") is not None
+        assert migrate_store.volume(pool, "/srv/images/other") is None
+    assert pools(conn) == before
+
+
+def test_the_users_pool_is_used_and_stays(conn):
+    folder = "/default-pool"
+    with migrate_store.opened(conn, folder) as pool:
+        assert pool.name() == "default-pool"
+    assert "default-pool" in pools(conn)
+
+
+def test_a_pool_that_a_killed_process_left_is_no_obstacle(conn):
+    leave(conn, "/srv/images", time.time() - migrate_store.STALE_S - 5)
+    with migrate_store.opened(conn, "/srv/images") as pool:
+        assert pool is not None
+    assert pools(conn) == ["default-pool"]
+
+
+def test_a_pool_that_another_migration_needs_is_waited_for(conn, monkeypatch):
+    monkeypatch.setattr(migrate_store, "PATIENCE_S", 0.5)
+    leave(conn, "/srv/images", time.time())
+    with (
+        pytest.raises(migrate_store.errors.OperationFailed, match="another migration"),
+        migrate_store.opened(conn, "/srv/images"),
+    ):
+        pass
+
+
+def test_what_an_image_stands_on(tmp_path):
+    base, middle, top = (str(tmp_path / name) for name in ("base", "middle", "top"))
+    run = ["qemu-img", "create", "-q", "-f", "qcow2"]
+    try:
+        subprocess.run([*run, base, "10M"], check=True)
+    except FileNotFoundError:
+        pytest.skip("qemu-img is not installed")
+    subprocess.run([*run, "-b", base, "-F", "qcow2", middle], check=True)
+    subprocess.run([*run, "-b", "middle", "-F", "qcow2", top], check=True)
+    assert [image["path"] for image in migrate_disks.images(top, "qcow2")] == [top, middle, base]
+    assert migrate_disks.files(top, "qcow2") == [top, middle, base]
+    assert migrate_disks.files(top, "raw") == [top], "a raw disk stands on nothing"
+    assert migrate_disks.files(str(tmp_path / "gone"), "qcow2") == [str(tmp_path / "gone")]
