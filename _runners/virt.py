@@ -552,23 +552,29 @@ def authorize(name, host):
 
 
 @result.reporting
-def migrate(name, target=""):
+def migrate(name, target="", **kwargs):
     """
     Move a guest to another host, live when it runs, over TLS, with its disks.
 
     :param name: of the guest
     :param target: minion id of the host to move to; default: placement chooses
+    :param kwargs: as for the module's ``virt.migrate``: ``policy``, ``max_bandwidth``,
+        ``copy_storage``, ``keep_source``, …
 
-    :return: under the guest's name ``result``, ``comment``, ``changes``
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``migration`` (what
+        the module's ``virt.migrate`` returns)
 
     CLI Example:
 
     .. code-block:: bash
 
         salt-run virt.migrate web1 hyper2
+        salt-run virt.migrate web1 hyper2 policy=postcopy max_bandwidth=100
     """
+    options = {k: v for k, v in kwargs.items() if not k.startswith("__")}
     with Fleet(__opts__) as fleet:
-        return migrating.run(fleet, _policy(), name, target, _report(fleet, name, "migrate"))
+        report = _report(fleet, name, "migrate")
+        return migrating.run(fleet, _policy(), name, target, report, options)
 
 
 def _mover():

@@ -9,10 +9,11 @@ MOVED = "moved"
 SILENT_S = 60
 
 
-def run(fleet, policy, name, target, report):
+def run(fleet, policy, name, target, report, options=None):
     """Moves the guest; the runner's answer: {name: {result, comment, changes, …}}.
 
-    policy: placement's, for when no target is given. report: a report.Report.
+    policy: placement's, for when no target is given. report: a report.Report. options: dict
+    of arguments for the host's ``virt.migrate``.
     Raises NotFound, InvalidInput, OperationFailed, ConnectionFailed; the message says where
     the guest is.
     """
@@ -20,7 +21,7 @@ def run(fleet, policy, name, target, report):
     fleet.hosts(target or None)  # an unknown target is said before anything is asked
     with lock.guest(fleet.opts, name, "virt.migrate"):
         try:
-            return _Migration(fleet, policy, name, target, report).run()
+            return _Migration(fleet, policy, name, target, report, options or {}).run()
         except errors.VirtError as exc:
             report.failed(exc)
             raise
@@ -40,10 +41,30 @@ def census(fleet):
     return find.Census(guests, unheard), unfinished
 
 
+def on_its_host(fleet, name, function, **arguments):
+    """What a function of the guest's host returns for it: (host, answer)."""
+    name = names.guest(str(name))
+    host, _ = find.locate(fleet, name)
+    return host, fleet.one(host, function, {"vm_": name, **arguments}, long=True)
+
+
+def abort(fleet, name):
+    """Ends a running migration; the host that the guest stays on.
+
+    While it moves the guest is on two hosts, and only its old one knows of a migration.
+    """
+    name = names.guest(str(name))
+    _, unfinished = census(fleet)
+    if name not in unfinished:
+        raise errors.OperationFailed(f"no host has a migration of {name} under way")
+    fleet.one(unfinished[name], "virt.migrate_abort", {"vm_": name}, long=True)
+    return unfinished[name]
+
+
 class _Migration:
-    def __init__(self, fleet, policy, name, target, report):
+    def __init__(self, fleet, policy, name, target, report, options):
         self.fleet, self.policy = fleet, policy
-        self.name, self.target, self.report = name, target, report
+        self.name, self.target, self.report, self.options = name, target, report, options
 
     def run(self):
         seen, unfinished = census(self.fleet)
@@ -97,7 +118,7 @@ class _Migration:
         raise errors.Refused(f"no host can take {self.name} from {source}: {reasons}")
 
     def _move(self, source, target):
-        asked = {"vm_": self.name, "target": target}
+        asked = {**self.options, "vm_": self.name, "target": target}
         watch = (f"salt/virt/migrate/{self.name}/", self._watch)
         answers = self.fleet.gather(
             [source], "virt.migrate", asked, timeout_s=SILENT_S, long=True, watch=watch
