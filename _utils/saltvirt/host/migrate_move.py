@@ -119,12 +119,12 @@ class Move:
         """Back to where it began. Returns the result when libvirt has moved it all the same."""
         try:
             outcome = migrate_recover.settle(self.conn, self.peer, self.report)
-        except errors.ConnectionFailed:
-            undo.success()
-            return self._reconnected(exc)
-        except errors.VirtError as unsure:
+        except errors.MigrationFailed as unsure:
             undo.success()  # nothing is removed while it is not known who needs it
             raise errors.MigrationFailed(f"{_words(exc)}; {unsure}") from exc
+        except errors.VirtError:
+            undo.success()
+            return self._reconnected(exc)
         if outcome == migrate_recover.MOVED:
             undo.success()
             there = migrate_finish.find(self.peer, self.report["uuid"])
@@ -139,8 +139,8 @@ class Move:
         raise self._stays(exc) from exc
 
     def _reconnected(self, exc):
-        """One of the connections is gone: ask both ends anew, for a while."""
-        self.order.say("the connection is lost; asking both hosts again")
+        """A connection is gone, or a host is just tidying up: ask both anew, for a while."""
+        self.order.say("asking both hosts again")
         try:
             done = migrate_recover.patiently(self.journal, self.order)
         except errors.VirtError as unsure:

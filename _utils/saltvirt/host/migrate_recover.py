@@ -137,14 +137,16 @@ def _at(order, uri):
 def patiently(journal, order):
     """Like :meth:`recover`, over new connections, trying again for a minute.
 
-    Raises what the last try raised.
+    Raises MigrationFailed at once when a person must decide, else what the last try raised.
     """
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             with connection.connect(order.local) as conn:
                 return recover(conn, journal, order)
-        except (errors.ConnectionFailed, errors.OperationFailed):
+        except errors.MigrationFailed:
+            raise
+        except errors.VirtError:  # also: a domain that was there a moment ago is gone
             if time.monotonic() > deadline:
                 raise
             time.sleep(2)

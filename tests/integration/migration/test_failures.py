@@ -1,5 +1,6 @@
 """Whatever dies, the guest runs on one host, whole; nothing of the attempt stays on the other."""
 
+import contextlib
 import time
 
 import pytest
@@ -65,25 +66,35 @@ def test_killed_while_copying(cloud, guests, harm):
     guest.is_whole_on("hv2")
 
 
+@contextlib.contextmanager
+def cut(lab):
+    """No packet goes between the two hypervisors for the block; the master reaches both."""
+    other = lab.exec("hv1", "getent hosts hv2 | cut -d' ' -f1").stdout.strip()
+    rules = (f"INPUT -s {other} -j DROP", f"OUTPUT -d {other} -j DROP")
+    for rule in rules:
+        lab.exec("hv1", f"iptables -I {rule}")
+    try:
+        yield
+    finally:
+        for rule in rules:
+            lab.exec("hv1", f"iptables -D {rule}")
+
+
 def test_a_short_cut_of_the_network_is_survived(cloud, guests):
     guest = begin(cloud, guests, "f-short-cut")
-    cloud.cut("hv2")
-    time.sleep(5)
-    cloud.heal("hv2")
+    with cut(cloud):
+        time.sleep(5)
     cloud.wait(lambda: ended(cloud), "the migration is over", 120)
     guest.is_whole_on("hv2")
 
 
 def test_a_long_cut_ends_it_and_the_guest_runs_on(cloud, guests):
     guest = begin(cloud, guests, "f-long-cut")
-    cloud.cut("hv2")
-    try:
+    with cut(cloud):
         cloud.wait(lambda: not copying(cloud, guest.name), "libvirt gives up", 120)
         guest.counts_on("hv1")
-    finally:
-        cloud.heal("hv2")
-    cloud.wait_for_minion("hv2")
-    cloud.wait(lambda: guest.states() == {"hv1": "running"}, "the target gives up", 120)
+    cloud.wait(lambda: ended(cloud), "the first attempt is over", 150)
+    guest.is_whole_on("hv1")
     again(cloud, guest.name)
     guest.is_whole_on("hv2")
 
