@@ -89,7 +89,13 @@ class Move:
         job = migrate_perform.Job(
             uri=migrate_remote.batch(order.transport),
             flags=frozenset(
-                flags.flags(options, order.transport, storage.mode(self.plans), live=True)
+                flags.flags(
+                    options,
+                    order.transport,
+                    storage.mode(self.plans),
+                    live=True,
+                    proven=storage.proven(self.plans),
+                )
             ),
             parameters=flags.parameters(
                 options, [plan.target for plan in self.copied], order.network

@@ -1,6 +1,7 @@
 """One live migration by libvirt, watched to its end."""
 
 import contextlib
+import re
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,8 @@ from saltvirt.host.connection import libvirt, translate
 from saltvirt.migration import policy as policies
 
 LOOK_S = 0.5
+# libvirt's and QEMU's words for a data connection that cannot be made
+_QEMUS_PORT = re.compile(r"connect.*:49\d\d\d\b")
 
 
 @dataclass(frozen=True)
@@ -129,4 +132,6 @@ def _act(dom, action, progress, ended):
 
 def _failure(error, ended):
     words = str(translate(error))
+    if _QEMUS_PORT.search(words):
+        words += " (TCP ports 49152-49215 must be open between hypervisors)"
     return errors.MigrationFailed(f"aborted: {ended} ({words})" if ended else words)

@@ -3,16 +3,18 @@
 MIB = 1024 * 1024
 
 
-def flags(options, transport, storage, live):
+def flags(options, transport, storage, live, proven=False):
     """The names of VIR_MIGRATE_* flags, as a set.
 
     options: Options; transport: Transport; storage: "all", "incremental" or None for what
-    is copied; live: whether the guest runs on while its memory travels.
+    is copied; live: whether the guest runs on while its memory travels; proven: disks stay
+    where they are, on storage that our checks found shared and coherent.
     """
     wanted = {"PEER2PEER"}
     wanted |= {"LIVE"} if live else set()
     wanted |= {"TUNNELLED"} if transport.tunnelled else set()
     wanted |= {"TLS"} if transport.native_tls else set()
+    wanted |= {"UNSAFE"} if proven else set()
     wanted |= _by_option(options)
     if storage:
         wanted.add("NON_SHARED_DISK" if storage == "all" else "NON_SHARED_INC")

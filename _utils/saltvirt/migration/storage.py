@@ -46,11 +46,12 @@ def plan(disks, seen, copy_storage=None):
 def _plan_one(disk, seen, copy_storage):
     path = disk.get("source") or ""
     if disk["type"] not in ("file", "block"):
-        return DiskPlan(disk["target"], SHARED if path else KEEP, path)
+        how = SHARED if path else KEEP
+        return DiskPlan(disk["target"], how, path, disk["format"], disk["type"])
     if not path or disk["read_only"]:
         return DiskPlan(disk["target"], KEEP, path)
     if seen.get(path, {}).get("shared"):
-        return DiskPlan(disk["target"], SHARED, path, disk["format"])
+        return DiskPlan(disk["target"], SHARED, path, disk["format"], disk["type"])
     if disk["chain"] and copy_storage != "all":
         return _overlay(disk, seen)
     moved = disk["used_bytes"] + sum(b["used_bytes"] for b in disk["chain"])
@@ -71,6 +72,12 @@ def _overlay(disk, seen):
 def copied(plans):
     """The plans whose data travels."""
     return [p for p in plans if p.how in (COPY, OVERLAY)]
+
+
+def proven(plans):
+    """Whether files or devices are left where they are because we saw that both hosts share
+    them: libvirt knows only some file systems for shared, and would not believe it."""
+    return any(p.how == SHARED and p.type in ("file", "block") for p in plans)
 
 
 def mode(plans):

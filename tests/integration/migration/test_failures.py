@@ -91,7 +91,7 @@ def test_a_short_cut_of_the_network_is_survived(cloud, guests):
 def test_a_long_cut_ends_it_and_the_guest_runs_on(cloud, guests):
     guest = begin(cloud, guests, "f-long-cut")
     with cut(cloud):
-        cloud.wait(lambda: not copying(cloud, guest.name), "libvirt gives up", 120)
+        time.sleep(45)  # libvirt's own patience is 30 s
         guest.counts_on("hv1")
     cloud.wait(lambda: ended(cloud), "the first attempt is over", 150)
     guest.is_whole_on("hv1")
@@ -126,7 +126,7 @@ def test_qemus_ports_are_closed(cloud, guests):
     finally:
         cloud.exec("hv2", f"iptables -D {rule}")
     assert done.rc == 1
-    assert "49152" in done.stdout
+    assert "49152-49215" in done.stdout
     guest.is_whole_on("hv1")
 
 

@@ -46,3 +46,10 @@ def test_what_is_not_copied():
     assert plan(facts.disk(type="network", source="pool/img")).how == "shared"
     assert plan(facts.disk(device="cdrom", read_only=True)).how == "keep"
     assert storage.mode([plan(facts.disk(read_only=True))]) is None
+
+
+def test_libvirt_is_told_only_of_what_we_proved_ourselves():
+    file = plan(facts.disk(), {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}})
+    assert storage.proven([file])
+    assert not storage.proven([plan(facts.disk(type="network", source="pool/img"))])
+    assert not storage.proven([plan(facts.disk())])
