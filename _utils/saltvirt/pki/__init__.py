@@ -4,7 +4,9 @@ Two authorities, because one would be too powerful: whoever holds a client certi
 of libvirt's CA is root on every hypervisor, and QEMU's processes must be able to read
 their own key. So QEMU's certificates come from a CA that libvirtd does not trust.
 
-On the master: policy (what is configured), allow (who may have any), store and files
-(what is on disk), ca, issue, crl, rotation, answer (what the pillar says), report.
-On a hypervisor: place, reload, ask. Both: certs, seal.
+On the master: policy (what is configured), allow (who may have any), request (what a
+minion may ask for), store and files (what is on disk), ca, issue, crl, rotation, answer
+(what the pillar says), cloud (all hypervisors: shown, revoked, moved to another CA).
+On a hypervisor: layout, ask, place, daemon, keep (all of them in order), info.
+On both: certs, seal.
 """
