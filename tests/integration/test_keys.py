@@ -55,11 +55,9 @@ def back(cloud):
 
 
 def restart(cloud, host):
-    """Salt's daemon there anew; a master is not waited for to say good-bye."""
-    if host == "master":
-        cloud.exec(host, "systemctl kill -s KILL salt-master; sleep 1; systemctl start salt-master")
-    else:
-        cloud.exec(host, "systemctl restart salt-minion")
+    """Salt's daemon there anew."""
+    unit = f"salt-{'master' if host == 'master' else 'minion'}"
+    cloud.exec(host, f"systemctl restart {unit} || {{ sleep 5; systemctl restart {unit}; }}")
 
 
 def leave(cloud, host):
