@@ -1,5 +1,6 @@
 """virt.update on libvirt's test driver: what is stored; live changes are tested in the lab."""
 
+import shutil
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt.host import kernels, making  # noqa: E402
+from saltvirt.spec.boot import BootSpec  # noqa: E402
 from tests.functional.test_init import MIB, host, image, info  # noqa: E402, F401
 
 SYSTEM = {"name": "system", "size": 16, "format": "raw"}
@@ -159,3 +162,32 @@ def test_a_definition_that_libvirt_refuses_leaves_no_new_disk(guest):
         guest.update(disks=disks, interfaces=[bad])
     assert [path.name for path in guest.images.iterdir()] == ["g1_system.raw"]
     assert len(sources(guest.tree())) == 1
+
+
+def test_the_volume_for_cloud_init_stays(guest, tmp_path):
+    (tmp_path / "seed.iso").write_bytes(bytes(2048))
+    path = f"{tmp_path}/seed.iso"
+    drive = {"name": "seed", "device": "cdrom", "source_file": path, "format": "raw"}
+    guest.update(disks=[SYSTEM, drive])
+    own = f'<saltvirt:disk target="hda" path="{path}"/></saltvirt:guest>'
+    xml = guest.conn.lookupByName("g1").XMLDesc()
+    guest.conn.defineXML(xml.replace("</saltvirt:guest>", own))
+    assert guest.update(disks=[SYSTEM])["definition"] is False
+    assert path in sources(guest.tree())
+
+
+def test_a_kernel_by_address_is_fetched_only_when_it_changes_something(guest, tmp_path):
+    boot = {"kernel": "salt://vmlinuz"}
+    (change,) = guest.update(boot=boot, test=True)["changes"]
+    assert change["new"].startswith(str(guest.images / "_boot"))
+    assert not (guest.images / "_boot").exists()
+    source = tmp_path / "vmlinuz"
+    source.write_text("kernel")
+    spec = BootSpec.parse(boot, "boot")
+    wanted = kernels.place(spec, str(guest.images))
+    assert spec.kernel == change["new"]
+    kernels.fetch(wanted, making.Tools(None, get_url=lambda _address, to: shutil.copy(source, to)))
+    with open(spec.kernel, encoding="utf-8") as file:
+        assert file.read() == "kernel"
+    with pytest.raises(Exception, match=r"cannot fetch salt://vmlinuz"):
+        kernels.fetch(wanted, making.Tools(None, get_url=lambda _address, _to: ""))

@@ -1,17 +1,10 @@
 """Making a guest from what the user asked for, and perhaps an image."""
 
-import hashlib
-import os
-
 from saltvirt import errors
-from saltvirt.host import building, bulk, describe, disks, medium
+from saltvirt.host import building, bulk, describe, disks, kernels, medium
 from saltvirt.host.connection import translated
 from saltvirt.host.making import Making, Wish
-from saltvirt.images import sources
-from saltvirt.spec.base import given
 from saltvirt.spec.disk import DiskSpec
-
-BOOT = "_boot"
 
 
 class Creation(Making):
@@ -25,6 +18,7 @@ class Creation(Making):
         self.caps = None
         self.warnings = []
         self.pub_key = None
+        self.kernels = kernels.place(spec.boot, tools.gate.images_dir)
 
     def check(self):
         self.tools.say("check", "checking what was asked for")
@@ -62,26 +56,7 @@ class Creation(Making):
             if work.make and work.spec.image:
                 work.image = self.tools.image(work.spec)
                 disks.fits(work)
-        self.fetch_kernel()
-
-    def fetch_kernel(self):
-        """Brings a kernel or initrd that is not on this host to it."""
-        boot = self.spec.boot
-        for name in ("kernel", "initrd") if boot else ():
-            source = given(getattr(boot, name))
-            if source and "://" in source:
-                self.tools.say("kernel", f"fetching {source}")
-                setattr(boot, name, self.fetched(source))
-
-    def fetched(self, source):
-        """The path of a kernel or initrd on this host."""
-        digest = hashlib.sha256(source.encode()).hexdigest()[:16]
-        folder = os.path.join(self.tools.gate.images_dir, BOOT)
-        path = os.path.join(folder, f"{digest}-{sources.stem(source)}")
-        os.makedirs(folder, mode=0o755, exist_ok=True)
-        if not self.tools.get_url(source, path) or not os.path.exists(path):
-            raise errors.NotFound(f"cannot fetch {source}")
-        return path
+        kernels.fetch(self.kernels, self.tools)
 
     def definition(self):
         return building.build(self.conn, self.spec, self.works, self.caps, self.warnings)

@@ -7,10 +7,11 @@ from saltvirt import errors
 from saltvirt.design import changes as differences
 from saltvirt.design import domain as design
 from saltvirt.design.source import Source
-from saltvirt.host import admit, building, disks, domain, live, resize
+from saltvirt.host import admit, building, disks, domain, kernels, live, medium, resize
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.revert import Revert
 from saltvirt.spec import profiles
+from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.domain import Domain
 
 _KINDS = {"disks": "disk", "nics": "interface", "host_devices": "hostdev"}
@@ -61,6 +62,7 @@ class Update:
         self.works = []
         self.sizes = {}
         self.wanted = None
+        self.kernels = kernels.place(spec.boot, tools.gate.images_dir)
 
     def compare(self, live_too=True):
         """The list of Change; changes nothing on the host."""
@@ -87,7 +89,17 @@ class Update:
                 folder = self.tools.gate.images_dir
                 work = disks.plan_one(self.conn, spec, self.spec.name, folder, fallback)
                 self.works.append(work)
+        self.keep_medium(there)
         return sources
+
+    def keep_medium(self, left):
+        """The drive with our volume for cloud-init is nobody's to ask for: it stays."""
+        made = {own.path for own in self.actual.record.disks}
+        for disk in left:
+            if disk.removable_medium and disk.source and disk.source.file in made:
+                spec = DiskSpec(name=medium.NAME, device=disk.device, target=disk.target)
+                spec.source_file, spec.format = disk.source.file, disk.driver_type
+                self.spec.disks = [*self.spec.disks, spec]
 
     def is_it(self, spec, disk):
         """Whether a disk that is there is the one that a DiskSpec speaks of."""
@@ -137,7 +149,8 @@ class Update:
             admit.check(self.conn, self.tools.gate, request, new=False)
 
     def fetch(self):
-        """Gets the images of new disks."""
+        """Gets the images of new disks, and kernels."""
+        kernels.fetch(self.kernels, self.tools)
         for work in self.works:
             if work.make and work.spec.image:
                 work.image = self.tools.image(work.spec)

@@ -1,0 +1,32 @@
+"""A kernel or initrd that the user named by an address: its place on this host."""
+
+import hashlib
+import os
+
+from saltvirt import errors
+from saltvirt.images import sources
+from saltvirt.spec.base import given
+
+FOLDER = "_boot"
+
+
+def place(boot, images_dir):
+    """Points a BootSpec to files of this host; {path: address} of what is to be fetched."""
+    found = {}
+    for name in ("kernel", "initrd") if boot else ():
+        source = given(getattr(boot, name))
+        if source and "://" in source:
+            digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+            path = os.path.join(images_dir, FOLDER, f"{digest}-{sources.stem(source)}")
+            setattr(boot, name, path)
+            found[path] = source
+    return found
+
+
+def fetch(wanted, tools):
+    """Fetches what :func:`place` found. Raises NotFound."""
+    for path, source in wanted.items():
+        tools.say("kernel", f"fetching {sources.shown(source)}")
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        if not tools.get_url(source, path) or not os.path.exists(path):
+            raise errors.NotFound(f"cannot fetch {sources.shown(source)}")
