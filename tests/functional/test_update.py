@@ -174,6 +174,10 @@ def test_the_volume_for_cloud_init_stays(guest, tmp_path):
     guest.conn.defineXML(xml.replace("</saltvirt:guest>", own))
     assert guest.update(disks=[SYSTEM])["definition"] is False
     assert path in sources(guest.tree())
+    seeded = xml.replace('seeded="no"', 'seeded="yes"').replace(f"<source file='{path}'/>", "")
+    guest.conn.defineXML(seeded)
+    assert guest.update(disks=[SYSTEM])["definition"] is False
+    assert len(guest.tree().findall("devices/disk")) == 2
 
 
 def test_a_kernel_by_address_is_fetched_only_when_it_changes_something(guest, tmp_path):

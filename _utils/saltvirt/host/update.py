@@ -93,12 +93,15 @@ class Update:
         return sources
 
     def keep_medium(self, left):
-        """The drive with our volume for cloud-init is nobody's to ask for: it stays."""
+        """The drive with our volume for cloud-init is nobody's to ask for: it stays, also when
+        it is empty because the guest has read it."""
         made = {own.path for own in self.actual.record.disks}
+        read = self.actual.record.seeded and not any(s.removable for s in self.spec.disks)
         for disk in left:
-            if disk.removable_medium and disk.source and disk.source.file in made:
-                spec = DiskSpec(name=medium.NAME, device=disk.device, target=disk.target)
-                spec.source_file, spec.format = disk.source.file, disk.driver_type
+            path = disk.source.file if disk.source else None
+            if disk.device == "cdrom" and (path in made or (path is None and read)):
+                spec = DiskSpec(name=medium.NAME, device="cdrom", target=disk.target)
+                spec.source_file, spec.format, spec.empty = path, disk.driver_type, path is None
                 self.spec.disks = [*self.spec.disks, spec]
 
     def is_it(self, spec, disk):
