@@ -17,8 +17,8 @@ To have the certificates in the regular pillar of the hypervisors as well:
     ext_pillar:
       - libvirt: _
 
-The private keys are then in that pillar, and in the master's caches of it; asked on
-demand they are sealed to the one request. See docs/certificates.md.
+The private keys are then in that pillar, and in the master's caches of it; for the state
+they are sealed to the one request. See docs/certificates.md.
 """
 
 import logging

@@ -287,6 +287,15 @@ def test_without_a_master_it_works_with_the_pillar_at_hand_or_says_what_is_missi
 # nothing leaks
 
 
+def test_the_search_finds_a_key_that_leaks(cloud):
+    """Asked for in the clear, on the command line: Salt keeps it in its pillar cache."""
+    cloud.salt("hv1", "pillar.ext", '{"libvirt": "_"}')
+    found = files_with(cloud, "master", fragments(cloud))
+    assert [path for path in found if path.startswith("/var/cache/salt/master/")]
+    assert keys(cloud, "hv1")["result"] is True  # compiles the pillar anew
+    assert files_with(cloud, "master", fragments(cloud)) == []
+
+
 def fragments(cloud):
     """A line of each private key that exists anywhere, which is in no certificate."""
     texts = [cloud.exec(host, f"cat {KEYS}").stdout for host in cloud.hosts]
@@ -351,6 +360,7 @@ def traced(cloud, request):
         cloud.exec(host, "rm -f /var/log/salt/minion")
 
 
+@pytest.mark.slow
 def test_no_private_key_is_anywhere_but_in_its_file(traced, request):
     cloud, mode = traced, request.node.callspec.params["traced"]
     cloud.exec("master", f"rm -rf {STORE}")
