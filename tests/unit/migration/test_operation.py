@@ -1,0 +1,137 @@
+"""The runner's migration, on a cloud of plain data."""
+
+import pytest
+
+from saltvirt import errors
+from saltvirt.fleet.answer import Answer, down, silent
+from saltvirt.operations import migrate
+from saltvirt.placement import policy
+
+DONE = {"transport": "TLS", "time_ms": 1500, "downtime_ms": 80, "kept": {}, "outcome": "moved"}
+
+
+class Cloud:
+    """Hosts with guests; virt.migrate moves the name from one to the other, or does not."""
+
+    def __init__(self, tmp_path, moves=True, answer=None, **hosts):
+        self.opts = {"cachedir": str(tmp_path)}
+        self.guests = hosts
+        self.unfinished = {}
+        self.moves, self.answer = moves, answer
+        self.asked, self.down = [], set()
+
+    def hosts(self, only=None):
+        if only and only not in self.guests:
+            raise errors.NotFound(f"{only!r} is not a hypervisor of this master")
+        return [only] if only else sorted(self.guests)
+
+    def ask(self, hosts, fun, kwarg=None, **options):
+        for host in hosts:
+            if host in self.down:
+                yield down(host)
+            elif fun == "virt.inventory":
+                yield Answer(host, data=inventory(self.guests[host]))
+            else:
+                found = {"guests": dict(self.guests[host]), "unfinished": []}
+                yield Answer(host, data={**found, "unfinished": self.unfinished.get(host, [])})
+
+    def gather(self, hosts, fun, kwarg=None, **options):
+        return {host: self._migrate(host, kwarg) for host in hosts}
+
+    def _migrate(self, host, asked):
+        self.asked.append((host, asked))
+        if self.moves:
+            self.guests[asked["target"]][asked["vm_"]] = self.guests[host].pop(asked["vm_"])
+        return self.answer or Answer(host, data=DONE)
+
+    def one(self, host, fun, kwarg=None, **options):
+        self.asked.append((host, fun))
+        self.unfinished = {}
+
+    def tell(self, tag, data):
+        pass
+
+
+def inventory(guests):
+    each = {"uuid": "u", "state": "running", "vcpus": 1, "memory_kib": 2**20}
+    return {
+        "cpus": 8, "memory_kib": 2**25, "arch": "x86_64", "types": ["kvm", "qemu"],
+        "guests": {name: {**each, "state": state} for name, state in guests.items()},
+        "images_folder": {"total_bytes": 2**40, "free_bytes": 2**40},
+    }  # fmt: skip
+
+
+class Report:
+    tag = "salt/virt/web1/migrate"
+
+    def step(self, step, text, **data):
+        pass
+
+    failed = show = lambda self, text: None
+
+
+def run(cloud, name="web1", target="hv2", **options):
+    return migrate.run(cloud, policy.Policy(), name, target, Report(), options)
+
+
+def test_it_is_found_moved_and_confirmed(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    found = run(cloud, policy="safe")["web1"]
+    assert cloud.asked == [("hv1", {"policy": "safe", "vm_": "web1", "target": "hv2"})]
+    assert found["changes"] == {"host": {"old": "hv1", "new": "hv2"}}
+    assert found["comment"] == (
+        "web1 was moved from hv1 to hv2 over TLS in 1.5 s; it stood still for 80 ms"
+    )
+
+
+def test_placement_never_chooses_the_source(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}, hv3={"a": "running", "b": "running"})
+    run(cloud, target="")
+    assert cloud.asked[0][1]["target"] == "hv2"
+    alone = Cloud(tmp_path, hv1={"web1": "running"})
+    with pytest.raises(errors.Refused, match="there is no other host"):
+        run(alone, target="")
+
+
+def test_where_it_is_already_nothing_is_done(tmp_path):
+    cloud = Cloud(tmp_path, hv1={}, hv2={"web1": "running"})
+    assert run(cloud)["web1"]["comment"] == "web1 is on hv2 already"
+    assert cloud.asked == []
+
+
+def test_a_broken_off_migration_is_ended_first(tmp_path):
+    cloud = Cloud(tmp_path, hv1={}, hv2={"web1": "running"})
+    cloud.unfinished = {"hv1": ["web1"]}
+    run(cloud)
+    assert cloud.asked == [("hv1", "virt.migrate_recover")]
+
+
+def test_success_is_what_libvirt_shows_and_not_what_the_host_says(tmp_path):
+    cloud = Cloud(tmp_path, moves=False, hv1={"web1": "running"}, hv2={})
+    with pytest.raises(errors.OperationFailed, match="web1 is running on hv1"):
+        run(cloud)
+
+
+def test_a_host_that_falls_silent_is_not_the_end_of_the_story(tmp_path):
+    cloud = Cloud(tmp_path, answer=silent("hv1", 60), hv1={"web1": "running"}, hv2={})
+    with pytest.raises(
+        errors.ConnectionFailed, match=r"web1 is running on hv2; call virt\.migrate"
+    ):
+        run(cloud)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "kind", "words"),
+    [
+        ("../x", "hv2", errors.InvalidInput, "cannot be a guest's name"),
+        ("web1", "hv9", errors.NotFound, "hv9"),
+        ("nobody", "hv2", errors.NotFound, "no guest 'nobody'"),
+        ("web1", "hv3", errors.ConnectionFailed, "hv3: down"),
+    ],
+)
+def test_bad_input_asks_no_host_to_do_anything(tmp_path, name, target, kind, words):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}, hv3={})
+    cloud.down = {"hv3"}
+    with pytest.raises(kind, match=words):
+        run(cloud, name, target)
+    assert cloud.asked == []
