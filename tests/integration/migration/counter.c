@@ -61,9 +61,9 @@ static void read_text(const char *path, char *text, size_t size) {
 
 static void rewrite_memory(size_t mib) {
   size_t size = mib << 20;
-  char *memory = malloc(size);
+  volatile char *memory = malloc(size);
   for (unsigned round = 1;; round++)
-    for (size_t at = 0; at < size; at += 4096) *(unsigned *)(memory + at) = round;
+    for (size_t at = 0; at < size; at += 4096) *(volatile unsigned *)(memory + at) = round;
 }
 
 static uint64_t next_number(int disk, struct record *r) {
