@@ -32,6 +32,8 @@ def cloud(lab):
 def guests(cloud):
     """Removes what a test has made."""
     yield
+    for host in cloud.hosts:
+        cloud.call(host, "virt.maintenance", off=True)
     for host, names in where(cloud).items():
         for name in names:
             cloud.exec(host, ["virsh", "destroy", name], check=False)

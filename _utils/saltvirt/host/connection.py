@@ -74,6 +74,19 @@ def translated(doing=None):
         raise translate(exc, doing) from exc
 
 
+@contextlib.contextmanager
+def unless_gone():
+    """Passes over a domain that was undefined, or migrated away, since it was listed.
+
+    Any other error is one: what a domain uses must not be taken for unused.
+    """
+    try:
+        yield
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+            raise
+
+
 def _credentials(settings):
     kinds = [libvirt.VIR_CRED_AUTHNAME, libvirt.VIR_CRED_PASSPHRASE]
 

@@ -1,12 +1,16 @@
 """What operations that died have left on this host."""
 
 from saltvirt.host import admit, migrate_journal
+from saltvirt.host.connection import unless_gone
 from saltvirt.host.inventory import STATES
 
 
 def read(conn):
     """``guests``, ``unfinished`` and ``migrations``; see ``virt.leftovers``."""
-    guests = {dom.name(): STATES.get(dom.state()[0], "nostate") for dom in conn.listAllDomains()}
+    guests = {}
+    for dom in conn.listAllDomains():
+        with unless_gone():
+            guests[dom.name()] = STATES.get(dom.state()[0], "nostate")
     return {
         "guests": guests,
         "unfinished": sorted(name for name in guests if admit.leftover(conn, name)),

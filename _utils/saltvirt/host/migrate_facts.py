@@ -9,7 +9,7 @@ import re
 from xml.etree import ElementTree
 
 from saltvirt.host import migrate_disks, migrate_store
-from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.connection import libvirt, translated, unless_gone
 
 METADATA = "{https://saltproject.io/xmlns/salt-virt/1}guest"
 STATES = {1: "running", 2: "running", 3: "paused", 4: "running", 5: "shutdown", 6: "crashed"}
@@ -134,7 +134,7 @@ def target(peer, report, marks=None):
             "hypervisor": peer.getType(),
             "qemu": peer.getVersion(),
             "libvirt": peer.getLibVersion(),
-            "domains": [_domain(dom) for dom in peer.listAllDomains()],
+            "domains": _domains(peer),
             "memory_free_kib": _memory_free_kib(peer),
             "networks": {net.name(): bool(net.isActive()) for net in peer.listAllNetworks()},
             "links": _links(peer),
@@ -145,10 +145,16 @@ def target(peer, report, marks=None):
     return {**found, **_folders(peer, report, marks or {})}
 
 
+def _domains(peer):
+    found = []
+    for dom in peer.listAllDomains():
+        with unless_gone():
+            found.append(_domain(dom))
+    return found
+
+
 def _domain(dom):
-    macs = []
-    with contextlib.suppress(libvirt.libvirtError):
-        macs = re.findall(r"<mac address='([0-9a-fA-F:]+)'", dom.XMLDesc(0))
+    macs = re.findall(r"<mac address='([0-9a-fA-F:]+)'", dom.XMLDesc(0))
     return {
         "name": dom.name(),
         "uuid": dom.UUIDString(),

@@ -1,12 +1,11 @@
 """After the move: is it true, and what may go."""
 
-import contextlib
 import os
 from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host import migrate_disks, migrate_store
-from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.connection import libvirt, translated, unless_gone
 
 
 def find(conn, guest_uuid):
@@ -53,7 +52,7 @@ def used_files(conn, without=None):
     for dom in conn.listAllDomains():
         if dom.UUIDString() == without:
             continue
-        with contextlib.suppress(libvirt.libvirtError):
+        with unless_gone():
             root = ElementTree.fromstring(dom.XMLDesc(0))
             for disk in root.iterfind("devices/disk"):
                 path = migrate_disks.path(disk.find("source"))

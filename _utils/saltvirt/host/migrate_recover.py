@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from saltvirt import errors
 from saltvirt.host import connection, domain, migrate_facts, migrate_finish, migrate_store
-from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.migration import outcome
 from saltvirt.migration import transport as transports
 
@@ -152,10 +152,16 @@ def patiently(journal, order):
             time.sleep(2)
 
 
+def _descriptions(peer):
+    for dom in peer.listAllDomains():
+        with unless_gone():
+            yield dom.XMLDesc(0)
+
+
 def clean_target(peer, paths):
     """Deletes what was prepared on the target, unless a domain there uses it."""
     with translated():
-        used = "".join(dom.XMLDesc(0) for dom in peer.listAllDomains())
+        used = "".join(_descriptions(peer))
     gone = []
     for path in reversed(paths):
         if f"'{path}'" not in used and not _stood_on(peer, path, paths):

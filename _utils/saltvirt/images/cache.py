@@ -164,7 +164,10 @@ def _admit(folder, part, wish, version):
     served = version.get("hash_type")
     if served in sums and sums[served] != version["hsum"]:
         raise errors.ImageError(f"{sources.shown(source)} changed while it was copied: try again")
-    info = inspect.inspect(part, folders=[folder.path(".partial")])
+    try:
+        info = inspect.inspect(part, folders=[folder.path(".partial")])
+    except errors.ImageError as exc:  # the user knows the address, not our folder
+        raise errors.ImageError(str(exc).replace(str(part), sources.shown(source))) from exc
     if info.backing:
         raise errors.ImageError(f"{sources.shown(source)} stands on a backing file: convert it")
     inspect.check(info)
