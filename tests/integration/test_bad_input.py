@@ -30,7 +30,7 @@ def picture(cloud):
         cloud.exec(
             host,
             "virsh list --all; find /srv/salt-images /var/lib/libvirt/images -type f 2>/dev/null "
-            "| grep -v /cache/ | sort",
+            "| grep -v /_base/.locks/ | sort",
         ).stdout
         for host in ("hv1", "hv2")
     ]
