@@ -89,8 +89,17 @@ def perform(dom, job, tell):
         tell(progress, elapsed_s, action.reason or None)
         progress, ended = _act(dom, action, progress, ended)
     if call.error is not None:
+        if progress.paused:
+            _resume(dom)
         raise _failure(call.error, ended)
     return progress
+
+
+def _resume(dom):
+    """Lets a guest run on that we paused; not one that waits for the other host's word."""
+    with contextlib.suppress(libvirt.libvirtError):
+        if dom.state() == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER]:
+            dom.resume()
 
 
 def statistics(dom):
