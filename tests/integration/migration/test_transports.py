@@ -82,6 +82,7 @@ def test_ssh(cloud, guests):
     guest.is_whole_on("hv2")
 
 
+@pytest.mark.slow
 def test_two_at_once_into_one_folder(cloud, guests):
     made = [guests(f"pair{i}").define("hv1").fill("hv1", 5) for i in (1, 2)]
     for guest in made:
