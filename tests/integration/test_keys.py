@@ -292,7 +292,8 @@ def test_the_search_finds_a_key_that_leaks(cloud):
     cloud.salt("hv1", "pillar.ext", '{"libvirt": "_"}')
     found = files_with(cloud, "master", fragments(cloud))
     assert [path for path in found if path.startswith("/var/cache/salt/master/")]
-    assert keys(cloud, "hv1")["result"] is True  # compiles the pillar anew
+    for host in cloud.hosts:  # tests before this one may have asked in the clear, too
+        assert keys(cloud, host)["result"] is True  # compiles the pillar anew
     assert files_with(cloud, "master", fragments(cloud)) == []
 
 
