@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -77,3 +78,16 @@ def test_what_an_image_stands_on(tmp_path):
     assert migrate_disks.files(top, "qcow2") == [top, middle, base]
     assert migrate_disks.files(top, "raw") == [top], "a raw disk stands on nothing"
     assert migrate_disks.files(str(tmp_path / "gone"), "qcow2") == [str(tmp_path / "gone")]
+
+
+def test_several_at_once_get_the_folder_one_after_the_other(conn):
+    def use(_number):
+        for _ in range(300):
+            with migrate_store.opened(conn, "/srv/images") as pool:
+                if pool is None:
+                    return False
+        return True
+
+    with ThreadPoolExecutor(max_workers=8) as workers:
+        assert all(workers.map(use, range(8)))
+    assert pools(conn) == ["default-pool"]

@@ -49,16 +49,19 @@ def _pool_xml(folder):
 
 
 def _passing(conn, folder, create):
-    """A transient pool on the folder; None when there is no such folder."""
-    text = _pool_xml(folder)
+    """A transient pool on the folder; None when another one is in its way just now.
+
+    Raises FileNotFoundError when there is no such folder.
+    """
     flags = libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if create else 0
     try:
-        return conn.storagePoolCreateXML(text, flags)
+        return conn.storagePoolCreateXML(_pool_xml(folder), flags)
     except libvirt.libvirtError as exc:
-        if _find(conn, folder) is None and not create:
+        # it may be gone again by now: only the reason tells it from a folder that is not there
+        if "conflict" in str(exc) or "already" in str(exc):
             return None
-        if "source conflict" in str(exc) or "already" in str(exc):
-            return None
+        if exc.get_error_code() == libvirt.VIR_ERR_SYSTEM_ERROR and not create:
+            raise FileNotFoundError(folder) from exc
         raise
 
 
@@ -116,11 +119,12 @@ def _open(conn, folder, create):
         while True:
             pool = _find(conn, folder)
             if pool is None:
-                pool = _passing(conn, folder, create)
+                try:
+                    pool = _passing(conn, folder, create)
+                except FileNotFoundError:
+                    return None, None
                 if pool is not None:
                     return pool, pool.destroy
-                if _find(conn, folder) is None:
-                    return None, None
             elif not pool.name().startswith(_OURS):
                 return _users(pool, create)
             elif _stale(pool.name()):
