@@ -8,7 +8,8 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt.host import inventory  # noqa: E402
+from saltvirt.host import domain, files, inventory  # noqa: E402
+from saltvirt.placement import facts  # noqa: E402
 
 
 @pytest.fixture
@@ -41,6 +42,27 @@ def test_groups_come_from_our_metadata(conn, tmp_path):
     found = inventory.read(conn, lambda key, default=None: default, tmp_path)
     assert found["guests"]["web1"]["groups"] == ["web", "eu"]
     assert found["guests"]["web1"]["state"] == "shutdown"
+
+
+@pytest.mark.parametrize("code", range(8))
+def test_every_state_that_holds_memory_counts_in_full(code):
+    holds = code not in (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_CRASHED)
+    assert facts.Guest("g", state=domain.state_name(code)).meant_to_run == holds
+
+
+def test_who_uses_a_file(conn, tmp_path):
+    base, top = tmp_path / "base.qcow2", tmp_path / "top.qcow2"
+    for argv in (["-f", "qcow2", base, "1M"], ["-f", "qcow2", "-b", base, "-F", "qcow2", top]):
+        subprocess.run(["qemu-img", "create", "-q", *map(str, argv)], check=True)
+    disk = f"<disk type='file'><source file='{top}'/><target dev='vdz'/></disk>"
+    dom = conn.lookupByName("test")
+    xml = dom.XMLDesc().replace("<devices>", f"<devices>{disk}")
+    xml = xml[: xml.index("<uuid>")] + xml[xml.index("</uuid>") + 7 :]
+    other = conn.defineXML(xml.replace("<name>test<", "<name>web1<"))
+    used = files.used_by_others(conn, dom.UUIDString())
+    assert used == dict.fromkeys([str(base), str(top), "/guest/diskimage1"], "web1")
+    left = files.used_by_others(conn, other.UUIDString())
+    assert left == {"/guest/diskimage1": "test"}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a network namespace: needs root")

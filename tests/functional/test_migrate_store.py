@@ -8,7 +8,7 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt.host import migrate_disks, migrate_store  # noqa: E402
+from saltvirt.host import files, migrate_disks, migrate_store  # noqa: E402
 
 
 @pytest.fixture
@@ -75,9 +75,8 @@ def test_what_an_image_stands_on(tmp_path):
     subprocess.run([*run, "-b", base, "-F", "qcow2", middle], check=True)
     subprocess.run([*run, "-b", "middle", "-F", "qcow2", top], check=True)
     assert [image["path"] for image in migrate_disks.images(top, "qcow2")] == [top, middle, base]
-    assert migrate_disks.files(top, "qcow2") == [top, middle, base]
-    assert migrate_disks.files(top, "raw") == [top], "a raw disk stands on nothing"
-    assert migrate_disks.files(str(tmp_path / "gone"), "qcow2") == [str(tmp_path / "gone")]
+    assert files.chain(top) == [top, middle, base]
+    assert files.chain(str(tmp_path / "gone")) == [str(tmp_path / "gone")]
 
 
 def test_several_at_once_get_the_folder_one_after_the_other(conn):

@@ -5,7 +5,7 @@ import os
 import xml.etree.ElementTree as ET
 
 from saltvirt import errors
-from saltvirt.host.connection import libvirt
+from saltvirt.host.connection import libvirt, unless_gone
 from saltvirt.images import header
 
 _DEEPEST = 32
@@ -44,10 +44,8 @@ def trees(dom):
     """The domain's XML as it runs and as it starts next, parsed."""
     found = []
     for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
-        try:
+        with unless_gone():
             found.append(ET.fromstring(dom.XMLDesc(flags)))
-        except libvirt.libvirtError:  # it is gone, or transient
-            continue
     return found
 
 
@@ -73,16 +71,20 @@ def volume_paths(conn, tree):
     return {path for path in (volume_path(conn, *pair) for pair in pairs) if path}
 
 
-def used_by_others(conn, dom):
-    """{real path: name of the other domain that needs it}, whole chains included."""
+def used_by_others(conn, uuid):
+    """{real path: name of the domain that needs it}, whole chains included.
+
+    uuid: of the domain that does not count.
+    """
     found = {}
     for other in conn.listAllDomains():
-        if other.UUID() == dom.UUID():
+        if other.UUIDString() == uuid:
             continue
-        for tree in trees(other):
-            for path in paths(tree) | volume_paths(conn, tree):
-                for needed in chain(path):
-                    found[needed] = other.name()
+        with unless_gone():
+            name = other.name()
+            for tree in trees(other):
+                for path in paths(tree) | volume_paths(conn, tree):
+                    found.update(dict.fromkeys(chain(path), name))
     return found
 
 

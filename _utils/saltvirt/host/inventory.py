@@ -5,20 +5,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from saltvirt import settings
-from saltvirt.host import links, maintenance
+from saltvirt.host import domain, links, maintenance
 from saltvirt.host.connection import libvirt
 from saltvirt.host.record import of_tree
-
-# virDomainState
-STATES = {
-    1: "running",
-    2: "blocked",
-    3: "paused",
-    4: "shutting-down",
-    5: "shutdown",
-    6: "crashed",
-    7: "pmsuspended",
-}
 
 
 def read(conn, get, images_folder):
@@ -70,20 +59,20 @@ def _guests(conn):
     }
     wanted = libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BLOCK
     guests, promised = {}, 0
-    for domain, stats in conn.getAllDomainStats(
+    for dom, stats in conn.getAllDomainStats(
         wanted, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
     ):
         try:
-            root = ElementTree.fromstring(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+            root = ElementTree.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
         except libvirt.libvirtError:
             continue  # undefined since it was listed
         promised += _growth(stats)
-        guests[domain.name()] = {
-            "uuid": domain.UUIDString(),
-            "state": STATES.get(stats.get("state.state"), "nostate"),
+        guests[dom.name()] = {
+            "uuid": dom.UUIDString(),
+            "state": domain.state_name(stats.get("state.state")),
             "vcpus": int(root.findtext("vcpu", "1")),
             "memory_kib": int(root.findtext("memory", "0")),
-            "autostart": domain.UUIDString() in autostarted,
+            "autostart": dom.UUIDString() in autostarted,
             "groups": _groups(root),
         }
     return guests, promised

@@ -1,8 +1,7 @@
 """What operations that died have left on this host."""
 
-from saltvirt.host import admit, migrate_journal
+from saltvirt.host import admit, domain, migrate_journal
 from saltvirt.host.connection import unless_gone
-from saltvirt.host.inventory import STATES
 
 
 def read(conn):
@@ -10,7 +9,7 @@ def read(conn):
     guests = {}
     for dom in conn.listAllDomains():
         with unless_gone():
-            guests[dom.name()] = STATES.get(dom.state()[0], "nostate")
+            guests[dom.name()] = domain.state(dom)
     return {
         "guests": guests,
         "unfinished": sorted(name for name in guests if admit.leftover(conn, name)),

@@ -4,10 +4,9 @@ import json
 import os
 
 from saltvirt import errors
-from saltvirt.images import header, tools
+from saltvirt.images import tools
 
 _SOURCE = ("file", "dev", "name", "volume", "dir")
-_DEEPEST_CHAIN = 16
 
 
 def read(root):
@@ -74,19 +73,3 @@ def _image(info):
         "used_bytes": size if used is None else used,
         "file_bytes": os.path.getsize(path) if os.path.isfile(path) else size,
     }
-
-
-def files(path, format):
-    """The real paths of an image and of what it stands on, from the headers alone."""
-    found = []
-    while path and len(found) < _DEEPEST_CHAIN:
-        found.append(os.path.realpath(path))
-        try:
-            head = header.read(path, format)
-        except errors.VirtError:
-            break
-        if not head.backing:
-            break
-        path = os.path.join(os.path.dirname(os.path.realpath(path)), head.backing)
-        format = head.backing_format
-    return found

@@ -8,11 +8,10 @@ import os
 import re
 from xml.etree import ElementTree
 
-from saltvirt.host import migrate_disks, migrate_store
+from saltvirt.host import domain, migrate_disks, migrate_store
 from saltvirt.host.connection import libvirt, translated, unless_gone
 
 METADATA = "{https://saltproject.io/xmlns/salt-virt/1}guest"
-STATES = {1: "running", 2: "running", 3: "paused", 4: "running", 5: "shutdown", 6: "crashed"}
 JOBS = {1: "a job", 2: "a migration or save", 3: "a job that is over", 4: "a job", 5: "a job"}
 # where libvirt's QEMU driver keeps the variables of guests' firmware
 _VARIABLES = "/var/lib/libvirt/qemu/nvram"
@@ -36,7 +35,7 @@ def guest(dom):
             "host": conn.getHostname(),
             "host_uuid": host_uuid(conn),
             "active": active,
-            "state": STATES.get(dom.state()[0], "in an unknown state"),
+            "state": domain.state(dom),
             "persistent": bool(dom.isPersistent()),
             "autostart": bool(dom.isPersistent() and dom.autostart()),
             "job": _job(dom) if active else None,
@@ -158,7 +157,7 @@ def _domain(dom):
     return {
         "name": dom.name(),
         "uuid": dom.UUIDString(),
-        "state": STATES.get(dom.state()[0], "unknown"),
+        "state": domain.state(dom),
         "macs": [mac.lower() for mac in macs],
     }
 

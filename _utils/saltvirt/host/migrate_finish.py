@@ -1,11 +1,8 @@
 """After the move: is it true, and what may go."""
 
-import os
-from xml.etree import ElementTree
-
 from saltvirt import errors
-from saltvirt.host import migrate_disks, migrate_store
-from saltvirt.host.connection import libvirt, translated, unless_gone
+from saltvirt.host import files, migrate_store
+from saltvirt.host.connection import libvirt, translated
 
 
 def find(conn, guest_uuid):
@@ -43,24 +40,6 @@ def confirm(conn, peer, report, persistent=True):
     return there
 
 
-def used_files(conn, without=None):
-    """Every file that a domain of this host names or stands on, as real paths.
-
-    without: the UUID of a domain that does not count.
-    """
-    found = set()
-    for dom in conn.listAllDomains():
-        if dom.UUIDString() == without:
-            continue
-        with unless_gone():
-            root = ElementTree.fromstring(dom.XMLDesc(0))
-            for disk in root.iterfind("devices/disk"):
-                path = migrate_disks.path(disk.find("source"))
-                if path:
-                    found.update(migrate_disks.files(path, migrate_disks.format_of(disk)))
-    return found
-
-
 def remove_source(conn, report, paths):
     """Deletes the disks that the guest left here. Returns (deleted, kept with the reason).
 
@@ -68,11 +47,11 @@ def remove_source(conn, report, paths):
     on, is kept.
     """
     with translated():
-        used = used_files(conn, without=report["uuid"])
+        used = files.used_by_others(conn, report["uuid"])
     deleted, kept = [], {}
     for path in paths:
-        if os.path.realpath(path) in used:
-            kept[path] = "another guest of this host uses it"
+        if files.real(path) in used:
+            kept[path] = f"{used[files.real(path)]} uses it"
             continue
         try:
             migrate_store.delete(conn, path)

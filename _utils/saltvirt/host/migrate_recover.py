@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from saltvirt import errors
-from saltvirt.host import connection, domain, migrate_facts, migrate_finish, migrate_store
+from saltvirt.host import connection, domain, migrate_finish, migrate_store
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.migration import outcome
 from saltvirt.migration import transport as transports
@@ -24,7 +24,7 @@ def _side(dom):
     if dom is None:
         return outcome.Side()
     code, why = dom.state()
-    word = migrate_facts.STATES.get(code, "in an unknown state")
+    word = domain.state_name(code)
     return outcome.Side(word, word == outcome.PAUSED and why in _BY_MIGRATION)
 
 

@@ -80,7 +80,7 @@ def plan(conn, dom, cache_dir=None):
         else:
             above = itertools.takewhile(lambda one: one not in made, chain)
             found.update(dict.fromkeys(above))
-    return _decide(found, files.used_by_others(conn, dom), cache_dir)
+    return _decide(found, files.used_by_others(conn, dom.UUIDString()), cache_dir)
 
 
 def _decide(candidates, others, cache_dir):

@@ -20,10 +20,10 @@ class Verb:
 
 VERBS = {
     "start": Verb("virt.start", (OFF, "crashed"), RUNNING, "started"),
-    "force_off": Verb("virt.stop", (RUNNING, PAUSED, "idle", "crashed"), OFF, "powered off"),
-    "pause": Verb("virt.pause", (RUNNING, "idle"), PAUSED, "paused"),
+    "force_off": Verb("virt.stop", (RUNNING, PAUSED, "pmsuspended", "crashed"), OFF, "powered off"),
+    "pause": Verb("virt.pause", (RUNNING,), PAUSED, "paused"),
     "resume": Verb("virt.resume", (PAUSED, "pmsuspended"), RUNNING, "resumed"),
-    "reset": Verb("virt.reset", (RUNNING, PAUSED, "idle"), RUNNING, "reset"),
+    "reset": Verb("virt.reset", (RUNNING, PAUSED), RUNNING, "reset"),
 }
 
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-ACTIVE = {"running", "paused", "idle", "blocked", "pmsuspended"}
+# of the words that saltvirt.host.domain has for states: these hold their memory
+ACTIVE = {"running", "paused", "pmsuspended"}
 
 
 @dataclass(frozen=True)
