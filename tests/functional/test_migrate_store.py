@@ -8,7 +8,7 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt.host import files, migrate_disks, migrate_store  # noqa: E402
+from saltvirt.host import files, migrate_disks, migrate_finish, migrate_store  # noqa: E402
 
 
 @pytest.fixture
@@ -90,3 +90,26 @@ def test_several_at_once_get_the_folder_one_after_the_other(conn):
     with ThreadPoolExecutor(max_workers=8) as workers:
         assert all(workers.map(use, range(8)))
     assert pools(conn) == ["default-pool"]
+
+
+def test_deleting_says_whether_there_was_something(conn):
+    path = "/default-pool/web1_vda.qcow2"
+    with migrate_store.opened(conn, "/default-pool") as pool:
+        migrate_store.create(pool, path, "qcow2", 2**20)
+    assert migrate_store.delete(conn, path) is True
+    assert migrate_store.delete(conn, path) is False
+
+
+def test_a_file_that_is_still_there_is_not_reported_as_deleted(conn, tmp_path):
+    left, gone = tmp_path / "web1_vda.qcow2", tmp_path / "gone.qcow2"
+    left.touch()  # the test driver's pools show no real files
+    deleted, kept = migrate_finish.remove_source(conn, {"uuid": "none"}, [str(left), str(gone)])
+    assert deleted == []
+    assert list(kept) == [str(left)]
+
+
+def test_an_error_is_not_taken_for_an_absent_volume(conn):
+    pool = conn.storagePoolLookupByName("default-pool")
+    pool.destroy()
+    with pytest.raises(migrate_store.errors.OperationFailed):
+        migrate_store.volume(pool, "/default-pool/web1_vda.qcow2")

@@ -248,7 +248,7 @@ def _path(pool, path, shared, base):
     found = {
         "exists": there is not None,
         "shared": shared and there is not None,
-        "pool": pool.name() if pool is not None else None,
+        "pool": None if pool is None or migrate_store.is_passing(pool) else pool.name(),
     }
     if base and found["exists"] and not shared:
         found["same"] = _same(there, base)

@@ -54,8 +54,11 @@ def remove_source(conn, report, paths):
             kept[path] = f"{used[files.real(path)]} uses it"
             continue
         try:
-            migrate_store.delete(conn, path)
-            deleted.append(path)
+            gone = migrate_store.delete(conn, path)
+            if os.path.lexists(path):
+                kept[path] = "libvirt's storage pool does not show it"
+            elif gone:
+                deleted.append(path)
         except errors.VirtError as exc:
             kept[path] = str(exc)
     return deleted, kept

@@ -165,8 +165,8 @@ def clean_target(peer, paths):
     gone = []
     for path in reversed(paths):
         if f"'{path}'" not in used and not _stood_on(peer, path, paths):
-            migrate_store.delete(peer, path)
-            gone.append(path)
+            if migrate_store.delete(peer, path):
+                gone.append(path)
     return gone
 
 
@@ -175,7 +175,7 @@ def _stood_on(peer, path, paths):
     for folder in {os.path.dirname(p) for p in paths}:
         with migrate_store.opened(peer, folder) as pool:
             for found in pool.listAllVolumes() if pool is not None else []:
-                with contextlib.suppress(libvirt.libvirtError):
+                with migrate_store.unless_deleted():
                     if f"<path>{path}</path>" in found.XMLDesc(0).partition("<backingStore>")[2]:
                         return True
     return False

@@ -4,13 +4,14 @@ A folder that no pool shows gets a pool of ours for the time of the block.
 """
 
 import contextlib
+import errno
 import os
 import time
 import uuid
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.connection import libvirt, translate, translated
 
 # a passing pool is needed for a second or two: an older one was left by a killed process.
 # A copy into one of its files goes on without it.
@@ -18,6 +19,17 @@ STALE_S = 60
 PATIENCE_S = 300
 _OURS = "salt-virt-"
 _BLOCK = 1024 * 1024
+
+
+@contextlib.contextmanager
+def unless_deleted():
+    """Passes over a pool or volume that went since it was listed; other errors are errors."""
+    try:
+        yield
+    except libvirt.libvirtError as exc:
+        gone = (libvirt.VIR_ERR_NO_STORAGE_POOL, libvirt.VIR_ERR_NO_STORAGE_VOL)
+        if exc.get_error_code() not in gone:
+            raise
 
 
 def _element(tag, text=None, **attributes):
@@ -33,7 +45,7 @@ def _folder(pool):
 def _find(conn, folder):
     """The pool that shows the folder, active or not, or None."""
     for pool in conn.listAllStoragePools():
-        with contextlib.suppress(libvirt.libvirtError):  # undefined since it was listed
+        with unless_deleted():
             if _folder(pool) == os.path.normpath(folder):
                 return pool
     return None
@@ -60,7 +72,7 @@ def _passing(conn, folder, create):
         # it may be gone again by now: only the reason tells it from a folder that is not there
         if "conflict" in str(exc) or "already" in str(exc):
             return None
-        if exc.get_error_code() == libvirt.VIR_ERR_SYSTEM_ERROR and not create:
+        if exc.get_int1() == errno.ENOENT and not create:  # of every system error
             raise FileNotFoundError(folder) from exc
         raise
 
@@ -104,6 +116,11 @@ def opened(conn, folder, create=False):
                 undo()
 
 
+def is_passing(pool):
+    """Whether the pool is one of ours, for the time of a block."""
+    return pool.name().startswith(_OURS)
+
+
 def _stale(name):
     """Whether a pool of ours has been there for longer than any of ours is needed."""
     if not name.startswith(_OURS):
@@ -125,7 +142,7 @@ def _open(conn, folder, create):
                     return None, None
                 if pool is not None:
                     return pool, pool.destroy
-            elif not pool.name().startswith(_OURS):
+            elif not is_passing(pool):
                 return _users(pool, create)
             elif _stale(pool.name()):
                 _remove(pool)
@@ -152,11 +169,13 @@ def _remove(pool):
 
 
 def volume(pool, path):
-    """The volume of that path in the pool, or None."""
+    """The volume of that path in the pool, or None. A host that does not answer is an error."""
     try:
         return pool.storageVolLookupByName(os.path.basename(path))
-    except libvirt.libvirtError:
-        return None
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() == libvirt.VIR_ERR_NO_STORAGE_VOL:
+            return None
+        raise translate(exc) from exc
 
 
 def create(pool, path, format, size_bytes, backing=None, mode=None):
@@ -191,12 +210,14 @@ def _target(format, mode):
 
 
 def delete(conn, path):
-    """Removes a file or volume; nothing to do when it is gone."""
+    """Removes a file or volume; whether there was one."""
     with opened(conn, os.path.dirname(path)) as pool:
         found = volume(pool, path) if pool is not None else None
-        if found is not None:
-            with translated():
-                found.delete(0)
+        if found is None:
+            return False
+        with translated():
+            found.delete(0)
+        return True
 
 
 def physical_bytes(found):
