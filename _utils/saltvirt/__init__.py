@@ -11,28 +11,33 @@ which imports the package anew when the files have changed, and every entry into
 libvirt or the cloud calls :func:`check`, which refuses to run half old, half new.
 """
 
+import contextlib
 import importlib
+import os
 import sys
-from pathlib import Path
 
 __version__ = "0.1.0"
 
-_HOME = Path(__file__).resolve().parent
+_HOME = os.path.dirname(os.path.realpath(__file__))
+
+
+def _sources(folder):
+    """(path, stat) of each source file below the folder. Every job pays for it: no pathlib."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                with contextlib.suppress(FileNotFoundError):  # a sync is replacing it just now
+                    yield entry.path, entry.stat()
+            elif entry.is_dir():
+                yield from _sources(entry.path)
 
 
 def fingerprint():
     """What the package's files look like on disk.
 
-    Returns a frozenset of (name, mtime_ns, size), one for each source file.
+    Returns a frozenset of (path, mtime_ns, size), one for each source file.
     """
-    found = set()
-    for path in _HOME.rglob("*.py"):
-        try:
-            stat = path.stat()
-        except FileNotFoundError:  # a sync is replacing it at this moment
-            continue
-        found.add((str(path.relative_to(_HOME)), stat.st_mtime_ns, stat.st_size))
-    return frozenset(found)
+    return frozenset((path, s.st_mtime_ns, s.st_size) for path, s in _sources(_HOME))
 
 
 _LOADED = fingerprint()
