@@ -164,9 +164,9 @@ def clean_target(peer, paths):
         used = "".join(_descriptions(peer))
     gone = []
     for path in reversed(paths):
-        if f"'{path}'" not in used and not _stood_on(peer, path, paths):
-            if migrate_store.delete(peer, path):
-                gone.append(path)
+        needed = f"'{path}'" in used or _stood_on(peer, path, paths)
+        if not needed and migrate_store.delete(peer, path):
+            gone.append(path)
     return gone
 
 
