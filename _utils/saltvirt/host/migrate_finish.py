@@ -1,5 +1,7 @@
 """After the move: is it true, and what may go."""
 
+import os
+
 from saltvirt import errors
 from saltvirt.host import files, migrate_store
 from saltvirt.host.connection import libvirt, translated
