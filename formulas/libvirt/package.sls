@@ -2,4 +2,7 @@
 
 libvirt_packages:
   pkg.installed:
-    - pkgs: {{ libvirt.packages | tojson }}
+    - pkgs: {{ (libvirt.packages + libvirt.arch_packages.get(grains.cpuarch, [])) | tojson }}
+{%- for option, value in libvirt.package_options.items() %}
+    - {{ option }}: {{ value | tojson }}
+{%- endfor %}

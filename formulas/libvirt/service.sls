@@ -4,10 +4,22 @@
 include:
   - .config
   - .keys
+{%- if daemons.instead_of %}
+
+{#- guests run on: each daemon finds those that run #}
+libvirt_one_kind_of_daemon:
+  service.dead:
+    - names: {{ daemons.instead_of | tojson }}
+    - enable: false
+    - require_in:
+      - service: libvirt_sockets
+{%- endif %}
 
 libvirt_service:
   service.enabled:
     - names: {{ daemons.services | tojson }}
+    - require:
+      - pkg: libvirt_packages
 
 {#- systemd refuses to open a socket of a service that runs without it. Guests run on. #}
 libvirt_makes_way_for_tls:

@@ -1,0 +1,107 @@
+"""The formula as Salt renders it for each distribution, against recorded golden files.
+
+The grains were recorded by Salt's own code from each distribution's os-release file.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import golden
+from tests.functional.conftest import REPOSITORY
+
+pytest.importorskip("salt")
+GRAINS = Path(golden.__file__).parent / "formula/grains"
+ONEDIR = "/opt/saltstack/salt/bin/python3.10"
+INSTALL = "install --no-cache-dir 'libvirt-python'"
+BUNDLE = "/usr/lib/venv-salt-minion/bin/python"
+DISTRIBUTIONS = sorted(path.stem for path in GRAINS.glob("*.yaml"))
+# what is said once, before the parameters; what Salt adds for itself begins with __
+UNSAID = {"state", "fun", "order", "name"}
+
+
+@pytest.fixture(scope="module")
+def highstate(tmp_path_factory):
+    """Salt's renderer and compiler on this repository's formulas."""
+    import salt.config
+    import salt.state
+
+    opts = salt.config.minion_config(None)
+    opts.update(
+        id="hv1",
+        file_client="local",
+        file_roots={"base": [str(REPOSITORY / "formulas")]},
+        pillar_roots={"base": []},
+        cachedir=str(tmp_path_factory.mktemp("cache")),
+        module_dirs=[str(REPOSITORY / "_modules")],
+        states_dirs=[str(REPOSITORY / "_states")],
+        grains={},
+        extension_modules="",
+    )
+    with salt.state.HighState(opts, pillar_override={}) as state:
+        yield state
+
+
+@pytest.fixture
+def render(highstate):
+    """The states of an SLS in the order in which Salt would run them, as YAML."""
+
+    def rendered(distribution, sls="libvirt", pillar=None, **grains):
+        recorded = yaml.safe_load((GRAINS / f"{distribution}.yaml").read_text(encoding="utf-8"))
+        seen = highstate.state.opts
+        seen["grains"].clear()
+        seen["grains"].update({"id": "hv1", "pythonexecutable": ONEDIR, **recorded, **grains})
+        highstate.state.functions.pack["__pillar__"]["libvirt"] = pillar or {}
+        highstate.building_highstate = type(highstate.building_highstate)()
+        high, errors = highstate.render_highstate({"base": [sls]})
+        assert errors == []
+        chunks, errors = highstate.state.compile_high_data(high)
+        assert errors == []
+        return json.loads(json.dumps([plain(chunk) for chunk in chunks]))
+
+    return rendered
+
+
+def plain(chunk):
+    told = {k: v for k, v in chunk.items() if k not in UNSAID and not k.startswith("__")}
+    return {f"{chunk['state']}.{chunk['fun']}": chunk["name"], **told}
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_each_distribution(render, distribution):
+    text = yaml.safe_dump(render(distribution), sort_keys=False, width=100)
+    golden.same(f"formula/{distribution}.yaml", text)
+
+
+def packages(chunks):
+    return next(chunk["pkgs"] for chunk in chunks if chunk.get("pkg.installed"))
+
+
+def test_another_processor_has_its_own_emulator(render):
+    assert "qemu-system-arm" in packages(render("debian-12", cpuarch="aarch64"))
+    assert "qemu-arm" in packages(render("sles-15.6", cpuarch="aarch64"))
+    assert not any("x86" in name for name in packages(render("debian-13", cpuarch="aarch64")))
+
+
+@pytest.mark.parametrize(
+    ("python", "expected"),
+    [
+        (ONEDIR, {"cmd.run": f"/opt/saltstack/salt/salt-pip {INSTALL}"}),
+        (BUNDLE, {"cmd.run": f"{BUNDLE} -m pip {INSTALL}"}),
+        ("/usr/bin/python3", {"pkg.installed": "python3-libvirt"}),
+    ],
+)
+def test_the_binding_goes_into_the_python_that_runs_salt(render, python, expected):
+    chunks = render("debian-12", "libvirt.python", pythonexecutable=python)
+    assert expected.items() <= chunks[-1].items()
+    if "cmd.run" in expected:
+        assert chunks[-1]["unless"] == f"{python} -c 'import libvirt'"
+
+
+def test_pillar_has_the_last_word(render):
+    wished = {"daemon": "modular", "packages": ["a"], "arch_packages": {"x86_64": []}}
+    chunks = render("debian-12", pillar=wished)
+    assert packages(chunks) == ["a"]
+    assert "virtproxyd-tls.socket" in [chunk.get("service.running") for chunk in chunks]
