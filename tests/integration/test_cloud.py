@@ -20,12 +20,11 @@ def cloud(lab):
     profile = "virt: {disk: {small: [{system: {size: 32}}]}}"
     for host in lab.hosts:
         lab.exec(host, f"echo '{profile}' > /etc/salt/minion.d/small.conf")
-        lab.exec(host, "systemctl restart salt-minion")
-    lab.exec("master", "until salt -t 3 'hv*' test.ping | grep -c True | grep -q 2; do :; done")
+    lab.restart_minion(*lab.hosts)
     yield lab
     for host in lab.hosts:
-        lab.exec(host, "rm -f /etc/salt/minion.d/small.conf; systemctl restart salt-minion")
-    lab.exec("master", "until salt -t 3 'hv*' test.ping | grep -c True | grep -q 2; do :; done")
+        lab.exec(host, "rm -f /etc/salt/minion.d/small.conf")
+    lab.restart_minion(*lab.hosts)
 
 
 @pytest.fixture

@@ -43,16 +43,16 @@ class Bus:
 def bus(lab, hv):
     engine = {"libvirt_events": {"uri": "qemu:///system", "tag_prefix": PREFIX,
                                  "filters": ["domain/lifecycle", "network", "pool"]}}  # fmt: skip
-    hv.sh(f"echo '{json.dumps({'engines': [engine]})}' > {CONF} && systemctl restart salt-minion")
-    lab.wait_for_minion(hv.name)
+    hv.sh(f"echo '{json.dumps({'engines': [engine]})}' > {CONF}")
+    lab.restart_minion(hv.name)
     hv.define("", guest("labev"))
     listening = Bus(lab)
     ready(lab, hv, listening)
     yield listening
     hv.virsh("undefine", "labev", check=False)
-    hv.sh(f"rm {CONF}; systemctl restart salt-minion")
+    hv.sh(f"rm {CONF}")
     listening.process.kill()
-    lab.wait_for_minion(hv.name)
+    lab.restart_minion(hv.name)
 
 
 def ready(lab, hv, bus):

@@ -62,14 +62,12 @@ def cloud(fresh_lab, tree):
     workers, which live long too, run the pillar."""
     config = "printf 'multiprocessing: False\\n' > /etc/salt/minion.d/one-process.conf"
     fresh_lab.exec("hv2", f"mkdir -p /etc/salt/minion.d; {config}")
-    fresh_lab.exec("hv2", "systemctl restart salt-minion")
     write(tree, "one")
-    fresh_lab.wait_for_minion("hv2")
+    fresh_lab.restart_minion("hv2")
     fresh_lab.sync(tree)
     pillar = "printf 'ext_pillar:\\n  - probe: {}\\n' > /etc/salt/master.d/probe.conf"
     fresh_lab.exec("master", f"{pillar}; systemctl restart salt-master")
-    for host in fresh_lab.hosts:
-        fresh_lab.wait_for_minion(host)
+    fresh_lab.wait_for_minion(*fresh_lab.hosts)
     return fresh_lab
 
 

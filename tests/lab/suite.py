@@ -7,7 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.lab import layers, packages, paths, testenv
 from tests.lab.recipe import Recipe
 
-ALL = ("tests/unit", "tests/functional", "tests/integration")
+# what takes longest begins first
+ALL = ("tests/integration", "tests/functional", "tests/unit")
+# each has up to two labs, of some 3 GiB
+MOST_WORKERS = 3
 
 
 def everything(arguments, say):
@@ -22,7 +25,18 @@ def everything(arguments, say):
         for job in jobs:
             job.result()
     there = [folder for folder in ALL if (paths.REPOSITORY / folder).exists()]
-    return pytest([*there, "--durations=15", *arguments], say)
+    return pytest([*there, "--durations=15", *side_by_side(), *arguments], say)
+
+
+def side_by_side():
+    """pytest's arguments for a worker a core, each with labs of its own; none in a kept lab.
+
+    Much of a lab's time is waiting: for Salt's time-outs, for booting guests.
+    """
+    if os.environ.get("SALTVIRT_LAB_KEEP") == "1":
+        return []
+    workers = min(os.cpu_count() or 1, MOST_WORKERS)
+    return ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def pytest(arguments, say):

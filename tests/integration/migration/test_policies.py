@@ -16,8 +16,7 @@ def busy(lab, guests, name, **config):
     guest = guests(name, **BUSY).define("hv1", "64M").start("hv1")
     text = "virt:\n  migration:\n" + "".join(f"    {k}: {v}\n" for k, v in config.items())
     lab.exec("hv1", "cat > /etc/salt/minion.d/migration.conf", input=text)
-    lab.exec("hv1", "systemctl restart salt-minion")
-    lab.wait_for_minion("hv1")
+    lab.restart_minion("hv1")
     return guest
 
 
@@ -36,8 +35,8 @@ def userfault():
 @pytest.fixture(autouse=True)
 def plain_minion(cloud):
     yield
-    cloud.exec("hv1", "rm -f /etc/salt/minion.d/migration.conf; systemctl restart salt-minion")
-    cloud.wait_for_minion("hv1")
+    cloud.exec("hv1", "rm -f /etc/salt/minion.d/migration.conf")
+    cloud.restart_minion("hv1")
 
 
 def migrate(lab, name, **asked):

@@ -60,8 +60,8 @@ class Host:
         self.restart()
 
     def restart(self):
-        self.sh("systemctl reset-failed salt-minion; systemctl restart salt-minion")
-        self.lab.wait_for_minion(self.name)
+        self.sh("systemctl reset-failed salt-minion")
+        self.lab.restart_minion(self.name)
 
     def begin(self, fun, **kwargs):
         """Starts a job and does not wait for it."""
