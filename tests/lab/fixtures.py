@@ -17,7 +17,6 @@ from tests.lab.cloud import Cloud
 from tests.lab.recipe import Recipe
 from tests.lab.sh import LabError
 
-
 # in one process, for a `salt` takes a second to start and ten to believe in a silent minion
 PINGS = """
 import sys, time
