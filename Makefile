@@ -47,7 +47,7 @@ lint: ## ruff
 coverage-api: ## each function that Salt 3007 had, and the lab test that calls it
 	python3 -m tests.tools.coverage_api $(ARGS)
 
-docs: ## the references of the execution module, engine and grain from the docstrings
+docs: ## the references of execution module, states, engine and grain from the docstrings
 	python3 -m tests.tools.docs
 
 lab-build: ## build what a lab needs, once

@@ -24,6 +24,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import settings, units  # noqa: E402
 from saltvirt.host import bulk, connection, describe, domain, lifecycle, overview, sizing  # noqa: E402
+from saltvirt.spec import values  # noqa: E402
 
 __virtualname__ = "virt"
 
@@ -385,18 +386,19 @@ def get_xml(vm_, **kwargs):
     return _on(vm_, lambda dom: dom.XMLDesc(0), kwargs)
 
 
-def shutdown(vm_, **kwargs):
+def shutdown(vm_, timeout=0, **kwargs):
     """
     Ask the system in a guest to power down.
 
     :param vm_: name of the domain
+    :param timeout: seconds to wait until it is off; 0 only delivers the request
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
-    :return: True when the request was delivered; look at ``virt.vm_state`` for what came of it
+    :return: True when the request was delivered, with ``timeout`` when the guest is off
 
-    :raises OperationFailed: libvirt refused; the message has its words
+    :raises OperationFailed: libvirt refused, with its words; or it runs after ``timeout``
 
 
     CLI Example:
@@ -404,8 +406,9 @@ def shutdown(vm_, **kwargs):
     .. code-block:: bash
 
         salt '*' virt.shutdown <domain>
+        salt '*' virt.shutdown <domain> timeout=60
     """
-    return _on(vm_, lifecycle.shutdown, kwargs)
+    return _on(vm_, lifecycle.shutdown, kwargs, values.number()(timeout, "timeout"))
 
 
 def pause(vm_, **kwargs):
@@ -433,7 +436,7 @@ def pause(vm_, **kwargs):
 
 def resume(vm_, **kwargs):
     """
-    Let a paused guest run on.
+    Let a paused or sleeping guest run on.
 
     :param vm_: name of the domain
     :param connection: libvirt URI, overriding ``virt:connection:uri``

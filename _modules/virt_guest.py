@@ -253,6 +253,8 @@ def init(
     :param user_data: more for cloud-init, in any form that it takes: a text, or a ``salt://``
         file rendered by Jinja with ``name``, ``nics`` and ``grains_of_guest``
     :param autostart: start the guest with the host
+    :param test: check what can be checked before anything is changed or fetched, and say what
+        would be made
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
@@ -277,8 +279,11 @@ def init(
     """
     arguments = {key: value for key, value in locals().items() if key != "kwargs"}
     connect, more = _split(kwargs)
+    test = more.pop("test", False)
     spec = _spec({**arguments, **more})
     with _connect(connect) as conn:
+        if test:
+            return create.preview(conn, spec, _tools(spec.name, spec.deploy))
         made = create.create(conn, spec, _tools(spec.name, spec.deploy))
     if made["pub_key"] and spec.deploy.approve_key:
         _approve(spec.name, made["pub_key"])
@@ -303,9 +308,10 @@ def update(
     clock=None,
     serials=None,
     consoles=None,
-    stop_on_reboot=False,
+    stop_on_reboot=None,
     host_devices=None,
     autostart=None,
+    detach=True,
     **kwargs,
 ):
     """
@@ -323,6 +329,8 @@ def update(
     :param disk_profile: disk profile that the disks shall follow
     :param disks: all the disks that there shall be; None leaves them, an empty list detaches
         all. Detached disks are not deleted. A larger ``size`` grows a disk
+    :param detach: False: disks that ``disks`` does not name stay, and a change that would detach
+        one is refused
     :param nic_profile: interface profile that the interfaces shall follow
     :param interfaces: all the interfaces that there shall be; None leaves them
     :param graphics: the display; ``{"type": "none"}`` removes it
@@ -335,7 +343,7 @@ def update(
     :param clock: dictionary, as for ``virt.init``
     :param serials: all the serial ports that there shall be; None leaves them
     :param consoles: all the consoles that there shall be; None leaves them
-    :param stop_on_reboot: stop where the guest would reboot
+    :param stop_on_reboot: True: stop where the guest would reboot; False: reboot; None leaves it
     :param host_devices: all the host's devices that it shall have; None leaves them
     :param autostart: whether it starts with the host; None leaves it. (With Salt 3007 every
         update without this parameter switched it off.)
@@ -359,13 +367,14 @@ def update(
         salt '*' virt.update domain cpu=2 mem=1024
     """
     arguments = dict(locals())
-    for key in ("kwargs", "live", "test"):
+    for key in ("kwargs", "live", "test", "detach"):
         del arguments[key]
     connect, more = _split(kwargs)
+    how = updating.How(live, detach, test)
     arguments.update(cpu=cpu or None, mem=mem or None, **more)
     spec = _spec(arguments, update=True)
     with _connect(connect) as conn:
-        return updating.update(conn, spec, _tools(name, spec.deploy, "update"), live, test)
+        return updating.update(conn, spec, _tools(name, spec.deploy, "update"), how)
 
 
 def clone(vm_, name, seed=None, start=False, **kwargs):

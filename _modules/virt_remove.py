@@ -11,6 +11,7 @@ saltvirt = saltvirt.fresh()
 from saltvirt import settings  # noqa: E402
 from saltvirt.host import admit, connection, domain, remove  # noqa: E402
 from saltvirt.host import purge as purging  # noqa: E402
+from saltvirt.spec import values  # noqa: E402
 
 __virtualname__ = "virt"
 
@@ -49,7 +50,7 @@ def undefine(vm_, **kwargs):
         return remove.undefine(conn, domain.lookup(conn, vm_))
 
 
-def purge(vm_, dirs=False, removables=False, **kwargs):
+def purge(vm_, dirs=False, removables=False, disks="own", test=False, **kwargs):
     """
     Remove a guest and its own disks, and nothing else.
 
@@ -64,11 +65,15 @@ def purge(vm_, dirs=False, removables=False, **kwargs):
         Folders that hold anything are never removed
     :param removables: accepted as by Salt 3007; media are never deleted, as other guests may
         use them tomorrow
+    :param disks: ``own``, as above; ``made``: only those that a record of ours names, so of any
+        other domain none; ``none``
+    :param test: only say what would be deleted
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
-    :return: True, after the disks are gone and libvirt no longer lists the domain
+    :return: True, after the disks are gone and libvirt no longer lists the domain; with ``test``
+        a dict: ``delete`` (paths) and ``keep`` (path to the reason)
 
     :raises NotFound: there is no such domain
     :raises OperationFailed: a disk could not be deleted; the domain is then still defined
@@ -78,9 +83,14 @@ def purge(vm_, dirs=False, removables=False, **kwargs):
     .. code-block:: bash
 
         salt '*' virt.purge <domain>
+        salt '*' virt.purge <domain> test=True
     """
+    disks = values.choice("own", "made", "none")(disks, "disks")
     get = __salt__["config.get"]
     gate = admit.Gate(get, str(settings.option(get, "images", settings.IMAGES_FOLDER)))
     with _connect(kwargs) as conn:
-        purging.purge(conn, vm_, gate.cache_dir, gate.images_dir, dirs)
+        if test:
+            todo = purging.plan(conn, domain.lookup(conn, vm_), gate.cache_dir, disks)
+            return {"delete": todo.delete, "keep": todo.keep}
+        purging.purge(conn, vm_, gate.cache_dir, gate.images_dir, dirs, disks)
     return True

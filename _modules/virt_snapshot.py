@@ -122,7 +122,7 @@ def delete_snapshots(name, *names, **kwargs):
         return host_snapshot.delete(conn, name, names, everything, children)
 
 
-def revert_snapshot(name, vm_snapshot=None, cleanup=False, **kwargs):
+def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, **kwargs):
     """
     Put a guest back to where it was at a snapshot. What came after is lost.
 
@@ -132,6 +132,7 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, **kwargs):
     :param name: the guest's name
     :param vm_snapshot: the snapshot's name; default the one before the current
     :param cleanup: True to delete all snapshots that are newer than it
+    :param test: only say what would be done
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
@@ -150,5 +151,5 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, **kwargs):
         salt 'hyper1' virt.revert_snapshot web1 before-upgrade cleanup=True
     """
     with _connect(kwargs) as conn:
-        reverted, deleted = host_snapshot.revert(conn, name, vm_snapshot, cleanup)
+        reverted, deleted = host_snapshot.revert(conn, name, vm_snapshot, cleanup, test)
     return {"reverted": reverted, "deleted": deleted if cleanup else host_snapshot.NONE}

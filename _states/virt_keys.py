@@ -29,22 +29,14 @@ def keys(name, basepath="/etc/pki", reload=None, **kwargs):
     Places CA, server and client certificates and keys for libvirt and QEMU, and has the
     running daemon read them.
 
-    name
-        Of the state; nothing else is made of it.
-
-    basepath
-        The folder that has ``CA``, ``libvirt`` and ``qemu`` below it.
-
-    reload
-        Whether the daemon is told, and a TLS handshake proves it. By default when
-        ``basepath`` is ``/etc/pki``, which is where libvirt reads.
-
-    country, state, locality, organization
-        Parts of the certificates' subject, where the master sets none in ``virt:pki``.
-
-    expiration_days
-        Days that the certificates shall be valid, at most ``virt:pki:days`` of the master
-        (365). They are renewed when less than a third is left.
+    :param name: of the state; nothing else is made of it
+    :param basepath: the folder that has ``CA``, ``libvirt`` and ``qemu`` below it
+    :param reload: whether the daemon is told, and a TLS handshake proves it; by default when
+        ``basepath`` is ``/etc/pki``, which is where libvirt reads
+    :param country: and ``state``, ``locality``, ``organization``: parts of the certificates'
+        subject, where the master sets none in ``virt:pki``
+    :param expiration_days: days that the certificates shall be valid, at most ``virt:pki:days``
+        of the master (365). They are renewed when less than a third is left
 
     ``changes`` names each file with ``new``, ``update`` … and never shows a key. With
     ``test=True`` nothing is made, here or on the master. When the master gives no

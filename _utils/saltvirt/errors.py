@@ -6,8 +6,9 @@ class across ``__salt__``. A message says what is wrong, where, and what to do.
 
 try:
     from salt.exceptions import CommandExecutionError as _Base
+    from salt.exceptions import SaltException
 except ImportError:  # the library is also used, and tested, without Salt
-    _Base = Exception
+    _Base = SaltException = Exception
 
 
 class VirtError(_Base):

@@ -4,7 +4,7 @@ import pytest
 
 from tests.tools import api, coverage_api, docs
 
-FUNCTIONS = api.ours("modules.virt")
+FUNCTIONS = [*api.ours("modules.virt"), *api.ours("states.virt")]
 
 
 def test_the_manual_is_up_to_date():
@@ -12,7 +12,7 @@ def test_the_manual_is_up_to_date():
         assert path.read_text(encoding="utf-8") == text, "make docs"
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.name)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f"{f.path}:{f.name}")
 def test_every_function_is_documented(function):
     text = function.docstring
     assert "CLI Example:" in text

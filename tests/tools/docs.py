@@ -1,4 +1,4 @@
-"""Makes the references of the execution module, engine and grain: ``make docs``."""
+"""Makes the references of execution module, states, engine and grain: ``make docs``."""
 
 import ast
 import inspect
@@ -18,19 +18,28 @@ All functions that ask libvirt take `connection`, `username` and `password`, whi
 `virt:connection:uri`, `virt:connection:auth:username` and `virt:connection:auth:password` of
 the configuration for one call. A failure is one line, and exit code 1.
 """
+STATES = """# The states
+
+Every state of `virt`, with all its parameters. Made from the docstrings in `_states` by
+`make docs`: change it there. What they are for, and what they print: [states.md](../states.md).
+
+All but `virt.keys` take `connection`, `username` and `password`, which override
+`virt:connection:uri`, `virt:connection:auth:username` and `virt:connection:auth:password` of
+the configuration. An unknown parameter is an error that names the nearest known one.
+"""
 _FIELD = re.compile(r":(param|returns?|raises?|type|depends)\s*([^:]*):\s*(.*)")
 _CONNECTION = {"connection", "username", "password"}
 
 
-def document():
-    """The whole manual, as Markdown."""
+def document(head, *sections):
+    """The manual of all functions of some sections of the API, as Markdown."""
     parts, contents = [], []
-    for path, functions in _by_file().items():
+    for path, functions in _by_file(sections).items():
         title, _, intro = _module_docstring(path).partition("\n")
         contents.append(f"- {title.rstrip('.')}: " + ", ".join(_link(f) for f in functions))
         parts.append(f"## {title.rstrip('.')}\n\n{markdown(intro)}")
         parts += [_function(function) for function in functions]
-    return "\n".join([HEAD, *contents, "", "\n\n".join(part.strip() for part in parts), ""])
+    return "\n".join([head, *contents, "", "\n\n".join(part.strip() for part in parts), ""])
 
 
 def engine_and_grain():
@@ -47,14 +56,15 @@ def engine_and_grain():
 def pages():
     """{path: text} of every page that is made."""
     return {
-        FOLDER / "execution-module.md": document(),
+        FOLDER / "execution-module.md": document(HEAD, "modules.virt", "modules.seed"),
+        FOLDER / "states.md": document(STATES, "states.virt"),
         FOLDER / "engine-and-grain.md": engine_and_grain(),
     }
 
 
-def _by_file():
+def _by_file(sections):
     found = {}
-    for function in [*api.ours("modules.virt"), *api.ours("modules.seed")]:
+    for function in (function for section in sections for function in api.ours(section)):
         found.setdefault(function.path, []).append(function)
     return found
 

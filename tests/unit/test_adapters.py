@@ -30,7 +30,7 @@ def test_no_function_of_the_library_becomes_one_of_salt(path):
                 assert allowed, f"{path.name} would give users virt.{name}"
 
 
-@pytest.mark.parametrize("folder", ["_modules", "_runners"])
+@pytest.mark.parametrize("folder", ["_modules", "_runners", "_states"])
 def test_no_two_files_give_the_same_function(folder):
     seen = {}
     for path in sorted((ROOT / folder).glob("virt*.py")):

@@ -1,9 +1,11 @@
 """Making a guest from what the user asked for, and perhaps an image."""
 
+from dataclasses import replace
+
 from saltvirt import errors
-from saltvirt.host import building, bulk, describe, disks, kernels, medium
+from saltvirt.host import admit, building, bulk, describe, disks, kernels, medium
 from saltvirt.host.connection import translated
-from saltvirt.host.making import Making, Wish
+from saltvirt.host.making import Making, Wish, silent
 from saltvirt.spec.disk import DiskSpec
 
 
@@ -60,6 +62,21 @@ class Creation(Making):
 
     def definition(self):
         return building.build(self.conn, self.spec, self.works, self.caps, self.warnings)
+
+
+def preview(conn, spec, tools):
+    """What ``create`` would answer, as far as it can be known before; changes nothing."""
+    with translated(f"create {spec.name}"):
+        work = Creation(conn, spec, replace(tools, say=silent))
+        admit.name_is_free(conn, spec.name)
+        work.check()
+        tree = work.definition().node
+        return {
+            "name": spec.name,
+            "host": conn.getHostname(),
+            "disks": work.result_disks(tree),
+            "nics": list(describe.nics(tree).values()),
+        }
 
 
 def create(conn, spec, tools):

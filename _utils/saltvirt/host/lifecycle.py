@@ -1,9 +1,13 @@
 """Starting, stopping, pausing: each asks libvirt afterwards what became of it."""
 
+import time
+
 from saltvirt import errors
 from saltvirt.host import connection, domain
 from saltvirt.host.connection import libvirt
 
+PRESS_AGAIN_S = 10
+_STEP_S = 0.25
 CTRL_ALT_DEL = (29, 56, 111)  # Linux key codes
 
 
@@ -23,11 +27,49 @@ def start(dom, paused=False):
         return _confirm(dom, "start", "paused" if paused else "running", "paused")
 
 
-def shutdown(dom):
-    """Asks the guest's system to power down. True when the request was delivered."""
-    with connection.translated(f"shut down {dom.name()}"):
+def shutdown(dom, timeout_s=0):
+    """Asks the guest's system to power down. True when the request was delivered.
+
+    timeout_s: wait so long until libvirt shows it off. It is asked again meanwhile: a system
+    that boots does not hear it. Raises OperationFailed when it is not off then.
+    """
+    name = dom.name()
+    if timeout_s and domain.state(dom) == "paused":
+        raise errors.OperationFailed(f"cannot shut down {name}: it is paused; virt.resume it first")
+    with connection.translated(f"shut down {name}"):
+        if not timeout_s:
+            dom.shutdown()
+            return True
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end:
+            if not _pressed(dom, min(end, time.monotonic() + PRESS_AGAIN_S)):
+                return True
+    raise errors.OperationFailed(
+        f"{name} has not shut down within {timeout_s} s: its system does not listen, or takes "
+        "longer; virt.stop pulls the power"
+    )
+
+
+def _pressed(dom, end):
+    """Asks once and waits; whether the domain is still active at the end."""
+    try:
         dom.shutdown()
-    return True
+        while dom.isActive() and time.monotonic() < end:
+            time.sleep(_STEP_S)
+        return dom.isActive()
+    except libvirt.libvirtError as exc:
+        gone = (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN)
+        if exc.get_error_code() in gone and not _active(dom):
+            return False
+        raise
+
+
+def _active(dom):
+    """Whether it runs; a transient one that has stopped is gone."""
+    try:
+        return bool(dom.isActive())
+    except libvirt.libvirtError:
+        return False
 
 
 def stop(dom):
@@ -46,9 +88,12 @@ def pause(dom):
 
 
 def resume(dom):
-    """Lets a paused guest run on. True when libvirt shows it running."""
+    """Lets a paused or sleeping guest run on. True when libvirt shows it running."""
     with connection.translated(f"resume {dom.name()}"):
-        dom.resume()
+        if domain.state(dom) == "pmsuspended":
+            dom.pMWakeup()
+        else:
+            dom.resume()
         return _confirm(dom, "resume", "running")
 
 

@@ -11,7 +11,7 @@ from saltvirt.images import cache, sources
 from saltvirt.revert import Revert
 
 
-def _silent(_step, _message, **_data):
+def silent(_step, _message, **_data):
     """The progress of those who don't watch."""
 
 
@@ -31,7 +31,7 @@ class Tools:
     get_url: object = None
     seeder: object = None
     medium: object = None
-    say: object = _silent
+    say: object = silent
 
     def image(self, disk):
         """The CachedImage for a DiskSpec, fetched when this host does not have it yet."""

@@ -15,6 +15,9 @@ from saltvirt.host.connection import libvirt
 
 log = logging.getLogger(__name__)
 
+# which disks go with a guest
+OWN, MADE, NONE = "own", "made", "none"
+
 
 @dataclass
 class Plan:
@@ -58,8 +61,8 @@ def _snapshot_files(dom):
                     yield source.get("file")
 
 
-def plan(conn, dom, cache_dir=None):
-    """The Plan for a domain; changes nothing.
+def plan(conn, dom, cache_dir=None, disks=OWN):
+    """The Plan for a domain; changes nothing. disks: OWN, MADE (only what a record names) or NONE.
 
     Of a guest that we made, the disks that its record names, and what stands on them: the
     overlays of its snapshots. Of any other, its writable disks. Never what another domain
@@ -68,7 +71,7 @@ def plan(conn, dom, cache_dir=None):
     trees = files.trees(dom)
     for source in (one for tree in trees for one in tree.iterfind("devices/disk/source[@pool]")):
         files.require_pool(conn, source.get("pool"))
-    ours = any(record.of_tree(tree) for tree in trees)
+    ours = disks != OWN or any(record.of_tree(tree) for tree in trees)
     made = {files.real(path) for path in record.disk_paths(conn, trees)}
     found = dict.fromkeys(made | {files.real(path) for path in _snapshot_files(dom)})
     for path, reason in (pair for tree in trees for pair in _own_disks(conn, tree)):
@@ -80,6 +83,8 @@ def plan(conn, dom, cache_dir=None):
         else:
             above = itertools.takewhile(lambda one: one not in made, chain)
             found.update(dict.fromkeys(above))
+    if disks == NONE:
+        return Plan(keep={path: reason or "not asked for" for path, reason in found.items()})
     return _decide(found, files.used_by_others(conn, dom.UUIDString()), cache_dir)
 
 
@@ -149,15 +154,15 @@ def _remove_empty(paths, images_dir):
                 os.rmdir(folder)
 
 
-def purge(conn, name, cache_dir=None, images_dir=None, dirs=False):
+def purge(conn, name, cache_dir=None, images_dir=None, dirs=False, disks=OWN):
     """Stops the domain, deletes its own disks, undefines it; confirms each. The Plan.
 
-    dirs: also remove the folders below images_dir that became empty.
+    dirs: also remove the folders below images_dir that became empty. disks: as for :func:`plan`.
     After a failure it can be called again.
     """
     dom = domain.lookup(conn, name)
     _not_at_work(dom)
-    todo = plan(conn, dom, cache_dir)
+    todo = plan(conn, dom, cache_dir, disks)
     persistent = dom.isPersistent()
     if dom.isActive():
         lifecycle.stop(dom)

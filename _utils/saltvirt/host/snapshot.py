@@ -73,11 +73,12 @@ def delete(conn, guest, names, everything=False, children=False):
     return {"available": {guest: _described(domain)}, "deleted": deleted}
 
 
-def revert(conn, guest, name=None, cleanup=False):
+def revert(conn, guest, name=None, cleanup=False, test=False):
     """Puts the guest back. Returns the snapshot's name and the names deleted after it.
 
     name: None for the one before the current snapshot.
     cleanup: delete every snapshot that is newer or was made on top of it.
+    test: only say what would be done.
     """
     domain = lookup(conn, guest)
     there = {snapshot.getName(): snapshot for snapshot in _newest_first(domain)}
@@ -85,7 +86,12 @@ def revert(conn, guest, name=None, cleanup=False):
         raise errors.NotFound(f"{guest} has no snapshots")
     name = _known(guest, [name], there)[0] if name else _previous(guest, there)
     newer = _newer(name, there) if cleanup else []
-    if describe(there[name])["external"]:
+    external = describe(there[name])["external"]
+    if external:
+        _nothing_above(name, there, newer)
+    if test:
+        return name, newer
+    if external:
         left = _revert_layers(conn, domain, (name, there), newer)
     else:
         domain.revertToSnapshot(there[name], 0)
@@ -95,14 +101,23 @@ def revert(conn, guest, name=None, cleanup=False):
     return name, newer
 
 
-def _revert_layers(conn, domain, named, newer):
-    """Goes back to an external snapshot; the names that are still to be deleted."""
-    name, there = named
-    above = [key for key in there if key in set(_descendants(name, there))]
+def _nothing_above(name, there, newer):
+    """Raises InvalidInput when going back would lose snapshots that are to stay."""
+    above = _above(name, there)
     if set(above) - set(newer):
         raise errors.InvalidInput(
             f"{', '.join(above)} would be lost: made on top of {name}; cleanup=True deletes them"
         )
+
+
+def _above(name, there):
+    return [key for key in there if key in set(_descendants(name, there))]
+
+
+def _revert_layers(conn, domain, named, newer):
+    """Goes back to an external snapshot; the names that are still to be deleted."""
+    name, there = named
+    above = _above(name, there)
     try:
         domain.revertToSnapshot(there[name], 0)
         return newer

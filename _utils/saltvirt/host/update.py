@@ -2,10 +2,12 @@
 
 import os
 import secrets
+from dataclasses import dataclass
 
 from saltvirt import errors
 from saltvirt.design import changes as differences
 from saltvirt.design import domain as design
+from saltvirt.design import match
 from saltvirt.design.source import Source
 from saltvirt.host import admit, building, disks, domain, kernels, live, medium, resize
 from saltvirt.host.connection import libvirt, translated
@@ -47,12 +49,23 @@ def new_mac(_spec):
     return "52:54:00:" + ":".join(f"{byte:02x}" for byte in secrets.token_bytes(3))
 
 
+@dataclass(frozen=True)
+class How:
+    """live: also on the running guest. detach: disks that the wish does not name go. test:
+    only say what would change."""
+
+    live: bool = True
+    detach: bool = True
+    test: bool = False
+
+
 class Update:
     """One update of one guest."""
 
-    def __init__(self, conn, spec, tools):
+    def __init__(self, conn, spec, tools, how):
         self.conn = conn
         self.spec = spec
+        self.how = how
         self.tools = tools
         self.dom = domain.lookup(conn, spec.name)
         if not self.dom.isPersistent():
@@ -64,7 +77,7 @@ class Update:
         self.wanted = None
         self.kernels = kernels.place(spec.boot, tools.gate.images_dir)
 
-    def compare(self, live_too=True):
+    def compare(self):
         """The list of Change; changes nothing on the host."""
         sources = self.place_disks() if self.spec.disks is not None else {}
         given = building.given(self.conn, self.spec, self.works)
@@ -72,8 +85,11 @@ class Update:
         given.mac = new_mac
         self.wanted = design.amend(self.spec, self.actual, self.caps, given)
         autostart = (self.spec.autostart, bool(self.dom.autostart()))
-        active = live_too and self.dom.isActive()
-        return differences.changes(self.wanted, self.actual, active, self.sizes, autostart)
+        active = self.how.live and self.dom.isActive()
+        found = differences.changes(self.wanted, self.actual, active, self.sizes, autostart)
+        if not self.how.detach:
+            refuse_detach(found)
+        return found
 
     def place_disks(self):
         """{disk name: Source} of the disks that are there; the others become Works."""
@@ -90,7 +106,23 @@ class Update:
                 work = disks.plan_one(self.conn, spec, self.spec.name, folder, fallback)
                 self.works.append(work)
         self.keep_medium(there)
+        if not self.how.detach:
+            self.keep_disks(sources)
         return sources
+
+    def keep_disks(self, sources):
+        """Adds what the wish does not name, so that it stays."""
+        _, left = match.disks(
+            self.spec.disks,
+            self.actual.disks,
+            lambda spec: sources.get(spec.name) or Source.of_spec(spec),
+        )
+        for disk in left:
+            spec = DiskSpec(name=f"kept {disk.target}", device=disk.device, target=disk.target)
+            spec.empty = not disk.source
+            self.spec.disks = [*self.spec.disks, spec]
+            if disk.source and not disk.source.protocol:
+                sources[spec.name] = _known_place(disk)
 
     def keep_medium(self, left):
         """The drive with our volume for cloud-init is nobody's to ask for: it stays, also when
@@ -160,6 +192,16 @@ class Update:
                 disks.fits(work)
 
 
+def refuse_detach(found):
+    """Raises InvalidInput for a change that takes a disk from the guest."""
+    for change in found:
+        if change.what == "disks" and change.action == "detach":
+            target = change.path.split(":")[1]
+            raise errors.InvalidInput(
+                f"{change.old} would be detached from {target}: detach=True allows it"
+            )
+
+
 def result(found, failures):
     """What virt.update returns for a list of Change and of failures."""
     status = {
@@ -181,10 +223,10 @@ def result(found, failures):
     return status
 
 
-def update(conn, spec, tools, live_too=True, test=False):
+def update(conn, spec, tools, how):
     """Brings the guest of a GuestSpec to what it says; see ``virt.update``."""
     with translated(f"update {spec.name}"):
-        work = Update(conn, spec, tools)
-        found = work.compare(live_too)
-        failures = [] if test or not found else work.apply(found)
+        work = Update(conn, spec, tools, how)
+        found = work.compare()
+        failures = [] if how.test or not found else work.apply(found)
         return result(found, failures)

@@ -13,13 +13,17 @@ def shorthands(spec, more):
     if kind not in (None, "None", "none", "") and spec.serials is None:
         spec.serials = chardev.parse({"type": kind}, "serial_type")
         spec.consoles = spec.consoles or chardev.parse({"type": kind}, "serial_type")
-    if v.boolean(more.get("stop_on_reboot") or False, "stop_on_reboot"):
-        if spec.on_reboot not in (None, "destroy"):
-            raise InvalidInput("stop_on_reboot and on_reboot contradict each other")
-        spec.on_reboot = "destroy"
+    if more.get("stop_on_reboot") is not None:
+        _stop_on_reboot(spec, v.boolean(more["stop_on_reboot"], "stop_on_reboot"))
     if more.get("kvm_hidden") is not None:
         hidden = v.boolean(more["kvm_hidden"], "kvm_hidden")
         spec.features = {**(spec.features or {}), "kvm_hidden": hidden}
+
+
+def _stop_on_reboot(spec, stop):
+    if stop and spec.on_reboot not in (None, "destroy"):
+        raise InvalidInput("stop_on_reboot and on_reboot contradict each other")
+    spec.on_reboot = spec.on_reboot or ("destroy" if stop else "restart")
 
 
 def agree(spec):

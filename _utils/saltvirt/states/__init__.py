@@ -1,0 +1,1 @@
+"""What states decide and say; the states themselves are in ``_states``."""

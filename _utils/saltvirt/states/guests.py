@@ -1,0 +1,137 @@
+"""Guests as they shall be: made, changed, started, or gone."""
+
+from saltvirt.errors import NotFound, OperationFailed, SaltException
+from saltvirt.spec import guest as spec
+from saltvirt.spec import values
+from saltvirt.states.power import OFF, state_of
+from saltvirt.states.result import answer
+
+# of virt.init's arguments, what the state itself decides
+_OURS = {"start", "disk", "nic"}
+
+
+def arguments():
+    """What ``virt.defined`` and ``virt.running`` take besides their signature."""
+    return sorted({*spec.arguments()} - _OURS)
+
+
+def defined(host, name, **given):
+    """See ``virt.defined``."""
+    return _converge(host, name, given, start=False)
+
+
+def running(host, name, **given):
+    """See ``virt.running``."""
+    return _converge(host, name, given, start=True)
+
+
+def _converge(host, name, given, start):
+    how = {word: values.boolean(given.pop(word), word) for word in ("update", "live", "detach")}
+    given = {word: value for word, value in given.items() if value is not None}
+    if name not in host.call("list_domains"):
+        return _make(host, name, given, start)
+    shown, said, failures = {}, [], []
+    if how.pop("update"):
+        try:
+            shown, said, failures = _change(host, name, given, how)
+        except SaltException:
+            if name not in host.call("leftovers")["unfinished"]:
+                raise
+            return _make(host, name, given, start)
+    if start and not failures:
+        _start(host, name, shown, said, failures)
+    comment = f"{name} {_sentence(said, host.test)}" if said else f"{name} is as wanted"
+    return answer(name, {name: shown} if shown else {}, comment, host.test, failures)
+
+
+def _sentence(said, test):
+    return f"{'would be' if test else 'was'} {' and '.join(said)}"
+
+
+def _make(host, name, given, start):
+    """A new guest, as ``virt.init`` makes it."""
+    if not (given.get("cpu") and given.get("mem")):
+        raise NotFound(f"there is no guest {name}, and to make it cpu and mem are needed")
+    # a list without a profile is all there shall be, now and at the next apply
+    for profile, own, word in (
+        ("disk_profile", "disks", "disk"),
+        ("nic_profile", "interfaces", "nic"),
+    ):
+        if own in given and profile not in given:
+            given[word] = None
+    made = host.call("init", name, start=start, test=host.test, **given)
+    shown = {"definition": True}
+    if made["disks"]:
+        shown["disks"] = {disk["target"]: disk["path"] for disk in made["disks"]}
+    said = ["made"]
+    if start:
+        shown["started"] = True
+        said.append("started")
+    return answer(name, {name: shown}, f"{name} {_sentence(said, host.test)}", host.test)
+
+
+def _change(host, name, given, how):
+    """(what changes shows, words for the comment, failures) of bringing it to what is given."""
+    was = state_of(host, name)
+    status = host.call("update", name, test=host.test, **how, **given)
+    if not status["definition"]:
+        return {}, [], []
+    found = differences(status["changes"])
+    later = sorted(path for path, change in found.items() if not change["live"])
+    said = ["changed"]
+    if was != OFF and later:
+        said = [f"changed (at its next start: {', '.join(later)})"]
+    return {"definition": found}, said, status.get("errors", [])
+
+
+def differences(changes):
+    """{path: old, new, live} of the list that ``virt.update`` returns."""
+    found = {}
+    for change in changes:
+        first = found.get(change["path"], change)
+        found[change["path"]] = {
+            "old": first["old"],
+            "new": change["new"],
+            "live": first["live"] and change["live"],
+        }
+    return found
+
+
+def _start(host, name, shown, said, failures):
+    """Has it run; a guest that runs is left alone."""
+    state = state_of(host, name)
+    if state == "running":
+        return
+    if state == "crashed":
+        failures.append(
+            OperationFailed(f"{name} has crashed and is kept as it is: virt.powered_off ends it")
+        )
+        return
+    verb, word = ("start", "started") if state == OFF else ("resume", "resumed")
+    try:
+        if not host.test:
+            host.call(verb, name)
+    except SaltException as exc:
+        failures.append(exc)
+    else:
+        shown[word] = True
+        said.append(word)
+
+
+def absent(host, name, disks):
+    """See ``virt.absent``."""
+    disks = values.boolean(disks, "disks")
+    if name not in host.call("list_domains"):
+        return answer(name, comment=f"{name} is not there")
+    which = {"disks": "made" if disks else "none"}
+    plan = host.call("purge", name, test=True, **which)
+    if not host.test:
+        host.call("purge", name, **which)
+    shown = {"undefined": True}
+    if plan["delete"]:
+        shown["deleted"] = plan["delete"]
+    comment = f"{name} {_sentence(['removed'], host.test)}"
+    if plan["keep"]:
+        kept = ", ".join(f"{path} ({why})" for path, why in sorted(plan["keep"].items()))
+        comment += f"; kept: {kept}"
+    return answer(name, {name: shown}, comment, host.test)

@@ -1,0 +1,45 @@
+"""Which host a guest is on, as a state of the host that has it."""
+
+from dataclasses import fields
+
+from saltvirt.errors import NotFound, VirtError
+from saltvirt.migration import transport
+from saltvirt.migration.options import Options
+from saltvirt.states.result import answer
+
+
+def arguments():
+    """What ``virt.migrated`` and ``virt.on_host`` take besides their signature."""
+    return sorted(field.name for field in fields(Options))
+
+
+def migrated(host, name, target, me, **options):
+    """See ``virt.migrated``. me: this host's name."""
+    there = transport.parse(target)
+    if name in host.call("list_domains"):
+        if there.host == me:
+            return answer(name, comment=f"{name} is on {me}")
+        return _move(host, name, target, me, options)
+    if there.host != me and name in host.call("list_domains", connection=there.uri):
+        return answer(name, comment=f"{name} is on {there.host}")
+    raise NotFound(f"{name} is neither on {me} nor on {there.host}")
+
+
+def on_host(host, name, target, me, **options):
+    """See ``virt.on_host``. me: this host's name."""
+    if name in host.call("list_domains"):
+        return migrated(host, name, target, me, **options)
+    if transport.parse(target).host != me:
+        return answer(name, comment=f"{name} is not on {me}")
+    raise NotFound(f"{name} is not on {me}; apply this on the host that has it, too")
+
+
+def _move(host, name, target, me, options):
+    shown = {name: {"host": {"old": me, "new": transport.parse(target).host}}}
+    if host.test:
+        verdict = host.call("migratable", name, target, **options)
+        if not verdict["migratable"]:
+            raise VirtError("; ".join(verdict["reasons"]))
+        return answer(name, shown, f"{name} would be moved to {target}", test=True)
+    host.call("migrate", name, target, **options)
+    return answer(name, shown, f"{name} was moved to {target}")

@@ -1,0 +1,97 @@
+"""States that do one thing to a guest, or to all whose names fit a pattern."""
+
+import contextlib
+import fnmatch
+
+from saltvirt.errors import NotFound, SaltException
+from saltvirt.spec import values
+from saltvirt.states.result import answer
+
+OFF = "shutdown"
+
+
+def matching(host, pattern):
+    """The names that a shell's pattern means on the host; a name means itself."""
+    there = host.call("list_domains")
+    found = [pattern] if pattern in there else fnmatch.filter(there, str(pattern))
+    if not found:
+        raise NotFound(f"no guest of this host is {pattern}")
+    return found
+
+
+def state_of(host, name):
+    """``running``, ``paused``, ``shutdown``, …"""
+    return host.call("vm_state", name)[name]
+
+
+def each(host, pattern, act, section, words):
+    """The answer when ``act(name)`` was done to every guest that the pattern means.
+
+    act: returns what ``changes`` shows of the guest, or None when nothing was to be done. One
+    that fails does not keep the others from their turn. section: the key in ``changes``.
+    words: what was done, for the comment.
+    """
+    done, failures = [], []
+    for name in matching(host, pattern):
+        try:
+            shown = act(name)
+        except SaltException as exc:
+            failures.append(exc)
+        else:
+            done += [{"domain": name, **shown}] if shown else []
+    names = ", ".join(one["domain"] for one in done)
+    comment = f"{'would be ' * host.test}{words}: {names}" if done else ""
+    if not done and not failures:
+        comment = f"nothing to be {words}"
+    return answer(pattern, {section: done} if done else {}, comment, host.test, failures)
+
+
+def stopped(host, name, timeout, force):
+    """See ``virt.stopped``."""
+    timeout_s = values.number(0, 86400)(timeout, "timeout")
+    force = values.boolean(force, "force")
+    running = [guest for guest in matching(host, name) if state_of(host, guest) != OFF]
+    if len(running) > 1 and not host.test:  # they go down side by side
+        for guest in running:
+            with contextlib.suppress(SaltException):
+                host.call("shutdown", guest)
+
+    def act(guest):
+        if guest not in running:
+            return None
+        if not host.test:
+            _stop(host, guest, timeout_s, force)
+        return {"shutdown": True}
+
+    return each(host, name, act, "stopped", "shut down")
+
+
+def _stop(host, guest, timeout_s, force):
+    try:
+        host.call("shutdown", guest, timeout=timeout_s)
+    except SaltException:
+        if not force:
+            raise
+        host.call("stop", guest)
+
+
+def powered_off(host, name):
+    """See ``virt.powered_off``."""
+
+    def act(guest):
+        if state_of(host, guest) == OFF:
+            return None
+        return {"stop": host.test or host.call("stop", guest)}
+
+    return each(host, name, act, "unpowered", "powered off")
+
+
+def rebooted(host, name):
+    """See ``virt.rebooted``."""
+
+    def act(guest):
+        if host.test and state_of(host, guest) != "running":
+            raise NotFound(f"{guest} does not run: there is nothing to reboot")
+        return {"reboot": host.test or host.call("reboot", guest)}
+
+    return each(host, name, act, "rebooted", "rebooted")

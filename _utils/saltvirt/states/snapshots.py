@@ -1,0 +1,49 @@
+"""Snapshots as states: taking them, and going back."""
+
+from saltvirt.errors import NotFound
+from saltvirt.spec import values
+from saltvirt.states.power import each
+
+
+def arguments():
+    """What ``virt.snapshot`` takes, besides suffix."""
+    return ["snapshot", "description", "disk_only", "quiesce"]
+
+
+def taken(host, name, suffix, snapshot=None, **how):
+    """See ``virt.snapshot``."""
+    given = {"name": snapshot, "suffix": suffix, **how}
+    given = {word: value for word, value in given.items() if value is not None}
+    for word in ("disk_only", "quiesce"):
+        values.boolean(given.get(word, False), word)
+
+    def act(guest):
+        wanted = "-".join(str(part) for part in (snapshot, suffix) if part) if snapshot else None
+        if wanted and wanted in _names(host, guest):
+            return None
+        if host.test:
+            return {"snapshot": wanted or "-".join([guest, "DATE", "TIME", *_said(suffix)])}
+        return {"snapshot": host.call("snapshot", guest, **given)["name"]}
+
+    return each(host, name, act, "saved", "saved in a snapshot")
+
+
+def _said(suffix):
+    return [str(suffix)] if suffix else []
+
+
+def _names(host, guest):
+    found = host.call("list_snapshots", guest)[guest]
+    return [one["name"] for one in found] if isinstance(found, list) else []
+
+
+def reverted(host, name, snapshot, cleanup):
+    """See ``virt.reverted``."""
+
+    def act(guest):
+        if not _names(host, guest):
+            raise NotFound(f"{guest} has no snapshots")
+        done = host.call("revert_snapshot", guest, snapshot, cleanup, test=host.test)
+        return {"current": done["reverted"], "deleted": done["deleted"]}
+
+    return each(host, name, act, "reverted", "reverted")
