@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 # which disks go with a guest
 OWN, MADE, NONE = "own", "made", "none"
+NOT_MADE = "not made for this guest"
 
 
 @dataclass
@@ -49,16 +50,16 @@ def _own_disks(conn, tree):
 
 
 def _snapshot_files(dom):
-    """What the domain's snapshots left on the host: memory and overlays."""
+    """(path, whether it is memory) of what the domain's snapshots left on the host."""
     with contextlib.suppress(libvirt.libvirtError):
         for snapshot in dom.listAllSnapshots():
             tree = ET.fromstring(snapshot.getXMLDesc())
             memory = tree.find("memory")
             if memory is not None and memory.get("file"):
-                yield memory.get("file")
+                yield memory.get("file"), True
             for source in tree.iterfind("disks/disk/source"):
                 if source.get("file"):
-                    yield source.get("file")
+                    yield source.get("file"), False
 
 
 def plan(conn, dom, cache_dir=None, disks=OWN):
@@ -71,15 +72,19 @@ def plan(conn, dom, cache_dir=None, disks=OWN):
     trees = files.trees(dom)
     for source in (one for tree in trees for one in tree.iterfind("devices/disk/source[@pool]")):
         files.require_pool(conn, source.get("pool"))
-    ours = disks != OWN or any(record.of_tree(tree) for tree in trees)
+    recorded = any(record.of_tree(tree) for tree in trees)
+    ours = recorded or disks != OWN
     made = {files.real(path) for path in record.disk_paths(conn, trees)}
-    found = dict.fromkeys(made | {files.real(path) for path in _snapshot_files(dom)})
+    found = dict.fromkeys(made)
+    for path, memory in _snapshot_files(dom):
+        own = not ours or (recorded and (memory or not made.isdisjoint(files.chain(path))))
+        found[files.real(path)] = None if own else NOT_MADE
     for path, reason in (pair for tree in trees for pair in _own_disks(conn, tree)):
         chain = files.chain(path)
         if not ours:
             found[files.real(path)] = reason
         elif made.isdisjoint(chain):
-            found[files.real(path)] = reason or "not made for this guest"
+            found[files.real(path)] = reason or NOT_MADE
         else:
             above = itertools.takewhile(lambda one: one not in made, chain)
             found.update(dict.fromkeys(above))
