@@ -32,7 +32,8 @@ def inventory(**kwargs):
 
     :return: a dict: ``cpus`` (threads), ``memory_kib``, ``arch``, ``types`` (libvirt's domain
         types), ``guests`` (name to ``uuid``, ``state``, ``vcpus``, ``memory_kib``,
-        ``autostart``, ``groups``), ``images_folder`` (``path``, ``total_bytes``,
+        ``autostart``, ``groups``), ``arriving`` (the same of guests that are being moved
+        here), ``images_folder`` (``path``, ``total_bytes``,
         ``free_bytes``, ``promised_bytes``: what thin disks may still grow), ``bridges``,
         ``networks`` and ``pools`` (active ones), ``labels``, ``ratios``, ``maintenance`` (the
         reason, or None), ``libvirt`` (version as libvirt's number)

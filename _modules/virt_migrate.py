@@ -28,6 +28,7 @@ from saltvirt import errors, names, settings  # noqa: E402
 from saltvirt.host import connection  # noqa: E402
 from saltvirt.migration import options as migration_options  # noqa: E402
 from saltvirt.migration import transport  # noqa: E402
+from saltvirt.placement import policy as placement_policy  # noqa: E402
 
 __virtualname__ = "virt"
 
@@ -47,6 +48,7 @@ def _order(vm_, target, kwargs):
     given = {k: v for k, v in kwargs.items() if not k.startswith("__")}
     ours = {k: given.pop(k) for k in ("connection",) if k in given}
     user, password = given.pop("username", None), given.pop("password", None)
+    ratios = given.pop("ratios", None)
     network = _config("migration", {})
     given.setdefault("policy", network.get("policy", migration_options.Options.policy))
     options = migration_options.parse(given, tunnel=_config("tunnel", False))
@@ -59,6 +61,8 @@ def _order(vm_, target, kwargs):
         username=user,
         password=password,
         local=settings.connection(__salt__["config.get"], ours),
+        placement=placement_policy.from_config(_config("placement", {})),
+        ratios=ratios or {},
         tell=_teller(name),
     )
 
@@ -114,6 +118,8 @@ def migrate(vm_, target, **kwargs):
         the target; ``pause`` pauses it for the rest. Default: ``virt:migration:policy``,
         else ``converge``
     :param timeout: seconds for the whole. Default: 300 per GiB, at least 300
+    :param ratios: the target's own ``virt:ratios``, as the runner has asked for them; how full
+        it may get is otherwise taken from ``virt:placement`` here
     :param connection: URI of our own libvirt, overriding ``virt:connection:uri``
     :param username: to connect with on the target
     :param password: to connect with on the target
@@ -240,13 +246,14 @@ def migrate_unfinished():
 
 def migrate_census(**kwargs):
     """
-    What the master's ``virt.migrate`` asks of every host: guests, and broken-off migrations.
+    What the master's ``virt.migrate`` asks of every host: guests, and whether it takes more.
 
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
-    :return: dict: ``guests`` (name to state), ``unfinished`` (list of names)
+    :return: dict: ``guests`` (name to state), ``unfinished`` (names of guests whose migration
+        from here was broken off), ``ratios``, ``maintenance`` (the reason, or None)
 
     CLI Example:
 
@@ -254,11 +261,16 @@ def migrate_census(**kwargs):
 
         salt '*' virt.migrate_census
     """
-    from saltvirt.host import domain, migrate_journal  # noqa: PLC0415 - needs the binding
+    from saltvirt.host import domain, maintenance, migrate_journal  # noqa: PLC0415
 
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
         guests = {dom.name(): domain.state(dom) for dom in conn.listAllDomains()}
-    return {"guests": guests, "unfinished": migrate_journal.names()}
+    return {
+        "guests": guests,
+        "unfinished": migrate_journal.names(),
+        "ratios": _config("ratios", {}),
+        "maintenance": (maintenance.read() or {}).get("reason"),
+    }
 
 
 def migrate_recover(vm_, **kwargs):

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, replace
 
 from saltvirt import errors, settings
-from saltvirt.host import domain, files, inventory, record
+from saltvirt.host import domain, files, inventory, migrate_arrivals, record
 from saltvirt.host.connection import libvirt
 from saltvirt.images import cache, locks
 from saltvirt.placement import choose, facts
@@ -83,6 +83,16 @@ def leftover(conn, name):
     found = record.of_domain(dom)
     stale = found and found.creating and not record.works(found.creating)
     return dom if stale else None
+
+
+def still(conn, gate, request):
+    """Raises Refused when a guest that is being moved here was promised the room meanwhile.
+
+    A migration takes no lock of ours: it writes its promise and looks then. So does an init:
+    it calls this once its guest is defined.
+    """
+    if migrate_arrivals.here(present=()):
+        check(conn, gate, replace(request, disk_bytes=0), new=False)
 
 
 def check(conn, gate, request, new=True):

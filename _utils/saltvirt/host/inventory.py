@@ -1,11 +1,12 @@
 """What placement must know of this host, read at the moment it is asked."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from xml.etree import ElementTree
 
 from saltvirt import settings
-from saltvirt.host import domain, links, maintenance
+from saltvirt.host import domain, links, maintenance, migrate_arrivals
 from saltvirt.host.connection import libvirt
 from saltvirt.host.record import of_tree
 
@@ -23,6 +24,7 @@ def read(conn, get, images_folder):
         "arch": info[0],
         "types": _types(conn),
         "guests": guests,
+        "arriving": {a.name: asdict(a) for a in migrate_arrivals.here(guests)},
         "images_folder": {**folder(images_folder), "promised_bytes": promised},
         "bridges": links.bridges(),
         "networks": sorted(n.name() for n in conn.listAllNetworks() if n.isActive()),

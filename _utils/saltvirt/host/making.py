@@ -109,10 +109,11 @@ class Making:
                 purge.purge(self.conn, self.wish.name, self.tools.gate.cache_dir)
 
     def admit(self, built):
-        """Raises Refused when this host has no room for the guest."""
+        """placement's Request. Raises Refused when this host has no room for the guest."""
         pools = {work.pool for work in self.works if work.pool}
         request = admit.request_of(built, disks.in_folder_bytes(self.works), pools)
         admit.check(self.conn, self.tools.gate, request)
+        return request
 
     def reserve(self):
         """Admits the guest, and defines it so that its share of the host is taken."""
@@ -120,9 +121,10 @@ class Making:
         built = self.definition()
         self.fill(built.record)
         with self.tools.gate.lock():
-            self.admit(built)
+            request = self.admit(built)
             self.dom = domain.define(self.conn, built.tostring())
             self.undo.push(f"undefine {self.wish.name}", self.forget)
+            admit.still(self.conn, self.tools.gate, request)
 
     def fill(self, found):
         """Completes our record, marked as unfinished by this process."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from saltvirt import errors
 from saltvirt.host import (
     domain,
+    migrate_arrivals,
     migrate_facts,
     migrate_journal,
     migrate_move,
@@ -17,14 +18,16 @@ from saltvirt.host import (
     migrate_remote,
 )
 from saltvirt.migration import checks, storage
+from saltvirt.placement.policy import Policy
 from saltvirt.settings import Connection
 
 
 @dataclass(frozen=True)
 class Order:
     """What to do. network: dict of ``virt:migration``. local: our own libvirt; username and
-    password are the target's. tell: called with a dict at each step: ``text``, and while data
-    travels ``percent``, ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``.
+    password are the target's. placement, ratios: see checks.Request. tell: called with a dict
+    at each step: ``text``, and while data travels ``percent``, ``remaining_bytes``, ``speed``,
+    ``dirty_rate``, ``elapsed_s``.
     """
 
     name: str
@@ -34,6 +37,8 @@ class Order:
     username: str | None = None
     password: str | None = None
     local: Connection = field(default_factory=Connection)
+    placement: Policy = field(default_factory=Policy)
+    ratios: dict = field(default_factory=dict)
     journals: str = migrate_journal.FOLDER
     tell: object = lambda event: None
 
@@ -64,7 +69,7 @@ def migrate(conn, order):
                     f"{order.name} stays on {report['host']}: " + "; ".join(why)
                 )
             ends = migrate_move.Ends(conn, peer, dom)
-            return migrate_move.Move(ends, report, host, request.plans, order, journal).run()
+            return migrate_move.Move(ends, report, host, request, order, journal).run()
 
 
 def _end_earlier(conn, order, journal):
@@ -92,8 +97,11 @@ def examine(dom, peer, order):
     report = migrate_facts.guest(dom)
     with migrate_facts.marked(report) as marks:
         host = migrate_facts.target(peer, report, marks)
+    present = {found["name"] for found in host["domains"]}
+    host["arrivals"] = migrate_arrivals.there(peer, present)
     plans = storage.plan(report["disks"], host["paths"], order.options.copy_storage)
-    return report, host, checks.Request(order.options, order.transport, plans)
+    request = checks.Request(order.options, order.transport, plans, order.placement, order.ratios)
+    return report, host, request
 
 
 def migratable(conn, order, against):

@@ -133,8 +133,9 @@ def target(peer, report, marks=None):
             "hypervisor": peer.getType(),
             "qemu": peer.getVersion(),
             "libvirt": peer.getLibVersion(),
-            "domains": _domains(peer),
-            "memory_free_kib": _memory_free_kib(peer),
+            "domains": domains(peer),
+            "cpus": peer.getInfo()[2],
+            "memory_kib": peer.getInfo()[1] * 1024,
             "networks": {net.name(): bool(net.isActive()) for net in peer.listAllNetworks()},
             "links": _links(peer),
             "bridges": _links(peer, "bridge"),
@@ -144,31 +145,28 @@ def target(peer, report, marks=None):
     return {**found, **_folders(peer, report, marks or {})}
 
 
-def _domains(peer):
+def domains(peer):
+    """The target's guests, and what they are promised."""
+    flags = libvirt.VIR_CONNECT_LIST_DOMAINS_AUTOSTART
+    autostarted = {dom.UUIDString() for dom in peer.listAllDomains(flags)}
     found = []
     for dom in peer.listAllDomains():
         with unless_gone():
-            found.append(_domain(dom))
+            found.append({**_domain(dom), "autostart": dom.UUIDString() in autostarted})
     return found
 
 
 def _domain(dom):
-    macs = re.findall(r"<mac address='([0-9a-fA-F:]+)'", dom.XMLDesc(0))
+    root = ElementTree.fromstring(dom.XMLDesc(0))
+    macs = [mac.get("address").lower() for mac in root.iterfind("devices/interface/mac")]
     return {
         "name": dom.name(),
         "uuid": dom.UUIDString(),
         "state": domain.state(dom),
-        "macs": [mac.lower() for mac in macs],
+        "macs": macs,
+        "vcpus": int(root.findtext("vcpu", "1")),
+        "memory_kib": int(root.findtext("memory", "0")),
     }
-
-
-def _memory_free_kib(peer):
-    """Memory that is not promised to a running guest."""
-    promised = 0
-    for dom in peer.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE):
-        with contextlib.suppress(libvirt.libvirtError):
-            promised += dom.maxMemory()
-    return peer.getInfo()[1] * 1024 - promised
 
 
 def _links(peer, kind=None):

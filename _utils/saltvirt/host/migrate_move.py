@@ -1,15 +1,18 @@
 """One migration, from checked facts to a verified end or back to where it began."""
 
+import contextlib
 from dataclasses import dataclass
 
 from saltvirt import errors
 from saltvirt.host import (
+    migrate_arrivals,
     migrate_cold,
     migrate_finish,
     migrate_perform,
     migrate_prepare,
     migrate_recover,
     migrate_remote,
+    migrate_store,
 )
 from saltvirt.host.connection import libvirt
 from saltvirt.migration import flags, policy, storage
@@ -26,13 +29,14 @@ class Ends:
 
 
 class Move:
-    """report, host: what both ends told; plans: of the disks; order: a migrate.Order."""
+    """report, host: what both ends told; request: the checks' Request; order: a migrate.Order."""
 
-    def __init__(self, ends, report, host, plans, order, journal):
+    def __init__(self, ends, report, host, request, order, journal):
         self.conn, self.peer, self.dom = ends.conn, ends.peer, ends.dom
-        self.report, self.host, self.plans = report, host, plans
+        self.report, self.host, self.request = report, host, request
+        self.plans, self.copied = request.plans, storage.copied(request.plans)
         self.order, self.journal = order, journal
-        self.copied = storage.copied(plans)
+        self.promise = None
 
     def run(self):
         """What virt.migrate returns. Raises MigrationFailed; the guest is then where it was."""
@@ -49,6 +53,8 @@ class Move:
 
     def _do(self, undo):
         active = self.report["active"]
+        self.promise = migrate_arrivals.promise(self.peer, self.report, self.host, self.request)
+        undo.push("withdraw the promise", migrate_store.delete, self.peer, self.promise)
         target = migrate_prepare.Target(self.peer, undo, self._note, self.order.say)
         migrate_prepare.disks(target, self.plans, active)
         if active:
@@ -64,7 +70,7 @@ class Move:
         self.journal.write(
             report=self.report,
             target=self.order.transport.uri,
-            created=list(made),
+            created=[*([self.promise] if self.promise else []), *made],
             left=self._left(),
             keep_source=self._keeps_source(),
             xml=migrate_cold.definition(self.dom),
@@ -183,8 +189,15 @@ class Move:
             migrate_recover.undefine(self.dom)
         if not self._keeps_source():
             deleted, kept = migrate_finish.remove_source(self.conn, self.report, self._left())
+        self._withdraw()
         self.journal.close()
         return {"deleted": deleted, "kept": kept}
+
+    def _withdraw(self):
+        """The guest is there and counts as what it is; an old promise is no harm."""
+        if self.promise and self.peer.isAlive():
+            with contextlib.suppress(errors.VirtError):
+                migrate_arrivals.withdraw(self.peer, [self.promise])
 
 
 _AGAIN = "call virt.migrate again, or virt.repair, when the hosts reach each other"

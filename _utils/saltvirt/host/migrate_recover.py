@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from saltvirt import errors
-from saltvirt.host import connection, domain, migrate_finish, migrate_store
+from saltvirt.host import connection, domain, migrate_arrivals, migrate_finish, migrate_store
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.migration import outcome
 from saltvirt.migration import transport as transports
@@ -94,23 +94,30 @@ def recover(conn, journal, order):
             "or end it with virt.migrate_abort"
         )
     with _at(order, entry["target"]) as peer:
-        ended = settle(conn, peer, report)
-        result = {
-            "name": report["name"],
-            "outcome": ended,
-            "source": report["host"],
-            "target": peer.getHostname(),
-            "live": report["active"],
-            "deleted": [],
-            "kept": {},
-        }
-        if ended == UNDONE:
-            result["deleted"] = clean_target(peer, entry["created"])
-        elif not entry["keep_source"]:
-            deleted, kept = migrate_finish.remove_source(conn, report, entry["left"])
-            result.update(deleted=deleted, kept=kept)
+        result = _ended(conn, peer, entry)
     journal.close()
     return result
+
+
+def _ended(conn, peer, entry):
+    """Settles where the guest is and removes what is left of it on the other host."""
+    report = entry["report"]
+    ended, deleted, kept = settle(conn, peer, report), [], {}
+    if ended == UNDONE:
+        deleted = clean_target(peer, entry["created"])
+    else:
+        migrate_arrivals.withdraw(peer, entry["created"])
+    if ended == MOVED and not entry["keep_source"]:
+        deleted, kept = migrate_finish.remove_source(conn, report, entry["left"])
+    return {
+        "name": report["name"],
+        "outcome": ended,
+        "source": report["host"],
+        "target": peer.getHostname(),
+        "live": report["active"],
+        "deleted": deleted,
+        "kept": kept,
+    }
 
 
 def _replaced(conn, report):

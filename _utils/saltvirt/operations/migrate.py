@@ -1,7 +1,12 @@
-"""Move a guest, from the master: find it, choose the target, let its host do it, confirm."""
+"""Move a guest, from the master: find it, choose the target, let its host do it.
+
+Its host confirms the move with both libvirts before it reports it: nobody is asked again.
+"""
+
+from dataclasses import dataclass, field
 
 from saltvirt import errors, names
-from saltvirt.operations import find, inventory, lock
+from saltvirt.operations import find, inventory, lock, slots
 from saltvirt.placement import choose, facts
 
 MOVED = "moved"
@@ -27,18 +32,28 @@ def run(fleet, policy, name, target, report, options=None):
             raise
 
 
+@dataclass(frozen=True)
+class Census(find.Census):
+    """unfinished: name to the host that has a broken-off migration of it. hosts: id to what
+    ``virt.migrate_census`` said of the host itself."""
+
+    unfinished: dict = field(default_factory=dict)
+    hosts: dict = field(default_factory=dict)
+
+
 def census(fleet):
-    """(find.Census, {name: host that has an unfinished migration of it})."""
-    guests, unheard, unfinished = {}, {}, {}
+    """Where all guests are, and what their hosts say of themselves."""
+    found = Census()
     for answer in fleet.ask(fleet.hosts(), "virt.migrate_census"):
         if not answer.ok:
-            unheard[answer.host] = answer.error
+            found.unheard[answer.host] = answer.error
             continue
+        found.hosts[answer.host] = answer.data
         for name, state in answer.data["guests"].items():
-            guests.setdefault(name, {})[answer.host] = state
+            found.guests.setdefault(name, {})[answer.host] = state
         for name in answer.data["unfinished"]:
-            unfinished[name] = answer.host
-    return find.Census(guests, unheard), unfinished
+            found.unfinished[name] = answer.host
+    return found
 
 
 def on_its_host(fleet, name, function, **arguments):
@@ -54,7 +69,7 @@ def abort(fleet, name):
     While it moves the guest is on two hosts, and only its old one knows of a migration.
     """
     name = names.guest(str(name))
-    _, unfinished = census(fleet)
+    unfinished = census(fleet).unfinished
     if name not in unfinished:
         raise errors.OperationFailed(f"no host has a migration of {name} under way")
     fleet.one(unfinished[name], "virt.migrate_abort", {"vm_": name}, long=True)
@@ -67,18 +82,18 @@ class _Migration:
         self.name, self.target, self.report, self.options = name, target, report, options
 
     def run(self):
-        seen, unfinished = census(self.fleet)
-        if self.name in unfinished:
-            self._end_earlier(unfinished[self.name])
-            seen, _ = census(self.fleet)
+        seen = census(self.fleet)
+        if self.name in seen.unfinished:
+            self._end_earlier(seen.unfinished[self.name])
+            seen = census(self.fleet)
         source = seen.host_of(self.name)
         if source == self.target:
             return self._answer(f"{self.name} is on {source} already", {})
-        self._reachable(seen)
+        self._takes_guests(seen)
         target = self.target or self._choose(source)
-        self.report.step("target", f"{self.name}: moving it from {source} to {target}")
-        done = self._move(source, target)
-        self._confirm(source, target, seen.guests[self.name][source])
+        with slots.taken(self.fleet.opts, (source, target), self._wait):
+            self.report.step("target", f"{self.name}: moving it from {source} to {target}")
+            done = self._move(source, target, _ratios(seen, target))
         return self._answer(
             _sentence(self.name, source, target, done), _changes(source, target), done
         )
@@ -95,10 +110,18 @@ class _Migration:
         )
         self.fleet.one(host, "virt.migrate_recover", {"vm_": self.name}, long=True)
 
-    def _reachable(self, seen):
+    def _wait(self, why):
+        self.report.step("wait", f"{self.name} waits: {why}")
+
+    def _takes_guests(self, seen):
         if self.target and self.target in seen.unheard:
             raise errors.ConnectionFailed(
                 f"{self.name} stays where it is: {self.target}: {seen.unheard[self.target]}"
+            )
+        reason = self.target and seen.hosts[self.target]["maintenance"]
+        if reason:
+            raise errors.Refused(
+                f"{self.name} stays where it is: {self.target} is in maintenance: {reason}"
             )
 
     def _choose(self, source):
@@ -117,8 +140,8 @@ class _Migration:
         reasons = decision.reasons() or "there is no other host"
         raise errors.Refused(f"no host can take {self.name} from {source}: {reasons}")
 
-    def _move(self, source, target):
-        asked = {**self.options, "vm_": self.name, "target": target}
+    def _move(self, source, target, ratios):
+        asked = {"ratios": ratios, **self.options, "vm_": self.name, "target": target}
         watch = (f"salt/virt/migrate/{self.name}/", self._watch)
         answers = self.fleet.gather(
             [source], "virt.migrate", asked, timeout_s=SILENT_S, long=True, watch=watch
@@ -126,7 +149,10 @@ class _Migration:
         answer = answers[source]
         if not answer.ok and answer.kind != "failed":
             raise errors.ConnectionFailed(self._lost(source, answer))
-        return answer.get()
+        done = answer.get()
+        if done.get("outcome") != MOVED:
+            raise errors.OperationFailed(f"{source} answered {done!r} for {self.name}")
+        return done
 
     def _watch(self, _tag, event):
         text = event.get("text")
@@ -137,26 +163,16 @@ class _Migration:
 
     def _lost(self, source, answer):
         """The source did not come back: where is the guest now?"""
-        seen, _ = census(self.fleet)
-        places = seen.guests.get(self.name, {})
+        places = census(self.fleet).guests.get(self.name, {})
         known = ", ".join(f"{state} on {host}" for host, state in sorted(places.items()))
         return (
             f"{source}: {answer.error}; {self.name} is {known or 'on no host that answers'}; "
             f"call virt.migrate again to end it"
         )
 
-    def _confirm(self, source, target, before):
-        """libvirt on both hosts has the last word."""
-        seen, _ = census(self.fleet)
-        places = seen.guests.get(self.name, {})
-        for host in (source, target):
-            if host in seen.unheard:
-                raise errors.ConnectionFailed(f"{host}: {seen.unheard[host]}")
-        if set(places) != {target} or places[target] != before:
-            known = ", ".join(f"{state} on {host}" for host, state in sorted(places.items()))
-            raise errors.OperationFailed(
-                f"{source} reported success, but {self.name} is {known or 'nowhere'}"
-            )
+
+def _ratios(seen, host):
+    return seen.hosts.get(host, {}).get("ratios") or {}
 
 
 def _changes(source, target):

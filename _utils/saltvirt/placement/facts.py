@@ -31,6 +31,7 @@ class Host:
     cpus: int
     memory_kib: int
     guests: tuple = ()
+    arriving: tuple = ()
     arch: str = ""
     types: tuple = ()
     disk_total_bytes: int = 0
@@ -49,8 +50,9 @@ class Host:
         return float(self.ratios.get(name, getattr(policy, f"{name}_ratio")))
 
     def used(self, policy, what):
-        """Sum of ``vcpus`` or ``memory_kib`` of its guests, stopped ones by ratio."""
-        return sum(
+        """Sum of ``vcpus`` or ``memory_kib`` of its guests, stopped ones by ratio, and of
+        those that are on their way to it."""
+        return sum(getattr(g, what) for g in self.arriving) + sum(
             getattr(g, what) * (1.0 if g.meant_to_run else policy.stopped_ratio)
             for g in self.guests
         )
@@ -89,11 +91,16 @@ def host_from_inventory(name, data):
         )
         for guest, facts in sorted((data.get("guests") or {}).items())
     )
+    arriving = tuple(
+        Guest(guest, vcpus=int(facts["vcpus"]), memory_kib=int(facts["memory_kib"]))
+        for guest, facts in sorted((data.get("arriving") or {}).items())
+    )
     return Host(
         name=name,
         cpus=int(data["cpus"]),
         memory_kib=int(data["memory_kib"]),
         guests=guests,
+        arriving=arriving,
         arch=data.get("arch", ""),
         types=tuple(data.get("types") or ()),
         disk_total_bytes=int(folder.get("total_bytes", 0)),

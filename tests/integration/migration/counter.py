@@ -1,5 +1,6 @@
 """A guest that can tell whether a migration lost anything: see counter.c."""
 
+import os
 import re
 import struct
 import subprocess
@@ -123,8 +124,9 @@ class Counter:
         return found
 
     def files(self, host):
-        """What of it lies in the images folder of a host."""
-        listing = self.lab.exec(host, f"ls {IMAGES} | grep '^{self.name}_'", check=False)
+        """What of it lies in its disk's folder on a host."""
+        folder = os.path.dirname(self.disk)
+        listing = self.lab.exec(host, f"ls {folder} | grep '^{self.name}_'", check=False)
         return listing.stdout.split()
 
     def records(self, host):

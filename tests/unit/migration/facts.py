@@ -12,11 +12,13 @@ _GUEST = {
     "persistent": True, "job": None, "managed_save": False, "snapshots": 0, "checkpoints": 0,
     "memory_kib": 524288, "vcpus": 2, "arch": "x86_64", "machine": "pc", "virt_type": "kvm",
     "hypervisor": "QEMU", "qemu": 7002022, "hostdevs": [], "filesystems": [], "tpm": False,
+    "autostart": False,
     "nics": [{"type": "bridge", "source": "br0", "mac": "52:54:00:00:00:01"}], "disks": [_DISK],
 }  # fmt: skip
 _HOST = {
     "hostname": "hv2", "host_uuid": "h-2", "domains": [], "hypervisor": "QEMU", "qemu": 7002022,
-    "machine_error": None, "cpu_error": None, "memory_free_kib": 2**20, "max_vcpus": 255,
+    "machine_error": None, "cpu_error": None, "cpus": 8, "memory_kib": 4 * 2**20, "arrivals": [],
+    "max_vcpus": 255,
     "bridges": ["br0"], "links": ["eth0"], "networks": {"default": True}, "paths": {},
     "free_bytes": {"/vm": 2**34},
 }  # fmt: skip
@@ -33,3 +35,9 @@ def guest(**changes):
 
 def host(**changes):
     return copy.deepcopy(_HOST) | changes
+
+
+def domain(**changes):
+    """A guest that the target has."""
+    found = {"name": "b", "uuid": "u", "state": "running", "macs": [], "vcpus": 1}
+    return {**found, "memory_kib": 2**19, "autostart": False, **changes}

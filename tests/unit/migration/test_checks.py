@@ -1,6 +1,8 @@
 import pytest
 
 from saltvirt.migration import checks, options, storage, transport
+from saltvirt.migration.checks import room
+from saltvirt.placement import policy
 from tests.unit.migration import facts
 
 
@@ -41,20 +43,14 @@ def test_reasons_of_the_guest(changes, words):
     ("changes", "words"),
     [
         ({"host_uuid": "h-1"}, "where the guest already is"),
-        (
-            {"domains": [{"name": "web1", "uuid": "x", "state": "shutdown", "macs": []}]},
-            "named web1",
-        ),
-        ({"domains": [{"name": "b", "uuid": "u-1", "state": "running", "macs": []}]}, "UUID u-1"),
-        (
-            {"domains": [{"name": "b", "uuid": "u", "state": "running",
-                          "macs": ["52:54:00:00:00:01"]}]},
-            "MAC address 52:54:00:00:00:01",
-        ),
+        ({"domains": [facts.domain(name="web1")]}, "named web1"),
+        ({"domains": [facts.domain(uuid="u-1")]}, "UUID u-1"),
+        ({"domains": [facts.domain(macs=["52:54:00:00:00:01"])]}, "MAC address 52:54:00:00:00:01"),
         ({"hypervisor": "Xen"}, "runs Xen"),
         ({"qemu": 6002000}, "QEMU 6.2.0 on hv2 is older than 7.2.22"),
         ({"machine_error": "no such machine"}, "no such machine"),
-        ({"memory_free_kib": 1024}, "1 MiB of memory"),
+        ({"memory_kib": 2**20 - 1}, "hv2: 512 MiB of memory wanted"),
+        ({"cpus": 1}, "hv2: 2 vCPUs wanted"),
         ({"max_vcpus": 1}, "at most 1 CPUs"),
         ({"cpu_error": "it lacks avx2"}, "avx2"),
         ({"bridges": []}, "no bridge br0"),
@@ -70,7 +66,7 @@ def test_reasons_of_the_target(changes, words):
 
 def test_all_reasons_come_at_once():
     guest = facts.guest(snapshots=1)
-    host = facts.host(bridges=[], memory_free_kib=1, cpu_error="older")
+    host = facts.host(bridges=[], memory_kib=1, cpu_error="older")
     assert len(reasons(guest, host)) == 4
 
 
@@ -139,3 +135,40 @@ def test_a_block_device_needs_a_pool_on_the_target():
     assert "no storage pool" in reasons(facts.guest(disks=[block]))[0]
     pool = {"/dev/vg/web1": {"exists": False, "shared": False, "pool": "vg"}}
     assert reasons(facts.guest(disks=[block]), facts.host(paths=pool)) == []
+
+
+def arrival(**changes):
+    return {"name": "c", "vcpus": 1, "memory_kib": 2**19, **changes}
+
+
+@pytest.mark.parametrize(
+    ("domains", "arrivals", "fits"),
+    [
+        ([facts.domain(memory_kib=3 * 2**20)], [], True),
+        ([facts.domain(memory_kib=3 * 2**20 + 1024)], [], False),
+        ([facts.domain(memory_kib=3 * 2**20, state="shutdown")], [arrival()], False),
+        ([], [arrival(memory_kib=3 * 2**20 + 1024)], False),
+        ([], [arrival(memory_kib=3 * 2**20 + 1024, name="web1")], True),
+        ([facts.domain(vcpus=30)], [], True),
+        ([facts.domain(vcpus=30)], [arrival()], False),
+    ],
+)
+def test_what_the_target_has_promised_counts(domains, arrivals, fits):
+    """4 GiB and 8 CPUs, four times promised; 512 MiB are the host's own; the guest wants 2."""
+    found = reasons(facts.guest(), facts.host(domains=domains, arrivals=arrivals))
+    assert (found == []) == fits, found
+
+
+def test_the_targets_own_ratios_count():
+    full = facts.host(domains=[facts.domain(memory_kib=3 * 2**20 + 1024)])
+    request = checks.Request(options.parse({}), transport.parse("hv2"), ratios={"memory": 1.5})
+    assert list(room.reasons(facts.guest(), full, request)) == []
+
+
+def test_a_stopped_guest_counts_as_the_policy_says():
+    full = facts.host(domains=[facts.domain(memory_kib=3 * 2**20 + 1024)])
+    off = facts.guest(active=False, state="shutdown")
+    placement = policy.Policy(stopped_ratio=0.5)
+    request = checks.Request(options.parse({}), transport.parse("hv2"), placement=placement)
+    assert list(room.reasons(off, full, request)) == []
+    assert list(room.reasons(off | {"autostart": True}, full, request)) != []

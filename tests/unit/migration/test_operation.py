@@ -16,7 +16,7 @@ class Cloud:
     def __init__(self, tmp_path, moves=True, answer=None, **hosts):
         self.opts = {"cachedir": str(tmp_path)}
         self.guests = hosts
-        self.unfinished = {}
+        self.unfinished, self.maintenance = {}, {}
         self.moves, self.answer = moves, answer
         self.asked, self.down = [], set()
 
@@ -32,8 +32,13 @@ class Cloud:
             elif fun == "virt.inventory":
                 yield Answer(host, data=inventory(self.guests[host]))
             else:
-                found = {"guests": dict(self.guests[host]), "unfinished": []}
-                yield Answer(host, data={**found, "unfinished": self.unfinished.get(host, [])})
+                yield Answer(host, data=self._census(host))
+
+    def _census(self, host):
+        return {
+            "guests": dict(self.guests[host]), "unfinished": self.unfinished.get(host, []),
+            "ratios": {"memory": 2}, "maintenance": self.maintenance.get(host),
+        }  # fmt: skip
 
     def gather(self, hosts, fun, kwarg=None, **options):
         return {host: self._migrate(host, kwarg) for host in hosts}
@@ -77,7 +82,8 @@ def run(cloud, name="web1", target="hv2", **options):
 def test_it_is_found_moved_and_confirmed(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     found = run(cloud, policy="safe")["web1"]
-    assert cloud.asked == [("hv1", {"policy": "safe", "vm_": "web1", "target": "hv2"})]
+    asked = {"policy": "safe", "vm_": "web1", "target": "hv2", "ratios": {"memory": 2}}
+    assert cloud.asked == [("hv1", asked)]
     assert found["changes"] == {"host": {"old": "hv1", "new": "hv2"}}
     assert found["comment"] == (
         "web1 was moved from hv1 to hv2 over TLS in 1.5 s; it stood still for 80 ms"
@@ -106,10 +112,18 @@ def test_a_broken_off_migration_is_ended_first(tmp_path):
     assert cloud.asked == [("hv1", "virt.migrate_recover")]
 
 
-def test_success_is_what_libvirt_shows_and_not_what_the_host_says(tmp_path):
-    cloud = Cloud(tmp_path, moves=False, hv1={"web1": "running"}, hv2={})
-    with pytest.raises(errors.OperationFailed, match="web1 is running on hv1"):
+def test_success_is_only_what_the_host_has_confirmed(tmp_path):
+    cloud = Cloud(tmp_path, answer=Answer("hv1", data={}), hv1={"web1": "running"}, hv2={})
+    with pytest.raises(errors.OperationFailed, match=r"hv1 answered \{\} for web1"):
         run(cloud)
+
+
+def test_a_host_in_maintenance_gets_no_guest(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.maintenance = {"hv2": "new disks"}
+    with pytest.raises(errors.Refused, match="hv2 is in maintenance: new disks"):
+        run(cloud)
+    assert cloud.asked == []
 
 
 def test_a_host_that_falls_silent_is_not_the_end_of_the_story(tmp_path):

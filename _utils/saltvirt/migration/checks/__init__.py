@@ -7,15 +7,26 @@ saltvirt.host.migrate_facts. A fact that is None could not be found out: it is n
 
 from dataclasses import dataclass, field
 
-from saltvirt.migration.checks import cpu, devices, guest, identity, machine, network, storage
+from saltvirt.migration.checks import (
+    cpu,
+    devices,
+    guest,
+    identity,
+    machine,
+    network,
+    room,
+    storage,
+)
 from saltvirt.migration.options import Options
 from saltvirt.migration.transport import Transport
+from saltvirt.placement.policy import Policy
 
 # the cheapest and most basic first: the reasons are shown in this order
 STANDING = (guest.reasons, devices.reasons)
 TARGET = (
     identity.reasons,
     machine.reasons,
+    room.reasons,
     cpu.reasons,
     network.reasons,
     storage.reasons,
@@ -24,9 +35,13 @@ TARGET = (
 
 @dataclass(frozen=True)
 class Request:
+    """placement: how full a host may get; ratios: what the target's own configuration says."""
+
     options: Options
     transport: Transport
     plans: list = field(default_factory=list)
+    placement: Policy = field(default_factory=Policy)
+    ratios: dict = field(default_factory=dict)
 
 
 def standing(report, request):

@@ -1,6 +1,4 @@
-"""What the target's libvirt and QEMU offer, and whether there is room."""
-
-from saltvirt.units import human_bytes
+"""What the target's libvirt and QEMU offer."""
 
 
 def reasons(guest, host, request):
@@ -11,7 +9,7 @@ def reasons(guest, host, request):
         return
     yield from _versions(guest, host)
     yield from _machine_type(guest, host)
-    yield from _room(guest, host)
+    yield from _vcpus(guest, host)
 
 
 def _versions(guest, host):
@@ -38,12 +36,7 @@ def _machine_type(guest, host):
         yield f"{host['hostname']} cannot run a {wanted} machine: {host['machine_error']}"
 
 
-def _room(guest, host):
-    if guest["active"] and host["memory_free_kib"] < guest["memory_kib"]:
-        yield (
-            f"{host['hostname']} has {human_bytes(host['memory_free_kib'] * 1024)} of memory "
-            f"not promised to guests, {human_bytes(guest['memory_kib'] * 1024)} are needed"
-        )
+def _vcpus(guest, host):
     if host["max_vcpus"] and guest["vcpus"] > host["max_vcpus"]:
         yield (
             f"{host['hostname']} gives a guest at most {host['max_vcpus']} CPUs, "

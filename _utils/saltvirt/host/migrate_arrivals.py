@@ -1,0 +1,73 @@
+"""Memory and CPUs of the target, promised to a guest before it comes.
+
+The target's folder of promises is read and written through a passing pool, which one
+migration at a time can have. An init there writes first, too, and looks then: of two that
+do not fit together at least one sees the other.
+"""
+
+import os
+import time
+
+from saltvirt import errors
+from saltvirt.host import migrate_facts, migrate_store
+from saltvirt.host.connection import translated
+from saltvirt.migration import arrivals
+from saltvirt.migration.checks import room
+
+FOLDER = "/var/lib/salt-virt/arrivals"
+
+
+def here(present, folder=FOLDER):
+    """The Arrivals that this host has promised. present: names of its guests."""
+    try:
+        return arrivals.pending(sorted(os.listdir(folder)), time.time(), present)
+    except FileNotFoundError:
+        return []
+
+
+def there(peer, present):
+    """The same of another host, as plain dicts."""
+    with migrate_store.opened(peer, FOLDER) as pool:
+        return _pending(pool, present) if pool is not None else []
+
+
+def _pending(pool, present):
+    found = arrivals.pending(pool.listVolumes(), time.time(), present)
+    return [{"name": a.name, "memory_kib": a.memory_kib, "vcpus": a.vcpus} for a in found]
+
+
+def promise(peer, report, host, request):
+    """Promises the guest its share of the target; the promise's path.
+
+    report, host, request: as the checks have them. Raises MigrationFailed when others were
+    promised the room since the checks.
+    """
+    mine = arrivals.Arrival(report["name"], report["memory_kib"], report["vcpus"], int(time.time()))
+    path = os.path.join(FOLDER, mine.file)
+    with migrate_store.opened(peer, FOLDER, create=True) as pool, translated():
+        _tidy(pool, mine.name)
+        migrate_store.create(pool, path, "raw", 0, mode="0600")
+        domains = migrate_facts.domains(peer)
+        present = {domain["name"] for domain in domains}
+        now = {**host, "domains": domains, "arrivals": _pending(pool, present)}
+        why = list(room.reasons(report, now, request))
+        if why:
+            migrate_store.volume(pool, path).delete(0)
+            raise errors.MigrationFailed("; ".join(why))
+    return path
+
+
+def withdraw(peer, paths):
+    """Takes back those of the paths that are promises."""
+    for path in paths:
+        if os.path.dirname(path) == FOLDER:
+            migrate_store.delete(peer, path)
+
+
+def _tidy(pool, name):
+    """Removes what died long ago, and what an earlier attempt of this guest left."""
+    for file in pool.listVolumes():
+        arrival = arrivals.parse(file)
+        if arrival and (arrival.name == name or arrivals.stale(arrival, time.time())):
+            with migrate_store.unless_deleted():
+                pool.storageVolLookupByName(file).delete(0)
