@@ -5,18 +5,16 @@ Both reports are plain dicts. A fact that could not be found out is None.
 
 import contextlib
 import os
-import re
 from xml.etree import ElementTree
 
-from saltvirt.host import domain, migrate_disks, migrate_store
+from saltvirt.host import domain, migrate_disks, migrate_same, migrate_store
 from saltvirt.host.connection import libvirt, translated, unless_gone
+from saltvirt.migration import storage
 
 METADATA = "{https://saltproject.io/xmlns/salt-virt/1}guest"
 JOBS = {1: "a job", 2: "a migration or save", 3: "a job that is over", 4: "a job", 5: "a job"}
 # where libvirt's QEMU driver keeps the variables of guests' firmware
 _VARIABLES = "/var/lib/libvirt/qemu/nvram"
-# as saltvirt.images.cache names its files
-_BY_CONTENT = re.compile(r"/_base/[^/]+-[0-9a-f]{16}\.[a-z0-9]+$")
 
 
 def guest(dom):
@@ -249,18 +247,20 @@ def _path(pool, path, shared, base):
         "pool": None if pool is None or migrate_store.is_passing(pool) else pool.name(),
     }
     if base and found["exists"] and not shared:
-        found["same"] = _same(there, base)
+        found.update(_base(there, base, host_uuid(pool.connect())))
     return found
 
 
-def _same(there, base):
-    """Whether the volume there has the bytes of our backing file.
+def _base(there, base, uuid):
+    """Of a backing file that is there: ``same``, ``coming``; see saltvirt.migration.storage.
 
-    A file that our image cache named by its content need not be read again.
+    A file that our image cache named by its content need not be read; one that is shorter
+    is still being copied.
     """
-    if migrate_store.physical_bytes(there) != base["file_bytes"]:
-        return False
-    return bool(_BY_CONTENT.search(base["path"])) or migrate_store.equals(there, base["path"])
+    whole = migrate_store.physical_bytes(there) == base["file_bytes"]
+    if storage.by_content(base["path"]):
+        return {"same": True, "coming": not whole}
+    return {"same": whole and migrate_same.same(there, base["path"], uuid)}
 
 
 @contextlib.contextmanager

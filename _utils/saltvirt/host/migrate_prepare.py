@@ -4,11 +4,10 @@ import os
 from dataclasses import dataclass, field
 
 from saltvirt import errors
-from saltvirt.host import migrate_store
+from saltvirt.host import migrate_images, migrate_store
 from saltvirt.migration import storage
 
 _MODE = "0600"
-_BASE_MODE = "0444"
 
 
 @dataclass
@@ -31,16 +30,18 @@ class Target:
         if migrate_store.make_folder(self.peer, folder):
             self.undo.push(f"remove {folder}", migrate_store.remove_folder, self.peer, folder)
 
-    def file(self, path, *wanted, mode=_MODE, source=None):
+    def file(self, path, *wanted, mode=_MODE, source=None, undo=migrate_store.delete):
         """Makes a file that is not there yet.
 
         wanted: format, size in bytes and what it stands on, as for migrate_store.create.
-        source: the local file whose bytes it gets. Raises MigrationFailed when it is there.
+        source: the local file whose bytes it gets. undo: takes the peer and the path.
+        Raises AlreadyExists when it is there.
         """
         self.folder(path)
+        send = None
         with migrate_store.opened(self.peer, os.path.dirname(path)) as pool:
             if migrate_store.volume(pool, path) is not None:
-                raise errors.MigrationFailed(f"{path} has just appeared on the target")
+                raise errors.AlreadyExists(f"{path} has just appeared on the target")
             self.note([*self.made, path])
             self.made.append(path)
             try:
@@ -49,18 +50,32 @@ class Target:
                 self.made.remove(path)  # somebody else's
                 self.note(self.made)
                 raise
-            self.undo.push(f"delete {path}", migrate_store.delete, self.peer, path)
+            self.undo.push(f"delete {path}", self._take_back, path, undo)
             if source:
-                migrate_store.upload(found, source)
+                send = migrate_store.begin_upload(found, source)
+        if send:  # for as long as it takes: others need the folder's pool
+            send()
 
-    def copy(self, path, mode=_MODE):
+    def _take_back(self, path, undo):
+        if path in self.made:
+            undo(self.peer, path)
+
+    def keep(self, path):
+        """The file stays, whatever becomes of the migration."""
+        if path in self.made:
+            self.made.remove(path)
+            self.note(self.made)
+
+    def copy(self, path, mode=_MODE, undo=migrate_store.delete):
         """Makes a file there with the bytes of ours."""
         # its own format would be written into it: the bytes that come have it already
-        self.file(path, "raw", 0, None, mode=mode, source=path)
+        self.file(path, "raw", 0, None, mode=mode, source=path, undo=undo)
 
-    def has(self, path):
+    def size(self, path):
+        """How long the file is there in bytes, or None."""
         with migrate_store.opened(self.peer, os.path.dirname(path)) as pool:
-            return pool is not None and migrate_store.volume(pool, path) is not None
+            found = migrate_store.volume(pool, path) if pool is not None else None
+            return None if found is None else migrate_store.physical_bytes(found)
 
 
 def disks(target, plans, active):
@@ -71,9 +86,7 @@ def disks(target, plans, active):
     """
     for plan in storage.copied(plans):
         for base in plan.bases:
-            if not target.has(base["path"]):
-                target.say(f"copying the image {base['path']}")
-                target.copy(base["path"], _BASE_MODE)
+            migrate_images.bring(target, base)
         if active:
             target.file(plan.path, plan.format, plan.size_bytes, plan.backing)
 

@@ -5,6 +5,7 @@ A folder that no pool shows gets a pool of ours for the time of the block.
 
 import contextlib
 import errno
+import functools
 import os
 import time
 import uuid
@@ -240,23 +241,27 @@ def _sections(file):
         here = end
 
 
-def upload(found, path, progress=lambda size: None):
-    """Writes a local file into a volume of the other host, over libvirt's own connection.
+def begin_upload(found, path):
+    """Opens a volume of the other host for the bytes of a local file, over libvirt's own
+    connection. Returns what sends them; the volume's pool need not be there any more then.
 
-    Holes stay holes. progress: called with the number of bytes of each section.
+    Holes stay holes.
     """
+    size = os.path.getsize(path)
     stream = found.connect().newStream(0)
+    with translated():
+        found.upload(stream, 0, size, libvirt.VIR_STORAGE_VOL_UPLOAD_SPARSE_STREAM)
+    return functools.partial(_upload, stream, path)
+
+
+def _upload(stream, path):
     with open(path, "rb") as file, translated():
-        sections = list(_sections(file))
-        size = os.fstat(file.fileno()).st_size
         try:
-            found.upload(stream, 0, size, libvirt.VIR_STORAGE_VOL_UPLOAD_SPARSE_STREAM)
-            for is_data, start, length in sections:
+            for is_data, start, length in list(_sections(file)):
                 if is_data:
                     _send(stream, file, start, length)
                 else:
                     stream.sendHole(length)
-                progress(length)
             stream.finish()
         except BaseException:
             with contextlib.suppress(libvirt.libvirtError):

@@ -5,15 +5,19 @@ A disk, as the source reports it: ``target`` (vda), ``device`` (disk, cdrom, flo
 ``used_bytes`` (allocated), ``read_only``, ``shareable``, ``chain``: its backing files, nearest
 first, each with ``path``, ``format``, ``size_bytes``, ``used_bytes``.
 
-What the target says of a path: ``exists``, ``shared`` (proven by a marker).
+What the target says of a path: ``exists``, ``shared`` (proven by a marker), and of a backing
+file ``same`` (has our bytes) and ``coming`` (another migration is copying it just now).
 """
 
+import re
 from dataclasses import dataclass, field
 
 SHARED = "shared"
 COPY = "copy"
 OVERLAY = "overlay"
 KEEP = "keep"
+# as saltvirt.images.cache names its files
+_BY_CONTENT = re.compile(r"/_base/[^/]+-[0-9a-f]{16}\.[a-z0-9]+$")
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,20 @@ def _plan_one(disk, seen, copy_storage):
 
 
 def _overlay(disk, seen):
-    lacking = [b for b in reversed(disk["chain"]) if not seen.get(b["path"], {}).get("exists")]
+    lacking = [b for b in reversed(disk["chain"]) if not _whole(seen.get(b["path"], {}))]
     return DiskPlan(
         disk["target"], OVERLAY, disk["source"], disk["format"], disk["type"],
         disk["size_bytes"], disk["used_bytes"], disk["chain"][0], lacking,
     )  # fmt: skip
+
+
+def _whole(there):
+    return there.get("exists") and not there.get("coming")
+
+
+def by_content(path):
+    """Whether it is an image cache's file: equal names are equal bytes."""
+    return bool(_BY_CONTENT.search(path))
 
 
 def copied(plans):

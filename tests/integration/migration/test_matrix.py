@@ -1,0 +1,190 @@
+"""Each thing that can die, in each phase of a migration.
+
+A phase is held by stopping a libvirtd (SIGSTOP) where the migration needs its answer next;
+then something is killed, and libvirtd goes on. Afterwards the guest runs on one host;
+virt.repair and a second virt.migrate end it on the target, with every record that it wrote.
+"""
+
+import contextlib
+import time
+
+import pytest
+
+from tests.integration.migration import counter
+from tests.integration.migration.test_failures import cut
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+
+def libvirtd(lab, host, signal):
+    lab.exec(host, ["pkill", f"-{signal}", "-x", "libvirtd"], check=False)
+
+
+@contextlib.contextmanager
+def stopped(lab, host):
+    """libvirtd of a host does nothing for the block."""
+    libvirtd(lab, host, "STOP")
+    try:
+        yield
+    finally:
+        libvirtd(lab, host, "CONT")
+
+
+def begin(lab, guest):
+    lab.exec(
+        "master",
+        f"nohup salt-run virt.migrate {guest.name} hv2 max_bandwidth=8 >/run/{guest.name}.out "
+        "2>&1 </dev/null &",
+    )
+
+
+def domstate(lab, host, name):
+    return lab.exec(host, ["virsh", "domstate", name], check=False).stdout.strip()
+
+
+def journal_has(lab, guest, text):
+    path = f"{counter.JOURNALS}/{guest.name}.json"
+    return lab.exec("hv1", ["grep", "-q", text, path], check=False).returncode == 0
+
+
+@contextlib.contextmanager
+def check(lab, guest):
+    with stopped(lab, "hv2"):
+        begin(lab, guest)
+        lock = f"{counter.JOURNALS}/{guest.name}.json.lock"
+        lab.wait(lambda: lab.exec("hv1", ["test", "-e", lock], check=False).returncode == 0, lock)
+        yield
+
+
+@contextlib.contextmanager
+def preparing(lab, guest):
+    begin(lab, guest)
+    lab.wait(lambda: journal_has(lab, guest, guest.disk), "disks are made", every_s=0.05)
+    with stopped(lab, "hv2"):
+        yield
+
+
+def copies(lab, guest):
+    done = lab.exec("hv1", f"virsh domjobinfo {guest.name} --rawstats", check=False).stdout
+    return "disk_processed" in done and "disk_processed: 0\n" not in done
+
+
+@contextlib.contextmanager
+def copying(lab, guest):
+    begin(lab, guest)
+    lab.wait(lambda: copies(lab, guest), "the disk is being copied")
+    yield
+
+
+@contextlib.contextmanager
+def hand_over(lab, guest):
+    """The source stands still, its memory is all sent: only the target's word is awaited."""
+    with copying(lab, guest), stopped(lab, "hv2"):
+        lab.wait(lambda: domstate(lab, "hv1", guest.name) == "paused", "it is handed over", 40)
+        yield
+
+
+@contextlib.contextmanager
+def cleaning(lab, guest):
+    """It runs on the target, and is no longer defined on the source."""
+    definition = f"/etc/libvirt/qemu/{guest.name}.xml"
+    watch = f"while [ -e {definition} ]; do sleep 0.002; done; pkill -STOP -x libvirtd"
+    lab.exec("hv1", f"nohup sh -c '{watch}' >/dev/null 2>&1 </dev/null &")
+    begin(lab, guest)
+    try:
+        lab.wait(
+            lambda: lab.exec("hv1", ["test", "-e", definition], check=False).returncode, "it left"
+        )
+        yield
+    finally:
+        libvirtd(lab, "hv1", "CONT")
+
+
+PHASES = {f.__name__: f for f in (check, preparing, copying, hand_over, cleaning)}
+# (where, what to kill, what to start again); GUEST: the name
+VICTIMS = {
+    "source_minion": ("hv1", "bin/salt-minion", "salt-minion"),
+    "target_minion": ("hv2", "bin/salt-minion", "salt-minion"),
+    "runner": ("master", "bin/salt-run", None),
+    "master": ("master", "bin/salt-master", "salt-master"),
+    "source_libvirtd": ("hv1", "sbin/libvirtd", None),
+    "target_libvirtd": ("hv2", "sbin/libvirtd", None),
+    "target_qemu": ("hv2", "guest=GUEST,", None),
+}
+# at the other phases it has no QEMU on the target, or it is the guest itself
+WITH_QEMU = ("copying", "hand_over")
+CASES = [
+    (victim, phase)
+    for phase in PHASES
+    for victim in VICTIMS
+    if victim != "target_qemu" or phase in WITH_QEMU
+]
+
+
+def kill(lab, guest, victim):
+    host, pattern, unit = VICTIMS[victim]
+    lab.kill(host, pattern.replace("GUEST", guest.name))
+    if unit:
+        lab.exec(host, ["systemctl", "restart", unit])
+
+
+def runs_on_one(lab, guest):
+    """It runs on exactly one host; while it is handed over it stands still on both."""
+    return sorted(guest.states().values()) in (["running"], ["running", "shut off"])
+
+
+def end(lab, guest):
+    """Whatever was left: virt.repair, then a second virt.migrate, as a user would."""
+    for host in ("hv1", "hv2"):
+        lab.wait_for_minion(host)
+    lab.wait(lambda: runs_on_one(lab, guest), "it runs on one host", 120)
+    lab.run("virt.repair", apply=True)
+    answers = []
+
+    def moved():
+        done = lab.run("virt.migrate", guest.name, "hv2")
+        answers.append(done.stdout)
+        return done.rc == 0
+
+    try:
+        lab.wait(moved, "a second virt.migrate ends it", 150, 2)
+    finally:
+        print("\n".join(answers))
+    guest.is_whole_on("hv2")
+    assert lab.exec("hv2", "ls /var/lib/salt-virt/arrivals").stdout.split() == []
+
+
+@pytest.mark.parametrize(("victim", "phase"), CASES)
+def test_killed(cloud, guests, victim, phase):
+    guest = guests(f"m-{CASES.index((victim, phase))}").define("hv1", "64M").fill("hv1", 20)
+    guest.start("hv1")
+    with PHASES[phase](cloud, guest):
+        kill(cloud, guest, victim)
+    end(cloud, guest)
+
+
+@pytest.mark.parametrize("seconds", [5, 45])
+@pytest.mark.parametrize("phase", PHASES)
+def test_the_network_is_cut(cloud, guests, phase, seconds):
+    guest = guests(f"n-{phase.replace('_', '-')}-{seconds}").define("hv1", "64M")
+    guest.fill("hv1", 20).start("hv1")
+    with contextlib.ExitStack() as cable:
+        with PHASES[phase](cloud, guest):
+            cable.enter_context(cut(cloud))
+        time.sleep(seconds)
+    end(cloud, guest)
+
+
+def test_the_target_has_no_memory(cloud, guests):
+    """QEMU cannot get it there, though nobody was promised it."""
+    guest = guests("m-memory", memory=4096).define("hv1", "64M").start("hv1")
+    pid = cloud.exec("hv2", "systemctl restart libvirtd; pidof libvirtd").stdout.strip()
+    cloud.exec("hv2", ["prlimit", "--as=3221225472", "--pid", pid])
+    try:
+        done = cloud.run("virt.migrate", "m-memory", "hv2")
+    finally:
+        cloud.exec("hv2", ["systemctl", "restart", "libvirtd"])
+    assert done.rc == 1
+    assert "m-memory runs on hv1" in done.stdout
+    guest.is_whole_on("hv1")
+    end(cloud, guest)
