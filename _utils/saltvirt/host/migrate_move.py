@@ -58,6 +58,8 @@ class Move:
         target = migrate_prepare.Target(self.peer, undo, self._note, self.order.say)
         migrate_prepare.disks(target, self.plans, active)
         if active:
+            if self._own_variables():
+                migrate_prepare.variables(target, self.report["nvram"])
             self._live()
         else:
             migrate_cold.move(target, self.dom, self.report, self.plans)
@@ -79,10 +81,14 @@ class Move:
     def _left(self):
         """The files that stay here when the guest is gone."""
         found = [plan.path for plan in self.copied]
-        store = self.report["nvram"]
-        if store and not self.host["paths"].get(store, {}).get("shared"):
-            found.append(store)
+        if self._own_variables():
+            found.append(self.report["nvram"])
         return found
+
+    def _own_variables(self):
+        """Whether the firmware's variables are a file that both hosts do not share."""
+        store = self.report["nvram"]
+        return bool(store) and not self.host["paths"].get(store, {}).get("shared")
 
     def _keeps_source(self):
         options = self.order.options

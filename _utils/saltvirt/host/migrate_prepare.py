@@ -91,6 +91,14 @@ def disks(target, plans, active):
             target.file(plan.path, plan.format, plan.size_bytes, plan.backing)
 
 
+def variables(target, path):
+    """The file of the firmware's variables, which libvirt makes on the target and QEMU fills:
+    whoever cleans up must know of it."""
+    target.note([*target.made, path])
+    target.made.append(path)
+    target.undo.push(f"delete {path}", migrate_store.delete, target.peer, path)
+
+
 def copy(target, plan):
     """Copies the disk of a guest that does not run, as it is."""
     if plan.type == "block":

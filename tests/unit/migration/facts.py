@@ -12,7 +12,7 @@ _GUEST = {
     "persistent": True, "job": None, "managed_save": False, "snapshots": 0, "checkpoints": 0,
     "memory_kib": 524288, "vcpus": 2, "arch": "x86_64", "machine": "pc", "virt_type": "kvm",
     "hypervisor": "QEMU", "qemu": 7002022, "hostdevs": [], "filesystems": [], "tpm": False,
-    "autostart": False,
+    "autostart": False, "nvram": None,
     "nics": [{"type": "bridge", "source": "br0", "mac": "52:54:00:00:00:01"}], "disks": [_DISK],
 }  # fmt: skip
 _HOST = {

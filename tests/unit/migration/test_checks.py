@@ -172,3 +172,11 @@ def test_a_stopped_guest_counts_as_the_policy_says():
     request = checks.Request(options.parse({}), transport.parse("hv2"), placement=placement)
     assert list(room.reasons(off, full, request)) == []
     assert list(room.reasons(off | {"autostart": True}, full, request)) != []
+
+
+def test_the_variables_of_another_guests_firmware_are_not_written_over():
+    store = "/nvram/web1_VARS.fd"
+    there = facts.host(paths={store: {"exists": True, "shared": False}})
+    assert store in reasons(facts.guest(nvram=store), there)[0]
+    there["paths"][store]["shared"] = True
+    assert reasons(facts.guest(nvram=store), there) == []

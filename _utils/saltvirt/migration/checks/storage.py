@@ -18,6 +18,7 @@ def reasons(guest, host, request):
             yield from _kept(disk, host)
         else:
             yield from _copied(guest, disk, plan, host, request)
+    yield from _variables(guest, host)
     yield from _room(host, request)
     yield from _way(guest, request)
 
@@ -61,6 +62,16 @@ def _copied(guest, disk, plan, host, request):
             f"{host['hostname']} has no storage pool"
         )
     yield from _thin(guest, disk, plan, host, request)
+
+
+def _variables(guest, host):
+    """The file of the firmware's variables would be written over."""
+    seen = host["paths"].get(guest["nvram"], {})
+    if seen.get("exists") and not seen.get("shared"):
+        yield (
+            f"{host['hostname']} already has {guest['nvram']}: it may be another guest's; "
+            "move it away"
+        )
 
 
 def _thin(guest, disk, plan, host, request):
