@@ -88,10 +88,28 @@ def test_every_reason_in_one_answer_and_nothing_changed(cloud, guests):
     cloud.exec("hv1", ["virsh", "managedsave-remove", "mig5"], check=False)
     done = cloud.run("virt.migrate", "mig5", "hv2")
     assert done.rc == 1
-    for reason in ("no network nowhere", f"already has {guest.disk}"):
+    for reason in (
+        "no network nowhere",
+        f"already has {guest.disk}",
+        "921600 MiB of memory wanted",
+    ):
         assert reason in done.stdout
     assert guest.states() == {"hv1": "shut off"}
     assert used_kib(cloud, "hv2", guest.disk) == 0
+
+
+def test_what_was_promised_to_another_guest_is_taken(cloud, guests):
+    guests("mig10").define("hv1")
+    promises = "/var/lib/salt-virt/arrivals"
+    cloud.exec("hv2", f"mkdir -p {promises}; touch {promises}/other~943718400~1~$(date +%s)")
+    try:
+        answer = cloud.call("hv1", "virt.migratable", "mig10", "hv2", timeout=60)
+        coming = cloud.call("hv2", "virt.inventory")["arriving"]
+    finally:
+        cloud.exec("hv2", f"rm {promises}/other~*")
+    assert list(coming) == ["other"]
+    [reason] = answer["reasons"]
+    assert reason.startswith("hv2: 128 MiB of memory wanted, 0 of")
 
 
 @pytest.mark.slow
