@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.integration.applied import applied  # noqa: F401 - a fixture
 from tests.integration.hv import hv  # noqa: F401 - a fixture
 from tests.lab.fixtures import bare_lab, fresh_lab, lab  # noqa: F401 - fixtures
 

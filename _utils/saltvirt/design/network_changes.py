@@ -63,7 +63,7 @@ def _normal(network, wanted):
     if not data.get("dns"):
         data.pop("dns", None)
     data["ips"] = {
-        (ip.family or "ipv4", str(ip.interface())): {
+        _address(ip): {
             key: value
             for key, value in plain(ip).items()
             if key in ("tftp", "bootp_file", "bootp_server", "local_ptr")
@@ -130,11 +130,16 @@ def _pairs(wanted, actual):
                 found = [now or _device(n) for now, n in zip(found, (actual, wanted), strict=True)]
             yield path, section, keys, *found, -1
             continue
-        there = {(ip.family or "ipv4", str(ip.interface())): ip for ip in actual.ips}
-        for index, ip in enumerate(wanted.ips):
-            old = there.get((ip.family or "ipv4", str(ip.interface())))
+        there = {_address(ip): (at, ip) for at, ip in enumerate(actual.ips)}
+        for ip in wanted.ips:
+            # libvirt counts the addresses of the running network
+            index, old = there.get(_address(ip), (-1, None))
             before = list(getattr(old, name)) if old is not None else []
             yield path, section, keys, before, list(getattr(ip, name)), index
+
+
+def _address(ip):
+    return ip.family or "ipv4", str(ip.interface())
 
 
 def _device(network):

@@ -13,7 +13,13 @@ def build(usage_type, usage, description=None, uuid=None):
     return secret
 
 
-def for_pool(spec):
-    """The Secret for a PoolSpec whose user gave a password."""
+def for_pool(spec, mark=None):
+    """The Secret for a PoolSpec whose user gave a password.
+
+    mark: what tells this password from another and says nothing of it.
+    """
     kind = "ceph" if spec.source_auth.type == "ceph" else "iscsi"
-    return build(kind, f"pool_{spec.name}", f"password of storage pool {spec.name}")
+    description = f"password of storage pool {spec.name}"
+    if mark:
+        description += f" (mark {mark})"
+    return build(kind, f"pool_{spec.name}", description)

@@ -1,6 +1,7 @@
 """Networks of one host."""
 
 import contextlib
+from dataclasses import dataclass
 
 from saltvirt import errors
 from saltvirt.design import network as design
@@ -8,6 +9,7 @@ from saltvirt.design.network_changes import changes
 from saltvirt.host.connection import libvirt, translate, translated
 from saltvirt.host.definition import configured
 from saltvirt.revert import Revert
+from saltvirt.spec.network import OWN_BRIDGE
 from saltvirt.xml.network import Network
 
 # virNetworkUpdateCommand
@@ -63,6 +65,38 @@ def define(conn, spec, start=True, autostart=True):
     return True
 
 
+@dataclass(frozen=True)
+class Difference:
+    """How a network differs from a NetworkSpec.
+
+    current, wanted: the definitions. redefined: the changes between them. now: those from the
+    network as it runs, empty when it does not.
+    """
+
+    current: Network
+    wanted: Network
+    redefined: list
+    now: list
+
+    @property
+    def live(self):
+        """The changes that the running network can take at once."""
+        return [change for change in self.now if change.live]
+
+    @property
+    def waiting(self):
+        """The changes that hold only from the next start."""
+        return [change for change in self.now if not change.live]
+
+
+def compare(network, spec):
+    """The Difference between a virNetwork and its NetworkSpec."""
+    current = _configured(network)
+    wanted = design.build(spec, current)
+    now = changes(wanted, _read(network)) if network.isActive() else []
+    return Difference(current, wanted, changes(wanted, current), now)
+
+
 def update(conn, spec, test=False):
     """Changes a network to its NetworkSpec, where it differs. True when it did.
 
@@ -70,19 +104,29 @@ def update(conn, spec, test=False):
     started again. test: only tell whether it would change.
     """
     network = lookup(conn, spec.name)
-    current = _configured(network)
-    wanted = design.build(spec, current)
-    redefine = bool(changes(wanted, current))
-    live = []
-    if network.isActive():
-        live = [change for change in changes(wanted, _read(network)) if change.live]
-    if (redefine or live) and not test:
-        _change(conn, network, (current, wanted), live)
-    return bool(redefine or live)
+    difference = compare(network, spec)
+    differs = bool(difference.redefined or difference.live)
+    if differs and not test:
+        apply(conn, network, difference)
+    return differs
+
+
+def apply(conn, network, difference, live=True):
+    """Defines it anew and applies what the running one can take, or nothing at all.
+
+    live: False when the network is to be started again anyway.
+    """
+    definitions = (difference.current, difference.wanted)
+    _change(conn, network, definitions, difference.live if live else [])
+
+
+def own_bridge(network):
+    """Name of the bridge that libvirt runs for a network; None when it runs none."""
+    now = _read(network)
+    return now.bridge if now.mode in OWN_BRIDGE else None
 
 
 def _change(conn, network, definitions, live):
-    """Defines it anew and applies what the running one can take, or nothing at all."""
     old, new = definitions
     with translated(f"update network {network.name()}"), Revert() as undo:
         conn.networkDefineXML(new.tostring())

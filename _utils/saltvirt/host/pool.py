@@ -86,6 +86,28 @@ def define(conn, spec, making):
     return True
 
 
+@dataclass(frozen=True)
+class Difference:
+    """How a pool differs from a PoolSpec.
+
+    wanted: the definition it shall have. redefined: the changes from the one it has; now: those
+    from the pool as it runs, empty when it does not.
+    """
+
+    wanted: Pool
+    redefined: list
+    now: list
+
+
+def compare(conn, pool, spec, secret_uuid=None):
+    """The Difference between a virStoragePool and its PoolSpec."""
+    current = configured_pool(pool)
+    uuid = secret_uuid or secret.uuid_for_pool(conn, spec)
+    wanted = design.build(spec, current, uuid)
+    now = changes(wanted, read(pool)) if pool.isActive() else []
+    return Difference(wanted, changes(wanted, current), now)
+
+
 def update(conn, spec, test=False):
     """Changes a pool to its PoolSpec, where it differs. True when it did.
 
@@ -93,18 +115,15 @@ def update(conn, spec, test=False):
     test: only tell whether it would change.
     """
     pool = lookup(conn, spec.name)
-    current = _configured(pool)
+    if test:
+        return bool(compare(conn, pool, spec).redefined)
     with translated(f"update storage pool {spec.name}"), Revert() as undo:
-        if test:
-            uuid = secret.uuid_for_pool(conn, spec)
-        else:
-            uuid = secret.store_for_pool(conn, spec, undo)
-        wanted = design.build(spec, current, uuid)
-        differs = bool(changes(wanted, current))
-        if differs and not test:
-            conn.storagePoolDefineXML(wanted.tostring(), 0)
+        uuid = secret.store_for_pool(conn, spec, undo)
+        difference = compare(conn, pool, spec, uuid)
+        if difference.redefined:
+            conn.storagePoolDefineXML(difference.wanted.tostring(), 0)
         undo.success()
-    return differs
+    return bool(difference.redefined)
 
 
 def build(conn, pool, overwrite=False):
@@ -166,7 +185,7 @@ def delete(pool):
 
 def undefine(conn, pool):
     """Removes its definition, and the secret that was made with it; True."""
-    definition = _configured(pool)
+    definition = configured_pool(pool)
     with translated(f"undefine storage pool {definition.name}"):
         pool.undefine()
     secret.forget_for_pool(conn, definition)
@@ -191,7 +210,7 @@ def read(pool):
     return Pool.fromstring(pool.XMLDesc(0))
 
 
-def _configured(pool):
+def configured_pool(pool):
     """The xml Pool as it would start."""
     return Pool.fromstring(configured(pool, libvirt.VIR_STORAGE_XML_INACTIVE))
 
@@ -221,4 +240,4 @@ def _info(pool):
 
 
 def _is_pending(pool, now):
-    return bool(changes(_configured(pool), now))
+    return bool(changes(configured_pool(pool), now))

@@ -1,14 +1,24 @@
 """libvirt's secrets: passwords that pools need to reach their source.
 
-A secret is private: libvirt never gives its value back, also not to us.
+A secret is private: libvirt never gives its value back, also not to us. So that a state can
+tell whether it is another password, the secret's description has a mark of it: an HMAC
+whose key only root of this host can read.
 """
 
 import base64
 import binascii
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
 
 from saltvirt import errors
 from saltvirt.design import secret as design
 from saltvirt.host.connection import libvirt, translated
+from saltvirt.xml.secret import Secret
+
+KEY = "/var/lib/salt-virt/secret-key"
 
 
 def find(conn, wanted):
@@ -43,14 +53,26 @@ def store_for_pool(conn, spec, undo):
     """
     if not has_password(spec):
         return None
-    value, wanted = _value(spec), design.for_pool(spec)
+    value, wanted = _value(spec), design.for_pool(spec, _mark(spec, _key(make=True)))
     found = find(conn, wanted)
     with translated(f"store the secret {wanted.usage}"):
         if found is None:
             found = conn.secretDefineXML(wanted.tostring())
             undo.push(f"remove the secret {wanted.usage}", found.undefine)
+        elif Secret.fromstring(found.XMLDesc(0)).description != wanted.description:
+            wanted.uuid = found.UUIDString()
+            conn.secretDefineXML(wanted.tostring())
         found.setValue(value)
     return found.UUIDString()
+
+
+def is_stored(conn, spec):
+    """Is the PoolSpec's password the one that its secret was given last?"""
+    wanted = design.for_pool(spec, _mark(spec, _key()))
+    found = find(conn, wanted)
+    if found is None:
+        return False
+    return Secret.fromstring(found.XMLDesc(0)).description == wanted.description
 
 
 def forget_for_pool(conn, pool):
@@ -76,3 +98,23 @@ def _value(spec):
         raise errors.InvalidInput(
             f"pool {spec.name}: the password of a Ceph user must be its base64 key"
         ) from exc
+
+
+def _mark(spec, key):
+    """The mark of a PoolSpec's password; of nobody's while there is no key."""
+    return hmac.new(key, _value(spec), hashlib.sha256).hexdigest()[:32] if key else "-"
+
+
+def _key(make=False):
+    """The key of the marks on this host; None while there is none and none is to be made."""
+    if make and not os.path.exists(KEY):
+        os.makedirs(os.path.dirname(KEY), mode=0o700, exist_ok=True)
+        part = f"{KEY}.{os.getpid()}"
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(32))
+        with contextlib.suppress(FileExistsError):  # another process was first
+            os.link(part, KEY)
+        os.unlink(part)
+    with contextlib.suppress(FileNotFoundError), open(KEY, "rb") as file:
+        return file.read()
+    return None

@@ -7,7 +7,7 @@ from saltvirt.host import usage
 from saltvirt.host.connection import libvirt, translate, translated
 from saltvirt.xml.volume import Volume
 
-_TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
+TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
 
 
 def lookup(conn, pool, name):
@@ -59,6 +59,15 @@ def users(conn, volume):
     return usage.read(conn, _backing(read)), own
 
 
+def users_of_pool(conn, pool):
+    """(guests with volumes of this virStoragePool, those of them that run): sorted names."""
+    read = {p.name(): _read_pool(p) for p in host_pool.running(conn)}
+    used = usage.read(conn, _backing(read))
+    paths = {v.get("path") for v in read.get(pool.name(), {}).values() if isinstance(v, dict)}
+    own = [n for n in used.guests if n in paths or n.startswith(f"{pool.name()}/")]
+    return used.of(*own), used.running_of(*own)
+
+
 def define(conn, pool, spec):
     """Makes the volume of a VolumeSpec; True."""
     there = host_pool.lookup(conn, pool)
@@ -83,16 +92,29 @@ def delete(conn, pool, name, force=False):
     """Deletes a volume; True. One that a guest uses only with ``force``."""
     volume = lookup(conn, pool, name)
     if not force:
-        used, own = users(conn, volume)
-        guests = used.of(*own)
-        if guests:
-            raise errors.InvalidInput(
-                f"volume {name} in {pool} is a disk of {', '.join(guests)}, or what it is based "
-                "on; force=True deletes it all the same"
-            )
+        refuse_used(conn, pool, volume)
     with translated(f"delete volume {name} in storage pool {pool}"):
         volume.delete(0)
     return True
+
+
+def refuse_used(conn, pool, volume):
+    """Raises InvalidInput for a virStorageVol that a guest has, or another volume stands on."""
+    name, path = volume.name(), volume.path()
+    read = {p.name(): _read_pool(p) for p in host_pool.running(conn)}
+    backing = _backing(read)
+    guests = usage.read(conn, backing).of(path, f"{pool}/{name}")
+    if guests:
+        raise errors.InvalidInput(
+            f"volume {name} in {pool} is a disk of {', '.join(guests)}, or what it is based "
+            "on; force=True deletes it all the same"
+        )
+    above = sorted(over for over, base in backing.items() if base == path)
+    if above:
+        raise errors.InvalidInput(
+            f"volume {name} in {pool} is what {', '.join(above)} is based on; "
+            "force=True deletes it all the same"
+        )
 
 
 def resize(conn, pool, name, size_bytes, shrink=False):
@@ -165,7 +187,7 @@ def describe(volume):
     if definition.backing_path:
         backing = {"path": definition.backing_path, "format": definition.backing_format}
     return {
-        "type": _TYPES[kind] if kind < len(_TYPES) else "unknown",
+        "type": TYPES[kind] if kind < len(TYPES) else "unknown",
         "key": volume.key(),
         "path": volume.path(),
         "capacity": capacity,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
-from saltvirt.spec.base import Part, key, part
+from saltvirt.spec.base import Part, key, mapping, part, unknown
 from saltvirt.spec.disk import host
 from saltvirt.spec.storage import PermissionsSpec
 
@@ -167,3 +167,12 @@ def parse(name, ptype, **arguments):
     """A PoolSpec from the arguments of virt.pool_define. Raises InvalidInput."""
     given = {word: value for word, value in arguments.items() if not word.startswith("__")}
     return PoolSpec.parse({"name": name, "ptype": ptype, **given}, f"pool {name}")
+
+
+def from_state(name, ptype, source, **arguments):
+    """A PoolSpec from the arguments of a state, where what begins with ``source_`` is a dict."""
+    given = mapping(source or {}, f"pool {name}: source")
+    for word in given:
+        if word not in _SOURCES:
+            raise unknown(word, _SOURCES, f"pool {name}: source")
+    return parse(name, ptype, **arguments, **{f"source_{w}": item for w, item in given.items()})

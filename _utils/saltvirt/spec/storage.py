@@ -26,3 +26,10 @@ class PermissionsSpec(Part):
     owner: int | None = key(v.number())
     group: int | None = key(v.number())
     label: str | None = key(v.text)
+
+    @classmethod
+    def parse(cls, value, what):
+        """From a dictionary; Salt's documents also write a list of them, of one key each."""
+        if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+            value = {word: item for one in value for word, item in one.items()}
+        return super().parse(value, what)

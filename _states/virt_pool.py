@@ -1,0 +1,212 @@
+"""
+Storage pools of a hypervisor as states.
+
+:depends: libvirt-python in Salt's own Python
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+from saltvirt import settings  # noqa: E402
+from saltvirt.design import desired  # noqa: E402
+from saltvirt.host import connection as libvirt_connection  # noqa: E402
+from saltvirt.host import pool_desired  # noqa: E402
+from saltvirt.spec import pool as pool_spec  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def _connect(given):
+    words = {key: given[key] for key in ("connection", "username", "password")}
+    return libvirt_connection.connect(settings.connection(__salt__["config.get"], words))
+
+
+def _pool(state, given, running):
+    """given: the state's ``locals()``."""
+
+    def work():
+        desired.only_known(given["kwargs"], state)
+        about = {k: given[k] for k in ("name", "ptype", "target", "permissions", "source")}
+        named_only = not any(value for key, value in about.items() if key != "name")
+        wish = pool_desired.Wish(
+            name=str(given["name"]),
+            spec=None if named_only else pool_spec.from_state(**about),
+            running=running,
+            autostart=bool(given["autostart"]),
+            transient=bool(given["transient"]),
+            restart=bool(given.get("restart")),
+        )
+        with _connect(given) as conn:
+            return pool_desired.converge(conn, wish, __opts__["test"])
+
+    return desired.answer(given["name"], __opts__["test"], work)
+
+
+def pool_defined(
+    name,
+    ptype=None,
+    target=None,
+    permissions=None,
+    source=None,
+    transient=False,
+    autostart=True,
+    connection=None,
+    username=None,
+    password=None,
+    **kwargs,
+):
+    """
+    Define a storage pool, whether it runs or not. What it is made of (a folder, a volume
+    group, a partition table, a file system) is made where it is missing, and never over
+    anything else.
+
+    name
+        Of the pool.
+
+    ptype
+        ``dir``, ``fs``, ``netfs``, ``logical``, ``disk``, ``iscsi``, ``rbd``, … as for
+        ``virt.pool_define``. Without ``ptype`` and all that follows but ``autostart``, the
+        pool must be there and its definition stays as it is.
+
+    target
+        The folder where its volumes appear.
+
+    permissions
+        Of the target: ``mode`` (octal), ``owner`` and ``group`` (numbers), ``label``
+        (SELinux).
+
+    source
+        A dictionary: ``devices``, ``dir``, ``hosts``, ``initiator``, ``adapter``, ``auth``,
+        ``name``, ``format``, which are the ``source_…`` arguments of ``virt.pool_define``. A
+        password in ``auth`` becomes a libvirt secret; ``changes`` says that it is another,
+        and never shows it.
+
+    transient
+        The pool runs, and is forgotten when it is stopped.
+
+    autostart
+        Whether it is started with the host.
+
+    connection, username, password
+        Of libvirt, instead of ``virt:connection:uri`` and ``virt:connection:auth``.
+
+    ``changes`` has ``old`` and ``new`` of each thing that differs. With ``test=True`` the
+    same, and nothing is written. A pool that runs keeps what it has until it is started
+    again, and the comment says so. An error, or a parameter that there is not, makes
+    ``result`` False and is named in the comment.
+
+    .. code-block:: yaml
+
+        share:
+          virt.pool_defined:
+            - ptype: netfs
+            - target: /mnt/share
+            - source:
+                dir: samba_share
+                hosts:
+                  - one.example.com
+                format: cifs
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' state.single virt.pool_defined images ptype=dir target=/srv/images
+    """
+    return _pool(pool_defined, locals(), None)
+
+
+def pool_running(
+    name,
+    ptype=None,
+    target=None,
+    permissions=None,
+    source=None,
+    transient=False,
+    autostart=True,
+    connection=None,
+    username=None,
+    password=None,
+    restart=False,
+    **kwargs,
+):
+    """
+    Define a storage pool and have it run.
+
+    The parameters are those of :func:`pool_defined`. A changed definition takes effect by
+    starting the pool again, at once when no running guest has a volume of it open. When
+    guests have, they are named in the comment and the pool runs on, unless:
+
+    restart
+        Stop and start it although running guests have volumes of it open.
+
+    .. code-block:: yaml
+
+        images:
+          virt.pool_running:
+            - ptype: dir
+            - target: /srv/images
+            - permissions:
+                mode: '0711'
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' state.single virt.pool_running images ptype=dir target=/srv/images
+    """
+    return _pool(pool_running, locals(), True)
+
+
+def pool_deleted(
+    name,
+    purge=False,
+    connection=None,
+    username=None,
+    password=None,
+    force=False,
+    **kwargs,
+):
+    """
+    Stop a storage pool and remove its definition. Its volumes stay, unless ``purge``.
+
+    name
+        Of the pool.
+
+    purge
+        Delete its volumes and what it is made of (the folder, the volume group), too. The
+        pool must run. Refused when a guest, running or not, has one of the volumes.
+
+    force
+        Also when guests use its volumes.
+
+    connection, username, password
+        Of libvirt, instead of ``virt:connection:uri`` and ``virt:connection:auth``.
+
+    ``changes`` may have ``stopped``, ``deleted``, ``undefined`` and ``deleted_volumes``, a
+    list of names.
+
+    .. code-block:: yaml
+
+        images:
+          virt.pool_deleted:
+            - purge: True
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' state.single virt.pool_deleted images test=True
+    """
+    given = locals()
+
+    def work():
+        desired.only_known(kwargs, pool_deleted)
+        with _connect(given) as conn:
+            return pool_desired.deleted(conn, name, purge, force, __opts__["test"])
+
+    return desired.answer(name, __opts__["test"], work)

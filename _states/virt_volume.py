@@ -1,0 +1,146 @@
+"""
+Volumes in the storage pools of a hypervisor as states.
+
+:depends: libvirt-python in Salt's own Python
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+from saltvirt import settings  # noqa: E402
+from saltvirt.design import desired  # noqa: E402
+from saltvirt.host import connection as libvirt_connection  # noqa: E402
+from saltvirt.host import volume_desired  # noqa: E402
+from saltvirt.spec import volume as volume_spec  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def _connect(given):
+    words = {key: given[key] for key in ("connection", "username", "password")}
+    return libvirt_connection.connect(settings.connection(__salt__["config.get"], words))
+
+
+def volume_defined(
+    pool,
+    name,
+    size,
+    allocation=0,
+    format=None,
+    type=None,
+    permissions=None,
+    backing_store=None,
+    nocow=False,
+    connection=None,
+    username=None,
+    password=None,
+    shrink=False,
+    **kwargs,
+):
+    """
+    Have a volume in a storage pool. One that is there is grown to the size, and nothing that
+    is in it is touched.
+
+    pool
+        Name of the pool, which must run.
+
+    name
+        Of the volume.
+
+    size
+        Its capacity, in MiB or with a unit (``20G``). Refused while a running guest has the
+        volume open.
+
+    shrink
+        Allow it to become smaller. What is beyond the new end is lost.
+
+    format, type, backing_store
+        As for ``virt.volume_define``. When the volume that is there has others, ``result`` is
+        False: they cannot be changed.
+
+    permissions
+        ``mode`` (octal), ``owner`` and ``group`` (numbers). Owner and group are not looked at
+        while a running guest has the volume open, as libvirt gives them to it then. ``label``
+        (SELinux) can only be given to a new volume.
+
+    allocation, nocow
+        How a new volume is made: what is taken of it at once (in MiB or with a unit), and
+        without copy-on-write by the file system.
+
+    connection, username, password
+        Of libvirt, instead of ``virt:connection:uri`` and ``virt:connection:auth``.
+
+    ``changes`` has ``old`` and ``new`` of each thing that differs. With ``test=True`` the
+    same, and nothing is written. An error, or a parameter that there is not, makes
+    ``result`` False and is named in the comment.
+
+    .. code-block:: yaml
+
+        web1.qcow2:
+          virt.volume_defined:
+            - pool: images
+            - size: 20G
+            - format: qcow2
+            - backing_store:
+                path: /srv/images/base.qcow2
+                format: qcow2
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' state.single virt.volume_defined data.raw pool=images size=20G
+    """
+    given = locals()
+
+    def work():
+        desired.only_known(kwargs, volume_defined)
+        words = volume_spec.VolumeSpec.keys()
+        spec = volume_spec.parse(**{k: v for k, v in given.items() if k in words})
+        wish = volume_desired.Wish(str(pool), spec, bool(shrink))
+        with _connect(given) as conn:
+            return volume_desired.converge(conn, wish, __opts__["test"])
+
+    return desired.answer(name, __opts__["test"], work)
+
+
+def volume_absent(name, pool, force=False, connection=None, username=None, password=None, **kwargs):
+    """
+    Delete a volume, with all that is in it.
+
+    name
+        Of the volume.
+
+    pool
+        Name of the pool. Where there is no such pool, there is no such volume.
+
+    force
+        Also when a guest has it as a disk, or a disk or volume is based on it.
+
+    connection, username, password
+        Of libvirt, instead of ``virt:connection:uri`` and ``virt:connection:auth``.
+
+    .. code-block:: yaml
+
+        web1.qcow2:
+          virt.volume_absent:
+            - pool: images
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' state.single virt.volume_absent web1.qcow2 pool=images test=True
+    """
+    given = locals()
+
+    def work():
+        desired.only_known(kwargs, volume_absent)
+        with _connect(given) as conn:
+            return volume_desired.absent(conn, pool, name, force, __opts__["test"])
+
+    return desired.answer(name, __opts__["test"], work)
