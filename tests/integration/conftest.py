@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration.applied import applied  # noqa: F401 - a fixture
 from tests.integration.hv import hv  # noqa: F401 - a fixture
-from tests.lab.fixtures import bare_lab, fresh_lab, lab  # noqa: F401 - fixtures
+from tests.lab.fixtures import bare_lab, empty_lab, fresh_lab, lab  # noqa: F401 - fixtures
 
 LOGGED = (
     *("journalctl", "--no-pager", "-q", "-o", "short-iso", "-n", "25"),

@@ -33,6 +33,7 @@ def parser():
         if name == "up":
             verb.add_argument("hosts", nargs="?", type=int, default=2, metavar="N")
             verb.add_argument("--bare", action="store_true", help="no br0: eth0 has the address")
+            verb.add_argument("--empty", action="store_true", help="no br0 and no libvirt")
             verb.add_argument("--owner", type=int, metavar="PID", help="go down when PID ends")
     verb = verbs.add_parser("exec", help="run a command in a machine")
     verb.add_argument("host")
@@ -67,7 +68,7 @@ def up(cloud, given):
     if given.owner:
         process.die_with_parent()
     recipe = Recipe(given.debian, given.salt)
-    cloud.up(given.hosts, recipe, given.bare, given.owner, say)
+    cloud.up(given.hosts, recipe, given.bare, given.owner, say, given.empty)
     say(f"{cloud.name} is up in {time.monotonic() - began:.0f} s: {' '.join(cloud.names())}")
 
 

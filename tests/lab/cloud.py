@@ -65,14 +65,15 @@ class Cloud:
         with cache.locked(self.lock):
             yield
 
-    def up(self, hosts=2, recipe=None, bare=False, owner=None, say=lambda text: None):
+    def up(self, hosts=2, recipe=None, bare=False, owner=None, say=lambda text: None, empty=False):
         """Bring the lab up; returns when all hypervisors answer test.ping.
 
+        bare: the machines have no br0. empty: nor libvirt; they are to become hypervisors.
         owner: pid of a process with which the lab shall go down, however it ends.
         """
         recipe = recipe or Recipe()
         packages.ensure(say)
-        below = layers.layers(recipe, say)
+        below = layers.layers(recipe, say, empty)
         sweep()
         with self.locked():
             self._remove()
@@ -83,21 +84,21 @@ class Cloud:
                 process.remember(owner, self.folder / "owner.pid")
                 reaper.start(self, owner)
             try:
-                self._boot(hosts, below, bare)
+                self._boot(hosts, below, bare or empty, "empty" if empty else "hypervisor")
                 self._wait(say)
             except BaseException:
                 self._save_logs()
                 self._remove()
                 raise
 
-    def _boot(self, hosts, below, bare):
+    def _boot(self, hosts, below, bare, kind):
         publish.publish(paths.REPOSITORY, self.repository)
         self.network.make_switch()
         with_kvm = kvm.usable(below.image)
         master, *others = (self._machine(name) for name in self.names())
         master.mount(below.below("master"))
         for machine in others:
-            machine.mount(below.below("hypervisor"))
+            machine.mount(below.below(kind))
             keys.accept(master, machine)
         prepare_master(master)
         for index, machine in enumerate(others, 1):

@@ -205,3 +205,9 @@ def fresh_lab(request):
 def bare_lab(request):
     """Like fresh_lab, but the hypervisors have no br0: eth0 has their address."""
     yield from own_lab(request, bare=True)
+
+
+@pytest.fixture(scope="module")
+def empty_lab(request):
+    """Like bare_lab, but the machines have no libvirt, and an apt repository that has it."""
+    yield from own_lab(request, empty=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab import cache
-from tests.lab.build import guest, host_os, salt, wheels
+from tests.lab.build import empty_os, guest, host_os, salt, wheels
 
 HERE = Path(__file__).parent / "build"
 DEBIAN = HERE / "debian.py"
@@ -18,6 +18,7 @@ class Layers:
     host_os: Path
     salt: Path
     guest: Path
+    empty_os: Path | None = None
 
     @property
     def image(self):
@@ -25,12 +26,17 @@ class Layers:
         return self.guest / "debian.qcow2"
 
     def below(self, kind):
-        """The lower layers of a machine of a kind ("master", "hypervisor"), top first."""
+        """The lower layers of a machine of a kind ("master", "hypervisor", "empty"), top first."""
+        if kind == "empty":
+            return (self.salt / "layer", self.empty_os)
         return (self.guest / kind, self.salt / "layer", self.host_os)
 
 
-def layers(recipe, say=lambda text: None):
-    """Build what the cache lacks, side by side where one build does not need another."""
+def layers(recipe, say=lambda text: None, empty=False):
+    """Build what the cache lacks, side by side where one build does not need another.
+
+    empty: also the root of machines that are no hypervisors yet.
+    """
     names = keys(recipe)
     with ThreadPoolExecutor() as pool:
         jobs = {
@@ -38,6 +44,8 @@ def layers(recipe, say=lambda text: None):
             "host_os": lambda part: host_os.build(part, recipe),
             "guest_os": guest.build_os,
         }
+        if empty:
+            jobs["empty_os"] = lambda part: empty_os.build(part, recipe)
         started = {n: pool.submit(cache.built, names[n], job, say) for n, job in jobs.items()}
         found = {name: job.result() for name, job in started.items()}
     found["salt"] = cache.built(
@@ -46,17 +54,19 @@ def layers(recipe, say=lambda text: None):
     found["guest"] = cache.built(
         names["guest"], lambda part: guest.build(part, found["guest_os"], found["salt"]), say
     )
-    return Layers(found["host_os"], found["salt"], found["guest"])
+    return Layers(found["host_os"], found["salt"], found["guest"], found.get("empty_os"))
 
 
 def keys(recipe):
     """The cache's folder names of a recipe: a change of a part changes what rests on it."""
     os_key = cache.key(DEBIAN, HERE / "host_os.py", recipe.debian)
+    empty_key = cache.key(os_key, HERE / "empty_os.py")
     guest_os = cache.key(DEBIAN, HERE / "guest.py")
     wheel = cache.key(HERE / "wheels.py", recipe.salt_version)
     layer = cache.key(HERE / "salt.py", wheel, guest_os)
     return {
         "host_os": f"os-debian{recipe.debian}-{os_key}",
+        "empty_os": f"empty-debian{recipe.debian}-{empty_key}",
         "guest_os": f"guestos-{guest_os}",
         "wheels": f"wheels-{recipe.salt_version}-{wheel}",
         "salt": f"salt-{recipe.salt_version}-{layer}",
