@@ -16,6 +16,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt import errors, names  # noqa: E402
+from saltvirt.fleet import demand  # noqa: E402
 from saltvirt.images import inspect  # noqa: E402
 from saltvirt.seed import data as seed_data  # noqa: E402
 from saltvirt.seed import minion  # noqa: E402
@@ -29,8 +30,8 @@ def _hypervisor():
 
 def _approve(name, pub_key):
     """Hands the key in; the master accepts it when it gave the permission."""
-    answer = __salt__["pillar.ext"]({"virtkey": [name, pub_key]})
-    return bool((answer or {}).get("virtkey", {}).get(name))
+    answer = demand.virtkey(__salt__)([name, pub_key])
+    return bool((answer or {}).get(name))
 
 
 def apply_(

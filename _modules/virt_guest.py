@@ -13,16 +13,14 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, settings, units  # noqa: E402
-from saltvirt.fleet import files  # noqa: E402
+from saltvirt.fleet import demand, files  # noqa: E402
 from saltvirt.host import admit, connection, create, making, resize  # noqa: E402
 from saltvirt.host import clone as cloning  # noqa: E402
 from saltvirt.host import update as updating  # noqa: E402
-from saltvirt.images import sources  # noqa: E402
+from saltvirt.images import sources, turns  # noqa: E402
 from saltvirt.seed import keys, minion  # noqa: E402
 from saltvirt.spec import guest, profiles  # noqa: E402
 from saltvirt.spec.deploy import DeploySpec  # noqa: E402
-
-log = logging.getLogger(__name__)
 
 __virtualname__ = "virt"
 log = logging.getLogger(__name__)
@@ -72,8 +70,10 @@ def _approve(name, pub_key):
 
     The guest is whole, whatever the master says: its key is then pending as any other's.
     """
+    if __opts__.get("file_client") == "local":
+        return
     try:
-        __salt__["pillar.ext"]({"virtkey": [name, pub_key]})
+        demand.virtkey(__salt__)([name, pub_key])
     except Exception as exc:
         log.warning("the key of %s could not be handed to the master: %s", name, exc)
 
@@ -146,10 +146,18 @@ def _user_data(deploy, name, nics):
             return file.read()
 
 
+def _turns(name, verb):
+    """How the guest waits for its turn to copy an image from the master."""
+    say = _say(name, verb)
+    return turns.taker(demand.virtkey(__salt__), lambda text: say("image", text))
+
+
 def _tools(name, deploy, verb="init"):
     return making.Tools(
         gate=_gate(),
-        download=sources.SaltFiles(__salt__, deploy.saltenv, files.Chunks(__opts__).read),
+        download=sources.SaltFiles(
+            __salt__, deploy.saltenv, files.Chunks(__opts__).read, _turns(name, verb)
+        ),
         get_url=__salt__["cp.get_url"],
         seeder=_seeder(deploy),
         medium=_medium(deploy),

@@ -4,15 +4,18 @@ The images that a hypervisor keeps to make guests from.
 :depends: libvirt-python in Salt's own Python; qemu-img
 """
 
+import logging
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt import settings  # noqa: E402
-from saltvirt.fleet import files  # noqa: E402
+from saltvirt.fleet import demand, files  # noqa: E402
 from saltvirt.host import connection, medium  # noqa: E402
-from saltvirt.images import cache, sources, users  # noqa: E402
+from saltvirt.images import cache, sources, turns, users  # noqa: E402
 
 __virtualname__ = "virt"
+log = logging.getLogger(__name__)
 
 
 def __virtual__():
@@ -52,13 +55,21 @@ def images(**kwargs):
         return users.listed(conn, _folder())
 
 
+def _wait(text):
+    """Tells the log and the master that this host waits."""
+    log.info(text)
+    if __opts__.get("file_client") != "local":
+        __salt__["event.send"]("salt/virt/images/wait", {"message": text})
+
+
 def image_fetch(source, image_hash=None, saltenv="base"):
     """
     Bring an image into this host's cache, so that the next ``virt.init`` need not wait for it.
 
     However many ask at once, it is fetched once; what was interrupted goes on where it was. An
     image that is there already in this version is not moved again. A file of this host is
-    only looked at: it is used where it lies.
+    only looked at: it is used where it lies. The master lets only so many hosts copy at a time
+    (``virt:image_copies`` in its configuration, default 4); the others wait for their turn.
 
     :param source: ``salt://…``, ``http(s)://…``, ``ftp://…`` or an absolute path
     :param image_hash: sha256 or sha512 that it must have, or the address of a file that
@@ -80,7 +91,8 @@ def image_fetch(source, image_hash=None, saltenv="base"):
         salt -b 4 'hv*' virt.image_fetch salt://debian.qcow2
         salt hv1 virt.image_fetch https://cloud.example.org/d.qcow2 https://cloud.example.org/SHA256SUMS
     """
-    download = sources.SaltFiles(__salt__, saltenv, files.Chunks(__opts__).read)
+    turn = turns.taker(demand.virtkey(__salt__), _wait)
+    download = sources.SaltFiles(__salt__, saltenv, files.Chunks(__opts__).read, turn)
     found = cache.fetch(source, _folder(), download, image_hash)
     return {
         "path": found.path,

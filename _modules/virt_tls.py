@@ -2,11 +2,10 @@
 The certificates of a hypervisor. Needs no libvirt binding.
 """
 
-import salt.utils.args
-
 import saltvirt
 
 saltvirt = saltvirt.fresh()
+from saltvirt.fleet import demand  # noqa: E402
 from saltvirt.pki import ask, info, keep  # noqa: E402
 
 __virtualname__ = "virt"
@@ -85,8 +84,4 @@ def tls_allowed():
 
 
 def _pillar_ext(external):
-    """Since 3008.2 Salt masks pillar values unless it is asked for them as they are."""
-    function = __salt__["pillar.ext"]
-    if "unmask" in salt.utils.args.get_function_argspec(function).args:
-        return function(external, unmask=True)
-    return function(external)
+    return demand.ask(__salt__["pillar.ext"], external)

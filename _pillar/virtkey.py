@@ -1,24 +1,39 @@
-"""Accepts a new guest's minion key from the hypervisor that made it.
+"""
+What hypervisors and new guests ask this master for: ext_pillar ``virtkey``.
 
-Asked for by ``virt.init`` and ``seed.apply`` on a hypervisor, through ``pillar.ext``. The key is
-accepted only when this master gave that hypervisor the permission for that name (``salt-run
-virt.authorize web1 hv1``), which is good for ten minutes and for one key. Salt allows this
-pillar to be asked for by default (``on_demand_ext_pillar``).
+A hypervisor that made a guest hands its minion's key in, through ``pillar.ext`` in ``virt.init``
+and ``seed.apply``. The key is accepted only when this master gave that hypervisor the permission
+for that name (``salt-run virt.authorize web1 hv1``), which is good for ten minutes and for one
+key. A hypervisor that wants to copy an image from this master asks for its turn. Salt allows
+this pillar to be asked for by default (``on_demand_ext_pillar``).
+
+For ``salt-run virt.init … pillar=…`` it has to be in the master's configuration, too: it gives
+each guest the pillar that was recorded for it, and to no other minion.
+
+.. code-block:: yaml
+
+    ext_pillar:
+      - virtkey: _
 """
 
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.fleet import authorise  # noqa: E402
+from saltvirt.fleet import authorise, copies, target  # noqa: E402
 from saltvirt.fleet.keys import KeyStore  # noqa: E402
+from saltvirt.fleet.pillars import Pillars  # noqa: E402
 
 
-def ext_pillar(minion_id, pillar, name=None, key=None):
-    """``{"virtkey": {name: True}}`` when the key was accepted, False when it was not.
+def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False):
+    """The minion's own pillar; or ``{"virtkey": …}`` with the answer to what it asks.
 
-    :param minion_id: the hypervisor, as the master knows it
-    :param name: the guest's minion id, from the hypervisor
-    :param key: the guest's public key in PEM, from the hypervisor
+    :param minion_id: who asks, verified by Salt
+    :param name: the guest's minion id, from a hypervisor that hands in its key
+    :param key: the guest's public key in PEM; the answer is ``{name: True}`` when it was
+        accepted, ``{name: False}`` when it was not
+    :param copy: the image that a hypervisor wants to copy, as 40 hexadecimal digits; the answer
+        is ``{"turn": number}``: it may copy when that is 0, else so many are before it
+    :param done: it has copied the image
 
     CLI Example:
 
@@ -26,7 +41,14 @@ def ext_pillar(minion_id, pillar, name=None, key=None):
 
         salt hv1 pillar.ext '{"virtkey": ["web1", "-----BEGIN PUBLIC KEY-----…"]}'
     """
-    if not name or not key:
+    if __opts__.get("__role") == "minion":
         return {}
-    done = authorise.hand_in(__opts__, KeyStore(__opts__), minion_id, str(name), str(key))
-    return {"virtkey": {str(name): done}}
+    if copy:
+        if minion_id not in target.hosts(__opts__):
+            return {}
+        turn = copies.Turns(__opts__).ask(minion_id, str(copy), bool(done))
+        return {"virtkey": {"turn": turn}}
+    if not name or not key:
+        return Pillars(__opts__).of(minion_id, KeyStore(__opts__).accepted)
+    accepted = authorise.hand_in(__opts__, KeyStore(__opts__), minion_id, str(name), str(key))
+    return {"virtkey": {str(name): accepted}}

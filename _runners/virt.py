@@ -18,7 +18,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, units  # noqa: E402
-from saltvirt.fleet import authorise, progress  # noqa: E402
+from saltvirt.fleet import authorise, pillars, progress  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.operations import evacuate as evacuating  # noqa: E402
 from saltvirt.operations import explain as explaining  # noqa: E402
@@ -292,7 +292,8 @@ def init(
     :param kwargs: any other argument of ``virt.init`` on a hypervisor, and ``groups`` (list of
         names) with ``group_policy`` (``spread``, ``separate``, ``gather``) for placement;
         ``wait=True`` or ``wait_for`` (``minion``, ``agent``, ``address``) to come back when the
-        guest has answered, within ``timeout`` seconds (300)
+        guest has answered, within ``timeout`` seconds (300); ``pillar`` (dict), which this
+        master adds to the pillar of that minion and nobody else's, until the guest is purged
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 
@@ -308,7 +309,7 @@ def init(
         name, cpu, mem, image, hypervisor, host, start,
         groups=extra.pop("groups", ()), group_policy=extra.pop("group_policy", "spread"),
         wait_for=extra.pop("wait_for", "minion" if extra.pop("wait", False) else None),
-        wait_s=float(extra.pop("timeout", 300)),
+        wait_s=float(extra.pop("timeout", 300)), pillar=extra.pop("pillar", None),
         arguments={
             "seed": seed, "nic": nic, "install": install, "disk": disk, "saltenv": saltenv,
             "enable_vnc": enable_vnc, "seed_cmd": seed_cmd, "enable_qcow": enable_qcow,
@@ -525,7 +526,7 @@ def purge(name, delete_key=True):
 
 
 @result.reporting
-def authorize(name, host):
+def authorize(name, host, pillar=None):
     """
     Let one hypervisor hand in the minion key of one new guest, once, within ten minutes.
 
@@ -534,6 +535,7 @@ def authorize(name, host):
 
     :param name: of the guest
     :param host: minion id of the hypervisor
+    :param pillar: dict that this master will add to the guest's pillar, as with ``virt.init``
 
     :return: under the guest's name ``result`` and ``comment``
 
@@ -546,7 +548,9 @@ def authorize(name, host):
     name = names.guest(name)
     with Fleet(__opts__) as fleet:
         fleet.hosts(host)
-    authorise.Authorisations(__opts__).grant(host, name)
+    if pillar:
+        pillars.check(__opts__, pillar)
+    authorise.Authorisations(__opts__).grant(host, name, pillar=pillar)
     minutes = authorise.LIFETIME_S // 60
     return result.done(name, f"{host} may hand in the key of {name} once, within {minutes} minutes")
 

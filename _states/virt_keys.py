@@ -9,12 +9,11 @@ The certificates of a hypervisor, as state ``virt.keys``.
 Works without the libvirt binding. See docs/certificates.md.
 """
 
-import salt.utils.args
-
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt.errors import VirtError  # noqa: E402
+from saltvirt.fleet import demand  # noqa: E402
 from saltvirt.pki import keep  # noqa: E402
 
 __virtualname__ = "virt"
@@ -64,8 +63,4 @@ def keys(name, basepath="/etc/pki", reload=None, **kwargs):
 
 
 def _pillar_ext(external):
-    """Since 3008.2 Salt masks pillar values unless it is asked for them as they are."""
-    function = __salt__["pillar.ext"]
-    if "unmask" in salt.utils.args.get_function_argspec(function).args:
-        return function(external, unmask=True)
-    return function(external)
+    return demand.ask(__salt__["pillar.ext"], external)

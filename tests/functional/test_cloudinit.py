@@ -137,7 +137,9 @@ def host(conn, tmp_path):
 
 
 def init(modules, image, **more):
-    return modules["virt.init"]("web1", 1, 64, image=image, start=False, nic=None, **more)
+    # there is no master to hand the key to
+    more = {"start": False, "nic": None, "approve_key": False, **more}
+    return modules["virt.init"]("web1", 1, 64, image=image, **more)
 
 
 @needs_iso

@@ -128,7 +128,7 @@ def test_start_is_read_back(host, image):
         ({"interfaces": [{"name": "e", "network": "non"}]}, "Refused", "no libvirt network non"),
         ({"disks": [{"name": "system", "size": "999PiB"}]}, "Refused", "of disk wanted"),
         ({"colour": "red"}, "InvalidInput", "unknown 'colour'"),
-        ({"pillar": {"a": 1}}, "InvalidInput", "pillar comes from its master"),
+        ({"pillar": {"a": 1}}, "InvalidInput", "salt-run virt.authorize"),
     ],
 )
 def test_what_is_wrong_is_refused_and_nothing_changes(host, image, wrong, kind, why):

@@ -11,7 +11,7 @@ import salt.key
 import salt.utils.event
 
 from saltvirt import errors
-from saltvirt.fleet import authorise
+from saltvirt.fleet import authorise, pillars
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.seed import keys
 
@@ -176,10 +176,62 @@ def test_of_many_who_redeem_at_once_one_succeeds(opts):
         thread.start()
     for thread in threads:
         thread.join()
-    assert won.count(True) == 1
+    assert len([one for one in won if one]) == 1
     assert grants.revoke("hv1", NAME) is False
 
 
 @pytest.mark.parametrize("host", ["", "../x", "a/b", ".x"])
 def test_a_bad_host_reaches_no_file(opts, store, pairs, host):
     assert authorise.hand_in(opts, store, host, NAME, pairs[0]) is False
+
+
+# -- the pillar of one guest ------------------------------------------------------------------
+
+
+def served(opts, store, name=NAME):
+    return pillars.Pillars(opts).of(name, store.accepted)
+
+
+def test_a_guests_pillar_is_its_own_and_goes_with_it(opts, store, pairs, tmp_path):
+    kept = pillars.Pillars(opts)
+    kept.keep(NAME, pairs[0], {"role": "store", "token": "s3cret"})
+    assert served(opts, store) == {}  # its key is not accepted yet
+    store.accept(NAME, pairs[0])
+    store.accept("web2", pairs[1])
+    assert served(opts, store) == {"role": "store", "token": "s3cret"}
+    assert served(opts, store, "web2") == {}
+    for name in ("../virtpillars/" + NAME, ".x", "", f"{NAME}/"):
+        assert served(opts, store, name) == {}
+    [path] = (tmp_path / "pki" / "virtpillars").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert kept.remove(NAME)
+    assert served(opts, store) == {}
+    assert not kept.remove(NAME)
+
+
+def test_another_machine_of_the_name_does_not_get_the_pillar(opts, store, pairs):
+    store.accept(NAME, pairs[0])
+    pillars.Pillars(opts).keep(NAME, pairs[0], {"role": "store"})
+    store.accept(NAME, pairs[1], replace=True)
+    assert served(opts, store) == {}
+
+
+def test_a_permission_carries_the_pillar(opts, store, pairs, caplog):
+    authorise.Authorisations(opts).grant("hv1", NAME, pillar={"token": "s3cret"})
+    assert authorise.hand_in(opts, store, "hv1", NAME, pairs[0])
+    assert served(opts, store) == {"token": "s3cret"}
+    assert "s3cret" not in caplog.text
+
+
+@pytest.mark.parametrize("pillar", ["text", ["list"], {"x": object()}])
+def test_what_is_no_pillar_is_refused(opts, pillar):
+    opts["ext_pillar"] = [{"virtkey": "_"}]
+    with pytest.raises(errors.InvalidInput, match="pillar"):
+        pillars.check(opts, pillar)
+
+
+def test_a_master_that_would_not_serve_it_says_so(opts):
+    opts["ext_pillar"] = [{"git": []}]
+    with pytest.raises(errors.Unsupported, match="ext_pillar: "):
+        pillars.check(opts, {"role": "store"})

@@ -1,15 +1,19 @@
 """Permissions that the master writes: this host may hand in the key of this guest, once.
 
-One file below ``pki_dir/virtkeys/<host>/<guest>`` holds the second until which it is good.
+One file below ``pki_dir/virtkeys/<host>/<guest>`` holds the second until which it is good, and
+the pillar that the guest shall have.
 """
 
 import contextlib
+import json
 import logging
 import os
 import secrets
 import time
 
 from saltvirt import errors, names
+from saltvirt.fleet import private
+from saltvirt.fleet.pillars import Pillars
 
 LIFETIME_S = 600
 
@@ -27,14 +31,14 @@ class Authorisations:
             raise errors.InvalidInput(f"{host!r} is no minion id")
         return os.path.join(self._root, host, names.guest(name))
 
-    def grant(self, host, name, lifetime_s=LIFETIME_S):
-        """Lets ``host`` hand in one key for ``name`` within ``lifetime_s`` seconds."""
+    def grant(self, host, name, lifetime_s=LIFETIME_S, pillar=None):
+        """Lets ``host`` hand in one key for ``name`` within ``lifetime_s`` seconds.
+
+        pillar: what the guest gets with it.
+        """
         path = self._path(host, name)
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        part = os.path.join(self._root, f".{secrets.token_hex(8)}")
-        with open(part, "w", encoding="utf-8", opener=_private) as file:
-            file.write(str(int(time.time() + lifetime_s)))
-        os.replace(part, path)
+        text = json.dumps({"until": time.time() + lifetime_s, "pillar": pillar or {}})
+        private.write(path, text)
 
     def revoke(self, host, name):
         """Takes a permission back; True when there was one."""
@@ -49,34 +53,31 @@ class Authorisations:
         for host in sorted(os.listdir(self._root)) if os.path.isdir(self._root) else ():
             folder = os.path.join(self._root, host)
             for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-                if not self._good(os.path.join(folder, name)):
+                if not name.startswith(".") and not self._read(os.path.join(folder, name)):
                     yield host, name
 
     @staticmethod
-    def _good(path):
-        """True while the permission in the file is not over."""
+    def _read(path):
+        """The permission in the file, None when it is over."""
         try:
             with open(path, encoding="utf-8") as file:
-                return int(file.read()) >= time.time()
-        except (ValueError, FileNotFoundError):
-            return False
+                found = json.load(file)
+            return found if found["until"] >= time.time() else None
+        except (ValueError, TypeError, KeyError, FileNotFoundError):
+            return None
 
     def redeem(self, host, name):
-        """True when the host has a permission for the guest, which is then used up."""
+        """The permission that the host has for the guest, which is then used up, or None."""
         taken = os.path.join(self._root, f".{secrets.token_hex(8)}")
         try:
             os.rename(self._path(host, name), taken)  # of many at once, one succeeds
         except FileNotFoundError:
-            return False
+            return None
         try:
-            return self._good(taken)
+            return self._read(taken)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(taken)
-
-
-def _private(path, flags):
-    return os.open(path, flags, 0o600)
 
 
 def hand_in(opts, store, host, name, pub_pem):
@@ -86,10 +87,12 @@ def hand_in(opts, store, host, name, pub_pem):
     permission goes.
     """
     try:
-        if not Authorisations(opts).redeem(host, name):
+        permission = Authorisations(opts).redeem(host, name)
+        if not permission:
             log.warning("%s handed in a key for %r without a permission", host, name)
             return False
         store.accept(name, pub_pem)
+        Pillars(opts).keep(name, pub_pem, permission["pillar"])
     except errors.VirtError as exc:
         log.warning("%s handed in a key for %r: %s", host, name, exc)
         return False

@@ -15,6 +15,7 @@ import salt.utils.event
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from saltvirt import errors, names
+from saltvirt.fleet.pillars import Pillars
 
 _FOLDERS = {
     "accepted": "minions",
@@ -101,6 +102,11 @@ class KeyStore:
         found = self._store.fetch(names.guest(name))
         return found["pub"] if found else None
 
+    def accepted(self, name):
+        """The public key (PEM) that was accepted for an id, or None."""
+        found = self._store.fetch(names.guest(name))
+        return found["pub"] if found and found["state"] == "accepted" else None
+
     def accept(self, name, pub_pem, replace=False):
         """Accepts exactly this key for exactly this id, and fires Salt's ``salt/key`` event.
 
@@ -152,6 +158,7 @@ class KeyStore:
         if self._store.fetch(name):
             raise errors.OperationFailed(f"the key of {name} could not be deleted: see salt-key")
         self._forget(name)
+        Pillars(self._opts).remove(name)
         return True
 
     def _fire(self, act, name, pub):

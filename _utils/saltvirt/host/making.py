@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from saltvirt import errors
 from saltvirt.host import admit, bulk, describe, disks, domain, lifecycle, purge, record, remove
 from saltvirt.host.connection import translated
-from saltvirt.images import cache, sources
+from saltvirt.images import cache, progress, sources
 from saltvirt.revert import Revert
 
 
@@ -35,9 +35,13 @@ class Tools:
 
     def image(self, disk):
         """The CachedImage for a DiskSpec, fetched when this host does not have it yet."""
-        self.say("image", f"fetching {disk.image}")
+        shown = sources.shown(disk.image)
+        self.say("image", f"fetching {shown}")
+        steps = progress.Steps(lambda done: self.say("image", f"{shown}: {done} fetched"))
         folder = self.gate.images_dir
-        return cache.fetch(disk.image, folder, self.download, disk.image_hash)
+        return cache.fetch(
+            disk.image, folder, self.download, disk.image_hash, progress=steps.report
+        )
 
 
 @dataclass
@@ -154,15 +158,8 @@ class Making:
 
     def progress(self, work):
         """A callable (done, total) that says every tenth part of a copy."""
-        said = [0]
-
-        def report(done, total):
-            tenth = done * 10 // total if total else 10
-            if tenth > said[0]:
-                said[0] = tenth
-                self.tools.say("copy", f"disk {work.spec.name}: {tenth * 10} %")
-
-        return report
+        say = self.tools.say
+        return progress.Steps(lambda done: say("copy", f"disk {work.spec.name}: {done}")).report
 
     def seeded_work(self):
         """The disk that is seeded: the first one made from an image."""

@@ -52,14 +52,15 @@ class SaltFiles:
     """The master's files, by Salt's own functions.
 
     call: ``__salt__`` of the minion. saltenv: where an address names none. chunk: a callable
-    (source, saltenv, offset) that returns the next bytes; without it Salt's ``cp.get_file``
-    copies, which cannot go on where it was interrupted.
+    (source, saltenv, offset) that returns the next bytes. turn: a callable of the source that
+    returns a turns.Turn, where the master lets only so many copy at a time.
     """
 
-    def __init__(self, call, saltenv="base", chunk=None):
+    def __init__(self, call, saltenv, chunk, turn=None):
         self._call = call
         self._saltenv = saltenv or "base"
         self._chunk = chunk
+        self._turn = turn
 
     def version(self, source):
         """What the master's file server says of the file: {"hash_type", "hsum"}."""
@@ -74,16 +75,17 @@ class SaltFiles:
         return {"hash_type": found["hash_type"], "hsum": found["hsum"]}
 
     def fetch(self, source, target, _version, progress):
-        """Copies the file to ``target``, past the minion's own cache."""
-        if self._chunk:
+        """Copies the file to ``target``, past the minion's own cache, when it is our turn."""
+        if self._turn is None:
             self._go_on(source, target, progress)
             return
-        try:
-            got = self._call["cp.get_file"](source, target, saltenv=self._saltenv)
-        except Exception as exc:
-            raise errors.ImageError(f"cannot copy {source} from the master: {exc}") from exc
-        if not got:
-            raise errors.ImageError(f"the master did not give {source}: see the master's log")
+        with self._turn(source) as turn:
+
+            def renewing(done, total):
+                turn.renew()
+                progress(done, total)
+
+            self._go_on(source, target, renewing)
 
     def _go_on(self, source, target, progress):
         """Appends to what is there; a master that is busy or restarts is asked again."""
@@ -108,6 +110,6 @@ class SaltFiles:
         """The text of a small file, such as SHA256SUMS."""
         with tempfile.TemporaryDirectory() as folder:
             target = os.path.join(folder, "list")
-            self.fetch(source, target, None, lambda *_step: None)
+            self._go_on(source, target, lambda *_step: None)
             with open(target, encoding="utf-8", errors="replace") as file:
                 return file.read()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from saltvirt import errors, names, units
+from saltvirt.fleet import pillars
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import inventory, lock, wait
 from saltvirt.placement import choose, facts
@@ -14,7 +15,8 @@ class Wanted:
     """What the runner was asked for.
 
     cpu: count. mem: MiB, or a size with a unit. wait_for: one of wait.KINDS, and at most
-    so many seconds. arguments: everything else for the host's ``virt.init``, by name.
+    so many seconds. pillar: what the master tells the guest's minion. arguments: everything else
+    for the host's ``virt.init``, by name.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Wanted:
     group_policy: str = "spread"
     wait_for: str | None = None
     wait_s: float = 300
+    pillar: dict | None = field(default=None, repr=False)
     arguments: dict = field(default_factory=dict)
 
     def __post_init__(self):
@@ -81,6 +84,7 @@ class Init:
         request = self.wanted.request()
         if self.wanted.wait_for:
             wait.check(self.wanted.wait_for)
+        self.check_pillar()
         with lock.guest(self.fleet.opts, request.name, "virt.init"):
             try:
                 decision = self.place(request)
@@ -94,6 +98,13 @@ class Init:
                 self.report.failed(exc)
                 raise
             return placed
+
+    def check_pillar(self):
+        """A pillar is bound to the guest's key, so there has to be one."""
+        if self.wanted.pillar:
+            pillars.check(self.fleet.opts, self.wanted.pillar)
+            if not self.wanted.arguments.get("seed"):
+                raise errors.InvalidInput("pillar: the guest gets a minion's key only with seed")
 
     def place(self, request):
         """The Decision. Raises when the name is taken or no host is left."""
@@ -156,7 +167,10 @@ class Init:
         if made.get("pub_key"):
             self.keys.accept(name, made["pub_key"])
             undo.push(f"take back the key of {name}", self.keys.delete, name, made["pub_key"])
+            pillars.Pillars(self.fleet.opts).keep(name, made["pub_key"], self.wanted.pillar)
             self.report.step("accepted", f"{name}: key accepted", host=host)
+        elif self.wanted.pillar:
+            raise errors.InvalidInput(f"pillar: {name} has no disk of an image, so no minion")
         if self.wanted.start:
             self.fleet.one(host, "virt.start", {"name": name}, long=True)
         state = self.fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)

@@ -2,6 +2,7 @@
 
 from saltvirt import errors, names
 from saltvirt.fleet.keys import KeyStore
+from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import find, lock
 
 
@@ -16,6 +17,7 @@ def run(fleet, name, delete_key=True):
         removed = fleet.one(host, "virt.purge", {"vm_": name}, long=True)
         if name in (fleet.one(host, "virt.vm_state") or {}):
             raise errors.OperationFailed(f"{host}: libvirt still has {name}")
+        Pillars(fleet.opts).remove(name)
         keys = KeyStore(fleet.opts)
         had_key = delete_key and keys.status(name) is not None
         if had_key:

@@ -49,8 +49,8 @@ class DeploySpec(Part):
                 setattr(self, name, True)
         if self.pillar:
             raise InvalidInput(
-                "pillar: a guest's pillar comes from its master; give grains, which the pillar's "
-                "top file can match"
+                "pillar: it comes from the guest's master and passes no hypervisor; give it to "
+                "salt-run virt.init, or to salt-run virt.authorize before"
             )
         if self.seed == "cloud-init":
             self.seed, self.seed_cmd = True, CLOUD_INIT

@@ -1,0 +1,78 @@
+"""Whose turn it is to copy an image from this master.
+
+``virt:image_copies`` of the master's configuration is how many copies are made at a time. Who
+asks gets a place in a queue; the first so many may copy. A place is lost by who is silent for
+``LEASE_S``, so that a host that died holds nobody up.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import time
+
+from saltvirt import errors
+
+AT_ONCE = 4
+LEASE_S = 60
+# a host that asks for more at a time than this is told to wait
+_PER_HOST = 16
+_IMAGE = re.compile(r"[0-9a-f]{40}")
+
+
+def at_once(opts):
+    """How many copies are made at a time, by the master's options. Raises InvalidInput."""
+    given = (opts.get("virt") or {}).get("image_copies", AT_ONCE)
+    if isinstance(given, bool) or not str(given).isdigit() or not int(given):
+        raise errors.InvalidInput(f"virt:image_copies is a number from 1, not {given!r}")
+    return int(given)
+
+
+class Turns:
+    """The queue. opts: the master's options; now: the clock, in seconds."""
+
+    def __init__(self, opts, now=time.time):
+        self._limit = at_once(opts)
+        self._folder = os.path.join(opts["cachedir"], "virt")
+        self._now = now
+
+    def ask(self, host, image, done=False):
+        """How many must finish before the host may copy the image: 0 when it may.
+
+        To be asked again until it may, and every few seconds while it copies. done: it has
+        copied, and its place is free. Raises InvalidInput.
+        """
+        if not _IMAGE.fullmatch(image):
+            raise errors.InvalidInput("an image is asked for by 40 hexadecimal digits")
+        with self._queue() as queue:
+            now = self._now()
+            queue[:] = [p for p in queue if now - p["seen"] < LEASE_S]
+            mine = next((p for p in queue if (p["host"], p["image"]) == (host, image)), None)
+            if done:
+                queue[:] = [p for p in queue if p is not mine]
+                return 0
+            if mine is None and sum(p["host"] == host for p in queue) >= _PER_HOST:
+                return len(queue)
+            if mine is None:
+                mine = {"host": host, "image": image, "copies": False}
+                queue.append(mine)
+            ahead = queue.index(mine) + 1 - self._limit
+            mine.update(seen=now, copies=mine["copies"] or ahead <= 0)
+            return 0 if mine["copies"] else ahead
+
+    @contextlib.contextmanager
+    def _queue(self):
+        """The queue as a list of places, locked; what is changed in it is kept."""
+        os.makedirs(self._folder, exist_ok=True)
+        fd = os.open(os.path.join(self._folder, "copies"), os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(fd, "r+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                queue = json.load(file)
+            except ValueError:  # new, or cut off by a crash: who copies asks again
+                queue = []
+            yield queue
+            file.seek(0)
+            file.truncate()
+            json.dump(queue, file)

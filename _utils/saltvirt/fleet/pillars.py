@@ -1,0 +1,79 @@
+"""What the operator gave one guest to know: its own pillar, kept by the master.
+
+One file a guest below ``pki_dir/virtpillars``, bound to the public key that was accepted for
+it: another machine that comes by the name later does not get it.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+
+from saltvirt import errors, names
+from saltvirt.fleet import private
+
+EXT_PILLAR = "virtkey"
+
+
+def _print_of(pub_pem):
+    return hashlib.sha256("".join(pub_pem.split()).encode()).hexdigest()
+
+
+def check(opts, pillar):
+    """The pillar, when it is one and this master serves it. Raises InvalidInput, Unsupported.
+
+    opts: the master's options.
+    """
+    if not isinstance(pillar, dict):
+        raise errors.InvalidInput("pillar: give a dictionary")
+    try:
+        json.dumps(pillar)
+    except (TypeError, ValueError):
+        raise errors.InvalidInput("pillar: it holds more than plain data") from None
+    if not any(EXT_PILLAR in entry for entry in opts.get("ext_pillar") or ()):
+        raise errors.Unsupported(
+            "pillar: this master would not serve it; add ext_pillar: [{virtkey: _}] to its "
+            "configuration and restart it"
+        )
+    return pillar
+
+
+class Pillars:
+    """Keeps and serves the pillars of guests. opts: the master's options."""
+
+    def __init__(self, opts):
+        self._root = os.path.join(opts["pki_dir"], "virtpillars")
+
+    def _path(self, name):
+        return os.path.join(self._root, names.guest(name))
+
+    def keep(self, name, pub_pem, pillar):
+        """Keeps the pillar for the machine with that key; an empty one is none."""
+        if not pillar:
+            self.remove(name)
+            return
+        text = json.dumps({"key": _print_of(pub_pem), "pillar": pillar})
+        private.write(self._path(name), text)
+
+    def remove(self, name):
+        """Takes a guest's pillar away; True when there was one."""
+        try:
+            os.unlink(self._path(name))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def of(self, name, public):
+        """The pillar of a minion, {} when it has none here.
+
+        public: a callable of the name, which returns the key that the master accepted for it.
+        """
+        found = None
+        with (
+            contextlib.suppress(FileNotFoundError, ValueError, errors.InvalidInput),
+            open(self._path(name), encoding="utf-8") as file,
+        ):
+            found = json.load(file)
+        if not found or found["key"] != _print_of(public(name) or ""):
+            return {}
+        return found["pillar"]

@@ -1,0 +1,66 @@
+"""A host's turn to copy an image from its master, which lets only so many copy at a time."""
+
+import contextlib
+import hashlib
+import time
+
+from saltvirt import errors
+
+RENEW_S = 10
+_SHORTEST_S, _LONGEST_S = 2, 20
+_ATTEMPTS = 5
+
+
+def taker(ask, say):
+    """A callable of an image's address that makes the Turn to copy it."""
+    return lambda source: Turn(source, ask, say)
+
+
+class Turn:
+    """One copy. ask: a callable of the dict for the ext_pillar ``virtkey``, which returns its
+    answer. say: called with a sentence when the host has to wait."""
+
+    def __init__(self, source, ask, say):
+        self._source = source
+        self._image = hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()[:40]
+        self._ask = ask
+        self._say = say
+        self._asked = 0
+
+    def _places(self, **more):
+        """How many are before us; None where the master lets everybody copy."""
+        self._asked = time.monotonic()
+        return (self._ask({"copy": self._image, **more}) or {}).get("turn")
+
+    def _wait(self):
+        said, failures = False, 0
+        while True:
+            try:
+                ahead = self._places()
+            except Exception as exc:  # of Salt, whose classes this floor does not know
+                failures += 1
+                if failures >= _ATTEMPTS:
+                    raise errors.ImageError(
+                        f"cannot ask the master for a turn to copy {self._source}: {exc}"
+                    ) from exc
+                ahead = 1
+            if not ahead:
+                return
+            if not said:
+                self._say(f"waiting for other hosts that copy from the master: {self._source}")
+                said = True
+            time.sleep(min(_LONGEST_S, _SHORTEST_S * ahead))
+
+    def renew(self):
+        """Says from time to time that the copy goes on."""
+        if time.monotonic() - self._asked > RENEW_S:
+            with contextlib.suppress(Exception):
+                self._places()
+
+    def __enter__(self):
+        self._wait()
+        return self
+
+    def __exit__(self, *_exc_info):
+        with contextlib.suppress(Exception):  # the master frees it by itself, only later
+            self._places(done=True)

@@ -1,0 +1,116 @@
+"""Whose turn it is to copy from the master: the queue, and the host that waits in it."""
+
+import threading
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet import copies
+from saltvirt.images import turns
+
+IMAGE, OTHER = "a" * 40, "b" * 40
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def queue(tmp_path, clock):
+    opts = {"cachedir": str(tmp_path), "virt": {"image_copies": 2}}
+    return copies.Turns(opts, clock)
+
+
+def test_so_many_copy_and_the_others_wait_in_order(queue):
+    asked = [queue.ask(f"hv{n}", IMAGE) for n in range(5)]
+    assert asked == [0, 0, 1, 2, 3]
+    queue.ask("hv1", IMAGE, done=True)
+    assert [queue.ask(f"hv{n}", IMAGE) for n in (0, 2, 3, 4)] == [0, 0, 1, 2]
+    assert queue.ask("hv1", IMAGE) == 3  # again, at the end
+
+
+def test_a_host_that_died_loses_its_place(queue, clock):
+    assert [queue.ask(f"hv{n}", IMAGE) for n in range(4)] == [0, 0, 1, 2]
+    clock.now += copies.LEASE_S - 1
+    assert [queue.ask(f"hv{n}", IMAGE) for n in (1, 2, 3)] == [0, 1, 2]
+    clock.now += 2
+    assert [queue.ask(f"hv{n}", IMAGE) for n in (1, 2, 3)] == [0, 0, 1]
+
+
+def test_a_host_that_was_restarted_has_its_place(queue):
+    queue.ask("hv0", IMAGE)
+    queue.ask("hv1", IMAGE)
+    assert queue.ask("hv0", IMAGE) == 0
+    assert queue.ask("hv0", OTHER) == 1
+
+
+def test_no_host_fills_the_queue(queue):
+    for number in range(100):
+        queue.ask("evil", f"{number:040x}")
+    assert queue.ask("hv1", IMAGE) < 20
+
+
+def test_a_queue_that_a_crash_cut_off_begins_anew(queue, tmp_path):
+    queue.ask("hv0", IMAGE)
+    (tmp_path / "virt" / "copies").write_text('[{"host": "hv')
+    assert queue.ask("hv1", IMAGE) == 0
+
+
+def test_what_is_no_image_and_no_number_is_refused(queue, tmp_path):
+    for image in ("", "../x", "a" * 41, "A" * 40):
+        with pytest.raises(errors.InvalidInput):
+            queue.ask("hv1", image)
+    for number in (0, -1, "many", True):
+        with pytest.raises(errors.InvalidInput, match="image_copies"):
+            copies.Turns({"cachedir": str(tmp_path), "virt": {"image_copies": number}})
+
+
+def test_hosts_that_really_copy_are_never_more_than_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "_SHORTEST_S", 0.01)
+    opts = {"cachedir": str(tmp_path), "virt": {"image_copies": 2}}
+    now, most, said, lock = set(), [], [], threading.Lock()
+
+    def copy(host):
+        def ask(asked):
+            turn = copies.Turns(opts).ask(host, asked["copy"], bool(asked.get("done")))
+            return {"turn": turn}
+
+        with turns.Turn("salt://debian.qcow2", ask, said.append):
+            with lock:
+                now.add(host)
+                most.append(len(now))
+            threading.Event().wait(0.05)
+            with lock:
+                now.remove(host)
+
+    threads = [threading.Thread(target=copy, args=[f"hv{n}"]) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) == 8
+    assert max(most) == 2
+    assert 1 <= len(said) <= 6
+    assert "waiting for other hosts" in said[0]
+
+
+def test_a_master_that_does_not_limit_or_not_answer(monkeypatch):
+    with turns.Turn("salt://x", lambda _asked: None, None):
+        pass
+    monkeypatch.setattr(turns, "_SHORTEST_S", 0.01)
+
+    def broken(_asked):
+        raise OSError("timed out")
+
+    with pytest.raises(errors.ImageError, match="timed out"), turns.Turn("salt://x", broken, print):
+        pass
