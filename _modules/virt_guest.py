@@ -247,7 +247,7 @@ def init(
     :param host_devices: list of the host's devices to hand to the guest: names of
         ``virt.node_devices``, PCI or USB addresses
     :param image: what the first disk is made from: ``salt://…``, an absolute path on this
-        host, ``http(s)://…`` or ``ftp://…``
+        host, ``pool://POOL/VOLUME``, ``http(s)://…`` or ``ftp://…``
     :param image_hash: what its hash must be, or the address of a file that lists it
     :param overlay: (or ``enable_qcow``) a thin qcow2 overlay on the image instead of a copy
     :param enable_vnc: a VNC display

@@ -11,7 +11,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 from saltvirt import settings  # noqa: E402
 from saltvirt.fleet import demand, files  # noqa: E402
-from saltvirt.host import connection, medium  # noqa: E402
+from saltvirt.host import connection, image_place, medium  # noqa: E402
 from saltvirt.images import cache, sources, turns, users  # noqa: E402
 
 __virtualname__ = "virt"
@@ -62,7 +62,7 @@ def _wait(text):
         __salt__["event.send"]("salt/virt/images/wait", {"message": text})
 
 
-def image_fetch(source, image_hash=None, saltenv="base"):
+def image_fetch(source, image_hash=None, saltenv="base", **kwargs):
     """
     Bring an image into this host's cache, so that the next ``virt.init`` need not wait for it.
 
@@ -71,10 +71,14 @@ def image_fetch(source, image_hash=None, saltenv="base"):
     only looked at: it is used where it lies. The master lets only so many hosts copy at a time
     (``virt:image_copies`` in its configuration, default 4); the others wait for their turn.
 
-    :param source: ``salt://…``, ``http(s)://…``, ``ftp://…`` or an absolute path
+    :param source: ``salt://…``, ``http(s)://…``, ``ftp://…``, an absolute path or
+        ``pool://POOL/VOLUME``
     :param image_hash: sha256 or sha512 that it must have, or the address of a file that
         lists it, such as ``https://…/SHA256SUMS``
     :param saltenv: where a ``salt://`` address is looked up
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: a dict: ``path``, ``format``, ``virtual_size_bytes``, ``sha256`` (None for a file
         of this host), ``source``
@@ -91,9 +95,14 @@ def image_fetch(source, image_hash=None, saltenv="base"):
         salt -b 4 'hv*' virt.image_fetch salt://debian.qcow2
         salt hv1 virt.image_fetch https://cloud.example.org/d.qcow2 https://cloud.example.org/SHA256SUMS
     """
+    wanted = settings.connection(__salt__["config.get"], kwargs)
     turn = turns.taker(demand.virtkey(__salt__), _wait)
     download = sources.SaltFiles(__salt__, saltenv, files.Chunks(__opts__).read, turn)
-    found = cache.fetch(source, _folder(), download, image_hash)
+    place = None
+    if sources.kind(source) == sources.POOL:
+        with connection.connect(wanted) as conn:
+            place = image_place.find(conn, source)
+    found = cache.fetch(source, _folder(), download, image_hash, place=place)
     return {
         "path": found.path,
         "format": found.format,

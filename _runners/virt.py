@@ -276,7 +276,8 @@ def init(
     :param name: of the guest; its minion id and host name, too
     :param cpu: number of virtual CPUs, or the dict of ``virt.init`` on a hypervisor
     :param mem: memory in MiB, or with a unit (``2G``), or the dict of ``virt.init``
-    :param image: ``salt://…``, an absolute path on the hypervisor, ``http(s)://…``, ``ftp://…``
+    :param image: ``salt://…``, an absolute path on the hypervisor, ``pool://POOL/VOLUME``,
+        ``http(s)://…``, ``ftp://…``
     :param hypervisor: libvirt's domain type; ``kvm`` is also satisfied by plain QEMU
     :param host: minion id of the hypervisor to use; default: placement chooses
     :param seed: put minion configuration, name and keys into the guest

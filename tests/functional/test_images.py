@@ -15,6 +15,7 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.images import cache, clone, inspect
+from tests.functional import ftpd
 
 MIB = 1024 * 1024
 pytestmark = pytest.mark.skipif(
@@ -375,6 +376,7 @@ class Web(BaseHTTPRequestHandler):
     etag = '"1"'
     cut_after = None
     log = []
+    files = {}
 
     def do_HEAD(self):
         self._head(200, len(self.content))
@@ -384,7 +386,7 @@ class Web(BaseHTTPRequestHandler):
         asked = self.headers.get("Range")
         if asked and self.headers.get("If-Range") == self.etag:
             start = int(asked.removeprefix("bytes=").rstrip("-"))
-        body = self.content[start:]
+        body = self.files.get(self.path, self.content)[start:]
         type(self).log.append(start)
         if self.path == "/none":
             self.send_error(404)
@@ -406,7 +408,8 @@ class Web(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def web(qcow2):
-    Web.content, Web.etag, Web.cut_after, Web.log = qcow2.read_bytes(), '"1"', None, []
+    Web.content, Web.etag, Web.cut_after = qcow2.read_bytes(), '"1"', None
+    Web.log, Web.files = [], {}
     server = ThreadingHTTPServer(("127.0.0.1", 0), Web)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -536,3 +539,59 @@ def test_a_file_that_changes_while_it_is_copied_is_not_kept(tmp_path, master):
     with pytest.raises(errors.ImageError, match="changed while"):
         cache.fetch("salt://debian.qcow2", tmp_path / "images", files_)
     assert files(tmp_path / "images") == []
+
+
+# -- by FTP -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ftp(tmp_path, qcow2):
+    (tmp_path / "ftp" / "pub").mkdir(parents=True)
+    os.rename(qcow2, tmp_path / "ftp" / "pub" / "debian.qcow2")
+    server = ftpd.Server(tmp_path / "ftp", "me", "s3cret")
+    yield server
+    server.stop()
+
+
+def test_an_image_by_ftp_goes_on_where_it_was_cut(tmp_path, ftp, raw):
+    address = f"ftp://me:s3cret@{ftp.address}/pub/debian.qcow2"
+    file = ftp.folder / "pub" / "debian.qcow2"
+    content = file.read_bytes()
+    ftp.cut_after = 2 * MIB
+    found = cache.fetch(address, tmp_path / "images", None, hashlib.sha256(content).hexdigest())
+    assert Path(found.path).read_bytes() == content
+    assert ("REST", str(2 * MIB)) in ftp.log
+    downloads = sum(verb == "RETR" for verb, _ in ftp.log)
+    assert downloads == 2
+    assert cache.fetch(address, tmp_path / "images").path == found.path
+    assert sum(verb == "RETR" for verb, _ in ftp.log) == downloads
+    qemu_img("convert", "-O", "raw", raw, file)
+    assert cache.fetch(address, tmp_path / "images").path != found.path
+    kept = [json.dumps(one) for one in cache.known(tmp_path / "images")]
+    assert len(kept) == 2
+    assert "s3cret" not in "".join(kept)
+
+
+def test_what_ftp_lacks_or_refuses_is_named_without_the_password(tmp_path, ftp):
+    with pytest.raises(errors.NotFound, match="does not exist") as caught:
+        cache.fetch(f"ftp://me:s3cret@{ftp.address}/pub/none", tmp_path / "images")
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(errors.ImageError, match="530") as caught:
+        cache.fetch(f"ftp://me:wr0ng@{ftp.address}/pub/debian.qcow2", tmp_path / "images")
+    assert "wr0ng" not in str(caught.value)
+    assert files(tmp_path / "images") == []
+
+
+def test_the_demanded_hash_from_a_list_in_the_web(tmp_path, web, qcow2):
+    right = hashlib.sha256(qcow2.read_bytes()).hexdigest()
+    Web.files = {"/SHA256SUMS": f"{right}  debian.qcow2\n{'0' * 64}  other.qcow2\n".encode()}
+    image = f"{web}/debian.qcow2"
+    found = cache.fetch(image, tmp_path / "images", None, f"{web}/SHA256SUMS")
+    assert found.sha256 == right
+    Web.files = {"/SHA256SUMS": f"{'0' * 64}  debian.qcow2\n".encode()}
+    with pytest.raises(errors.ImageError, match="not the demanded"):
+        cache.fetch(image, tmp_path / "other", None, f"{web}/SHA256SUMS")
+    assert files(tmp_path / "other") == []
+    Web.files = {"/SHA256SUMS": f"{'0' * 64}  other.qcow2\n".encode()}
+    with pytest.raises(errors.ImageError, match=r"lists no hash of debian\.qcow2"):
+        cache.fetch(image, tmp_path / "other", None, f"{web}/SHA256SUMS")

@@ -120,6 +120,9 @@ def test_start_is_read_back(host, image):
         ({"mem": "1TiB"}, "Refused", "1048576 MiB of memory wanted"),
         ({"image": "/nowhere"}, "NotFound", "image /nowhere does not exist"),
         ({"image": "/etc/hostname"}, "ImageError", "is no disk image"),
+        ({"image": "pool://no/x.qcow2"}, "NotFound", "use storage pool no"),
+        ({"image": "pool://default-pool/x"}, "NotFound", "no volume x in storage pool default-"),
+        ({"image": "pool://x"}, "InvalidInput", "pool://POOL/VOLUME"),
         ({"disk": "nope"}, "InvalidInput", "disk profile: unknown 'nope'"),
         ({"nic": "nope"}, "InvalidInput", "nic profile: unknown 'nope'"),
         ({"disks": [{"name": "system", "size": 1}]}, "InvalidInput", "is never shrunk"),
@@ -139,6 +142,25 @@ def test_what_is_wrong_is_refused_and_nothing_changes(host, image, wrong, kind, 
     assert "\n" not in str(caught.value)
     assert names(host) == before
     assert files(host) == []
+
+
+def test_a_guests_raw_disk_is_copied_as_the_raw_disk_it_is(host, image):
+    """Its guest wrote a qcow2 header into it, which names a file of this host."""
+    host.init(image=image)
+    [disk] = host.images.iterdir()
+    header = disk.with_name("header")
+    argv = ["qemu-img", "create", "-f", "qcow2", "-u", "-b", "/etc/shadow", "-F", "raw"]
+    subprocess.run([*argv, header, "8M"], check=True, capture_output=True)
+    content = header.read_bytes()
+    with open(disk, "r+b") as file:
+        file.write(content)
+    header.unlink()
+    if host.conn.lookupByName("g1").XMLDesc().count("type='raw'") == 0:
+        pytest.skip("not made as a raw disk")
+    made = host.init(name="g2", image=str(disk), disks=[{"name": "system", "format": "raw"}])
+    with open(made["disks"][0]["path"], "rb") as file:
+        assert file.read(len(content)) == content
+    assert os.path.getsize(made["disks"][0]["path"]) == os.path.getsize(disk)
 
 
 def test_a_second_init_of_the_name_leaves_the_first_alone(host, image):

@@ -187,6 +187,30 @@ def test_a_minion_killed_at_any_step_can_do_it_again(lab, hv1, step):
     hv1.call("virt.purge", vm_="victim")
 
 
+POOL = """
+mkdir -p /root/pool; cd /root/pool
+qemu-img convert -O raw {0} disk.raw
+qemu-img convert -O qcow2 {0} snap.qcow2; qemu-img snapshot -c before snap.qcow2
+virsh -q pool-define-as images dir --target /root/pool; virsh -q pool-start images
+"""
+
+
+def test_raw_images_snapshots_and_volumes_of_a_pool_are_seeded(hv1):
+    hv1.sh(POOL.format(IMAGE))
+    try:
+        for image in ("pool://images/disk.raw", "pool://images/snap.qcow2", "/root/pool/disk.raw"):
+            made = init(hv1, "pooled", image=image)
+            assert isinstance(made, dict), made
+            found = hv1.inside(disk_of(made), PUB, "/etc/hostname")
+            assert found == {PUB: made["pub_key"], "/etc/hostname": "pooled\n"}
+            assert "SNAPSHOT" not in hv1.sh(f"qemu-img snapshot -l {disk_of(made)}").upper()
+            hv1.call("virt.purge", vm_="pooled")
+        assert hv1.call("virt.image_fetch", source="pool://images/disk.raw")["format"] == "raw"
+        assert hv1.sh("ls /root/pool").split() == ["disk.raw", "snap.qcow2"]
+    finally:
+        hv1.sh("virsh -q pool-destroy images; virsh -q pool-undefine images; rm -r /root/pool")
+
+
 REFUSED = {
     "a wrong hash": ({"image_hash": "ab" * 32}, "not the demanded"),
     "no image": ({"image": "/etc/passwd"}, "no disk image"),

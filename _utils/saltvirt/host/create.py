@@ -56,7 +56,7 @@ class Creation(Making):
     def fetch(self):
         for work in self.works:
             if work.make and work.spec.image:
-                work.image = self.tools.image(work.spec)
+                work.image = self.tools.image(self.conn, work.spec)
                 disks.fits(work)
         kernels.fetch(self.kernels, self.tools)
 

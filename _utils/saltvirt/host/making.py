@@ -5,7 +5,18 @@ import time
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.host import admit, bulk, describe, disks, domain, lifecycle, purge, record, remove
+from saltvirt.host import (
+    admit,
+    bulk,
+    describe,
+    disks,
+    domain,
+    image_place,
+    lifecycle,
+    purge,
+    record,
+    remove,
+)
 from saltvirt.host.connection import translated
 from saltvirt.images import cache, progress, sources
 from saltvirt.revert import Revert
@@ -33,14 +44,15 @@ class Tools:
     medium: object = None
     say: object = silent
 
-    def image(self, disk):
+    def image(self, conn, disk):
         """The CachedImage for a DiskSpec, fetched when this host does not have it yet."""
+        place = image_place.find(conn, disk.image)
         shown = sources.shown(disk.image)
         self.say("image", f"fetching {shown}")
         steps = progress.Steps(lambda done: self.say("image", f"{shown}: {done} fetched"))
         folder = self.gate.images_dir
         return cache.fetch(
-            disk.image, folder, self.download, disk.image_hash, progress=steps.report
+            disk.image, folder, self.download, disk.image_hash, progress=steps.report, place=place
         )
 
 

@@ -82,6 +82,19 @@ def plan(conn, spec, guest, format):
     return {**place, "make": True, "format": format if kind in _FILES else "raw"}
 
 
+def look(conn, pool_name, name):
+    """(path, format) of a volume that is there; the format is None where its content decides.
+
+    Raises NotFound, OperationFailed.
+    """
+    pool = _pool(conn, pool_name)
+    with connection.translated(f"look for volume {name} in pool {pool_name}"):
+        volume = _find(pool, name)
+    if volume is None:
+        raise errors.NotFound(f"there is no volume {name} in storage pool {pool_name}")
+    return volume.path(), None if _kind(pool) in _FILES else "raw"
+
+
 def place_of(conn, path):
     """(pool, volume) of a path that a storage pool shows, else (None, None)."""
     try:

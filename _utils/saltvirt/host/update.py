@@ -188,7 +188,7 @@ class Update:
         kernels.fetch(self.kernels, self.tools)
         for work in self.works:
             if work.make and work.spec.image:
-                work.image = self.tools.image(work.spec)
+                work.image = self.tools.image(self.conn, work.spec)
                 disks.fits(work)
 
 

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.images import checksum, inspect, locks, sources, web
+from saltvirt.images import checksum, header, inspect, locks, sources, web
 
 DEFAULT_DIR = "/srv/salt-images"
 BASE = "_base"
@@ -34,6 +34,15 @@ class CachedImage:
     virtual_size_bytes: int
     sha256: str | None
     source: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """An image that is on this host. format: what is declared of it, None where its content
+    decides."""
+
+    path: str
+    format: str | None = None
 
 
 def _nothing(_done, _total):
@@ -121,10 +130,11 @@ def _verify(path, source, demanded, algorithms=()):
     return sums
 
 
-def _local(source, demanded):
-    """A file on this host is used where it lies."""
-    info = inspect.inspect(source)
-    sums = _verify(source, source, demanded, ["sha256"]) if demanded else {}
+def _local(source, place, demanded):
+    """A file or device on this host is used where it lies."""
+    header.read(place.path)  # refuses what is no image, also where raw is declared
+    info = inspect.inspect(place.path, place.format)
+    sums = _verify(place.path, source, demanded, ["sha256"]) if demanded else {}
     return CachedImage(info.path, info.format, info.virtual_size_bytes, sums.get("sha256"), source)
 
 
@@ -209,13 +219,16 @@ def _shared(folder, wish):
         return _cached(folder, wish, version) or _download(folder, wish, version)
 
 
-def fetch(source, cache_dir=DEFAULT_DIR, download=None, image_hash=None, *, progress=None):
+def fetch(
+    source, cache_dir=DEFAULT_DIR, download=None, image_hash=None, *, progress=None, place=None
+):
     """The CachedImage for an image's address, fetched when this host does not have it yet.
 
     source: ``salt://…`` (``?saltenv=…`` as in Salt), an absolute path, ``http(s)://…`` or
     ``ftp://…``. cache_dir: the host's ``virt:images``. download: a sources.SaltFiles, for
     ``salt://``. image_hash: what the image's hash must be (see checksum), or the address of
-    a file that lists it. progress: called with (done, total) in bytes.
+    a file that lists it. progress: called with (done, total) in bytes. place: the Place of an
+    image that is on this host; by default for an absolute path.
 
     A file on the host is used where it lies. However many processes ask at once, one
     downloads; the others wait for it and share it.
@@ -224,8 +237,10 @@ def fetch(source, cache_dir=DEFAULT_DIR, download=None, image_hash=None, *, prog
     where = sources.kind(source)
     try:
         demanded = _demanded(image_hash, source, download)
-        if where == sources.PATH:
-            return _local(source, demanded)
+        if place or where == sources.PATH:
+            return _local(source, place or Place(source), demanded)
+        if where == sources.POOL:
+            raise errors.InvalidInput(f"image {source}: a pool's volume cannot be used here")
         folder = _Folder(cache_dir)
         folder.make()
         client = download if where == sources.SALT else web.client(source)

@@ -8,13 +8,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from saltvirt import errors
 
-SALT, WEB, PATH = "salt", "web", "path"
+SALT, WEB, PATH, POOL = "salt", "web", "path", "pool"
 _ATTEMPTS = 4
 _PAUSE_S = 2
 
 
 def kind(source):
-    """SALT, WEB or PATH for an image's address. Raises InvalidInput for anything else."""
+    """SALT, WEB, PATH or POOL for an image's address. Raises InvalidInput for anything else."""
     text = str(source)
     if any(ord(char) < 32 for char in text):
         raise errors.InvalidInput(f"image {text!r} has control characters in it")
@@ -24,8 +24,11 @@ def kind(source):
         return SALT
     if re.match(r"(https?|ftp)://[^/]+/.", text):
         return WEB
+    if re.match(r"pool://[^/]+/.", text):
+        return POOL
     raise errors.InvalidInput(
-        f"image {text!r}: give salt://…, an absolute path on the host, http(s)://… or ftp://…"
+        f"image {text!r}: give salt://…, an absolute path on the host, pool://POOL/VOLUME, "
+        "http(s)://… or ftp://…"
     )
 
 

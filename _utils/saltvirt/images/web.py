@@ -132,6 +132,16 @@ class Ftp:
 
     def fetch(self, source, target, version, progress):
         """Fetches to ``target``; what is there of the same version is kept and continued."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._go_on(source, target, version, progress)
+                return
+            except errors.ImageError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            time.sleep(_PAUSE_S * 2**attempt)
+
+    def _go_on(self, source, target, version, progress):
         total = int(version["size"]) if version["size"].isdigit() else 0
         with self._session(source) as (ftp, path), open(target, "ab") as file:
 
@@ -140,6 +150,8 @@ class Ftp:
                 progress(file.tell(), total)
 
             ftp.retrbinary(f"RETR {path}", write, rest=file.tell() or None)
+            if file.tell() < total:
+                raise EOFError(f"it ended after {file.tell()} of {total} bytes")
 
 
 def client(source):
