@@ -81,7 +81,7 @@ def _approve(name, pub_key):
 def _foreign_seeder(deploy):
     """A seeder that is another function of Salt, called as Salt 3007 called it."""
 
-    def apply(name, path, format):
+    def apply(name, path, _format, _nics):
         given = (deploy.priv_key, deploy.pub_key)
         private, public = keys.pair(*given) if deploy.priv_key else keys.generate()
         __salt__[deploy.seed_cmd](
@@ -97,12 +97,12 @@ def _foreign_seeder(deploy):
     return apply if deploy.seed_cmd in __salt__ else None
 
 
-def _seeder(deploy):
-    """(name, path, format) -> public key, which prepares a disk; None if nothing can."""
-    if deploy.seed_cmd not in (None, "seed.apply"):
+def _seeder(deploy, here):
+    """(name, path, format, interfaces) -> public key, which prepares a disk; None if nothing
+    can. here: minion.Hypervisor."""
+    if not deploy.seeds_by_us:
         return _foreign_seeder(deploy)
-    here = minion.Hypervisor(__salt__, __opts__)
-    return lambda name, path, format: here.apply(name, path, format, _wish(deploy))
+    return lambda name, path, format, nics: here.apply(name, path, format, _wish(deploy), nics)
 
 
 def _wish(deploy):
@@ -117,16 +117,14 @@ def _wish(deploy):
     )
 
 
-def _medium(deploy):
+def _medium(deploy, here):
     """(name, path, interfaces) -> public key, which makes a volume for cloud-init."""
     if not deploy.cloud_init:
         return None
 
     def make(name, path, nics):
         extra = _user_data(deploy, name, nics)
-        return minion.Hypervisor(__salt__, __opts__).cloud_init(
-            name, path, nics, _wish(deploy), extra
-        )
+        return here.cloud_init(name, path, nics, _wish(deploy), extra)
 
     return make
 
@@ -153,14 +151,16 @@ def _turns(name, verb):
 
 
 def _tools(name, deploy, verb="init"):
+    here = minion.Hypervisor(__salt__, __opts__)
     return making.Tools(
         gate=_gate(),
         download=sources.SaltFiles(
             __salt__, deploy.saltenv, files.Chunks(__opts__).read, _turns(name, verb)
         ),
         get_url=__salt__["cp.get_url"],
-        seeder=_seeder(deploy),
-        medium=_medium(deploy),
+        begin=lambda: here.begin(_wish(deploy)),
+        seeder=_seeder(deploy, here),
+        medium=_medium(deploy, here),
         say=_say(name, verb),
     )
 

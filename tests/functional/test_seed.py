@@ -1,5 +1,6 @@
 """Seeds real folders and real disks. What needs guestfish is skipped where it is missing."""
 
+import configparser
 import contextlib
 import os
 import pathlib
@@ -13,6 +14,7 @@ from saltvirt import errors, seed
 from saltvirt.seed import backends, keys
 from saltvirt.seed.data import minion_config, to_yaml
 from saltvirt.seed.tree import DirTree
+from tests.functional.test_cloudinit import NICS
 
 needs_guestfish = pytest.mark.skipif(not shutil.which("guestfish"), reason="no guestfish here")
 MIB = 1024 * 1024
@@ -195,6 +197,82 @@ def test_a_minion_is_installed_at_the_first_boot(tmp_path, pair):
     wants = root / "etc/systemd/system/multi-user.target.wants/salt-virt-bootstrap.service"
     assert os.readlink(wants) == "/etc/systemd/system/salt-virt-bootstrap.service"
     assert (root / "etc/salt/pki/minion/minion.pem").exists()
+
+
+ENABLED = "etc/systemd/system/multi-user.target.wants"
+NETWORKD = {f"{ENABLED}/systemd-networkd.service": ""}
+RESOLVED = {"usr/lib/systemd/systemd-resolved": ""}
+IFUPDOWN = {"sbin/ifup": "", "etc/network/interfaces": "auto eth0\niface eth0 inet dhcp\n"}
+NETPLAN = {
+    "usr/sbin/netplan": "",
+    "usr/lib/systemd/system/systemd-networkd.service": "",
+    "etc/netplan/50-cloud-init.yaml": "network: {version: 2}\n",
+}
+BY_MANAGER = {**NETPLAN, "etc/netplan/01.yaml": "network:\n  renderer: NetworkManager\n"}
+MANAGER = {f"{ENABLED}/NetworkManager.service": ""}
+
+
+def addressed(tmp_path, pair, files, nics=NICS):
+    """The root of a system with these files, seeded with fixed addresses."""
+    root = system(tmp_path / "root")
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    seed.apply(str(root), None, seed.SeedData("web1", *pair, nics=nics))
+    return root
+
+
+@pytest.mark.parametrize("files", [{**NETWORKD, **RESOLVED}, {**NETPLAN, **RESOLVED}])
+def test_addresses_by_networkd(tmp_path, pair, files):
+    root = addressed(tmp_path, pair, files)
+    [name] = os.listdir(root / "etc/systemd/network")
+    lines = (root / "etc/systemd/network" / name).read_text().splitlines()
+    assert name < "10-netplan-eth0.network"
+    assert "MACAddress=52:54:00:00:00:02" in lines
+    assert {"Address=192.0.2.7/24", "Address=2001:db8::7/64", "Gateway=192.0.2.1"} <= set(lines)
+    assert {"DNS=192.0.2.53", "Domains=example.org", "DHCP=no"} <= set(lines)
+    assert "systemd-networkd.service" in os.listdir(root / ENABLED)
+    assert (root / "etc/resolv.conf").read_text() == "nameserver 192.0.2.1\n"
+
+
+@pytest.mark.parametrize("files", [MANAGER, BY_MANAGER])
+def test_addresses_by_network_manager(tmp_path, pair, files):
+    root = addressed(tmp_path, pair, files)
+    [path] = (root / "etc/NetworkManager/system-connections").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    found = configparser.ConfigParser()
+    found.read(path)
+    assert found["ethernet"]["mac-address"] == "52:54:00:00:00:02"
+    assert found["ipv4"]["method"] == found["ipv6"]["method"] == "manual"
+    assert (found["ipv4"]["address1"], found["ipv4"]["gateway"]) == ("192.0.2.7/24", "192.0.2.1")
+    assert (found["ipv4"]["dns"], found["ipv4"]["dns-search"]) == ("192.0.2.53;", "example.org;")
+    assert found["ipv6"]["address1"] == "2001:db8::7/64"
+    assert (root / "etc/resolv.conf").read_text() == "nameserver 192.0.2.1\n"
+
+
+def test_addresses_by_ifupdown(tmp_path, pair):
+    root = addressed(tmp_path, pair, IFUPDOWN)
+    text = (root / "etc/network/interfaces").read_text()
+    assert "eth0" not in text
+    assert "auto virt0\niface virt0 inet dhcp\n" in text
+    assert "iface virt1 inet static\n  address 192.0.2.7/24\n  gateway 192.0.2.1\n" in text
+    assert "iface virt1 inet6 static\n  address 2001:db8::7/64\n  gateway 2001:db8::1\n" in text
+    links = {path.read_text() for path in (root / "etc/systemd/network").iterdir()}
+    assert "[Match]\nMACAddress=52:54:00:00:00:02\n[Link]\nName=virt1\n" in links
+    resolv = (root / "etc/resolv.conf").read_text()
+    assert resolv == "nameserver 192.0.2.53\nsearch example.org\n"  # nobody else writes it
+    if shutil.which("ifquery"):
+        argv = ["ifquery", "-i", str(root / "etc/network/interfaces"), "-l"]
+        listed = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+        assert listed.split() == ["lo", "virt0", "virt1"]
+
+
+def test_no_addresses_change_nothing_and_no_manager_is_named(tmp_path, pair):
+    root = addressed(tmp_path, pair, IFUPDOWN, NICS[:1])
+    assert (root / "etc/network/interfaces").read_text() == IFUPDOWN["etc/network/interfaces"]
+    shutil.rmtree(root)
+    with pytest.raises(errors.SeedFailed, match="ifupdown configures its network"):
+        addressed(tmp_path, pair, {})
 
 
 # -- disks --------------------------------------------------------------------------------

@@ -258,7 +258,7 @@ def test_images_are_listed_and_pruned_when_nobody_needs_them(lab, hv1):
 def push(lab, kind):
     """An image of the tests' own, on hv1."""
     path = images.image(kind, recipe())
-    lab.machine("hv1").push(path, f"/root/{kind}")
+    lab.push("hv1", path, f"/root/{kind}")
     return f"/root/{kind}/image.qcow2"
 
 

@@ -31,6 +31,7 @@ class Creation(Making):
             self.add_medium()
         elif self.seeded_work() and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
+        self.check_addresses()
         disks.not_in_use(self.conn, self.works, self.spec.name)
         self.admit(self.definition())
         for warning in dict.fromkeys(self.warnings):
@@ -43,12 +44,24 @@ class Creation(Making):
         self.spec.disks = [*(self.spec.disks or ()), drive]
         self.works.append(disks.Work(drive, True, "raw", path, write=self.write_medium))
 
-    def write_medium(self, path):
-        """Makes the volume and keeps the guest's key."""
+    def interfaces(self):
         macs = [nic["mac"] for nic in describe.nics(bulk.tree(self.dom)).values()]
         wanted = [vars(spec) for spec in self.spec.nics or ()]
-        nics = [{**more, "mac": mac} for mac, more in zip(macs, wanted, strict=True)]
-        self.pub_key = self.tools.medium(self.spec.name, path, nics)
+        return [{**more, "mac": mac} for mac, more in zip(macs, wanted, strict=True)]
+
+    def write_medium(self, path):
+        """Makes the volume and keeps the guest's key."""
+        self.pub_key = self.tools.medium(self.spec.name, path, self.interfaces())
+
+    def check_addresses(self):
+        """Addresses are written by our seeding; without it they would be forgotten."""
+        named = [nic.name for nic in self.spec.nics or () if nic.addresses]
+        ours = self.tools.medium or (self.seeded_work() and self.spec.deploy.seeds_by_us)
+        if named and not ours:
+            raise errors.InvalidInput(
+                f"interface {named[0]}: addresses are written when the guest is seeded from an "
+                "image, by seed.apply or cloud-init, and this one is not"
+            )
 
     def seed(self):
         return self.pub_key if self.tools.medium else super().seed()

@@ -31,8 +31,9 @@ class Tools:
     """What making a guest needs from outside of the library.
 
     gate: admit.Gate. download: images.sources.SaltFiles, for ``salt://`` images. get_url:
-    (source, target path), for kernels. seeder: (guest's name, path, format) -> the guest's
-    public key (PEM); None where the host cannot seed. medium: (guest's name, path, its
+    (source, target path), for kernels. begin: begins what takes a while and seeding will need,
+    beside the copying. seeder: (guest's name, path, format, interfaces) -> the
+    guest's public key (PEM); None where the host cannot seed. medium: (guest's name, path, its
     interfaces) -> the key, which makes a volume for cloud-init instead. say: (step, message,
     **data), called before each step.
     """
@@ -40,6 +41,7 @@ class Tools:
     gate: admit.Gate
     download: object = None
     get_url: object = None
+    begin: object = None
     seeder: object = None
     medium: object = None
     say: object = silent
@@ -83,6 +85,8 @@ class Making:
         self.clean_leftover()
         admit.name_is_free(self.conn, self.wish.name)
         self.check()
+        if self.wish.seed and self.tools.begin:
+            self.tools.begin()
         self.fetch()
         try:
             with self.undo:
@@ -185,7 +189,11 @@ class Making:
         if work is None:
             return None
         self.tools.say("seed", f"seeding disk {work.spec.name}")
-        return self.tools.seeder(self.wish.name, work.path, work.format)
+        return self.tools.seeder(self.wish.name, work.path, work.format, self.interfaces())
+
+    def interfaces(self):
+        """The interfaces that are given addresses when the guest is seeded: dicts with ``mac``."""
+        return []
 
     def finish(self, seeded):
         """The guest is whole: its record says so from now on."""

@@ -19,7 +19,7 @@ class SeedData:
     autosign_grains: dict of grains whose names the master's autosign_grains know.
     hostname: None leaves the image's. install: what to do where there is no minion: ``image``
     runs ``bootstrap`` inside the image, ``boot`` at the first boot. bootstrap: a callable that
-    returns the script's text, called only when it is needed.
+    returns the script's text, called only when it is needed. nics: see network.configure.
     """
 
     id: str
@@ -38,6 +38,7 @@ class SeedData:
     install: str = INSTALL_NEVER
     bootstrap: object = None
     bootstrap_args: str = ""
+    nics: list = field(default_factory=list)
 
     def __post_init__(self):
         names.guest(self.id)

@@ -8,7 +8,7 @@ import re
 
 from saltvirt import errors
 from saltvirt.seed import data as seed_data
-from saltvirt.seed import firstboot
+from saltvirt.seed import firstboot, network
 
 _MINIONS = (
     "/usr/bin/salt-minion",
@@ -135,6 +135,8 @@ def seed(tree, data):
     _write_keys(tree, data, pki)
     if data.hostname:
         _write_hostname(tree, data.hostname)
+    if unit := network.configure(tree, data.nics):
+        enable(tree, unit)
     if data.reset_machine_id:
         _reset_machine_id(tree)
     if data.reset_ssh_keys:

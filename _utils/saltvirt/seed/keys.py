@@ -1,5 +1,7 @@
 """A guest's key pair, made on its hypervisor. It travels in pipes, never through a file here."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 from saltvirt import errors
 from saltvirt.images import tools
 
@@ -18,6 +20,14 @@ def generate(bits=DEFAULT_BITS):
         ["openssl", "genrsa", str(int(bits))], "make the guest's key", errors.SeedFailed
     ).decode()
     return private, public_of(private)
+
+
+def begin(bits=DEFAULT_BITS):
+    """Like :func:`generate`, beside other work: a Future of the pair."""
+    pool = ThreadPoolExecutor(1)
+    found = pool.submit(generate, bits)
+    pool.shutdown(wait=False)
+    return found
 
 
 def public_of(private):

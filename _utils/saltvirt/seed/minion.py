@@ -48,6 +48,7 @@ class Hypervisor:
     def __init__(self, call, opts):
         self._call = call
         self._opts = opts
+        self._begun = None
 
     def _option(self, key, default=None):
         return settings.option(self._call["config.get"], f"seed:{key}", default)
@@ -69,7 +70,18 @@ class Hypervisor:
             raise errors.InvalidInput("give both pub_key and priv_key, or neither")
         if wish.priv_key:
             return keys.pair(_text(wish.priv_key, "priv_key"), _text(wish.pub_key, "pub_key"))
-        return keys.generate(self._option("keysize", keys.DEFAULT_BITS))
+        if self._begun:
+            begun, self._begun = self._begun, None
+            return begun.result()
+        return keys.generate(self._keysize())
+
+    def _keysize(self):
+        return self._option("keysize", keys.DEFAULT_BITS)
+
+    def begin(self, wish):
+        """Begins to make the next guest's keys, which takes a while, beside other work."""
+        if not wish.priv_key:
+            self._begun = keys.begin(self._keysize())
 
     def _own(self, name):
         """A key that our own minion holds of its master."""
@@ -115,12 +127,13 @@ class Hypervisor:
             bootstrap_args=str(self._option("bootstrap_args", "")),
         )
 
-    def apply(self, name, path, format, wish):
+    def apply(self, name, path, format, wish, nics=()):
         """Seeds a disk or folder and returns the guest's public key (PEM).
 
+        nics: the guest's interfaces, see network.configure.
         Raises SeedFailed, InvalidInput, Unsupported.
         """
-        data = self.data(name, wish)
+        data = dataclasses.replace(self.data(name, wish), nics=list(nics))
         backends.apply(path, format, data, self._option("backend", backends.AUTO))
         return data.public_key
 

@@ -60,6 +60,11 @@ class DeploySpec(Part):
         self.overlay = bool(self.overlay or self.enable_qcow)
 
     @property
+    def seeds_by_us(self):
+        """Does our own module seed, rather than another function of Salt?"""
+        return self.seed_cmd in (None, "seed.apply", CLOUD_INIT)
+
+    @property
     def cloud_init(self):
         """Is the guest seeded by a volume for cloud-init?"""
         return bool(self.seed) and self.seed_cmd == CLOUD_INIT

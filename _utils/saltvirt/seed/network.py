@@ -1,0 +1,160 @@
+"""Fixed addresses for a guest's interfaces, as the network manager of its system wants them.
+
+Interfaces are told apart by their MAC addresses. Those without an address of their own are left
+to what the image has for them.
+"""
+
+import ipaddress
+import re
+import uuid
+
+from saltvirt import errors
+
+_WANTS = (
+    "/etc/systemd/system",
+    "/etc/systemd/system/multi-user.target.wants",
+    "/etc/systemd/system/network-online.target.wants",
+)
+_MANAGER = {"NetworkManager.service", "dbus-org.freedesktop.nm-dispatcher.service"}
+_NETWORKD = {"systemd-networkd.service", "dbus-org.freedesktop.network1.service"}
+_RESOLVERS = (
+    "/usr/lib/systemd/systemd-resolved",
+    "/lib/systemd/systemd-resolved",
+    "/sbin/resolvconf",
+    "/usr/sbin/resolvconf",
+)
+_INTERFACES = "/etc/network/interfaces"
+
+
+def _enabled(tree):
+    return {name for folder in _WANTS for name in tree.names(folder)}
+
+
+def _netplan(tree):
+    """All that netplan reads, as one text; None without netplan."""
+    files = [name for name in tree.names("/etc/netplan") if name.endswith(".yaml")]
+    if not files or not tree.exists("/usr/sbin/netplan"):
+        return None
+    return b"\n".join(tree.read(f"/etc/netplan/{name}") for name in files)
+
+
+def _family(version, nic, key):
+    return [one for one in nic.get(key) or () if ipaddress.ip_interface(one).version == version]
+
+
+def _keyfile(number, nic):
+    """NetworkManager's file for one interface."""
+    lines = ["[connection]", f"id=salt-virt-{number}", f"uuid={uuid.uuid4()}", "type=ethernet"]
+    lines += ["autoconnect-priority=100", "[ethernet]", f"mac-address={nic['mac']}"]
+    for version in (4, 6):
+        lines.append(f"[ipv{version}]")
+        addresses = _family(version, nic, "addresses")
+        if not addresses:
+            lines.append("method=disabled" if version == 4 else "method=auto")
+            continue
+        lines.append("method=manual")
+        lines += [f"address{n}={address}" for n, address in enumerate(addresses, 1)]
+        lines += [f"gateway={one}" for one in _family(version, nic, "gateways")[:1]]
+        servers = _family(version, nic, "nameservers")
+        lines += [f"dns={''.join(one + ';' for one in servers)}"] if servers else []
+        search = nic.get("search")
+        lines += [f"dns-search={''.join(one + ';' for one in search)}"] if search else []
+    return "\n".join(lines) + "\n"
+
+
+def _network_manager(tree, nics):
+    for number, nic in enumerate(nics):
+        if nic.get("addresses"):
+            path = f"/etc/NetworkManager/system-connections/salt-virt-{number}.nmconnection"
+            tree.write(path, _keyfile(number, nic).encode(), 0o600)
+
+
+def _networkd(tree, nics):
+    # the number comes before that of what netplan writes
+    for number, nic in enumerate(nics):
+        if nic.get("addresses"):
+            lines = ["[Match]", f"MACAddress={nic['mac']}", "[Network]", "DHCP=no"]
+            lines += [f"Address={one}" for one in nic["addresses"]]
+            lines += [f"Gateway={one}" for one in nic.get("gateways") or ()]
+            lines += [f"DNS={one}" for one in nic.get("nameservers") or ()]
+            lines += [f"Domains={' '.join(nic['search'])}"] if nic.get("search") else []
+            path = f"/etc/systemd/network/05-salt-virt-{number}.network"
+            tree.write(path, ("\n".join(lines) + "\n").encode(), 0o644)
+
+
+def _stanza(name, nic):
+    """What ifup reads about one interface."""
+    yield f"auto {name}"
+    if not nic.get("addresses"):
+        yield f"iface {name} inet dhcp"
+        return
+    for version, word in ((4, "inet"), (6, "inet6")):
+        gateways = _family(version, nic, "gateways")[:1]
+        for address in _family(version, nic, "addresses"):
+            yield f"iface {name} {word} static"
+            yield f"  address {address}"
+            yield from (f"  gateway {one}" for one in gateways)
+            gateways = []
+    for key, option in (("nameservers", "dns-nameservers"), ("search", "dns-search")):
+        if nic.get(key):
+            yield f"  {option} {' '.join(nic[key])}"
+
+
+def _ifupdown(tree, nics):
+    """All interfaces, under names that do not depend on where they are plugged in."""
+    lines = [
+        "# Written by Salt Virt when this guest was made.",
+        "auto lo",
+        "iface lo inet loopback",
+    ]
+    for number, nic in enumerate(nics):
+        name = f"virt{number}"
+        link = f"[Match]\nMACAddress={nic['mac']}\n[Link]\nName={name}\n"
+        tree.write(f"/etc/systemd/network/10-salt-virt-{number}.link", link.encode(), 0o644)
+        lines += _stanza(name, nic)
+    tree.write(_INTERFACES, ("\n".join(lines) + "\n").encode(), 0o644)
+
+
+def _manager_of(tree):
+    """(who configures the network of the system, the unit that has to be enabled or None)."""
+    enabled, netplan = _enabled(tree), _netplan(tree)
+    if netplan is not None:
+        by_manager = re.search(rb"(?m)^\s*renderer:\s*[\"']?NetworkManager", netplan)
+        if by_manager:
+            return _network_manager, "NetworkManager.service"
+        return _networkd, "systemd-networkd.service"
+    if enabled & _MANAGER:
+        return _network_manager, None
+    if enabled & _NETWORKD:
+        return _networkd, None
+    if tree.exists(_INTERFACES) and (tree.exists("/sbin/ifup") or tree.exists("/usr/sbin/ifup")):
+        return _ifupdown, None
+    raise errors.SeedFailed(
+        "none of NetworkManager, systemd-networkd, netplan and ifupdown configures its network, "
+        "so its interfaces cannot be given addresses: let DHCP do it, or seed by cloud-init"
+    )
+
+
+def _name_servers(tree, nics):
+    """For a system in which nobody else writes resolv.conf."""
+    lines = [f"nameserver {one}" for nic in nics for one in nic.get("nameservers") or ()]
+    search = [one for nic in nics for one in nic.get("search") or ()]
+    if lines and not any(tree.exists(path) for path in _RESOLVERS):
+        lines += [f"search {' '.join(search)}"] if search else []
+        tree.remove("/etc/resolv.conf")  # a link would lead elsewhere
+        tree.write("/etc/resolv.conf", ("\n".join(lines) + "\n").encode(), 0o644)
+
+
+def configure(tree, nics):
+    """Writes the addresses; the unit that has to be enabled for them, or None.
+
+    nics: all the guest's interfaces in order, dicts of ``mac`` and perhaps ``addresses`` (CIDR),
+    ``gateways``, ``nameservers``, ``search``. Raises SeedFailed where it is not known how.
+    """
+    if not any(nic.get("addresses") for nic in nics):
+        return None
+    write, unit = _manager_of(tree)
+    write(tree, nics)
+    if write is not _network_manager:
+        _name_servers(tree, nics)
+    return unit
