@@ -178,10 +178,12 @@ def test_no_system_and_no_minion_are_told_apart(tmp_path, data):
     (tmp_path / "empty").mkdir()
     with pytest.raises(errors.SeedFailed, match="no operating system"):
         seed.apply(str(tmp_path / "empty"), None, data)
-    root = system(tmp_path / "root")
-    (root / "usr/bin/salt-minion").unlink()
-    with pytest.raises(errors.SeedFailed, match="no salt-minion"):
-        seed.apply(str(root), None, data)
+    for missing in ("usr/bin/salt-minion", "usr/lib/systemd/system/salt-minion.service"):
+        root = system(tmp_path / "root")
+        (root / missing).unlink()
+        with pytest.raises(errors.SeedFailed, match="no salt-minion"):
+            seed.apply(str(root), None, data)
+        shutil.rmtree(root)
 
 
 def test_a_minion_is_installed_at_the_first_boot(tmp_path, pair):

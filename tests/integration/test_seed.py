@@ -161,6 +161,10 @@ def test_ten_at_once_share_one_copy(lab, hv1):
             hv1.call("virt.purge", vm_=name)
 
 
+FIXED = {
+    **{"name": "eth0", "type": "bridge", "source": "br0"},
+    **{"addresses": ["10.77.0.90/24"], "nameservers": ["10.77.0.1"]},
+}
 STEPS = {
     "while the image is copied": "ls /srv/salt-images/_base/.partial/* >/dev/null 2>&1",
     "while the disk is made": "ls /srv/salt-images/.victim_system.qcow2.part >/dev/null 2>&1",
@@ -264,10 +268,13 @@ def push(lab, kind):
 
 @pytest.mark.slow
 def test_a_minion_is_installed_where_there_is_none(lab, hv1):
+    """And its interface has the address that was asked for."""
     image = push(lab, "bare")
-    done = lab.run("virt.init", "bare", 1, 512, image, host="hv1", wait=True, timeout=600)
+    done = lab.run(
+        "virt.init", "bare", 1, 512, image, host="hv1", interfaces=[FIXED], wait=True, timeout=600
+    )
     assert done.rc == 0, done.stdout + done.stderr
-    assert lab.call("bare", "test.ping") is True
+    assert lab.call("bare", "network.ip_addrs", timeout=60) == ["10.77.0.90"]
     assert lab.run("virt.purge", "bare").rc == 0
     hv1.sh("rm -r /root/bare")
 

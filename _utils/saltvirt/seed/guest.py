@@ -25,12 +25,21 @@ DROP_IN = "zz-salt-virt.conf"
 
 
 def _service(tree):
-    """(name of the minion's service, its configuration folder), or (None, /etc/salt)."""
-    if any(tree.exists(path) for path in _MINIONS):
+    """(name of the minion's service, its configuration folder), or (None, /etc/salt).
+
+    A program that nothing starts is no minion.
+    """
+    if any(tree.exists(path) for path in _MINIONS) and _starts(tree, "salt-minion"):
         return "salt-minion", "/etc/salt"
-    if tree.exists(_BUNDLE):
+    if tree.exists(_BUNDLE) and _starts(tree, "venv-salt-minion"):
         return "venv-salt-minion", "/etc/venv-salt-minion"
     return None, "/etc/salt"
+
+
+def _starts(tree, service):
+    """Whether the system has something that starts the service at boot."""
+    places = [f"{folder}/{service}.service" for folder in _UNIT_FOLDERS]
+    return not has_systemd(tree) or any(map(tree.exists, [*places, f"/etc/init.d/{service}"]))
 
 
 def _write_config(tree, data, folder):
