@@ -74,31 +74,36 @@ def network_defined(
     DNS records, port groups, interfaces. The rest holds when it is started again, and the
     comment says so.
 
-    name
-        Of the network.
+    :param name: of the network
+    :param bridge: given where libvirt shall not choose the name, or where it is the host's
+    :param forward: ``nat``, ``route``, ``open``, ``bridge``, ``private``, ``vepa``,
+        ``passthrough``, ``hostdev``; without it the network is isolated
+    :param vport: see ``virt.network_define``, as for all that is not explained here
+    :param tag: VLAN tag
+    :param ipv4_config: a dict: ``cidr``, ``dhcp_ranges`` (``start``, ``end``), ``hosts``
+        (``ip``, ``mac``, ``name``), ``bootp`` (``file``, ``server``), ``tftp``
+    :param ipv6_config: likewise
+    :param autostart: whether it is started with the host
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param mtu: bytes in a packet
+    :param domain: DNS domain of the guests: a name, or a dict with ``name``, ``localOnly``
+    :param nat: a dict with ``address`` and ``port``, each with ``start`` and ``end``
+    :param interfaces: host interfaces to use
+    :param addresses: PCI addresses, with ``hostdev``
+    :param physical_function: the card whose virtual functions to use
+    :param dns: a dict: ``forwarders``, ``txt``, ``hosts``, ``srvs``
+    :param bandwidth: a dict with ``inbound`` and ``outbound``
+    :param portgroups: a list of dicts; when it is not given, those that are there stay
+    :param dev: the only host interface that traffic may leave by
+    :param stp: spanning tree on the bridge; when it is not given it stays as it is
+    :param delay: seconds until the bridge forwards; likewise
+    :param isolated_ports: keep guests of the network from each other
 
-    bridge, forward
-        See ``virt.network_define``. Without ``forward`` the network is isolated; ``bridge``
-        is given where libvirt shall not choose the name, or where the bridge is the host's.
-
-    ipv4_config, ipv6_config
-        Dictionaries: ``cidr``, ``dhcp_ranges`` (``start``, ``end``), ``hosts`` (``ip``,
-        ``mac``, ``name``), ``bootp`` (``file``, ``server``), ``tftp``.
-
-    autostart
-        Whether it is started with the host.
-
-    vport, tag, mtu, domain, nat, interfaces, addresses, physical_function, dns, bandwidth,
-    portgroups, dev, stp, delay, isolated_ports
-        As for ``virt.network_define``. What is not given is taken away, but for port groups,
-        ``stp`` and ``delay``.
-
-    connection, username, password
-        Of libvirt, instead of ``virt:connection:uri`` and ``virt:connection:auth``.
-
-    ``changes`` has ``old`` and ``new`` of each thing that differs. With ``test=True`` the
-    same, and nothing is written. An error, or a parameter that there is not, makes
-    ``result`` False and is named in the comment.
+    :return: ``changes`` has ``old`` and ``new`` of each thing that differs. With ``test=True`` the
+        same, and nothing is written. An error, or a parameter that there is not, makes
+        ``result`` False and is named in the comment.
 
     .. code-block:: yaml
 
@@ -153,10 +158,9 @@ def network_running(
 
     The parameters are those of :func:`network_defined`. What libvirt cannot change while the
     network runs takes effect by starting it again, at once when no running guest is on it.
-    When guests are on it they are named in the comment and nothing is cut, unless:
+    When guests are on it they are named in the comment and nothing is cut, unless ``restart``.
 
-    restart
-        Start it again although guests are on it. They are connected again after it.
+    :param restart: start it again although guests are on it; they are connected again
 
     .. code-block:: yaml
 
@@ -178,14 +182,14 @@ def network_absent(name, force=False, connection=None, username=None, password=N
     """
     Stop a virtual network and remove its definition.
 
-    name
-        Of the network.
+    :param name: of the network
+    :param force: also when running guests are on it: they lose its connection
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
 
-    force
-        Also when running guests are on it: they lose its connection.
-
-    connection, username, password
-        Of libvirt, instead of ``virt:connection:uri`` and ``virt:connection:auth``.
+    :return: ``changes`` has ``active`` and ``defined``. When running guests are on it and
+        ``force`` is not set, ``result`` is False and the comment names them.
 
     .. code-block:: yaml
 

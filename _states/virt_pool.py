@@ -64,40 +64,27 @@ def pool_defined(
     group, a partition table, a file system) is made where it is missing, and never over
     anything else.
 
-    name
-        Of the pool.
-
-    ptype
-        ``dir``, ``fs``, ``netfs``, ``logical``, ``disk``, ``iscsi``, ``rbd``, … as for
-        ``virt.pool_define``. Without ``ptype`` and all that follows but ``autostart``, the
-        pool must be there and its definition stays as it is.
-
-    target
-        The folder where its volumes appear.
-
-    permissions
-        Of the target: ``mode`` (octal), ``owner`` and ``group`` (numbers), ``label``
-        (SELinux).
-
-    source
-        A dictionary: ``devices``, ``dir``, ``hosts``, ``initiator``, ``adapter``, ``auth``,
-        ``name``, ``format``, which are the ``source_…`` arguments of ``virt.pool_define``. A
+    :param name: of the pool
+    :param ptype: ``dir``, ``fs``, ``netfs``, ``logical``, ``disk``, ``iscsi``, ``rbd``, … as
+        for ``virt.pool_define``. Without it and the three that follow the pool must be there,
+        and its definition stays as it is.
+    :param target: the folder where its volumes appear
+    :param permissions: of the target: ``mode`` (octal), ``owner`` and ``group`` (numbers),
+        ``label`` (SELinux)
+    :param source: a dict: ``devices``, ``dir``, ``hosts``, ``initiator``, ``adapter``,
+        ``auth``, ``name``, ``format``, the ``source_…`` arguments of ``virt.pool_define``. A
         password in ``auth`` becomes a libvirt secret; ``changes`` says that it is another,
         and never shows it.
+    :param transient: the pool runs, and is forgotten when it is stopped
+    :param autostart: whether it is started with the host
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
 
-    transient
-        The pool runs, and is forgotten when it is stopped.
-
-    autostart
-        Whether it is started with the host.
-
-    connection, username, password
-        Of libvirt, instead of ``virt:connection:uri`` and ``virt:connection:auth``.
-
-    ``changes`` has ``old`` and ``new`` of each thing that differs. With ``test=True`` the
-    same, and nothing is written. A pool that runs keeps what it has until it is started
-    again, and the comment says so. An error, or a parameter that there is not, makes
-    ``result`` False and is named in the comment.
+    :return: ``changes`` has ``old`` and ``new`` of each thing that differs. With ``test=True`` the
+        same, and nothing is written. A pool that runs keeps what it has until it is started
+        again, and the comment says so. An error, or a parameter that there is not, makes
+        ``result`` False and is named in the comment.
 
     .. code-block:: yaml
 
@@ -174,21 +161,16 @@ def pool_deleted(
     """
     Stop a storage pool and remove its definition. Its volumes stay, unless ``purge``.
 
-    name
-        Of the pool.
+    :param name: of the pool
+    :param purge: delete its volumes and what it is made of (the folder, the volume group),
+        too. The pool must run. Refused when a guest, running or not, has one of the volumes.
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param force: also when guests use its volumes
 
-    purge
-        Delete its volumes and what it is made of (the folder, the volume group), too. The
-        pool must run. Refused when a guest, running or not, has one of the volumes.
-
-    force
-        Also when guests use its volumes.
-
-    connection, username, password
-        Of libvirt, instead of ``virt:connection:uri`` and ``virt:connection:auth``.
-
-    ``changes`` may have ``stopped``, ``deleted``, ``undefined`` and ``deleted_volumes``, a
-    list of names.
+    :return: ``changes`` may have ``stopped``, ``deleted``, ``undefined`` and ``deleted_volumes``, a
+        list of names.
 
     .. code-block:: yaml
 

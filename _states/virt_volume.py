@@ -45,38 +45,27 @@ def volume_defined(
     Have a volume in a storage pool. One that is there is grown to the size, and nothing that
     is in it is touched.
 
-    pool
-        Name of the pool, which must run.
+    :param pool: name of the pool, which must run
+    :param name: of the volume
+    :param size: its capacity, in MiB or with a unit (``20G``). Another size is refused while a
+        running guest has the volume open.
+    :param allocation: what is taken of a new volume at once, in MiB or with a unit
+    :param format: e.g. ``raw`` or ``qcow2``. When the volume that is there has another format,
+        type or backing store, ``result`` is False: that cannot be changed.
+    :param type: ``file``, ``block``, ``dir``, …; None for the pool's own
+    :param permissions: ``mode`` (octal), ``owner`` and ``group`` (numbers). Owner and group are
+        not looked at while a running guest has the volume open, as libvirt gives them to it
+        then. ``label`` (SELinux) can only be given to a new volume.
+    :param backing_store: what it is based on: a dict with ``path`` and ``format``
+    :param nocow: make a new volume without copy-on-write by the file system (btrfs)
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param shrink: allow it to become smaller. What is beyond the new end is lost.
 
-    name
-        Of the volume.
-
-    size
-        Its capacity, in MiB or with a unit (``20G``). Refused while a running guest has the
-        volume open.
-
-    shrink
-        Allow it to become smaller. What is beyond the new end is lost.
-
-    format, type, backing_store
-        As for ``virt.volume_define``. When the volume that is there has others, ``result`` is
-        False: they cannot be changed.
-
-    permissions
-        ``mode`` (octal), ``owner`` and ``group`` (numbers). Owner and group are not looked at
-        while a running guest has the volume open, as libvirt gives them to it then. ``label``
-        (SELinux) can only be given to a new volume.
-
-    allocation, nocow
-        How a new volume is made: what is taken of it at once (in MiB or with a unit), and
-        without copy-on-write by the file system.
-
-    connection, username, password
-        Of libvirt, instead of ``virt:connection:uri`` and ``virt:connection:auth``.
-
-    ``changes`` has ``old`` and ``new`` of each thing that differs. With ``test=True`` the
-    same, and nothing is written. An error, or a parameter that there is not, makes
-    ``result`` False and is named in the comment.
+    :return: ``changes`` has ``old`` and ``new`` of each thing that differs. With ``test=True`` the
+        same, and nothing is written. An error, or a parameter that there is not, makes
+        ``result`` False and is named in the comment.
 
     .. code-block:: yaml
 
@@ -112,17 +101,15 @@ def volume_absent(name, pool, force=False, connection=None, username=None, passw
     """
     Delete a volume, with all that is in it.
 
-    name
-        Of the volume.
+    :param name: of the volume
+    :param pool: name of the pool. Where there is no such pool, there is no such volume.
+    :param force: also when a guest has it as a disk, or a disk or volume is based on it
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
 
-    pool
-        Name of the pool. Where there is no such pool, there is no such volume.
-
-    force
-        Also when a guest has it as a disk, or a disk or volume is based on it.
-
-    connection, username, password
-        Of libvirt, instead of ``virt:connection:uri`` and ``virt:connection:auth``.
+    :return: ``changes`` has ``defined``. When it is used and ``force`` is not set, ``result``
+        is False and the comment says by whom.
 
     .. code-block:: yaml
 

@@ -306,3 +306,29 @@ def test_a_volume_in_each_parameter(applied, hv):
     hv.virsh("destroy", "labguest")
     applied.changes("volume_absent", "own", pool="labpool", force=True)
     applied.quiet("volume_absent", "own", pool="nosuch")
+
+
+def test_an_image_is_fetched_once_in_each_version(applied, hv):
+    """A server of the host itself: what is at the address changes."""
+    hv.sh("mkdir -p /srv/www; cd /srv/www; qemu-img create -q -f qcow2 lab.qcow2 1M;"
+          " rm -rf /srv/salt-images/_base;"
+          " systemd-run -q --unit labweb --working-directory /srv/www"
+          " python3 -m http.server 8099 --bind 127.0.0.1")  # fmt: skip
+    try:
+        address = "http://127.0.0.1:8099/lab.qcow2"
+        up = "bash -c 'echo > /dev/tcp/127.0.0.1/8099' && echo up"
+        hv.lab.wait(lambda: hv.sh(up, check=False), "the web server")
+        first = applied.changes("image_cached", address)
+        assert first["changes"] == {"image": {"old": None, "new": address}}
+        (name,) = hv.sh("ls /srv/salt-images/_base").split()
+        hv.sh("cd /srv/www; qemu-img create -q -f qcow2 lab.qcow2 2M; touch -d tomorrow lab.qcow2")
+        again = applied.changes("image_cached", address)
+        assert again["changes"] == {"image": {"old": name, "new": address}}
+        digest = hv.sh("sha256sum /srv/www/lab.qcow2").split()[0]
+        applied.quiet("image_cached", address, image_hash=digest)
+        applied.quiet("image_cached", "/srv/www/lab.qcow2")
+        text = applied.fails("image_cached", address, image_hsah=digest)
+        assert text == "virt.image_cached: unknown 'image_hsah', did you mean 'image_hash'?"
+        assert "HTTP 404" in applied.fails("image_cached", "http://127.0.0.1:8099/nosuch.qcow2")
+    finally:
+        hv.sh("systemctl stop labweb; rm -rf /srv/www /srv/salt-images/_base")

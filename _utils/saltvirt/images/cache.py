@@ -144,22 +144,23 @@ def _record(folder, name):
     return meta if meta and os.path.exists(folder.path(name)) else None
 
 
-def _cached(folder, wish, version):
-    """The CachedImage of exactly this version, or None."""
+def _cached(folder, wish, version, touch=True):
+    """The CachedImage of exactly this version, or None. touch: note that it was used."""
     index = folder.read(".index", key(wish.source) + ".json")
     if not index or index["version"] != version:
         return None
     meta = _record(folder, index["file"])
     if not meta or (wish.demanded and meta["sums"].get(wish.demanded[0]) != wish.demanded[1]):
         return None
-    os.utime(folder.path(".meta", index["file"] + ".json"))
+    if touch:
+        os.utime(folder.path(".meta", index["file"] + ".json"))
     return _image(folder, meta, wish.source)
 
 
-def _by_hash(folder, wish):
+def _by_hash(folder, wish, touch=True):
     """The CachedImage of this address with the demanded hash: nobody need be asked."""
     index = folder.read(".index", key(wish.source) + ".json")
-    return _cached(folder, wish, index["version"]) if index and wish.demanded else None
+    return _cached(folder, wish, index["version"], touch) if index and wish.demanded else None
 
 
 def _image(folder, meta, source):
@@ -249,6 +250,22 @@ def fetch(
         raise errors.ImageError(
             f"cannot fetch {sources.shown(source)} to {cache_dir}: {exc.strerror or exc}"
         ) from exc
+
+
+def look(source, cache_dir=DEFAULT_DIR, download=None, image_hash=None):
+    """The CachedImage that :func:`fetch` would return without fetching, or None. Writes nothing.
+
+    Raises InvalidInput, NotFound, ImageError.
+    """
+    where = sources.kind(source)
+    demanded = _demanded(image_hash, source, download)
+    if where == sources.PATH:
+        return _local(source, demanded)
+    folder = _Folder(cache_dir)
+    client = download if where == sources.SALT else web.client(source)
+    wish = _Wish(source, client, demanded, _nothing)
+    found = _by_hash(folder, wish, touch=False)
+    return found or _cached(folder, wish, client.version(source), touch=False)
 
 
 def known(cache_dir):
