@@ -1,5 +1,6 @@
 """Serial ports, consoles and the channel to the guest agent."""
 
+from saltvirt.errors import InvalidInput
 from saltvirt.xml.chardev import Channel, Console, Serial
 
 AGENT = "org.qemu.guest_agent.0"
@@ -37,6 +38,26 @@ def apply(spec, domain, context):
             there = there[1:]
         if not _same(there, new):
             setattr(domain, name, new)
+    if spec.consoles:
+        _agree(domain)
+
+
+def _agree(domain):
+    """Raises InvalidInput for a first console that libvirt would overwrite: it takes it for
+    the first serial port, whatever else was asked for."""
+    serial, console = next(iter(domain.serials), None), domain.consoles[0]
+    if serial and console.target_type in (None, "serial") and not covers(serial, _bare(console)):
+        raise InvalidInput(
+            f"consoles: the first one is on the first serial port, of type {serial.type}: give "
+            "both the same, or the console target_type virtio"
+        )
+
+
+def _bare(console):
+    """A console without its target, to compare with a serial port."""
+    console = console.copy()
+    console.target_type = console.target_port = None
+    return console
 
 
 def mirrored(there, new, domain):

@@ -1,7 +1,7 @@
 """Bringing an existing guest to what is wanted: the differences, and nothing else."""
 
+import hashlib
 import os
-import secrets
 from dataclasses import dataclass
 
 from saltvirt import errors
@@ -44,9 +44,11 @@ def _own_name(guest, spec, disk):
     return base == stem or base.startswith(f"{stem}.")
 
 
-def new_mac(_spec):
-    """A MAC of QEMU's own range: the running guest and its definition must have the same."""
-    return "52:54:00:" + ":".join(f"{byte:02x}" for byte in secrets.token_bytes(3))
+def mac_for(uuid, name):
+    """A MAC of QEMU's own range for an interface of a guest: the same whenever it is asked for, so
+    that a test says what comes, and the running guest and its definition agree."""
+    digest = hashlib.sha256(f"{uuid} {name}".encode()).hexdigest()
+    return f"52:54:00:{digest[:2]}:{digest[2:4]}:{digest[4:6]}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Update:
         sources = self.place_disks() if self.spec.disks is not None else {}
         given = building.given(self.conn, self.spec, self.works)
         given.sources.update(sources)
-        given.mac = new_mac
+        given.mac = lambda nic: mac_for(self.actual.uuid, nic.name)
         self.wanted = design.amend(self.spec, self.actual, self.caps, given)
         autostart = (self.spec.autostart, bool(self.dom.autostart()))
         active = self.how.live and self.dom.isActive()
@@ -228,5 +230,7 @@ def update(conn, spec, tools, how):
     with translated(f"update {spec.name}"):
         work = Update(conn, spec, tools, how)
         found = work.compare()
+        if found and how.test:
+            work.admit()
         failures = [] if how.test or not found else work.apply(found)
         return result(found, failures)

@@ -32,7 +32,9 @@ def fill(spec, more, known, update):
         if short == "disk":
             found = profiles.disks(known, profile, own)
         else:
-            found = profiles.nics(known, profile, own, spec.hypervisor)
+            # a guest that is there keeps its models, whatever a new one would get
+            hypervisor = None if update else spec.hypervisor
+            found = profiles.nics(known, profile, own, hypervisor)
         setattr(spec, target, _parsed(cls, found, extra))
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import fnmatch
 
-from saltvirt.errors import NotFound, SaltException
+from saltvirt.errors import NotFound, OperationFailed, SaltException
 from saltvirt.spec import values
 from saltvirt.states.result import answer
 
@@ -91,7 +91,7 @@ def rebooted(host, name):
 
     def act(guest):
         if host.test and state_of(host, guest) != "running":
-            raise NotFound(f"{guest} does not run: there is nothing to reboot")
+            raise OperationFailed(f"cannot reboot {guest}: domain is not running")
         return {"reboot": host.test or host.call("reboot", guest)}
 
     return each(host, name, act, "rebooted", "rebooted")
