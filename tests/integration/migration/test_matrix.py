@@ -33,7 +33,7 @@ def stopped(lab, host):
 def begin(lab, guest):
     lab.exec(
         "master",
-        f"nohup salt-run virt.migrate {guest.name} hv2 max_bandwidth=8 >/run/{guest.name}.out "
+        f"nohup salt-run virt.migrate {guest.name} hv2 max_bandwidth=16 >/run/{guest.name}.out "
         "2>&1 </dev/null &",
     )
 
@@ -64,9 +64,9 @@ def preparing(lab, guest):
         yield
 
 
-def copies(lab, guest):
+def copies(lab, guest, what="disk"):
     done = lab.exec("hv1", f"virsh domjobinfo {guest.name} --rawstats", check=False).stdout
-    return "disk_processed" in done and "disk_processed: 0\n" not in done
+    return f"{what}_processed" in done and f"{what}_processed: 0\n" not in done
 
 
 @contextlib.contextmanager
@@ -79,8 +79,10 @@ def copying(lab, guest):
 @contextlib.contextmanager
 def hand_over(lab, guest):
     """The source stands still, its memory is all sent: only the target's word is awaited."""
-    with copying(lab, guest), stopped(lab, "hv2"):
-        lab.wait(lambda: domstate(lab, "hv1", guest.name) == "paused", "it is handed over", 40)
+    begin(lab, guest)
+    lab.wait(lambda: copies(lab, guest, "memory"), "memory is being sent", every_s=0.1)
+    with stopped(lab, "hv2"):
+        lab.wait(lambda: domstate(lab, "hv1", guest.name) == "paused", "it stands still", 25)
         yield
 
 
@@ -156,7 +158,7 @@ def end(lab, guest):
 
 @pytest.mark.parametrize(("victim", "phase"), CASES)
 def test_killed(cloud, guests, victim, phase):
-    guest = guests(f"m-{CASES.index((victim, phase))}").define("hv1", "64M").fill("hv1", 20)
+    guest = guests(f"m-{CASES.index((victim, phase))}").define("hv1", "128M").fill("hv1", 20)
     guest.start("hv1")
     with PHASES[phase](cloud, guest):
         kill(cloud, guest, victim)
@@ -166,7 +168,7 @@ def test_killed(cloud, guests, victim, phase):
 @pytest.mark.parametrize("seconds", [5, 45])
 @pytest.mark.parametrize("phase", PHASES)
 def test_the_network_is_cut(cloud, guests, phase, seconds):
-    guest = guests(f"n-{phase.replace('_', '-')}-{seconds}").define("hv1", "64M")
+    guest = guests(f"n-{phase.replace('_', '-')}-{seconds}").define("hv1", "128M")
     guest.fill("hv1", 20).start("hv1")
     with contextlib.ExitStack() as cable:
         with PHASES[phase](cloud, guest):
@@ -177,7 +179,7 @@ def test_the_network_is_cut(cloud, guests, phase, seconds):
 
 def test_the_target_has_no_memory(cloud, guests):
     """QEMU cannot get it there, though nobody was promised it."""
-    guest = guests("m-memory", memory=4096).define("hv1", "64M").start("hv1")
+    guest = guests("m-memory", memory=4096).define("hv1", "128M").start("hv1")
     pid = cloud.exec("hv2", "systemctl restart libvirtd; pidof libvirtd").stdout.strip()
     cloud.exec("hv2", ["prlimit", "--as=3221225472", "--pid", pid])
     try:
