@@ -62,6 +62,7 @@ def _awaited(target, base):
                 f"{path} on the target is incomplete and does not grow: virt.repair ends the "
                 "migration that has left it, else remove it there"
             )
+        target.watch.end_if_asked()
         time.sleep(1)
 
 

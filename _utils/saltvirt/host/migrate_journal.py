@@ -29,6 +29,7 @@ class Journal:
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
         while self._lock is None:
             self._lock = self._take()
+        self._forget("abort")
         return self
 
     def _take(self):
@@ -50,6 +51,7 @@ class Journal:
         return None
 
     def __exit__(self, *exc_info):
+        self._forget("abort")
         os.unlink(f"{self.path}.lock")
         os.close(self._lock)
         self._lock = None
@@ -69,11 +71,23 @@ class Journal:
             os.fsync(file.fileno())
         os.replace(f"{self.path}.new", self.path)
 
+    def is_to_end(self):
+        """Whether virt.migrate_abort has asked for it."""
+        return os.path.exists(f"{self.path}.abort")
+
+    def ask_to_end(self):
+        """Tells the process that holds the journal."""
+        os.close(os.open(f"{self.path}.abort", os.O_WRONLY | os.O_CREAT, 0o600))
+
     def close(self):
         """The migration is over, well or undone: nothing is left to do."""
-        for path in (self.path, f"{self.path}.new"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        self._forget("new")
+
+    def _forget(self, what):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{self.path}.{what}")
 
 
 def read(path):
@@ -92,17 +106,21 @@ def names(folder=FOLDER):
     return []
 
 
+def at_work(journal):
+    """Whether a process holds the journal."""
+    try:
+        with journal:
+            return False
+    except errors.OperationFailed:
+        return True
+
+
 def unfinished(folder=FOLDER):
     """{name: {"target": URI, "at_work": bool}} of the migrations that have a journal."""
     found = {}
     for name in names(folder):
         journal = Journal(folder, name)
         entry = journal.read()
-        try:
-            with journal:
-                at_work = False
-        except errors.OperationFailed:
-            at_work = True
         if entry:
-            found[name] = {"target": entry["target"], "at_work": at_work}
+            found[name] = {"target": entry["target"], "at_work": at_work(journal)}
     return found

@@ -13,6 +13,7 @@ from saltvirt.host import (
     migrate_recover,
     migrate_remote,
     migrate_store,
+    migrate_watch,
 )
 from saltvirt.host.connection import libvirt
 from saltvirt.migration import flags, policy, storage
@@ -55,11 +56,13 @@ class Move:
         active = self.report["active"]
         self.promise = migrate_arrivals.promise(self.peer, self.report, self.host, self.request)
         undo.push("withdraw the promise", migrate_store.delete, self.peer, self.promise)
-        target = migrate_prepare.Target(self.peer, undo, self._note, self.order.say)
+        watch = migrate_watch.Watch(self.journal, self.order.tell)
+        target = migrate_prepare.Target(self.peer, undo, self._note, self.order.say, watch)
         migrate_prepare.disks(target, self.plans, active)
         if active:
             if self._own_variables():
                 migrate_prepare.variables(target, self.report["nvram"])
+            watch.end_if_asked()
             self._live()
         else:
             migrate_cold.move(target, self.dom, self.report, self.plans)

@@ -15,13 +15,15 @@ class Target:
     """The other host while it is prepared.
 
     undo: a Revert, which learns how to remove what is made. note: called with the list of
-    files made, before each is made. say: called with a line of progress.
+    files made, before each is made. say: called with a line of progress. watch: a
+    migrate_watch.Watch.
     """
 
     peer: object
     undo: object
     note: object
     say: object
+    watch: object
     made: list = field(default_factory=list)
 
     def folder(self, path):
@@ -54,7 +56,8 @@ class Target:
             if source:
                 send = migrate_store.begin_upload(found, source)
         if send:  # for as long as it takes: others need the folder's pool
-            send()
+            self.watch.begin()
+            send(self.watch)
 
     def _take_back(self, path, undo):
         if path in self.made:

@@ -243,7 +243,8 @@ def _sections(file):
 
 def begin_upload(found, path):
     """Opens a volume of the other host for the bytes of a local file, over libvirt's own
-    connection. Returns what sends them; the volume's pool need not be there any more then.
+    connection. Returns what sends them, a callable that takes a callable(bytes done, bytes in
+    all); the volume's pool need not be there any more then.
 
     Holes stay holes.
     """
@@ -254,14 +255,18 @@ def begin_upload(found, path):
     return functools.partial(_upload, stream, path)
 
 
-def _upload(stream, path):
+def _upload(stream, path, progress):
     with open(path, "rb") as file, translated():
         try:
-            for is_data, start, length in list(_sections(file)):
-                if is_data:
-                    _send(stream, file, start, length)
-                else:
+            sections = list(_sections(file))
+            total, done = sum(length for data, _, length in sections if data), 0
+            for is_data, start, length in sections:
+                if not is_data:
                     stream.sendHole(length)
+                    continue
+                for sent in _sent(stream, file, start, length):
+                    done += sent
+                    progress(done, total)
             stream.finish()
         except BaseException:
             with contextlib.suppress(libvirt.libvirtError):
@@ -269,15 +274,18 @@ def _upload(stream, path):
             raise
 
 
-def _send(stream, file, start, length):
+def _sent(stream, file, start, length):
+    """Sends a section; yields the size of each block that went."""
     file.seek(start)
     while length:
         block = file.read(min(length, _BLOCK))
         if not block:
             raise errors.OperationFailed(f"{file.name} became shorter while it was copied")
         length -= len(block)
+        size = len(block)
         while block:
             block = block[stream.send(block) :]
+        yield size
 
 
 class _Differs(Exception):

@@ -67,3 +67,14 @@ def test_a_failure_leaves_nothing_behind(cloud, guests):
     assert guest.states() == {"hv1": "shut off"}
     assert guest.files("hv2") == []
     assert counter.unfinished(cloud, "hv1") == []
+
+
+@pytest.mark.slow
+def test_abort_of_a_copy(cloud, guests):
+    guest = guests("cold4").define("hv1", "2G").fill("hv1", 900)
+    cloud.exec("master", "salt --async hv1 virt.migrate cold4 hv2")
+    cloud.wait(lambda: guest.files("hv2"), "the target is prepared", every_s=0.1)
+    assert "was ended" in cloud.run("virt.migrate_abort", "cold4").stdout
+    assert guest.states() == {"hv1": "shut off"}
+    assert guest.files("hv2") == []
+    assert counter.unfinished(cloud, "hv1") == []

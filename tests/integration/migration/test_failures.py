@@ -117,14 +117,21 @@ def test_the_targets_disk_fills_up(cloud, guests):
         cloud.exec("hv1", "virsh destroy f-full")
 
 
+@contextlib.contextmanager
+def closed(lab, ports):
+    """The target's firewall refuses these for the block."""
+    rule = f"INPUT -p tcp --dport {ports} -j REJECT"
+    lab.exec("hv2", f"iptables -I {rule}")
+    try:
+        yield
+    finally:
+        lab.exec("hv2", f"iptables -D {rule}")
+
+
 def test_qemus_ports_are_closed(cloud, guests):
     guest = guests("f-ports").define("hv1", "256M").start("hv1")
-    rule = "INPUT -p tcp --dport 49152:49215 -j REJECT"
-    cloud.exec("hv2", f"iptables -I {rule}")
-    try:
+    with closed(cloud, "49152:49215"):
         done = cloud.run("virt.migrate", "f-ports", "hv2")
-    finally:
-        cloud.exec("hv2", f"iptables -D {rule}")
     assert done.rc == 1
     assert "49152-49215" in done.stdout
     guest.is_whole_on("hv1")
@@ -132,12 +139,8 @@ def test_qemus_ports_are_closed(cloud, guests):
 
 def test_libvirts_port_is_closed(cloud, guests):
     guest = guests("f-port").define("hv1", "256M").start("hv1")
-    rule = "INPUT -p tcp --dport 16514 -j REJECT"
-    cloud.exec("hv2", f"iptables -I {rule}")
-    try:
+    with closed(cloud, "16514"):
         done = cloud.run("virt.migrate", "f-port", "hv2")
-    finally:
-        cloud.exec("hv2", f"iptables -D {rule}")
     assert done.rc == 1
     assert "16514" in done.stdout
     guest.is_whole_on("hv1")

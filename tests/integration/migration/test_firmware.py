@@ -3,6 +3,7 @@
 import pytest
 
 from tests.integration.migration import test_cold
+from tests.integration.migration.test_failures import closed
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 NVRAM = "/var/lib/libvirt/qemu/nvram"
@@ -41,12 +42,8 @@ def test_they_come_along_live(cloud, guests):
 
 def test_a_failure_leaves_no_variables_behind(cloud, guests):
     guest = uefi(guests, "uefi2").start("hv1")
-    rule = "INPUT -p tcp --dport 49152:49215 -j REJECT"
-    cloud.exec("hv2", f"iptables -I {rule}")
-    try:
+    with closed(cloud, "49152:49215"):
         done = cloud.run("virt.migrate", "uefi2", "hv2")
-    finally:
-        cloud.exec("hv2", f"iptables -D {rule}")
     assert done.rc == 1
     guest.is_whole_on("hv1")
     assert there(cloud, "hv1", f"{NVRAM}/uefi2_VARS.fd")

@@ -1,0 +1,46 @@
+"""What is told while we copy files ourselves; and the place where virt.migrate_abort is heard."""
+
+import time
+
+from saltvirt import errors
+
+LOOK_S = 0.5
+
+
+class Watch:
+    """journal: of the migration; tell: as of a migrate.Order.
+
+    Called with (bytes done, bytes in all) at each block. Raises MigrationFailed when it is to end.
+    """
+
+    def __init__(self, journal, tell):
+        self.journal, self.tell = journal, tell
+        self.began = self.looked = time.monotonic()
+        self.before = 0
+
+    def begin(self):
+        """Another file."""
+        self.began = self.looked = time.monotonic()
+        self.before = 0
+        self.end_if_asked()
+
+    def end_if_asked(self):
+        if self.journal.is_to_end():
+            raise errors.MigrationFailed("aborted by virt.migrate_abort")
+
+    def __call__(self, done, total):
+        now = time.monotonic()
+        took_s = now - self.looked
+        if took_s < LOOK_S:
+            return
+        self.end_if_asked()
+        self.tell(
+            {
+                "percent": round(100 * done / max(1, total)),
+                "remaining_bytes": total - done,
+                "speed": int((done - self.before) / took_s),
+                "dirty_rate": 0,
+                "elapsed_s": round(now - self.began, 1),
+            }
+        )
+        self.looked, self.before = now, done
