@@ -7,12 +7,15 @@ from tests.integration.migration.test_failures import closed
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 NVRAM = "/var/lib/libvirt/qemu/nvram"
+# the kernel that we hand in is not signed for Secure Boot
+EFI = """<os firmware='efi'><firmware><feature enabled='no' name='secure-boot'/>
+<feature enabled='no' name='enrolled-keys'/></firmware>"""
 TPM = "<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>"
 
 
 def uefi(guests, name, devices=""):
-    guest = guests(name, devices=devices)
-    guest.xml = guest.xml.replace("<os>", "<os firmware='efi'>").replace("'pc'", "'q35'")
+    guest = guests(name, devices=devices, memory=256)
+    guest.xml = guest.xml.replace("<os>", EFI).replace("'pc'", "'q35'")
     return guest.define("hv1")
 
 
