@@ -22,7 +22,13 @@ from saltvirt.fleet import authorise, pillars, progress  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.operations import evacuate as evacuating  # noqa: E402
 from saltvirt.operations import explain as explaining  # noqa: E402
-from saltvirt.operations import find, inventory, lifecycle, result  # noqa: E402
+from saltvirt.operations import (  # noqa: E402
+    find,
+    inventory,
+    lifecycle,
+    result,
+    slots,
+)
 from saltvirt.operations import init as deploying  # noqa: E402
 from saltvirt.operations import lock as locks  # noqa: E402
 from saltvirt.operations import migrate as migrating  # noqa: E402
@@ -608,7 +614,7 @@ def _moved(about, outcome, comment):
 
 
 def _at_once():
-    return int((__opts__.get("virt") or {}).get("migrations_at_once", 2))
+    return int((__opts__.get("virt") or {}).get("migrations_at_once") or slots.per_host(__opts__))
 
 
 @result.reporting
@@ -617,8 +623,9 @@ def evacuate(host, reason="evacuated", test=False):
     Drain a host: it gets no new guests, and those it has are moved to the others.
 
     Running guests move live, stopped ones cold, the biggest first, ``virt:migrations_at_once``
-    (2) at a time. A guest that cannot be moved does not stop the others; what is left is
-    named with its reason, and the exit code is 1.
+    at a time (default: ``virt:migration:at_once_per_host``, which is 2). A guest that cannot
+    be moved does not stop the others; what is left is named with its reason, and the exit
+    code is 1.
 
     :param host: minion id of the hypervisor
     :param reason: shown to whoever asks why the host gets no guests

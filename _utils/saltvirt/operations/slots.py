@@ -17,17 +17,23 @@ PER_HOST = 2
 _LOOK_S = 0.5
 
 
+def _limit(opts, key, default):
+    config = (opts.get("virt") or {}).get("migration") or {}
+    return units.parse_count(config.get(key, default), f"virt:migration:{key}")
+
+
+def per_host(opts):
+    """How many may come to or leave one host at once. Raises InvalidInput."""
+    return _limit(opts, "at_once_per_host", PER_HOST)
+
+
 @contextlib.contextmanager
 def taken(opts, hosts, tell):
     """Holds a slot of the whole and one of each host for the block; waits for them.
 
     opts: the master's configuration. tell: called once with the reason when it has to wait.
     """
-    config = (opts.get("virt") or {}).get("migration") or {}
-    in_all = units.parse_count(config.get("at_once", AT_ONCE), "virt:migration:at_once")
-    each = units.parse_count(
-        config.get("at_once_per_host", PER_HOST), "virt:migration:at_once_per_host"
-    )
+    in_all, each = _limit(opts, "at_once", AT_ONCE), per_host(opts)
     wanted = {"all": in_all, **{f"of-{host}": each for host in hosts}}
     folder = Path(opts["cachedir"]) / "virt" / "slots"
     folder.mkdir(parents=True, exist_ok=True)
