@@ -20,6 +20,7 @@ saltvirt = saltvirt.fresh()
 from saltvirt import errors, names, units  # noqa: E402
 from saltvirt.fleet import authorise, pillars, progress  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
+from saltvirt.fleet.keys import KeyStore  # noqa: E402
 from saltvirt.operations import evacuate as evacuating  # noqa: E402
 from saltvirt.operations import explain as explaining  # noqa: E402
 from saltvirt.operations import (  # noqa: E402
@@ -560,6 +561,34 @@ def authorize(name, host, pillar=None):
     authorise.Authorisations(__opts__).grant(host, name, pillar=pillar)
     minutes = authorise.LIFETIME_S // 60
     return result.done(name, f"{host} may hand in the key of {name} once, within {minutes} minutes")
+
+
+@result.reporting
+def seed_eject(name):
+    """
+    Take the volume for cloud-init from a guest and delete it: it holds the guest's key.
+
+    ``virt.init`` with ``wait=True`` does it. For a reactor on ``salt/minion/*/start``: minions
+    that are no guests of this master's own are passed over without asking a host.
+
+    :param name: of the guest
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.seed_eject web1
+    """
+    name = names.guest(name)
+    if name not in KeyStore(__opts__).ours():
+        return result.done(name, f"{name} is no guest that this master made")
+    with Fleet(__opts__) as fleet:
+        host, _ = find.locate(fleet, name)
+        taken = fleet.one(host, "virt.seed_eject", {"name": name}, long=True)
+    changes = {"ejected": True} if taken else {}
+    return result.done(name, f"{name} on {host} has no volume for cloud-init", changes, host=host)
 
 
 @result.reporting

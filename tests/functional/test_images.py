@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from saltvirt import errors
-from saltvirt.images import cache, clone, inspect
+from saltvirt.images import cache, clone, inspect, tools
 from tests.functional import ftpd
 
 MIB = 1024 * 1024
@@ -59,6 +59,14 @@ def qcow2(raw, tmp_path):
 
 def same_content(one, other):
     subprocess.run(["qemu-img", "compare", str(one), str(other)], check=True, capture_output=True)
+
+
+def test_tools_do_not_speak_for_the_minions_service(monkeypatch):
+    """systemd-nspawn would tell systemd that the minion is stopping."""
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+    said = tools.run(["env"], "see the environment").decode()
+    assert "NOTIFY_SOCKET" not in said
+    assert "LC_ALL=C\n" in said
 
 
 # -- what is an image ---------------------------------------------------------------------

@@ -161,15 +161,32 @@ def test_ten_at_once_share_one_copy(lab, hv1):
             hv1.call("virt.purge", vm_=name)
 
 
+def test_the_volume_for_cloud_init_goes_when_the_guest_has_reported_in(lab, hv1):
+    given = {"host": "hv1", "start": False, "nic": None, "seed": "cloud-init"}
+    done = lab.run("virt.init", "ejected", 1, 64, IMAGE, **given)
+    assert done.rc == 0, done.stdout + done.stderr
+    volume = "/srv/salt-images/_seed/ejected.iso"
+    assert hv1.sh(f"stat -c %a {volume}; virsh dumpxml ejected | grep -c {volume}") == "600\n1\n"
+    for words in ("ejected on hv1 has no", "ejected on hv1 has no"):
+        done = lab.run("virt.seed_eject", "ejected")
+        assert words in done.stdout, done
+    assert hv1.sh(f"ls {volume} 2>/dev/null; virsh dumpxml ejected | grep {volume}; true") == ""
+    assert "no guest that this master made" in lab.run("virt.seed_eject", "hv2").stdout
+    assert lab.run("virt.purge", "ejected").rc == 0
+
+
 FIXED = {
     **{"name": "eth0", "type": "bridge", "source": "br0"},
     **{"addresses": ["10.77.0.90/24"], "nameservers": ["10.77.0.1"]},
 }
 STEPS = {
     "while the image is copied": "ls /srv/salt-images/_base/.partial/* >/dev/null 2>&1",
+    "when it is defined": "virsh list --all --name | grep -q victim",
     "while the disk is made": "ls /srv/salt-images/.victim_system.qcow2.part >/dev/null 2>&1",
     "while it is seeded": "ls -d /run/salt-virt/seed-* >/dev/null 2>&1",
     "while it is mounted": "pgrep qemu-storage-d >/dev/null",
+    "while the volume for cloud-init is made": "ls -d /run/salt-virt/cidata-* >/dev/null 2>&1",
+    "when it runs": "virsh list --name | grep -q victim",
 }
 
 
@@ -182,12 +199,19 @@ def test_a_minion_killed_at_any_step_can_do_it_again(lab, hv1, step):
     lab.exec("master", ["cp", "/srv/salt/debian.qcow2", "/srv/salt/many.qcow2"])
     hv1.sh("rm -f /srv/salt-images/_base/many-* /srv/salt-images/_base/.meta/many-*")
     wanted = {"image": "salt://many.qcow2", "start": False, "nic": None, "cpu": 1, "mem": 64}
+    wanted |= {"seed": "cloud-init"} if "cloud-init" in step else {}
+    wanted |= {"start": True} if "runs" in step else {}
     hv1.begin("virt.init", name="victim", **wanted)
     hv1.kill_minion_when(STEPS[step])
     hv1.restart()
     made = hv1.call("virt.init", name="victim", **wanted)
-    assert isinstance(made, dict), made
-    assert hv1.inside(disk_of(made), PUB)[PUB] == made["pub_key"]
+    if "runs" in step:  # it was whole before the minion died
+        assert "exists already" in made
+        assert "seeded" in hv1.sh("virsh dumpxml victim")
+    else:
+        assert isinstance(made, dict), made
+    if not {"start", "seed"} & {key for key in wanted if wanted[key]}:
+        assert hv1.inside(disk_of(made), PUB)[PUB] == made["pub_key"]
     hv1.call("virt.purge", vm_="victim")
 
 
@@ -271,8 +295,9 @@ def test_a_minion_is_installed_where_there_is_none(lab, hv1):
     """And its interface has the address that was asked for."""
     image = push(lab, "bare")
     done = lab.run(
-        "virt.init", "bare", 1, 512, image, host="hv1", interfaces=[FIXED], wait=True, timeout=600
-    )
+        "virt.init", "bare", 1, 512, image, "timeout=600", timeout=900,
+        host="hv1", interfaces=[FIXED], wait=True,
+    )  # fmt: skip
     assert done.rc == 0, done.stdout + done.stderr
     assert lab.call("bare", "network.ip_addrs", timeout=60) == ["10.77.0.90"]
     assert lab.run("virt.purge", "bare").rc == 0
@@ -280,11 +305,29 @@ def test_a_minion_is_installed_where_there_is_none(lab, hv1):
 
 
 @pytest.mark.slow
+def test_init_waits_for_the_agent_and_says_when_nobody_answers(lab, hv1):
+    def begin(name, timeout_s):
+        words = ["image=" + IMAGE, f"timeout={timeout_s}", "host=hv1", "wait_for=agent"]
+        return lab.run("virt.init", name, 1, 256, *words, timeout=600)
+
+    done = begin("late", 2)
+    assert done.rc == 1
+    assert "late runs on hv1, but its agent did not answer within 2 s" in done.stdout
+    assert hv1.sh("virsh domstate late").strip() == "running"  # somebody will look at it
+    assert lab.run("virt.purge", "late").rc == 0
+    done = begin("early", 500)
+    assert "its agent answered after" in done.stdout
+    found = lab.call("hv1", "virt.guest_addresses", "early")["early"]
+    assert "agent" in {nic["source"] for nic in found.values()}
+    assert lab.run("virt.purge", "early").rc == 0
+
+
+@pytest.mark.slow
 def test_a_cloud_image_becomes_a_minion_without_being_mounted(lab, hv1):
     image = push(lab, "cloud")
     done = lab.run(
-        "virt.init", "cloud", 1, 512, image, host="hv1", seed="cloud-init", install=False,
-        wait=True, timeout=600,
+        "virt.init", "cloud", 1, 512, image, "timeout=600", timeout=900,
+        host="hv1", seed="cloud-init", install=False, wait=True,
     )  # fmt: skip
     assert done.rc == 0, done.stdout + done.stderr
     assert lab.call("cloud", "grains.get", "host") == "cloud"

@@ -20,8 +20,14 @@ def command(argv):
 
 
 def environment():
-    """Our environment with messages in English, which we read."""
-    return {**os.environ, "LC_ALL": "C"}
+    """Our environment with messages in English, which we read.
+
+    A tool such as systemd-nspawn would tell systemd, by the socket that the minion's service was
+    given, that it is stopping; and systemd would believe that the minion is.
+    """
+    found = {**os.environ, "LC_ALL": "C"}
+    found.pop("NOTIFY_SOCKET", None)
+    return found
 
 
 def last_words(text):

@@ -13,7 +13,8 @@ from saltvirt.images import tools
 
 _MOST_LINKS = 40
 _SCRIPT_TIMEOUT_S = 1800
-_SCRIPT = "/tmp/.salt-virt-bootstrap.sh"
+# not in /tmp, over which systemd-nspawn mounts another
+_SCRIPT = "/root/.salt-virt-bootstrap.sh"
 
 
 class DirTree:
