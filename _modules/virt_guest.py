@@ -16,6 +16,7 @@ from saltvirt import errors, settings, units  # noqa: E402
 from saltvirt.fleet import demand, files  # noqa: E402
 from saltvirt.host import admit, connection, create, making, resize  # noqa: E402
 from saltvirt.host import clone as cloning  # noqa: E402
+from saltvirt.host import rename as renaming  # noqa: E402
 from saltvirt.host import update as updating  # noqa: E402
 from saltvirt.images import sources, turns  # noqa: E402
 from saltvirt.seed import keys, minion  # noqa: E402
@@ -385,7 +386,7 @@ def update(
         return updating.update(conn, spec, _tools(name, spec.deploy, "update"), how)
 
 
-def clone(vm_, name, seed=None, start=False, **kwargs):
+def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     """
     Copy a stopped guest under a new name, with disks, addresses and identity of its own.
 
@@ -398,6 +399,7 @@ def clone(vm_, name, seed=None, start=False, **kwargs):
     :param seed: give the copy's minion its own keys, configuration and host name; default:
         when the original was seeded by ``virt.init``
     :param start: start the copy when all is done
+    :param test: change nothing: return a dict of ``disks``, the target to the path of the copy
     :param config: dictionary of minion options to seed with
     :param install: install a minion where there is none
     :param pub_key: PEM of the copy's public key; default: a new pair is made here
@@ -431,10 +433,53 @@ def clone(vm_, name, seed=None, start=False, **kwargs):
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
         wish = making.Wish(name, bool(seed), bool(start), autostart)
-        made = cloning.clone(conn, vm_, wish, _tools(name, deploy, "clone"))
+        tools = _tools(name, deploy, "clone")
+        if test:
+            return cloning.look(conn, vm_, wish, tools)
+        made = cloning.clone(conn, vm_, wish, tools)
     if made["pub_key"] and deploy.approve_key:
         _approve(name, made["pub_key"])
     return made
+
+
+def rename(vm_, name, seed=None, test=False, **kwargs):
+    """
+    Give a stopped guest another name, with its disks' files and the identity of its minion.
+
+    Its UUID and addresses stay. The files that ``virt.init`` named after the guest get its new
+    name; others keep theirs. ``salt-run virt.rename`` does the same and also accepts the new
+    key and deletes the old one.
+
+    :param vm_: name of the domain; it must be shut off
+    :param name: the new name: also its minion id and host name
+    :param seed: give the minion the new name and keys of its own; default: when the guest was
+        seeded by ``virt.init``
+    :param test: change nothing: return a dict of ``disks``, each path to the new one
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (paths that were renamed)
+        and ``pub_key`` (PEM, None when it was not seeded)
+
+    :raises NotFound: there is no such domain
+    :raises AlreadyExists: the new name, or a file where a disk would go
+    :raises Refused: it runs, or has snapshots or saved memory
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hypervisor' virt.rename web1 web2
+    """
+    connect, more = _split(kwargs)
+    more = {key: value for key, value in more.items() if not key.startswith("__")}
+    deploy = DeploySpec.parse(more, "rename")
+    with _connect(connect) as conn:
+        if seed is None:
+            seed = cloning.was_seeded(conn, vm_)
+        wish = making.Wish(name, bool(seed))
+        return renaming.rename(conn, vm_, wish, _tools(name, deploy, "rename"), test)
 
 
 def resize_disk(vm_, disk, size, **kwargs):

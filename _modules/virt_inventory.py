@@ -8,10 +8,12 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings  # noqa: E402
-from saltvirt.host import connection  # noqa: E402
+from saltvirt import errors, settings  # noqa: E402
+from saltvirt.host import admit, connection, making, wants  # noqa: E402
 from saltvirt.host import inventory as host_inventory  # noqa: E402
 from saltvirt.host import maintenance as mark  # noqa: E402
+from saltvirt.spec import guest as guests  # noqa: E402
+from saltvirt.spec import profiles  # noqa: E402
 
 __virtualname__ = "virt"
 
@@ -20,23 +22,40 @@ def __virtual__():
     return __virtualname__
 
 
-def inventory(**kwargs):
+def _wanted(conn, config_get, folder, arguments):
+    """What the guest of these arguments would take of this host, or the problem with it."""
+    try:
+        spec = guests.parse(**arguments, known_profiles=profiles.read(config_get))
+        gate = admit.Gate(config_get, str(folder))
+        # nothing is seeded: what matters is that it could be
+        tools = making.Tools(gate, seeder=True, medium=spec.deploy.cloud_init)
+        return wants.read(conn, spec, tools)
+    except errors.VirtError as exc:
+        return {"problem": exc.text.removeprefix(errors.Refused.PREFIX)}
+
+
+def inventory(guest=None, **kwargs):
     """
     The host's size, its guests' sizes, and what a guest may need of it.
 
-    One round of bulk reads; no disk is opened and no process started.
+    One round of bulk reads; no guest's disk is opened.
 
+    :param guest: dictionary of arguments of ``virt.init``: also tell what that guest would
+        take of this host, by the host's own profiles; nothing is changed
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: a dict: ``cpus`` (threads), ``memory_kib``, ``arch``, ``types`` (libvirt's domain
-        types), ``guests`` (name to ``uuid``, ``state``, ``vcpus``, ``memory_kib``,
-        ``autostart``, ``groups``), ``arriving`` (the same of guests that are being moved
-        here), ``images_folder`` (``path``, ``total_bytes``,
-        ``free_bytes``, ``promised_bytes``: what thin disks may still grow), ``bridges``,
-        ``networks`` and ``pools`` (active ones), ``labels``, ``ratios``, ``maintenance`` (the
-        reason, or None), ``libvirt`` (version as libvirt's number)
+        types), ``arches`` (of guests it can run), ``guests`` (name to ``uuid``, ``state``,
+        ``vcpus``, ``memory_kib``, ``autostart``, ``groups``), ``arriving`` (the same of guests
+        that are being moved here), ``images_folder`` (``path``, ``total_bytes``,
+        ``free_bytes``, ``promised_bytes``: what thin disks may still grow), ``images``
+        (addresses of the cached ones), ``bridges``, ``networks``, ``pools`` (active ones, with
+        sizes as of the folder), ``labels``, ``ratios``, ``maintenance`` (the reason, or None),
+        ``libvirt`` (version as libvirt's number); of a guest that was asked about, under
+        ``guest``: ``disk_bytes``, ``pools`` (name to bytes), ``bridges``, ``networks``,
+        ``cpu_model``, ``cpu_models`` (those this host can give), ``image_here``; or ``problem``
 
     :raises ConnectionFailed: no libvirt answers
 
@@ -49,7 +68,10 @@ def inventory(**kwargs):
     config_get = __salt__["config.get"]
     folder = settings.option(config_get, "images", settings.IMAGES_FOLDER)
     with connection.connect(settings.connection(config_get, kwargs)) as conn:
-        return host_inventory.read(conn, config_get, folder)
+        found = host_inventory.read(conn, config_get, folder)
+        if guest:
+            found["guest"] = _wanted(conn, config_get, folder, guest)
+        return found
 
 
 def maintenance(reason=None, guests=None, off=False):

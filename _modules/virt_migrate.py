@@ -264,7 +264,7 @@ def migrate_census(**kwargs):
     from saltvirt.host import domain, maintenance, migrate_journal  # noqa: PLC0415
 
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
-        guests = {dom.name(): domain.state(dom) for dom in conn.listAllDomains()}
+        guests = domain.states(conn)
     return {
         "guests": guests,
         "unfinished": migrate_journal.names(),

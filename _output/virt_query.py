@@ -14,9 +14,13 @@ CLI Example:
     salt 'hyper*' virt.full_info --out=virt_query
 """
 
+import shutil
+import sys
+
 # Outputters cannot import the library: Salt does not put it on their path. Hence the
 # few lines for sizes below.
 _BAR = 10
+_UP_AND_CLEAR = "\x1b[1A\x1b[2K"
 
 
 def output(data, **kwargs):
@@ -28,7 +32,7 @@ def output(data, **kwargs):
     :return: lines of text; empty when there is nothing to show
     """
     if isinstance(data, dict) and "event" in data and "suffix" in data:
-        return str(data["event"].get("message", ""))
+        return _progress(data["event"])
     if isinstance(data, dict) and set(data) == {"data", "outputter"}:
         data = data["data"]
     if not isinstance(data, dict):
@@ -38,6 +42,18 @@ def output(data, **kwargs):
     blocks = [_hosts(sizes)] if sizes else []
     blocks += [_block(key, value) for key, value in rows.items() if key not in sizes]
     return "\n".join(blocks)
+
+
+def _progress(event):
+    """A line of a verb at work. On a terminal one about long work takes the place of the one
+    before it; in a log those that are only passing are left out."""
+    text = str(event.get("message", ""))
+    if not sys.stdout.isatty():
+        return "" if event.get("passing") else text
+    if "again" not in event:
+        return text
+    text = text[: shutil.get_terminal_size().columns - 1]  # what wraps cannot be taken back
+    return f"{_UP_AND_CLEAR}{text}" if event["again"] else text
 
 
 def _is_host_size(value):
@@ -65,7 +81,7 @@ def _block(name, value):
     if "error" in value and len(value) == 1:
         return f"{name}\n  {value['error']}"
     if "comment" in value and "result" in value:
-        return value["comment"]
+        return _table(value["table"], value["comment"]) if "table" in value else value["comment"]
     if "table" in value:
         return _table(value["table"], value.get("title"))
     if "vm_info" in value:
@@ -168,5 +184,5 @@ def _cell(value):
         filled = round(_BAR * min(1.0, max(0.0, value["bar"])))
         return "[" + "#" * filled + "." * (_BAR - filled) + f"] {value['bar'] * 100:3.0f} %"
     if isinstance(value, float):
-        return f"{value:.1f}"
+        return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
     return "" if value is None else str(value)

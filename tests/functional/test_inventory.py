@@ -50,6 +50,16 @@ def test_every_state_that_holds_memory_counts_in_full(code):
     assert facts.Guest("g", state=domain.state_name(code)).meant_to_run == holds
 
 
+def test_a_guest_that_goes_while_it_is_listed_is_passed_over(conn):
+    """As one does that is migrated away: its name is still known, its state is not."""
+    xml = conn.lookupByName("test").XMLDesc().replace("<name>test<", "<name>web1<")
+    going = conn.defineXML(xml[: xml.index("<uuid>")] + xml[xml.index("</uuid>") + 7 :])
+    listed = conn.listAllDomains()
+    going.undefine()
+    there = type("Connection", (), {"listAllDomains": lambda self: listed})()
+    assert domain.states(there) == {"test": "running"}
+
+
 def test_who_uses_a_file(conn, tmp_path):
     base, top = tmp_path / "base.qcow2", tmp_path / "top.qcow2"
     for argv in (["-f", "qcow2", base, "1M"], ["-f", "qcow2", "-b", base, "-F", "qcow2", top]):

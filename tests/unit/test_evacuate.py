@@ -1,5 +1,8 @@
 """The plan is pure; the operation runs in the lab."""
 
+import threading
+import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -55,6 +58,31 @@ def test_moves_carry_on_past_a_failure_and_end_with_what_is_left():
             raise MigrationFailed("b is on a CD")
         return target
 
-    outcome = moves.run({"a": "h1", "b": "h1", "c": "h2"}, migrate, Silent())
+    planned = [
+        moves.Move(guest, "h0", host) for guest, host in (("a", "h1"), ("b", "h1"), ("c", "h2"))
+    ]
+    outcome = moves.run(planned, migrate, Silent())
     assert outcome.moved == {"a": "h1", "c": "h2"}
     assert outcome.text() == "2 moved, 1 left: b: b is on a CD"
+
+
+def test_a_host_is_never_busier_than_its_limit_and_the_others_go_on_meanwhile():
+    lock, busy, most = threading.Lock(), Counter(), Counter()
+    planned = [moves.Move(f"g{i}", source, f"t{i % 3}") for i, source in enumerate("aaaaabbbbb")]
+    by_guest = {move.guest: move for move in planned}
+
+    def migrate(guest, target):
+        hosts = (by_guest[guest].source, target, "all")
+        with lock:
+            busy.update(hosts)
+            for host in hosts:
+                most[host] = max(most[host], busy[host])
+        time.sleep(0.02)
+        with lock:
+            busy.subtract(hosts)
+        return target
+
+    outcome = moves.run(planned, migrate, Silent(), (3, 2))
+    assert len(outcome.moved) == 10
+    assert most["all"] == 3
+    assert max(most[host] for host in most if host != "all") == 2

@@ -1,3 +1,8 @@
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt.fleet import progress
 from saltvirt.operations.report import Report
 
 
@@ -9,18 +14,72 @@ class Bus:
         self.events.append((tag, data))
 
 
-def test_a_step_is_a_line_and_an_event():
-    bus, lines = Bus(), []
-    Report(bus, "web1", "init", lines.append).step("placed", "on hv1", host="hv1")
-    assert lines == ["on hv1"]
+class Channel:
+    """What Salt gives to a runner for its lines."""
+
+    def __init__(self):
+        self.events = []
+
+    def fire_event(self, data, suffix):
+        assert suffix == "progress"
+        assert data.pop("outputter") == "virt_query"
+        self.events.append(data)
+
+
+@pytest.fixture
+def channel():
+    return Channel()
+
+
+@pytest.fixture
+def screen(channel):
+    def function():
+        """The one of several files named virt that Salt gave the channel to."""
+
+    given = type(function)(function.__code__, {"__jid_event__": channel})
+    return progress.Screen({"virt.query": test_nobody_waits, "virt.init": given}, "virt_query")
+
+
+def test_a_step_is_a_line_and_an_event(screen, channel):
+    bus = Bus()
+    Report(bus, "web1", "init", screen).step("placed", "on hv1", host="hv1")
+    assert channel.events == [{"message": "on hv1"}]
     assert bus.events == [
         ("salt/virt/web1/init/placed", {"guest": "web1", "message": "on hv1", "host": "hv1"})
     ]
 
 
-def test_progress_is_shown_for_each_tenth():
-    lines = []
-    report = Report(Bus(), "web1", "migrate", lines.append)
+def test_of_long_work_a_log_gets_each_tenth_and_a_terminal_all(screen, channel):
+    report = Report(Bus(), "web1", "migrate", screen)
     for percent in range(101):
         report.progress(percent, f"{percent} %")
-    assert lines == [f"{tenth} %" for tenth in range(0, 101, 10)]
+    report.show("done")
+    report.progress(1, "1 %")
+    assert len(channel.events) == 103
+    logged = [event["message"] for event in channel.events if not event.get("passing")]
+    assert logged == [*(f"{tenth} %" for tenth in range(0, 101, 10)), "done", "1 %"]
+    again = [event.get("again") for event in channel.events]
+    assert again == [False, *[True] * 100, None, False], "a line that stays is never replaced"
+
+
+def test_a_hosts_own_steps(screen, channel):
+    report = Report(Bus(), "web1", "init", screen)
+    report.host_says("salt/virt/web1/init/copy", {"message": "disk: 5 %", "percent": 5})
+    report.host_says("salt/virt/web1/init/start", {"message": "starting it"})
+    assert [event["message"] for event in channel.events] == [
+        "web1: disk: 5 %", "web1: starting it"
+    ]  # fmt: skip
+    assert "again" in channel.events[0]
+    assert "again" not in channel.events[1]
+
+
+def test_clean_data_has_no_lines(channel):
+    silent = progress.Screen({"virt.init": test_nobody_waits}, "virt_query", silent=True)
+    silent.line("x")
+    silent.update(1, "1 %")
+    assert channel.events == []
+
+
+def test_nobody_waits():
+    Report(Bus(), "web1", "init").progress(1, "1 %")
+    progress.Screen({"virt.init": test_nobody_waits}, "virt_query").line("x")

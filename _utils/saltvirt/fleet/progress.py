@@ -1,16 +1,52 @@
 """A runner's lines for the person who waits."""
 
+import time
 
-def show(functions, text, outputter):
-    """Prints a line on the terminal of ``salt-run``.
+# a line of progress that no other may take the place of: in a log, so many seconds apart
+QUIET_S = 10
 
-    functions: the runner's ``__salt__``. Salt gives its channel (``__jid_event__``) to one
-    module of each name only, and several files of ours are named ``virt``: so it is looked
-    for in all of them. Without one, nobody waits.
+
+class Screen:
+    """The terminal of ``salt-run``, or the log that it is written to.
+
+    functions: the runner's ``__salt__``. outputter: which draws the events. silent: clean data
+    was asked for, so nothing is shown.
     """
+
+    def __init__(self, functions, outputter, silent=False):
+        self._channel = None if silent else _channel(functions)
+        self._outputter = outputter
+        self._updating = False
+        self._tenth, self._logged = None, 0.0
+
+    def line(self, text):
+        """A line that stays."""
+        self._updating, self._tenth = False, None
+        self._fire(text)
+
+    def update(self, percent, text):
+        """The line about long work: on a terminal it takes the place of the one before; in a
+        log there is one for each tenth of the work, and at least every ten seconds."""
+        now = time.monotonic()
+        news = percent // 10 != self._tenth or now - self._logged > QUIET_S
+        if news:
+            self._tenth, self._logged = percent // 10, now
+        self._fire(text, again=self._updating, passing=not news)
+        self._updating = True
+
+    def _fire(self, text, **how):
+        if self._channel is not None:
+            data = {"message": text, "outputter": self._outputter, **how}
+            self._channel.fire_event(data, "progress")
+
+
+def _channel(functions):
+    """Salt gives its channel (``__jid_event__``) to one module of each name only, and several
+    files of ours are named ``virt``: so it is looked for in all of them. Without one, nobody
+    waits."""
     for name in functions:
         if name.startswith("virt."):
             channel = functions[name].__globals__.get("__jid_event__")
             if channel is not None:
-                channel.fire_event({"message": text, "outputter": outputter}, "progress")
-                return
+                return channel
+    return None

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, replace
 
 from saltvirt import errors, settings
-from saltvirt.host import domain, files, inventory, migrate_arrivals, record
+from saltvirt.host import disks, domain, files, inventory, migrate_arrivals, record
 from saltvirt.host.connection import libvirt
 from saltvirt.images import cache, locks
 from saltvirt.placement import choose, facts
@@ -44,21 +44,31 @@ class Gate:
 
 
 def _pending_bytes(conn):
-    """What guests that are being made will take, for disks that are not there yet."""
-    total = 0
+    """What guests that are being made will take, for disks that are not there yet: by storage
+    pool, and under None in the images folder."""
+    total = {}
     for dom in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_INACTIVE):
         for tree in files.trees(dom)[:1]:
             found = record.of_tree(tree)
             if found and found.creating:
-                disks = [d for d in found.disks if d.path and not os.path.exists(d.path)]
-                total += sum(disk.size_bytes or 0 for disk in disks)
+                for disk in found.disks:
+                    if not _is_there(conn, disk):
+                        total[disk.pool] = total.get(disk.pool, 0) + (disk.size_bytes or 0)
     return total
+
+
+def _is_there(conn, disk):
+    if disk.pool:
+        return files.volume_path(conn, disk.pool, disk.volume) is not None
+    return not disk.path or os.path.exists(disk.path)
 
 
 def host_facts(conn, gate):
     """This host as placement sees it, with what is being made counted."""
     data = inventory.read(conn, gate.get, gate.images_dir)
-    data["images_folder"]["promised_bytes"] += _pending_bytes(conn)
+    for pool, size in _pending_bytes(conn).items():
+        place = data["pools"].get(pool, {}) if pool else data["images_folder"]
+        place["promised_bytes"] = place.get("promised_bytes", 0) + size
     return facts.host_from_inventory(conn.getHostname(), data)
 
 
@@ -92,7 +102,7 @@ def still(conn, gate, request):
     it calls this once its guest is defined.
     """
     if migrate_arrivals.here(present=()):
-        check(conn, gate, replace(request, disk_bytes=0), new=False)
+        check(conn, gate, replace(request, disk_bytes=0, pools={}), new=False)
 
 
 def check(conn, gate, request, new=True):
@@ -110,19 +120,17 @@ def check(conn, gate, request, new=True):
         raise errors.Refused(f"{host.name}: {fell[1]}")
 
 
-def request_of(built, disk_bytes=0, pools=()):
-    """placement's Request for a guest's xml Domain.
-
-    disk_bytes: of the files to be made in the images folder. pools: names.
-    """
+def request_of(built, works=()):
+    """placement's Request for a guest's xml Domain. works: disks.Work of its disks."""
     sources = {(nic.type, nic.source) for nic in built.interfaces}
     return facts.Request(
         name=built.name,
         vcpus=built.vcpu.maximum or 1,
         memory_kib=built.memory_kib,
-        disk_bytes=disk_bytes,
+        disk_bytes=disks.in_folder_bytes(works),
         hypervisor=built.type,
         bridges=frozenset(source for kind, source in sources if kind == "bridge"),
         networks=frozenset(source for kind, source in sources if kind == "network"),
-        pools=frozenset(pools),
+        pools=disks.pool_bytes(works),
+        cpu_model=built.cpu.model if built.cpu.mode == "custom" else None,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from saltvirt import errors, names
 from saltvirt.design.domain import RECORD_VERSION
-from saltvirt.host import disks, domain, files, pool_disk, record
+from saltvirt.host import admit, disks, domain, files, pool_disk, record
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.making import Making
 from saltvirt.images import inspect
@@ -142,6 +142,20 @@ def clone(conn, original, wish, tools):
     names.guest(wish.name)
     with translated(f"clone {original} as {wish.name}"):
         return Clone(conn, domain.lookup(conn, original), wish, tools).run()
+
+
+def look(conn, original, wish, tools):
+    """Where the copy's disks would go: ``disks`` of ``virt.clone``'s plan. Changes nothing.
+
+    Raises what :func:`clone` would raise before it changes something.
+    """
+    names.guest(wish.name)
+    with translated(f"clone {original} as {wish.name}"):
+        admit.name_is_free(conn, wish.name)
+        plan = Clone(conn, domain.lookup(conn, original), wish, tools)
+        plan.check()
+        places = ((w.path or f"{w.pool}/{w.volume}") for w in plan.works)
+        return {"disks": dict(zip(plan.targets, places, strict=True))}
 
 
 def was_seeded(conn, name):

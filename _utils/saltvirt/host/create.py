@@ -24,6 +24,12 @@ class Creation(Making):
 
     def check(self):
         self.tools.say("check", "checking what was asked for")
+        self.admit(self.plan())
+        for warning in dict.fromkeys(self.warnings):
+            self.tools.say("warning", warning)
+
+    def plan(self):
+        """The xml Domain that it would be, and the Works of its disks; changes nothing."""
         self.caps = building.caps_for(self.conn, self.spec)
         virt_type = building.virt_type(self.caps, self.spec)
         self.works = disks.plan(self.conn, self.spec, self.tools.gate.images_dir, virt_type)
@@ -33,9 +39,7 @@ class Creation(Making):
             raise errors.Unsupported("this host cannot seed: give seed=False")
         self.check_addresses()
         disks.not_in_use(self.conn, self.works, self.spec.name)
-        self.admit(self.definition())
-        for warning in dict.fromkeys(self.warnings):
-            self.tools.say("warning", warning)
+        return self.definition()
 
     def add_medium(self):
         """A drive with the volume that cloud-init reads; made when the interfaces are known."""

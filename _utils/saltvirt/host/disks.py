@@ -159,6 +159,16 @@ def in_folder_bytes(works):
     return sum(size or 0 for size in sizes)
 
 
+def pool_bytes(works):
+    """{storage pool: the bytes that the volumes to be made in it promise}; 0 for one of which
+    only a volume that is there is used."""
+    found = {}
+    for work in works:
+        if work.pool:
+            found[work.pool] = found.get(work.pool, 0) + (work.size_bytes or 0) * work.make
+    return found
+
+
 def _empty(work):
     """A new disk without an image, perhaps on a backing file of the operator's."""
     argv = ["qemu-img", "create", "-q", "-f", work.format]

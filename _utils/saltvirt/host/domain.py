@@ -33,6 +33,15 @@ def state(dom):
     return state_name(dom.state()[0])
 
 
+def states(conn):
+    """Every domain's state by name, without those that go meanwhile."""
+    found = {}
+    for dom in conn.listAllDomains():
+        with connection.unless_gone():
+            found[dom.name()] = state(dom)
+    return found
+
+
 def lookup(conn, name):
     """The virDomain of this name. Raises NotFound, naming the host."""
     try:

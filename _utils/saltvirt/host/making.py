@@ -13,12 +13,13 @@ from saltvirt.host import (
     domain,
     image_place,
     lifecycle,
+    pace,
     purge,
     record,
     remove,
 )
 from saltvirt.host.connection import translated
-from saltvirt.images import cache, progress, sources
+from saltvirt.images import cache, sources
 from saltvirt.revert import Revert
 
 
@@ -51,11 +52,10 @@ class Tools:
         place = image_place.find(conn, disk.image)
         shown = sources.shown(disk.image)
         self.say("image", f"fetching {shown}")
-        steps = progress.Steps(lambda done: self.say("image", f"{shown}: {done} fetched"))
-        folder = self.gate.images_dir
         return cache.fetch(
-            disk.image, folder, self.download, disk.image_hash, progress=steps.report, place=place
-        )
+            disk.image, self.gate.images_dir, self.download, disk.image_hash, place=place,
+            progress=pace.Pace(self.say, "fetch", f"fetching {shown}"),
+        )  # fmt: skip
 
 
 @dataclass
@@ -130,8 +130,7 @@ class Making:
 
     def admit(self, built):
         """placement's Request. Raises Refused when this host has no room for the guest."""
-        pools = {work.pool for work in self.works if work.pool}
-        request = admit.request_of(built, disks.in_folder_bytes(self.works), pools)
+        request = admit.request_of(built, self.works)
         admit.check(self.conn, self.tools.gate, request)
         return request
 
@@ -170,12 +169,8 @@ class Making:
         for work in self.works:
             if work.make:
                 self.tools.say("disk", f"making disk {work.spec.name}", path=work.path)
-                disks.make(self.conn, work, self.undo, self.progress(work))
-
-    def progress(self, work):
-        """A callable (done, total) that says every tenth part of a copy."""
-        say = self.tools.say
-        return progress.Steps(lambda done: say("copy", f"disk {work.spec.name}: {done}")).report
+                progress = pace.Pace(self.tools.say, "copy", f"copying disk {work.spec.name}")
+                disks.make(self.conn, work, self.undo, progress)
 
     def seeded_work(self):
         """The disk that is seeded: the first one made from an image."""

@@ -8,7 +8,6 @@ from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.images import clone
-from saltvirt.units import human_bytes
 
 _FILES = ("dir", "fs", "netfs")
 _BLOCK = ("logical", "disk", "zfs")
@@ -36,14 +35,6 @@ def _partition(pool):
 
 def _find(pool, name):
     return pool.storageVolLookupByName(name) if name in pool.listVolumes() else None
-
-
-def _space(pool, spec):
-    free = pool.info()[3]
-    if spec.size_bytes and spec.size_bytes > free:
-        raise errors.Refused(
-            f"{human_bytes(spec.size_bytes)} wanted, {human_bytes(free)} free in pool {spec.pool}"
-        )
 
 
 def _format_of(volume, kind):
@@ -78,7 +69,6 @@ def plan(conn, spec, guest, format):
         raise errors.NotFound(f"disk {spec.name}: no volume {volume} in pool {spec.pool}")
     if spec.image and kind not in _FILES + _BLOCK:
         raise errors.Unsupported(f"an image cannot be put into a pool of type {kind}: {spec.pool}")
-    _space(pool, spec)
     return {**place, "make": True, "format": format if kind in _FILES else "raw"}
 
 

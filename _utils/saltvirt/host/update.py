@@ -177,12 +177,11 @@ class Update:
     def admit(self):
         """Raises Refused when the host has no room for what the guest gets more."""
         disks.not_in_use(self.conn, self.works, self.spec.name)
-        made = disks.in_folder_bytes(self.works)
         more = self.wanted.memory_kib > self.actual.memory_kib
         more = more or (self.wanted.vcpu.maximum or 1) > (self.actual.vcpu.maximum or 1)
         nics = {(n.type, n.source) for n in self.wanted.interfaces}
-        if more or made or nics - {(n.type, n.source) for n in self.actual.interfaces}:
-            request = admit.request_of(self.wanted, made)
+        if more or self.works or nics - {(n.type, n.source) for n in self.actual.interfaces}:
+            request = admit.request_of(self.wanted, self.works)
             admit.check(self.conn, self.tools.gate, request, new=False)
 
     def fetch(self):

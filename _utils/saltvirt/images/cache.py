@@ -260,12 +260,26 @@ def look(source, cache_dir=DEFAULT_DIR, download=None, image_hash=None):
     where = sources.kind(source)
     demanded = _demanded(image_hash, source, download)
     if where == sources.PATH:
-        return _local(source, demanded)
+        return _local(source, Place(source), demanded)
     folder = _Folder(cache_dir)
     client = download if where == sources.SALT else web.client(source)
     wish = _Wish(source, client, demanded, _nothing)
     found = _by_hash(folder, wish, touch=False)
     return found or _cached(folder, wish, client.version(source), touch=False)
+
+
+def here(source, cache_dir=DEFAULT_DIR, place=None):
+    """The bytes that an image shows a guest, when it is on this host already; else None.
+
+    place: as for :func:`fetch`. Nobody is asked whether it is the latest.
+    Raises InvalidInput, NotFound, ImageError.
+    """
+    if place or sources.kind(source) == sources.PATH:
+        return _local(source, place or Place(source), None).virtual_size_bytes
+    store = _Folder(cache_dir)
+    index = store.read(".index", key(source) + ".json")
+    meta = _record(store, index["file"]) if index else None
+    return meta["size_bytes"] if meta else None
 
 
 def known(cache_dir):

@@ -36,7 +36,7 @@ def check(fleet, host, policy):
     return plan(hosts, host, policy)
 
 
-def run(fleet, host, policy, migrate, report, reason="evacuated", at_once=2):
+def run(fleet, host, policy, migrate, report, reason="evacuated", limits=None):
     """Marks the host as in maintenance and moves every guest away. Returns moves.Outcome.
 
     migrate: as for moves.run. What could not be moved is in the outcome with its reason;
@@ -46,27 +46,36 @@ def run(fleet, host, policy, migrate, report, reason="evacuated", at_once=2):
     gone = (fleet.one(host, "virt.maintenance") or {}).get("guests", [])
     fleet.one(host, "virt.maintenance", {"reason": reason, "guests": gone})
     report.step("maintenance", f"{host} gets no new guests: {reason}")
-    outcome = moves.run(targets, migrate, report, at_once)
+    planned = [moves.Move(guest, host, target) for guest, target in targets.items()]
+    outcome = moves.run(planned, migrate, report, limits)
     outcome.left.update(homeless)
     gone = sorted({*gone, *outcome.moved})
     fleet.one(host, "virt.maintenance", {"reason": reason, "guests": gone})
     return outcome
 
 
-def restore(fleet, host, migrate, report, at_once=2):
-    """Ends the maintenance and brings back what was moved away. Returns moves.Outcome.
+def check_restore(fleet, host):
+    """The moves that would bring back what was moved away. Changes nothing.
 
-    Guests that were purged since are forgotten; those that could not be brought back stay
-    where they are, and are named.
+    Guests that were purged since are forgotten, also those that are back already.
     """
     fleet.hosts(host)
     mark = fleet.one(host, "virt.maintenance")
     if mark is None:
         raise errors.InvalidInput(f"{host} is not in maintenance")
-    fleet.one(host, "virt.maintenance", {"off": True})
     census = find.census(fleet)
-    there = [name for name in mark["guests"] if host not in census.guests.get(name, {host: ""})]
-    return moves.run(dict.fromkeys(there, host), migrate, report, at_once)
+    places = {name: sorted(census.guests.get(name, {host: ""})) for name in mark["guests"]}
+    return [moves.Move(name, on[0], host) for name, on in places.items() if host not in on]
+
+
+def restore(fleet, host, migrate, report, limits=None):
+    """Ends the maintenance and brings back what was moved away. Returns moves.Outcome.
+
+    Those that could not be brought back stay where they are, and are named.
+    """
+    planned = check_restore(fleet, host)
+    fleet.one(host, "virt.maintenance", {"off": True})
+    return moves.run(planned, migrate, report, limits)
 
 
 def rebalance(fleet, policy, planned, migrate, report):
@@ -77,7 +86,7 @@ def rebalance(fleet, policy, planned, migrate, report):
     """
     outcome = moves.Outcome()
     for number, move in enumerate(planned):
-        step = moves.run({move.guest: move.target}, migrate, report, at_once=1)
+        step = moves.run([move], migrate, report)
         outcome.moved.update(step.moved)
         outcome.left.update(step.left)
         now = rebalancing.score(_cloud(fleet), policy)

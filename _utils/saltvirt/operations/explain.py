@@ -4,9 +4,10 @@ from saltvirt.operations import inventory
 from saltvirt.placement import choose, weights
 
 
-def decide(fleet, policy, request):
-    """(choose.Decision, host to why it was not heard). Changes nothing."""
-    hosts, unheard = inventory.gather(fleet, fleet.hosts())
+def decide(fleet, policy, wanted):
+    """(choose.Decision, host to why it was not heard). Changes nothing. wanted: init.Wanted."""
+    request = wanted.request()
+    hosts, unheard = inventory.gather(fleet, fleet.hosts(), wanted.for_all())
     return choose.choose(hosts, request, policy), unheard
 
 

@@ -9,14 +9,20 @@ from saltvirt.operations import inventory, lock, wait
 from saltvirt.placement import choose, facts
 from saltvirt.revert import Revert
 
+GROUP_POLICIES = ("spread", "separate", "gather")
+UNTOLD = {
+    "config", "grains", "autosign_grains", "startup_states", "user_data", "pub_key", "priv_key",
+}  # fmt: skip
+
 
 @dataclass
 class Wanted:
     """What the runner was asked for.
 
-    cpu: count. mem: MiB, or a size with a unit. wait_for: one of wait.KINDS, and at most
-    so many seconds. pillar: what the master tells the guest's minion. arguments: everything else
-    for the host's ``virt.init``, by name.
+    cpu: count. mem: MiB, or a size with a unit. labels: that the host must have; prefer:
+    that make it a better one. wait_for: one of wait.KINDS, and at most so many seconds.
+    pillar: what the master tells the guest's minion. arguments: everything else for the host's
+    ``virt.init``, by name.
     """
 
     name: str
@@ -28,6 +34,8 @@ class Wanted:
     start: bool = True
     groups: tuple = ()
     group_policy: str = "spread"
+    labels: dict = field(default_factory=dict)
+    prefer: dict = field(default_factory=dict)
     wait_for: str | None = None
     wait_s: float = 300
     pillar: dict | None = field(default=None, repr=False)
@@ -35,6 +43,27 @@ class Wanted:
 
     def __post_init__(self):
         self.name = str(self.name)  # the command line turns 123 into a number
+        self.arguments = dict(self.arguments)
+        for word in ("vm_type", "hypervisor_type"):  # Salt's other words for it
+            self.hypervisor = self.arguments.pop(word, None) or self.hypervisor
+        if isinstance(self.groups, str):
+            self.groups = tuple(self.groups.replace(",", " ").split())
+
+    def for_host(self):
+        """The arguments of the host's ``virt.init``: it makes the guest and leaves it off."""
+        arguments = {
+            "name": self.name, "cpu": self.cpu, "mem": self.mem, "image": self.image,
+            "hypervisor": self.hypervisor, **self.arguments, "start": False, "approve_key": False,
+        }  # fmt: skip
+        if self.groups:
+            given = arguments.get("metadata") or {}
+            arguments["metadata"] = {**given, "groups": " ".join(self.groups)}
+        return arguments
+
+    def for_all(self):
+        """The arguments by which every host says what the guest would take of it: without
+        what is only to be read in the guest, which may be secret."""
+        return {k: v for k, v in self.for_host().items() if k not in UNTOLD}
 
     def request(self):
         """The placement request. Raises InvalidInput for a bad name, cpu or mem."""
@@ -47,13 +76,29 @@ class Wanted:
             name=names.guest(self.name),
             vcpus=units.parse_count(cpu, "cpu"),
             memory_kib=units.parse_kib(mem, what="mem"),
-            hypervisor=self.hypervisor,
+            hypervisor=self.hypervisor or "kvm",
             arch=self.arguments.get("arch"),
             image=self.image,
+            labels=_labels(self.labels, "labels"),
+            prefer=_labels(self.prefer, "prefer"),
             groups=tuple(self.groups),
-            group_policy=self.group_policy,
+            group_policy=_group_policy(self.group_policy),
             only=self.host,
+            by_profile=True,
         )
+
+
+def _labels(value, what):
+    if not isinstance(value, dict):
+        raise errors.InvalidInput(f"{what}: give a dictionary of labels, not {value!r}")
+    return value
+
+
+def _group_policy(value):
+    if value not in GROUP_POLICIES:
+        known = ", ".join(GROUP_POLICIES)
+        raise errors.InvalidInput(f"group_policy {value!r}: it is one of {known}")
+    return value
 
 
 @dataclass(frozen=True)
@@ -81,14 +126,10 @@ class Init:
         Raises InvalidInput, AlreadyExists, Refused, KeyRefused, OperationFailed. A guest that
         was started and did not answer in time is not undone: somebody will want to look at it.
         """
-        request = self.wanted.request()
-        if self.wanted.wait_for:
-            wait.check(self.wanted.wait_for)
-        self.check_pillar()
+        request = self.request()
         with lock.guest(self.fleet.opts, request.name, "virt.init"):
             try:
-                decision = self.place(request)
-                self.check_key(request.name)
+                decision, _ = self.check(request)
                 with Revert() as undo:
                     placed = self.create(decision, undo)
                     undo.success()
@@ -106,18 +147,32 @@ class Init:
             if not self.wanted.arguments.get("seed"):
                 raise errors.InvalidInput("pillar: the guest gets a minion's key only with seed")
 
+    def request(self):
+        """What was asked for, as far as it can be judged without the hosts."""
+        if self.wanted.wait_for:
+            wait.check(self.wanted.wait_for)
+        self.check_pillar()
+        return self.wanted.request()
+
+    def check(self, request):
+        """(Decision, the facts.Host that comes first). Changes nothing."""
+        decision, hosts = self.place(request)
+        self.check_key(request.name)
+        best = decision.ranked[0].host
+        return decision, next(host for host in hosts if host.name == best)
+
     def place(self, request):
-        """The Decision. Raises when the name is taken or no host is left."""
+        """(Decision, the hosts). Raises when the name is taken or no host is left."""
         known = self.fleet.hosts(self.wanted.host)
-        hosts, unheard = inventory.gather(self.fleet, self.fleet.hosts())
+        hosts, unheard = inventory.gather(self.fleet, self.fleet.hosts(), self.wanted.for_all())
         for host in hosts:
             if any(guest.name == request.name for guest in host.guests):
                 raise errors.AlreadyExists(f"{request.name} exists already, on {host.name}")
         decision = choose.choose([h for h in hosts if h.name in known], request, self.policy)
         decision.rejected.update((h, ("down", why)) for h, why in unheard.items() if h in known)
         if not decision.ranked:
-            raise errors.Refused(f"no host can take {request.name}: {decision.reasons()}")
-        return decision
+            raise _nowhere(request.name, decision)
+        return decision, hosts
 
     def check_key(self, name):
         """A key that the master already trusts under this name is some other machine's."""
@@ -153,28 +208,41 @@ class Init:
 
     def create_on(self, host, undo):
         name = self.wanted.name
-        arguments = {
-            "name": name, "cpu": self.wanted.cpu, "mem": self.wanted.mem,
-            "image": self.wanted.image, "start": False, **self.wanted.arguments,
-            "approve_key": False,
-        }  # fmt: skip
-        if self.wanted.groups:
-            given = arguments.get("metadata") or {}
-            arguments["metadata"] = {**given, "groups": " ".join(self.wanted.groups)}
         watch = (f"{self.report.tag}/", self.report.host_says)
-        made = self.fleet.one(host, "virt.init", arguments, long=True, watch=watch)
+        asked = self.wanted.for_host()
+        made = self.fleet.one(host, "virt.init", asked, long=True, watch=watch)
         undo.push(f"purge {name} on {host}", self.fleet.one, host, "virt.purge", {"vm_": name})
-        if made.get("pub_key"):
-            self.keys.accept(name, made["pub_key"])
-            undo.push(f"take back the key of {name}", self.keys.delete, name, made["pub_key"])
-            pillars.Pillars(self.fleet.opts).keep(name, made["pub_key"], self.wanted.pillar)
-            self.report.step("accepted", f"{name}: key accepted", host=host)
-        elif self.wanted.pillar:
-            raise errors.InvalidInput(f"pillar: {name} has no disk of an image, so no minion")
-        if self.wanted.start:
-            self.fleet.one(host, "virt.start", {"name": name}, long=True)
-        state = self.fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
-        if self.wanted.start and state != "running":
-            raise errors.OperationFailed(f"{host}: {name} was started but libvirt says {state}")
-        self.report.step("done", f"{name}: {state}", host=host, state=state)
+        start, pillar = self.wanted.start, self.wanted.pillar
+        state = deliver(self.fleet, self.report, host, made, undo, start=start, pillar=pillar)
         return Placed(host, state, made)
+
+
+def deliver(fleet, report, host, made, undo, *, start=False, pillar=None):
+    """What follows when a host has made a guest: its key, its start, libvirt's word for its state.
+
+    made: the host's answer. undo: a Revert for what is done here. start: whether to start it.
+    pillar: for the guest's minion. Raises KeyRefused, OperationFailed, InvalidInput.
+    """
+    name, keys = made["name"], KeyStore(fleet.opts)
+    if made.get("pub_key"):
+        keys.accept(name, made["pub_key"])
+        undo.push(f"take back the key of {name}", keys.delete, name, made["pub_key"])
+        pillars.Pillars(fleet.opts).keep(name, made["pub_key"], pillar)
+        report.step("accepted", f"{name}: key accepted", host=host)
+    elif pillar:
+        raise errors.InvalidInput(f"pillar: {name} has no disk of an image, so no minion")
+    if start:
+        fleet.one(host, "virt.start", {"name": name}, long=True)
+    state = fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
+    if start and state != "running":
+        raise errors.OperationFailed(f"{host}: {name} was started but libvirt says {state}")
+    report.step("done", f"{name}: {state}", host=host, state=state)
+    return state
+
+
+def _nowhere(name, decision):
+    """The error when no host is left: what every host says against the request is its fault."""
+    said = set(decision.rejected.values())
+    if len(said) == 1 and next(iter(said))[0] == "profile":
+        return errors.InvalidInput(f"{name}: {next(iter(said))[1]}")
+    return errors.Refused(f"no host can take {name}: {decision.reasons()}")

@@ -3,10 +3,14 @@
 from saltvirt.placement import facts
 
 
-def gather(fleet, hosts=None):
-    """(list of facts.Host, dict of host to why it is none)."""
+def gather(fleet, hosts=None, guest=None):
+    """(list of facts.Host, dict of host to why it is none).
+
+    guest: arguments of ``virt.init``: each Host then has the Needs of that guest.
+    """
     found, unheard = [], {}
-    for answer in fleet.ask(hosts or fleet.hosts(), "virt.inventory"):
+    asked = {"guest": guest} if guest else None
+    for answer in fleet.ask(hosts or fleet.hosts(), "virt.inventory", asked):
         if answer.ok:
             found.append(facts.host_from_inventory(answer.host, answer.data))
         else:

@@ -1,52 +1,85 @@
-"""start, force_off, pause, resume, reset: by the guest's name, wherever it runs."""
+"""start, stop, force_off, pause, resume, reset: by the guest's name, wherever it runs."""
 
+import time
 from dataclasses import dataclass
 
 from saltvirt import errors, names
 from saltvirt.operations import find
 
 RUNNING, PAUSED, OFF = "running", "paused", "shutdown"
+PAUSE_S = 1
 
 
 @dataclass(frozen=True)
 class Verb:
-    """function: on the host. before: states it makes sense in. after: what libvirt must say."""
+    """function: on the host. before: states it makes sense in. after: what libvirt must say.
+
+    parameter: Salt's own signatures differ in how they name the guest.
+    """
 
     function: str
     before: tuple
     after: str
     done: str
+    parameter: str = "vm_"
 
 
 VERBS = {
-    "start": Verb("virt.start", (OFF, "crashed"), RUNNING, "started"),
-    "force_off": Verb("virt.stop", (RUNNING, PAUSED, "pmsuspended", "crashed"), OFF, "powered off"),
+    "start": Verb("virt.start", (OFF, "crashed"), RUNNING, "started", "name"),
+    "stop": Verb("virt.shutdown", (RUNNING,), OFF, "shut down"),
+    "force_off": Verb(
+        "virt.stop", (RUNNING, PAUSED, "pmsuspended", "crashed"), OFF, "powered off", "name"
+    ),
     "pause": Verb("virt.pause", (RUNNING,), PAUSED, "paused"),
     "resume": Verb("virt.resume", (PAUSED, "pmsuspended"), RUNNING, "resumed"),
     "reset": Verb("virt.reset", (RUNNING, PAUSED), RUNNING, "reset"),
 }
 
 
-def run(fleet, name, verb_name):
-    """Does the verb and confirms it with libvirt.
+@dataclass(frozen=True)
+class Plan:
+    """host: where the guest is. before, after: its state now, and when the verb was done."""
 
-    Returns (host, state before, state after). A guest that already is as wanted is left
-    alone. Raises NotFound, InvalidInput (the verb makes no sense now), OperationFailed.
+    host: str
+    before: str
+    after: str
+
+    @property
+    def nothing(self):
+        return self.before == self.after
+
+
+def check(fleet, name, verb_name):
+    """The Plan. Changes nothing. Raises NotFound, InvalidInput (the verb makes no sense now)."""
+    verb = VERBS[verb_name]
+    host, before = find.locate(fleet, names.guest(name))
+    if verb_name == "reset" and before == PAUSED:
+        return Plan(host, before, PAUSED)
+    if before not in (*verb.before, verb.after):
+        raise errors.InvalidInput(f"{name} on {host} is {before}: cannot {verb_name} it")
+    return Plan(host, before, verb.after)
+
+
+def run(fleet, name, verb_name, wait_s=0):
+    """Does the verb and confirms it with libvirt; the Plan as it came true.
+
+    A guest that already is as wanted is left alone. wait_s: how long the guest's own system may
+    take. Raises NotFound, InvalidInput, OperationFailed.
     """
     verb = VERBS[verb_name]
     name = names.guest(name)
-    host, before = find.locate(fleet, name)
-    if before == verb.after and verb_name != "reset":
-        return host, before, before
-    if before not in verb.before:
-        raise errors.InvalidInput(f"{name} on {host} is {before}: cannot {verb_name} it")
-    fleet.one(host, verb.function, {_PARAMETER.get(verb_name, "vm_"): name}, long=True)
-    after = fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
-    wanted = PAUSED if verb_name == "reset" and before == PAUSED else verb.after
-    if after != wanted:
-        raise errors.OperationFailed(f"{name} on {host} is {after}, not {wanted}")
-    return host, before, after
-
-
-# Salt's own signatures differ: start and stop take ``name``
-_PARAMETER = {"start": "name", "force_off": "name"}
+    plan = check(fleet, name, verb_name)
+    if plan.nothing and verb_name != "reset":
+        return plan
+    fleet.one(plan.host, verb.function, {verb.parameter: name}, long=True)
+    end = time.monotonic() + wait_s
+    while True:
+        after = fleet.one(plan.host, "virt.vm_state", {"vm_": name}).get(name)
+        if after == plan.after:
+            return plan
+        if time.monotonic() >= end:
+            waited = f" after {wait_s:.0f} s" if wait_s else ""
+            raise errors.OperationFailed(
+                f"{name} on {plan.host} is {after}{waited}, not {plan.after}"
+            )
+        time.sleep(PAUSE_S)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from saltvirt import errors, names
 from saltvirt.operations import find, inventory, lock, slots
-from saltvirt.placement import choose, facts
+from saltvirt.placement import choose, rebalance
 
 MOVED = "moved"
 # the host itself notices a dead peer after 20 s and libvirt after 30: be more patient
@@ -76,6 +76,32 @@ def abort(fleet, name):
     return unfinished[name]
 
 
+def choose_target(fleet, policy, name, source):
+    """The best host for the guest that is not the source. Raises Refused with each's reason."""
+    hosts, unheard = inventory.gather(fleet)
+    here = next(host for host in hosts if host.name == source)
+    guest = next(guest for guest in here.guests if guest.name == name)
+    others = [host for host in hosts if host.name != source]
+    decision = choose.choose(others, rebalance.as_request(guest, here), policy)
+    if decision.ranked:
+        return decision.ranked[0].host
+    decision.rejected.update((host, ("down", why)) for host, why in unheard.items())
+    reasons = decision.reasons() or "there is no other host"
+    raise errors.Refused(f"no host can take {name} from {source}: {reasons}")
+
+
+def check(fleet, policy, name, target, options=None):
+    """(source, target, what ``virt.migratable`` says of the guest). Changes nothing."""
+    name = names.guest(str(name))
+    fleet.hosts(target or None)
+    source, _ = find.locate(fleet, name)
+    if source == target:
+        return source, target, None
+    target = target or choose_target(fleet, policy, name, source)
+    asked = {"vm_": name, "target": target, **(options or {})}
+    return source, target, fleet.one(source, "virt.migratable", asked, long=True)
+
+
 class _Migration:
     def __init__(self, fleet, policy, name, target, report, options):
         self.fleet, self.policy = fleet, policy
@@ -90,7 +116,7 @@ class _Migration:
         if source == self.target:
             return self._answer(f"{self.name} is on {source} already", {})
         self._takes_guests(seen)
-        target = self.target or self._choose(source)
+        target = self.target or choose_target(self.fleet, self.policy, self.name, source)
         with slots.taken(self.fleet.opts, (source, target), self._wait):
             self.report.step("target", f"{self.name}: moving it from {source} to {target}")
             done = self._move(source, target, _ratios(seen, target))
@@ -123,22 +149,6 @@ class _Migration:
             raise errors.Refused(
                 f"{self.name} stays where it is: {self.target} is in maintenance: {reason}"
             )
-
-    def _choose(self, source):
-        """The best host that is not the source. Raises Refused with a reason for each."""
-        hosts, unheard = inventory.gather(self.fleet)
-        here = next(host for host in hosts if host.name == source)
-        guest = next(guest for guest in here.guests if guest.name == self.name)
-        request = facts.Request(
-            name=self.name, vcpus=guest.vcpus, memory_kib=guest.memory_kib, groups=guest.groups
-        )
-        others = [host for host in hosts if host.name != source]
-        decision = choose.choose(others, request, self.policy)
-        if decision.ranked:
-            return decision.ranked[0].host
-        decision.rejected.update((host, ("down", why)) for host, why in unheard.items())
-        reasons = decision.reasons() or "there is no other host"
-        raise errors.Refused(f"no host can take {self.name} from {source}: {reasons}")
 
     def _move(self, source, target, ratios):
         asked = {"ratios": ratios, **self.options, "vm_": self.name, "target": target}

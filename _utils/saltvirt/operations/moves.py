@@ -1,9 +1,18 @@
 """Many migrations: some at once, carrying on past a failure, ending with what is left and why."""
 
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from saltvirt import errors
+
+
+@dataclass(frozen=True)
+class Move:
+    """One guest from a host to another."""
+
+    guest: str
+    source: str
+    target: str
 
 
 @dataclass
@@ -22,22 +31,36 @@ class Outcome:
         return line
 
 
-def run(targets, migrate, report, at_once=2):
-    """Moves each guest to its target.
+def run(moves, migrate, report, limits=(1, 1)):
+    """Makes the moves, in their order as far as the limits allow.
 
-    targets: guest to host, in the order to begin. migrate: callable(guest, target) that returns
-    the host the guest is on then, and raises VirtError. It is called from several threads.
+    moves: Moves. migrate: callable(guest, target) that returns the host the guest is on then,
+    and raises VirtError. It is called from several threads. limits: as slots.limits gives
+    them; those that another process takes up are waited for in migrate.
     Returns an Outcome; a failure of one guest does not stop the others.
     """
-    outcome = Outcome()
-    with ThreadPoolExecutor(max_workers=max(1, at_once)) as pool:
-        running = {pool.submit(migrate, guest, host): guest for guest, host in targets.items()}
-        for done in as_completed(running):
-            guest = running[done]
-            try:
-                outcome.moved[guest] = done.result()
-                report.step("moved", f"{guest} is on {outcome.moved[guest]}", guest=guest)
-            except errors.VirtError as exc:
-                outcome.left[guest] = exc.text
-                report.step("left", f"{guest} stays: {exc.text}", guest=guest)
+    outcome, waiting, running = Outcome(), list(moves), {}
+    with ThreadPoolExecutor(max_workers=limits[0]) as pool:
+        while waiting or running:
+            for move in [*waiting]:
+                if _may_begin(move, running.values(), limits):
+                    waiting.remove(move)
+                    running[pool.submit(migrate, move.guest, move.target)] = move
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                _note(outcome, running.pop(done).guest, done, report)
     return outcome
+
+
+def _may_begin(move, running, limits):
+    busy = [host for one in running for host in (one.source, one.target)]
+    in_all, each = limits
+    return len(busy) // 2 < in_all and max(map(busy.count, (move.source, move.target))) < each
+
+
+def _note(outcome, guest, done, report):
+    try:
+        outcome.moved[guest] = done.result()
+        report.step("moved", f"{guest} is on {outcome.moved[guest]}", guest=guest)
+    except errors.VirtError as exc:
+        outcome.left[guest] = exc.text
+        report.step("left", f"{guest} stays: {exc.text}", guest=guest)

@@ -6,6 +6,14 @@ from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import find, lock
 
 
+def check(fleet, name, delete_key=True):
+    """(host, what the host would delete and keep, whether a key would go). Changes nothing."""
+    name = names.guest(name)
+    host, _ = find.locate(fleet, name)
+    has_key = delete_key and KeyStore(fleet.opts).status(name) is not None
+    return host, fleet.one(host, "virt.purge", {"vm_": name, "test": True}), has_key
+
+
 def run(fleet, name, delete_key=True):
     """Returns (host, what the host says it removed, whether a key was deleted).
 

@@ -1,6 +1,7 @@
 """What a function of the runner gives back, and what becomes of its errors."""
 
 import functools
+import inspect
 import logging
 
 from saltvirt import errors
@@ -20,9 +21,25 @@ def done(name, comment, changes=None, **more):
     return {name: {"result": True, "comment": comment, "changes": changes or {}, **more}}
 
 
+def planned(name, comment, changes=None, **more):
+    """The answer to ``test=True``: what would be done, in the same shape; nothing was."""
+    return {name: {"result": None, "comment": comment, "changes": changes or {}, **more}}
+
+
 def failed(about, comment):
     """The answer of one that failed; ``retcode`` becomes the exit code of salt-run."""
     return {about: {"result": False, "comment": comment}, "retcode": 1}
+
+
+def _fits(function, args, kwargs):
+    """Raises InvalidInput when a call lacks an argument, or has one too many."""
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as exc:
+        name = function.__name__
+        raise errors.InvalidInput(
+            f"virt.{name}: {exc}; its manual: salt-run -d virt.{name}"
+        ) from exc
 
 
 def reporting(function):
@@ -35,6 +52,7 @@ def reporting(function):
     def wrapper(*args, **kwargs):
         about = str(args[0] if args else kwargs.get("name") or kwargs.get("host") or "virt")
         try:
+            _fits(function, args, kwargs)
             return shown(function(*args, **kwargs))
         except errors.VirtError as exc:
             log.info("virt.%s: %s", function.__name__, exc.text)

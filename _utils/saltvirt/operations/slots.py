@@ -17,14 +17,14 @@ PER_HOST = 2
 _LOOK_S = 0.5
 
 
-def _limit(opts, key, default):
+def limits(opts):
+    """(how many in all, how many of one host) by the master's configuration."""
     config = (opts.get("virt") or {}).get("migration") or {}
-    return units.parse_count(config.get(key, default), f"virt:migration:{key}")
-
-
-def per_host(opts):
-    """How many may come to or leave one host at once. Raises InvalidInput."""
-    return _limit(opts, "at_once_per_host", PER_HOST)
+    in_all = units.parse_count(config.get("at_once", AT_ONCE), "virt:migration:at_once")
+    each = units.parse_count(
+        config.get("at_once_per_host", PER_HOST), "virt:migration:at_once_per_host"
+    )
+    return in_all, each
 
 
 @contextlib.contextmanager
@@ -33,7 +33,7 @@ def taken(opts, hosts, tell):
 
     opts: the master's configuration. tell: called once with the reason when it has to wait.
     """
-    in_all, each = _limit(opts, "at_once", AT_ONCE), per_host(opts)
+    in_all, each = limits(opts)
     wanted = {"all": in_all, **{f"of-{host}": each for host in hosts}}
     folder = Path(opts["cachedir"]) / "virt" / "slots"
     folder.mkdir(parents=True, exist_ok=True)

@@ -44,12 +44,18 @@ def count(host, request, policy):
     fell = choose.first_reason(host, request, policy)
     if fell:
         return 0, fell[0]
+    request = request.at(host)
     room = {
         "vcpu": host.free_vcpus(policy) // request.vcpus,
         "memory": host.free_memory_kib(policy) // request.memory_kib,
     }
     if request.disk_bytes:
         room["disk"] = host.free_disk_bytes(policy) // request.disk_bytes
+    room.update(
+        (f"pool {pool}", host.free_pool_bytes(policy, pool) // wanted)
+        for pool, wanted in request.pools.items()
+        if wanted
+    )
     if request.groups and request.group_policy == "separate":
         room["separate"] = 1
     limit = min(room, key=room.get)

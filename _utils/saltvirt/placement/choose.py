@@ -6,6 +6,8 @@ from saltvirt.placement import filters, weights
 
 # scores that differ by less are equal: the name decides, so that the answer is stable
 EPSILON = 1e-9
+# in a message, so many hosts of one reason are named
+NAMED = 5
 # raw scores that differ by less are the same: scaling to 0…1 would blow the noise of two
 # disks' free space up to a full difference
 NOISE = 0.01
@@ -28,8 +30,16 @@ class Decision:
     rejected: dict
 
     def reasons(self):
-        """One clause per rejected host, for a message."""
-        return "; ".join(f"{host}: {why}" for host, (_, why) in sorted(self.rejected.items()))
+        """One clause per reason, for a message: each with the hosts that it rejects."""
+        hosts = {}
+        for host, (_, why) in sorted(self.rejected.items()):
+            hosts.setdefault(why, []).append(host)
+        return "; ".join(f"{_some(found)}: {why}" for why, found in hosts.items())
+
+
+def _some(hosts):
+    shown = ", ".join(hosts[:NAMED])
+    return f"{shown} and {len(hosts) - NAMED} more" if len(hosts) > NAMED else shown
 
 
 def choose(hosts, request, policy):
@@ -49,8 +59,9 @@ def choose(hosts, request, policy):
 
 def first_reason(host, request, policy):
     """(filter, reason) of the first filter that the host falls at, or None."""
+    asked = request.at(host)
     for module in filters.ALL:
-        why = module.reason(host, request, policy)
+        why = module.reason(host, asked, policy)
         if why:
             return filters.name_of(module), why
     return None
@@ -62,7 +73,7 @@ def _rank(hosts, request, policy):
         multiplier = policy.weights.get(name, 0)
         if not multiplier or not hosts:
             continue
-        raw = {host.name: module.score(host, request, policy) for host in hosts}
+        raw = {host.name: module.score(host, request.at(host), policy) for host in hosts}
         for host, value in _scaled(raw).items():
             parts[host][name] = multiplier * value
     found = [Candidate(host, sum(shares.values()), shares) for host, shares in parts.items()]

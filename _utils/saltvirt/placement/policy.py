@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 
 from saltvirt.errors import InvalidInput
 
-WEIGHTS = {"memory": 1.0, "vcpu": 0.5, "disk": 0.5, "image": 0.25, "spread": 1.0}
+# a host with all the labels that are preferred comes before all that the others could make up for
+WEIGHTS = {
+    "memory": 1.0, "vcpu": 0.5, "disk": 0.5, "image": 0.25, "labels": 4.0, "spread": 1.0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,12 @@ class Policy:
     reserved_disk_bytes: int = 1024**3
     weights: dict = field(default_factory=lambda: dict(WEIGHTS))
     exclude: tuple = ()
+
+
+def of_master(opts):
+    """The Policy of the master whose options these are."""
+    configured = opts.get("virt") or {}
+    return from_config(configured.get("placement"), configured.get("exclude"))
 
 
 def from_config(placement, exclude=()):

@@ -6,6 +6,7 @@ The order is the one in which they are asked: what cannot change first, numbers 
 from saltvirt.placement.filters import (
     arch,
     bridges,
+    cpu_model,
     disk,
     exclude,
     hypervisor,
@@ -15,13 +16,14 @@ from saltvirt.placement.filters import (
     networks,
     only,
     pools,
+    profile,
     separate,
     vcpu,
 )
 
 ALL = (
-    only, exclude, maintenance, hypervisor, arch, labels, bridges, networks, pools, separate,
-    vcpu, memory, disk,
+    only, exclude, maintenance, hypervisor, arch, labels, profile, cpu_model, bridges, networks,
+    separate, vcpu, memory, disk, pools,
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 
 def reason(host, request, policy):
-    if request.arch and host.arch != request.arch:
-        return f"is {host.arch or 'of unknown architecture'}, not {request.arch}"
+    runs = host.arches or (host.arch,)
+    if request.arch and request.arch not in runs:
+        return f"runs {', '.join(runs) or 'no known architecture'}, not {request.arch}"
     return None

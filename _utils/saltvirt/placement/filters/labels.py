@@ -3,6 +3,8 @@
 
 def reason(host, request, policy):
     for key, value in sorted(request.labels.items()):
-        if host.labels.get(key) != value:
-            return f"label {key} is {host.labels.get(key)!r}, not {value!r}"
+        if key not in host.labels:
+            return f"has no label {key}, {value!r} is wanted"
+        if host.labels[key] != value:
+            return f"label {key} is {host.labels[key]!r}, not {value!r}"
     return None

@@ -4,6 +4,9 @@ The scores of the hosts that are left are scaled to 0…1 and multiplied (``virt
 Fractions of the host's own size, not megabytes: else the biggest host fills first.
 """
 
-from saltvirt.placement.weights import disk, image, memory, spread, vcpu
+from saltvirt.placement.weights import disk, image, labels, memory, spread, vcpu
 
-ALL = {"memory": memory, "vcpu": vcpu, "disk": disk, "image": image, "spread": spread}
+ALL = {
+    "memory": memory, "vcpu": vcpu, "disk": disk, "image": image, "labels": labels,
+    "spread": spread,
+}  # fmt: skip

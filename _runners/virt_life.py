@@ -1,0 +1,397 @@
+"""
+The life of guests by name, wherever they are: start and stop, snapshots, another name, the end.
+
+Every verb takes ``test=True``: it then shows what it would do, and changes nothing.
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors, names  # noqa: E402
+from saltvirt.fleet import authorise, pillars, progress  # noqa: E402
+from saltvirt.fleet.client import Fleet  # noqa: E402
+from saltvirt.fleet.keys import KeyStore  # noqa: E402
+from saltvirt.operations import find, identity, lifecycle, result  # noqa: E402
+from saltvirt.operations import lock as locks  # noqa: E402
+from saltvirt.operations import purge as purging  # noqa: E402
+from saltvirt.operations import report as reports  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def _report(fleet, name, operation):
+    screen = progress.Screen(__salt__, result.OUTPUTTER, bool(__opts__.get("output")))
+    return reports.Report(fleet, name, operation, screen)
+
+
+def _verb(name, verb, test, wait_s=0):
+    name = str(name)
+    with Fleet(__opts__) as fleet:
+        look = lifecycle.check if test else lifecycle.run
+        plan = look(fleet, name, verb, *([] if test else [wait_s]))
+    about = {"host": plan.host, "state": plan.before if test else plan.after}
+    if plan.nothing and verb != "reset":
+        return result.done(name, f"{name} on {plan.host} is {plan.after} already", **about)
+    changes = {} if plan.nothing else {"state": {"old": plan.before, "new": plan.after}}
+    word = lifecycle.VERBS[verb].done
+    if test:
+        return result.planned(name, f"{name} on {plan.host} would be {word}", changes, **about)
+    return result.done(name, f"{name} on {plan.host} was {word}", changes, **about)
+
+
+@result.reporting
+def start(name, test=False):
+    """
+    Start a guest.
+
+    :param name: of the guest
+    :param test: show what would be done, change nothing
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.start web1
+    """
+    return _verb(name, "start", test)
+
+
+@result.reporting
+def stop(name, test=False, timeout=60):
+    """
+    Ask the system in a guest to power down, and wait until it has.
+
+    :param name: of the guest
+    :param test: show what would be done, change nothing
+    :param timeout: seconds to wait; a guest that is still on then is left on, and named
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.stop web1
+    """
+    return _verb(name, "stop", test, float(timeout))
+
+
+@result.reporting
+def force_off(name, test=False):
+    """
+    Power a guest off at once, as pulling its plug would.
+
+    :param name: of the guest
+    :param test: show what would be done, change nothing
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.force_off web1
+    """
+    return _verb(name, "force_off", test)
+
+
+@result.reporting
+def pause(name, test=False):
+    """
+    Pause a guest: it keeps its memory and gets no CPU.
+
+    :param name: of the guest
+    :param test: show what would be done, change nothing
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.pause web1
+    """
+    return _verb(name, "pause", test)
+
+
+@result.reporting
+def resume(name, test=False):
+    """
+    Resume a paused guest.
+
+    :param name: of the guest
+    :param test: show what would be done, change nothing
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.resume web1
+    """
+    return _verb(name, "resume", test)
+
+
+@result.reporting
+def reset(name, test=False):
+    """
+    Reset a guest, as its reset button would.
+
+    :param name: of the guest
+    :param test: show what would be done, change nothing
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.reset web1
+    """
+    return _verb(name, "reset", test)
+
+
+@result.reporting
+def snapshot(name, snapshot=None, test=False):
+    """
+    Take a snapshot of a guest, wherever it runs.
+
+    :param name: of the guest
+    :param snapshot: the snapshot's name; default: the guest's name and the time
+    :param test: show what would be done, change nothing
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.snapshot web1 before-upgrade
+    """
+    name = str(name)
+    arguments = {"domain": name, "name": snapshot}
+    with Fleet(__opts__) as fleet, locks.guest(__opts__, names.guest(name), "virt.snapshot"):
+        host, there = _snapshots(fleet, name)
+        if snapshot and str(snapshot) in there:
+            raise errors.AlreadyExists(f"{name} on {host} has a snapshot {snapshot} already")
+        if test:
+            comment = f"a snapshot of {name} on {host} would be taken"
+            return result.planned(name, comment, {"snapshot": snapshot}, host=host)
+        told = fleet.one(host, "virt.snapshot", arguments, long=True)
+    comment = f"snapshot {told['name']} of {name} on {host} was taken"
+    return result.done(name, comment, {"snapshot": told["name"]}, host=host)
+
+
+def _snapshots(fleet, name):
+    """(host, name to what is known of it) of a guest's snapshots."""
+    host, _ = find.locate(fleet, name)
+    found = fleet.one(host, "virt.list_snapshots", {"domain": name}).get(name)
+    return host, {one["name"]: one for one in found if isinstance(found, list)}
+
+
+@result.reporting
+def revert(name, snapshot=None, test=False):
+    """
+    Put a guest back to a snapshot, wherever it runs.
+
+    :param name: of the guest
+    :param snapshot: the snapshot's name; default: the one before the current
+    :param test: show what would be done, change nothing
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.revert web1 before-upgrade
+    """
+    name = str(name)
+    with Fleet(__opts__) as fleet, locks.guest(__opts__, names.guest(name), "virt.revert"):
+        host, there = _snapshots(fleet, name)
+        parents = [one["parent"] for one in there.values() if one["current"]]
+        wanted = snapshot or next(iter(parents), None)
+        if wanted not in there:
+            about = f"snapshot {wanted}" if wanted else "snapshot before the current one"
+            known = ", ".join(there) or "none"
+            raise errors.NotFound(f"{name} on {host} has no {about}; it has: {known}")
+        if test:
+            comment = f"{name} on {host} would be put back to {wanted}"
+            return result.planned(name, comment, {"reverted": wanted}, host=host)
+        told = fleet.one(
+            host, "virt.revert_snapshot", {"name": name, "vm_snapshot": wanted}, long=True
+        )
+    comment = f"{name} on {host} was put back to {wanted}"
+    return result.done(name, comment, {"reverted": told}, host=host)
+
+
+@result.reporting
+def purge(name, delete_key=True, test=False):
+    """
+    Remove a guest with its own disks, and its minion key. Nothing else is deleted.
+
+    :param name: of the guest
+    :param delete_key: also delete the guest's key from the master
+    :param test: show what would be deleted and what would stay, change nothing
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.purge web1
+    """
+    name = str(name)
+    with Fleet(__opts__) as fleet:
+        if test:
+            host, plan, has_key = purging.check(fleet, name, delete_key)
+            disks = ", ".join(plan["delete"]) or "no disk"
+            comment = f"{name} would be removed from {host}, with {disks}"
+            comment += " and its key" if has_key else ""
+            comment += "".join(f"; {path} stays: {why}" for path, why in plan["keep"].items())
+            return result.planned(name, comment, {"removed": plan, "key": has_key}, host=host)
+        host, removed, had_key = purging.run(fleet, name, delete_key)
+    comment = f"{name} was removed from {host}" + (
+        " and its key from the master" if had_key else ""
+    )
+    return result.done(name, comment, {"removed": removed}, host=host)
+
+
+def _options(kwargs):
+    return {key: value for key, value in kwargs.items() if not key.startswith("__")}
+
+
+@result.reporting
+def rename(name, new, test=False, **kwargs):
+    """
+    Give a stopped guest another name: its definition, the files of its disks, the identity of
+    its minion and its key.
+
+    :param name: of the guest
+    :param new: the new name; its minion id and host name, too
+    :param test: show what would be done, change nothing
+    :param kwargs: ``seed=False`` leaves what is in its disks as it is
+
+    :return: under the new name ``result``, ``comment``, ``changes``, ``host``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.rename web1 web2
+    """
+    name, new = str(name), str(new)
+    with Fleet(__opts__) as fleet:
+        if test:
+            host, plan = identity.check(fleet, name, new, "virt.rename", _options(kwargs))
+            changes = {"name": {"old": name, "new": new}, **plan}
+            comment = f"{name} on {host} would be renamed to {new}"
+            return result.planned(name, comment, changes, host=host)
+        report = _report(fleet, new, "rename")
+        host, made = identity.rename(fleet, report, name, new, _options(kwargs))
+    changes = {"name": {"old": name, "new": new}, "disks": made["disks"]}
+    return result.done(new, f"{name} on {host} was renamed to {new}", changes, host=host)
+
+
+@result.reporting
+def clone(name, new, start=False, test=False, **kwargs):
+    """
+    Copy a stopped guest under a new name, on its host, with disks, addresses and an identity of
+    its own; the copy's key is accepted.
+
+    :param name: of the guest to copy
+    :param new: name of the copy; its minion id and host name, too
+    :param start: start the copy
+    :param test: show what would be done, change nothing
+    :param kwargs: any other argument of ``virt.clone`` on a hypervisor
+
+    :return: under the copy's name ``result``, ``comment``, ``changes``, ``host``, ``state``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.clone web1 web2 start=True
+    """
+    name, new = str(name), str(new)
+    with Fleet(__opts__) as fleet:
+        if test:
+            host, plan = identity.check(fleet, name, new, "virt.clone", _options(kwargs))
+            comment = f"{name} would be copied to {new} on {host}"
+            return result.planned(new, comment, {"created": plan}, host=host)
+        report = _report(fleet, new, "clone")
+        host, made, state = identity.clone(fleet, report, name, new, start, _options(kwargs))
+    comment = f"{new}, a copy of {name}, is {state} on {host}"
+    return result.done(new, comment, {"created": made}, host=host, state=state)
+
+
+@result.reporting
+def authorize(name, host, pillar=None, test=False):
+    """
+    Let one hypervisor hand in the minion key of one new guest, once, within ten minutes.
+
+    For ``virt.init`` or ``seed.apply`` called directly on that hypervisor; ``salt-run
+    virt.init`` needs no such permission.
+
+    :param name: of the guest
+    :param host: minion id of the hypervisor
+    :param pillar: dict that this master will add to the guest's pillar, as with ``virt.init``
+    :param test: show what would be done, change nothing
+
+    :return: under the guest's name ``result`` and ``comment``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.authorize web1 hyper1
+    """
+    name = names.guest(str(name))
+    with Fleet(__opts__) as fleet:
+        fleet.hosts(host)
+    if pillar:
+        pillars.check(__opts__, pillar)
+    words = f"hand in the key of {name} once, within {authorise.LIFETIME_S // 60} minutes"
+    changes = {"authorized": host}
+    if test:
+        return result.planned(name, f"{host} would be allowed to {words}", changes)
+    authorise.Authorisations(__opts__).grant(host, name, pillar=pillar)
+    return result.done(name, f"{host} may {words}", changes)
+
+
+@result.reporting
+def seed_eject(name, test=False):
+    """
+    Take the volume for cloud-init from a guest and delete it: it holds the guest's key.
+
+    ``virt.init`` with ``wait=True`` does it. For a reactor on ``salt/minion/*/start``: minions
+    that are no guests of this master's own are passed over without asking a host.
+
+    :param name: of the guest
+    :param test: show what would be done, change nothing
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.seed_eject web1
+    """
+    name = names.guest(str(name))
+    if name not in KeyStore(__opts__).ours():
+        return result.done(name, f"{name} is no guest that this master made")
+    with Fleet(__opts__) as fleet:
+        host, _ = find.locate(fleet, name)
+        if test:
+            return result.planned(name, f"{name} on {host} would lose its volume", host=host)
+        taken = fleet.one(host, "virt.seed_eject", {"name": name}, long=True)
+    changes = {"ejected": True} if taken else {}
+    return result.done(name, f"{name} on {host} has no volume for cloud-init", changes, host=host)

@@ -1,0 +1,146 @@
+"""Renaming on libvirt's test driver, with real disks; and what a host says of a guest to come."""
+
+import subprocess
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from tests.functional.test_init import MIB, host, image, names  # noqa: E402, F401
+
+
+@pytest.fixture
+def web1(host, image):  # noqa: F811
+    """A stopped guest with two disks of its own and one that is only lent to it."""
+    lent = host.images / "web1_lent.raw"
+    lent.write_bytes(bytes(MIB))
+    disks = [
+        {"name": "system", "size": 16},
+        {"name": "data", "size": 4, "format": "raw"},
+        {"name": "lent", "source_file": str(lent), "format": "raw"},
+    ]
+    host.init("web1", image=image, disks=disks, metadata={"groups": "web"})
+    return host
+
+
+def disks(host):  # noqa: F811
+    return sorted(path.name for path in host.images.glob("*.*") if path.is_file())
+
+
+def test_definition_record_and_files_get_the_new_name(web1):
+    old = web1.conn.lookupByName("web1").UUIDString()
+    plan = web1.modules["virt.rename"]("web1", "web2", test=True)
+    assert sorted(plan["disks"]) == [
+        str(web1.images / f"web1_{n}") for n in ("data.raw", "system.qcow2")
+    ]
+    assert disks(web1) == ["web1_data.raw", "web1_lent.raw", "web1_system.qcow2"]
+    made = web1.modules["virt.rename"]("web1", "web2")
+    assert (made["name"], made["uuid"], made["state"]) == ("web2", old, "shutdown")
+    assert disks(web1) == ["web1_lent.raw", "web2_data.raw", "web2_system.qcow2"]
+    assert names(web1) == ["test", "web2"]
+    xml = web1.conn.lookupByName("web2").XMLDesc()
+    assert "web1_system" not in xml
+    assert "web1_lent.raw" in xml
+    assert 'key="groups">web<' in xml or "key='groups'>web<" in xml
+    web1.modules["virt.purge"]("web2")
+    assert disks(web1) == ["web1_lent.raw"], "the record still says whose the files are"
+
+
+def running(web1):
+    web1.conn.lookupByName("web1").create()
+
+
+def a_file_in_the_way(web1):
+    (web1.images / "web2_data.raw").touch()
+
+
+def a_snapshot(web1):
+    web1.conn.lookupByName("web1").snapshotCreateXML("<domainsnapshot/>", 0)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "new", "why"),
+    [
+        (running, "web2", "is running: stop it first"),
+        (a_file_in_the_way, "web2", "web2_data.raw exists already"),
+        (a_snapshot, "web2", "snapshots, which would be lost"),
+        (lambda web1: None, "test", "test exists already"),
+        (lambda web1: None, "a/b", "cannot be"),
+    ],
+)
+def test_what_is_refused_changes_nothing(web1, trouble, new, why):
+    trouble(web1)
+    before = disks(web1)
+    with pytest.raises(Exception, match=why):
+        web1.modules["virt.rename"]("web1", new)
+    assert disks(web1) == before
+    assert names(web1) == ["test", "web1"]
+
+
+def test_a_failure_leaves_the_guest_as_it_was(web1):
+    """Nothing on the test driver can seed: the last step fails."""
+    before = web1.conn.lookupByName("web1").XMLDesc()
+    uri = ' xmlns:saltvirt="https://saltproject.io/xmlns/salt-virt/1"'
+    with pytest.raises(Exception, match=r"web1|web2|seed|image|disk"):
+        web1.modules["virt.rename"]("web1", "web2", seed=True)
+    assert names(web1) == ["test", "web1"]
+    assert web1.conn.lookupByName("web1").XMLDesc().replace(uri, "") == before.replace(uri, "")
+    assert disks(web1) == ["web1_data.raw", "web1_lent.raw", "web1_system.qcow2"]
+
+
+def test_a_file_that_another_guest_stands_on_keeps_its_name(web1):
+    base = web1.images / "web1_system.qcow2"
+    top = str(web1.images / "top.qcow2")
+    make = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", str(base), top]
+    subprocess.run(make, check=True)
+    web1.init("other", disk=None, disks=[{"name": "top", "source_file": top}])
+    web1.modules["virt.rename"]("web1", "web2")
+    assert base.exists()
+    assert str(base) in web1.conn.lookupByName("web2").XMLDesc()
+
+
+WANTED = {"name": "g9", "cpu": 1, "mem": 64, "seed": False, "nic": None}
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ({"disk": None}, {"disk_bytes": 0, "bridges": [], "image_here": True}),
+        ({}, {"disk_bytes": 8192 * MIB}),
+        ({"disks": [{"name": "system", "size": 16}]}, {"disk_bytes": 16 * MIB}),
+        (
+            {"disk": None, "disks": [{"name": "d", "size": 5, "pool": "default-pool"}]},
+            {"disk_bytes": 0, "pools": {"default-pool": 5 * MIB}},
+        ),
+        ({"interfaces": [{"name": "e", "network": "default"}]}, {"networks": ["default"]}),
+        ({"interfaces": [{"name": "e", "bridge": "br7"}]}, {"bridges": ["br7"]}),
+        ({"image": "salt://far.qcow2"}, {"image_here": False}),
+        ({"cpu": {"maximum": 1, "model": "Westmere"}}, {"cpu_model": "Westmere"}),
+        ({"disk": "big"}, {"problem": "disk profile: unknown 'big'; known: default"}),
+        ({"nicc": 1}, {"problem": "argument: unknown 'nicc', did you mean 'nic'?"}),
+        ({"image": "/no/such.img"}, {"problem": "image /no/such.img does not exist on this host"}),
+        (
+            {"disks": [{"name": "d", "size": 5, "pool": "ssd"}]},
+            {"problem": "no storage pool with matching name 'ssd'"},
+        ),
+    ],
+)
+def test_what_a_guest_to_come_would_take_of_the_host(host, more, found):  # noqa: F811
+    told = host.modules["virt.inventory"](guest={**WANTED, **more})["guest"]
+    for key, value in found.items():
+        assert value in told[key] if key == "problem" else told[key] == value
+    assert names(host) == ["test"]
+
+
+def test_an_image_without_a_size_counts_as_large_as_it_is(host, image):  # noqa: F811
+    asked = {**WANTED, "disk": None, "disks": [{"name": "system", "image": image}]}
+    assert host.modules["virt.inventory"](guest=asked)["guest"]["disk_bytes"] == 8 * MIB
+
+
+def test_the_host_admits_by_the_room_in_a_pool(host):  # noqa: F811
+    free = host.conn.storagePoolLookupByName("default-pool").info()[3]
+    disk = {"name": "d", "size": f"{2 * free // MIB} MiB", "pool": "default-pool"}
+    with pytest.raises(Exception, match=r"wanted of pool default-pool, .* free") as caught:
+        host.init("g9", disk=None, disks=[disk])
+    assert type(caught.value).__name__ == "Refused"

@@ -1,0 +1,171 @@
+"""Every parameter of a host's ``virt.init`` goes through the runner's and reaches the domain."""
+
+import inspect
+from xml.etree import ElementTree
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt import errors  # noqa: E402
+from saltvirt.operations.init import Init, Wanted  # noqa: E402
+from saltvirt.placement import policy  # noqa: E402
+from saltvirt.spec import guest  # noqa: E402
+from tests.functional.cloud import Fleet  # noqa: E402
+from tests.functional.test_init import image, info  # noqa: E402, F401
+
+ROOMY = policy.Policy(memory_ratio=10, reserved_memory_kib=0, reserved_disk_bytes=0)
+
+# parameter: (its value, XPath in the domain, text or attribute value there)
+REACHES = {
+    "cpu": ({"maximum": 2, "model": "Westmere"}, "cpu/model", "Westmere"),
+    "mem": ({"boot": 64, "current": 32}, "currentMemory", "32768"),
+    "nic": ("lan", "devices/interface/source/@network", "default"),
+    "nic_profile": ("lan", "devices/interface/source/@network", "default"),
+    "interfaces": (
+        [{"name": "e", "network": "default", "model": "e1000"}],
+        "devices/interface/model/@type", "e1000",
+    ),
+    "disk": ("two", "devices/disk[2]/target/@dev", "vdb"),
+    "disk_profile": ("two", "devices/disk[2]/target/@dev", "vdb"),
+    "disks": (
+        [{"name": "d", "size": 4, "model": "scsi", "cache": "none"}],
+        "devices/disk[2]/target/@bus", "scsi",
+    ),
+    "image": ("IMAGE", "metadata/*/*[1]", "IMAGE"),
+    "graphics": ({"type": "vnc", "listen": "10.0.0.1"}, "devices/graphics/@listen", "10.0.0.1"),
+    "enable_vnc": (True, "devices/graphics/@type", "vnc"),
+    "serial_type": ("pty", "devices/serial/@type", "pty"),
+    "serials": ([{"type": "pty"}], "devices/serial/@type", "pty"),
+    "consoles": ([{"type": "pty"}], "devices/console/@type", "pty"),
+    "boot": ({"kernel": "/boot/k", "cmdline": "quiet"}, "os/cmdline", "quiet"),
+    "boot_dev": ("network hd", "os/boot/@dev", "network"),
+    "os_type": ("hvm", "os/type", "hvm"),
+    "arch": ("i686", "os/type/@arch", "i686"),
+    "hypervisor": ("test", "@type", "test"),
+    "vm_type": ("test", "@type", "test"),
+    "hypervisor_type": ("test", "@type", "test"),
+    "numatune": ({"memory": {"mode": "strict", "nodeset": "0"}}, "numatune/memory/@mode", "strict"),
+    "hypervisor_features": (
+        {"kvm-hint-dedicated": True}, "features/kvm/hint-dedicated/@state", "on"
+    ),
+    "kvm_hidden": (True, "features/kvm/hidden/@state", "on"),
+    "clock": ({"utc": False}, "clock/@offset", "localtime"),
+    "on_poweroff": ("destroy", "on_poweroff", "destroy"),
+    "on_reboot": ("destroy", "on_reboot", "destroy"),
+    "on_crash": ("preserve", "on_crash", "preserve"),
+    "stop_on_reboot": (True, "on_reboot", "destroy"),
+    "title": ("The web", "title", "The web"),
+    "description": ("It serves", "description", "It serves"),
+    "metadata": ({"owner": "me"}, "metadata/*/*[@key='owner']", "me"),
+    "rng": ({"model": "virtio"}, "devices/rng/@model", "virtio"),
+    "tpm": ({"model": "tpm-tis"}, "devices/tpm/@model", "tpm-tis"),
+    "watchdog": ({"model": "i6300esb"}, "devices/watchdog/@model", "i6300esb"),
+    "memballoon": ("none", "devices/memballoon/@model", "none"),
+    "groups": (["web", "eu"], "metadata/*/*[@key='groups']", "web eu"),
+}  # fmt: skip
+# who makes, fetches, seeds or starts the guest gets these; or they take QEMU or a device to show
+DELIVERED = {
+    "approve_key", "autosign_grains", "autostart", "config", "enable_qcow", "grains",
+    "guest_agent", "host_devices",
+    "image_hash", "install", "machine", "overlay", "pillar", "priv_key", "pub_key", "saltenv",
+    "seed", "seed_cmd", "start", "startup_states", "user_data",
+}  # fmt: skip
+
+
+@pytest.fixture
+def runner(conn, tmp_path):
+    """(the fleet, a function that runs the runner's init as the adapter does)."""
+    from tests.functional.conftest import load
+
+    (tmp_path / "images").mkdir()
+    modules = load(
+        "test:///default",
+        images=str(tmp_path / "images"),
+        lock=str(tmp_path / "lock"),
+        placement={"reserved_memory_kib": 0, "memory_ratio": 10, "reserved_disk_bytes": 0},
+        nic={"lan": {"eth0": {"network": "default"}}, "default": {}},
+        disk={"default": [{"a": {"size": 16}}], "two": [{"a": {"size": 16}}, {"b": {"size": 4}}]},
+    )
+    fleet = Fleet(modules, tmp_path)
+
+    def init(name="web1", **given):
+        told = {"cpu": 1, "mem": 64, "image": None, "hypervisor": "test", "start": False, **given}
+        first = {k: told.pop(k) for k in ("cpu", "mem", "image", "hypervisor", "start")}
+        placing = {k: told.pop(k) for k in ("groups", "labels", "prefer") if k in told}
+        arguments = {"seed": False, **told}
+        wanted = Wanted(name, **first, **placing, arguments=arguments)
+        return Init(fleet, ROOMY, wanted, fleet.report(name, "init")).run()
+
+    return fleet, init
+
+
+def test_no_parameter_is_forgotten():
+    from tests.functional.conftest import load
+
+    signature = inspect.signature(load("test:///default")["virt.init"]).parameters
+    known = {*guest.arguments(), *signature} - {"name", "kwargs"}
+    assert known == (set(REACHES) - {"groups"}) | DELIVERED
+
+
+@pytest.mark.parametrize("parameter", REACHES)
+def test_it_reaches_the_domain(runner, conn, image, parameter):  # noqa: F811
+    _, init = runner
+    value, path, wanted = REACHES[parameter]
+    given = {parameter: image if value == "IMAGE" else value}
+    if parameter in ("vm_type", "hypervisor_type"):
+        given["hypervisor"] = "kvm"
+    init(**given)
+    root = ElementTree.fromstring(conn.lookupByName("web1").XMLDesc())
+    element, _, attribute = path.rpartition("/@") if "/@" in path else (path, "", "")
+    if path.startswith("@"):
+        found = root.get(path[1:])
+    else:
+        node = root.find(element)
+        assert node is not None, f"no {element}"
+        found = node.get(attribute) if attribute else node.text
+    assert found == (image if wanted == "IMAGE" else wanted)
+
+
+@pytest.mark.parametrize("parameter", sorted(DELIVERED - {"start"}))
+def test_it_is_delivered_to_the_host(parameter):
+    wanted = Wanted("web1", 1, 64, "/a", arguments={parameter: "as given"})
+    expected = False if parameter == "approve_key" else "as given"
+    assert wanted.for_host()[parameter] == expected
+
+
+def test_a_thin_overlay_is_asked_for(runner, image):  # noqa: F811
+    _, init = runner
+    placed = init(image=image, enable_qcow=True, disk=None, disks=[{"name": "a"}])
+    assert info(placed.made["disks"][0]["path"])["backing-filename"] == image
+
+
+def test_what_may_be_secret_is_told_to_the_chosen_host_only():
+    secret = {"priv_key": "-----", "config": {"token": "x"}, "user_data": "password: x"}
+    wanted = Wanted("web1", 1, 64, "/a", arguments={**secret, "disk": "big"})
+    assert secret.items() <= wanted.for_host().items()
+    assert not set(secret) & set(wanted.for_all())
+    assert wanted.for_all()["disk"] == "big"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"nicc": "lan"}, "web1: argument: unknown 'nicc', did you mean 'nic'?"),
+        ({"disk": "big"}, "web1: disk profile: unknown 'big'; known: default, two"),
+        ({"cpu": -1}, "cpu -1 is not a positive whole number"),
+        ({"mem": "lots"}, "mem"),
+        ({"labels": "rack=a"}, "labels: give a dictionary of labels"),
+        ({"labels": {"rack": "a"}}, "hv1: has no label rack"),
+        ({"image": "/no/such"}, "web1: image /no/such does not exist on this host"),
+        ({"interfaces": [{"name": "e", "bridge": "br7"}]}, "hv1: has no bridge br7"),
+    ],
+)
+def test_a_slip_is_one_line_and_nothing_is_asked_of_a_host_but_facts(runner, given, why):
+    fleet, init = runner
+    with pytest.raises(errors.VirtError) as caught:
+        init(**given)
+    assert why in caught.value.text
+    assert "\n" not in caught.value.text
+    assert {fun for fun, _ in fleet.asked} <= {"virt.inventory"}

@@ -1,0 +1,48 @@
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.operations import result
+
+
+@result.reporting
+def move(name, target, test=False, **kwargs):
+    """A function of the runner."""
+    if target == "nowhere":
+        raise errors.NotFound("no such host")
+    return result.planned(name, "it would move", {"host": target}) if test else {name: 1 // 0}
+
+
+def test_a_plan_has_the_shape_of_a_result():
+    answer = move("web1", "hv2", test=True)
+    assert answer["outputter"] == "virt_query"
+    assert answer["data"] == {
+        "web1": {"result": None, "comment": "it would move", "changes": {"host": "hv2"}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "about", "comment"),
+    [
+        (["web1", "nowhere"], {}, "web1", "no such host"),
+        ([], {"name": "web1", "target": "nowhere"}, "web1", "no such host"),
+        (
+            ["web1"], {}, "web1",
+            "virt.move: missing a required argument: 'target'; its manual: salt-run -d virt.move",
+        ),
+        (
+            ["web1", "a", True, "b"], {}, "web1",
+            "virt.move: too many positional arguments; its manual: salt-run -d virt.move",
+        ),
+    ],
+)  # fmt: skip
+def test_a_users_mistake_is_one_line_and_the_exit_code_is_1(args, kwargs, about, comment):
+    data = move(*args, **kwargs)["data"]
+    assert data == {about: {"result": False, "comment": comment}, "retcode": 1}
+
+
+def test_an_error_of_ours_is_said_to_be_one():
+    data = move("web1", "hv2")["data"]
+    assert data["retcode"] == 1
+    assert "internal error: ZeroDivisionError" in data["web1"]["comment"]
