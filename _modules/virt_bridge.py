@@ -2,6 +2,8 @@
 The bridge that guests are connected to, put under the host's own address.
 """
 
+import salt.utils.yaml
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -26,7 +28,8 @@ def bridge_over(bridge="br0", interface=None, timeout_s=60):
 
     :return: a sentence
 
-    Knows systemd-networkd and ifupdown; raises Unsupported for what is managed otherwise.
+    Knows netplan, NetworkManager, systemd-networkd, wicked, network-scripts and ifupdown;
+    raises Unsupported for what is managed otherwise.
 
     CLI Example:
 
@@ -34,8 +37,68 @@ def bridge_over(bridge="br0", interface=None, timeout_s=60):
 
         salt hv1 virt.bridge_over br0 eth0
     """
+    return bridges.over(bridge, interface, _yaml(), _probe(), timeout_s)
+
+
+def bridge_back(bridge="br0", timeout_s=60):
+    """
+    Takes away a bridge that ``virt.bridge_over`` made: the interface is configured as it was
+    before. When the master cannot be reached then, the bridge is put back.
+
+    :param bridge: its name
+    :param timeout_s: seconds that the host may take to reach its master again
+
+    :return: a sentence
+
+    :raises OperationFailed: a guest is connected to it, or its files were changed since
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.bridge_back br0
+    """
+    if not bridges.ours(bridge):
+        return f"{bridge} was not made by virt.bridge_over, and is left as it is"
+    return bridges.back(bridge, _probe(), timeout_s)
+
+
+def bridge_plan(bridge="br0", interface=None):
+    """
+    What ``virt.bridge_over`` would do here; nothing is changed.
+
+    :param bridge: its name
+    :param interface: default the one with the default route, else the only one with an address
+
+    :return: ``interface``; ``files``: path to what would be written, None for one that goes;
+        ``commands``: those that would be run; ``made``: whether we made the bridge that is there;
+        ``there``: whether there is one. Where there is one, nothing would be done
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.bridge_plan
+    """
+    told = {"there": bridges.there(bridge), "made": bool(bridges.ours(bridge))}
+    if told["there"]:
+        return told
+    interface, found = bridges.plan(bridge, interface, _yaml())
+    commands = [" ".join(argv) for argv in (*found.before, *found.apply)]
+    return {**told, "interface": interface, "files": found.files, "commands": commands}
+
+
+def _yaml():
+    return salt.utils.yaml.safe_load, _dump
+
+
+def _dump(tree):
+    return salt.utils.yaml.safe_dump(tree, default_flow_style=False)
+
+
+def _probe():
+    """The master's address, when there is one to reach."""
     master = __opts__.get("master_ip") or __opts__.get("master")
-    probe = None
     if isinstance(master, str) and __opts__.get("file_client") != "local":
-        probe = (master, int(__opts__.get("master_port", 4506)))
-    return bridges.over(bridge, interface, probe, timeout_s)
+        return master, int(__opts__.get("master_port", 4506))
+    return None

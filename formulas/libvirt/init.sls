@@ -5,5 +5,6 @@ include:
   - .config
   - .keys
   - .service
+  - .firewall
   - .network
   - .images

@@ -1,9 +1,13 @@
 """The bridge under a host's own address: what is written for each way to configure a network."""
 
+import json
+
 import pytest
 
 from saltvirt.errors import InvalidInput, Unsupported
-from saltvirt.host import bridge
+from saltvirt.host import bridge, running
+from saltvirt.host.bridges import ifcfg, ifupdown, netplan, networkd, networkmanager
+from saltvirt.host.bridges.plan import Host
 
 NETWORKD = """\
 [Match]
@@ -29,7 +33,7 @@ iface eth0 inet static
 
 def test_networkd_the_address_moves_and_the_hardware_address_stays():
     path = "/etc/systemd/network/10-eth0.network"
-    files = bridge.plan_networkd("br0", "eth0", path, NETWORKD, "02:00:00:00:00:01").files
+    files = networkd.plan("br0", "eth0", path, NETWORKD, "02:00:00:00:00:01").files
     by_name = {name.rsplit("/", 1)[1]: text for name, text in files.items()}
     assert set(by_name) == {"0-br0.netdev", "0-br0.network", "0-br0-port.network"}
     assert all(name < "00-first.network" for name in by_name)
@@ -39,7 +43,7 @@ def test_networkd_the_address_moves_and_the_hardware_address_stays():
 
 
 def test_ifupdown_the_stanza_becomes_the_bridges():
-    plan = bridge.plan_ifupdown("br0", "eth0", "/etc/network/interfaces", INTERFACES)
+    plan = ifupdown.plan("br0", "eth0", "/etc/network/interfaces", INTERFACES)
     text = plan.files["/etc/network/interfaces"]
     assert "allow-hotplug br0\niface br0 inet static\n    pre-up ip link show br0" in text
     assert "    address 10.0.0.5/24\n    gateway 10.0.0.1\n" in text
@@ -58,10 +62,151 @@ def test_ifupdown_the_stanza_becomes_the_bridges():
 )
 def test_ifupdown_what_is_not_plain_is_left_to_a_person(text):
     with pytest.raises(Unsupported, match="by hand"):
-        bridge.plan_ifupdown("br0", "eth0", "/etc/network/interfaces", text)
+        ifupdown.plan("br0", "eth0", "/etc/network/interfaces", text)
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a b", "b" * 16, "-r"])
 def test_a_name_that_is_none_is_refused_before_anything_changes(name):
     with pytest.raises(InvalidInput):
-        bridge.over(name, "eth0")
+        bridge.over(name, "eth0", (None, None))
+
+
+def host(tmp_path, files=None, told=None):
+    """A host with these files, whose programs say this (by their first two words)."""
+    for path, text in (files or {}).items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    told = {"ip -j": '[{"address": "02:00:00:00:00:01"}]', **(told or {})}
+    return Host(lambda argv: told.get(" ".join(argv[:2]), ""), json.loads, json.dumps, tmp_path)
+
+
+# JSON is YAML, and the library is handed its parser
+NETPLAN = json.dumps({
+    "network": {
+        "version": 2,
+        "ethernets": {
+            "eth0": {"match": {"macaddress": "02:00:00:00:00:01"}, "set-name": "eth0",
+                     "mtu": 9000, "addresses": ["10.0.0.5/24"],
+                     "routes": [{"to": "default", "via": "10.0.0.1"}]},
+            "eth1": {"dhcp4": True},
+        },
+    }
+})  # fmt: skip
+
+
+def test_netplan_the_addresses_move_and_the_cable_stays(tmp_path):
+    found = netplan.find("br0", "eth0", host(tmp_path, {"etc/netplan/50-x.yaml": NETPLAN}))
+    network = json.loads(found.files["/etc/netplan/50-x.yaml"])["network"]
+    eth0, br0 = network["ethernets"]["eth0"], network["bridges"]["br0"]
+    assert network["ethernets"]["eth1"] == {"dhcp4": True}
+    assert eth0["set-name"] == "eth0" and eth0["mtu"] == 9000
+    assert "addresses" not in eth0 and eth0["dhcp4"] is False
+    assert br0["addresses"] == ["10.0.0.5/24"]
+    assert br0["routes"] == [{"to": "default", "via": "10.0.0.1"}]
+    assert br0["interfaces"] == ["eth0"] and br0["macaddress"] == "02:00:00:00:00:01"
+    assert br0["parameters"] == {"stp": False, "forward-delay": 0}
+    assert found.apply == (("netplan", "apply"),)
+
+
+def test_netplan_settings_in_two_files_move_in_both(tmp_path):
+    dns = {"nameservers": {"addresses": ["9.9.9.9"]}}
+    more = json.dumps({"network": {"ethernets": {"eth0": dns}}})
+    files = {"etc/netplan/50-x.yaml": NETPLAN, "etc/netplan/60-y.yaml": more}
+    found = netplan.find("br0", "eth0", host(tmp_path, files)).files
+    second = json.loads(found["/etc/netplan/60-y.yaml"])["network"]
+    assert second["bridges"]["br0"] == dns
+
+
+def test_netplan_that_does_not_know_the_interface_leaves_it_to_the_next(tmp_path):
+    renamed = netplan.find("br0", "eth9", host(tmp_path, {"etc/netplan/50-x.yaml": NETPLAN}))
+    assert renamed is not None
+    elsewhere = host(tmp_path, told={"ip -j": '[{"address": "02:00:00:00:00:99"}]'})
+    assert netplan.find("br0", "eth9", elsewhere) is None
+
+
+def test_networkmanager_the_profiles_settings_move(tmp_path):
+    values = dict.fromkeys(networkmanager.MOVED, "")
+    values |= {"ipv4.method": "manual", "ipv4.addresses": "10.0.0.5/24", "ipv4.gateway": "10.0.0.1",
+               "ipv6.method": "auto", "ipv4.route-metric": "-1"}  # fmt: skip
+    said = "\n".join(values[name].replace(":", "\\:") for name in networkmanager.MOVED) + "\n"
+    told = {"ip -j": '[{"address": "02:00:00:00:00:01"}]'}
+
+    def run(argv):
+        if "--active" in argv:
+            return "eth1:other\neth0:aaaa-bbbb\n"
+        return said if "connection" in argv else told.get(" ".join(argv[:2]), "100 (connected)")
+
+    found = networkmanager.find("br0", "eth0", Host(run, None, None, tmp_path))
+    bridge = found.apply[0]
+    assert bridge[bridge.index("bridge.mac-address") + 1] == "02:00:00:00:00:01"
+    assert bridge[bridge.index("ipv4.addresses") + 1] == "10.0.0.5/24"
+    assert bridge.index("ipv4.addresses") < bridge.index("ipv4.method")
+    assert "ipv4.route-metric" not in bridge
+    assert ("nmcli", "connection", "delete", "br0", "br0-port-eth0") in found.undo
+    assert networkmanager.find("br0", "eth2", Host(run, None, None, tmp_path)) is None
+
+
+WICKED = """\
+BOOTPROTO='static'
+STARTMODE='auto'
+IPADDR='10.0.0.5/24'
+IPADDR_1='10.0.0.6/24'
+MTU='9000'
+ETHTOOL_OPTIONS=''
+"""
+
+
+def test_wicked_the_address_lines_and_the_routes_move(tmp_path):
+    files = {
+        "etc/sysconfig/network/ifcfg-eth0": WICKED,
+        "etc/sysconfig/network/ifroute-eth0": "default 10.0.0.1 - eth0\n",
+    }
+    found = ifcfg.find("br0", "eth0", host(tmp_path, files, {"sh -c": "/usr/sbin/wicked"}))
+    folder = "/etc/sysconfig/network"
+    bridge = found.files[f"{folder}/ifcfg-br0"].splitlines()
+    port = found.files[f"{folder}/ifcfg-eth0"].splitlines()
+    assert {"IPADDR='10.0.0.5/24'", "IPADDR_1='10.0.0.6/24'", "BOOTPROTO='static'"} <= {*bridge}
+    assert {"BRIDGE='yes'", "BRIDGE_PORTS='eth0'", "LLADDR='02:00:00:00:00:01'"} <= {*bridge}
+    assert port == ["BOOTPROTO='none'", "STARTMODE='auto'", "MTU='9000'", "ETHTOOL_OPTIONS=''"]
+    assert found.files[f"{folder}/ifroute-br0"] == "default 10.0.0.1 - br0\n"
+    assert found.files[f"{folder}/ifroute-eth0"] is None
+    assert found.apply[-1] == ("wicked", "ifup", "br0")
+
+
+SCRIPTS = """\
+TYPE=Ethernet
+BOOTPROTO=dhcp
+DEFROUTE=yes
+NAME=eth0
+UUID=5fb06bd0-0bb0-7ffb-45f1-d6edd65f3e03
+DEVICE=eth0
+ONBOOT=yes
+"""
+
+
+def test_network_scripts_the_device_keeps_its_name(tmp_path):
+    files = {"etc/sysconfig/network-scripts/ifcfg-eth0": SCRIPTS}
+    told = {"sh -c": "/usr/sbin/ifup"}
+    probe = host(tmp_path, files, told)
+    found = ifcfg.find("br0", "eth0", probe)
+    bridge = found.files["/etc/sysconfig/network-scripts/ifcfg-br0"].splitlines()
+    port = found.files["/etc/sysconfig/network-scripts/ifcfg-eth0"].splitlines()
+    assert bridge[:6] == [
+        *("DEVICE=br0", "TYPE=Bridge", "ONBOOT=yes", "STP=off", "DELAY=0"),
+        "MACADDR=02:00:00:00:00:01",
+    ]
+    assert bridge[6:] == ["BOOTPROTO=dhcp", "DEFROUTE=yes"]
+    assert {"BOOTPROTO=none", "BRIDGE=br0", "DEVICE=eth0", "TYPE=Ethernet"} <= {*port}
+    assert "BOOTPROTO=dhcp" not in port
+
+
+def test_a_guest_runs_while_its_process_lives(tmp_path):
+    for folder in ("run/qemu", "proc/11"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name, text in (
+        *(("lives", "<domstatus state='running' pid='11'/>"), ("dead", "<domstatus pid='12'/>")),
+        *(("half", "<domstatus"), ("other", "<capabilities/>")),
+    ):
+        (tmp_path / f"run/qemu/{name}.xml").write_text(text)
+    (tmp_path / "run/qemu/driver.pid").write_text("11")
+    assert running.names(tmp_path / "run", tmp_path / "proc") == ["half", "lives"]

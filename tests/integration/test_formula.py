@@ -63,7 +63,7 @@ def test_a_bridge_that_cuts_the_host_off_is_taken_back(cloud):
     script = (
         "import sys; sys.path.insert(0, '/var/cache/salt/minion/extmods/utils')\n"
         "from saltvirt.host import bridge\n"
-        "bridge.over('br0', 'eth0', ('10.77.0.1', 9), 3)\n"
+        "bridge.over('br0', 'eth0', (None, None), ('10.77.0.1', 9), 3)\n"
     )
     done = cloud.exec("hv2", ["/opt/salt/bin/python", "-c", script], check=False)
     assert "eth0 was put back as it was" in done.stderr
@@ -78,7 +78,7 @@ def test_a_minion_that_dies_meanwhile_is_put_back_by_the_timer(cloud):
         "import os, sys; sys.path.insert(0, '/var/cache/salt/minion/extmods/utils')\n"
         "from saltvirt.host import bridge\n"
         "bridge._reachable = lambda *a: os._exit(9)\n"
-        "bridge.over('br0', 'eth0', ('10.77.0.1', 4506), -25)\n"
+        "bridge.over('br0', 'eth0', (None, None), ('10.77.0.1', 4506), -25)\n"
     )
     cloud.exec("hv2", ["/opt/salt/bin/python", "-c", script], check=False)
     assert link(cloud, "hv2", "br0") is not None

@@ -2,10 +2,11 @@
 
 The host is reached over the interface that is changed. So what was there is kept, a timer
 of systemd that puts it back is armed before anything changes, and is disarmed only when the
-master can be reached over the bridge.
+master can be reached over the bridge. Taking the bridge away again goes the same way.
 """
 
 import contextlib
+import hashlib
 import json
 import re
 import shlex
@@ -13,107 +14,62 @@ import shutil
 import socket
 import subprocess
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
+from saltvirt.host.bridges import ifcfg, ifupdown, netplan, networkd, networkmanager
+from saltvirt.host.bridges.plan import Host
 
 KEPT = Path("/var/lib/salt-virt/network-before")
 UNIT = "salt-virt-network-back"
+# netplan writes files for the two that follow it
+MANAGERS = (netplan, networkmanager, networkd, ifcfg, ifupdown)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 
 
-@dataclass(frozen=True)
-class Plan:
-    """files: path to new text. before, apply: commands (argument lists) before and after they
-    are written; undo: the way back, its first command before they are as they were."""
-
-    files: dict
-    before: tuple
-    apply: tuple
-    undo: tuple
+def there(bridge):
+    """True when an interface has that name."""
+    return bool(_run(("ip", "link", "show", _named(bridge))))
 
 
-def plan_networkd(bridge, interface, path, text, mac):
-    """For systemd-networkd. path, text: the .network file that configures the interface now."""
-    folder = Path(path).parent
-    first = f"{folder}/0-{bridge}"  # networkd takes the first file that matches
-    rest = re.sub(r"(?ms)^\[Match\]\n.*?(?=^\[|\Z)", "", text)
-    return Plan(
-        files={
-            f"{first}.netdev": (
-                f"[NetDev]\nName={bridge}\nKind=bridge\nMACAddress={mac}\n\n"
-                "[Bridge]\nSTP=no\nForwardDelaySec=0\n"
-            ),
-            f"{first}.network": f"[Match]\nName={bridge}\n\n{rest}",
-            f"{first}-port.network": (f"[Match]\nName={interface}\n\n[Network]\nBridge={bridge}\n"),
-        },
-        before=(),
-        apply=(("networkctl", "reload"), ("networkctl", "reconfigure", interface)),
-        undo=(
-            ("ip", "link", "delete", bridge),
-            ("networkctl", "reload"),
-            ("networkctl", "reconfigure", interface),
-        ),
-    )
+def ours(bridge):
+    """What was kept when we made this bridge; None when we did not."""
+    try:
+        kept = json.loads((KEPT / "made.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return kept if kept["bridge"] == bridge else None
 
 
-def plan_ifupdown(bridge, interface, path, text):
-    """For ifupdown. path, text: the file with the interface's stanza.
+def plan(bridge, interface, yaml):
+    """(interface, Plan) of the bridge. interface: default the one with the default route, else
+    the only one with an address. yaml: (load, dump).
 
-    Raises Unsupported when the stanza is not one that we understand.
+    Raises Unsupported for a network that is managed in a way we do not know.
     """
-    stanza = re.compile(rf"^iface[ \t]+{re.escape(interface)}[ \t]+inet[ \t]", re.MULTILINE)
-    if len(stanza.findall(text)) != 1 or re.search(r"bridge[_-]ports", text):
-        raise Unsupported(
-            f"{path} does not have one plain 'iface {interface} inet …': do it by hand"
-        )
-    ports = (
-        f"    pre-up ip link show {bridge} >/dev/null 2>&1 || ip link add {bridge} type bridge\n"
-        f"    pre-up ip link set {interface} master {bridge} up\n"
-        f"    post-down ip link delete {bridge}\n"
-    )
-    head = stanza.search(text)
-    line_end = text.index("\n", head.end()) + 1 if "\n" in text[head.end() :] else len(text)
-    first = text[head.start() : line_end].replace(interface, bridge, 1)
-    changed = text[: head.start()] + first.rstrip("\n") + "\n" + ports + text[line_end:]
-    changed = re.sub(
-        rf"^((?:auto|allow-hotplug)[ \t].*?)\b{re.escape(interface)}\b",
-        rf"\1{bridge}",
-        changed,
-        flags=re.MULTILINE,
-    )
-    changed = changed.rstrip("\n") + f"\n\niface {interface} inet manual\n"
-    return Plan(
-        files={str(path): changed},
-        before=(("ifdown", "--force", interface),),
-        apply=(("ifup", bridge),),
-        undo=(("ifdown", "--force", bridge), ("ifup", interface)),
+    interface = _named(interface) if interface else _main_interface()
+    host = Host(_run, *yaml)
+    for manager in MANAGERS:
+        found = manager.find(_named(bridge), interface, host)
+        if found:
+            return interface, found
+    raise Unsupported(
+        f"{interface} is configured neither by netplan, NetworkManager, systemd-networkd, wicked, "
+        f"network-scripts nor ifupdown: make {bridge} over it by hand, then apply this again"
     )
 
 
-def over(bridge, interface=None, probe=None, timeout_s=60):
+def over(bridge, interface, yaml, probe=None, timeout_s=60):
     """Puts the bridge over the interface. What was done, in words.
 
-    interface: default the one with the default route, else the only one with an address.
     probe: (host, port) that must be reachable afterwards, or everything is put back.
-    Raises Unsupported for a network that is managed in a way we do not know, and
-    OperationFailed when the host could not reach ``probe`` and was put back.
+    Raises OperationFailed when the host could not reach ``probe`` and was put back.
     """
-    for name in (bridge, *([interface] if interface else [])):
-        if not _NAME.fullmatch(name):
-            raise InvalidInput(f"{name!r} cannot be the name of an interface")
-    interface = interface or _main_interface()
-    plan = _plan(bridge, interface)
-    _keep(plan)
-    _arm(timeout_s + 30)
-    for argv in plan.before:
-        _run(argv)
-    for path, text in plan.files.items():
-        Path(path).write_text(text, encoding="utf-8")
-    for argv in plan.apply:
-        _run(argv)
-    if probe and not _reachable(probe, timeout_s):
+    interface, found = plan(bridge, interface, yaml)
+    _keep(bridge, interface, found)
+    _arm("restore", timeout_s + 30)
+    _run(("sh", str(KEPT / "again")))
+    if not _reachable(probe, timeout_s):
         _run(("sh", str(KEPT / "restore")))
         _disarm()
         raise OperationFailed(
@@ -124,24 +80,40 @@ def over(bridge, interface=None, probe=None, timeout_s=60):
     return f"{bridge} over {interface}; what was there is in {KEPT}"
 
 
-def _plan(bridge, interface):
-    found = re.search(r"Network File: (\S+)", _run(("networkctl", "status", interface)))
-    if found and found[1].startswith("/etc/systemd/network/"):
-        # not from /sys, which in a container can be another machine's
-        mac = json.loads(_run(("ip", "-j", "link", "show", interface)))[0]["address"]
-        text = Path(found[1]).read_text(encoding="utf-8")
-        return plan_networkd(bridge, interface, found[1], text, mac)
-    if shutil.which("ifup"):
-        folder = Path("/etc/network")
-        for path in (folder / "interfaces", *sorted(folder.glob("interfaces.d/*"))):
-            text = path.read_text(encoding="utf-8") if path.is_file() else ""
-            if re.search(rf"^iface[ \t]+{re.escape(interface)}[ \t]", text, re.MULTILINE):
-                return plan_ifupdown(bridge, interface, path, text)
-    raise Unsupported(
-        f"{interface} is configured neither in /etc/systemd/network nor in "
-        f"/etc/network/interfaces: make {bridge} over it with what manages it (netplan, "
-        "NetworkManager, wicked), then apply this again"
-    )
+def back(bridge, probe=None, timeout_s=60):
+    """Takes our bridge away: what was there before is there again. In words.
+
+    Raises OperationFailed when that is no longer safe, with the reason and with nothing
+    changed, and when the host could not reach ``probe``: then the bridge is there again.
+    """
+    made = ours(bridge)
+    for path, digest in made["files"].items():
+        if _digest(Path(path)) != digest:
+            raise OperationFailed(
+                f"{path} was changed since {bridge} was made: take it away by hand; what was "
+                f"there before is in {KEPT}"
+            )
+    others = set(_ports(bridge)) - {made["interface"]}
+    if others:
+        raise OperationFailed(f"{bridge} is in use by {', '.join(sorted(others))}")
+    _arm("again", timeout_s + 30)
+    _run(("sh", str(KEPT / "restore")))
+    if not _reachable(probe, timeout_s):
+        _run(("sh", str(KEPT / "again")))
+        _disarm()
+        raise OperationFailed(
+            f"without {bridge} the host could not reach {probe[0]}:{probe[1]} within "
+            f"{timeout_s} s, so {bridge} was put back"
+        )
+    _disarm()
+    shutil.rmtree(KEPT, ignore_errors=True)
+    return f"{made['interface']} is as it was before {bridge}"
+
+
+def _named(name):
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(f"{name!r} cannot be the name of an interface")
+    return name
 
 
 def _main_interface():
@@ -159,26 +131,62 @@ def _main_interface():
     return names.pop()
 
 
-def _keep(plan):
-    """Copies of the files, and the script that puts them back."""
+def _ports(bridge):
+    told = _run(("ip", "-j", "link", "show", "master", bridge))
+    return [link["ifname"] for link in json.loads(told or "[]") if "ifname" in link]
+
+
+def _keep(bridge, interface, found):
+    """The files of before and of after, and a script for either way."""
     shutil.rmtree(KEPT, ignore_errors=True)
     KEPT.mkdir(parents=True, mode=0o700)
-    lines = []
-    for number, name in enumerate(plan.files):
+    before = []
+    for number, (name, text) in enumerate(found.files.items()):
         if Path(name).exists():
-            shutil.copy2(name, KEPT / str(number))
-            lines.append(f"cp -p {KEPT / str(number)} {shlex.quote(name)}")
+            shutil.copy2(name, KEPT / f"old-{number}")
+            before.append(f"cp -p {KEPT}/old-{number} {shlex.quote(name)}")
         else:
-            lines.append(f"rm -f {shlex.quote(name)}")
+            before.append(f"rm -f {shlex.quote(name)}")
+        if text is not None:
+            new = KEPT / f"new-{number}"
+            new.write_text(text, encoding="utf-8")
+            # such files can hold a wireless network's password, and netplan wants it so
+            new.chmod(Path(name).stat().st_mode & 0o777 if Path(name).exists() else 0o600)
     # ifupdown takes an interface down by the file that brought it up
-    commands = [shlex.join(argv) for argv in plan.undo]
-    lines = [commands[0], *lines, *commands[1:]]
-    (KEPT / "restore").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    undo = [shlex.join(argv) for argv in found.undo]
+    _script("restore", [undo[0], *before, *undo[1:]])
+    _script("again", _changes(found))
+    wrote = {name: _sha(text) for name, text in found.files.items()}
+    made = {"bridge": bridge, "interface": interface, "files": wrote}
+    (KEPT / "made.json").write_text(json.dumps(made), encoding="utf-8")
 
 
-def _arm(after_s):
-    restore = ("sh", str(KEPT / "restore"))
-    argv = ("systemd-run", f"--unit={UNIT}", f"--on-active={after_s}", "--collect", *restore)
+def _changes(found):
+    """The lines of the script that makes the bridge."""
+    lines = [shlex.join(argv) for argv in found.before]
+    for number, (name, text) in enumerate(found.files.items()):
+        if text is None:
+            lines.append(f"rm -f {shlex.quote(name)}")
+        else:
+            lines.append(f"cp -p {KEPT}/new-{number} {shlex.quote(name)}")
+    return lines + [shlex.join(argv) for argv in found.apply]
+
+
+def _script(name, lines):
+    (KEPT / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _sha(text):
+    return None if text is None else hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(path):
+    return _sha(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _arm(script, after_s):
+    call = ("sh", str(KEPT / script))
+    argv = ("systemd-run", f"--unit={UNIT}", f"--on-active={after_s}", "--collect", *call)
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OperationFailed(f"no way back could be armed: {done.stderr.strip()}")
@@ -192,11 +200,14 @@ def _run(argv):
     """What it printed; its failure shows in whether the network works."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
-        return done.stdout
+        return done.stdout if done.returncode == 0 else ""
     return ""
 
 
 def _reachable(probe, timeout_s):
+    """True at once when there is nothing to reach."""
+    if not probe:
+        return True
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         with contextlib.suppress(OSError), socket.create_connection(probe, timeout=3):

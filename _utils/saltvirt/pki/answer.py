@@ -25,7 +25,10 @@ def answer(opts, get, host, asked, grains):
     if not allow.allowed(opts, rules, host):
         return {}
     try:
-        return _give(Store(opts["pki_dir"]), rules, host, request.parse(*asked), grains)
+        wish = request.parse(*asked)
+        if wish.hosts:
+            return {"libvirt.hosts": _names(opts, rules)}
+        return _give(Store(opts["pki_dir"]), rules, host, wish, grains)
     except VirtError as exc:
         log.error("no libvirt certificates for %s: %s", host, exc)
         return {"libvirt.error": str(exc)}
@@ -52,6 +55,13 @@ def _give(store, rules, host, asked, grains):
         if asked.subjects:
             found["libvirt.subjects"] = _subjects(store)
         return found
+
+
+def _names(opts, rules):
+    """{hypervisor: the names that its certificates are for}, by the master's configuration
+    alone, also of one that has none yet."""
+    found = allow.resolve(opts, allow.expand(rules, opts))
+    return {host: policy.wanted_names(rules, host, {}) for host in sorted(found)}
 
 
 def prepare(store, rules):

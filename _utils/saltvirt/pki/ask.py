@@ -50,6 +50,15 @@ def subjects(pillar_ext, host):
     return found.get("subjects", [])
 
 
+def hosts(pillar_ext):
+    """{hypervisor: its names}, as the master knows them. Raises PkiError when it does not say."""
+    pillar = pillar_ext({"libvirt": {"hosts": True}})
+    found = pillar.get(f"{_PREFIX}hosts")
+    if not found:
+        raise PkiError(pillar.get(f"{_PREFIX}error") or _nothing(pillar))
+    return found
+
+
 def patterns(names):
     """Those names as ``tls_allowed_dn_list`` wants them. Releases of libvirt differ in the
     order of the parts, and ``*`` and ``?`` in a name would match others."""

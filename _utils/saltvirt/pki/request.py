@@ -12,7 +12,7 @@ from saltvirt.errors import InvalidInput
 from saltvirt.pki import policy as policies
 from saltvirt.pki.store import USES
 
-_KNOWN = {"seal", "csr", "dry", "subjects", *policies.PARTS, "expiration_days"}
+_KNOWN = {"seal", "csr", "dry", "subjects", "hosts", *policies.PARTS, "expiration_days"}
 _LEGACY = "ext_pillar_virt."
 _USE_NAMES = {use.name for use in USES}
 MAX_CSR = 8192
@@ -21,12 +21,14 @@ MAX_CSR = 8192
 @dataclass(frozen=True)
 class Request:
     """seal: public key bytes to seal private keys to. csr: PEM by use. dry: make nothing.
-    subjects: tell the names of all hypervisors' client certificates."""
+    subjects: tell the names of all hypervisors' client certificates. hosts: tell by what
+    names hypervisors reach each other."""
 
     seal: bytes | None = None
     csr: dict = field(default_factory=dict)
     dry: bool = False
     subjects: bool = False
+    hosts: bool = False
     days: int | None = None
     subject: dict = field(default_factory=dict)
 
@@ -55,6 +57,7 @@ def parse(command, arguments, pillar):
         csr=_csr(given.get("csr") or {}),
         dry=given.get("dry") is True,
         subjects=given.get("subjects") is True,
+        hosts=given.get("hosts") is True,
         days=_days(given.get("expiration_days")),
         subject=parts,
     )

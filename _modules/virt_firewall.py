@@ -1,0 +1,134 @@
+"""
+The ports of a hypervisor: open to the other hypervisors, shut to everybody else.
+"""
+
+import salt.utils.args
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+from saltvirt.host import firewall as firewalls  # noqa: E402
+from saltvirt.pki import ask  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def firewall_hosts():
+    """
+    The names of the other hypervisors, as the master's ``virt:hosts`` and ``virt:pki:names``
+    have them: those by which they reach each other.
+
+    :return: list of names
+
+    :raises PkiError: the master does not say
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.firewall_hosts
+    """
+    found = ask.hosts(_pillar_ext)
+    found.pop(__opts__["id"], None)
+    return [names[0] for names in found.values()]
+
+
+def firewall_plan(hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155",), kind=None):
+    """
+    What ``virt.firewall_apply`` would do here; nothing is changed.
+
+    :param hosts: names, addresses or networks of the other hypervisors; default
+        ``virt.firewall_hosts``
+    :param opened: ports that are open to them alone
+    :param shut: ports that are shut for everybody but this machine itself
+    :param kind: ``firewalld``, ``ufw``, ``iptables`` or ``nftables``; default the first of
+        these that runs here
+
+    :return: ``kind``; ``hosts``: their addresses; ``rules``: in the firewall's own words;
+        ``differs``: whether anything would be changed
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.firewall_plan
+    """
+    name, rules = _rules(hosts, opened, shut, kind)
+    return {
+        "kind": name,
+        "hosts": list(rules.hosts),
+        "rules": firewalls.KINDS[name].wanted(rules),
+        "differs": firewalls.differs(name, rules),
+    }
+
+
+def firewall_apply(hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155",), kind=None):
+    """
+    Opens ports to the other hypervisors and shuts them to everybody else, with the firewall
+    that runs here. Rules of others are left as they are.
+
+    :param hosts: names, addresses or networks of the other hypervisors; default
+        ``virt.firewall_hosts``
+    :param opened: ports that are open to them alone
+    :param shut: ports that are shut for everybody but this machine itself
+    :param kind: ``firewalld``, ``ufw``, ``iptables`` or ``nftables``; default the first of
+        these that runs here
+
+    :return: as ``virt.firewall_plan`` afterwards
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.firewall_apply hosts='[10.0.0.12, 10.0.0.13]'
+    """
+    name, rules = _rules(hosts, opened, shut, kind)
+    firewalls.apply(name, rules)
+    return firewall_plan(hosts, opened, shut, kind)
+
+
+def firewall_remove():
+    """
+    Takes away the rules that ``virt.firewall_apply`` made.
+
+    :return: True if there were any
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.firewall_remove
+    """
+    return firewalls.remove()
+
+
+def firewall_made():
+    """
+    Are there rules that ``virt.firewall_apply`` made?
+
+    :return: True or False
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.firewall_made
+    """
+    return firewalls.made()
+
+
+def _rules(hosts, opened, shut, kind):
+    hosts = firewall_hosts() if hosts is None else hosts
+    return firewalls.kind(kind), firewalls.rules(hosts, opened, shut)
+
+
+def _pillar_ext(external):
+    """Since 3008.2 Salt masks pillar values unless it is asked for them as they are."""
+    function = __salt__["pillar.ext"]
+    if "unmask" in salt.utils.args.get_function_argspec(function).args:
+        return function(external, unmask=True)
+    return function(external)

@@ -1,0 +1,1 @@
+"""A bridge under the host's own address: what each way to configure a network wants."""

@@ -1,0 +1,44 @@
+"""What is done to put a bridge under the host's address, and what undoes it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Plan:
+    """files: path to new text, None for no such file. before, apply: commands (argument
+    lists) before and after they are written; undo: the way back, its first command before
+    they are as they were."""
+
+    files: dict
+    before: tuple
+    apply: tuple
+    undo: tuple
+
+
+@dataclass(frozen=True)
+class Host:
+    """How a plan looks at a host. run: a function of an argument list, gives what the program
+    printed, "" where it failed. load, dump: from and to YAML. root: where its files are."""
+
+    run: Any
+    load: Any
+    dump: Any
+    root: Path = Path("/")
+
+    def read(self, path):
+        """The text of a file, "" where there is none."""
+        found = self.root / str(path).lstrip("/")
+        return found.read_text(encoding="utf-8") if found.is_file() else ""
+
+    def glob(self, pattern):
+        """Paths of files, sorted, as they are named on the host."""
+        found = self.root.glob(pattern.lstrip("/"))
+        return [f"/{path.relative_to(self.root)}" for path in sorted(found) if path.is_file()]
+
+    def mac(self, interface):
+        """The hardware address; not from /sys, which in a container can be another machine's."""
+        told = self.run(("ip", "-j", "link", "show", interface))
+        return json.loads(told)[0]["address"] if told else ""

@@ -1,0 +1,1 @@
+"""The ports of a hypervisor, in the words of each firewall."""

@@ -1,0 +1,49 @@
+"""What every firewall must do: which ports are open to whom, and which to nobody."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from saltvirt.errors import InvalidInput
+
+NAME = "salt-virt"
+_PORTS = re.compile(r"(\d{1,5})(?:[-:](\d{1,5}))?")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """open: (first, last) ports for ``hosts`` alone; shut: (first, last) ports for nobody but
+    this machine itself. hosts: addresses or networks of the other hypervisors, normalized."""
+
+    open: tuple
+    shut: tuple
+    hosts: tuple
+
+    def of_family(self, version):
+        """The hosts with addresses of IP version 4 or 6."""
+        return [host for host in self.hosts if ipaddress.ip_network(host).version == version]
+
+
+def ports(text):
+    """(first, last) of ``16514`` or ``49152-49215``; InvalidInput for anything else."""
+    found = _PORTS.fullmatch(str(text))
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 0 < first <= last < 65536:
+        raise InvalidInput(f"{text!r} is no port and no range of ports such as 49152-49215")
+    return first, last
+
+
+def address(text):
+    """An address or a network as it is written in rules; InvalidInput when it is none."""
+    try:
+        network = ipaddress.ip_network(str(text), strict=False)
+    except ValueError as exc:
+        raise InvalidInput(f"{text!r} is no address and no network") from exc
+    alone = network.prefixlen == network.max_prefixlen
+    return str(network.network_address if alone else network)
+
+
+def written(pair, sign):
+    """A pair of ports as one word."""
+    first, last = pair
+    return str(first) if first == last else f"{first}{sign}{last}"

@@ -1,0 +1,22 @@
+"""Which guests run here, from files alone: the daemon may be stopped, or not there any more."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+_DRIVERS = ("qemu", "lxc")
+
+
+def names(root="/run/libvirt", proc="/proc"):
+    """The guests whose process lives, sorted. libvirt keeps a file about each that runs."""
+    found = (path for driver in _DRIVERS for path in Path(root, driver).glob("*.xml"))
+    return sorted(path.stem for path in found if _lives(path, proc))
+
+
+def _lives(path, proc):
+    try:
+        status = ElementTree.parse(path).getroot()
+    except FileNotFoundError:  # the guest ended meanwhile
+        return False
+    except ElementTree.ParseError:
+        return True  # rather one too many than a guest whose hypervisor is taken away
+    return status.tag == "domstatus" and Path(proc, status.get("pid", "none")).exists()

@@ -1,0 +1,55 @@
+{#- Takes the hypervisor away. Refuses while guests run. Disks, definitions of guests, networks and
+    pools, and the settings in /etc/libvirt stay: a later state.apply libvirt finds them again. #}
+{%- from "libvirt/map.jinja" import libvirt, daemons with context %}
+{%- set virsh = "virsh -q -c qemu:///system" %}
+{%- set pki = "/etc/pki/" %}
+
+libvirt_clean_idle:
+  virt.no_guests:
+    {#- nothing else is tried, not even by other states of this run #}
+    - failhard: true
+
+libvirt_clean_networks:
+  cmd.run:
+    - name: {{ virsh }} net-list --name | xargs -r -n 1 {{ virsh }} net-destroy
+    - onlyif: {{ virsh }} net-list --name | grep -q .
+    - require:
+      - virt: libvirt_clean_idle
+
+libvirt_clean_services:
+  service.dead:
+    - names: {{ ([daemons.tls_socket] + daemons.sockets + [daemons.remote ~ ".service"] + daemons.services) | unique | list | tojson }}
+    - enable: false
+    - require:
+      - cmd: libvirt_clean_networks
+
+libvirt_clean_packages:
+  pkg.removed:
+    - pkgs: {{ (libvirt.packages + libvirt.arch_packages.get(grains.cpuarch, []) + libvirt.clean_packages) | tojson }}
+    - require:
+      - service: libvirt_clean_services
+
+libvirt_clean_keys:
+  file.absent:
+    - names:
+{%- for name in ("CA/cacert.pem", "CA/cacrl.pem", "libvirt/servercert.pem", "libvirt/private/serverkey.pem",
+  "libvirt/clientcert.pem", "libvirt/private/clientkey.pem", "qemu/ca-cert.pem", "qemu/ca-crl.pem",
+  "qemu/server-cert.pem", "qemu/server-key.pem", "qemu/client-cert.pem", "qemu/client-key.pem") %}
+      - {{ pki ~ name }}
+{%- endfor %}
+    - require:
+      - service: libvirt_clean_services
+
+libvirt_clean_firewall:
+  virt.firewall_absent:
+    - require:
+      - service: libvirt_clean_services
+{%- if libvirt.network.manage %}
+
+libvirt_clean_bridge:
+  virt.bridge_absent:
+    - name: {{ libvirt.network.bridge }}
+    - require:
+      - virt: libvirt_clean_idle
+      - service: libvirt_clean_services
+{%- endif %}
