@@ -20,12 +20,12 @@ def firewall(name, hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155
     runs here. Rules of others are left as they are.
 
     :param name: of the state; nothing else is made of it
-    :param hosts: names, addresses or networks of the other hypervisors; default: those that the master
-        names in ``virt:hosts``
+    :param hosts: names, addresses or networks of the other hypervisors; default: those that the
+        master names in ``virt:hosts``
     :param opened: ports and ranges that are open to them alone
     :param shut: ports and ranges that are shut for everybody but this machine itself
-    :param kind: ``firewalld``, ``ufw``, ``iptables`` or ``nftables``; default: the first of these that
-        runs here
+    :param kind: ``firewalld``, ``ufw``, ``iptables`` or ``nftables``; default: the first of these
+        that runs here
 
     CLI Example:
 

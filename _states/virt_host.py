@@ -49,7 +49,8 @@ def bridge_absent(name, timeout_s=60):
     that was made otherwise is left as it is.
 
     :param name: of the bridge
-    :param timeout_s: seconds that the host may take to reach its master again, else the bridge is put back
+    :param timeout_s: seconds that the host may take to reach its master again, else the bridge is
+        put back
 
     CLI Example:
 
