@@ -2,11 +2,10 @@
 The ports of a hypervisor: open to the other hypervisors, shut to everybody else.
 """
 
-import salt.utils.args
-
 import saltvirt
 
 saltvirt = saltvirt.fresh()
+from saltvirt.fleet import demand  # noqa: E402
 from saltvirt.host import firewall as firewalls  # noqa: E402
 from saltvirt.pki import ask  # noqa: E402
 
@@ -127,8 +126,4 @@ def _rules(hosts, opened, shut, kind):
 
 
 def _pillar_ext(external):
-    """Since 3008.2 Salt masks pillar values unless it is asked for them as they are."""
-    function = __salt__["pillar.ext"]
-    if "unmask" in salt.utils.args.get_function_argspec(function).args:
-        return function(external, unmask=True)
-    return function(external)
+    return demand.ask(__salt__["pillar.ext"], external)
