@@ -44,7 +44,7 @@ lint: ## ruff
 	$(LAB) ruff check .
 	$(LAB) ruff format --check .
 
-coverage-api: ## each function that Salt 3007 had, and the lab test that calls it
+coverage-api: ## each function and state that Salt 3007 had, and the lab test that calls it
 	python3 -m tests.tools.coverage_api $(ARGS)
 
 docs: ## the references of execution module, states, engine and grain from the docstrings

@@ -24,7 +24,9 @@ def test_every_function_is_documented(function):
             assert f":param {name.strip('*')}:" in text, f"{name} is not explained"
 
 
-@pytest.mark.parametrize("section", ["modules.virt", "modules.seed", "engines.libvirt_events"])
+@pytest.mark.parametrize(
+    "section", ["modules.virt", "modules.seed", "states.virt", "engines.libvirt_events"]
+)
 def test_what_salt_3007_had_is_here_with_its_parameters(section):
     assert list(coverage_api.problems(section)) == []
 

@@ -126,7 +126,10 @@ def test_a_guest_in_each_parameter(applied, hv):
                 "config": {"log_level": "info"}, "grains": {"roles": ["web"]},
                 "pub_key": "one", "priv_key": "two", "startup_states": "highstate"}  # fmt: skip
     applied.quiet("defined", "lab1", **given, **only_new)
-    # and all of it at once, for a new guest
+    # profiles, and all of it at once, for a new guest
+    applied.changes("defined", "lab3", cpu=1, mem=64, disk_profile="default", nic_profile="default")
+    applied.quiet("defined", "lab3", cpu=1, mem=64)
+    assert hv.virsh("domiflist", "lab3").split()[2] == "br0"
     applied.changes("defined", "lab2", **given, machine="pc", vm_type="qemu")
 
 
@@ -171,6 +174,27 @@ def test_a_running_guest_gets_what_it_can_and_is_never_restarted(applied, hv):
     assert process(hv, "lab1") == run
     applied.quiet("defined", "lab1", update=False, mem=512)
     applied.quiet("running", "lab1")
+
+
+def test_what_libvirt_fills_in_at_the_start_is_no_difference(applied, hv):
+    tcp, cd = {"type": "tcp", "port": 2346}, {"name": "cd", "device": "cdrom"}
+    given = {
+        "cpu": {"maximum": 2, "topology": {"sockets": 1, "cores": 2, "threads": 1}}, "mem": 128,
+        "machine": "q35", "boot": {"efi": True}, "tpm": True, "rng": True, "watchdog": "i6300esb",
+        "graphics": {"type": "spice", "password": "s3cret"}, "clock": {"timezone": "CET"},
+        "disks": [SYSTEM, {"name": "s", "size": 1, "model": "scsi"}, cd], "autostart": True,
+        "interfaces": [{"name": "eth0", "source": "br0"}, {"name": "eth1", "type": "user"}],
+        "serials": [tcp], "consoles": [tcp], "metadata": {"owner": "me"}, "on_crash": "preserve",
+        "hypervisor_features": {"kvm-hint-dedicated": True}, "guest_agent": True,
+        "memballoon": {"model": "virtio", "period": 7},
+    }  # fmt: skip
+    applied.changes("running", "lab1", **given)
+    run = process(hv, "lab1")
+    applied.quiet("defined", "lab1", **given)
+    applied.changes("powered_off", "lab1")
+    applied.quiet("defined", "lab1", **given)
+    assert applied.changes("running", "lab1", **given)["changes"] == {"lab1": {"started": True}}
+    assert process(hv, "lab1") != run
 
 
 def test_no_disk_goes_by_omission(applied, hv):
@@ -349,3 +373,88 @@ def test_what_is_wrong_is_said_and_changes_nothing(applied, hv):
     hv.sh(f"rm {IMAGES}/lab-gone.raw")
     for _ in range(2):
         assert "lab-gone.raw': No such file" in failing(applied, "running", "lab1")
+
+
+# as Salt's manual printed it, but for the MAC address: the printed one, 01:23:…, is a multicast
+# address, which no interface can have
+PRINTED = """
+domain_name:
+  virt.running:
+    - cpu: 2
+    - mem: 2048
+    - disk_profile: prod
+    - boot_dev: network hd
+    - disks:
+      - name: system
+        size: 8192
+        overlay_image: True
+        pool: default
+        image: /path/to/image.qcow2
+      - name: data
+        size: 16834
+    - nic_profile: prod
+    - interfaces:
+      - name: eth0
+        mac: {mac}
+      - name: eth1
+        type: network
+        source: admin
+    - graphics:
+        type: spice
+        listen:
+            type: address
+            address: 192.168.0.125
+"""
+PROFILES = {"disk": {"prod": [{"system": {"size": 4096}}]}, "nic": {"prod": [{"eth0": None}]}}
+ADMIN = "<network><name>admin</name><ip address='10.9.0.1' netmask='255.255.255.0'/></network>"
+AROUND = """
+mkdir -p /path/to && ln -sf /var/lib/libvirt/images/debian.qcow2 /path/to/image.qcow2
+ip address replace 192.168.0.125/32 dev lo
+virsh -q pool-create-as default dir --target /srv/labdefault --build
+virsh -q net-create /root/x.xml
+"""
+AWAY = """
+virsh -q destroy domain_name; virsh -q undefine domain_name --nvram
+virsh -q net-destroy admin; virsh -q pool-destroy default
+ip address del 192.168.0.125/32 dev lo; rm -rf /path/to /srv/labdefault
+"""
+
+
+def highstate(lab, host, mac, test=False):
+    """What `state.apply` of the printed SLS answers on a host."""
+    text = PRINTED.format(mac=mac)
+    lab.exec("master", ["tee", "/srv/salt/printed.sls"], input=text)
+    words = {"test": test, "pillar": {"virt": PROFILES}, "timeout": 300}
+    (answer,) = lab.call(host, "state.apply", "printed", **words).values()
+    return answer
+
+
+@pytest.mark.slow
+def test_the_sls_that_salts_manual_printed(lab, hv):
+    """Made from the image, seeded, started; shut down by its own system, and removed."""
+    hv.sh(f"cat > /root/x.xml <<'X'\n{ADMIN}\nX\n{AROUND}")
+    try:
+        answer = highstate(lab, hv.name, "01:23:45:67:89:AB")
+        assert "is a multicast address" in answer["comment"]
+        mac = "02:23:45:67:89:AB"
+        told = highstate(lab, hv.name, mac, test=True)
+        assert told["result"] is None, told
+        assert "domain_name" not in hv.table("list", "--all", "--name")
+        done = highstate(lab, hv.name, mac)
+        assert (done["result"], done["changes"]) == (True, told["changes"]), done
+        for test in (True, False):
+            again = highstate(lab, hv.name, mac, test)
+            assert (again["result"], again["changes"]) == (True, {}), again
+        xml = hv.virsh("dumpxml", "domain_name")
+        for word in ("192.168.0.125", "network='admin'", "'br0'", mac.lower(), 'seeded="yes"'):
+            assert word in xml
+        (stop,) = lab.call(
+            hv.name, "state.single", "virt.stopped", "domain_*", timeout=300
+        ).values()
+        assert stop["result"], stop
+        assert hv.virsh("domstate", "domain_name").strip() == "shut off"
+        (gone,) = lab.call(hv.name, "state.single", "virt.absent", "domain_name").values()
+        assert len(gone["changes"]["domain_name"]["deleted"]) == 2, gone
+    finally:
+        hv.sh(AWAY, check=False)
+        lab.exec("master", "rm -f /srv/salt/printed.sls")

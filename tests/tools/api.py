@@ -98,6 +98,44 @@ def mentions(folder, module="virt"):
     return {function: sorted(tests) for function, tests in sorted(found.items())}
 
 
+def applied(folder):
+    """{state: sorted names of the tests that apply it} in the tests of states below a folder."""
+    found, states = {}, {function.name for function in ours("states.virt")}
+    for path, node in _tests_of_states(folder):
+        given = [*_texts_given(node), *(text.value for text in _listed(node))]
+        for text in (*given, *_written_out(node, "virt")):
+            if text in states:
+                found.setdefault(text, set()).add(f"{path.stem}.{getattr(node, 'name', 'module')}")
+    return {state: sorted(tests) for state, tests in found.items()}
+
+
+def words_given(folder):
+    """Every word that the tests of states give as a parameter's name."""
+    found = set()
+    for _, node in _tests_of_states(folder):
+        for part in ast.walk(node):
+            if isinstance(part, ast.keyword):
+                found.add(part.arg)
+            elif isinstance(part, ast.Constant) and isinstance(part.value, str):
+                found.add(part.value.partition("=")[0])
+    return found
+
+
+def _tests_of_states(folder):
+    paths = (REPOSITORY / folder).rglob("test_*.py")
+    for path in sorted(p for p in paths if p.stem.startswith(("test_states", "test_keys"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        yield from ((path, node) for node in tree.body)
+
+
+def _texts_given(node):
+    """Texts that are handed to any function, as ``applied.changes("defined", …)``."""
+    for call in ast.walk(node):
+        for given in call.args if isinstance(call, ast.Call) else ():
+            if isinstance(given, ast.Constant) and isinstance(given.value, str):
+                yield given.value
+
+
 def _written_out(node, module):
     """``virt.function`` in the texts of a test, but for those a runner is called with."""
     runners = {"run", "run_json"}

@@ -230,14 +230,15 @@ class Making:
         found = []
         for target, disk in describe.disks(tree, {}, False).items():
             work = works.get(disk["file"])
-            found.append(
-                {
-                    "target": target,
-                    "path": work.path if work else disk["file"],
-                    "format": disk.get("file format") or (work.format if work else None),
-                    "size_bytes": work.size_bytes if work else None,
-                }
-            )
+            entry = {
+                "target": target,
+                "path": work.path if work else disk["file"],
+                "format": disk.get("file format") or (work.format if work else None),
+                "size_bytes": work.size_bytes if work else None,
+            }
+            if work and work.pool:
+                entry.update(pool=work.pool, volume=work.volume)
+            found.append(entry)
         return found
 
 

@@ -62,12 +62,17 @@ def _make(host, name, given, start):
     made = host.call("init", name, start=start, test=host.test, **given)
     shown = {"definition": True}
     if made["disks"]:
-        shown["disks"] = {disk["target"]: disk["path"] for disk in made["disks"]}
+        shown["disks"] = {disk["target"]: _place(disk) for disk in made["disks"]}
     said = ["made"]
     if start:
         shown["started"] = True
         said.append("started")
     return answer(name, {name: shown}, f"{name} {_sentence(said, host.test)}", host.test)
+
+
+def _place(disk):
+    """Where a disk is: its path, or ``pool/volume``, which is known before it is made."""
+    return f"{disk['pool']}/{disk['volume']}" if "pool" in disk else disk["path"]
 
 
 def _change(host, name, given, how):

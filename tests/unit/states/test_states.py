@@ -1,0 +1,158 @@
+"""What states decide and say."""
+
+import pytest
+
+from saltvirt.errors import InvalidInput, NotFound, OperationFailed
+from saltvirt.states import guests, power, result
+
+
+class Host:
+    """Answers of the execution module, and what it was called with."""
+
+    test = False
+
+    def __init__(self, **answers):
+        self.answers = answers
+        self.calls = []
+
+    def call(self, function, *args, **kwargs):
+        self.calls.append((function, *args))
+        answer = self.answers[function]
+        answer = answer(*args) if callable(answer) else answer
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def test_an_answer_without_changes_is_no_question():
+    assert result.answer("a", {}, "fine", test=True)["result"] is True
+    assert result.answer("a", {"a": 1}, "more", test=True)["result"] is None
+    assert result.answer("a", {"a": 1}, "more")["result"] is True
+
+
+def test_a_failure_keeps_what_was_done_and_says_why():
+    answer = result.answer("a", {"a": 1}, "a changed", True, [OperationFailed("no start")])
+    assert answer == {
+        "name": "a",
+        "changes": {"a": 1},
+        "result": False,
+        "comment": "a changed. no start",
+    }
+
+
+def state(host, name, known, **more):
+    return result.answer(name, {"given": {"known": known, **more}}, str(host.connect))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "comment"),
+    [
+        ({"knwon": 1}, "argument: unknown 'knwon', did you mean 'known'?"),
+        ({"usernam": 1}, "argument: unknown 'usernam', did you mean 'username'?"),
+        ({"__id__": "x"}, "{'connection': 'test:///'}"),
+        ({"also": 2}, "{'connection': 'test:///'}"),
+    ],
+)
+def test_words_that_no_state_knows_are_refused(kwargs, comment):
+    given = {"name": "a", "known": 1, "connection": "test:///", "username": None, "kwargs": kwargs}
+    assert result.run(given, {}, False, state, ["also"])["comment"] == comment
+
+
+def test_what_the_execution_module_raises_is_the_answer():
+    def fails(host, name):
+        return host.call("start", name)
+
+    def start(name, connection):
+        raise OperationFailed(f"cannot start {name} at {connection}")
+
+    given = {"name": "a", "connection": "test:///", "kwargs": {}}
+    answer = result.run(given, {"virt.start": start}, False, fails)
+    assert (answer["result"], answer["comment"]) == (False, "cannot start a at test:///")
+
+
+def test_a_name_means_itself_and_a_pattern_all_that_fit():
+    there = Host(list_domains=["web1", "web2", "db", "web[1]"])
+    assert power.matching(there, "web[1]") == ["web[1]"]
+    assert power.matching(there, "web?") == ["web1", "web2"]
+    with pytest.raises(NotFound, match="no guest of this host is mail"):
+        power.matching(there, "mail*")
+
+
+def test_one_that_fails_does_not_keep_the_others():
+    states = {"a": "running", "b": "shutdown", "c": "running"}
+    host = Host(
+        list_domains=list(states),
+        vm_state=lambda name: {name: states[name]},
+        stop=lambda name: OperationFailed(f"cannot stop {name}") if name == "a" else True,
+    )
+    answer = power.powered_off(host, "*")
+    assert answer["changes"] == {"unpowered": [{"domain": "c", "stop": True}]}
+    assert (answer["result"], answer["comment"]) == (False, "powered off: c. cannot stop a")
+
+
+def test_several_go_down_side_by_side():
+    host = Host(list_domains=["a", "b"], vm_state=lambda name: {name: "running"}, shutdown=True)
+    assert power.stopped(host, "*", 5, False)["result"] is True
+    asked = [call for call in host.calls if call[0] == "shutdown"]
+    assert asked == [("shutdown", name) for name in "abab"]
+
+
+def test_a_disk_that_is_replaced_is_one_difference():
+    out = {"path": "disks:vda", "old": "/a", "new": None, "live": True}
+    into = {"path": "disks:vda", "old": None, "new": "/b", "live": False}
+    assert guests.differences([out, into]) == {
+        "disks:vda": {"old": "/a", "new": "/b", "live": False}
+    }
+
+
+GUEST = {"update": True, "live": True, "detach": False, "cpu": 1, "mem": 64}
+
+
+@pytest.mark.parametrize(
+    ("given", "profiles"),
+    [
+        ({}, {}),
+        ({"disks": []}, {"disk": None}),
+        ({"disks": [], "disk_profile": "big"}, {}),
+        ({"interfaces": [], "nic_profile": None}, {"nic": None}),
+    ],
+)
+def test_a_list_without_a_profile_is_all_there_shall_be(given, profiles):
+    seen = {}
+
+    class Init(Host):
+        def call(self, function, *args, **kwargs):
+            seen.update(kwargs)
+            return super().call(function, *args, **kwargs)
+
+    guests.defined(Init(list_domains=[], init={"disks": []}), "a", **GUEST, **given)
+    assert {word: seen[word] for word in ("disk", "nic") if word in seen} == profiles
+
+
+def test_a_guest_that_an_init_left_half_made_is_made_anew():
+    host = Host(
+        list_domains=["a"],
+        vm_state={"a": "shutdown"},
+        update=InvalidInput("disk system is there"),
+        leftovers={"unfinished": ["a"]},
+        init={"disks": [{"target": "vda", "path": "/a"}]},
+    )
+    answer = guests.running(host, "a", **GUEST)
+    assert answer["changes"] == {"a": {"definition": True, "disks": {"vda": "/a"}, "started": True}}
+
+
+@pytest.mark.parametrize(
+    ("state", "done", "ok"),
+    [
+        ("running", {}, True),
+        ("paused", {"a": {"resumed": True}}, True),
+        ("pmsuspended", {"a": {"resumed": True}}, True),
+        ("shutdown", {"a": {"started": True}}, True),
+        ("crashed", {}, False),
+    ],
+)
+def test_running_from_each_state(state, done, ok):
+    host = Host(list_domains=["a"], vm_state={"a": state}, start=True, resume=True)
+    host.answers["update"] = {"definition": False}
+    answer = guests.running(host, "a", **GUEST)
+    assert (answer["result"], answer["changes"]) == (ok, done)
