@@ -5,9 +5,9 @@ import pytest
 pytestmark = pytest.mark.lab
 
 
-def apply(cloud, target, state, name, **parameters):
+def apply(cloud, hosts, state, name, **parameters):
     """{host: the answer of a single state}"""
-    answers = cloud.salt(target, "state.single", f"virt.{state}", name, **parameters)
+    answers = cloud.salt(hosts, "state.single", f"virt.{state}", name, **parameters)
     return {host: next(iter(answer.values())) for host, answer in answers.items()}
 
 
