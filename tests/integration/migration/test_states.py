@@ -2,12 +2,14 @@
 
 import pytest
 
+from tests.lab.fixtures import words
+
 pytestmark = pytest.mark.lab
 
 
 def apply(cloud, hosts, state, name, **parameters):
     """{host: the answer of a single state}"""
-    answers = cloud.salt(hosts, "state.single", f"virt.{state}", name, **parameters)
+    answers = cloud.salt(hosts, "state.single", *words([f"virt.{state}", name], parameters))
     return {host: next(iter(answer.values())) for host, answer in answers.items()}
 
 
