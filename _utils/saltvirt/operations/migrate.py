@@ -200,7 +200,9 @@ def _progress(event):
 
 
 def _sentence(name, source, target, done):
-    text = f"{name} was moved from {source} to {target} over {done['transport']}"
+    text = f"{name} was moved from {source} to {target}"
+    if done.get("transport"):  # not when only an earlier attempt had to be ended
+        text += f" over {done['transport']}"
     if done.get("time_ms") is not None:
         text += f" in {done['time_ms'] / 1000:.1f} s"
     if done.get("downtime_ms") is not None:

@@ -149,3 +149,10 @@ def test_bad_input_asks_no_host_to_do_anything(tmp_path, name, target, kind, wor
     with pytest.raises(kind, match=words):
         run(cloud, name, target)
     assert cloud.asked == []
+
+
+def test_a_host_that_only_had_to_end_an_earlier_attempt(tmp_path):
+    ended = Answer("hv1", data={"outcome": "moved", "deleted": [], "kept": {"/a": "used"}})
+    cloud = Cloud(tmp_path, answer=ended, hv1={"web1": "running"}, hv2={})
+    said = run(cloud)["web1"]["comment"]
+    assert said == "web1 was moved from hv1 to hv2; /a was left on hv1: used"
