@@ -48,9 +48,9 @@ def inventory(guest=None, **kwargs):
 
     :return: a dict: ``cpus`` (threads), ``memory_kib``, ``arch``, ``types`` (libvirt's domain
         types), ``arches`` (of guests it can run), ``guests`` (name to ``uuid``, ``state``,
-        ``vcpus``, ``memory_kib``, ``autostart``, ``groups``), ``arriving`` (the same of guests
-        that are being moved here), ``images_folder`` (``path``, ``total_bytes``,
-        ``free_bytes``, ``promised_bytes``: what thin disks may still grow), ``images``
+        ``vcpus``, ``memory_kib``, ``autostart``, ``groups``, ``deployment``), ``arriving`` (the
+        same of guests that are being moved here), ``images_folder`` (``path``,
+        ``total_bytes``, ``free_bytes``, ``promised_bytes``: what thin disks may still grow), ``images``
         (addresses of the cached ones), ``bridges``, ``networks``, ``pools`` (active ones, with
         sizes as of the folder), ``labels``, ``ratios``, ``maintenance`` (the reason, or None),
         ``libvirt`` (version as libvirt's number); of a guest that was asked about, under

@@ -26,6 +26,7 @@ def test_guests_and_sizes(conn, tmp_path):
     assert found["guests"]["test"] == {
         "uuid": conn.lookupByName("test").UUIDString(),
         "state": "running", "vcpus": 2, "memory_kib": 8388608, "autostart": False, "groups": [],
+        "deployment": None,
     }  # fmt: skip
     assert found["networks"] == ["default"]
     assert found["images_folder"]["free_bytes"] > 0

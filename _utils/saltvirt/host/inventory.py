@@ -119,7 +119,8 @@ def _guests(conn):
             "vcpus": int(root.findtext("vcpu", "1")),
             "memory_kib": int(root.findtext("memory", "0")),
             "autostart": dom.UUIDString() in autostarted,
-            "groups": _groups(root),
+            "groups": (_entry(root, "groups") or "").split(),
+            "deployment": _entry(root, "deployment"),
         }
     return guests, growth
 
@@ -133,7 +134,6 @@ def _growth(stats):
             yield stats.get(f"block.{index}.path"), capacity - physical
 
 
-def _groups(root):
-    """The groups that ``virt.init`` of the runner was given, from the guest's metadata."""
-    entries = of_tree(root).entries
-    return next((e.value.split() for e in entries if e.key == "groups"), [])
+def _entry(root, key):
+    """What the runner put into the guest's metadata under this key, or None."""
+    return next((e.value for e in of_tree(root).entries if e.key == key), None)

@@ -30,3 +30,13 @@ def guest(opts, name, what):
         yield
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def deployments(opts):
+    """One deployment at a time on this master, whoever asks for it: the others wait."""
+    folder = Path(opts["cachedir"]) / "virt"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "deployments.lock", "wb") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -8,7 +8,8 @@ ACTIVE = {"running", "paused", "pmsuspended"}
 
 @dataclass(frozen=True)
 class Guest:
-    """One guest that a host has: its full size and whether it is meant to run."""
+    """One guest that a host has: its full size, whether it is meant to run, and the deployment
+    that it was made for."""
 
     name: str
     uuid: str = ""
@@ -17,6 +18,7 @@ class Guest:
     memory_kib: int = 0
     autostart: bool = False
     groups: tuple = ()
+    deployment: str | None = None
 
     @property
     def meant_to_run(self):
@@ -125,6 +127,7 @@ def host_from_inventory(name, data):
             memory_kib=int(facts.get("memory_kib", 0)),
             autostart=bool(facts.get("autostart")),
             groups=tuple(facts.get("groups") or ()),
+            deployment=facts.get("deployment"),
         )
         for guest, facts in sorted((data.get("guests") or {}).items())
     )

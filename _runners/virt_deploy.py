@@ -1,0 +1,88 @@
+"""
+A set of guests as pillar lists them. See docs/orchestration.md.
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import units  # noqa: E402
+from saltvirt.fleet import progress  # noqa: E402
+from saltvirt.fleet.client import Fleet  # noqa: E402
+from saltvirt.operations import deploy, result  # noqa: E402
+from saltvirt.operations import lock as locks  # noqa: E402
+from saltvirt.placement import policy as placement_policy  # noqa: E402
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def _policy():
+    configured = __opts__.get("virt") or {}
+    return placement_policy.from_config(configured.get("placement"), configured.get("exclude"))
+
+
+@result.reporting
+def deployed(guests, deployment="default", defaults=None, remove=False, at_once=4, test=False):
+    """
+    Deploy the guests of a list that are not there. Those that are there are left, and what
+    differs is named.
+
+    All are placed before the first is made, the biggest first, each as if the ones before it
+    were there. A guest that may be on a host which does not answer is not made again.
+
+    :param guests: a dict of name to a dict: ``cpu`` (1), ``mem``, ``image``, ``size`` (of the
+        disk that the default profile calls ``system``), ``disk`` and ``nic`` (names of
+        profiles), ``groups``, ``group_policy``, ``host``, ``wait``, and every other argument of
+        ``virt.init``
+    :param deployment: the name of the set
+    :param defaults: a dict of what a guest does not say itself
+    :param remove: also remove the guests that were made for this deployment and are not listed
+        any more, with their own disks and keys. An empty list removes nothing.
+    :param at_once: how many are made at the same time
+    :param test: only say what would be done
+
+    :return: under the deployment's name ``result`` (False when one failed), ``comment``,
+        ``changes``: guest to ``old`` and ``new`` host; ``there``, ``differs``, ``unlisted``,
+        ``failed``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.deployed '{web1: {mem: 2048, image: salt://debian.qcow2}}' test=True
+    """
+    name, opts = str(deployment), dict(__opts__)  # Salt's dunders are not there in threads
+    show = (
+        (lambda text: None)
+        if opts.get("output")
+        else _show({n: __salt__[n] for n in __salt__ if n.startswith("virt.")})
+    )
+    wishes = [
+        deploy.wanted(guest, {**(defaults or {}), **(said or {})}, name)
+        for guest, said in (guests or {}).items()
+    ]
+    count = units.parse_count(at_once, "at_once")
+    with locks.deployments(opts), Fleet(opts) as fleet:
+        found = deploy.plan(fleet, _policy(), wishes, name)
+        if remove:
+            deploy.remove(fleet, wishes, found, name, test)
+        if not test:
+            found = deploy.carry_out(opts, _policy(), wishes, found, count, show)
+    return _answer(name, found, test)
+
+
+def _show(functions):
+    return lambda text: progress.show(functions, text, result.OUTPUTTER)
+
+
+def _answer(name, found, test):
+    more = {key: getattr(found, key) for key in ("there", "differs", "unlisted", "failed")}
+    answer = result.done(name, found.text(test), found.changes(), **more)
+    if found.failed:
+        answer[name]["result"] = False
+        answer["retcode"] = 1
+    return answer

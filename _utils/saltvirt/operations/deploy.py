@@ -1,0 +1,247 @@
+"""A set of guests as it shall be: who is missing is made, who is there is left as it is.
+
+What was deployed has the deployment's name in its record, in the domain's metadata: so that
+nothing else is ever taken for a guest that is no longer listed.
+"""
+
+import json
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+
+from saltvirt import errors, names, units
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations import inventory, purge
+from saltvirt.operations.init import Init, Wanted
+from saltvirt.operations.report import Report
+from saltvirt.placement import choose, facts
+from saltvirt.spec import guest as guest_spec
+from saltvirt.spec.base import mapping, unknown
+
+DEPLOYMENT = "deployment"
+_FOR_US = (
+    *("host", "groups", "group_policy", "labels", "prefer", "size", "memory"),
+    *("wait", "wait_for", "timeout", "pillar"),
+)
+_DEFAULTS = {"seed": True, "install": True, "disk": "default", "nic": "default"}
+
+
+@dataclass
+class Plan:
+    """placed: guest to the host that makes it. there: guest to the host that has it. differs:
+    guest to a list of sentences. unlisted: guest to its host. failed: guest to why."""
+
+    placed: dict = field(default_factory=dict)
+    there: dict = field(default_factory=dict)
+    differs: dict = field(default_factory=dict)
+    unlisted: dict = field(default_factory=dict)
+    removed: dict = field(default_factory=dict)
+    failed: dict = field(default_factory=dict)
+
+    def changes(self):
+        """``{guest: {"old": host, "new": host}}``."""
+        new = {name: {"old": None, "new": host} for name, host in self.placed.items()}
+        return new | {name: {"old": host, "new": None} for name, host in self.removed.items()}
+
+    def text(self, test=False):
+        """One line for people."""
+        would = "would be " if test else ""
+        parts = [
+            _line(f"{would}deployed", self.placed),
+            _line(f"{would}removed", self.removed),
+            f"{len(self.there)} there" if self.there else "",
+            _line("not listed", self.unlisted),
+            *(f"{name} stays as it is: {', '.join(d)}" for name, d in sorted(self.differs.items())),
+            *(f"{name} failed: {why}" for name, why in sorted(self.failed.items())),
+        ]
+        return "; ".join(filter(None, parts)) or "nothing is listed"
+
+
+def _line(word, guests):
+    listed = ", ".join(f"{name} on {host}" for name, host in sorted(guests.items()))
+    return f"{word}: {listed}" if listed else ""
+
+
+def wanted(name, guest, deployment="default"):
+    """The Wanted of a guest as pillar describes it. Raises InvalidInput."""
+    label = f"guest {name}"
+    known = sorted({*guest_spec.arguments(), *_FOR_US})
+    for word in mapping(guest, label):
+        if word not in known:
+            raise unknown(word, known, label)
+    given = {**_DEFAULTS, **{k: v for k, v in guest.items() if v is not None}}
+    if "size" in given:
+        given["disks"] = _sized(label, given)
+    marks = {**given.pop("metadata", {}), DEPLOYMENT: str(deployment)}
+    memory = given.pop("memory", None)
+    waits = "minion" if given.pop("wait", False) else None
+    return Wanted(
+        name=names.guest(name),
+        cpu=given.pop("cpu", 1),
+        mem=given.pop("mem", memory),
+        image=given.pop("image", None),
+        hypervisor=given.pop("hypervisor", "kvm"),
+        host=given.pop("host", None),
+        start=given.pop("start", True),
+        groups=tuple(given.pop("groups", ())),
+        group_policy=given.pop("group_policy", "spread"),
+        labels=given.pop("labels", {}),
+        prefer=given.pop("prefer", {}),
+        wait_for=given.pop("wait_for", waits),
+        wait_s=float(given.pop("timeout", 300)),
+        pillar=given.pop("pillar", None),
+        arguments={**given, "metadata": marks},
+    )
+
+
+def _sized(label, given):
+    """The disks with the size of the first one, which the default profile calls ``system``."""
+    size = given.pop("size")
+    if given.get("disks") or "default" not in (given["disk"], given.get("disk_profile")):
+        raise errors.InvalidInput(
+            f"{label}: size is for the default disk profile; give disks, a list of name and size"
+        )
+    return [{"name": "system", "size": size}]
+
+
+def plan(fleet, policy, wishes, deployment="default"):
+    """What would be done for these Wanteds, the biggest first; each is simulated, so that the
+    next one sees it. Changes nothing."""
+    hosts, unheard = inventory.gather(fleet, fleet.hosts())
+    cloud, found = {host.name: host for host in hosts}, Plan()
+    needs = _Needs(fleet)
+    requests = {wish.name: (wish.request(), wish) for wish in wishes}
+    for name, (request, wish) in sorted(
+        requests.items(), key=lambda item: (-item[1][0].memory_kib, item[0])
+    ):
+        places = {h.name: g for h in hosts for g in h.guests if g.name == name}
+        if places:
+            _keep(found, wish, request, places)
+            continue
+        try:
+            _refuse_unsure(fleet, wish, unheard)
+            needs.look(cloud, wish)
+            _place(found, cloud, request, policy)
+        except errors.VirtError as exc:
+            found.failed[name] = exc.text
+    found.unlisted = {
+        guest.name: host.name
+        for host in hosts
+        for guest in host.guests
+        if guest.deployment == str(deployment) and guest.name not in requests
+    }
+    return found
+
+
+class _Needs:
+    """What guests would take of each host; asked once for all guests that are alike."""
+
+    def __init__(self, fleet):
+        self.fleet = fleet
+        self.known = {}
+
+    def look(self, cloud, wish):
+        """Gives each host of the cloud the Needs of this guest."""
+        alike = {word: value for word, value in wish.for_all().items() if word != "name"}
+        key = json.dumps(alike, sort_keys=True, default=str)
+        if key not in self.known:
+            hosts, _ = inventory.gather(self.fleet, sorted(cloud), wish.for_all())
+            self.known[key] = {host.name: host.needs for host in hosts}
+        for name, host in cloud.items():
+            cloud[name] = replace(host, needs=self.known[key].get(name))
+
+
+def _keep(found, wish, request, places):
+    if len(places) > 1:
+        found.failed[wish.name] = f"it is on more than one host: {', '.join(places)}"
+        return
+    ((host, guest),) = places.items()
+    found.there[wish.name] = host
+    differs = [f"{what} {has}, not {want}" for what, has, want in _compare(wish, request, guest)]
+    if wish.host and wish.host != host:
+        differs.append(f"host {host}, not {wish.host}")
+    if differs:
+        found.differs[wish.name] = differs
+
+
+def _compare(wish, request, guest):
+    """(what, has, wanted) of a guest that is there."""
+    if guest.vcpus != request.vcpus:
+        yield "cpu", guest.vcpus, request.vcpus
+    if guest.memory_kib != request.memory_kib:
+        has, want = guest.memory_kib * 1024, request.memory_kib * 1024
+        yield "memory", units.human_bytes(has), units.human_bytes(want)
+    if set(guest.groups) != set(request.groups):
+        yield "groups", " ".join(guest.groups) or "none", " ".join(request.groups) or "none"
+    if wish.start and guest.state != "running":
+        yield "state", guest.state, "running"
+
+
+def _refuse_unsure(fleet, wish, unheard):
+    """A second guest of one name is worse than none."""
+    known = not wish.arguments.get("seed") or KeyStore(fleet.opts).status(wish.name) is not None
+    if unheard and known:
+        why = "; ".join(f"{host}: {reason}" for host, reason in sorted(unheard.items()))
+        raise errors.OperationFailed(f"it may be on a host that does not answer: {why}")
+
+
+def _place(found, cloud, request, policy):
+    decision = choose.choose(cloud.values(), request, policy)
+    if not decision.ranked:
+        raise errors.Refused(f"no host can take it: {decision.reasons()}")
+    best = cloud[decision.ranked[0].host]
+    found.placed[request.name] = best.name
+    new = facts.Guest(
+        request.name, "", "running", request.vcpus, request.memory_kib, groups=request.groups
+    )
+    cloud[best.name] = replace(best, guests=(*best.guests, new))
+
+
+def carry_out(opts, policy, wishes, found, at_once=4, show=lambda text: None):
+    """Makes what a Plan places, some guests at once; returns the Plan as it came out.
+
+    opts: the master's configuration. One that fails does not stop the others. A host that
+    refuses meanwhile is passed over for another, unless the guest must be on it.
+    """
+
+    def make(wish):
+        with Fleet(opts) as fleet:
+            report = Report(fleet, wish.name, "init", show)
+            try:
+                there = replace(wish, host=found.placed[wish.name])
+                return Init(fleet, policy, there, report).run().host
+            except errors.Refused:
+                if wish.host:
+                    raise
+                return Init(fleet, policy, wish, report).run().host
+
+    todo = [wish for wish in wishes if wish.name in found.placed]
+    with ThreadPoolExecutor(max_workers=max(1, at_once)) as pool:
+        running = {pool.submit(make, wish): wish.name for wish in todo}
+        for done in as_completed(running):
+            name = running[done]
+            try:
+                found.placed[name] = done.result()
+            except errors.VirtError as exc:
+                del found.placed[name]
+                found.failed[name] = exc.text
+    return found
+
+
+def remove(fleet, wishes, found, deployment="default", test=False):
+    """Purges the unlisted guests of a Plan.
+
+    Raises InvalidInput for an empty list: a pillar that failed to render must remove nothing.
+    """
+    if not wishes:
+        raise errors.InvalidInput(
+            f"deployment {deployment}: the list of guests is empty; nothing is removed, so that "
+            "no mistake removes them all: salt-run virt.purge removes a guest"
+        )
+    found.removed, found.unlisted = found.unlisted, {}
+    for name in [] if test else list(found.removed):
+        try:
+            purge.run(fleet, name)
+        except errors.VirtError as exc:
+            del found.removed[name]
+            found.failed[name] = exc.text

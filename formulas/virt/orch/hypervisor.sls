@@ -1,0 +1,16 @@
+{#- state.orchestrate virt.orch.hypervisor pillar={hypervisor: ID}: its states, then the guests.
+    Only a minion that virt:hosts of the master's configuration matches is ever touched. #}
+{%- set id = salt['pillar.get']('hypervisor', '') %}
+{%- set hosts = salt['config.get']('virt:hosts') or 'G@virt_host:hypervisor:True' %}
+{%- if id is match('^[A-Za-z0-9._-]+$') %}
+include:
+  - virt.orch.deploy
+
+hypervisor {{ id }}:
+  salt.state:
+    - tgt: '( {{ hosts }} ) and L@{{ id }}'
+    - tgt_type: compound
+    - highstate: True
+    - require_in:
+      - sls: virt.orch.deploy
+{%- endif %}

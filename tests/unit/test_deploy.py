@@ -1,0 +1,80 @@
+"""What a deployment plans, on a cloud of plain data."""
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet.answer import Answer, down
+from saltvirt.operations import deploy
+from saltvirt.placement import policy
+
+HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
+HOST["images_folder"] = {"path": "/x", "total_bytes": 1 << 40, "free_bytes": 1 << 40}
+
+
+class Cloud:
+    """Hosts that answer, and one that does not."""
+
+    def __init__(self, tmp_path, guests=None, unheard=()):
+        self.opts = {"pki_dir": str(tmp_path), "cachedir": str(tmp_path), "virt": {}}
+        self.guests = guests or {}
+        self.unheard = unheard
+
+    def hosts(self, only=None):
+        return ["hv1", "hv2"]
+
+    def ask(self, hosts, _function, *_more, **_options):
+        for host in hosts:
+            if host in self.unheard:
+                yield down(host)
+            else:
+                yield Answer(host, {**HOST, "guests": self.guests.get(host, {})})
+
+
+def plan(cloud, guests):
+    wishes = [deploy.wanted(name, guest, "shop") for name, guest in guests.items()]
+    return deploy.plan(cloud, policy.from_config(None, None), wishes, "shop")
+
+
+def test_each_guest_is_placed_as_if_the_ones_before_it_were_there(tmp_path):
+    web = {"mem": 1024, "groups": ["web"], "group_policy": "separate"}
+    found = plan(Cloud(tmp_path), {"a": web, "b": web, "c": web})
+    assert sorted(found.placed.values()) == ["hv1", "hv2"]
+    assert list(found.failed) == ["c"]
+    assert "already has" in found.failed["c"]
+
+
+def test_what_may_be_on_a_silent_host_is_not_made_again(tmp_path):
+    cloud = Cloud(tmp_path, unheard=["hv2"])
+    found = plan(cloud, {"plain": {"mem": 512, "seed": False}, "new": {"mem": 512}})
+    assert found.placed == {"new": "hv1"}  # no key of it was ever seen here
+    assert "it may be on a host that does not answer: hv2: down" in found.failed["plain"]
+
+
+def test_what_is_there_is_left_and_only_what_the_deployment_made_is_unlisted(tmp_path):
+    facts = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"}
+    cloud = Cloud(
+        tmp_path,
+        {"hv1": {"a": facts, "mine": {**facts, "deployment": "shop"}},
+         "hv2": {"other": facts, "theirs": {**facts, "deployment": "b"}}},
+    )  # fmt: skip
+    found = plan(cloud, {"a": {"mem": 2048, "cpu": 2, "host": "hv2"}})
+    assert found.differs == {"a": ["cpu 1, not 2", "memory 1 GiB, not 2 GiB", "host hv1, not hv2"]}
+    assert found.unlisted == {"mine": "hv1"}
+    assert found.changes() == {}
+
+
+def test_a_wrong_word_and_a_size_for_an_unknown_disk_are_refused():
+    with pytest.raises(errors.InvalidInput, match="guest a: unknown 'imgae', did you mean 'image'"):
+        deploy.wanted("a", {"imgae": "x"})
+    with pytest.raises(errors.InvalidInput, match="give disks, a list of name and size"):
+        deploy.wanted("a", {"size": "10G", "disk": "fast"})
+    with pytest.raises(errors.InvalidInput):
+        deploy.wanted("../a", {})
+
+
+def test_an_empty_list_removes_nothing(tmp_path):
+    cloud = Cloud(tmp_path, {"hv1": {"a": {"deployment": "shop"}}})
+    with pytest.raises(errors.InvalidInput, match="the list of guests is empty"):
+        deploy.remove(cloud, [], plan(cloud, {}), "shop")
