@@ -50,9 +50,10 @@ def inventory(guest=None, **kwargs):
         types), ``arches`` (of guests it can run), ``guests`` (name to ``uuid``, ``state``,
         ``vcpus``, ``memory_kib``, ``autostart``, ``groups``, ``deployment``), ``arriving`` (the
         same of guests that are being moved here), ``images_folder`` (``path``,
-        ``total_bytes``, ``free_bytes``, ``promised_bytes``: what thin disks may still grow), ``images``
-        (addresses of the cached ones), ``bridges``, ``networks``, ``pools`` (active ones, with
-        sizes as of the folder), ``labels``, ``ratios``, ``maintenance`` (the reason, or None),
+        ``total_bytes``, ``free_bytes``, ``promised_bytes``: what thin disks may still grow),
+        ``images`` (addresses of the cached ones), ``bridges``, ``networks``, ``pools`` (active
+        ones, with sizes as of the folder), ``labels``, ``ratios``, ``maintenance`` (the
+        reason, or None),
         ``libvirt`` (version as libvirt's number); of a guest that was asked about, under
         ``guest``: ``disk_bytes``, ``pools`` (name to bytes), ``bridges``, ``networks``,
         ``cpu_model``, ``cpu_models`` (those this host can give), ``image_here``; or ``problem``

@@ -56,27 +56,19 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
         salt-run virt.deployed '{web1: {mem: 2048, image: salt://debian.qcow2}}' test=True
     """
     name, opts = str(deployment), dict(__opts__)  # Salt's dunders are not there in threads
-    show = (
-        (lambda text: None)
-        if opts.get("output")
-        else _show({n: __salt__[n] for n in __salt__ if n.startswith("virt.")})
-    )
     wishes = [
         deploy.wanted(guest, {**(defaults or {}), **(said or {})}, name)
         for guest, said in (guests or {}).items()
     ]
     count = units.parse_count(at_once, "at_once")
+    screen = progress.Screen(__salt__, result.OUTPUTTER, bool(opts.get("output")))
     with locks.deployments(opts), Fleet(opts) as fleet:
         found = deploy.plan(fleet, _policy(), wishes, name)
         if remove:
             deploy.remove(fleet, wishes, found, name, test)
         if not test:
-            found = deploy.carry_out(opts, _policy(), wishes, found, count, show)
+            found = deploy.carry_out(opts, _policy(), wishes, found, count, screen)
     return _answer(name, found, test)
-
-
-def _show(functions):
-    return lambda text: progress.show(functions, text, result.OUTPUTTER)
 
 
 def _answer(name, found, test):

@@ -61,11 +61,6 @@ def test_a_deployment_is_made_left_and_removed_only_on_request(cloud):
     assert (said["result"], said["changes"]) == (True, {})
     assert "not listed: web2 on" in said["comment"]
     assert "web1 stays as it is: memory 64 MiB, not 128 MiB" in said["comment"]
-    nothing = orchestrate(cloud, {**SHOP, "guests": {}, "remove": True})
-    assert nothing["result"] is False
-    assert "the list of guests is empty; nothing is removed" in nothing["comment"]
-    wrong = orchestrate(cloud, {"guests": {"x": {"memmory": 1}}})
-    assert "guest x: unknown 'memmory', did you mean 'memory'?" in wrong["comment"]
     told = orchestrate(cloud, {**fewer, "remove": True}, test=True)
     assert list(told["changes"]) == ["web2"]
     assert where(cloud) == before
@@ -110,9 +105,7 @@ def restart_master(cloud):
 @pytest.mark.slow
 def test_a_hypervisor_that_starts_gets_its_states_and_its_guests(cloud, reacting):
     assert "placed" not in where(cloud)["hv2"]
-    cloud.exec(
-        "hv2", "virsh pool-list --all; systemctl stop salt-minion; systemctl start salt-minion"
-    )
+    cloud.exec("hv2", "systemctl restart salt-minion")
     cloud.wait(lambda: "placed" in where(cloud)["hv2"], "the guest on the new host", 180)
     cloud.wait(
         lambda: "running" in cloud.exec("hv2", "virsh domstate placed", check=False).stdout,

@@ -197,16 +197,17 @@ def _place(found, cloud, request, policy):
     cloud[best.name] = replace(best, guests=(*best.guests, new))
 
 
-def carry_out(opts, policy, wishes, found, at_once=4, show=lambda text: None):
+def carry_out(opts, policy, wishes, found, at_once=4, screen=None):
     """Makes what a Plan places, some guests at once; returns the Plan as it came out.
 
-    opts: the master's configuration. One that fails does not stop the others. A host that
-    refuses meanwhile is passed over for another, unless the guest must be on it.
+    opts: the master's configuration. screen: a fleet.progress.Screen. One that fails does not
+    stop the others. A host that refuses meanwhile is passed over for another, unless the guest
+    must be on it.
     """
 
     def make(wish):
         with Fleet(opts) as fleet:
-            report = Report(fleet, wish.name, "init", show)
+            report = Report(fleet, wish.name, "init", _Lines(screen))
             try:
                 there = replace(wish, host=found.placed[wish.name])
                 return Init(fleet, policy, there, report).run().host
@@ -226,6 +227,20 @@ def carry_out(opts, policy, wishes, found, at_once=4, show=lambda text: None):
                 del found.placed[name]
                 found.failed[name] = exc.text
     return found
+
+
+class _Lines:
+    """A screen for many at once: each step is a line, and no line takes another's place."""
+
+    def __init__(self, screen):
+        self.screen = screen
+
+    def line(self, text):
+        if self.screen:
+            self.screen.line(text)
+
+    def update(self, percent, text):
+        """How far a copy is would be lost among the lines of the others."""
 
 
 def remove(fleet, wishes, found, deployment="default", test=False):
