@@ -166,7 +166,7 @@ def test_the_volume_for_cloud_init_goes_when_the_guest_has_reported_in(lab, hv1)
     done = lab.run("virt.init", "ejected", 1, 64, IMAGE, **given)
     assert done.rc == 0, done.stdout + done.stderr
     volume = "/srv/salt-images/_seed/ejected.iso"
-    assert hv1.sh(f"stat -c %a {volume}; virsh dumpxml ejected | grep -c {volume}") == "600\n1\n"
+    assert hv1.sh(f"stat -c %a {volume}; virsh domblklist ejected | grep -c {volume}") == "600\n1\n"
     for words in ("ejected on hv1 has no", "ejected on hv1 has no"):
         done = lab.run("virt.seed_eject", "ejected")
         assert words in done.stdout, done
