@@ -34,17 +34,27 @@ class Creation(Making):
         virt_type = building.virt_type(self.caps, self.spec)
         self.works = disks.plan(self.conn, self.spec, self.tools.gate.images_dir, virt_type)
         if self.tools.medium:
-            self.add_medium()
+            self.add_medium(virt_type)
         elif self.seeded_work() and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         self.check_addresses()
         disks.not_in_use(self.conn, self.works, self.spec.name)
         return self.definition()
 
-    def add_medium(self):
+    def medium_bus(self, virt_type):
+        """virtio-scsi beside a disk that needs virtio anyway: the kernels of some distributions'
+        cloud images have no driver for a SATA drive. Else None, the best that there is."""
+        first = next((disk.model for disk in self.spec.disks or () if disk.device == "disk"), None)
+        by_virtio = virt_type in ("kvm", "qemu") and first in ("virtio", "scsi", None)
+        return "scsi" if by_virtio else None
+
+    def add_medium(self, virt_type):
         """A drive with the volume that cloud-init reads; made when the interfaces are known."""
         path = medium.path(self.tools.gate.images_dir, self.spec.name)
-        drive = DiskSpec(name=medium.NAME, device="cdrom", source_file=path, format="raw")
+        drive = DiskSpec(
+            name=medium.NAME, device="cdrom", model=self.medium_bus(virt_type),
+            source_file=path, format="raw",
+        )  # fmt: skip
         self.spec.disks = [*(self.spec.disks or ()), drive]
         self.works.append(disks.Work(drive, True, "raw", path, write=self.write_medium))
 

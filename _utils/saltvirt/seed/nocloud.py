@@ -1,8 +1,6 @@
 """The volume from which cloud-init reads: a small ISO 9660 file system named cidata."""
 
-import contextlib
 import os
-import secrets
 import shutil
 
 from saltvirt import errors
@@ -34,22 +32,28 @@ def available():
 def write(path, files):
     """Makes the volume ``path``, readable by root alone.
 
-    files: {name: text}. What is written holds a private key: it passes through memory only
-    (/run) and the file itself. Raises SeedFailed, Unsupported.
+    files: {name: text}. What is written holds a private key: until it is whole it is in memory
+    only (/run), where the next one removes what a process that died has left.
+    Raises SeedFailed, Unsupported.
     """
     maker = _maker()
-    part = f"{path}.{secrets.token_hex(4)}.part"
     folder, mark = locks.private_folder(_RUN, "cidata-")
     try:
+        content, volume = os.path.join(folder, "content"), os.path.join(folder, "volume")
+        os.mkdir(content)
         for name, text in files.items():
-            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            with open(os.path.join(content, name), "w", encoding="utf-8") as file:
                 file.write(text)
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        options = ["-quiet", "-output", part, "-volid", "cidata", "-joliet", "-rock"]
-        tools.run([*maker, *options, folder], f"make {path}", errors.SeedFailed)
-        os.replace(part, path)
+        options = ["-quiet", "-output", volume, "-volid", "cidata", "-joliet", "-rock"]
+        tools.run([*maker, *options, content], f"make {path}", errors.SeedFailed)
+        _place(volume, path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(mark)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)
+
+
+def _place(volume, path):
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(fd, "wb") as target, open(volume, "rb") as source:
+        os.fchmod(fd, 0o600)
+        shutil.copyfileobj(source, target)

@@ -15,6 +15,11 @@ cloud_final_modules: [salt-minion, scripts-user, final-message]
 growpart: {mode: "off"}
 resize_rootfs: false
 """
+# a distribution's initrd has the drivers of drives, the lab's that of the root disk alone
+WAIT = """\
+[Service]
+ExecStartPre=/bin/sh -c 'for n in $(seq 120); do blkid -L cidata && exit; sleep 1; done; true'
+"""
 WANTS = "etc/systemd/system/multi-user.target.wants/salt-minion.service"
 
 
@@ -55,6 +60,9 @@ def _cloud(folder, found):
     run(["chroot", tree, "sh", "-c", install])
     (tree / "etc/resolv.conf").write_text(resolv)
     (tree / "etc/cloud/cloud.cfg.d/90_lab.cfg").write_text(CLOUD_CONFIG)
+    wait = tree / "etc/systemd/system/cloud-init-local.service.d/wait.conf"
+    wait.parent.mkdir(parents=True)
+    wait.write_text(WAIT)
     (tree / WANTS).unlink()
     (tree / "etc/systemd/network/10-dhcp.network").unlink()
     for name in ("var/cache/apt", "var/lib/apt/lists"):
