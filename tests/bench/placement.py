@@ -34,7 +34,9 @@ def recorded(hosts, guests):
             },
             "images_folder": {"total_bytes": 10**13, "free_bytes": 5 * 10**12,
                               "promised_bytes": 10**12},
-            "bridges": ["br0"], "networks": ["default"], "pools": ["default"],
+            "bridges": ["br0"], "networks": ["default"],
+            "pools": {"default": {"free_bytes": 10**12}},
+            "guest": {"disk_bytes": 10**10, "bridges": ["br0"], "image_here": i % 3 == 0},
         }
         for i in range(hosts)
     }  # fmt: skip
@@ -49,8 +51,8 @@ def outputter():
 
 def place(answers):
     hosts = [facts.host_from_inventory(name, data) for name, data in answers.items()]
-    request = facts.Request("new", vcpus=4, memory_kib=8 * 2**20, disk_bytes=10**10,
-                            bridges=frozenset({"br0"}), groups=("g1",))  # fmt: skip
+    request = facts.Request("new", vcpus=4, memory_kib=8 * 2**20, groups=("g1",),
+                            by_profile=True)  # fmt: skip
     return choose.choose(hosts, request, policy.Policy())
 
 

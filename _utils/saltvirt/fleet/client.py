@@ -15,7 +15,7 @@ from salt.exceptions import SaltClientError, SaltReqTimeoutError
 
 import saltvirt
 from saltvirt import errors
-from saltvirt.fleet import answer, target
+from saltvirt.fleet import answer, syndic, target
 
 # after the last connected host, those that the master thinks disconnected get this
 GRACE_S = 0.3
@@ -36,6 +36,7 @@ class Fleet:
         saltvirt.check()
         self.opts = opts
         self._client = None
+        self._below = None
 
     def __enter__(self):
         return self
@@ -56,7 +57,7 @@ class Fleet:
 
         Raises NotFound when there is none, or ``only`` is none of them.
         """
-        known = target.hosts(self.opts)
+        known = self._known()
         if only and only not in known:
             names = ", ".join(known) or "none at all"
             raise errors.NotFound(f"{only!r} is not a hypervisor of this master; known: {names}")
@@ -65,6 +66,15 @@ class Fleet:
                 "no hypervisor: no accepted minion matches virt:hosts in the master's configuration"
             )
         return [only] if only else known
+
+    def _known(self):
+        """The hypervisors of this master, and on a master of masters those below its syndics."""
+        known = target.hosts(self.opts)
+        if not self.opts.get("order_masters"):
+            return known
+        if self._below is None:
+            self._below = syndic.answering(self.client, self.opts, target.expression(self.opts))
+        return sorted({*known, *self._below})
 
     def ask(self, hosts, fun, kwarg=None, *, timeout_s=None, long=False, watch=None):
         """Calls ``fun`` on the hosts; yields an Answer per host, each as it arrives.
@@ -105,6 +115,9 @@ class _Job:
         self.fleet = fleet
         self.waiting = set(hosts)
         self.connected = target.connected(fleet.opts, hosts)
+        if fleet.opts.get("order_masters"):
+            # of a minion below a syndic nobody here knows: it is asked, never declared down
+            self.connected |= self.waiting - set(target.accepted(fleet.opts))
         # the master tells who is connected by addresses; behind NAT it sees nobody
         self.sees = bool(self.connected or target.connected(fleet.opts))
         self.watch_prefix, self.watcher = watch or (None, None)

@@ -8,20 +8,31 @@ from saltvirt import errors
 DEFAULT_TARGET = "G@virt_host:hypervisor:True"
 
 
-def hosts(opts, expression=None):
+def expression(opts):
+    """The compound target of hypervisors: ``virt:hosts`` of the master's configuration; the
+    default are minions that report themselves (grain ``virt_host:hypervisor``)."""
+    target = (opts.get("virt") or {}).get("hosts") or DEFAULT_TARGET
+    if not isinstance(target, str):
+        raise errors.InvalidInput(f"virt:hosts must be a compound target, not {target!r}")
+    return target
+
+
+def hosts(opts, target=None):
     """The accepted minions that are hypervisors, sorted.
 
-    opts: the master's configuration; ``virt:hosts`` there is a compound target, the
-    default are minions that report themselves (grain ``virt_host:hypervisor``).
-    expression: a compound target that replaces the configured one.
+    opts: the master's configuration. target: a compound target that replaces the configured
+    one.
 
     The match is not greedy: a minion without cached grains does not match a grain.
     """
-    target = expression or (opts.get("virt") or {}).get("hosts") or DEFAULT_TARGET
-    if not isinstance(target, str):
-        raise errors.InvalidInput(f"virt:hosts must be a compound target, not {target!r}")
+    target = target or expression(opts)
     found = salt.utils.minions.CkMinions(opts).check_minions(target, "compound", greedy=False)
     return sorted(found["minions"])
+
+
+def accepted(opts):
+    """All minions that this master itself accepted, sorted."""
+    return hosts(opts, "*")
 
 
 def connected(opts, ids=None):

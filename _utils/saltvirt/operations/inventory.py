@@ -2,6 +2,8 @@
 
 from saltvirt.placement import facts
 
+OTHER_VERSION = "answers as another version of this project does: salt {host} saltutil.sync_all"
+
 
 def gather(fleet, hosts=None, guest=None):
     """(list of facts.Host, dict of host to why it is none).
@@ -11,10 +13,13 @@ def gather(fleet, hosts=None, guest=None):
     found, unheard = [], {}
     asked = {"guest": guest} if guest else None
     for answer in fleet.ask(hosts or fleet.hosts(), "virt.inventory", asked):
-        if answer.ok:
-            found.append(facts.host_from_inventory(answer.host, answer.data))
-        else:
+        if not answer.ok:
             unheard[answer.host] = answer.error
+            continue
+        try:
+            found.append(facts.host_from_inventory(answer.host, answer.data))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            unheard[answer.host] = OTHER_VERSION.format(host=answer.host)
     return sorted(found, key=lambda h: h.name), unheard
 
 
