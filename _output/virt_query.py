@@ -38,10 +38,12 @@ def output(data, **kwargs):
     if not isinstance(data, dict):
         return str(data)
     rows = {key: value for key, value in data.items() if key != "retcode"}
-    sizes = {key: value for key, value in rows.items() if _is_host_size(value)}
-    blocks = [_hosts(sizes)] if sizes else []
-    blocks += [_block(key, value) for key, value in rows.items() if key not in sizes]
-    return "\n".join(blocks)
+    for fits, draw in ((_is_host_size, _hosts), (_is_listing, _listing)):
+        together = {key: value for key, value in rows.items() if fits(value)}
+        if together:
+            rest = {key: value for key, value in rows.items() if key not in together}
+            return "\n".join([draw(together), *(_block(*row) for row in rest.items())])
+    return "\n".join(_block(*row) for row in rows.items())
 
 
 def _progress(event):
@@ -61,16 +63,38 @@ def _is_host_size(value):
 
 
 def _hosts(hosts):
-    """The table of ``virt.host_info``."""
-    rows = [["host", "cpus", "free vcpus", "memory MiB", "free MiB", "promised",
-             "disk GiB", "free GiB", "guests", "running"]]  # fmt: skip
+    """The table of ``virt.host_info``; used is what is promised to guests."""
+    rows = [["host", "cpus", "vcpus used", "free", "memory MiB", "used", "free MiB", "disk GiB",
+             "free GiB", "guests", "running", "maintenance"]]  # fmt: skip
     for name, host in hosts.items():
-        used = host["memory_used_mib"] / host["memory_mib"] if host["memory_mib"] else 0
         rows.append([
-            name, host["cpus"], host["vcpus_free"], host["memory_mib"], host["memory_free_mib"],
-            {"bar": used}, host["disk_gib"], host["disk_free_gib"], host["guests"],
-            host["running"],
+            name, host["cpus"], _bar(host["vcpus_used"], host["vcpus_free"]), host["vcpus_free"],
+            host["memory_mib"], _bar(host["memory_used_mib"], host["memory_free_mib"]),
+            host["memory_free_mib"], host["disk_gib"], host["disk_free_gib"], host["guests"],
+            host["running"], host.get("maintenance"),
         ])  # fmt: skip
+    if not any(row[-1] for row in rows[1:]):
+        rows = [row[:-1] for row in rows]
+    return _table(rows)
+
+
+def _bar(used, free):
+    return {"bar": used / (used + free) if used + free else 0}
+
+
+def _is_listing(value):
+    if not isinstance(value, dict) or "table" in value:
+        return False
+    return all(isinstance(names, list) for names in value.values())
+
+
+def _listing(hosts):
+    """The table of ``virt.list``: a row a host and state."""
+    rows = [["host", "state", "guests"]]
+    for name, states in hosts.items():
+        shown = [[state, ", ".join(map(str, names))] for state, names in states.items()]
+        first, *others = shown or [["", "none"]]
+        rows += [[name, *first], *(["", *other] for other in others)]
     return _table(rows)
 
 

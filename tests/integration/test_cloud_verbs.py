@@ -16,25 +16,30 @@ PLANS = [
         {"disk": "small", "seed": False},
         "new would be created on hv2",
     ),
-    ("start", ["off"], {}, "off on hv1 would be started"),
-    ("stop", ["on"], {}, "on on hv1 would be shut down"),
-    ("force_off", ["on"], {}, "on on hv1 would be powered off"),
-    ("pause", ["on"], {}, "on on hv1 would be paused"),
+    ("start", ["rests"], {}, "rests on hv1 would be started"),
+    ("stop", ["runs"], {}, "runs on hv1 would be shut down"),
+    ("force_off", ["runs"], {}, "runs on hv1 would be powered off"),
+    ("pause", ["runs"], {}, "runs on hv1 would be paused"),
     ("resume", ["held"], {}, "held on hv2 would be resumed"),
-    ("reset", ["on"], {}, "on on hv1 would be reset"),
-    ("snapshot", ["on"], {}, "a snapshot of on on hv1 would be taken"),
-    ("revert", ["off", "before"], {}, "off on hv1 would be put back to before"),
-    ("purge", ["on"], {}, "on would be removed from hv1, with /srv/salt-images/on_system.qcow2"),
+    ("reset", ["runs"], {}, "runs on hv1 would be reset"),
+    ("snapshot", ["runs"], {}, "a snapshot of runs on hv1 would be taken"),
+    ("revert", ["rests", "before"], {}, "rests on hv1 would be put back to before"),
+    (
+        "purge",
+        ["runs"],
+        {},
+        "runs would be removed from hv1, with /srv/salt-images/runs_system.qcow2",
+    ),
     ("rename", ["bare", "other"], {}, "bare on hv1 would be renamed to other"),
     ("clone", ["bare", "other"], {}, "bare would be copied to other on hv1"),
-    ("migrate", ["on"], {}, "on would be moved from hv1 to hv2"),
+    ("migrate", ["runs"], {}, "runs would be moved from hv1 to hv2"),
     ("evacuate", ["hv1"], {}, "hv1: 3 would move, 0 would stay"),
     ("restore", ["hv2"], {}, "hv2 would take guests again, and 0 would come back"),
     ("rebalance", [], {"apply": True}, "0 moves; the score is"),
     ("repair", [], {"apply": True}, "nothing is left over"),
     ("authorize", ["new", "hv1"], {}, "hv1 would be allowed to hand in the key of new"),
 ]
-LOOK = """virsh list --all; virsh snapshot-list off --name 2>/dev/null;
+LOOK = """virsh list --all; virsh snapshot-list rests --name 2>/dev/null;
 ls -la --time-style=full-iso /srv/salt-images; cat /var/lib/salt-virt/maintenance.json"""
 
 
@@ -46,10 +51,10 @@ def everything(cloud):  # noqa: F811
 
 
 def test_every_verb_shows_its_plan_and_changes_nothing(cloud, guests):  # noqa: F811
-    for name, host in (("on", "hv1"), ("off", "hv1"), ("bare", "hv1"), ("held", "hv2")):
-        done = init(cloud, name, host=host, start=name in ("on", "held"))
+    for name, host in (("runs", "hv1"), ("rests", "hv1"), ("bare", "hv1"), ("held", "hv2")):
+        done = init(cloud, name, host=host, start=name in ("runs", "held"))
         assert done.rc == 0, done.stdout
-    cloud.exec("hv1", "virsh snapshot-create-as off before")
+    cloud.exec("hv1", "virsh snapshot-create-as rests before")
     cloud.exec("hv2", "virsh suspend held")
     before = everything(cloud)
     for verb, arguments, named, comment in PLANS:

@@ -86,18 +86,63 @@ def test_tables_align(output):
 
 
 def test_list(output):
-    data = {"hv1": {"running": ["a", "b"], "shutdown": ["c"]}, "hv2": {}}
-    assert output(data).splitlines() == ["hv1", "  running   a, b", "  shutdown  c", "hv2"]
+    data = {"hv1": {"running": ["a", "b"], "shutdown": ["c"]}, "hv2": {}, "hv3": {"error": "down"}}
+    assert output(data).splitlines() == [
+        "host  state     guests",
+        "hv1   running   a, b",
+        "      shutdown  c",
+        "hv2             none",
+        "hv3",
+        "  down",
+    ]
 
 
 def test_host_info_is_a_table_and_the_host_that_is_down_stands_below(output):
     host = {
-        "cpus": 2, "vcpus_free": 6, "memory_mib": 1000, "memory_used_mib": 250,
+        "cpus": 2, "vcpus_used": 2, "vcpus_free": 6, "memory_mib": 1000, "memory_used_mib": 250,
         "memory_free_mib": 750, "disk_gib": 10.0, "disk_free_gib": 5.25, "guests": 1, "running": 1,
     }  # fmt: skip
     lines = output(
         {"hv1": host, "hv2": {"error": "down: no connection"}, "retcode": 1}
     ).splitlines()
-    assert lines[0].split()[:3] == ["host", "cpus", "free"]
-    assert "[##........]  25 %" in lines[1]
+    assert lines[0].split()[:4] == ["host", "cpus", "vcpus", "used"]
+    assert lines[1].count("[##........]  25 %") == 2
+    assert "maintenance" not in lines[0]
+    host["maintenance"] = "new disks"
+    assert output({"hv1": host}).splitlines()[1].endswith("new disks")
     assert lines[2:] == ["hv2", "  down: no connection"]
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Makes sys.stdout a terminal of 20 columns, or a file."""
+
+    def make(is_one):
+        monkeypatch.setattr("sys.stdout.isatty", lambda: is_one, raising=False)
+        monkeypatch.setenv("COLUMNS", "20")
+
+    return make
+
+
+def told(output, message, **how):
+    return output({"suffix": "progress", "event": {"message": message, **how}})
+
+
+def test_on_a_terminal_progress_takes_the_place_of_the_line_before(output, terminal):
+    terminal(True)
+    assert told(output, "copy: 1 %", again=False, passing=False) == "copy: 1 %"
+    assert told(output, "copy: 2 %", again=True, passing=True) == "\x1b[1A\x1b[2Kcopy: 2 %"
+    assert told(output, "x" * 50, again=True, passing=True) == "\x1b[1A\x1b[2K" + "x" * 19
+    assert told(output, "y" * 50) == "y" * 50, "a line that stays is whole"
+
+
+def test_a_log_has_plain_lines_and_not_the_passing_ones(output, terminal):
+    terminal(False)
+    assert told(output, "copy: 1 %", again=False, passing=False) == "copy: 1 %"
+    assert told(output, "copy: 2 %", again=True, passing=True) == ""
+    assert told(output, "copy: 10 %", again=True, passing=False) == "copy: 10 %"
+
+
+def test_a_plan_is_its_sentence_and_its_table(output):
+    plan = {"result": None, "comment": "two would move", "table": [["guest"], ["a"], ["b"]]}
+    assert output({"hv1": plan}).splitlines() == ["two would move", "guest", "a", "b"]

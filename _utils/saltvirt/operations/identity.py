@@ -33,7 +33,7 @@ def check(fleet, name, new, function, options=None):
 
 def rename(fleet, report, name, new, options=None):
     """(host, the host's answer). Whatever fails, the guest has its old name and key again."""
-    with _both(fleet, name, new, "virt.rename"):
+    with _both(fleet, report, name, new, "virt.rename"):
         host, _ = check(fleet, name, new, "virt.rename", options)
         with Revert() as undo:
             made = _renamed(fleet, report, host, (name, new), options)
@@ -51,12 +51,16 @@ def rename(fleet, report, name, new, options=None):
 
 
 @contextlib.contextmanager
-def _both(fleet, name, new, what):
-    """Holds the locks of both names."""
+def _both(fleet, report, name, new, what):
+    """Holds the locks of both names; a failure is an event, too."""
     if names.guest(name) == names.guest(new):
         raise errors.InvalidInput(f"{name} is its name already")
     with lock.guest(fleet.opts, name, what), lock.guest(fleet.opts, new, what):
-        yield
+        try:
+            yield
+        except errors.VirtError as exc:
+            report.failed(exc)
+            raise
 
 
 def _renamed(fleet, report, host, pair, options=None):
@@ -74,7 +78,7 @@ def _back(fleet, report, host, pair):
 
 def clone(fleet, report, name, new, start=False, options=None):
     """(host, the host's answer, libvirt's word for the copy's state)."""
-    with _both(fleet, name, new, "virt.clone"):
+    with _both(fleet, report, name, new, "virt.clone"):
         host, _ = check(fleet, name, new, "virt.clone", options)
         asked = {"vm_": name, "name": new, **(options or {}), "start": False, "approve_key": False}
         watch = (f"salt/virt/{new}/clone/", report.host_says)
