@@ -40,7 +40,7 @@ PLANS = [
     ("authorize", ["new", "hv1"], {}, "hv1 would be allowed to hand in the key of new"),
 ]
 LOOK = """virsh list --all; virsh snapshot-list rests --name 2>/dev/null;
-ls -la --time-style=full-iso /srv/salt-images; cat /var/lib/salt-virt/maintenance.json"""
+find /srv/salt-images -type f -printf '%p %s %T@ %u\\n' | sort; cat /var/lib/salt-virt/maintenance.json"""
 
 
 def everything(cloud):  # noqa: F811
@@ -67,7 +67,8 @@ def test_every_verb_shows_its_plan_and_changes_nothing(cloud, guests):  # noqa: 
         assert found["result"] is None, (verb, found)
         assert found["comment"].startswith(comment), (verb, found["comment"])
         assert "changes" in found, verb
-    assert everything(cloud) == before
+    for machine, found in everything(cloud).items():
+        assert found.splitlines() == before[machine].splitlines(), machine
 
 
 def test_a_guest_gets_another_name_and_a_copy(cloud, guests):  # noqa: F811
@@ -119,7 +120,7 @@ def inside(cloud, host, name):  # noqa: F811
             "virt.init: missing a required argument: 'mem'; its manual: salt-run -d virt.init",
         ),
         ("init x -1 64 /a", "no such option: -1"),
-        (f"init x 0 64 {IMAGE}", "cpu 0 is not a positive whole number"),
+        (f"init x 0 64 {IMAGE}", "cpu 0 must be at least 1"),
     ],
 )
 def test_a_slip_is_one_line(cloud, words, line):  # noqa: F811
