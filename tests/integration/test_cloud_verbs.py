@@ -40,7 +40,8 @@ PLANS = [
     ("authorize", ["new", "hv1"], {}, "hv1 would be allowed to hand in the key of new"),
 ]
 LOOK = """virsh list --all; virsh snapshot-list rests --name 2>/dev/null;
-find /srv/salt-images -type f -printf '%p %s %T@ %u\\n' | sort; cat /var/lib/salt-virt/maintenance.json"""
+find /srv/salt-images -type f -printf '%p %s %T@ %u\\n' | sort;
+cat /var/lib/salt-virt/maintenance.json"""
 
 
 def everything(cloud):  # noqa: F811

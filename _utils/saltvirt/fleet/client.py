@@ -21,6 +21,9 @@ from saltvirt.fleet import answer, syndic, target
 GRACE_S = 0.3
 # a silent host is asked whether it still works at the job; it answers within this or is lost
 PROBE_S = 5
+# but a busy host is slow to say so: with a long job, and while it has its connection, it is lost
+# only when there was no sign of it for so long
+SILENT_S = 90
 # how many time-outs a host may take that says it still works
 PATIENCE = 3
 
@@ -83,7 +86,8 @@ class Fleet:
         between versions) and nothing is parsed as YAML on the way.
         timeout_s: how long a connected host may be silent; default the master's ``timeout``.
         A host that is silent longer is asked whether it still works at the job. If it
-        does, it is waited for: three times timeout_s in all, or with ``long`` without end.
+        does, it is waited for: three times timeout_s in all, or with ``long`` without end. With
+        ``long`` a busy host that keeps its connection may also be slow to say so.
         watch: (prefix of event tags, callable of tag and data) for events meanwhile.
         Raises ConnectionFailed when the master itself does not answer.
         """
@@ -99,9 +103,9 @@ class Fleet:
         found = {a.host: a for a in self.ask(hosts, fun, kwarg, **options)}
         return dict(sorted(found.items()))
 
-    def one(self, host, fun, kwarg=None, **options):
+    def one(self, host, fun, kwarg=None, *, long=True, **options):
         """What ``fun`` returned on that host. Raises as Answer.get does."""
-        return self.gather([host], fun, kwarg, **options)[host].get()
+        return self.gather([host], fun, kwarg, long=long, **options)[host].get()
 
     def tell(self, tag, data):
         """Fires an event on the master's bus."""
@@ -178,7 +182,7 @@ class _Job:
             yield from self._lost(lost, waited_s)
         if self.waiting and waited_s > timeout_s:
             if self.probe is None:
-                self.probe = _Probe(self)
+                self.probe = _Probe(self, SILENT_S if long else 0)
             patience = long or waited_s < PATIENCE * timeout_s
             yield from self._lost(self.probe.lost() if patience else self.waiting, waited_s)
 
@@ -191,8 +195,10 @@ class _Job:
 class _Probe:
     """``saltutil.find_job`` to the silent: who answers is alive, who says "not here" is done."""
 
-    def __init__(self, job):
+    def __init__(self, job, silent_s):
         self.job = job
+        self.silent_s = silent_s
+        self.seen = {}
         self._send()
 
     def _send(self):
@@ -213,6 +219,7 @@ class _Probe:
             host = event["data"].get("id")
             if event["data"].get("return"):
                 self.alive.add(host)
+                self.seen[host] = time.monotonic()
             else:
                 self.finished[host] = time.monotonic()
 
@@ -224,7 +231,19 @@ class _Probe:
         # a finished job's return can still be on its way
         lost = {h for h, t in self.finished.items() if now - t > 1} & self.job.waiting
         if over:
-            lost |= self.job.waiting - self.alive - set(self.finished)
-            if self.alive & self.job.waiting:
+            lost |= self._gone(self.job.waiting - self.alive - set(self.finished), now)
+            if self.job.waiting - lost - set(self.finished):
                 self._send()
         return lost
+
+    def _gone(self, silent, now):
+        """Those of the silent that are not waited for any more."""
+        if not self.silent_s or not silent:
+            return silent
+        there = target.connected(self.job.fleet.opts, silent) if self.job.sees else silent
+        started = self.job.started
+        return {
+            host
+            for host in silent
+            if host not in there or now - self.seen.get(host, started) > self.silent_s
+        }

@@ -20,7 +20,8 @@ class Pace:
 
     def __call__(self, done, total):
         now = self._clock()
-        if now - self._said < EVERY_S:
+        ends = done == total and self._said > self._began
+        if now - self._said < EVERY_S and not ends:
             return
         self._said, speed = now, done / (now - self._began)
         if not total:  # nobody knows how much there is

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from saltvirt import errors, names, units
 from saltvirt.fleet import pillars
+from saltvirt.fleet.answer import SILENT
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import inventory, lock, wait
 from saltvirt.placement import choose, facts
@@ -164,7 +165,8 @@ class Init:
     def place(self, request):
         """(Decision, the hosts). Raises when the name is taken or no host is left."""
         known = self.fleet.hosts(self.wanted.host)
-        hosts, unheard = inventory.gather(self.fleet, self.fleet.hosts(), self.wanted.for_all())
+        asked = self.wanted.for_all()
+        hosts, unheard = inventory.gather(self.fleet, self.fleet.hosts(), asked, long=True)
         for host in hosts:
             if any(guest.name == request.name for guest in host.guests):
                 raise errors.AlreadyExists(f"{request.name} exists already, on {host.name}")
@@ -210,7 +212,13 @@ class Init:
         name = self.wanted.name
         watch = (f"{self.report.tag}/", self.report.host_says)
         asked = self.wanted.for_host()
-        made = self.fleet.one(host, "virt.init", asked, long=True, watch=watch)
+        made = self.fleet.gather([host], "virt.init", asked, long=True, watch=watch)[host]
+        if not made.ok and made.kind == SILENT:
+            raise errors.ConnectionFailed(
+                f"{host}: {made.error}; it may still be making {name}: look with virt.where "
+                f"{name}, and remove it with virt.purge {name}"
+            )
+        made = made.get()
         undo.push(f"purge {name} on {host}", self.fleet.one, host, "virt.purge", {"vm_": name})
         start, pillar = self.wanted.start, self.wanted.pillar
         state = deliver(self.fleet, self.report, host, made, undo, start=start, pillar=pillar)
