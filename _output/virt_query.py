@@ -140,7 +140,7 @@ def _guest(host, name, info):
 
 def _graphics(host, graphics):
     kind, port = graphics.get("type"), graphics.get("port")
-    if not kind or kind == "none":
+    if not kind or str(kind).lower() == "none":
         return []
     if port in (None, "None", "-1", -1, ""):
         return [f"    Graphics: {kind}"]

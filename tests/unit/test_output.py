@@ -72,6 +72,10 @@ def test_a_cdrom_without_medium_and_a_display_without_port(output):
     assert "      File: none" in text.splitlines()
 
 
+def test_no_display_is_not_shown(output):
+    assert "Graphics" not in output({"h": {"vm_info": {"a": {"graphics": {"type": "None"}}}}})
+
+
 def test_an_operation_is_one_line(output):
     assert output({"a": {"result": False, "comment": "no"}, "retcode": 1}) == "no"
     assert output({"suffix": "progress", "event": {"message": "copying"}}) == "copying"
