@@ -189,60 +189,11 @@ def running(
     A guest that runs on this host: made when it is not there, else brought to what is given; and
     started.
 
-    Everything said of ``virt.defined`` holds. A new guest is made and started in one, as by
-    ``virt.init``: when a step fails, nothing is left. A paused or sleeping guest runs on.
-
-    :param name: of the guest
-    :param cpu: number of virtual CPUs, or a dictionary
-    :param mem: memory in MiB, a size such as ``2GiB``, or a dictionary
-    :param vm_type: ``kvm``, ``qemu``, ``xen``…; only for a new guest
-    :param disk_profile: disk profile (``virt:disk``) that the disks follow
-    :param disks: list of disks, laid over the profile's by ``name``. Without profile and list a
-        new guest gets the profile ``default``; the disks of an existing one stay
-    :param nic_profile: interface profile (``virt:nic``) that the interfaces follow
-    :param interfaces: list of interfaces, likewise. Interfaces that are in neither list nor
-        profile go
-    :param graphics: the display; ``type: none`` removes it
-    :param seed: put the minion's configuration and keys into a new disk made from an image
-    :param install: install a minion in an image that has none
-    :param pub_key: PEM of the guest's public key; default: a new pair is made here
-    :param priv_key: PEM of the private key that belongs to it
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
-    :param os_type: ``hvm``, ``xen``…; only for a new guest
-    :param arch: only for a new guest
-    :param boot: dictionary: ``kernel``, ``initrd``, ``cmdline``; ``efi``, or ``loader`` and
-        ``nvram``
-    :param boot_dev: devices to boot from, in order: ``network hd``
-    :param numatune: dictionary: ``memory`` and ``memnodes``
-    :param hypervisor_features: dictionary, e.g. ``kvm-hint-dedicated: True``
-    :param clock: dictionary: ``utc``, ``timezone``, ``adjustment``, ``timers``
-    :param serials: all the serial ports that there shall be
-    :param consoles: all the consoles that there shall be
-    :param stop_on_reboot: True: stop where the guest would reboot; False: reboot; not given: as it
-        is
-    :param host_devices: all the host's devices that it shall have
-    :param autostart: whether it starts with the host; not given: as it is. (With Salt 3007 every
-        apply without it switched it off.)
-    :param update: False: a guest that exists is not changed
-    :param live: False: what changes waits for the guest's next start
-    :param detach: True: disks that the list does not name are detached. Without it they stay,
-        and a change that would detach one is refused. Their data is never deleted
-    :param image: what the first disk of a new guest is made from; also ``image_hash``,
-        ``overlay``, ``config``, ``grains``, ``autosign_grains``, ``startup_states``,
-        ``user_data``, ``seed_cmd``, ``approve_key``, as for ``virt.init``
-    :param on_crash: ``destroy``, ``restart``, ``preserve``, ``coredump-destroy``…; also
-        ``on_poweroff`` and ``on_reboot``
-    :param tpm: True, or a dictionary: ``version``, ``model``
-    :param metadata: dictionary of words of your own, kept with the guest; ``null`` takes one away
-    :param title: a line about the guest; also ``description``
+    The parameters are those of :func:`defined`, and all that is said there holds. A new guest is
+    made and started in one, as by ``virt.init``: when a step fails, nothing is left. A paused or
+    sleeping guest runs on.
 
     :return: what ``virt.defined`` returns, and ``started`` or ``resumed``: True
-
-    Also taken: ``machine``, ``rng``, ``watchdog``, ``memballoon``, ``guest_agent``, ``kvm_hidden``,
-    ``enable_vnc``, ``serial_type``. What is not given stays as it is; ``null`` inside of a
-    dictionary takes that setting away. Any other word is an error.
 
     .. code-block:: yaml
 

@@ -73,6 +73,38 @@ def test_a_copy_of_the_image_with_the_profiles_size(host, image):
     assert made["uuid"] == dom.UUIDString()
 
 
+def test_a_test_says_what_would_be_made_and_touches_nothing(host, image):
+    given = {"image": image, "disks": [{"name": "system", "size": 16}]}
+    told = host.init(test=True, **given)
+    assert (names(host), files(host)) == (["test"], [])
+    made = host.init(**given)
+    assert told["disks"] == made["disks"]
+    for wrong in ({"name": "g1"}, {"cpu": 17}, {"disk": "nope"}, {"name": "g2", "colour": "red"}):
+        with pytest.raises(Exception, match=r"exists already|vCPUs|unknown"):
+            host.init(test=True, **{"name": "g3", **wrong})
+
+
+def test_only_what_was_made_is_purged_when_that_is_asked_for(host, tmp_path):
+    data = tmp_path / "data.raw"
+    data.write_bytes(bytes(MIB))
+    xml = (
+        "<domain type='test'><name>foreign</name><memory>1024</memory><os><type>hvm</type></os>"
+        f"<devices><disk type='file'><source file='{data}'/><target dev='vda'/></disk></devices>"
+        "</domain>"
+    )
+    for disks, plan in [
+        ("none", {"delete": [], "keep": {str(data): "not made for this guest"}}),
+        ("made", {"delete": [], "keep": {str(data): "not made for this guest"}}),
+        ("own", {"delete": [str(data)], "keep": {}}),
+    ]:
+        host.conn.defineXML(xml)
+        assert host.modules["virt.purge"]("foreign", disks=disks, test=True) == plan
+        assert data.exists()
+        assert host.modules["virt.purge"]("foreign", disks=disks) is True
+        assert names(host) == ["test"]
+        assert data.exists() is (disks != "own")
+
+
 def test_the_record_names_what_was_made_and_is_finished(host, image):
     host.init(image=image, disks=[{"name": "system", "size": 16}])
     uri = "https://saltproject.io/xmlns/salt-virt/1"

@@ -41,6 +41,14 @@ def test_a_guest_without_any(virt, dom):
         virt["virt.revert_snapshot"]("test")
 
 
+def test_a_test_of_going_back_only_says_where_to(virt, chain):
+    for cleanup, deleted in ((False, "N/A"), (True, ["c", "b"])):
+        told = virt["virt.revert_snapshot"]("test", "a", cleanup, test=True)
+        assert told == {"reverted": "a", "deleted": deleted}
+        assert (names(chain), current(chain)) == (["a", "b", "c"], "c")
+    assert virt["virt.revert_snapshot"]("test", "a", True) == told
+
+
 def test_create_and_list(virt, dom):
     assert virt["virt.snapshot"]("test", "a", description="first") == {"name": "a"}
     assert virt["virt.snapshot"]("test", "a", suffix="x") == {"name": "a-x"}

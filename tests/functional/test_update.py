@@ -31,7 +31,7 @@ def guest(host, image):  # noqa: F811
         flags = libvirt.VIR_DOMAIN_XML_INACTIVE
         return ET.fromstring(host.conn.lookupByName("g1").XMLDesc(flags))
 
-    host.update, host.tree = update, tree
+    host.update, host.tree, host.image = update, tree, image
     return host
 
 
@@ -76,6 +76,49 @@ def test_a_detached_disk_is_kept(guest):
     guest.update(disks=[])
     assert sources(guest.tree()) == []
     assert (guest.images / "g1_system.raw").exists()
+
+
+def test_without_detach_no_disk_goes(guest):
+    both = [SYSTEM, {"name": "data", "size": 4, "format": "raw"}]
+    guest.update(disks=both)
+    for fewer in ([SYSTEM], both[1:], []):
+        assert guest.update(disks=fewer, detach=False)["definition"] is False
+    other = {"name": "other", "target": "vdb", "source_file": guest.image, "format": "raw"}
+    before = guest.conn.lookupByName("g1").XMLDesc()
+    with pytest.raises(Exception, match=r"g1_data.raw would be detached from vdb: detach=True"):
+        guest.update(disks=[SYSTEM, other], detach=False)
+    assert guest.conn.lookupByName("g1").XMLDesc() == before
+    status = guest.update(
+        disks=[SYSTEM, {"name": "more", "size": 4, "format": "raw"}], detach=False
+    )
+    assert [change["path"] for change in status["changes"]] == ["disks:vdc"]
+    guest.modules["virt.purge"]("g1")
+    assert list(guest.images.iterdir()) == []
+
+
+def test_a_new_interface_has_the_mac_that_the_test_said(guest):
+    nics = [{"name": "eth0", "network": "default"}, {"name": "eth1", "network": "default"}]
+    told = guest.update(interfaces=nics, test=True)["changes"]
+    assert guest.update(interfaces=nics)["changes"] == told
+    macs = [node.get("address") for node in guest.tree().iterfind("devices/interface/mac")]
+    assert [f"nics:{mac}" for mac in macs] == [change["path"] for change in told]
+    assert len(set(macs)) == 2
+
+
+def test_stop_on_reboot_is_left_unless_it_is_said(guest):
+    for given, action in [(True, "destroy"), (None, "destroy"), (False, "restart")]:
+        guest.update(stop_on_reboot=given)
+        assert guest.tree().findtext("on_reboot") == action
+
+
+def test_a_test_says_that_the_host_has_no_room(guest):
+    with pytest.raises(Exception, match=r"of memory wanted"):
+        guest.modules["virt.update"]("g1", mem="1TiB", test=True)
+
+
+def test_a_console_that_libvirt_would_overwrite_is_refused(guest):
+    with pytest.raises(Exception, match=r"the first one is on the first serial port, of type tcp"):
+        guest.update(serials=[{"type": "tcp", "port": 2345}], consoles=[{"type": "pty"}])
 
 
 def test_a_disk_grows(guest):

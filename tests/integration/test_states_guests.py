@@ -373,6 +373,11 @@ def test_what_is_wrong_is_said_and_changes_nothing(applied, hv):
     hv.sh(f"rm {IMAGES}/lab-gone.raw")
     for _ in range(2):
         assert "lab-gone.raw': No such file" in failing(applied, "running", "lab1")
+    # a new guest that does not start is not made
+    before = applied.written()
+    nowhere = {"type": "vnc", "listen": {"type": "address", "address": "203.0.113.9"}}
+    assert "203.0.113.9" in failing(applied, "running", "lab9", **BARE, graphics=nowhere)
+    assert applied.written() == before
 
 
 # as Salt's manual printed it, but for the MAC address: the printed one, 01:23:…, is a multicast
@@ -448,9 +453,8 @@ def test_the_sls_that_salts_manual_printed(lab, hv):
         xml = hv.virsh("dumpxml", "domain_name")
         for word in ("192.168.0.125", "network='admin'", "'br0'", mac.lower(), 'seeded="yes"'):
             assert word in xml
-        (stop,) = lab.call(
-            hv.name, "state.single", "virt.stopped", "domain_*", timeout=300
-        ).values()
+        stop = ("state.single", "virt.stopped", "domain_*", "timeout=400")  # it boots slowly
+        (stop,) = lab.call(hv.name, *stop, timeout=450).values()
         assert stop["result"], stop
         assert hv.virsh("domstate", "domain_name").strip() == "shut off"
         (gone,) = lab.call(hv.name, "state.single", "virt.absent", "domain_name").values()
