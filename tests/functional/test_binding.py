@@ -18,7 +18,10 @@ import salt.config, salt.loader
 opts = salt.config.minion_config(None)
 opts["module_dirs"] = [sys.argv[1]]
 opts["grains"] = {"id": "hv1", "kernel": "Linux", "virtual": "physical"}
+opts["states_dirs"] = [sys.argv[1].replace("_modules", "_states")]
 virt = salt.loader.minion_mods(opts, context={})
+if sys.argv[3] == "states":
+    virt = salt.loader.states(opts, virt, {}, None)
 answers = {}
 for name, args in json.loads(sys.argv[2]).items():
     try:
@@ -43,9 +46,9 @@ def asks_libvirt(function):
     return ":param connection:" in function.docstring and function.name not in FREE
 
 
-def without_binding(calls):
+def without_binding(calls, kind="modules"):
     done = subprocess.run(
-        [sys.executable, "-c", CALLS, str(REPOSITORY / "_modules"), json.dumps(calls)],
+        [sys.executable, "-c", CALLS, str(REPOSITORY / "_modules"), json.dumps(calls), kind],
         cwd=REPOSITORY, capture_output=True, text=True, check=False,
         env={"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY}/_utils"},
     )  # fmt: skip
@@ -70,6 +73,15 @@ def test_every_function_names_the_python_and_the_command():
         )
         assert f"{sys.executable} -m pip install libvirt-python" in answer, name
         assert "import of libvirt halted" in answer, name  # the ImportError itself
+
+
+def test_every_state_fails_with_the_python_and_the_command():
+    calls = {f.name: arguments(f) for f in api.ours("states.virt") if asks_libvirt(f)}
+    calls["running"] = ["x"]  # its parameters are said elsewhere
+    assert {"defined", "stopped", "snapshot", "on_host"} < set(calls)
+    for name, answer in without_binding(calls, "states").items():
+        assert "'result': False" in answer, f"{name}: {answer}"
+        assert f"the libvirt binding is missing in {sys.executable}" in answer, name
 
 
 def test_what_needs_no_binding_is_there_whatever_was_called_before():

@@ -421,7 +421,8 @@ virsh -q net-create /root/x.xml
 AWAY = """
 virsh -q destroy domain_name; virsh -q undefine domain_name --nvram
 virsh -q net-destroy admin; virsh -q pool-destroy default
-ip address del 192.168.0.125/32 dev lo; rm -rf /path/to /srv/labdefault
+ip address del 192.168.0.125/32 dev lo
+rm -rf /path/to /srv/labdefault /srv/salt-images/domain_name_*
 """
 
 
