@@ -162,19 +162,31 @@ def test_ten_at_once_share_one_copy(lab, hv1):
 
 
 def test_the_volume_for_cloud_init_goes_when_the_guest_has_reported_in(lab, hv1):
+    script = "#!/bin/sh\necho {{ name }} is {{ grains_of_guest.role }}, {{ nics|length }} NICs\n"
+    lab.exec("master", ["sh", "-c", f"cat > /srv/salt/own.sh <<'EOF'\n{script}EOF"])
     given = {"host": "hv1", "start": False, "nic": None, "seed": "cloud-init"}
-    done = lab.run("virt.init", "ejected", 1, 64, IMAGE, **given)
+    own = {"user_data": "salt://own.sh", "grains": {"role": "web"}}
+    done = lab.run("virt.init", "ejected", 1, 64, IMAGE, **given, **own)
     assert done.rc == 0, done.stdout + done.stderr
     volume = "/srv/salt-images/_seed/ejected.iso"
     assert hv1.sh(f"stat -c %a {volume}; virsh domblklist ejected | grep -c {volume}") == "600\n1\n"
+    assert "echo ejected is web, 0 NICs" in hv1.sh(USER_DATA.format(volume, PYTHON))
     for words in ("ejected on hv1 has no", "ejected on hv1 has no"):
         done = lab.run("virt.seed_eject", "ejected")
         assert words in done.stdout, done
     assert hv1.sh(f"ls {volume} 2>/dev/null; virsh dumpxml ejected | grep {volume}; true") == ""
     assert "no guest that this master made" in lab.run("virt.seed_eject", "hv2").stdout
     assert lab.run("virt.purge", "ejected").rc == 0
+    lab.exec("master", ["rm", "/srv/salt/own.sh"])
 
 
+USER_DATA = """
+xorriso -osirrox on -indev {0} -extract /user-data /tmp/own 2>/dev/null
+{1} -c "import email
+for part in email.message_from_file(open('/tmp/own')).walk():
+    print((part.get_payload(decode=True) or b'').decode())"
+rm -f /tmp/own
+"""
 FIXED = {
     **{"name": "eth0", "type": "bridge", "source": "br0"},
     **{"addresses": ["10.77.0.90/24"], "nameservers": ["10.77.0.1"]},
