@@ -64,7 +64,7 @@ def hv1(lab):
     host.configure(CONFIG)
     yield host
     host.configure(None)
-    lab.exec("master", ["rm", "-f", "/srv/salt/lab-bootstrap.sh", "/srv/salt/many.qcow2"])
+    lab.exec("master", ["sh", "-c", "cd /srv/salt && rm -f lab-bootstrap.sh many.qcow2 own.sh"])
 
 
 @pytest.fixture(autouse=True)
@@ -177,7 +177,6 @@ def test_the_volume_for_cloud_init_goes_when_the_guest_has_reported_in(lab, hv1)
     assert hv1.sh(f"ls {volume} 2>/dev/null; virsh dumpxml ejected | grep {volume}; true") == ""
     assert "no guest that this master made" in lab.run("virt.seed_eject", "hv2").stdout
     assert lab.run("virt.purge", "ejected").rc == 0
-    lab.exec("master", ["rm", "/srv/salt/own.sh"])
 
 
 USER_DATA = """
