@@ -90,7 +90,7 @@ def test_exactly_this_key_for_exactly_this_id(opts, store, events, pairs):
 
 def test_salt_sees_it_as_its_own(opts, store, pairs):
     store.accept(NAME, pairs[0])
-    if opts["keys.cache_driver"]:
+    if opts.get("keys.cache_driver", True):
         with salt.key.Key(opts) as salts:
             assert salts.list_keys()["minions"] == [NAME]
             assert salts.key_str(NAME)["minions"][NAME].strip() == pairs[0].strip()
