@@ -205,6 +205,8 @@ def test_a_guests_pillar_is_its_own_and_goes_with_it(opts, store, pairs, tmp_pat
     [path] = (tmp_path / "pki" / "virtpillars").iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert list(kept.orphans(store.accepted)) == []
+    assert list(kept.orphans(lambda _name: None)) == [NAME]
     assert kept.remove(NAME)
     assert served(opts, store) == {}
     assert not kept.remove(NAME)

@@ -63,6 +63,13 @@ class Pillars:
             return False
         return True
 
+    def orphans(self, public):
+        """The names whose pillar nobody can get, for the key it is bound to is gone."""
+        with contextlib.suppress(FileNotFoundError):
+            for name in sorted(os.listdir(self._root)):
+                if not name.startswith(".") and not self.of(name, public):
+                    yield name
+
     def of(self, name, public):
         """The pillar of a minion, {} when it has none here.
 

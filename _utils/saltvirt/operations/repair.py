@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from saltvirt import errors
 from saltvirt.fleet.authorise import Authorisations
 from saltvirt.fleet.keys import KeyStore
+from saltvirt.fleet.pillars import Pillars
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def look(fleet):
     if not unheard:
         found += list(_keys(fleet, guests))
     found += list(_permissions(fleet))
+    found += list(_pillars(fleet))
     return sorted(found, key=lambda f: (f.about, f.what)), unheard
 
 
@@ -99,6 +101,17 @@ def _keys(fleet, guests):
                 "key deleted",
                 functools.partial(keys.delete, name),
             )
+
+
+def _pillars(fleet):
+    pillars = Pillars(fleet.opts)
+    for name in pillars.orphans(KeyStore(fleet.opts).accepted):
+        yield Finding(
+            name,
+            "the master keeps a pillar for it, and its key is gone",
+            "pillar removed",
+            functools.partial(pillars.remove, name),
+        )
 
 
 def _permissions(fleet):
