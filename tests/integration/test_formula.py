@@ -77,7 +77,7 @@ def test_a_minion_that_dies_meanwhile_is_put_back_by_the_timer(cloud):
     script = (
         "import os, sys; sys.path.insert(0, '/var/cache/salt/minion/extmods/utils')\n"
         "from saltvirt.host import bridge\n"
-        "bridge._reachable = lambda *a: os._exit(9)\n"
+        "bridge._within = lambda *a: os._exit(9)\n"
         "bridge.over('br0', 'eth0', (None, None), ('10.77.0.1', 4506), -25)\n"
     )
     cloud.exec("hv2", ["/opt/salt/bin/python", "-c", script], check=False)
@@ -101,6 +101,88 @@ def test_one_apply_makes_hypervisors_and_a_second_changes_nothing(cloud):
     assert changes(again) == {}
     hello = cloud.exec("hv1", ["virsh", "-c", "qemu+tls://hv2/system", "hostname"])
     assert hello.stdout.strip() == "hv2"
+
+
+LISTENER = "systemd-run -q --unit=listen-{0} python3 -m http.server {0}"
+
+
+@pytest.fixture(scope="module")
+def listeners(cloud):
+    """hv2 listens on a migration port and on a display's."""
+    for port in (49160, 5901):
+        cloud.exec("hv2", LISTENER.format(port).split())
+        cloud.wait(lambda p=port: port_open(cloud, "hv2", p, "127.0.0.1"), f"port {port}", 20)
+
+
+def port_open(cloud, host, port, target="hv2"):
+    script = f"import socket; socket.create_connection(('{target}', {port}), 2)"
+    return cloud.exec(host, ["python3", "-c", script], check=False).returncode == 0
+
+
+def seen(cloud):
+    """From where which port of hv2 is open."""
+    return {
+        (host, port) for host in ("master", "hv1") for port in (16514, 49160, 5901)
+        if port_open(cloud, host, port)
+    }  # fmt: skip
+
+
+def firewall(cloud, **pillar):
+    answers = cloud.salt(
+        "hv*", "state.apply", "libvirt.firewall", timeout=60, pillar={"libvirt": pillar}
+    )
+    assert failures(answers) == {}
+    return changes(answers)
+
+
+FOREIGN = """\
+table inet other {
+  chain input { type filter hook input priority 0; policy drop;
+    ct state established,related accept; iif lo accept; tcp dport != {16514, 49160} accept; }
+}
+"""
+ONLY_HYPERVISORS = {("hv1", 16514), ("hv1", 49160)}
+
+
+def test_ports_are_open_to_the_other_hypervisors_alone(cloud, listeners):
+    """With nftables, beside a table of somebody else that shuts all; then with iptables."""
+    assert seen(cloud) == ONLY_HYPERVISORS
+    cloud.exec("hv2", ["nft", "-f", "-"], input=FOREIGN)
+    assert seen(cloud) == set()
+    assert firewall(cloud) == {}, "nobody touched what is ours"
+    cloud.exec("hv2", "nft delete table inet salt_virt")
+    assert list(firewall(cloud)) == [("hv2", LIBVIRT_FIREWALL)]
+    assert seen(cloud) == ONLY_HYPERVISORS
+    assert firewall(cloud) == {}
+    # when the machine starts
+    cloud.exec("hv2", "nft flush ruleset; systemctl restart salt-virt-firewall")
+    assert seen(cloud) == ONLY_HYPERVISORS
+    migrated(cloud, "hv1", "hv2")
+    assert firewall(cloud, firewall={"kind": "iptables"}) != {}
+    assert "salt_virt" not in cloud.exec("hv2", "nft list tables").stdout
+    assert seen(cloud) == ONLY_HYPERVISORS
+    assert firewall(cloud, firewall={"kind": "iptables"}) == {}
+    migrated(cloud, "hv2", "hv1")
+    cloud.exec("hv2", "iptables -F SALT_VIRT; systemctl restart salt-virt-firewall")
+    assert seen(cloud) == ONLY_HYPERVISORS
+    assert firewall(cloud, firewall={"kind": "iptables", "hosts": ["10.77.0.1"]}) != {}
+    assert seen(cloud) == {("master", 16514), ("master", 49160)}
+    gone = cloud.salt("hv*", "state.single", "virt.firewall_absent", name="gone", timeout=30)
+    assert failures(gone) == {}
+    assert ("hv1", 5901) in seen(cloud) and ("master", 16514) in seen(cloud)
+    assert "SALT_VIRT" not in cloud.exec("hv2", "iptables-save; ip6tables-save").stdout
+
+
+LIBVIRT_FIREWALL = "virt_|-libvirt_firewall_|-libvirt_firewall_|-firewall"
+
+
+def migrated(cloud, source, target):
+    if "t1" not in cloud.call(source, "virt.list_domains"):
+        done = cloud.run("virt.init", "t1", 1, 64, "null", disk="null", nic="null", host=source)
+        assert done.rc == 0, done.stdout
+    done = cloud.run("virt.migrate", "t1", target)
+    assert done.rc == 0, done.stdout + done.stderr
+    assert "t1" in cloud.call(target, "virt.list_active_vms")
 
 
 def test_only_hypervisors_with_a_certificate_are_let_in(cloud):

@@ -69,11 +69,12 @@ def over(bridge, interface, yaml, probe=None, timeout_s=60):
     _keep(bridge, interface, found)
     _arm("restore", timeout_s + 30)
     _run(("sh", str(KEPT / "again")))
-    if not _reachable(probe, timeout_s):
+    if not _within(timeout_s, lambda: interface in _ports(bridge) and _reachable(probe)):
         _run(("sh", str(KEPT / "restore")))
         _disarm()
+        what = f"reach {probe[0]}:{probe[1]}" if probe else "be brought up"
         raise OperationFailed(
-            f"over {bridge} the host could not reach {probe[0]}:{probe[1]} within {timeout_s} s, "
+            f"over {bridge} the host could not {what} within {timeout_s} s, "
             f"so {interface} was put back as it was"
         )
     _disarm()
@@ -98,12 +99,13 @@ def back(bridge, probe=None, timeout_s=60):
         raise OperationFailed(f"{bridge} is in use by {', '.join(sorted(others))}")
     _arm("again", timeout_s + 30)
     _run(("sh", str(KEPT / "restore")))
-    if not _reachable(probe, timeout_s):
+    if not _within(timeout_s, lambda: not there(bridge) and _reachable(probe)):
         _run(("sh", str(KEPT / "again")))
         _disarm()
+        what = f"reach {probe[0]}:{probe[1]}" if probe else "be brought up"
         raise OperationFailed(
-            f"without {bridge} the host could not reach {probe[0]}:{probe[1]} within "
-            f"{timeout_s} s, so {bridge} was put back"
+            f"without {bridge} the host could not {what} within {timeout_s} s, "
+            f"so {bridge} was put back"
         )
     _disarm()
     shutil.rmtree(KEPT, ignore_errors=True)
@@ -150,8 +152,8 @@ def _keep(bridge, interface, found):
         if text is not None:
             new = KEPT / f"new-{number}"
             new.write_text(text, encoding="utf-8")
-            # such files can hold a wireless network's password, and netplan wants it so
-            new.chmod(Path(name).stat().st_mode & 0o777 if Path(name).exists() else 0o600)
+            # networkd is not root, and netplan's own files are nobody else's to read
+            new.chmod(Path(name).stat().st_mode & 0o777 if Path(name).exists() else 0o644)
     # ifupdown takes an interface down by the file that brought it up
     undo = [shlex.join(argv) for argv in found.undo]
     _script("restore", [undo[0], *before, *undo[1:]])
@@ -204,13 +206,20 @@ def _run(argv):
     return ""
 
 
-def _reachable(probe, timeout_s):
-    """True at once when there is nothing to reach."""
-    if not probe:
-        return True
+def _within(timeout_s, ready):
+    """True as soon as it is so, False when it never was."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
-        with contextlib.suppress(OSError), socket.create_connection(probe, timeout=3):
+        if ready():
             return True
         time.sleep(0.5)
+    return False
+
+
+def _reachable(probe):
+    """True when there is nothing to reach."""
+    if not probe:
+        return True
+    with contextlib.suppress(OSError), socket.create_connection(probe, timeout=3):
+        return True
     return False
