@@ -141,9 +141,11 @@ table inet other {
     ct state established,related accept; iif lo accept; tcp dport != {16514, 49160} accept; }
 }
 """
+LIBVIRT_FIREWALL = "virt_|-libvirt_firewall_|-libvirt_firewall_|-firewall"
 ONLY_HYPERVISORS = {("hv1", 16514), ("hv1", 49160)}
 
 
+@pytest.mark.slow
 def test_ports_are_open_to_the_other_hypervisors_alone(cloud, listeners):
     """With nftables, beside a table of somebody else that shuts all; then with iptables."""
     assert seen(cloud) == ONLY_HYPERVISORS
@@ -171,9 +173,6 @@ def test_ports_are_open_to_the_other_hypervisors_alone(cloud, listeners):
     assert failures(gone) == {}
     assert ("hv1", 5901) in seen(cloud) and ("master", 16514) in seen(cloud)
     assert "SALT_VIRT" not in cloud.exec("hv2", "iptables-save; ip6tables-save").stdout
-
-
-LIBVIRT_FIREWALL = "virt_|-libvirt_firewall_|-libvirt_firewall_|-firewall"
 
 
 def migrated(cloud, source, target):
