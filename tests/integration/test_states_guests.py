@@ -242,6 +242,11 @@ def test_on_and_off_from_every_state(applied, hv):
         done = applied.changes(state, "lab?")
         assert done["changes"] == {"unpowered": [{"domain": "lab1", "stop": True}]}
     assert applied.fails("stopped", "nope*") == "no guest of this host is nope*"
+    # one that has no definition
+    hv.sh(f"cat > /root/x.xml <<'X'\n{guest('lab3')}\nX\nvirsh -q create /root/x.xml")
+    applied.quiet("running", "lab3")
+    assert "lab3 is transient" in applied.fails("running", "lab3", mem=96)
+    hv.virsh("destroy", "lab3")
 
 
 def failing(applied, *state, **parameters):

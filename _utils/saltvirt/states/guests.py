@@ -3,6 +3,7 @@
 from saltvirt.errors import NotFound, OperationFailed, SaltException
 from saltvirt.spec import guest as spec
 from saltvirt.spec import values
+from saltvirt.spec.deploy import DeploySpec
 from saltvirt.states.power import OFF, state_of
 from saltvirt.states.result import answer
 
@@ -31,7 +32,7 @@ def _converge(host, name, given, start):
     if name not in host.call("list_domains"):
         return _make(host, name, given, start)
     shown, said, failures = {}, [], []
-    if how.pop("update"):
+    if how.pop("update") and not set(given) <= set(DeploySpec.keys()):
         try:
             shown, said, failures = _change(host, name, given, how)
         except SaltException:

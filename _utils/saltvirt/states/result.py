@@ -38,7 +38,7 @@ def run(given, salt, test, state, known=()):
     the nearest that the state has.
     """
     given = dict(given)
-    name, more = given.pop("name"), given.pop("kwargs", {})
+    name, more = str(given.pop("name")), given.pop("kwargs", {})
     more = {word: value for word, value in more.items() if not word.startswith("__")}
     connect = {word: given.pop(word, more.pop(word, None)) for word in CONNECTION}
     connect = {word: value for word, value in connect.items() if value is not None}
