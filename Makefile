@@ -33,12 +33,13 @@ publish: ## push the branch that masters list: make publish REMOTE=URL
 	@test -n "$(REMOTE)" || { echo "make publish REMOTE=URL [BRANCH=published]"; exit 2; }
 	python3 -m tests.lab.publish "$(REMOTE)" $(or $(BRANCH),published)
 
-bench: ## ratios against peers and floors: placement, images, and query in a lab of its own
+bench: ## ratios against peers and floors: placement, images; query and 20 minions in a lab of its own
 	$(LAB) bench placement
 	$(LAB) bench images
 	$(LAB) --name bench up 2
 	$(LAB) --name bench sync >/dev/null
-	$(LAB) bench query bench; code=$$?; $(LAB) --name bench down; exit $$code
+	$(LAB) bench query bench && $(LAB) bench minions bench; \
+		code=$$?; $(LAB) --name bench down; exit $$code
 
 lint: ## ruff
 	$(LAB) ruff check .
