@@ -47,6 +47,9 @@ for line in sys.stdin:
     if function is None:
         print(json.dumps(written()), file=out, flush=True)
         continue
+    if function == "high":
+        print(json.dumps(compilers[test].call_high(parameters), default=str), file=out, flush=True)
+        continue
     module, _, function = function.partition(".")
     body = [function, *({key: value} for key, value in parameters.items())]
     high = {name: {module: body, "__sls__": "table", "__env__": "base"}}
@@ -77,6 +80,10 @@ class Applied:
         line = self._salt.stdout.readline()
         assert line, f"{request}: Salt on {self.hv.name} ended"
         return json.loads(line)
+
+    def high(self, high):
+        """What ``test=True`` says of an SLS as Salt's compiler has it."""
+        return self._ask("high", None, high, True)
 
     def written(self):
         """All that a state could have written."""

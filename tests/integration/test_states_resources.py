@@ -121,6 +121,7 @@ def test_guests_keep_their_network(applied, hv):
     assert "mtu 1500" in hv.sh("ip link show labbr1")
     live = {**more, "ipv4_config": {**IP, "hosts": [SEVEN]}}
     applied.changes("network_running", "lab1", **live)
+    assert "seven" in hv.sh("cat /var/lib/libvirt/dnsmasq/lab1.hostsfile")
     assert "labguest" in applied.fails("network_absent", "lab1")
     hv.sh(in_bridge)
     applied.changes("network_running", "lab1", restart=True, **live)
@@ -332,3 +333,29 @@ def test_an_image_is_fetched_once_in_each_version(applied, hv):
         assert "HTTP 404" in applied.fails("image_cached", "http://127.0.0.1:8099/nosuch.qcow2")
     finally:
         hv.sh("systemctl stop labweb; rm -rf /srv/www /srv/salt-images/_base")
+
+
+# the hypervisor's SLS of Salt's tutorial, as Salt's compiler has it
+TUTORIAL = {
+    "libvirt": {
+        "pkg": ["installed"],
+        "file": ["managed", {"name": "/root/sysconfig-libvirtd"},
+                 {"contents": 'LIBVIRTD_ARGS="--listen"'}, {"require": [{"pkg": "libvirt"}]}],
+        "virt": ["keys", {"require": [{"pkg": "libvirt"}]}],
+        "service": ["running", {"name": "libvirtd"}, {"watch": [{"file": "libvirt"}]}],
+    },
+    "eth0": {"network": ["managed", {"type": "eth"}, {"bridge": "br0"}]},
+    "br0": {"network": ["managed", {"type": "bridge"}, {"require": [{"network": "eth0"}]}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "found"), [("libvirt", False), ("virt", True)])
+def test_salts_tutorial_but_for_one_requisite(applied, module, found):
+    require = {"require": [{"pkg": "libvirt"}, {"network": "br0"}, {module: "libvirt"}]}
+    high = {name: {k: [*v] for k, v in body.items()} for name, body in TUTORIAL.items()}
+    high["libvirt"]["service"].append(require)
+    for body in high.values():
+        body.update(__sls__="tutorial", __env__="base")
+    told = str(applied.high(high))
+    refused = "does not exist for requisite" in told or "requisites were not found" in told
+    assert refused is not found, told

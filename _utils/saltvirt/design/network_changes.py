@@ -17,7 +17,8 @@ LIVE_LISTS = {
 }
 MODIFIED = ("portgroup",)  # sections whose items libvirt can also modify
 _NAT_PORTS = {"nat_port_start": 1024, "nat_port_end": 65535}
-_IGNORED = ("connections", "uuid", "mac", "title")
+_COUNTS = ("connections",)
+_IGNORED = (*_COUNTS, "uuid", "mac", "title")
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,13 @@ def changes(wanted, actual):
     What libvirt adds by itself (bridge, MAC, default NAT ports) is no difference.
     """
     old, new = _normal(actual, wanted), _normal(wanted, wanted)
-    found = []
+    found, moved = [], False
     for path in sorted({*old, *new}, key=str):
         if old.get(path) != new.get(path):
+            # a list can belong to what is not there yet
+            moved = moved or path[0] in ("ips", "forward")
             found.append(NetworkChange("/".join(map(str, path)), old.get(path), new.get(path)))
-    return found + list(_lists(wanted, actual, restart=bool(found)))
+    return found + list(_lists(wanted, actual, restart=moved))
 
 
 def _normal(network, wanted):
@@ -110,7 +113,7 @@ def _lists(wanted, actual, restart):
         for key, item in after.items():
             if key not in before:
                 yield _change(name, section, "add", None, item, restart, index)
-            elif plain(before[key], skip=_IGNORED) != plain(item, skip=_IGNORED):
+            elif plain(before[key], skip=_COUNTS) != plain(item, skip=_COUNTS):
                 if section in MODIFIED:
                     yield _change(name, section, "modify", before[key], item, restart, index)
                 else:
@@ -155,8 +158,8 @@ def _change(path, section, command, old, new, restart, index):
     device = new if new is not None else old
     return NetworkChange(
         path=path.replace(".", "/"),
-        old=plain(old, skip=_IGNORED) if old is not None else None,
-        new=plain(new, skip=_IGNORED) if new is not None else None,
+        old=plain(old, skip=_COUNTS) if old is not None else None,
+        new=plain(new, skip=_COUNTS) if new is not None else None,
         live=not restart,
         command=command,
         section=section,

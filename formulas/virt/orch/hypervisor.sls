@@ -11,6 +11,7 @@ hypervisor {{ id }}:
     - tgt: '( {{ hosts }} ) and L@{{ id }}'
     - tgt_type: compound
     - highstate: True
+    - queue: True
     - require_in:
       - sls: virt.orch.deploy
 {%- endif %}
