@@ -8,3 +8,4 @@ include:
   - .firewall
   - .network
   - .images
+  - .networks

@@ -106,3 +106,29 @@ def test_pillar_has_the_last_word(render):
     chunks = render("debian-12", pillar=wished)
     assert packages(chunks) == ["a", *SHARED]
     assert "virtproxyd-tls.socket" in [chunk.get("service.running") for chunk in chunks]
+
+
+def test_networks_of_libvirt_are_what_pillar_lists(render):
+    assert render("debian-12", "libvirt.networks") == []
+    wished = {"networks": {"inner": {"forward": "nat", "ipv4_config": {"cidr": "10.9.0.0/24"}}}}
+    made = render("debian-12", "libvirt.networks", wished)[-1]
+    assert made["virt.network_running"] == "inner"
+    assert made["ipv4_config"] == {"cidr": "10.9.0.0/24"}
+
+
+def test_hosts_of_the_firewall_are_pillars_or_the_masters(render):
+    def hosts(pillar):
+        return render("debian-12", "libvirt.firewall", {"firewall": pillar})[0]["hosts"]
+
+    assert hosts({}) is None
+    assert hosts({"hosts": ["10.0.0.0/24", "hv2"]}) == ["10.0.0.0/24", "hv2"]
+    assert render("debian-12", "libvirt.firewall", {"firewall": {"manage": False}}) == []
+
+
+def test_clean_takes_away_what_apply_installs_but_what_others_may_need(render):
+    for distribution in ("debian-12", "debian-13", "rocky-9", "sles-15.6"):
+        chunks = render(distribution, "libvirt.clean")
+        assert chunks[0] == {"virt.no_guests": "libvirt_clean_idle", "failhard": True}
+        removed = next(chunk["pkgs"] for chunk in chunks if "pkg.removed" in chunk)
+        installed = packages(render(distribution, "libvirt.package"))
+        assert set(installed) - set(removed) == set(SHARED) & set(installed)

@@ -1,0 +1,18 @@
+{#- libvirt's own networks, as pillar lists them: name to parameters of virt.network_running #}
+{%- from "libvirt/map.jinja" import libvirt with context %}
+{%- if libvirt.networks %}
+
+include:
+  - .service
+{%-   for name, parameters in libvirt.networks.items() %}
+
+libvirt_network_{{ name }}:
+  virt.network_running:
+    - name: {{ name }}
+{%-     for key, value in parameters.items() %}
+    - {{ key }}: {{ value | tojson }}
+{%-     endfor %}
+    - require:
+      - service: libvirt_sockets
+{%-   endfor %}
+{%- endif %}
