@@ -31,8 +31,7 @@ def _get(key, default=None):
 def _show(text):
     """A line for the person who waits."""
     log.info(text)
-    if not __opts__.get("output"):
-        progress.show(__salt__, text, result.OUTPUTTER)
+    progress.Screen(__salt__, result.OUTPUTTER, bool(__opts__.get("output"))).line(text)
 
 
 @result.reporting

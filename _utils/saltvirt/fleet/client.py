@@ -6,11 +6,13 @@ reported as down as soon as the others have answered, and costs no waiting.
 """
 
 import contextlib
+import pwd
 import time
 
 import salt.client
 import salt.utils.args
 import salt.utils.jid
+import salt.utils.user
 from salt.exceptions import SaltClientError, SaltReqTimeoutError
 
 import saltvirt
@@ -26,6 +28,19 @@ PROBE_S = 5
 SILENT_S = 90
 # how many time-outs a host may take that says it still works
 PATIENCE = 3
+
+
+def _with_user(opts):
+    """The options with a user of this machine, whose key the client reads.
+
+    In what a reactor begins Salt has put the word ``Reactor`` in its place.
+    """
+    user = opts.get("user") or "root"
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        user = salt.utils.user.get_user()
+    return {**opts, "user": user}
 
 
 class Fleet:
@@ -52,7 +67,7 @@ class Fleet:
     @property
     def client(self):
         if self._client is None:
-            self._client = salt.client.get_local_client(mopts=dict(self.opts))
+            self._client = salt.client.get_local_client(mopts=_with_user(self.opts))
         return self._client
 
     def hosts(self, only=None):
