@@ -156,11 +156,12 @@ def _keep(bridge, interface, found):
             new.chmod(Path(name).stat().st_mode & 0o777 if Path(name).exists() else 0o644)
     # ifupdown takes an interface down by the file that brought it up
     undo = [shlex.join(argv) for argv in found.undo]
-    _script("restore", [undo[0], *before, *undo[1:]])
-    _script("again", _changes(found))
+    made, undone = f"{KEPT}/made.json", f"{KEPT}/undone.json"
+    _script("restore", [undo[0], *before, *undo[1:], f"mv {made} {undone}"])
+    _script("again", [*_changes(found), f"[ -e {made} ] || mv {undone} {made}"])
     wrote = {name: _sha(text) for name, text in found.files.items()}
-    made = {"bridge": bridge, "interface": interface, "files": wrote}
-    (KEPT / "made.json").write_text(json.dumps(made), encoding="utf-8")
+    told = {"bridge": bridge, "interface": interface, "files": wrote}
+    (KEPT / "made.json").write_text(json.dumps(told), encoding="utf-8")
 
 
 def _changes(found):

@@ -42,9 +42,9 @@ def plan(bridge, interface, uuid, values, mac):
         before=(),
         apply=(
             (*add, "type", "bridge", "con-name", bridge, "ifname", bridge, "bridge.stp", "no",
-             "bridge.mac-address", mac, "autoconnect-priority", "10", *moved),
+             "bridge.mac-address", mac, "connection.autoconnect-priority", "10", *moved),
             (*add, "type", "ethernet", "con-name", port, "ifname", interface, "master", bridge,
-             "autoconnect-priority", "10"),
+             "connection.autoconnect-priority", "10"),
             ("nmcli", "connection", "modify", "uuid", uuid, "connection.autoconnect", "no"),
             ("nmcli", "connection", "up", port),
             ("nmcli", "connection", "up", bridge),
