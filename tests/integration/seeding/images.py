@@ -15,10 +15,11 @@ cloud_final_modules: [salt-minion, scripts-user, final-message]
 growpart: {mode: "off"}
 resize_rootfs: false
 """
-# a distribution's initrd has the drivers of drives, the lab's that of the root disk alone
+# the lab's guest loads no drivers but those of its root disk and network, to boot sooner
 WAIT = """\
 [Service]
-ExecStartPre=/bin/sh -c 'for n in $(seq 120); do blkid -L cidata && exit; sleep 1; done; true'
+ExecStartPre=-udevadm trigger --action=add
+ExecStartPre=/bin/sh -c 'for n in $(seq 60); do blkid -L cidata && exit; sleep 1; done; true'
 """
 WANTS = "etc/systemd/system/multi-user.target.wants/salt-minion.service"
 
