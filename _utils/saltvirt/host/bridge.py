@@ -189,7 +189,9 @@ def _digest(path):
 
 def _arm(script, after_s):
     call = ("sh", str(KEPT / script))
-    argv = ("systemd-run", f"--unit={UNIT}", f"--on-active={after_s}", "--collect", *call)
+    # without the accuracy systemd may be up to a minute late
+    when = (f"--on-active={after_s}", "--timer-property=AccuracySec=1s")
+    argv = ("systemd-run", f"--unit={UNIT}", *when, "--collect", *call)
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OperationFailed(f"no way back could be armed: {done.stderr.strip()}")
