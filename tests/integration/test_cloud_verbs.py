@@ -51,6 +51,7 @@ def everything(cloud):  # noqa: F811
     return {**hosts, "master": pki}
 
 
+@pytest.mark.slow
 def test_every_verb_shows_its_plan_and_changes_nothing(cloud, guests):  # noqa: F811
     for name, host in (("runs", "hv1"), ("rests", "hv1"), ("bare", "hv1"), ("held", "hv2")):
         done = init(cloud, name, host=host, start=name in ("runs", "held"))
