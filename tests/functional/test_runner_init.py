@@ -9,6 +9,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors  # noqa: E402
+from saltvirt.fleet import answer  # noqa: E402
 from saltvirt.operations.init import Init, Wanted  # noqa: E402
 from saltvirt.placement import policy  # noqa: E402
 from saltvirt.spec import guest  # noqa: E402
@@ -169,3 +170,20 @@ def test_a_slip_is_one_line_and_nothing_is_asked_of_a_host_but_facts(runner, giv
     assert why in caught.value.text
     assert "\n" not in caught.value.text
     assert {fun for fun, _ in fleet.asked} <= {"virt.inventory"}
+
+
+def test_what_a_host_made_whose_answer_was_lost_is_removed(runner, conn, monkeypatch):
+    fleet, init = runner
+    gather = fleet.gather
+
+    def losing(hosts, fun, kwarg=None, **options):
+        found = gather(hosts, fun, kwarg, **options)
+        return {"hv1": answer.lost("hv1")} if fun == "virt.init" else found
+
+    monkeypatch.setattr(fleet, "gather", losing)
+    with pytest.raises(errors.Refused, match="hv1: .*its answer did not arrive.*was removed"):
+        init()
+    assert ("virt.init", "virt.purge") == tuple(
+        fun for fun, _ in fleet.asked if fun in ("virt.init", "virt.purge")
+    )
+    assert "web1" not in [dom.name() for dom in conn.listAllDomains()]

@@ -7,6 +7,7 @@ from saltvirt import errors
 
 DOWN = "down"
 SILENT = "no answer"
+LOST = "lost"
 FAILED = "failed"
 
 _ERROR_PREFIX = "ERROR: "
@@ -46,6 +47,11 @@ def down(host):
 def silent(host, waited_s):
     """A connected host that did not answer in time."""
     return Answer(host, error=f"no answer in {waited_s:.0f} s", kind=SILENT)
+
+
+def lost(host):
+    """A host that has ended the job, and whose answer Salt did not bring."""
+    return Answer(host, error="it has ended the job, but its answer did not arrive", kind=LOST)
 
 
 def from_return(host, event):

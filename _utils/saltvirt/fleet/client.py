@@ -26,6 +26,8 @@ PROBE_S = 5
 # but a busy host is slow to say so: with a long job, and while it has its connection, it is lost
 # only when there was no sign of it for so long
 SILENT_S = 90
+# a job that its host has ended is lost when its return has not come after so long
+RETURNS_S = 3
 # how many time-outs a host may take that says it still works
 PATIENCE = 3
 
@@ -204,7 +206,12 @@ class _Job:
     def _lost(self, hosts, waited_s):
         for host in sorted(hosts):
             self.waiting.discard(host)
-            yield answer.silent(host, waited_s) if host in self.connected else answer.down(host)
+            if self.probe and host in self.probe.ended:
+                yield answer.lost(host)
+            elif host in self.connected:
+                yield answer.silent(host, waited_s)
+            else:
+                yield answer.down(host)
 
 
 class _Probe:
@@ -214,6 +221,7 @@ class _Probe:
         self.job = job
         self.silent_s = silent_s
         self.seen = {}
+        self.ended = set()
         self._send()
 
     def _send(self):
@@ -243,8 +251,9 @@ class _Probe:
         self._listen()
         now = time.monotonic()
         over = now - self.sent > PROBE_S
-        # a finished job's return can still be on its way
-        lost = {h for h, t in self.finished.items() if now - t > 1} & self.job.waiting
+        # a finished job's return can still be on its way: a busy master takes it late
+        lost = {h for h, t in self.finished.items() if now - t > RETURNS_S} & self.job.waiting
+        self.ended |= lost
         if over:
             lost |= self._gone(self.job.waiting - self.alive - set(self.finished), now)
             if self.job.waiting - lost - set(self.finished):

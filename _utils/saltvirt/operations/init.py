@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from saltvirt import errors, names, units
 from saltvirt.fleet import pillars
-from saltvirt.fleet.answer import SILENT
+from saltvirt.fleet.answer import LOST, SILENT
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import inventory, lock, wait
 from saltvirt.placement import choose, facts
@@ -218,11 +218,30 @@ class Init:
                 f"{host}: {made.error}; it may still be making {name}: look with virt.where "
                 f"{name}, and remove it with virt.purge {name}"
             )
+        if made.kind == LOST:
+            raise errors.Refused(self.taken_back(host, made))
         made = made.get()
         undo.push(f"purge {name} on {host}", self.fleet.one, host, "virt.purge", {"vm_": name})
         start, pillar = self.wanted.start, self.wanted.pillar
         state = deliver(self.fleet, self.report, host, made, undo, start=start, pillar=pillar)
         return Placed(host, state, made)
+
+
+    def taken_back(self, host, made):
+        """The sentence, after what a host made whose answer was lost is gone from it.
+
+        Raises ConnectionFailed when that cannot be said for sure.
+        """
+        name = self.wanted.name
+        try:
+            if name in self.fleet.one(host, "virt.list_domains", long=True):
+                self.fleet.one(host, "virt.purge", {"vm_": name, "disks": "made"}, long=True)
+        except errors.VirtError as exc:
+            raise errors.ConnectionFailed(
+                f"{host}: {made.error}; it may have made {name}: look with virt.where {name}, "
+                f"and remove it with virt.purge {name} ({exc.text})"
+            ) from exc
+        return f"{host}: {made.error}; what it had made of {name} was removed"
 
 
 def deliver(fleet, report, host, made, undo, *, start=False, pillar=None):
