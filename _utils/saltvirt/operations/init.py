@@ -226,7 +226,6 @@ class Init:
         state = deliver(self.fleet, self.report, host, made, undo, start=start, pillar=pillar)
         return Placed(host, state, made)
 
-
     def taken_back(self, host, made):
         """The sentence, after what a host made whose answer was lost is gone from it.
 
