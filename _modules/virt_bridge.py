@@ -16,7 +16,7 @@ def __virtual__():
     return __virtualname__
 
 
-def bridge_over(bridge="br0", interface=None, timeout_s=60):
+def bridge_over(bridge="br0", interface=None, timeout_s=60, vlan=None):
     """
     Makes a bridge over an interface and moves the host's address to it. When the master
     cannot be reached over it within the time, everything is put back as it was; a timer
@@ -25,8 +25,12 @@ def bridge_over(bridge="br0", interface=None, timeout_s=60):
     :param bridge: its name
     :param interface: default the one with the default route, else the only one with an address
     :param timeout_s: seconds that the host may take to reach its master again
+    :param vlan: the number of a VLAN of the interface, 1 to 4094: the bridge is over that, and the
+        addresses stay where they are. Default: over the interface itself
 
     :return: a sentence
+
+    :raises OperationFailed: it was put back; or a bridge of ours is over a VLAN of the interface
 
     Knows netplan, NetworkManager, systemd-networkd, wicked, network-scripts and ifupdown;
     raises Unsupported for what is managed otherwise.
@@ -36,8 +40,9 @@ def bridge_over(bridge="br0", interface=None, timeout_s=60):
     .. code-block:: bash
 
         salt hv1 virt.bridge_over br0 eth0
+        salt hv1 virt.bridge_over br100 eth0 vlan=100
     """
-    return bridges.over(bridge, interface, _yaml(), _probe(), timeout_s)
+    return bridges.over(bridge, interface, _yaml(), _probe(), timeout_s, vlan)
 
 
 def bridge_back(bridge="br0", timeout_s=60):
@@ -50,7 +55,8 @@ def bridge_back(bridge="br0", timeout_s=60):
 
     :return: a sentence
 
-    :raises OperationFailed: a guest is connected to it, or its files were changed since
+    :raises OperationFailed: a guest is connected to it, its files were changed since, or a bridge
+        of ours is over a VLAN of its interface
 
     CLI Example:
 
@@ -63,16 +69,19 @@ def bridge_back(bridge="br0", timeout_s=60):
     return bridges.back(bridge, _probe(), timeout_s)
 
 
-def bridge_plan(bridge="br0", interface=None):
+def bridge_plan(bridge="br0", interface=None, vlan=None):
     """
     What ``virt.bridge_over`` would do here; nothing is changed.
 
     :param bridge: its name
     :param interface: default the one with the default route, else the only one with an address
+    :param vlan: the number of a VLAN of the interface, 1 to 4094: the bridge is over that, and the
+        addresses stay where they are. Default: over the interface itself
 
     :return: ``interface``; ``files``: path to what would be written, None for one that goes;
-        ``commands``: those that would be run; ``made``: whether we made the bridge that is there;
-        ``there``: whether there is one. Where there is one, nothing would be done
+        ``commands``: those that would be run; ``made``: whether we made the bridge that is there,
+        and then ``vlan``: over which VLAN; ``there``: whether there is one. Where there
+        is one, nothing would be done
 
     CLI Example:
 
@@ -80,10 +89,11 @@ def bridge_plan(bridge="br0", interface=None):
 
         salt hv1 virt.bridge_plan
     """
-    told = {"there": bridges.there(bridge), "made": bool(bridges.ours(bridge))}
+    made = bridges.ours(bridge)
+    told = {"there": bridges.there(bridge), "made": bool(made)}
     if told["there"]:
-        return told
-    interface, found = bridges.plan(bridge, interface, _yaml())
+        return {**told, "vlan": made["vlan"]} if made else told
+    interface, found = bridges.plan(bridge, interface, _yaml(), vlan)
     commands = [" ".join(argv) for argv in (*found.before, *found.apply)]
     return {**told, "interface": interface, "files": found.files, "commands": commands}
 

@@ -15,7 +15,7 @@ def __virtual__():
     return __virtualname__
 
 
-def bridge(name, interface=None, timeout_s=60):
+def bridge(name, interface=None, timeout_s=60, vlan=None):
     """
     There is a bridge of that name. Where there is none it is made over the host's own
     address, with a way back: see ``virt.bridge_over``. One that is there is left as it is.
@@ -23,24 +23,38 @@ def bridge(name, interface=None, timeout_s=60):
     :param name: of the bridge
     :param interface: default: the one with the default route, else the only one with an address
     :param timeout_s: seconds that the host may take to reach its master again, else all is put back
+    :param vlan: the number of a VLAN of the interface, 1 to 4094: the bridge is over that, and the
+        addresses stay where they are. Default: over the interface itself
 
     CLI Example:
 
     .. code-block:: bash
 
         salt hv1 state.single virt.bridge name=br0
+        salt hv1 state.single virt.bridge name=br100 interface=eth0 vlan=100
     """
     ret = {"name": name, "changes": {}, "result": True, "comment": f"The bridge {name} is there"}
     try:
-        plan = __salt__["virt.bridge_plan"](name, interface)
+        plan = __salt__["virt.bridge_plan"](name, interface, vlan)
         if plan["there"]:
-            return ret
-        ret["changes"] = {name: f"over {plan['interface']}"}
+            return _as_asked(ret, plan, vlan)
+        where = plan["interface"] if vlan is None else f"VLAN {vlan} of {plan['interface']}"
+        ret["changes"] = {name: f"over {where}"}
         if __opts__["test"]:
             return {**ret, "result": None, "comment": f"The bridge {name} would be made"}
-        return {**ret, "comment": __salt__["virt.bridge_over"](name, interface, timeout_s)}
+        return {**ret, "comment": __salt__["virt.bridge_over"](name, interface, timeout_s, vlan)}
     except VirtError as exc:
         return {**ret, "changes": {}, "result": False, "comment": str(exc)}
+
+
+def _as_asked(ret, plan, vlan):
+    """A bridge that we made over another VLAN is none to leave as it is."""
+    made = plan.get("vlan")
+    if not plan["made"] or str(made) == str(vlan):
+        return ret
+    told = "no VLAN" if made is None else f"VLAN {made}"
+    comment = f"{ret['name']} was made over {told}: take it away first, with virt.bridge_absent"
+    return {**ret, "result": False, "comment": comment}
 
 
 def bridge_absent(name, timeout_s=60):

@@ -45,6 +45,17 @@ libvirt_clean_firewall:
     - require:
       - service: libvirt_clean_services
 {%- if libvirt.network.manage %}
+{%- for name in libvirt.network.bridges | sort %}
+
+libvirt_clean_bridge_{{ name }}:
+  virt.bridge_absent:
+    - name: {{ name | tojson }}
+    - require:
+      - virt: libvirt_clean_idle
+      - service: libvirt_clean_services
+    - require_in:
+      - virt: libvirt_clean_bridge
+{%- endfor %}
 
 libvirt_clean_bridge:
   virt.bridge_absent:

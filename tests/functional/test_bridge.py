@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from saltvirt.errors import InvalidInput, Unsupported
+from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
 from saltvirt.host import bridge, running
 from saltvirt.host.bridges import ifcfg, ifupdown, netplan, networkd, networkmanager
-from saltvirt.host.bridges.plan import Host
+from saltvirt.host.bridges.plan import Host, Vlan
+from tests import golden
 
 NETWORKD = """\
 [Match]
@@ -210,3 +211,77 @@ def test_a_guest_runs_while_its_process_lives(tmp_path):
         (tmp_path / f"run/qemu/{name}.xml").write_text(text)
     (tmp_path / "run/qemu/driver.pid").write_text("11")
     assert running.names(tmp_path / "run", tmp_path / "proc") == ["half", "lives"]
+
+
+VLAN = Vlan("br100", "eth0", 100)
+WAYS = {
+    "networkd": (networkd, {"etc/systemd/network/10-eth0.network": NETWORKD}),
+    "netplan": (netplan, {"etc/netplan/50-x.yaml": NETPLAN}),
+    "networkmanager": (networkmanager, {}),
+    "ifupdown": (ifupdown, {"etc/network/interfaces": INTERFACES}),
+    "wicked": (ifcfg, {"etc/sysconfig/network/ifcfg-eth0": WICKED}),
+    "network-scripts": (ifcfg, {"etc/sysconfig/network-scripts/ifcfg-eth0": SCRIPTS}),
+}
+SAID = {
+    "networkctl status": "Network File: /etc/systemd/network/10-eth0.network\n",
+    "nmcli -t": "eth0:aaaa-bbbb\n",
+    "nmcli -g": "100 (connected)\n",
+    "sh -c": "/usr/sbin/it",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_over_a_vlan_each_way_writes_its_own_files(tmp_path, way):
+    manager, files = WAYS[way]
+    found = manager.tagged(VLAN, host(tmp_path, files, SAID))
+    told = [f"== {path}\n{text}" for path, text in found.files.items()]
+    for name in ("before", "apply", "undo"):
+        told.append(f"== {name}\n" + "".join(f"{' '.join(x)}\n" for x in getattr(found, name)))
+    golden.same(f"bridges/vlan-{way}.txt", "\n".join(told))
+    # the interface's own file, and so its address, is nobody's to change
+    assert not {f"/{path}" for path in files} & set(found.files)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_over_a_vlan_of_an_interface_it_does_not_know_each_way_passes(tmp_path, way):
+    assert WAYS[way][0].tagged(VLAN, host(tmp_path)) is None
+
+
+def test_over_a_vlan_networkd_refuses_a_file_for_many_interfaces(tmp_path):
+    path = "etc/systemd/network/10-eth0.network"
+    many = host(tmp_path, {path: NETWORKD.replace("Name=eth0", "Name=eth*")}, SAID)
+    with pytest.raises(Unsupported, match="is not for eth0 alone"):
+        networkd.tagged(VLAN, many)
+
+
+def test_over_a_vlan_ifupdown_wants_its_folder_read(tmp_path):
+    text = INTERFACES.replace("source ", "# source ")
+    with pytest.raises(Unsupported, match=r"no line 'source /etc/network/interfaces\.d/\*'"):
+        ifupdown.tagged(VLAN, host(tmp_path, {"etc/network/interfaces": text}))
+
+
+def test_a_tagged_interface_has_a_name_that_the_kernel_takes():
+    assert Vlan("b", "enp0s31f6", 4094).port == "enp0s31f6.4094"
+    assert Vlan("b", "enp130s0f0np0", 100).port == "vlan100"
+
+
+@pytest.mark.parametrize("vlan", [0, 4095, -1, "x", "1 2", 1.5, True])
+def test_a_vlan_that_is_none_is_refused_before_anything_changes(vlan):
+    with pytest.raises(InvalidInput, match="is no VLAN"):
+        bridge.over("br100", "eth0", (None, None), vlan=vlan)
+
+
+def kept(folder, **about):
+    (folder / about["bridge"]).mkdir()
+    made = {"files": {}, "port": about["interface"], "vlan": None, **about}
+    (folder / about["bridge"] / "made.json").write_text(json.dumps(made), encoding="utf-8")
+
+
+def test_a_bridge_below_others_stays_until_they_are_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr(bridge, "KEPT", tmp_path)
+    kept(tmp_path, bridge="br0", interface="nosuch0")
+    kept(tmp_path, bridge="br100", interface="nosuch0", vlan=100, port="nosuch0.100")
+    assert bridge.ours("br100")["vlan"] == 100
+    with pytest.raises(OperationFailed, match=r"^br100 is over a VLAN of nosuch0: take it away"):
+        bridge.back("br0")
+    assert bridge.ours("br0")

@@ -132,3 +132,23 @@ def test_clean_takes_away_what_apply_installs_but_what_others_may_need(render):
         removed = next(chunk["pkgs"] for chunk in chunks if "pkg.removed" in chunk)
         installed = packages(render(distribution, "libvirt.package"))
         assert set(installed) - set(removed) == set(SHARED) & set(installed)
+
+
+def test_more_bridges_are_made_after_the_first_and_taken_away_before_it(render):
+    network = {"bridges": {"br200": {"vlan": 200, "interface": "eth1"}, "br100": {"vlan": 100}}}
+    made = [
+        chunk
+        for chunk in render("debian-12", pillar={"network": network})
+        if "virt.bridge" in chunk
+    ]
+    first = [{"virt": "libvirt_bridge"}]
+    assert made == [
+        {"virt.bridge": "br0", "interface": None},
+        {"virt.bridge": "br100", "interface": None, "vlan": 100, "require": first},
+        {"virt.bridge": "br200", "interface": "eth1", "vlan": 200, "require": first},
+    ]
+    clean = render("debian-12", "libvirt.clean", pillar={"network": network})
+    gone = [chunk["virt.bridge_absent"] for chunk in clean if "virt.bridge_absent" in chunk]
+    assert gone == ["br100", "br200", "br0"]
+    unmanaged = render("debian-12", pillar={"network": {**network, "manage": False}})
+    assert not [chunk for chunk in unmanaged if "virt.bridge" in chunk]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
 from saltvirt.host.bridges import ifcfg, ifupdown, netplan, networkd, networkmanager
-from saltvirt.host.bridges.plan import Host
+from saltvirt.host.bridges.plan import Host, Vlan
 
 KEPT = Path("/var/lib/salt-virt/network-before")
 UNIT = "salt-virt-network-back"
@@ -35,22 +35,28 @@ def there(bridge):
 def ours(bridge):
     """What was kept when we made this bridge; None when we did not."""
     try:
-        kept = json.loads((KEPT / "made.json").read_text(encoding="utf-8"))
+        return json.loads((KEPT / _named(bridge) / "made.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return kept if kept["bridge"] == bridge else None
 
 
-def plan(bridge, interface, yaml):
+def plan(bridge, interface, yaml, vlan=None):
     """(interface, Plan) of the bridge. interface: default the one with the default route, else
-    the only one with an address. yaml: (load, dump).
+    the only one with an address. yaml: (load, dump). vlan: the number of the VLAN of the
+    interface that the bridge is over; default: over the interface itself.
 
     Raises Unsupported for a network that is managed in a way we do not know.
     """
+    tag = None if vlan is None else _tag(vlan)
     interface = _named(interface) if interface else _main_interface()
+    if tag:
+        interface = (ours(interface) or {"interface": interface})["interface"]
     host = Host(_run, *yaml)
     for manager in MANAGERS:
-        found = manager.find(_named(bridge), interface, host)
+        if tag:
+            found = manager.tagged(Vlan(_named(bridge), interface, tag), host)
+        else:
+            found = manager.find(_named(bridge), interface, host)
         if found:
             return interface, found
     raise Unsupported(
@@ -59,26 +65,30 @@ def plan(bridge, interface, yaml):
     )
 
 
-def over(bridge, interface, yaml, probe=None, timeout_s=60):
-    """Puts the bridge over the interface. What was done, in words.
+def over(bridge, interface, yaml, probe=None, timeout_s=60, vlan=None):
+    """Puts the bridge over the interface, or over a VLAN of it. What was done, in words.
 
     probe: (host, port) that must be reachable afterwards, or everything is put back.
     Raises OperationFailed when the host could not reach ``probe`` and was put back.
     """
-    interface, found = plan(bridge, interface, yaml)
-    _keep(bridge, interface, found)
-    _arm("restore", timeout_s + 30)
-    _run(("sh", str(KEPT / "again")))
-    if not _within(timeout_s, lambda: interface in _ports(bridge) and _reachable(probe)):
-        _run(("sh", str(KEPT / "restore")))
+    interface, found = plan(bridge, interface, yaml, vlan)
+    tag = None if vlan is None else _tag(vlan)
+    if not tag:
+        _refuse_vlans(interface)
+    port = Vlan(bridge, interface, tag).port if tag else interface
+    _keep({"bridge": bridge, "interface": interface, "port": port, "vlan": tag}, found)
+    _arm(bridge, "restore", timeout_s + 30)
+    _follow(bridge, "again")
+    if not _within(timeout_s, lambda: port in _ports(bridge) and _reachable(probe)):
+        what = _failed(probe, port in _ports(bridge))
+        _follow(bridge, "restore")
         _disarm()
-        what = f"reach {probe[0]}:{probe[1]}" if probe else "be brought up"
         raise OperationFailed(
             f"over {bridge} the host could not {what} within {timeout_s} s, "
             f"so {interface} was put back as it was"
         )
     _disarm()
-    return f"{bridge} over {interface}; what was there is in {KEPT}"
+    return f"{bridge} over {port}; what was there is in {KEPT / bridge}"
 
 
 def back(bridge, probe=None, timeout_s=60):
@@ -92,24 +102,49 @@ def back(bridge, probe=None, timeout_s=60):
         if _digest(Path(path)) != digest:
             raise OperationFailed(
                 f"{path} was changed since {bridge} was made: take it away by hand; what was "
-                f"there before is in {KEPT}"
+                f"there before is in {KEPT / bridge}"
             )
-    others = set(_ports(bridge)) - {made["interface"]}
+    others = set(_ports(bridge)) - {made["port"]}
     if others:
         raise OperationFailed(f"{bridge} is in use by {', '.join(sorted(others))}")
-    _arm("again", timeout_s + 30)
-    _run(("sh", str(KEPT / "restore")))
+    if made["vlan"] is None:
+        _refuse_vlans(made["interface"])
+    _arm(bridge, "again", timeout_s + 30)
+    _follow(bridge, "restore")
     if not _within(timeout_s, lambda: not there(bridge) and _reachable(probe)):
-        _run(("sh", str(KEPT / "again")))
+        what = _failed(probe, not there(bridge))
+        _follow(bridge, "again")
         _disarm()
-        what = f"reach {probe[0]}:{probe[1]}" if probe else "be brought up"
         raise OperationFailed(
             f"without {bridge} the host could not {what} within {timeout_s} s, "
             f"so {bridge} was put back"
         )
     _disarm()
-    shutil.rmtree(KEPT, ignore_errors=True)
+    shutil.rmtree(KEPT / bridge, ignore_errors=True)
     return f"{made['interface']} is as it was before {bridge}"
+
+
+def _failed(probe, links_are_right):
+    return f"reach {probe[0]}:{probe[1]}" if probe and links_are_right else "be brought up"
+
+
+def _refuse_vlans(interface):
+    """Bridges over its VLANs are written for the interface as it is: they would be lost."""
+    made = (ours(path.name) for path in sorted(KEPT.glob("*")))
+    over_it = [
+        one["bridge"] for one in made if one and one["vlan"] and one["interface"] == interface
+    ]
+    if over_it:
+        raise OperationFailed(
+            f"{', '.join(over_it)} is over a VLAN of {interface}: take it away first, and make "
+            "it again afterwards"
+        )
+
+
+def _tag(vlan):
+    if not re.fullmatch(r"[0-9]{1,4}", str(vlan)) or not 1 <= int(vlan) <= 4094:
+        raise InvalidInput(f"{vlan!r} is no VLAN: one of 1 to 4094 is")
+    return int(vlan)
 
 
 def _named(name):
@@ -138,45 +173,48 @@ def _ports(bridge):
     return [link["ifname"] for link in json.loads(told or "[]") if "ifname" in link]
 
 
-def _keep(bridge, interface, found):
+def _keep(about, found):
     """The files of before and of after, and a script for either way."""
-    shutil.rmtree(KEPT, ignore_errors=True)
-    KEPT.mkdir(parents=True, mode=0o700)
+    kept = KEPT / about["bridge"]
+    shutil.rmtree(kept, ignore_errors=True)
+    KEPT.mkdir(parents=True, exist_ok=True, mode=0o700)
+    kept.mkdir(mode=0o700)
     before = []
     for number, (name, text) in enumerate(found.files.items()):
         if Path(name).exists():
-            shutil.copy2(name, KEPT / f"old-{number}")
-            before.append(f"cp -p {KEPT}/old-{number} {shlex.quote(name)}")
+            shutil.copy2(name, kept / f"old-{number}")
+            before.append(f"cp -p {kept}/old-{number} {shlex.quote(name)}")
         else:
             before.append(f"rm -f {shlex.quote(name)}")
         if text is not None:
-            new = KEPT / f"new-{number}"
+            new = kept / f"new-{number}"
             new.write_text(text, encoding="utf-8")
             # networkd is not root, and netplan's own files are nobody else's to read
             new.chmod(Path(name).stat().st_mode & 0o777 if Path(name).exists() else 0o644)
     # ifupdown takes an interface down by the file that brought it up
     undo = [shlex.join(argv) for argv in found.undo]
-    made, undone = f"{KEPT}/made.json", f"{KEPT}/undone.json"
-    _script("restore", [undo[0], *before, *undo[1:], f"mv {made} {undone}"])
-    _script("again", [*_changes(found), f"[ -e {made} ] || mv {undone} {made}"])
+    made, undone = f"{kept}/made.json", f"{kept}/undone.json"
+    _script(kept / "restore", [undo[0], *before, *undo[1:], f"mv {made} {undone}"])
+    _script(kept / "again", [*_changes(found, kept), f"[ -e {made} ] || mv {undone} {made}"])
     wrote = {name: _sha(text) for name, text in found.files.items()}
-    told = {"bridge": bridge, "interface": interface, "files": wrote}
-    (KEPT / "made.json").write_text(json.dumps(told), encoding="utf-8")
+    (kept / "made.json").write_text(json.dumps({**about, "files": wrote}), encoding="utf-8")
 
 
-def _changes(found):
+def _changes(found, kept):
     """The lines of the script that makes the bridge."""
     lines = [shlex.join(argv) for argv in found.before]
     for number, (name, text) in enumerate(found.files.items()):
         if text is None:
             lines.append(f"rm -f {shlex.quote(name)}")
         else:
-            lines.append(f"cp -p {KEPT}/new-{number} {shlex.quote(name)}")
+            folder = shlex.quote(str(Path(name).parent))
+            lines.append(f"mkdir -p {folder}")
+            lines.append(f"cp -p {kept}/new-{number} {shlex.quote(name)}")
     return lines + [shlex.join(argv) for argv in found.apply]
 
 
-def _script(name, lines):
-    (KEPT / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+def _script(path, lines):
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _sha(text):
@@ -187,8 +225,12 @@ def _digest(path):
     return _sha(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def _arm(script, after_s):
-    call = ("sh", str(KEPT / script))
+def _follow(bridge, script):
+    _run(("sh", str(KEPT / bridge / script)))
+
+
+def _arm(bridge, script, after_s):
+    call = ("sh", str(KEPT / bridge / script))
     # without the accuracy systemd may be up to a minute late
     when = (f"--on-active={after_s}", "--timer-property=AccuracySec=1s")
     argv = ("systemd-run", f"--unit={UNIT}", *when, "--collect", *call)

@@ -17,7 +17,8 @@ _ADDRESS = re.compile(
 @dataclass(frozen=True)
 class Dialect:
     """One of the two. up, down: the command that takes an interface up or down. bridge,
-    port: lines of a bridge's file and of its port's; {name}, {port} and {mac} are put in."""
+    port: lines of a bridge's file and of its port's; {name}, {port} and {mac} are put in.
+    vlan: lines of a port that is a VLAN's; silent: those of a bridge without an address."""
 
     folder: str
     route: str
@@ -25,7 +26,8 @@ class Dialect:
     down: tuple
     bridge: tuple
     port: tuple
-    reload: tuple = ()
+    vlan: tuple
+    silent: tuple
 
 
 WICKED = Dialect(
@@ -36,6 +38,8 @@ WICKED = Dialect(
     bridge=("STARTMODE='auto'", "BRIDGE='yes'", "BRIDGE_PORTS='{port}'", "BRIDGE_STP='off'",
             "BRIDGE_FORWARDDELAY='0'", "LLADDR='{mac}'"),
     port=("BOOTPROTO='none'", "STARTMODE='auto'"),
+    vlan=("ETHERDEVICE='{interface}'", "VLAN_ID='{vlan}'"),
+    silent=("BOOTPROTO='none'",),
 )  # fmt: skip
 SCRIPTS = Dialect(
     folder="etc/sysconfig/network-scripts",
@@ -44,6 +48,8 @@ SCRIPTS = Dialect(
     down=("ifdown",),
     bridge=("DEVICE={name}", "TYPE=Bridge", "ONBOOT=yes", "STP=off", "DELAY=0", "MACADDR={mac}"),
     port=("BOOTPROTO=none", "ONBOOT=yes", "BRIDGE={name}"),
+    vlan=("DEVICE={port}", "VLAN=yes", "PHYSDEV={interface}", "VLAN_ID={vlan}"),
+    silent=("BOOTPROTO=none", "IPV6INIT=no"),
 )
 _OF_THE_FILE = {
     *("BRIDGE", "DEVICE", "NAME", "UUID", "ONBOOT", "STARTMODE", "NM_CONTROLLED", "TYPE"),
@@ -53,10 +59,36 @@ _OF_THE_FILE = {
 
 def find(bridge, interface, host):
     """The Plan when wicked or network-scripts have a file for the interface."""
+    dialect = _dialect(interface, host)
+    return plan(bridge, interface, dialect, host) if dialect else None
+
+
+def tagged(vlan, host):
+    """The Plan of a bridge over a VLAN when one of the two has a file for the interface."""
+    dialect = _dialect(vlan.interface, host)
+    if not dialect:
+        return None
+    names = {"name": vlan.bridge, "port": vlan.port, "interface": vlan.interface,
+             "vlan": vlan.number}  # fmt: skip
+    lines = [line for line in dialect.bridge if "{mac}" not in line]
+    first = f"/{dialect.folder}/ifcfg-"
+    return Plan(
+        files={
+            f"{first}{vlan.bridge}": _text((*lines, *dialect.silent), names, ()),
+            f"{first}{vlan.port}": _text((*dialect.port, *dialect.vlan), names, ()),
+        },
+        before=(),
+        apply=((*dialect.up, vlan.port), (*dialect.up, vlan.bridge)),
+        undo=((*dialect.down, vlan.bridge), ("ip", "link", "delete", vlan.bridge), vlan.gone),
+    )
+
+
+def _dialect(interface, host):
+    """The one that has a file for the interface and is there."""
     for dialect, program in ((WICKED, "wicked"), (SCRIPTS, "ifup")):
         text = host.read(f"{dialect.folder}/ifcfg-{interface}")
         if text and host.run(("sh", "-c", f"command -v {program}")):
-            return plan(bridge, interface, dialect, host)
+            return dialect
     return None
 
 

@@ -10,10 +10,51 @@ PLACES = ("etc/network/interfaces", "etc/network/interfaces.d/*")
 
 def find(bridge, interface, host):
     """The Plan when a stanza configures the interface."""
+    path = _stanza(interface, host)
+    return plan(bridge, interface, path, host.read(path)) if path else None
+
+
+def tagged(vlan, host):
+    """The Plan of a bridge over a VLAN, in a file of its own, when a stanza has the interface.
+
+    Raises Unsupported when no such file would be read.
+    """
+    if not _stanza(vlan.interface, host):
+        return None
+    reads = r"^source(?:-directory)?[ \t]+(?:/etc/network/)?interfaces\.d(?:/\*?)?[ \t]*$"
+    if not re.search(reads, host.read(PLACES[0]), re.MULTILINE):
+        raise Unsupported(
+            f"/{PLACES[0]} has no line 'source /etc/network/interfaces.d/*': write it there first"
+        )
+    bridge, port = vlan.bridge, vlan.port
+    add = f"ip link add link {vlan.interface} name {port} type vlan id {vlan.number}"
+    text = (
+        f"auto {bridge}\n"
+        f"iface {bridge} inet manual\n"
+        f"    pre-up ip link set {vlan.interface} up\n"
+        f"    pre-up ip link show {port} >/dev/null 2>&1 || {add}\n"
+        f"    pre-up ip link show {bridge} >/dev/null 2>&1 || ip link add {bridge} type bridge\n"
+        # the guests' network is none of the host's
+        f"    pre-up sysctl -q -w net/ipv6/conf/{bridge}/disable_ipv6=1 || true\n"
+        f"    pre-up ip link set {port} master {bridge} up\n"
+        f"    up ip link set {bridge} up\n"
+        f"    post-down ip link delete {bridge}\n"
+        f"    post-down ip link delete {port}\n"
+    )
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", bridge)  # source-directory reads no others
+    return Plan(
+        files={f"/etc/network/interfaces.d/{name}": text},
+        before=(),
+        apply=(("ifup", bridge),),
+        undo=(("ifdown", "--force", bridge),),
+    )
+
+
+def _stanza(interface, host):
+    """The file with a stanza of the interface, None where there is none."""
     for path in (path for pattern in PLACES for path in host.glob(pattern)):
-        text = host.read(path)
-        if re.search(rf"^iface[ \t]+{re.escape(interface)}[ \t]", text, re.MULTILINE):
-            return plan(bridge, interface, path, text)
+        if re.search(rf"^iface[ \t]+{re.escape(interface)}[ \t]", host.read(path), re.MULTILINE):
+            return path
     return None
 
 

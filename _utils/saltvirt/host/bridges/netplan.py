@@ -13,20 +13,47 @@ OF_THE_CABLE = {
 
 def find(bridge, interface, host):
     """The Plan when a file of netplan configures the interface."""
+    key, files = _entry(interface, host, ("ethernets",))
+    return plan(bridge, key, files, host.mac(interface), host.dump) if key else None
+
+
+def tagged(vlan, host):
+    """The Plan of a bridge over a VLAN, in a file of its own, when netplan has the interface."""
+    kinds = ("ethernets", "bonds")
+    key, files = _entry(vlan.interface, host, kinds)
+    if not key:
+        return None
+    known = [
+        tree["network"].get(kind, {}).get(key) or {} for _path, tree in files for kind in kinds
+    ]
+    # the default one can be set for all of them, elsewhere
+    renderers = [entry["renderer"] for entry in known if "renderer" in entry]
+    both = {**_SILENT, **({"renderer": renderers[-1]} if renderers else {})}
+    ours = {"interfaces": [vlan.port], "parameters": _PARAMETERS, **both}
+    port = {"id": vlan.number, "link": key, **both}
+    network = {"version": 2, "vlans": {vlan.port: port}, "bridges": {vlan.bridge: ours}}
+    again = ("netplan", "apply")
+    return Plan(
+        files={f"/etc/netplan/90-salt-virt-{vlan.bridge}.yaml": host.dump({"network": network})},
+        before=(),
+        apply=(again,),
+        undo=(("ip", "link", "delete", vlan.bridge), vlan.gone, again),
+    )
+
+
+def _entry(interface, host, kinds):
+    """(netplan's own name of the interface, [(path, parsed)] that have it); (None, []) for none."""
     mac = host.mac(interface)
     found = {}
     for path in host.glob("etc/netplan/*.yaml"):
         tree = host.load(host.read(path)) or {}
-        ethernets = (tree.get("network") or {}).get("ethernets") or {}
-        for key, about in ethernets.items():
+        entries = [(tree.get("network") or {}).get(kind) or {} for kind in kinds]
+        for key, about in (pair for entry in entries for pair in entry.items()):
             if _is(key, about or {}, interface, mac):
                 found.setdefault(key, []).append((path, tree))
-    if not found:
-        return None
     if len(found) > 1:
         raise Unsupported(f"netplan's {' and '.join(sorted(found))} both are {interface}: by hand")
-    (key, files), *_none = found.items()
-    return plan(bridge, key, files, mac, host.dump)
+    return next(iter(found.items()), (None, []))
 
 
 def _is(key, about, interface, mac):

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from saltvirt.errors import Unsupported
 from saltvirt.host.bridges.plan import Plan
 
 FOLDER = "/etc/systemd/network/"
@@ -38,3 +39,43 @@ def plan(bridge, interface, path, text, mac):
             ("networkctl", "reconfigure", interface),
         ),
     )
+
+
+def tagged(vlan, host):
+    """The Plan of a bridge over a VLAN when networkd has a file for the interface.
+
+    Raises Unsupported when that file is for other interfaces, too.
+    """
+    told = host.run(("networkctl", "status", vlan.interface))
+    found = re.search(r"Network File: (/\S+)", told)
+    if not found:
+        return None
+    path = Path(found[1])
+    only = rf"^(?:Name={re.escape(vlan.interface)}|(?:Permanent)?MACAddress=\S+)\s*$"
+    if not re.search(only, host.read(path), re.MULTILINE):
+        raise Unsupported(
+            f"{path} is not for {vlan.interface} alone: write Name={vlan.interface} there, or "
+            f"make {vlan.bridge} by hand"
+        )
+    first, again = f"{FOLDER}0-{vlan.bridge}", ("networkctl", "reload")
+    silent = "LinkLocalAddressing=no\nIPv6AcceptRA=no\n\n[Link]\nRequiredForOnline=no\n"
+    return Plan(
+        files={
+            f"{first}.netdev": (
+                f"[NetDev]\nName={vlan.bridge}\nKind=bridge\n\n"
+                "[Bridge]\nSTP=no\nForwardDelaySec=0\n"
+            ),
+            f"{first}.network": f"[Match]\nName={vlan.bridge}\n\n[Network]\n{silent}",
+            f"{first}-vlan.netdev": (
+                f"[NetDev]\nName={vlan.port}\nKind=vlan\n\n[VLAN]\nId={vlan.number}\n"
+            ),
+            f"{first}-vlan.network": (
+                f"[Match]\nName={vlan.port}\n\n[Network]\nBridge={vlan.bridge}\n{silent}"
+            ),
+            f"{FOLDER}{path.name}.d/{vlan.bridge}.conf": f"[Network]\nVLAN={vlan.port}\n",
+        },
+        before=(),
+        apply=(again, ("networkctl", "reconfigure", vlan.interface)),
+        undo=(("ip", "link", "delete", vlan.bridge), again, vlan.gone,
+              ("networkctl", "reconfigure", vlan.interface)),
+    )  # fmt: skip

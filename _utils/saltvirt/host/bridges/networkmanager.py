@@ -15,14 +15,40 @@ MOVED = (
 
 def find(bridge, interface, host):
     """The Plan when NetworkManager has an active profile on the interface."""
-    told = host.run(("nmcli", "-t", "-f", "DEVICE,UUID", "connection", "show", "--active"))
-    found = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
-    uuid = found.get(interface)
-    state = host.run(("nmcli", "-g", "GENERAL.STATE", "device", "show", interface))
-    if not uuid or "externally" in state:
+    uuid = _profile(interface, host)
+    if not uuid:
         return None
     values = host.run(("nmcli", "-g", ",".join(MOVED), "connection", "show", "uuid", uuid))
     return plan(bridge, interface, uuid, settings(values), host.mac(interface))
+
+
+def tagged(vlan, host):
+    """The Plan of a bridge over a VLAN when NetworkManager has the interface: two profiles."""
+    if not _profile(vlan.interface, host):
+        return None
+    port = f"{vlan.bridge}-port-{vlan.port}"
+    add = ("nmcli", "connection", "add")
+    return Plan(
+        files={},
+        before=(),
+        apply=(
+            (*add, "type", "bridge", "con-name", vlan.bridge, "ifname", vlan.bridge,
+             "bridge.stp", "no", "ipv4.method", "disabled", "ipv6.method", "disabled"),
+            (*add, "type", "vlan", "con-name", port, "ifname", vlan.port, "dev", vlan.interface,
+             "id", str(vlan.number), "master", vlan.bridge, "slave-type", "bridge"),
+            ("nmcli", "connection", "up", port),
+            ("nmcli", "connection", "up", vlan.bridge),
+        ),
+        undo=(("nmcli", "connection", "delete", vlan.bridge, port),),
+    )  # fmt: skip
+
+
+def _profile(interface, host):
+    """The UUID of the interface's active profile; None when NetworkManager has none of its own."""
+    told = host.run(("nmcli", "-t", "-f", "DEVICE,UUID", "connection", "show", "--active"))
+    found = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
+    state = host.run(("nmcli", "-g", "GENERAL.STATE", "device", "show", interface))
+    return None if "externally" in state else found.get(interface)
 
 
 def settings(told):

@@ -19,6 +19,26 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Vlan:
+    """A bridge over a VLAN of an interface, whose own addresses stay where they are."""
+
+    bridge: str
+    interface: str
+    number: int
+
+    @property
+    def port(self):
+        """The name of the tagged interface: the usual one where it is short enough."""
+        usual = f"{self.interface}.{self.number}"
+        return usual if len(usual) < 16 else f"vlan{self.number}"
+
+    @property
+    def gone(self):
+        """The command that takes the tagged interface away."""
+        return ("ip", "link", "delete", self.port)
+
+
+@dataclass(frozen=True)
 class Host:
     """How a plan looks at a host. run: a function of an argument list, gives what the program
     printed, "" where it failed. load, dump: from and to YAML. root: where its files are."""
