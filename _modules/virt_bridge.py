@@ -7,6 +7,7 @@ import salt.utils.yaml
 import saltvirt
 
 saltvirt = saltvirt.fresh()
+from saltvirt.errors import InvalidInput  # noqa: E402
 from saltvirt.host import bridge as bridges  # noqa: E402
 
 __virtualname__ = "virt"
@@ -16,7 +17,7 @@ def __virtual__():
     return __virtualname__
 
 
-def bridge_over(bridge="br0", interface=None, timeout_s=60, vlan=None):
+def bridge_over(bridge="br0", interface=None, timeout_s=60, vlan=None, type="linux"):
     """
     Makes a bridge over an interface and moves the host's address to it. When the master
     cannot be reached over it within the time, everything is put back as it was; a timer
@@ -27,6 +28,8 @@ def bridge_over(bridge="br0", interface=None, timeout_s=60, vlan=None):
     :param timeout_s: seconds that the host may take to reach its master again
     :param vlan: the number of a VLAN of the interface, 1 to 4094: the bridge is over that, and the
         addresses stay where they are. Default: over the interface itself
+    :param type: ``linux``, or ``ovs``: a bridge of Open vSwitch. Its ``interface`` is one without
+        an address, by default none
 
     :return: a sentence
 
@@ -42,6 +45,8 @@ def bridge_over(bridge="br0", interface=None, timeout_s=60, vlan=None):
         salt hv1 virt.bridge_over br0 eth0
         salt hv1 virt.bridge_over br100 eth0 vlan=100
     """
+    if _is_ovs(type, vlan):
+        return bridges.over_ovs(bridge, interface, _probe(), timeout_s)
     return bridges.over(bridge, interface, _yaml(), _probe(), timeout_s, vlan)
 
 
@@ -69,7 +74,7 @@ def bridge_back(bridge="br0", timeout_s=60):
     return bridges.back(bridge, _probe(), timeout_s)
 
 
-def bridge_plan(bridge="br0", interface=None, vlan=None):
+def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
     """
     What ``virt.bridge_over`` would do here; nothing is changed.
 
@@ -77,10 +82,12 @@ def bridge_plan(bridge="br0", interface=None, vlan=None):
     :param interface: default the one with the default route, else the only one with an address
     :param vlan: the number of a VLAN of the interface, 1 to 4094: the bridge is over that, and the
         addresses stay where they are. Default: over the interface itself
+    :param type: ``linux``, or ``ovs``: a bridge of Open vSwitch. Its ``interface`` is one without
+        an address, by default none
 
     :return: ``interface``; ``files``: path to what would be written, None for one that goes;
         ``commands``: those that would be run; ``made``: whether we made the bridge that is there,
-        and then ``vlan``: over which VLAN; ``there``: whether there is one. Where there
+        and then ``vlan`` and ``type`` of it; ``there``: whether there is one. Where there
         is one, nothing would be done
 
     CLI Example:
@@ -89,13 +96,25 @@ def bridge_plan(bridge="br0", interface=None, vlan=None):
 
         salt hv1 virt.bridge_plan
     """
+    is_ovs = _is_ovs(type, vlan)
     made = bridges.ours(bridge)
     told = {"there": bridges.there(bridge), "made": bool(made)}
     if told["there"]:
-        return {**told, "vlan": made["vlan"]} if made else told
-    interface, found = bridges.plan(bridge, interface, _yaml(), vlan)
+        return {**told, "vlan": made["vlan"], "type": made["type"]} if made else told
+    if is_ovs:
+        found = bridges.plan_ovs(bridge, interface)
+    else:
+        interface, found = bridges.plan(bridge, interface, _yaml(), vlan)
     commands = [" ".join(argv) for argv in (*found.before, *found.apply)]
     return {**told, "interface": interface, "files": found.files, "commands": commands}
+
+
+def _is_ovs(type, vlan):
+    if type not in ("linux", "ovs"):
+        raise InvalidInput(f"type: {type!r} is none; linux and ovs are")
+    if type == "ovs" and vlan is not None:
+        raise InvalidInput("a bridge of type ovs takes no vlan: guests' interfaces have their tags")
+    return type == "ovs"
 
 
 def _yaml():

@@ -15,7 +15,7 @@ def __virtual__():
     return __virtualname__
 
 
-def bridge(name, interface=None, timeout_s=60, vlan=None):
+def bridge(name, interface=None, timeout_s=60, vlan=None, type="linux"):
     """
     There is a bridge of that name. Where there is none it is made over the host's own
     address, with a way back: see ``virt.bridge_over``. One that is there is left as it is.
@@ -25,6 +25,8 @@ def bridge(name, interface=None, timeout_s=60, vlan=None):
     :param timeout_s: seconds that the host may take to reach its master again, else all is put back
     :param vlan: the number of a VLAN of the interface, 1 to 4094: the bridge is over that, and the
         addresses stay where they are. Default: over the interface itself
+    :param type: ``linux``, or ``ovs``: a bridge of Open vSwitch. Its ``interface`` is one without
+        an address, by default none
 
     CLI Example:
 
@@ -35,23 +37,33 @@ def bridge(name, interface=None, timeout_s=60, vlan=None):
     """
     ret = {"name": name, "changes": {}, "result": True, "comment": f"The bridge {name} is there"}
     try:
-        plan = __salt__["virt.bridge_plan"](name, interface, vlan)
+        plan = __salt__["virt.bridge_plan"](name, interface, vlan, type)
         if plan["there"]:
-            return _as_asked(ret, plan, vlan)
-        where = plan["interface"] if vlan is None else f"VLAN {vlan} of {plan['interface']}"
+            return _as_asked(ret, plan, vlan, type)
+        where = (
+            plan["interface"] or "nothing"
+            if vlan is None
+            else f"VLAN {vlan} of {plan['interface']}"
+        )
         ret["changes"] = {name: f"over {where}"}
         if __opts__["test"]:
             return {**ret, "result": None, "comment": f"The bridge {name} would be made"}
-        return {**ret, "comment": __salt__["virt.bridge_over"](name, interface, timeout_s, vlan)}
+        return {
+            **ret,
+            "comment": __salt__["virt.bridge_over"](name, interface, timeout_s, vlan, type),
+        }
     except VirtError as exc:
         return {**ret, "changes": {}, "result": False, "comment": str(exc)}
 
 
-def _as_asked(ret, plan, vlan):
+def _as_asked(ret, plan, vlan, type):
     """A bridge that we made over another VLAN is none to leave as it is."""
     made = plan.get("vlan")
-    if not plan["made"] or str(made) == str(vlan):
+    if not plan["made"] or (str(made), plan["type"]) == (str(vlan), type):
         return ret
+    if plan["made"] and plan["type"] != type:
+        comment = f"{ret['name']} was made as {plan['type']}, not {type}: take it away first"
+        return {**ret, "result": False, "comment": comment}
     told = "no VLAN" if made is None else f"VLAN {made}"
     comment = f"{ret['name']} was made over {told}: take it away first, with virt.bridge_absent"
     return {**ret, "result": False, "comment": comment}

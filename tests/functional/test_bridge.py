@@ -6,7 +6,7 @@ import pytest
 
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
 from saltvirt.host import bridge, running
-from saltvirt.host.bridges import ifcfg, ifupdown, netplan, networkd, networkmanager
+from saltvirt.host.bridges import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.host.bridges.plan import Host, Vlan
 from tests import golden
 
@@ -273,7 +273,7 @@ def test_a_vlan_that_is_none_is_refused_before_anything_changes(vlan):
 
 def kept(folder, **about):
     (folder / about["bridge"]).mkdir()
-    made = {"files": {}, "port": about["interface"], "vlan": None, **about}
+    made = {"files": {}, "port": about["interface"], "vlan": None, "type": "linux", **about}
     (folder / about["bridge"] / "made.json").write_text(json.dumps(made), encoding="utf-8")
 
 
@@ -285,3 +285,48 @@ def test_a_bridge_below_others_stays_until_they_are_gone(tmp_path, monkeypatch):
     with pytest.raises(OperationFailed, match=r"^br100 is over a VLAN of nosuch0: take it away"):
         bridge.back("br0")
     assert bridge.ours("br0")
+
+
+OVS = {"ovs-vsctl --version": "ovs-vsctl 3.1", "ovs-vsctl --timeout=10": "some-uuid\n"}
+
+
+def linked(tmp_path, **about):
+    told = json.dumps([{"ifname": "eth2", "addr_info": [], **about}])
+    return host(tmp_path, told={**OVS, "ip -j": told})
+
+
+def test_open_vswitch_makes_the_bridge_with_its_port_and_deletes_both(tmp_path):
+    link_local = {"addr_info": [{"local": "fe80::1", "scope": "link"}]}
+    found = ovs.plan("ovs0", "eth2", linked(tmp_path, **link_local))
+    assert [" ".join(argv) for argv in found.apply] == [
+        "ovs-vsctl --timeout=30 --may-exist add-br ovs0",
+        "ovs-vsctl --timeout=30 --may-exist add-port ovs0 eth2",
+        "ip link set eth2 up",
+        "ip link set ovs0 up",
+    ]
+    assert found.undo == (("ovs-vsctl", "--timeout=30", "--if-exists", "del-br", "ovs0"),)
+    assert found.files == {}
+    assert "eth2" not in str(ovs.plan("ovs0", None, linked(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"addr_info": [{"local": "10.0.0.5", "scope": "global"}]}, "has the address 10.0.0.5"),
+        ({"master": "br0"}, "eth2 is in br0"),
+    ],
+)
+def test_open_vswitch_takes_no_interface_that_is_in_use(tmp_path, about, said):
+    with pytest.raises(Unsupported, match=said):
+        ovs.plan("ovs0", "eth2", linked(tmp_path, **about))
+
+
+def test_open_vswitch_that_is_not_there_or_does_not_run_is_said(tmp_path):
+    with pytest.raises(Unsupported, match="install Open vSwitch"):
+        ovs.plan("ovs0", None, host(tmp_path))
+    elsewhere = host(tmp_path, told={**OVS, "ovs-vsctl --timeout=10": "ovs0\n"})
+    with pytest.raises(Unsupported, match="has ovs0 already"):
+        ovs.plan("ovs0", None, elsewhere)  # or the way back would delete what is another's
+    stopped = host(tmp_path, told={"ovs-vsctl --version": "3.1"})
+    with pytest.raises(Unsupported, match="does not answer"):
+        ovs.plan("ovs0", None, stopped)

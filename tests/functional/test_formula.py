@@ -152,3 +152,26 @@ def test_more_bridges_are_made_after_the_first_and_taken_away_before_it(render):
     assert gone == ["br100", "br200", "br0"]
     unmanaged = render("debian-12", pillar={"network": {**network, "manage": False}})
     assert not [chunk for chunk in unmanaged if "virt.bridge" in chunk]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "package"),
+    [
+        *(("debian-12", "openvswitch-switch"), ("ubuntu-24.04", "openvswitch-switch")),
+        *(("fedora-42", "openvswitch"), ("sles-15.6", "openvswitch")),
+    ],
+)
+def test_open_vswitch_is_installed_and_runs_before_its_bridge(render, distribution, package):
+    network = {"interface": "eth0", "bridges": {"ovs0": {"type": "ovs", "interface": "eth2"}}}
+    chunks = render(distribution, "libvirt.network", pillar={"network": network})
+    assert chunks[0] == {"virt.bridge": "br0", "interface": "eth0"}
+    assert chunks[1] == {"pkg.installed": "libvirt_ovs_packages", "pkgs": [package]}
+    assert (chunks[2]["service.running"], chunks[2]["enable"]) == (package, True)
+    wants = [{"virt": "libvirt_bridge"}, {"service": "libvirt_ovs_service"}]
+    assert chunks[3] == {
+        **{"virt.bridge": "ovs0", "interface": "eth2", "type": "ovs"},
+        "require": wants,
+    }
+    bare = {"interface": "eth0", "bridges": {"ovs0": {"type": "ovs"}}}
+    chunks = render(distribution, "libvirt.network", pillar={"network": bare})
+    assert chunks[3]["interface"] is None

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
-from saltvirt.host.bridges import ifcfg, ifupdown, netplan, networkd, networkmanager
+from saltvirt.host.bridges import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.host.bridges.plan import Host, Vlan
 
 KEPT = Path("/var/lib/salt-virt/network-before")
@@ -76,19 +76,46 @@ def over(bridge, interface, yaml, probe=None, timeout_s=60, vlan=None):
     if not tag:
         _refuse_vlans(interface)
     port = Vlan(bridge, interface, tag).port if tag else interface
-    _keep({"bridge": bridge, "interface": interface, "port": port, "vlan": tag}, found)
+    about = {"bridge": bridge, "interface": interface, "port": port, "vlan": tag, "type": "linux"}
+    return _make(about, found, probe, timeout_s)
+
+
+def plan_ovs(bridge, interface):
+    """The Plan of a bridge of Open vSwitch with that port; interface None: with no port.
+
+    Raises Unsupported for an interface with an address: nothing would move it.
+    """
+    return ovs.plan(
+        _named(bridge), _named(interface) if interface else None, Host(_run, None, None)
+    )
+
+
+def over_ovs(bridge, interface, probe=None, timeout_s=60):
+    """Makes a bridge of Open vSwitch, with the same way back. What was done, in words."""
+    found = plan_ovs(bridge, interface)
+    about = {"bridge": bridge, "interface": interface, "port": interface, "vlan": None}
+    return _make({**about, "type": "ovs"}, found, probe, timeout_s)
+
+
+def _make(about, found, probe, timeout_s):
+    bridge, port = about["bridge"], about["port"]
+
+    def right():
+        return port in _ports(about) if port else there(bridge)
+
+    _keep(about, found)
     _arm(bridge, "restore", timeout_s + 30)
     _follow(bridge, "again")
-    if not _within(timeout_s, lambda: port in _ports(bridge) and _reachable(probe)):
-        what = _failed(probe, port in _ports(bridge))
+    if not _within(timeout_s, lambda: right() and _reachable(probe)):
+        what = _failed(probe, right())
         _follow(bridge, "restore")
         _disarm()
         raise OperationFailed(
             f"over {bridge} the host could not {what} within {timeout_s} s, "
-            f"so {interface} was put back as it was"
+            f"so {about['interface'] or 'all'} was put back as it was"
         )
     _disarm()
-    return f"{bridge} over {port}; what was there is in {KEPT / bridge}"
+    return f"{bridge} over {port or 'nothing'}; what was there is in {KEPT / bridge}"
 
 
 def back(bridge, probe=None, timeout_s=60):
@@ -104,10 +131,10 @@ def back(bridge, probe=None, timeout_s=60):
                 f"{path} was changed since {bridge} was made: take it away by hand; what was "
                 f"there before is in {KEPT / bridge}"
             )
-    others = set(_ports(bridge)) - {made["port"]}
+    others = set(_ports(made)) - {made["port"]}
     if others:
         raise OperationFailed(f"{bridge} is in use by {', '.join(sorted(others))}")
-    if made["vlan"] is None:
+    if made["vlan"] is None and made["type"] == "linux":
         _refuse_vlans(made["interface"])
     _arm(bridge, "again", timeout_s + 30)
     _follow(bridge, "restore")
@@ -121,7 +148,7 @@ def back(bridge, probe=None, timeout_s=60):
         )
     _disarm()
     shutil.rmtree(KEPT / bridge, ignore_errors=True)
-    return f"{made['interface']} is as it was before {bridge}"
+    return f"{made['interface'] or 'All'} is as it was before {bridge}"
 
 
 def _failed(probe, links_are_right):
@@ -168,8 +195,10 @@ def _main_interface():
     return names.pop()
 
 
-def _ports(bridge):
-    told = _run(("ip", "-j", "link", "show", "master", bridge))
+def _ports(about):
+    if about["type"] == "ovs":
+        return ovs.ports(about["bridge"], _run)
+    told = _run(("ip", "-j", "link", "show", "master", about["bridge"]))
     return [link["ifname"] for link in json.loads(told or "[]") if "ifname" in link]
 
 
