@@ -15,8 +15,8 @@ from tests.lab.fixtures import Lab, skip_without_lab
 LAB = str(paths.REPOSITORY / "tests/lab/lab")
 
 
-# skipped when a machine boots; a test that starts sysinit.target again sees them fail
-OF_THE_OUTER_KERNEL = {"systemd-modules-load.service", "systemd-remount-fs.service"}
+# the units that make a hypervisor; some of systemd's own are the outer kernel's business
+OURS = ("salt-", "libvirt", "virt", "lab-", "systemd-networkd")
 
 
 def test_the_machines_are_hypervisors(lab):
@@ -25,7 +25,7 @@ def test_the_machines_are_hypervisors(lab):
         assert lab.call(host, "test.ping") is True
         assert lab.exec(host, "virsh -c qemu:///system list --name").stdout.strip() == ""
         failed = lab.exec(host, "systemctl --failed --no-legend --plain").stdout.splitlines()
-        assert {line.split()[0] for line in failed} <= OF_THE_OUTER_KERNEL
+        assert [line for line in failed if line.startswith(OURS)] == []
         assert lab.exec(host, "hostname; cat /etc/machine-id").stdout.split()[0] == host
 
 

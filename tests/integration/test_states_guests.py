@@ -12,6 +12,8 @@ SYSTEM = {"name": "system", "size": 4}
 DATA = {"name": "data", "size": 2, "format": "raw", "cache": "none"}
 NIC = {"name": "eth0", "source": "br0", "mac": "52:54:00:00:5a:01"}
 KERNEL = "/boot/vmlinuz-lab"
+# QEMU, which is not root, reads it
+ISO = "/var/lib/libvirt/images/lab.iso"
 CELLS = {0: {"cpus": "0", "memory": "64m"}, 1: {"cpus": "1", "memory": "64m"}}
 TUNING = {
     "vcpupin": {0: "0", 1: "0-1"}, "emulatorpin": "0-1", "shares": 2048, "period": 100000,
@@ -41,7 +43,7 @@ DEFINED = [
     ({"disks": [{**SYSTEM, "size": 8, "cache": "writeback"}, {**DATA, "serial": "d1"}]},
      "disks:vdb:serial"),
     ({"disks": [SYSTEM, DATA, {"name": "cd", "device": "cdrom"}]}, "disks:hda"),
-    ({"disks": [SYSTEM, DATA, {"name": "cd", "device": "cdrom", "source_file": "/root/lab.iso"}]},
+    ({"disks": [SYSTEM, DATA, {"name": "cd", "device": "cdrom", "source_file": ISO}]},
      "disks:hda"),
     ({"disks": [SYSTEM, DATA, {"name": "s", "size": 1, "model": "scsi"}]}, "disks:sda"),
     ({"interfaces": [NIC]}, "nics:"),
@@ -89,9 +91,9 @@ DEFINED = [
 
 @pytest.fixture(autouse=True, scope="module")
 def files(hv):
-    hv.sh(f"cp $(ls /boot/vmlinuz-*-amd64 | head -1) {KERNEL}; truncate -s 1M /root/lab.iso")
+    hv.sh(f"cp $(ls /boot/vmlinuz-*-amd64 | head -1) {KERNEL}; truncate -s 1M {ISO}")
     yield
-    hv.sh(f"rm -f {KERNEL} /root/lab.iso")
+    hv.sh(f"rm -f {KERNEL} {ISO}")
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +151,11 @@ def test_a_running_guest_gets_what_it_can_and_is_never_restarted(applied, hv):
     }
     run = process(hv, "lab1")
     # what is changed at once
-    disks = [{**SYSTEM, "size": 6}, DATA, {**disks[1], "source_file": "/root/lab.iso"}]
+    disks = [
+        {**SYSTEM, "size": 6},
+        DATA,
+        {**disks[1], "source_file": ISO},
+    ]
     nics = [{"name": "eth0", "type": "user"}, {"name": "eth1", "source": "br0"}]
     now = {"cpu": {"current": 2}, "mem": {"current": 128}, "title": "one", "metadata": {"a": "b"}}
     for row in [{word: value} for word, value in now.items()] + [
@@ -198,16 +204,21 @@ def test_what_libvirt_fills_in_at_the_start_is_no_difference(applied, hv):
 
 
 def test_no_disk_goes_by_omission(applied, hv):
-    hv.sh("truncate -s 1M /var/tmp/lab-block; cp /root/lab.iso /var/tmp/lab-given.raw")
+    hv.sh(f"truncate -s 1M /var/tmp/lab-block; cp {ISO} /var/tmp/lab-given.raw")
     loop = hv.sh("losetup -f --show /var/tmp/lab-block").strip()
     try:
         given = {"name": "given", "source_file": "/var/tmp/lab-given.raw", "format": "raw"}
         disks = [SYSTEM, DATA, given, {"name": "lv", "source_file": loop}]
-        disks.append({"name": "cd", "device": "cdrom", "source_file": "/root/lab.iso"})
+        disks.append({"name": "cd", "device": "cdrom", "source_file": ISO})
         applied.changes("running", "lab1", cpu=1, mem=64, disks=disks, interfaces=[])
         for fewer in (disks[:1], disks[1:3], [], disks[3:]):
             applied.quiet("running", "lab1", disks=fewer)
-        other = {"name": "other", "target": "vdc", "source_file": "/root/lab.iso", "format": "raw"}
+        other = {
+            "name": "other",
+            "target": "vdc",
+            "source_file": ISO,
+            "format": "raw",
+        }
         text = applied.fails("running", "lab1", disks=[SYSTEM, other])
         assert text == "/var/tmp/lab-given.raw would be detached from vdc: detach=True allows it"
         more = applied.changes("running", "lab1", disks=[{"name": "more", "size": 1}])
@@ -319,7 +330,7 @@ def test_snapshots(applied, hv):
 
 
 def test_absent_takes_what_was_made_and_no_more(applied, hv):
-    hv.sh("cp /root/lab.iso /var/tmp/lab-given.raw; cp /root/lab.iso /var/tmp/lab-foreign.raw")
+    hv.sh(f"cp {ISO} /var/tmp/lab-given.raw; cp {ISO} /var/tmp/lab-foreign.raw")
     given = {"name": "given", "source_file": "/var/tmp/lab-given.raw", "format": "raw"}
     applied.changes("running", "lab1", cpu=1, mem=64, disks=[SYSTEM, given], interfaces=[])
     applied.changes("snapshot", "lab1", snapshot="beside", disk_only=True)

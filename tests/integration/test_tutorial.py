@@ -110,7 +110,8 @@ def host_info(operator, cloud, step):
 
 
 def no_guests(operator, cloud, step):
-    assert operator.types(step.commands[0]).split() == ["hv1", "hv2"]
+    rows = [line.split() for line in operator.types(step.commands[0]).splitlines()]
+    assert rows == [["host", "state", "guests"], ["hv1", "none"], ["hv2", "none"]]
 
 
 def deploy(operator, cloud, step):
