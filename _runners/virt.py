@@ -151,8 +151,8 @@ def next_host():
             raise errors.Refused(f"no host is free: {decision.reasons()}")
         best = decision.ranked[0].host
         rejected = {name: why for name, (_, why) in decision.rejected.items()}
-        comment = f"the next small guest would go to {best}"
-        return result.done("next_host", comment, host=best, rejected=rejected)
+        # a script that takes the line has the host, as with Salt 3007
+        return result.done("next_host", best, host=best, rejected=rejected)
 
 
 def _options(kwargs):
