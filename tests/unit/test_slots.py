@@ -49,3 +49,16 @@ def test_a_wrong_limit_is_named(tmp_path):
         slots.taken(opts(tmp_path, at_once=0), ("hv1",), print),
     ):
         pass
+
+
+def test_deployments_wait_for_each_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(slots.time, "sleep", lambda seconds: held.close())
+    config = {"cachedir": str(tmp_path), "virt": {"inits_at_once": 1}}
+    said = []
+    held = slots.deploying(config, said.append)
+    held.__enter__()
+    held.close = lambda: held.__exit__(None, None, None)
+    with slots.taken(opts(tmp_path), ("hv1",), said.append):
+        assert said == [], "migrations have slots of their own"
+    with slots.deploying(config, said.append):
+        assert said == ["1 deployments are under way (virt:inits_at_once)"]

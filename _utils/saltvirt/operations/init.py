@@ -6,7 +6,7 @@ from saltvirt import errors, names, units
 from saltvirt.fleet import pillars
 from saltvirt.fleet.answer import LOST, SILENT
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import inventory, lock, wait
+from saltvirt.operations import inventory, lock, slots, wait
 from saltvirt.placement import choose, facts
 from saltvirt.revert import Revert
 
@@ -130,16 +130,21 @@ class Init:
         request = self.request()
         with lock.guest(self.fleet.opts, request.name, "virt.init"):
             try:
-                decision, _ = self.check(request)
-                with Revert() as undo:
-                    placed = self.create(decision, undo)
-                    undo.success()
+                with slots.deploying(self.fleet.opts, self.queued):
+                    decision, _ = self.check(request)
+                    with Revert() as undo:
+                        placed = self.create(decision, undo)
+                        undo.success()
                 if self.wanted.wait_for and self.wanted.start:
                     self.wait(placed.host)
             except errors.VirtError as exc:
                 self.report.failed(exc)
                 raise
             return placed
+
+    def queued(self, why):
+        """Says that this one has to wait for others."""
+        self.report.step("queued", f"{self.wanted.name}: waiting: {why}")
 
     def check_pillar(self):
         """A pillar is bound to the guest's key, so there has to be one."""

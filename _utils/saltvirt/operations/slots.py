@@ -1,7 +1,9 @@
-"""How many migrations run at once on this master: in all, and into or out of one host.
+"""How many operations run at once on this master: deployments; and migrations, in all and
+into or out of one host.
 
-``virt:migration`` of the master's configuration: ``at_once`` and ``at_once_per_host``. Who
-comes too many waits. A slot is a locked file: it goes with its process, however that ends.
+``virt:inits_at_once``, and ``at_once`` and ``at_once_per_host`` of ``virt:migration``, in the
+master's configuration. Who comes too many waits. A slot is a locked file: it goes with its
+process, however that ends.
 """
 
 import contextlib
@@ -14,6 +16,7 @@ from saltvirt import units
 
 AT_ONCE = 8
 PER_HOST = 2
+INITS = 8
 _LOOK_S = 0.5
 
 
@@ -34,16 +37,24 @@ def taken(opts, hosts, tell):
     opts: the master's configuration. tell: called once with the reason when it has to wait.
     """
     in_all, each = limits(opts)
-    wanted = {"all": in_all, **{f"of-{host}": each for host in hosts}}
-    folder = Path(opts["cachedir"]) / "virt" / "slots"
-    folder.mkdir(parents=True, exist_ok=True)
-    with _all_of(folder, wanted, tell):
+    with _all_of(opts, {"all": in_all, **{f"of-{host}": each for host in hosts}}, tell):
         yield
 
 
 @contextlib.contextmanager
-def _all_of(folder, wanted, tell):
+def deploying(opts, tell):
+    """Holds one of the slots for deployments; waits for it. More at once would only make the
+    hosts, and Salt between them, so slow that answers are lost."""
+    given = (opts.get("virt") or {}).get("inits_at_once", INITS)
+    with _all_of(opts, {"init": units.parse_count(given, "virt:inits_at_once")}, tell):
+        yield
+
+
+@contextlib.contextmanager
+def _all_of(opts, wanted, tell):
     """One slot of each kind, or none while we wait: so nobody waits for one who waits."""
+    folder = Path(opts["cachedir"]) / "virt" / "slots"
+    folder.mkdir(parents=True, exist_ok=True)
     told = False
     while True:
         held, short = _take(folder, wanted)
@@ -85,6 +96,8 @@ def _one(folder, kind, number):
 
 
 def _reason(kind, number):
+    if kind == "init":
+        return f"{number} deployments are under way (virt:inits_at_once)"
     if kind == "all":
         return f"{number} migrations are under way (virt:migration:at_once)"
     host = kind.removeprefix("of-")
