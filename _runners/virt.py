@@ -20,7 +20,6 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, units  # noqa: E402
-from saltvirt.fleet import progress  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.operations import explain as explaining  # noqa: E402
 from saltvirt.operations import find, inventory, result  # noqa: E402
@@ -321,8 +320,7 @@ def init(
     test = arguments.pop("test", False)
     wanted = _wanted(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
-        screen = progress.Screen(__salt__, result.OUTPUTTER, bool(__opts__.get("output")))
-        report = reports.Report(fleet, wanted.name, "init", screen)
+        report = reports.of_runner(fleet, wanted.name, "init", __salt__)
         operation = deploying.Init(fleet, _policy(), wanted, report)
         if test:
             return _init_plan(wanted, *operation.check(operation.request()))

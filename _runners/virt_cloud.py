@@ -8,7 +8,6 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.fleet import progress  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.operations import evacuate as evacuating  # noqa: E402
 from saltvirt.operations import inventory, result, slots  # noqa: E402
@@ -27,11 +26,6 @@ def __virtual__():
 
 def _policy():
     return policies.of_master(__opts__)
-
-
-def _report(fleet, name, operation):
-    screen = progress.Screen(__salt__, result.OUTPUTTER, bool(__opts__.get("output")))
-    return reports.Report(fleet, name, operation, screen)
 
 
 @result.reporting
@@ -59,7 +53,7 @@ def migrate(name, target="", test=False, **kwargs):
     with Fleet(__opts__) as fleet:
         if test:
             return _migration_plan(name, *migrating.check(fleet, _policy(), name, target, options))
-        report = _report(fleet, name, "migrate")
+        report = reports.of_runner(fleet, name, "migrate", __salt__)
         return migrating.run(fleet, _policy(), name, target, report, options)
 
 
@@ -132,10 +126,11 @@ def evacuate(host, reason="evacuated", test=False):
             comment = f"{host}: {len(targets)} would move, {len(homeless)} would stay"
             plan = {"table": rows, "moves": targets, "left": homeless}
             return result.planned(host, comment, {"moved": targets}, **plan)
-        outcome = evacuating.run(
-            fleet, host, _policy(), _mover(), _report(fleet, host, "evacuate"), reason,
+        report, limits = (
+            reports.of_runner(fleet, host, "evacuate", __salt__),
             slots.limits(__opts__),
-        )  # fmt: skip
+        )
+        outcome = evacuating.run(fleet, host, _policy(), _mover(), report, reason, limits)
     return _moved(host, outcome, f"{host} is in maintenance")
 
 
@@ -162,7 +157,7 @@ def restore(host, test=False):
             comment = f"{host} would take guests again, and {len(planned)} would come back"
             back = {move.guest: host for move in planned}
             return result.planned(host, comment, {"moved": back}, table=rows)
-        report = _report(fleet, host, "restore")
+        report = reports.of_runner(fleet, host, "restore", __salt__)
         limits = slots.limits(__opts__)
         outcome = evacuating.restore(fleet, host, _mover(), report, limits)
     return _moved(host, outcome, f"{host} takes guests again")
@@ -195,7 +190,7 @@ def rebalance(apply=False, threshold=rebalancing.THRESHOLD, test=False):
         hosts, _ = inventory.gather(fleet)
         planned = rebalancing.plan(hosts, _policy(), float(threshold))
         if apply and not test:
-            report = _report(fleet, "rebalance", "rebalance")
+            report = reports.of_runner(fleet, "rebalance", "rebalance", __salt__)
             outcome = evacuating.rebalance(fleet, _policy(), planned, _mover(), report)
             return _moved("rebalance", outcome, "rebalanced")
     score = rebalancing.score(hosts, _policy())
@@ -231,7 +226,8 @@ def repair(apply=False, test=False):
     with Fleet(__opts__) as fleet:
         findings, unheard = repairing.look(fleet)
         if apply and not test:
-            mended, left = repairing.mend(findings, _report(fleet, "repair", "repair"))
+            report = reports.of_runner(fleet, "repair", "repair", __salt__)
+            mended, left = repairing.mend(findings, report)
             left.update(unheard)
             comment = f"{len(mended)} mended, {len(left)} left" if left else f"{len(mended)} mended"
             comment += "".join(f"; {name}: {why}" for name, why in sorted(left.items()))

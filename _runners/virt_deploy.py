@@ -7,10 +7,10 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import units  # noqa: E402
-from saltvirt.fleet import progress  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.operations import deploy, result  # noqa: E402
 from saltvirt.operations import lock as locks  # noqa: E402
+from saltvirt.operations import report as reports  # noqa: E402
 from saltvirt.placement import policy as placement_policy  # noqa: E402
 
 __virtualname__ = "virt"
@@ -18,11 +18,6 @@ __virtualname__ = "virt"
 
 def __virtual__():
     return __virtualname__
-
-
-def _policy():
-    configured = __opts__.get("virt") or {}
-    return placement_policy.from_config(configured.get("placement"), configured.get("exclude"))
 
 
 @result.reporting
@@ -61,13 +56,13 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
         for guest, said in (guests or {}).items()
     ]
     count = units.parse_count(at_once, "at_once")
-    screen = progress.Screen(__salt__, result.OUTPUTTER, bool(opts.get("output")))
+    screen, policy = reports.screen(__salt__, opts), placement_policy.of_master(opts)
     with locks.deployments(opts), Fleet(opts) as fleet:
-        found = deploy.plan(fleet, _policy(), wishes, name)
+        found = deploy.plan(fleet, policy, wishes, name)
         if remove:
             deploy.remove(fleet, wishes, found, name, test)
         if not test:
-            found = deploy.carry_out(opts, _policy(), wishes, found, count, screen)
+            found = deploy.carry_out(opts, policy, wishes, found, count, screen)
     return _answer(name, found, test)
 
 

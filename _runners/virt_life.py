@@ -9,7 +9,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names  # noqa: E402
-from saltvirt.fleet import authorise, pillars, progress  # noqa: E402
+from saltvirt.fleet import authorise, pillars  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.fleet.keys import KeyStore  # noqa: E402
 from saltvirt.operations import find, identity, lifecycle, result  # noqa: E402
@@ -22,11 +22,6 @@ __virtualname__ = "virt"
 
 def __virtual__():
     return __virtualname__
-
-
-def _report(fleet, name, operation):
-    screen = progress.Screen(__salt__, result.OUTPUTTER, bool(__opts__.get("output")))
-    return reports.Report(fleet, name, operation, screen)
 
 
 def _verb(name, verb, test, wait_s=0):
@@ -294,7 +289,7 @@ def rename(name, new, test=False, **kwargs):
             changes = {"name": {"old": name, "new": new}, **plan}
             comment = f"{name} on {host} would be renamed to {new}"
             return result.planned(name, comment, changes, host=host)
-        report = _report(fleet, new, "rename")
+        report = reports.of_runner(fleet, new, "rename", __salt__)
         host, made = identity.rename(fleet, report, name, new, _options(kwargs))
     changes = {"name": {"old": name, "new": new}, "disks": made["disks"]}
     return result.done(new, f"{name} on {host} was renamed to {new}", changes, host=host)
@@ -326,7 +321,7 @@ def clone(name, new, start=False, test=False, **kwargs):
             host, plan = identity.check(fleet, name, new, "virt.clone", _options(kwargs))
             comment = f"{name} would be copied to {new} on {host}"
             return result.planned(new, comment, {"created": plan}, host=host)
-        report = _report(fleet, new, "clone")
+        report = reports.of_runner(fleet, new, "clone", __salt__)
         host, made, state = identity.clone(fleet, report, name, new, start, _options(kwargs))
     comment = f"{new}, a copy of {name}, is {state} on {host}"
     return result.done(new, comment, {"created": made}, host=host, state=state)

@@ -9,8 +9,8 @@ import salt.utils.data
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.fleet import progress  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
+from saltvirt.operations import report as reports  # noqa: E402
 from saltvirt.operations import result  # noqa: E402
 from saltvirt.pki import answer, cloud, crl, policy  # noqa: E402
 from saltvirt.pki.store import Store  # noqa: E402
@@ -31,7 +31,7 @@ def _get(key, default=None):
 def _show(text):
     """A line for the person who waits."""
     log.info(text)
-    progress.Screen(__salt__, result.OUTPUTTER, bool(__opts__.get("output"))).line(text)
+    reports.screen(__salt__, __opts__).line(text)
 
 
 @result.reporting

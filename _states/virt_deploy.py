@@ -6,8 +6,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.design import desired  # noqa: E402
 from saltvirt.errors import VirtError  # noqa: E402
+from saltvirt.states import desired, result  # noqa: E402
 
 __virtualname__ = "virt"
 
@@ -55,16 +55,16 @@ def deployed(name, guests, defaults=None, remove=False, at_once=4, **kwargs):
     try:
         desired.only_known(kwargs, deployed)
     except VirtError as exc:
-        return {"name": name, "changes": {}, "result": False, "comment": str(exc)}
+        return result.answer(name, failures=[exc])
     arguments = {
         "guests": guests, "deployment": name, "defaults": defaults, "remove": remove,
         "at_once": at_once, "test": __opts__["test"],
     }  # fmt: skip
     told = _runner("virt.deployed", name, arguments)
-    changes, result = told.get("changes", {}), told["result"]
-    if result and changes and __opts__["test"]:
-        result = None
-    return {"name": name, "changes": changes, "result": result, "comment": told["comment"]}
+    changes, comment = told.get("changes", {}), told["comment"]
+    if not told["result"]:
+        return result.answer(name, changes, failures=[comment])
+    return result.answer(name, changes, comment, __opts__["test"])
 
 
 def _runner(function, about, arguments):

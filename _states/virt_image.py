@@ -8,10 +8,10 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt import settings  # noqa: E402
-from saltvirt.design import desired  # noqa: E402
 from saltvirt.fleet import files  # noqa: E402
 from saltvirt.images import desired as images  # noqa: E402
 from saltvirt.images import sources  # noqa: E402
+from saltvirt.states import desired  # noqa: E402
 
 __virtualname__ = "virt"
 

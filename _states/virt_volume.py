@@ -8,10 +8,10 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt import settings  # noqa: E402
-from saltvirt.design import desired  # noqa: E402
 from saltvirt.host import connection as libvirt_connection  # noqa: E402
 from saltvirt.host import volume_desired  # noqa: E402
 from saltvirt.spec import volume as volume_spec  # noqa: E402
+from saltvirt.states import desired  # noqa: E402
 
 __virtualname__ = "virt"
 
@@ -21,8 +21,7 @@ def __virtual__():
 
 
 def _connect(given):
-    words = {key: given[key] for key in ("connection", "username", "password")}
-    return libvirt_connection.connect(settings.connection(__salt__["config.get"], words))
+    return libvirt_connection.connect(settings.connection_of(__salt__["config.get"], given))
 
 
 def volume_defined(

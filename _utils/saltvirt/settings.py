@@ -11,6 +11,8 @@ from saltvirt.errors import InvalidInput
 
 # as in Salt's documents
 IMAGES_FOLDER = "/srv/salt-images"
+# the arguments that override the configured connection for one call
+CONNECTION = ("connection", "username", "password")
 
 _MISSING = object()
 
@@ -57,3 +59,11 @@ def connection(get, kwargs):
         unknown = ", ".join(sorted(rest))
         raise InvalidInput(f"unknown argument: {unknown}")
     return found
+
+
+def connection_of(get, given):
+    """The Connection of a function that has the three arguments by name.
+
+    given: its ``locals()``.
+    """
+    return connection(get, {word: given[word] for word in CONNECTION})

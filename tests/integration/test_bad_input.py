@@ -123,7 +123,7 @@ def test_a_host_that_is_down_is_named_and_not_waited_for(cloud):
         assert "hv2: down" in done.stdout
     finally:
         cloud.exec("hv2", "systemctl start salt-minion")
-        cloud.exec("master", "until salt -t 2 hv2 test.ping; do sleep 0.5; done", timeout=60)
+        cloud.wait_for_minion("hv2", timeout_s=60)
 
 
 def test_a_host_that_is_connected_but_silent_is_named_with_the_time(cloud):

@@ -37,9 +37,7 @@ def crowd():
             text = MINION.format(ratio=holds / cpus)
             cloud.exec(host, "cat > /etc/salt/minion.d/crowd.conf", input=text)
             cloud.exec(host, f"qemu-img create -q -f qcow2 {IMAGE} 16M")
-            cloud.exec(host, "systemctl restart salt-minion")
-        for host in HOLD:
-            cloud.wait_for_minion(host)
+        cloud.restart_minion(*HOLD)
         yield cloud
     finally:
         cloud.down()

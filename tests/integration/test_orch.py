@@ -90,16 +90,10 @@ def reacting(cloud):
     files |= {"/etc/salt/master.d/reactor.conf": REACTOR}
     for path, text in files.items():
         cloud.exec("master", f"cat > {path}", input=text)
-    restart_master(cloud)
+    cloud.restart_master()
     yield
     cloud.exec("master", f"rm -f {' '.join(files)}")
-    restart_master(cloud)
-
-
-def restart_master(cloud):
-    cloud.exec("master", "systemctl restart salt-master")
-    for host in cloud.hosts:
-        cloud.wait_for_minion(host)
+    cloud.restart_master()
 
 
 @pytest.mark.slow

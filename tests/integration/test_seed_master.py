@@ -51,19 +51,13 @@ def hosts(lab):
     """hv1 and hv2, of a master that lets one host copy at a time and serves guests' pillars."""
     lab.exec("master", ["sh", "-c", f"cat > {DROP_IN} <<'EOF'\n{CONFIG}EOF"])
     lab.exec("master", ["sh", "-c", "cp /srv/salt/debian.qcow2 /srv/salt/turns.qcow2"])
-    restart_master(lab)
+    lab.restart_master()
     found = [Host(lab, name) for name in ("hv1", "hv2")]
     found[0].configure("virt:\n  seed: {backend: fuse}")
     yield found
     found[0].configure(None)
     lab.exec("master", ["rm", "-f", DROP_IN, "/srv/salt/turns.qcow2"])
-    restart_master(lab)
-
-
-def restart_master(lab):
-    lab.exec("master", ["systemctl", "restart", "salt-master"])
-    for name in ("hv1", "hv2"):
-        lab.wait_for_minion(name)
+    lab.restart_master()
 
 
 def forget(hosts):

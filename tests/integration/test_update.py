@@ -66,8 +66,8 @@ def cloud(fresh_lab, tree):
     fresh_lab.restart_minion("hv2")
     fresh_lab.sync(tree)
     pillar = "printf 'ext_pillar:\\n  - probe: {}\\n' > /etc/salt/master.d/probe.conf"
-    fresh_lab.exec("master", f"{pillar}; systemctl restart salt-master")
-    fresh_lab.wait_for_minion(*fresh_lab.hosts)
+    fresh_lab.exec("master", pillar)
+    fresh_lab.restart_master()
     return fresh_lab
 
 

@@ -131,6 +131,11 @@ class Lab(Cloud):
             self.exec(host, "pkill -9 -f -- '[b]in/salt-minion'; systemctl restart salt-minion")
         self.wait_for_minion(*hosts)
 
+    def restart_master(self):
+        """Restart the master and wait for its hypervisors."""
+        self.exec("master", "systemctl restart salt-master")
+        self.wait_for_minion(*self.hosts)
+
 
 def words(args, kwargs):
     """Arguments as Salt's command line takes them."""

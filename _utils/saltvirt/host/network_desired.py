@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.design.desired import Outcome, by_path
 from saltvirt.host import links
 from saltvirt.host import network as host_network
 from saltvirt.host.connection import libvirt, unless_gone
 from saltvirt.images import tools
 from saltvirt.revert import Revert
+from saltvirt.states.desired import Outcome, by_path
 
 
 @dataclass(frozen=True)

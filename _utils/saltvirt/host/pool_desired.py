@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.design.desired import Outcome, by_path
 from saltvirt.host import pool as host_pool
 from saltvirt.host import secret
 from saltvirt.host import volume as host_volume
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.revert import Revert
+from saltvirt.states.desired import Outcome, by_path
 
 # libvirt can make what these are made of, and delete it
 _BUILT = ("dir", "fs", "netfs", "logical", "disk", "vstorage")

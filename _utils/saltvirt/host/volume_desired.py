@@ -5,9 +5,9 @@ import os
 from dataclasses import dataclass
 
 from saltvirt import errors, units
-from saltvirt.design.desired import Outcome
 from saltvirt.host import pool as host_pool
 from saltvirt.host import volume as host_volume
+from saltvirt.states.desired import Outcome
 from saltvirt.xml.volume import Volume
 
 # these round a size up to whole extents or cylinders

@@ -1,7 +1,7 @@
 """An image as a state wants it: in this host's cache."""
 
-from saltvirt.design.desired import Outcome
 from saltvirt.images import cache, sources
+from saltvirt.states.desired import Outcome
 
 
 def cached(source, images_dir, download, image_hash=None, test=False):

@@ -1,5 +1,18 @@
 """The steps of an operation: lines for the person who waits, events for reactors."""
 
+from saltvirt.fleet import progress
+from saltvirt.operations import result
+
+
+def screen(functions, opts):
+    """Where a runner shows its lines. functions, opts: its ``__salt__`` and ``__opts__``."""
+    return progress.Screen(functions, result.OUTPUTTER, bool(opts.get("output")))
+
+
+def of_runner(fleet, guest, operation, functions):
+    """The Report of an operation that a runner's function begins."""
+    return Report(fleet, guest, operation, screen(functions, fleet.opts))
+
 
 class Report:
     """One operation on one guest.

@@ -1,9 +1,8 @@
 """What every state does with its arguments, and what it returns."""
 
 from saltvirt.errors import SaltException
+from saltvirt.settings import CONNECTION
 from saltvirt.spec.base import unknown
-
-CONNECTION = ("connection", "username", "password")
 
 
 def answer(name, changes=None, comment="", test=False, failures=()):
@@ -15,6 +14,19 @@ def answer(name, changes=None, comment="", test=False, failures=()):
     if failures:
         result, comment = False, ". ".join([*filter(None, [comment]), *map(str, failures)])
     return {"name": name, "changes": changes or {}, "result": result, "comment": comment}
+
+
+def more(kwargs, allowed, known, what):
+    """The arguments without Salt's own (``__id__`` and the like).
+
+    Raises InvalidInput for one that is not allowed, naming the nearest of ``known``. what: whose
+    argument it is.
+    """
+    found = {word: value for word, value in kwargs.items() if not str(word).startswith("__")}
+    for word in found:
+        if word not in allowed:
+            raise unknown(word, known, what)
+    return found
 
 
 class Host:
@@ -38,14 +50,11 @@ def run(given, salt, test, state, known=()):
     the nearest that the state has.
     """
     given = dict(given)
-    name, more = str(given.pop("name")), given.pop("kwargs", {})
-    more = {word: value for word, value in more.items() if not word.startswith("__")}
-    connect = {word: given.pop(word, more.pop(word, None)) for word in CONNECTION}
+    name, kwargs = str(given.pop("name")), dict(given.pop("kwargs", {}))
+    connect = {word: given.pop(word, kwargs.pop(word, None)) for word in CONNECTION}
     connect = {word: value for word, value in connect.items() if value is not None}
     try:
-        for word in more:
-            if word not in known:
-                raise unknown(word, {*given, *known, *CONNECTION}, "argument")
-        return state(Host(salt, connect, bool(test)), name, **given, **more)
+        kwargs = more(kwargs, known, {*given, *known, *CONNECTION}, "argument")
+        return state(Host(salt, connect, bool(test)), name, **given, **kwargs)
     except SaltException as exc:
         return answer(name, failures=[exc])

@@ -1,10 +1,10 @@
-"""What every state does: refuse what it does not know, and answer in Salt's words."""
+"""What a state answers that brings one thing of the host's to what is given."""
 
 import inspect
 from dataclasses import dataclass, field
 
 from saltvirt.errors import VirtError
-from saltvirt.spec.base import unknown
+from saltvirt.states import result
 
 
 @dataclass
@@ -65,9 +65,7 @@ def only_known(kwargs, function):
     """
     parameters = inspect.signature(function).parameters.values()
     known = [p.name for p in parameters if p.kind != p.VAR_KEYWORD]
-    for word in kwargs:
-        if not str(word).startswith("__"):
-            raise unknown(word, known, f"virt.{function.__name__}")
+    result.more(kwargs, (), known, f"virt.{function.__name__}")
 
 
 def answer(name, test, work):
@@ -75,12 +73,6 @@ def answer(name, test, work):
     try:
         outcome = work()
     except VirtError as exc:
-        return {"name": name, "changes": {}, "result": False, "comment": str(exc)}
+        return result.answer(name, failures=[exc])
     comment = outcome.comment(test)
-    result = None if test and outcome.changes else True
-    return {
-        "name": name,
-        "changes": outcome.changes,
-        "result": result,
-        "comment": comment[0].upper() + comment[1:],
-    }
+    return result.answer(name, outcome.changes, comment[0].upper() + comment[1:], test)
