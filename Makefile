@@ -33,12 +33,12 @@ publish: ## push the branch that masters list: make publish REMOTE=URL
 	@test -n "$(REMOTE)" || { echo "make publish REMOTE=URL [BRANCH=published]"; exit 2; }
 	python3 -m tests.lab.publish "$(REMOTE)" $(or $(BRANCH),published)
 
-bench: ## ratios against peers and floors: placement, images; query and 20 minions in a lab of its own
+bench: ## ratios against peers and floors: placement, images; query, 20 minions and virt.migrate in a lab of its own
 	$(LAB) bench placement
 	$(LAB) bench images
 	$(LAB) --name bench up 2
 	$(LAB) --name bench sync >/dev/null
-	$(LAB) bench query bench && $(LAB) bench minions bench; \
+	$(LAB) bench query bench && $(LAB) bench minions bench && $(LAB) bench migrate bench; \
 		code=$$?; $(LAB) --name bench down; exit $$code
 
 lint: ## ruff

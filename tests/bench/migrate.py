@@ -1,6 +1,6 @@
 """virt.migrate against virsh migrate with the same flags, in one run, on a lab.
 
-    SALTVIRT_LAB=NAME python -m tests.bench.migrate [ROUNDS]
+    tests/lab/lab bench migrate LAB [ROUNDS]
 
 The guest counts each 100 ms and has 100 MiB on its disk. Printed: seconds of both; the ratio,
 without the second that the runner may take; the longest gap between two counts, seen from
@@ -15,7 +15,6 @@ import sys
 import time
 
 from tests.integration.migration import counter, sniff
-from tests.lab import paths
 from tests.lab.fixtures import Lab
 
 FLAGS = "--live --p2p --tls --persistent --undefinesource --copy-storage-all --auto-converge"
@@ -92,22 +91,25 @@ def thin_clone(lab):
         lab.exec(host, f"test -e {image} || qemu-img create -q -f qcow2 {image} 2G")
     lab.exec("hv1", f"qemu-io -c 'write -P 7 500M 600M' {image}")
     lab.exec("hv2", f"rm -f {image}")
-    guest = counter.Counter(lab, "thin", base=image).define("hv1", "2G").fill("hv1", 50)
-    guest.start("hv1")
+    guest = counter.Counter(lab, "thin", base=image)
+    guest.remove()
+    guest.define("hv1", "2G").fill("hv1", 50).start("hv1")
     found = []
     for source, target in (("hv1", "hv2"), ("hv2", "hv1"), ("hv1", "hv2")):
         with sniff.on(lab, source) as heard:
             done = lab.run_json("virt.migrate", "thin", target)["thin"]
         assert done["result"], done
         found.append((heard.bytes_seen() - done["migration"]["memory_bytes"]) / 2**20)
-    lab.exec("hv2", f"virsh destroy thin; virsh undefine thin; rm {guest.disk}")
+    guest.remove()
     for host in lab.hosts:
         lab.exec(host, f"rm -f {image}")
     return found
 
 
 def compare(lab, rounds):
-    guest = counter.Counter(lab, "bench").define("hv1", "256M").fill("hv1", 100).start("hv1")
+    guest = counter.Counter(lab, "bench")
+    guest.remove()
+    guest.define("hv1", "256M").fill("hv1", 100).start("hv1")
     found = {by_virsh: [], by_salt: []}
     gaps = {by_virsh: [], by_salt: []}
     overhead = []
@@ -118,7 +120,7 @@ def compare(lab, rounds):
                     runs.append(way(lab, guest, *ends))
         overhead.append(start_of_salt_run(lab))
     guest.is_whole_on("hv1")
-    lab.exec("hv1", f"virsh destroy bench; virsh undefine bench; rm {guest.disk}")
+    guest.remove()
     times = {way: statistics.median(runs) for way, runs in found.items()}
     middle = {way: statistics.median(runs) for way, runs in gaps.items()}
     print(f"virsh migrate    {times[by_virsh]:6.1f} s   longest gap {middle[by_virsh]:5.0f} ms")
@@ -129,8 +131,8 @@ def compare(lab, rounds):
 
 
 def main():
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    lab = Lab(paths.instance_name())
+    lab = Lab(sys.argv[1] if len(sys.argv) > 1 else "lab")
+    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     counter.install(lab)
     compare(lab, rounds)
     first, *others = thin_clone(lab)

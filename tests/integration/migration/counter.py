@@ -56,7 +56,12 @@ XML = """
 
 
 def install(lab):
-    """Puts the guest's kernel and init on every hypervisor of the lab."""
+    """Libvirt by the formula, and the guest's kernel and init, on every hypervisor of the lab."""
+    if not all(_speaks_tls(lab, host) for host in lab.hosts):
+        answers = lab.salt("hv*", "state.apply", "libvirt", timeout=240)
+        for host, answer in answers.items():
+            failed = [state for state in answer.values() if not state["result"]]
+            assert not failed, f"{host}: {failed}"
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "init"
         subprocess.run(
@@ -66,6 +71,12 @@ def install(lab):
         for host in lab.hosts:
             lab.push(host, program, BOOT)
             lab.exec(host, PACK)
+
+
+def _speaks_tls(lab, host):
+    """Whether the formula was applied there already."""
+    uri = f"qemu+tls://{host}/system"
+    return lab.exec(host, ["virsh", "-c", uri, "hostname"], check=False).returncode == 0
 
 
 class Counter:
@@ -156,6 +167,14 @@ class Counter:
         numbers = self.records(host)
         assert len({boot for _, boot in numbers}) == boots
         assert len(numbers) > said
+
+    def remove(self):
+        """Whatever is left of it, on all hosts."""
+        for host in self.lab.hosts:
+            for command in ("destroy", "undefine --nvram --snapshots-metadata"):
+                self.lab.exec(host, f"virsh {command} {self.name} 2>&1", check=False)
+            left = f"{IMAGES}/{self.name}_* /run/{self.name}.*"
+            self.lab.exec(host, f"rm -f {self.disk} {left} {JOURNALS}/{self.name}.*")
 
 
 def parse(raw):
