@@ -14,6 +14,7 @@ libvirt or the cloud calls :func:`check`, which refuses to run half old, half ne
 import contextlib
 import importlib
 import os
+import pkgutil
 import sys
 
 __version__ = "0.1.0"
@@ -56,6 +57,23 @@ def fresh():
         del sys.modules[name]
     importlib.invalidate_caches()
     return importlib.import_module(__name__)
+
+
+def preload():
+    """Imports the whole library, when libvirt's binding is there.
+
+    For a process that forks one for each job, as a minion does: what it holds its jobs need not
+    import, which is most of the time that a small one takes. Without the binding nothing is held,
+    so that a job finds it as soon as it is installed; what another missing package needs is left
+    to the job that wants it.
+    """
+    try:
+        importlib.import_module("libvirt")
+    except ImportError:
+        return
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module.name)
 
 
 def check():

@@ -1,0 +1,75 @@
+"""What a minion holds before it forks a process for a job."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.functional.conftest import REPOSITORY
+
+pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+PROBE = """
+import sys
+import salt.config, salt.loader
+sys.path.insert(0, "_utils")
+cli, hypervisor, broken = sys.argv[1:]
+if broken == "binding":
+    sys.modules["libvirt"] = None
+if broken == "file":
+    sys.modules["saltvirt.host.create"] = 1  # whatever goes wrong in there
+    del sys.modules["saltvirt.host.create"]
+    import importlib
+    real = importlib.import_module
+    def import_module(name, *args):
+        if name == "saltvirt.host.create":
+            raise SyntaxError("half written")
+        return real(name, *args)
+    importlib.import_module = import_module
+opts = salt.config.minion_config(None)
+opts.update(__cli=cli, module_dirs=["_modules"], grains_dirs=["_grains"], grains={"id": "hv1"})
+from saltvirt.host import presence
+presence.detect = lambda machine: {"hypervisor": hypervisor == "yes"}
+grains = salt.loader.grain_funcs(opts)
+print(grains["virt_host.virt_host"]())
+held = {name for name in sys.modules if name.startswith("saltvirt")}
+modules = salt.loader.minion_mods(opts)
+for name in ("virt.init", "virt.migrate", "virt.volume_infos", "virt.firewall"):
+    name in modules
+later = {name for name in sys.modules if name.startswith("saltvirt")} - held
+print(len(held), len(later))
+"""
+
+
+def probe(cli="salt-minion", hypervisor="yes", broken=""):
+    """(what the grain said, how many parts are held, how many a job imports)."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, cli, hypervisor, broken],
+        cwd=REPOSITORY, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    grain, numbers = done.stdout.strip().splitlines()[-2:]
+    return grain, *map(int, numbers.split())
+
+
+def test_the_jobs_of_a_hypervisors_minion_import_nothing_of_the_library():
+    _, held, later = probe()
+    assert held > 200
+    assert later == 0
+
+
+@pytest.mark.parametrize(("cli", "hypervisor"), [("salt-call", "yes"), ("salt-minion", "no")])
+def test_where_no_jobs_of_ours_are_forked_nothing_is_held(cli, hypervisor):
+    _, held, later = probe(cli, hypervisor)
+    assert held < 20
+    assert later > 100
+
+
+def test_without_the_binding_nothing_is_held_so_that_it_is_found_when_it_comes():
+    _, held, _ = probe(broken="binding")
+    assert held < 20
+
+
+def test_a_file_that_cannot_be_imported_costs_the_grain_nothing():
+    grain, _, _ = probe(broken="file")
+    assert grain == "{'virt_host': {'hypervisor': True}}"
