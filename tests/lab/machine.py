@@ -6,7 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.lab import process
+from tests.lab import cgroup, process
 from tests.lab.sh import LabError, run
 
 ENVIRONMENT = {
@@ -32,6 +32,7 @@ class Machine:
         self.root = folder / "root"
         self.pid_file = folder / "nspawn.pid"
         self.leader_file = folder / "leader.pid"
+        self.group = f"svlab-{instance}-{name}"
 
     def mount(self, lower):
         """Stack the layers `lower` (top first) and a fresh folder that takes the writes."""
@@ -39,7 +40,7 @@ class Machine:
             made.mkdir(parents=True)
         options = f"lowerdir={':'.join(map(str, lower))},upperdir={self.folder / 'upper'}"
         options += f",workdir={self.folder / 'work'}"
-        run(["mount", "-t", "overlay", f"svlab-{self.instance}-{self.name}", "-o", options,
+        run(["mount", "-t", "overlay", self.group, "-o", options,
              self.root])  # fmt: skip
 
     def write(self, path, text, mode=0o644):
@@ -63,6 +64,7 @@ class Machine:
             "--resolv-conf=off", "--timezone=off", "--capability=all",
             f"--network-namespace-path=/run/netns/{self.network.namespace(self.name)}",
         ]  # fmt: skip
+        groups = []
         argv += [f"--bind={path}" for path in devices if os.path.exists(path)]
         argv += [f"--bind={outside}:{inside}" for outside, inside in binds]
         if Path("/run/systemd/system").exists():
@@ -70,9 +72,10 @@ class Machine:
             argv += ["--property=DeviceAllow=block-loop rwm", "--property=DeviceAllow=/dev/kvm rwm"]
         else:
             argv += ["--keep-unit"]
+            groups = cgroup.make(self.group)
         with open(self.folder / "console.log", "wb") as console:
             child = subprocess.Popen(
-                [str(part) for part in argv],
+                cgroup.join(groups, map(str, argv)),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
@@ -132,6 +135,7 @@ class Machine:
     def remove(self):
         """Kill the machine, detach loop devices on its files, and remove its folder."""
         self.kill()
+        cgroup.remove(self.group)
         detach_loops(self.devices())
         while run(["umount", "-l", self.root], check=False).returncode == 0:
             pass

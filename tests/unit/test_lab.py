@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.lab import cache, config, fixtures, layers, matrix, network, paths
+from tests.lab import cache, cgroup, config, fixtures, layers, matrix, network, paths
 from tests.lab.recipe import SALTS, SUITES, Recipe
 from tests.lab.sh import LabError
 
@@ -99,3 +99,23 @@ def test_the_table_has_a_line_for_each_pair():
         ["12", "3008", "passed", "61"],
         ["13", "3006", "failed", "9"],
     ]
+
+
+MOUNTS = """30 29 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
+31 29 0:27 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
+32 29 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup rw
+33 29 0:29 / /proc rw - proc proc rw
+"""
+
+
+def test_a_machine_gets_a_group_in_each_hierarchy_that_systemd_keeps():
+    found = cgroup.trees(MOUNTS, "9:name=systemd:/ci\n1:cpu:/\n0::/job/1\n")
+    assert list(map(str, found)) == ["/sys/fs/cgroup/systemd/ci", "/sys/fs/cgroup/unified/job/1"]
+
+
+def test_what_joins_a_group_is_still_the_process_that_was_started(tmp_path):
+    (tmp_path / "cgroup.procs").touch()
+    argv = cgroup.join([tmp_path], ["sh", "-c", "echo $$"])
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    said = child.communicate()[0]
+    assert int(said) == child.pid == int((tmp_path / "cgroup.procs").read_text())
