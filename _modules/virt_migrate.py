@@ -28,6 +28,7 @@ from saltvirt import errors, names, settings  # noqa: E402
 from saltvirt.host import connection  # noqa: E402
 from saltvirt.migration import options as migration_options  # noqa: E402
 from saltvirt.migration import transport  # noqa: E402
+from saltvirt.pki import validity  # noqa: E402
 from saltvirt.placement import policy as placement_policy  # noqa: E402
 
 __virtualname__ = "virt"
@@ -48,10 +49,10 @@ def _order(vm_, target, kwargs):
     given = {k: v for k, v in kwargs.items() if not k.startswith("__")}
     ours = {k: given.pop(k) for k in ("connection",) if k in given}
     user, password = given.pop("username", None), given.pop("password", None)
-    ratios = given.pop("ratios", None)
+    told = {k: given.pop(k, None) or {} for k in ("ratios", "certificates")}
     network = _config("migration", {})
-    given.setdefault("policy", network.get("policy", migration_options.Options.policy))
-    options = migration_options.parse(given, tunnel=_config("tunnel", False))
+    policy = network.get("policy", migration_options.Options.policy)
+    options = migration_options.parse(given, _config("tunnel", False), policy)
     name = names.guest(vm_)
     return moving.Order(
         name=name,
@@ -62,7 +63,8 @@ def _order(vm_, target, kwargs):
         password=password,
         local=settings.connection(__salt__["config.get"], ours),
         placement=placement_policy.from_config(_config("placement", {})),
-        ratios=ratios or {},
+        ratios=told["ratios"],
+        certificates={"source": validity.here(__opts__["id"]), "target": told["certificates"]},
         tell=_teller(name),
     )
 
@@ -88,7 +90,10 @@ def migrate(vm_, target, **kwargs):
     :param vm_: name of the guest
     :param target: the other host: its name (reached by TLS), or ``qemu+tls://``,
         ``qemu+ssh://`` or ``qemu+tcp://HOST/system``; only the last is not encrypted
-    :param live: False refuses to move a running guest. Default: True
+    :param live: False refuses to move a running guest. True lets it run while its memory
+        travels also where QEMU emulates its CPU (a domain of type ``qemu``): QEMU can lose
+        writes then. Default: a guest of KVM runs on; an emulated one is paused while its memory
+        travels, unless ``policy``, ``max_downtime``, ``auto_converge`` or ``postcopy`` is given
     :param persistent: define the guest on the target. Default: True
     :param undefinesource: undefine the guest here, and remove the disks that were copied.
         Default: True
@@ -120,14 +125,15 @@ def migrate(vm_, target, **kwargs):
     :param timeout: seconds for the whole. Default: 300 per GiB, at least 300
     :param ratios: the target's own ``virt:ratios``, as the runner has asked for them; how full
         it may get is otherwise taken from ``virt:placement`` here
+    :param certificates: the target's, as the runner has asked for them
     :param connection: URI of our own libvirt, overriding ``virt:connection:uri``
     :param username: to connect with on the target
     :param password: to connect with on the target
 
-    :return: dict: ``name``, ``source``, ``target``, ``live``, ``transport``, ``time_ms``,
-        ``downtime_ms``, ``memory_bytes``, ``disk_bytes``, ``disks`` (vda: ``shared``,
-        ``copy``, ``overlay`` or ``keep``), ``deleted`` (files removed here), ``kept`` (file:
-        why it was left)
+    :return: dict: ``name``, ``source``, ``target``, ``live`` (it ran while its memory
+        travelled), ``transport``, ``time_ms``, ``downtime_ms``, ``memory_bytes``,
+        ``disk_bytes``, ``disks`` (vda: ``shared``, ``copy``, ``overlay`` or ``keep``),
+        ``deleted`` (files removed here), ``kept`` (file: why it was left)
 
     :raises InvalidInput: an argument is wrong
     :raises NotFound: no such guest here
@@ -155,8 +161,10 @@ def migratable(vm_, target=None, **kwargs):
     :param target: the host to move it to; without one only the guest itself is looked at
     :param kwargs: as for ``virt.migrate``
 
-    :return: dict: ``migratable`` (bool), ``reasons`` (list of sentences), ``disks`` (with a
-        target: what would happen to each)
+    :return: dict: ``migratable`` (bool), ``reasons`` (list of sentences), and with a target
+        ``disks`` (what would happen to each) and ``certificates`` (list of dicts: ``host``,
+        ``file``, ``until`` (UTC), ``wrong``: None, or why it does not hold), those that the
+        move needs: this host's, and the target's when the runner asks
 
     CLI Example:
 
@@ -253,7 +261,8 @@ def migrate_census(**kwargs):
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: dict: ``guests`` (name to state), ``unfinished`` (names of guests whose migration
-        from here was broken off), ``ratios``, ``maintenance`` (the reason, or None)
+        from here was broken off), ``ratios``, ``maintenance`` (the reason, or None),
+        ``certificates`` (those of this host: use to ``host``, ``file``, ``until``, ``wrong``)
 
     CLI Example:
 
@@ -269,6 +278,7 @@ def migrate_census(**kwargs):
         "guests": guests,
         "unfinished": migrate_journal.names(),
         "ratios": _config("ratios", {}),
+        "certificates": validity.here(__opts__["id"]),
         "maintenance": (maintenance.read() or {}).get("reason"),
     }
 

@@ -26,7 +26,8 @@ def migratable(name, target=""):
     :param target: minion id of a host; without one only the guest itself is looked at
 
     :return: under the guest's name: ``result`` (whether it can), ``comment`` (every reason),
-        ``reasons``, and with a target ``disks``: what would happen to each
+        ``reasons``, and with a target ``disks`` (what would happen to each) and
+        ``certificates`` (those that the move needs: host, file, until when, what is wrong)
 
     CLI Example:
 
@@ -36,9 +37,7 @@ def migratable(name, target=""):
         salt-run virt.migratable web1 hyper2
     """
     with Fleet(__opts__) as fleet:
-        if target:
-            fleet.hosts(target)
-        _, found = migrating.on_its_host(fleet, name, "virt.migratable", target=target or None)
+        found = migrating.examine(fleet, name, target or None)
     where = f" to {target}" if target else ""
     comment = f"{name} can be moved{where}"
     if not found["migratable"]:

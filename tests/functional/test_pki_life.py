@@ -10,7 +10,7 @@ pytest.importorskip("salt")
 import itertools
 
 from saltvirt.errors import NotFound, PkiError
-from saltvirt.pki import answer, certs, crl, policy, request, rotation
+from saltvirt.pki import answer, certs, crl, policy, request, rotation, validity
 from saltvirt.pki.store import Store
 
 DAY = datetime.timedelta(days=1)
@@ -420,3 +420,22 @@ def test_what_is_no_signing_request_is_refused(tmp_path, csr):
 
     with pytest.raises(InvalidInput):
         Office(tmp_path, mode="csr").give(csr=csr)
+
+
+def test_until_when_the_certificates_of_a_host_hold_is_read_from_its_files(tmp_path):
+    base, conf = tmp_path / "pki", tmp_path / "qemu.conf"
+    for place, days in (("libvirt/clientcert", 900), ("qemu/client-cert", 1), ("qemu/x", 1)):
+        pem = base / f"{place}.pem"
+        pem.parent.mkdir(parents=True, exist_ok=True)
+        start = certs.utcnow() - 2 * DAY
+        pem.write_bytes(
+            certs.cert_pem(certs.self_signed(certs.new_key(), certs.subject("hv1"), days, start))
+        )
+    (base / "qemu/server-cert.pem").write_text("no certificate")
+    found = validity.here("hv1", base, conf)
+    assert sorted(found) == ["client", "qemu-client"]
+    assert (found["client"]["host"], found["client"]["wrong"]) == ("hv1", None)
+    assert found["client"]["until"] > str(certs.utcnow() + 800 * DAY)
+    assert found["qemu-client"]["wrong"].startswith("expired on 20")
+    conf.write_text(f'migrate_tls_x509_cert_dir = "{tmp_path}/other"\n')
+    assert list(validity.here("hv1", base, conf)) == ["client"]

@@ -25,9 +25,9 @@ from saltvirt.settings import Connection
 @dataclass(frozen=True)
 class Order:
     """What to do. network: dict of ``virt:migration``. local: our own libvirt; username and
-    password are the target's. placement, ratios: see checks.Request. tell: called with a dict
-    at each step: ``text``, and while data travels ``percent``, ``remaining_bytes``, ``speed``,
-    ``dirty_rate``, ``elapsed_s``.
+    password are the target's. placement, ratios, certificates: see checks.Request. tell:
+    called with a dict at each step: ``text``, and while data travels ``percent``,
+    ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Order:
     local: Connection = field(default_factory=Connection)
     placement: Policy = field(default_factory=Policy)
     ratios: dict = field(default_factory=dict)
+    certificates: dict = field(default_factory=dict)
     journals: str = migrate_journal.FOLDER
     tell: object = lambda event: None
 
@@ -88,8 +89,14 @@ def _reached(order):
         try:
             peer = stack.enter_context(order.peer())
         except errors.ConnectionFailed as exc:
-            raise errors.MigrationFailed(f"{order.name} stays where it is: {exc}") from exc
+            why = "; ".join(_unreachable(order, exc))
+            raise errors.MigrationFailed(f"{order.name} stays where it is: {why}") from exc
         yield peer
+
+
+def _unreachable(order, exc):
+    """Why there is no connection: what is known of certificates, then libvirt's words."""
+    return [*checks.trust.wrong(order.certificates, order.transport), str(exc)]
 
 
 def examine(dom, peer, order):
@@ -100,12 +107,15 @@ def examine(dom, peer, order):
     present = {found["name"] for found in host["domains"]}
     host["arrivals"] = migrate_arrivals.there(peer, present)
     plans = storage.plan(report["disks"], host["paths"], order.options.copy_storage)
-    request = checks.Request(order.options, order.transport, plans, order.placement, order.ratios)
+    request = checks.Request(
+        order.options, order.transport, plans, order.placement, order.ratios, order.certificates
+    )
     return report, host, request
 
 
 def migratable(conn, order, against):
-    """The standing answer: ``migratable``, ``reasons``, and with ``against`` ``disks``.
+    """The standing answer: ``migratable``, ``reasons``, and with ``against`` ``disks`` and
+    ``certificates``.
 
     against: also ask the target of the order.
     """
@@ -114,14 +124,16 @@ def migratable(conn, order, against):
         request = checks.Request(order.options, order.transport)
         why = checks.standing(migrate_facts.guest(dom), request)
         return {"migratable": not why, "reasons": why}
+    shown = checks.trust.shown(order.certificates, order.transport)
     try:
         with order.peer() as peer:
             report, host, request = examine(dom, peer, order)
     except errors.ConnectionFailed as exc:
-        return {"migratable": False, "reasons": [str(exc)]}
+        why = _unreachable(order, exc)
+        return {"migratable": False, "reasons": why, "certificates": shown}
     why = checks.standing(report, request) + checks.against(report, host, request)
     disks = {plan.target: plan.how for plan in request.plans}
-    return {"migratable": not why, "reasons": why, "disks": disks}
+    return {"migratable": not why, "reasons": why, "disks": disks, "certificates": shown}
 
 
 def recover(conn, order):

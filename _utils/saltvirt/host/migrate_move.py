@@ -17,6 +17,7 @@ from saltvirt.host import (
 )
 from saltvirt.host.connection import libvirt
 from saltvirt.migration import flags, policy, storage
+from saltvirt.migration import options as wishes
 from saltvirt.revert import Revert
 
 
@@ -37,6 +38,7 @@ class Move:
         self.report, self.host, self.request = report, host, request
         self.plans, self.copied = request.plans, storage.copied(request.plans)
         self.order, self.journal = order, journal
+        self.still = wishes.stands_still(order.options, report["virt_type"])
         self.promise = None
 
     def run(self):
@@ -108,19 +110,19 @@ class Move:
                     options,
                     order.transport,
                     storage.mode(self.plans),
-                    live=True,
+                    live=not self.still,
                     proven=storage.proven(self.plans),
                 )
             ),
             parameters=flags.parameters(
                 options, [plan.target for plan in self.copied], order.network
             ),
-            policy=policy.limits(size, network, options.policy),
+            policy=policy.limits(size, network, "safe" if self.still else options.policy),
             max_downtime=options.max_downtime,
         )
         order.say(
             f"moving {self.report['name']} from {self.report['host']} to "
-            f"{self.host['hostname']} over {order.transport.words}"
+            f"{self.host['hostname']} over {order.transport.words}{_STILL if self.still else ''}"
         )
         migrate_perform.perform(self.dom, job, self._watch)
 
@@ -182,7 +184,7 @@ class Move:
             "outcome": migrate_recover.MOVED,
             "source": self.report["host"],
             "target": self.host["hostname"],
-            "live": self.report["active"],
+            "live": self.report["active"] and not self.still,
             "transport": self.order.transport.words,
             "time_ms": done.get("time_elapsed"),
             "downtime_ms": done.get("downtime"),
@@ -209,6 +211,7 @@ class Move:
                 migrate_arrivals.withdraw(self.peer, [self.promise])
 
 
+_STILL = "; its CPU is emulated, without KVM: it stands still while its memory travels"
 _AGAIN = "call virt.migrate again, or virt.repair, when the hosts reach each other"
 
 

@@ -15,20 +15,20 @@ def flags(options, transport, storage, live, proven=False):
     wanted |= {"TUNNELLED"} if transport.tunnelled else set()
     wanted |= {"TLS"} if transport.native_tls else set()
     wanted |= {"UNSAFE"} if proven else set()
-    wanted |= _by_option(options)
+    wanted |= _by_option(options, live)
     if storage:
         wanted.add("NON_SHARED_DISK" if storage == "all" else "NON_SHARED_INC")
     return wanted
 
 
-def _by_option(options):
+def _by_option(options, live):
     asked = {
         "PERSIST_DEST": options.persistent,
         "UNDEFINE_SOURCE": options.undefinesource,
         "COMPRESSED": options.compressed,
         "PARALLEL": options.parallel_connections,
-        "POSTCOPY": options.postcopy or options.policy == "postcopy",
-        "AUTO_CONVERGE": options.auto_converge or options.policy == "converge",
+        "POSTCOPY": live and (options.postcopy or options.policy == "postcopy"),
+        "AUTO_CONVERGE": live and (options.auto_converge or options.policy == "converge"),
         "ABORT_ON_ERROR": options.abort_on_error,
     }
     return {name for name, yes in asked.items() if yes}

@@ -56,13 +56,6 @@ def census(fleet):
     return found
 
 
-def on_its_host(fleet, name, function, **arguments):
-    """What a function of the guest's host returns for it: (host, answer)."""
-    name = names.guest(str(name))
-    host, _ = find.locate(fleet, name)
-    return host, fleet.one(host, function, {"vm_": name, **arguments}, long=True)
-
-
 def abort(fleet, name):
     """Ends a running migration; the host that the guest stays on.
 
@@ -92,14 +85,52 @@ def choose_target(fleet, policy, name, source):
 
 def check(fleet, policy, name, target, options=None):
     """(source, target, what ``virt.migratable`` says of the guest). Changes nothing."""
-    name = names.guest(str(name))
-    fleet.hosts(target or None)
-    source, _ = find.locate(fleet, name)
+    seen, source = _look(fleet, name, target)
     if source == target:
         return source, target, None
     target = target or choose_target(fleet, policy, name, source)
-    asked = {"vm_": name, "target": target, **(options or {})}
-    return source, target, fleet.one(source, "virt.migratable", asked, long=True)
+    return (
+        source,
+        target,
+        _examined(fleet, seen, source, {"vm_": name, "target": target, **(options or {})}),
+    )
+
+
+def examine(fleet, name, target=None):
+    """What ``virt.migratable`` says of the guest, with why the target takes none. Without a
+    target of the guest alone."""
+    seen, source = _look(fleet, name, target)
+    return _examined(fleet, seen, source, {"vm_": name, "target": target})
+
+
+def _look(fleet, name, target):
+    """(Census, the guest's host)."""
+    fleet.hosts(target or None)
+    seen = census(fleet)
+    return seen, seen.host_of(names.guest(str(name)))
+
+
+def _examined(fleet, seen, source, asked):
+    target = asked["target"]
+    found = fleet.one(source, "virt.migratable", {**asked, **_told(seen, target)}, long=True)
+    why = _closed(seen, target)
+    if why:
+        found.update(migratable=False, reasons=[why, *found["reasons"]])
+    return found
+
+
+def _told(seen, host):
+    """What a target has said of itself that its libvirt does not tell the source."""
+    about = seen.hosts.get(host, {})
+    return {key: about[key] for key in ("ratios", "certificates") if about.get(key)}
+
+
+def _closed(seen, host):
+    """Why a host takes no guests at all: a sentence, or None."""
+    if host in seen.unheard:
+        return f"{host}: {seen.unheard[host]}"
+    reason = seen.hosts.get(host, {}).get("maintenance")
+    return f"{host} is in maintenance: {reason}" if reason else None
 
 
 class _Migration:
@@ -119,7 +150,7 @@ class _Migration:
         target = self.target or choose_target(self.fleet, self.policy, self.name, source)
         with slots.taken(self.fleet.opts, (source, target), self._wait):
             self.report.step("target", f"{self.name}: moving it from {source} to {target}")
-            done = self._move(source, target, _ratios(seen, target))
+            done = self._move(source, target, _told(seen, target))
         return self._answer(
             _sentence(self.name, source, target, done), _changes(source, target), done
         )
@@ -140,18 +171,13 @@ class _Migration:
         self.report.step("wait", f"{self.name} waits: {why}")
 
     def _takes_guests(self, seen):
-        if self.target and self.target in seen.unheard:
-            raise errors.ConnectionFailed(
-                f"{self.name} stays where it is: {self.target}: {seen.unheard[self.target]}"
-            )
-        reason = self.target and seen.hosts[self.target]["maintenance"]
-        if reason:
-            raise errors.Refused(
-                f"{self.name} stays where it is: {self.target} is in maintenance: {reason}"
-            )
+        why = _closed(seen, self.target)
+        if why:
+            kind = errors.ConnectionFailed if self.target in seen.unheard else errors.Refused
+            raise kind(f"{self.name} stays where it is: {why}")
 
-    def _move(self, source, target, ratios):
-        asked = {"ratios": ratios, **self.options, "vm_": self.name, "target": target}
+    def _move(self, source, target, told):
+        asked = {**told, **self.options, "vm_": self.name, "target": target}
         watch = (f"salt/virt/migrate/{self.name}/", self._watch)
         answers = self.fleet.gather(
             [source], "virt.migrate", asked, timeout_s=SILENT_S, long=True, watch=watch
@@ -179,10 +205,6 @@ class _Migration:
             f"{source}: {answer.error}; {self.name} is {known or 'on no host that answers'}; "
             f"call virt.migrate again to end it"
         )
-
-
-def _ratios(seen, host):
-    return seen.hosts.get(host, {}).get("ratios") or {}
 
 
 def _changes(source, target):

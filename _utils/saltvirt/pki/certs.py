@@ -258,6 +258,15 @@ def has_purpose(cert, purpose):
     return _EKU[purpose] in extended and usage.digital_signature and usage.key_encipherment
 
 
+def wrong_now(cert):
+    """Why the certificate does not hold at this moment, as a clause; None when it does."""
+    if utcnow() >= not_after(cert):
+        return f"expired on {not_after(cert):%Y-%m-%d}"
+    if utcnow() < not_before(cert):
+        return "is not valid yet: set this host's clock"
+    return None
+
+
 def describe(cert):
     """Plain data about a certificate, for people."""
     return {

@@ -43,10 +43,8 @@ def _pair(key_place, cert_place):
     if key_place.path.stat().st_mode & 0o077:
         mode = stat.S_IMODE(key_place.path.stat().st_mode)
         wrong.append(f"{key_place.path} can be read by others (mode {mode:04o}): apply virt.keys")
-    if certs.utcnow() >= certs.not_after(cert):
-        wrong.append(f"{cert_place.path} expired on {certs.not_after(cert):%Y-%m-%d}")
-    if certs.utcnow() < certs.not_before(cert):
-        wrong.append(f"{cert_place.path} is not valid yet: set this host's clock")
+    if certs.wrong_now(cert):
+        wrong.append(f"{cert_place.path} {certs.wrong_now(cert)}")
     return certs.describe(cert), wrong
 
 

@@ -67,8 +67,8 @@ def folder_mode(path):
 
 def qemu_owner(conf="/etc/libvirt/qemu.conf"):
     """(uid, gid) that QEMU runs as here: what qemu.conf says, else the distribution's."""
-    text = (files.read(conf) or b"").decode("utf-8", "replace")
-    user, group = _configured(text, "user"), _configured(text, "group")
+    user, group = configured(conf, "user"), configured(conf, "group")
+    user, group = user and user.lstrip("+"), group and group.lstrip("+")
     for default_user, default_group in _QEMU_USERS:
         uid = _uid(user or default_user)
         if uid is not None:
@@ -76,9 +76,11 @@ def qemu_owner(conf="/etc/libvirt/qemu.conf"):
     return _ROOT
 
 
-def _configured(text, key):
+def configured(conf, key):
+    """A text that a file like qemu.conf sets, or None."""
+    text = (files.read(conf) or b"").decode("utf-8", "replace")
     found = re.findall(rf'^\s*{key}\s*=\s*"([^"]+)"', text, re.MULTILINE)
-    return found[-1].lstrip("+") if found else None
+    return found[-1] if found else None
 
 
 def _uid(name):

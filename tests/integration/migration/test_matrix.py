@@ -33,8 +33,8 @@ def stopped(lab, host):
 def begin(lab, guest):
     lab.exec(
         "master",
-        f"nohup salt-run virt.migrate {guest.name} hv2 max_bandwidth=16 >/run/{guest.name}.out "
-        "2>&1 </dev/null &",
+        f"nohup salt-run virt.migrate {guest.name} hv2 max_bandwidth=16 live=True "
+        f">/run/{guest.name}.out 2>&1 </dev/null &",
     )
 
 

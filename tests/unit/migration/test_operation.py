@@ -52,6 +52,7 @@ class Cloud:
     def one(self, host, fun, kwarg=None, **options):
         self.asked.append((host, fun))
         self.unfinished = {}
+        return {"migratable": True, "reasons": []}
 
     def tell(self, tag, data):
         pass
@@ -124,6 +125,16 @@ def test_a_host_in_maintenance_gets_no_guest(tmp_path):
     with pytest.raises(errors.Refused, match="hv2 is in maintenance: new disks"):
         run(cloud)
     assert cloud.asked == []
+
+
+def test_the_standing_answer_knows_what_the_target_itself_would_say(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}, hv3={})
+    assert migrate.examine(cloud, "web1", "hv2") == {"migratable": True, "reasons": []}
+    cloud.maintenance, cloud.down = {"hv2": "new disks"}, {"hv3"}
+    for target, why in (("hv2", "hv2 is in maintenance: new disks"), ("hv3", "hv3: down")):
+        found = migrate.examine(cloud, "web1", target)
+        assert found["migratable"] is False
+        assert found["reasons"][0].startswith(why)
 
 
 def test_a_host_that_falls_silent_is_not_the_end_of_the_story(tmp_path):

@@ -57,6 +57,31 @@ def test_plaintext_and_tunnel_have_no_native_tls():
 
 
 @pytest.mark.parametrize(
+    ("virt_type", "asked", "still"),
+    [
+        ("kvm", {}, False),
+        ("qemu", {}, True),
+        ("qemu", {"max_bandwidth": 5, "live": None}, True),
+        ("qemu", {"live": True}, False),
+        ("qemu", {"policy": "converge"}, False),
+        ("qemu", {"postcopy": True}, False),
+        ("qemu", {"max_downtime": 100}, False),
+    ],
+)
+def test_an_emulated_guest_stands_still_unless_one_asks_for_what_only_a_live_one_has(
+    virt_type, asked, still
+):
+    assert options.stands_still(options.parse(asked, policy="postcopy"), virt_type) is still
+
+
+def test_what_stands_still_needs_no_help_to_come_to_an_end():
+    for policy in options.POLICIES:
+        asked = options.parse({}, policy=policy)
+        names = flags.flags(asked, transport.parse("hv2"), None, live=False)
+        assert not names & {"LIVE", "POSTCOPY", "AUTO_CONVERGE"}
+
+
+@pytest.mark.parametrize(
     ("given", "word"),
     [
         ({"max_bandwith": 3}, "unknown argument: max_bandwith"),

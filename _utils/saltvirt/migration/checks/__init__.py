@@ -16,6 +16,7 @@ from saltvirt.migration.checks import (
     network,
     room,
     storage,
+    trust,
 )
 from saltvirt.migration.options import Options
 from saltvirt.migration.transport import Transport
@@ -24,6 +25,7 @@ from saltvirt.placement.policy import Policy
 # the cheapest and most basic first: the reasons are shown in this order
 STANDING = (guest.reasons, devices.reasons)
 TARGET = (
+    trust.reasons,
     identity.reasons,
     machine.reasons,
     room.reasons,
@@ -35,13 +37,15 @@ TARGET = (
 
 @dataclass(frozen=True)
 class Request:
-    """placement: how full a host may get; ratios: what the target's own configuration says."""
+    """placement: how full a host may get; ratios: what the target's own configuration says;
+    certificates: see checks.trust."""
 
     options: Options
     transport: Transport
     plans: list = field(default_factory=list)
     placement: Policy = field(default_factory=Policy)
     ratios: dict = field(default_factory=dict)
+    certificates: dict = field(default_factory=dict)
 
 
 def standing(report, request):

@@ -33,7 +33,7 @@ def _snapshots(guest):
 
 
 def _wishes(guest, request):
-    if guest["active"] and not request.options.live:
+    if guest["active"] and request.options.live is False:
         yield "live=False, but the guest runs: stop it first, or leave live out"
     if guest["active"] and request.options.offline:
         yield "offline=True, but the guest runs: stop it first, or leave offline out"

@@ -1,0 +1,39 @@
+"""Until when the certificates hold that this host shows other hypervisors."""
+
+from pathlib import Path
+
+from saltvirt.errors import PkiError
+from saltvirt.pki import certs, files, layout
+
+# qemu.conf may send QEMU elsewhere, where we know nothing
+_FOLDERS = ("migrate_tls_x509_cert_dir", "default_tls_x509_cert_dir")
+
+
+def here(host, basepath="/etc/pki", conf="/etc/libvirt/qemu.conf"):
+    """What lies at the places where libvirt and QEMU look first.
+
+    Returns a dict of use (``client``, ``server``, ``qemu-client``, ``qemu-server``) to
+    ``host``, ``file``, ``until`` (UTC, ISO 8601) and ``wrong``: None, or why it does not hold
+    now. What lies nowhere there, or cannot be read, is not in it: libvirt may know another place.
+    """
+    found = {}
+    for use, (_, place) in layout.by_use(layout.places(basepath)).items():
+        if use.startswith("qemu-") and not _is_qemus(place.path.parent, conf):
+            continue
+        about = _about(place.path)
+        if about:
+            found[use] = {"host": host, "file": str(place.path), **about}
+    return found
+
+
+def _about(path):
+    try:
+        cert = certs.load_certs(files.read(path))[0]
+    except PkiError:
+        return None
+    return {"until": certs.not_after(cert).isoformat(), "wrong": certs.wrong_now(cert)}
+
+
+def _is_qemus(folder, conf):
+    named = (layout.configured(conf, key) for key in _FOLDERS)
+    return Path(next(filter(None, named), folder)) == folder

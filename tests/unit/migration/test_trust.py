@@ -1,0 +1,39 @@
+import pytest
+
+from saltvirt.migration import transport
+from saltvirt.migration.checks import trust
+
+
+def certificate(host, use, wrong=None):
+    return {"host": host, "file": f"/etc/pki/{use}.pem", "until": "2027-01-01", "wrong": wrong}
+
+
+ALL = {
+    end: {use: certificate(host, use) for use in ("client", "server", "qemu-client", "qemu-server")}
+    for end, host in (("source", "hv1"), ("target", "hv2"))
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "tunnelled", "files"),
+    [
+        ("hv2", False, ["client", "qemu-client", "server", "qemu-server"]),
+        ("hv2", True, ["client", "server"]),
+        ("qemu+ssh://hv2/system", False, ["qemu-client", "qemu-server"]),
+        ("qemu+tcp://hv2/system", False, []),
+    ],
+)
+def test_only_those_count_that_the_move_needs(target, tunnelled, files):
+    found = trust.shown(ALL, transport.parse(target, tunnelled))
+    assert [entry["file"] for entry in found] == [f"/etc/pki/{name}.pem" for name in files]
+
+
+def test_one_that_does_not_hold_is_named_with_its_host():
+    given = {
+        "source": {},
+        "target": {"qemu-server": certificate("hv2", "s", "expired on 2026-01-01")},
+    }
+    assert list(trust.wrong(given, transport.parse("hv2"))) == [
+        "/etc/pki/s.pem on hv2 expired on 2026-01-01: apply libvirt.keys there"
+    ]
+    assert list(trust.wrong(given, transport.parse("hv2", tunnelled=True))) == []
