@@ -47,6 +47,18 @@ def children(pid):
     return found
 
 
+def outside(leader, inside):
+    """The pid here of the process that has the pid `inside` where `leader` is the first."""
+    here = os.readlink(f"/proc/{leader}/ns/pid")
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and os.readlink(entry / "ns/pid") == here:
+                status = (entry / "status").read_text()
+                if status.partition("NSpid:")[2].split("\n")[0].split()[-1] == str(inside):
+                    return int(entry.name)
+    raise ProcessLookupError(f"no process {inside} where {leader} is the first")
+
+
 def kill(pid):
     """Kill a process that may be gone already."""
     with contextlib.suppress(ProcessLookupError):

@@ -1,10 +1,11 @@
 """The parts of the lab that only think."""
 
+import os
 import subprocess
 
 import pytest
 
-from tests.lab import cache, cgroup, config, fixtures, layers, matrix, network, paths
+from tests.lab import cache, cgroup, config, fixtures, layers, matrix, network, paths, process
 from tests.lab.recipe import SALTS, SUITES, Recipe
 from tests.lab.sh import LabError
 
@@ -119,3 +120,9 @@ def test_what_joins_a_group_is_still_the_process_that_was_started(tmp_path):
     child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     said = child.communicate()[0]
     assert int(said) == child.pid == int((tmp_path / "cgroup.procs").read_text())
+
+
+def test_a_process_is_found_from_outside_by_its_pid_inside():
+    assert process.outside(os.getpid(), os.getpid()) == os.getpid()
+    with pytest.raises(ProcessLookupError):
+        process.outside(os.getpid(), 2**22 + 1)

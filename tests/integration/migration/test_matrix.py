@@ -6,12 +6,16 @@ virt.repair and a second virt.migrate end it on the target, with every record th
 """
 
 import contextlib
+import os
+import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.integration.migration import counter
 from tests.integration.migration.test_failures import cut
+from tests.lab import process
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -49,11 +53,20 @@ def journal_has(lab, guest, text):
 
 @contextlib.contextmanager
 def check(lab, guest):
-    with stopped(lab, "hv2"):
-        begin(lab, guest)
-        lock = f"{counter.JOURNALS}/{guest.name}.json.lock"
-        lab.wait(lambda: lab.exec("hv1", ["test", "-e", lock], check=False).returncode == 0, lock)
+    """The source has begun, and waits for the target's first word. That is milliseconds: looked
+    for, and stopped, from outside."""
+    root = Path(f"/proc/{lab.machine('hv1').leader()}/root")
+    lock = root / counter.JOURNALS.lstrip("/") / f"{guest.name}.json.lock"
+    inside = int(lab.exec("hv2", ["pidof", "libvirtd"]).stdout)
+    daemon = process.outside(lab.machine("hv2").leader(), inside)
+    begin(lab, guest)
+    try:
+        lab.wait(lock.exists, str(lock), every_s=0.001)
+        os.kill(daemon, signal.SIGSTOP)
+        assert not journal_has(lab, guest, guest.disk)
         yield
+    finally:
+        libvirtd(lab, "hv2", "CONT")
 
 
 @contextlib.contextmanager
