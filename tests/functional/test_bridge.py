@@ -43,6 +43,21 @@ def test_networkd_the_address_moves_and_the_hardware_address_stays():
     assert "Bridge=br0" in by_name["0-br0-port.network"]
 
 
+@pytest.mark.parametrize(
+    ("client", "added"), [("ff0000002a00020000ab", "IAID=42\n"), ("01020000000001", "")]
+)
+def test_networkd_keeps_the_name_by_which_the_dhcp_server_knows_the_host(tmp_path, client, added):
+    link = '[{"address": "02:00:00:00:00:01", "ifindex": 7}]'
+    lease = {"run/systemd/netif/leases/7": f"ADDRESS=10.0.0.9\nCLIENTID={client}\n"}
+    files = {"etc/systemd/network/10-eth0.network": NETWORKD, **lease}
+    found = networkd.find("br0", "eth0", host(tmp_path, files, {**SAID, "ip -j": link}))
+    assert found.files["/etc/systemd/network/0-br0.network"].partition("[DHCPv4]\n")[2] == added
+    planned = host(tmp_path / "n", {"etc/netplan/50-x.yaml": NETPLAN, **lease}, {"ip -j": link})
+    more = netplan.find("br0", "eth0", planned).files
+    path = "/etc/systemd/network/10-netplan-br0.network.d/salt-virt.conf"
+    assert more.get(path, "").partition("[DHCPv4]\n")[2] == added
+
+
 def test_ifupdown_the_stanza_becomes_the_bridges():
     plan = ifupdown.plan("br0", "eth0", "/etc/network/interfaces", INTERFACES)
     text = plan.files["/etc/network/interfaces"]

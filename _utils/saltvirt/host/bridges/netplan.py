@@ -1,6 +1,7 @@
 """netplan, with systemd-networkd or NetworkManager behind it."""
 
 from saltvirt.errors import Unsupported
+from saltvirt.host.bridges import networkd
 from saltvirt.host.bridges.plan import Plan
 
 # what belongs to the cable; everything else is about addresses and moves to the bridge
@@ -14,7 +15,13 @@ OF_THE_CABLE = {
 def find(bridge, interface, host):
     """The Plan when a file of netplan configures the interface."""
     key, files = _entry(interface, host, ("ethernets",))
-    return plan(bridge, key, files, host.mac(interface), host.dump) if key else None
+    if not key:
+        return None
+    found = plan(bridge, key, files, host.mac(interface), host.dump)
+    same = networkd.same_client(interface, host)
+    if same:  # netplan has no word for it
+        found.files[f"/etc/systemd/network/10-netplan-{bridge}.network.d/salt-virt.conf"] = same
+    return found
 
 
 def tagged(vlan, host):

@@ -14,11 +14,23 @@ def find(bridge, interface, host):
     found = re.search(r"Network File: (\S+)", host.run(("networkctl", "status", interface)))
     if not found or not found[1].startswith(FOLDER):
         return None
-    return plan(bridge, interface, found[1], host.read(found[1]), host.mac(interface))
+    text = host.read(found[1]) + same_client(interface, host)
+    return plan(bridge, interface, found[1], text, host.mac(interface))
+
+
+def same_client(interface, host):
+    """What keeps a DHCP server from taking the bridge for another client, as text of a file.
+
+    networkd names itself by its machine and by a number that it makes from the interface's name;
+    here: the number of the lease that the interface has. Without such a lease "".
+    """
+    lease = host.read(f"/run/systemd/netif/leases/{host.link(interface).get('ifindex')}")
+    number = re.search(r"(?m)^CLIENTID=ff([0-9a-f]{8})", lease)
+    return f"\n[DHCPv4]\nIAID={int(number[1], 16)}\n" if number else ""
 
 
 def plan(bridge, interface, path, text, mac):
-    """path, text: the .network file that configures the interface now."""
+    """path, text: the .network file that configures the interface now, and what is to be added."""
     folder = Path(path).parent
     first = f"{folder}/0-{bridge}"  # networkd takes the first file that matches
     rest = re.sub(r"(?ms)^\[Match\]\n.*?(?=^\[|\Z)", "", text)

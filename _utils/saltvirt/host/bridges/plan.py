@@ -58,7 +58,12 @@ class Host:
         found = self.root.glob(pattern.lstrip("/"))
         return [f"/{path.relative_to(self.root)}" for path in sorted(found) if path.is_file()]
 
-    def mac(self, interface):
-        """The hardware address; not from /sys, which in a container can be another machine's."""
+    def link(self, interface):
+        """What ``ip`` tells of it, as a dict; not from /sys, which in a container can be another
+        machine's."""
         told = self.run(("ip", "-j", "link", "show", interface))
-        return json.loads(told)[0]["address"] if told else ""
+        return json.loads(told)[0] if told else {}
+
+    def mac(self, interface):
+        """The hardware address, "" where there is no such interface."""
+        return self.link(interface).get("address", "")
