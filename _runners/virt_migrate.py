@@ -38,10 +38,7 @@ def migratable(name, target=""):
     """
     with Fleet(__opts__) as fleet:
         found = migrating.examine(fleet, name, target or None)
-    where = f" to {target}" if target else ""
-    comment = f"{name} can be moved{where}"
-    if not found["migratable"]:
-        comment = f"{name} cannot be moved{where}: " + "; ".join(found["reasons"])
+    comment = migrating.verdict(name, target, found)
     return {str(name): {"result": found["migratable"], "comment": comment, **found}}
 
 

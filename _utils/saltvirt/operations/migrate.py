@@ -103,6 +103,20 @@ def examine(fleet, name, target=None):
     return _examined(fleet, seen, source, {"vm_": name, "target": target})
 
 
+def verdict(name, target, found):
+    """What ``virt.migratable`` found, as a sentence."""
+    where = f" to {target}" if target else ""
+    if not found["migratable"]:
+        return f"{name} cannot be moved{where}: " + "; ".join(found["reasons"])
+    parts = [f"{name} can be moved{where}"]
+    if found.get("disks"):
+        parts.append("disks: " + ", ".join(f"{disk} {how}" for disk, how in found["disks"].items()))
+    if found.get("certificates"):
+        first = min(found["certificates"], key=lambda entry: entry["until"])
+        parts.append(f"certificates hold until {first['until'][:10]} ({first['host']})")
+    return "; ".join(parts)
+
+
 def _look(fleet, name, target):
     """(Census, the guest's host)."""
     fleet.hosts(target or None)

@@ -146,20 +146,31 @@ def test_libvirts_port_is_closed(cloud, guests):
     guest.is_whole_on("hv1")
 
 
-def test_an_expired_certificate_is_named(cloud, guests):
+@pytest.mark.parametrize(
+    ("host", "pem", "key"),
+    [
+        ("hv1", "libvirt/clientcert.pem", "libvirt/private/clientkey.pem"),
+        ("hv1", "qemu/client-cert.pem", "qemu/client-key.pem"),
+        ("hv2", "qemu/server-cert.pem", "qemu/server-key.pem"),
+    ],
+)
+def test_an_expired_certificate_is_named(cloud, guests, host, pem, key):
+    """Before anything is tried: QEMU's own would be looked at in the middle of the move."""
     guest = guests("f-cert").define("hv1", "256M").start("hv1")
-    pem = "/etc/pki/libvirt/clientcert.pem"
-    cloud.exec("hv1", f"cp -p {pem} /root/kept.pem")
+    pem, key = f"/etc/pki/{pem}", f"/etc/pki/{key}"
+    cloud.exec(host, f"cp -p {pem} /root/kept.pem")
     cloud.exec(
-        "hv1",
-        f"openssl x509 -in {pem} -signkey /etc/pki/libvirt/private/clientkey.pem -days -1 "
-        f"-out /root/old.pem 2>/dev/null; cat /root/old.pem > {pem}",
+        host,
+        f"openssl x509 -in {pem} -signkey {key} -days -1 -out /root/old.pem 2>/dev/null; "
+        f"cat /root/old.pem > {pem}",
     )
     try:
+        found = cloud.run_json("virt.migratable", "f-cert", "hv2")["f-cert"]
         done = cloud.run("virt.migrate", "f-cert", "hv2")
     finally:
-        cloud.exec("hv1", f"cat /root/kept.pem > {pem}")
+        cloud.exec(host, f"cat /root/kept.pem > {pem}")
     assert done.rc == 1
-    assert "expired" in done.stdout
-    assert pem in done.stdout
+    assert f"{pem} on {host} expired on 20" in done.stdout
+    assert [entry["file"] for entry in found["certificates"] if entry["wrong"]] == [pem]
+    assert len(found["certificates"]) == 4
     guest.is_whole_on("hv1")

@@ -137,6 +137,18 @@ def test_the_standing_answer_knows_what_the_target_itself_would_say(tmp_path):
         assert found["reasons"][0].startswith(why)
 
 
+def test_the_standing_answer_as_a_sentence():
+    until = [{"host": host, "until": f"20{year}-05-01T00:00:00+00:00"} for host, year in
+             (("hv1", 28), ("hv2", 27))]  # fmt: skip
+    found = {"migratable": True, "reasons": [], "disks": {"vda": "overlay"}, "certificates": until}
+    assert migrate.verdict("web1", "hv2", found) == (
+        "web1 can be moved to hv2; disks: vda overlay; certificates hold until 2027-05-01 (hv2)"
+    )
+    assert migrate.verdict("web1", "", {"migratable": True, "reasons": []}) == "web1 can be moved"
+    no = {"migratable": False, "reasons": ["a", "b"], "disks": {}, "certificates": until}
+    assert migrate.verdict("web1", "hv2", no) == "web1 cannot be moved to hv2: a; b"
+
+
 def test_a_host_that_falls_silent_is_not_the_end_of_the_story(tmp_path):
     cloud = Cloud(tmp_path, answer=silent("hv1", 60), hv1={"web1": "running"}, hv2={})
     with pytest.raises(
