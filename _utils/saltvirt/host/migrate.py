@@ -140,5 +140,5 @@ def recover(conn, order):
     """Ends a killed migration: see migrate_recover.recover; outcome "nothing" without one."""
     with migrate_journal.Journal(order.journals, order.name) as journal:
         if journal.read() is None:
-            return {"name": order.name, "outcome": "nothing", "deleted": []}
+            return {"name": order.name, "outcome": migrate_recover.NOTHING, "deleted": []}
         return migrate_recover.recover(conn, journal, order)

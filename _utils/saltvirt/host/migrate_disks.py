@@ -26,6 +26,7 @@ def _disk(element):
         "source": path(element.find("source")),
         "format": format_of(element),
         "cache": _driver(element, "cache", ""),
+        "discard": _driver(element, "discard", ""),
         "read_only": element.find("readonly") is not None,
         "shareable": element.find("shareable") is not None,
         "size_bytes": 0,

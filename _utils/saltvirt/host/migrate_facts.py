@@ -42,6 +42,7 @@ def guest(dom):
             "checkpoints": _checkpoints(dom),
             "hypervisor": conn.getType(),
             "qemu": conn.getVersion(),
+            "libvirt": conn.getLibVersion(),
             **_machine(root),
             **_devices(root),
         }

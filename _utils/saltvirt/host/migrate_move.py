@@ -1,6 +1,5 @@
 """One migration, from checked facts to a verified end or back to where it began."""
 
-import contextlib
 from dataclasses import dataclass
 
 from saltvirt import errors
@@ -103,6 +102,8 @@ class Move:
         options, order = self.order.options, self.order
         size = self.report["memory_kib"] * 1024 + sum(plan.moved_bytes for plan in self.copied)
         network = {**order.network, **({"timeout": options.timeout} if options.timeout else {})}
+        disks = [plan.target for plan in self.copied]
+        zeroes = flags.discarding(self.report, self.host, disks)
         job = migrate_perform.Job(
             uri=migrate_remote.batch(order.transport),
             flags=frozenset(
@@ -114,9 +115,7 @@ class Move:
                     proven=storage.proven(self.plans),
                 )
             ),
-            parameters=flags.parameters(
-                options, [plan.target for plan in self.copied], order.network
-            ),
+            parameters=flags.parameters(options, disks, order.network, zeroes),
             policy=policy.limits(size, network, "safe" if self.still else options.policy),
             max_downtime=options.max_downtime,
         )
@@ -200,15 +199,24 @@ class Move:
             migrate_recover.undefine(self.dom)
         if not self._keeps_source():
             deleted, kept = migrate_finish.remove_source(self.conn, self.report, self._left())
-        self._withdraw()
-        self.journal.close()
+        self._over()
         return {"deleted": deleted, "kept": kept}
 
-    def _withdraw(self):
-        """The guest is there and counts as what it is; an old promise is no harm."""
-        if self.promise and self.peer.isAlive():
-            with contextlib.suppress(errors.VirtError):
-                migrate_arrivals.withdraw(self.peer, [self.promise])
+    def _over(self):
+        """Withdraws the promise: the guest is there and counts as what it is. Where the target
+        cannot be reached any more, the journal keeps just that for virt.repair."""
+        left = [self.promise]
+        self.journal.write(
+            over=True, report=self.report, target=self.order.transport.uri, created=left
+        )
+        try:
+            if self.peer.isAlive():
+                migrate_arrivals.withdraw(self.peer, left)
+                self.journal.close()
+            else:
+                migrate_recover.recover(self.conn, self.journal, self.order)
+        except errors.VirtError as exc:
+            self.order.say(f"{self.host['hostname']} keeps {self.promise}: {exc}; {_AGAIN}")
 
 
 _STILL = "; its CPU is emulated, without KVM: it stands still while its memory travels"

@@ -11,6 +11,8 @@ from saltvirt.host.connection import libvirt, translate
 from saltvirt.migration import policy as policies
 
 LOOK_S = 0.5
+# what a binding that was built with an older libvirt does not name, but passes on
+_NEWER = {"MIGRATE_DISKS_DETECT_ZEROES": "migrate_disks_detect_zeroes"}
 # libvirt's and QEMU's words for a data connection that cannot be made
 _QEMUS_PORT = re.compile(r"connect.*:49\d\d\d\b")
 
@@ -59,7 +61,7 @@ def parameters(named):
     """libvirt's parameters for the names of VIR_MIGRATE_PARAM_*. Raises Unsupported."""
     found = {}
     for name, value in named.items():
-        key = getattr(libvirt, f"VIR_MIGRATE_PARAM_{name}", None)
+        key = getattr(libvirt, f"VIR_MIGRATE_PARAM_{name}", _NEWER.get(name))
         if key is None:
             raise errors.Unsupported(f"this libvirt binding does not know the parameter {name}")
         found[key] = value

@@ -13,7 +13,7 @@ from saltvirt.migration import transport as transports
 
 # how long to ask again when a host does not answer, or libvirt is still at it
 PATIENCE_S = 60
-MOVED, UNDONE = outcome.MOVED, outcome.UNDONE
+MOVED, UNDONE, NOTHING = outcome.MOVED, outcome.UNDONE, "nothing"
 
 # virDomainPausedReason: it waits for the other end of a migration, or has not begun to run
 _BY_MIGRATION = (2, 11, 12)
@@ -78,12 +78,15 @@ _ACTIONS = {
 
 
 def recover(conn, journal, order):
-    """Ends what the journal tells of: a dict with ``outcome`` MOVED or UNDONE.
+    """Ends what the journal tells of: a dict with ``outcome`` MOVED or UNDONE; NOTHING where
+    only a promise was left to withdraw.
 
     Raises OperationFailed while libvirt itself is still at it, MigrationFailed when a
     person must decide, ConnectionFailed when the target cannot be asked.
     """
     entry = journal.read()
+    if entry.get("over"):
+        return _withdrawn(journal, order, entry)
     report = entry["report"]
     if _replaced(conn, report):
         return _forgotten(journal, order, entry)
@@ -118,6 +121,14 @@ def _ended(conn, peer, entry):
         "deleted": deleted,
         "kept": kept,
     }
+
+
+def _withdrawn(journal, order, entry):
+    """What a move that is complete may have left: the target's promise, when it was cut off."""
+    with _at(order, entry["target"]) as peer:
+        migrate_arrivals.withdraw(peer, entry["created"])
+    journal.close()
+    return {"name": entry["report"]["name"], "outcome": NOTHING, "deleted": [], "kept": {}}
 
 
 def _replaced(conn, report):

@@ -15,11 +15,16 @@ START = 1024 * 1024
 RECORD = struct.Struct("<8sQQQ40s432sQ")
 MODULES = ("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev",
            "virtio_pci", "virtio_blk")  # fmt: skip
+# of the modules some are built into a kernel, and some kernels have them packed
 PACK = f"""set -e
 mkdir -p {BOOT}/root/modules {BOOT}/root/proc {BOOT}/root/dev
 cp {BOOT}/init {BOOT}/root/init
 for m in {" ".join(MODULES)}; do
-    cp "$(find /lib/modules -name $m.ko | head -1)" {BOOT}/root/modules/
+    file=$(find /lib/modules -name "$m.ko*" | head -1)
+    case "$file" in
+        *.xz) xzcat "$file" > {BOOT}/root/modules/$m.ko ;;
+        *.ko) cp "$file" {BOOT}/root/modules/ ;;
+    esac
 done
 (cd {BOOT}/root && find . | cpio --quiet -o -H newc) > {BOOT}/initrd
 cp /boot/vmlinuz-* {BOOT}/kernel
@@ -42,7 +47,7 @@ XML = """
   <on_crash>destroy</on_crash>
   <devices>
     <disk type='file' device='disk'>
-      <driver name='qemu' type='{format}'{cache}/>
+      <driver name='qemu' type='{format}'{driver}/>
       <source file='{disk}'/>
       <target dev='vda' bus='virtio'/>
     </disk>
@@ -84,13 +89,13 @@ class Counter:
 
     def __init__(
         self, lab, name, format="qcow2", base=None, memory=128, dirty=0, folder=IMAGES,
-        cache="", devices="",
+        driver="", devices="",
     ):  # fmt: skip
         self.lab, self.name, self.format, self.base = lab, name, format, base
         self.disk = f"{folder}/{name}_vda.{format}"
         self.xml = XML.format(
             name=name, memory=memory, boot=BOOT, dirty=dirty, format=format, disk=self.disk,
-            cache=f" cache='{cache}'" if cache else "", devices=devices,
+            driver=driver, devices=devices,
         )  # fmt: skip
 
     def define(self, host, size="1G"):

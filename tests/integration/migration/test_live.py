@@ -42,7 +42,8 @@ def test_there_and_back_encrypted_thin_and_whole(cloud, guests):
 
 @pytest.mark.slow
 def test_a_raw_disk_stays_sparse(cloud, guests):
-    guest = guests("mig2", format="raw").define("hv1").fill("hv1", 5).start("hv1")
+    guest = guests("mig2", format="raw", driver=" discard='unmap'")
+    guest.define("hv1").fill("hv1", 5).start("hv1")
     migrate(cloud, "mig2", "hv2")
     guest.is_whole_on("hv2")
     assert used_kib(cloud, "hv2", guest.disk) < 20 * 1024

@@ -22,7 +22,7 @@ def migrate(lab, name, target, **asked):
 
 
 def test_a_shared_disk_is_not_copied_and_not_removed(cloud, guests, common):
-    guest = guests("share1", folder=common, cache="none").define("hv1").start("hv1")
+    guest = guests("share1", folder=common, driver=" cache='none'").define("hv1").start("hv1")
     for asked, words in (({"copy_storage": "all"}, "onto itself"), ({}, None)):
         answer = cloud.call("hv1", "virt.migratable", "share1", "hv2", timeout=60, **asked)
         assert answer["disks"] == {"vda": "shared"}

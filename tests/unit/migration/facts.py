@@ -5,20 +5,20 @@ import copy
 _DISK = {
     "target": "vda", "device": "disk", "type": "file", "source": "/vm/web1_vda.qcow2",
     "format": "qcow2", "size_bytes": 2**30, "used_bytes": 10 * 2**20, "read_only": False,
-    "shareable": False, "cache": "", "chain": [],
+    "shareable": False, "cache": "", "discard": "", "chain": [],
 }  # fmt: skip
 _GUEST = {
     "name": "web1", "uuid": "u-1", "host_uuid": "h-1", "state": "running", "active": True,
     "persistent": True, "job": None, "managed_save": False, "snapshots": 0, "checkpoints": 0,
     "memory_kib": 524288, "vcpus": 2, "arch": "x86_64", "machine": "pc", "virt_type": "kvm",
     "hypervisor": "QEMU", "qemu": 7002022, "hostdevs": [], "filesystems": [], "tpm": False,
-    "autostart": False, "nvram": None,
+    "autostart": False, "nvram": None, "libvirt": 9000000,
     "nics": [{"type": "bridge", "source": "br0", "mac": "52:54:00:00:00:01"}], "disks": [_DISK],
 }  # fmt: skip
 _HOST = {
     "hostname": "hv2", "host_uuid": "h-2", "domains": [], "hypervisor": "QEMU", "qemu": 7002022,
     "machine_error": None, "cpu_error": None, "cpus": 8, "memory_kib": 4 * 2**20, "arrivals": [],
-    "max_vcpus": 255,
+    "max_vcpus": 255, "libvirt": 11003000,
     "bridges": ["br0"], "links": ["eth0"], "networks": {"default": True}, "paths": {},
     "free_bytes": {"/vm": 2**34},
 }  # fmt: skip

@@ -2,6 +2,7 @@ import pytest
 
 from saltvirt.errors import InvalidInput
 from saltvirt.migration import flags, options, transport
+from tests.unit.migration import facts
 
 
 def test_salts_arguments_reach_libvirt():
@@ -33,6 +34,23 @@ def test_salts_arguments_reach_libvirt():
         "AUTO_CONVERGE_INCREMENT": 10, "MIGRATE_DISKS": ["vda"], "DISKS_PORT": 49999,
         "URI": "tcp://10.0.0.2",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "discard", "found"),
+    [
+        (11003000, 10009000, "unmap", ["vda"]),
+        (11003000, 10008000, "unmap", []),
+        (9000000, 11003000, "unmap", []),
+        (11003000, 11003000, "", []),
+    ],
+)
+def test_holes_stay_where_both_libvirts_and_the_disk_allow_it(ours, theirs, discard, found):
+    guest = facts.guest(libvirt=ours, disks=[facts.disk(discard=discard)])
+    zeroes = flags.discarding(guest, facts.host(libvirt=theirs), ["vda"])
+    assert zeroes == found
+    given = flags.parameters(options.parse({}), ["vda"], {}, zeroes)
+    assert given.get("MIGRATE_DISKS_DETECT_ZEROES", []) == found
 
 
 def test_nothing_asked_means_libvirts_own_choice():
