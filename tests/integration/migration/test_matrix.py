@@ -203,7 +203,8 @@ def choose_the_source(lab, guest):
 
     lab.wait(settled, "one of the two was paused", 200)
     if guest.states().get("hv2") == "paused":
-        assert "keep one" in lab.exec("master", f"cat /run/{guest.name}.out").stdout
+        said = f"/run/{guest.name}.out"
+        lab.wait(lambda: "keep one" in lab.exec("master", ["cat", said]).stdout, "it is said")
         lab.exec("hv2", f"virsh destroy {guest.name}; virsh undefine {guest.name}", check=False)
 
 
