@@ -19,9 +19,14 @@ which are forks of it, begin sooner.
 
 import logging
 import os
+import sys
 
 import saltvirt
 
+if not hasattr(saltvirt, "fresh"):
+    # a sync has brought a part of it: what the minion holds all its jobs would have
+    del sys.modules["saltvirt"]
+    raise ImportError("the library of Salt Virt is here in part only: saltutil.sync_all once more")
 saltvirt = saltvirt.fresh()
 
 from saltvirt.host import presence  # noqa: E402

@@ -19,8 +19,8 @@ class Step:
 
 STEPS = (
     Step(
-        "Modules, states and runners come to the hosts and to the master by sync",
-        ("salt 'hv*' saltutil.sync_all", "salt-run saltutil.sync_all"),
+        "Modules, states and runners come to the master and to the hosts by sync",
+        ("salt-run saltutil.sync_all", "salt 'hv*' saltutil.sync_all"),
     ),
     Step(
         "The formula makes hypervisors of them: libvirt, certificates, the TLS socket, br0",
