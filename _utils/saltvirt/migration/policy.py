@@ -38,7 +38,8 @@ class Action:
 class Progress:
     """Where a migration is. Bytes, bytes/s, seconds.
 
-    lowest: the least that ever remained; stalled_s: since when it did not fall further.
+    at_s: when that was seen. lowest: the least that ever remained; stalled_s: since when it did
+    not fall further.
     steps: how many downtime steps were taken. disks_ready: nothing of a disk remains.
     """
 
@@ -48,6 +49,7 @@ class Progress:
     speed: int = 0
     dirty_rate: int = 0
     iteration: int = 0
+    at_s: float = 0
     disks_ready: bool = True
     postcopy: bool = False
     paused: bool = False
@@ -86,22 +88,33 @@ def advance(before, stats, now_s):
     before: the Progress of the last look; stats: libvirt's job statistics by their names;
     now_s: seconds since the migration began.
     """
-    remaining = int(stats.get("data_remaining", 0))
+    if not stats.get("data_total"):  # not begun, just over, or between disks and memory
+        return replace(before, stalled_s=now_s - before.lowest_at)
+    remaining, processed = int(stats.get("data_remaining", 0)), int(stats.get("data_processed", 0))
     seen = replace(
         before,
-        total=int(stats.get("data_total", 0)),
-        processed=int(stats.get("data_processed", 0)),
+        total=int(stats["data_total"]),
+        processed=processed,
         remaining=remaining,
-        speed=int(stats.get("memory_bps", 0)) + int(stats.get("disk_bps", 0)),
+        speed=_speed(before, stats, processed, now_s),
+        at_s=now_s,
         dirty_rate=int(stats.get("memory_dirty_rate", 0))
         * int(stats.get("memory_page_size", 4096)),
         iteration=int(stats.get("memory_iteration", 0)),
         disks_ready=int(stats.get("disk_remaining", 0)) == 0,
     )
-    known = seen.total > 0
-    if known and (before.lowest is None or remaining < before.lowest):
+    if before.lowest is None or remaining < before.lowest:
         return replace(seen, lowest=remaining, lowest_at=now_s, stalled_s=0)
     return replace(seen, stalled_s=now_s - before.lowest_at)
+
+
+def _speed(before, stats, processed, now_s):
+    """What libvirt says; of disks it says nothing, and what went since the last look is taken."""
+    said = int(stats.get("memory_bps", 0)) + int(stats.get("disk_bps", 0))
+    took_s = now_s - before.at_s
+    if said or took_s <= 0:
+        return said
+    return max(0, int((processed - before.processed) / took_s))
 
 
 def decide(progress, elapsed_s, policy):

@@ -35,6 +35,16 @@ def test_no_statistics_yet_is_no_progress_and_no_failure():
     assert p.decide(progress, 3, p.Policy()) == p.Action()
 
 
+def test_the_speed_of_disks_of_which_libvirt_says_nothing_is_what_went_since_the_last_look():
+    first = p.advance(p.Progress(), stats(900, data_processed=100 * MIB), 1.0)
+    second = p.advance(first, stats(880, data_processed=120 * MIB), 1.5)
+    assert (second.speed, second.percent) == (40 * MIB, 12)
+    memory = p.advance(second, stats(800, data_processed=200 * MIB, memory_bps=7), 2.0)
+    assert memory.speed == 7
+    over = p.advance(memory, {}, 2.5)
+    assert (over.percent, over.speed) == (20, 7), "what was shown last"
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("safe", p.ABORT), ("converge", p.ABORT), ("postcopy", p.POSTCOPY), ("pause", p.PAUSE)],
