@@ -61,7 +61,7 @@ def _as_asked(ret, plan, vlan, type):
     made = plan.get("vlan")
     if not plan["made"] or (str(made), plan["type"]) == (str(vlan), type):
         return ret
-    if plan["made"] and plan["type"] != type:
+    if plan["type"] != type:
         comment = f"{ret['name']} was made as {plan['type']}, not {type}: take it away first"
         return {**ret, "result": False, "comment": comment}
     told = "no VLAN" if made is None else f"VLAN {made}"

@@ -64,12 +64,12 @@ class Machine:
             "--resolv-conf=off", "--timezone=off", "--capability=all",
             f"--network-namespace-path=/run/netns/{self.network.namespace(self.name)}",
         ]  # fmt: skip
-        groups = []
         argv += [f"--bind={path}" for path in devices if os.path.exists(path)]
         argv += [f"--bind={outside}:{inside}" for outside, inside in binds]
         if Path("/run/systemd/system").exists():
             # a scope of its own, which may use these devices
             argv += ["--property=DeviceAllow=block-loop rwm", "--property=DeviceAllow=/dev/kvm rwm"]
+            groups = []
         else:
             argv += ["--keep-unit"]
             groups = cgroup.make(self.group)

@@ -101,9 +101,11 @@ def _value(name, field, value):
         return _comp_methods(value)
     if name == "policy":
         return _one_of(name, value, POLICIES)
-    if isinstance(field.default, bool) or (name == "live" and value is not None):
+    if name == "live":
+        return None if value is None else _flag(name, value)
+    if isinstance(field.default, bool):
         return _flag(name, value)
-    return None if name == "live" else _number(name, value)
+    return _number(name, value)
 
 
 def _flag(name, value):

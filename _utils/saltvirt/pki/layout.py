@@ -67,7 +67,7 @@ def folder_mode(path):
 
 def qemu_owner(conf="/etc/libvirt/qemu.conf"):
     """(uid, gid) that QEMU runs as here: what qemu.conf says, else the distribution's."""
-    user, group = configured(conf, "user"), configured(conf, "group")
+    user, group = configured(conf, "user", "group")
     user, group = user and user.lstrip("+"), group and group.lstrip("+")
     for default_user, default_group in _QEMU_USERS:
         uid = _uid(user or default_user)
@@ -76,11 +76,11 @@ def qemu_owner(conf="/etc/libvirt/qemu.conf"):
     return _ROOT
 
 
-def configured(conf, key):
-    """A text that a file like qemu.conf sets, or None."""
+def configured(conf, *keys):
+    """The texts that a file like qemu.conf sets, None for what it does not: a list."""
     text = (files.read(conf) or b"").decode("utf-8", "replace")
-    found = re.findall(rf'^\s*{key}\s*=\s*"([^"]+)"', text, re.MULTILINE)
-    return found[-1] if found else None
+    found = dict(re.findall(r'^\s*(\w+)\s*=\s*"([^"]+)"', text, re.MULTILINE))
+    return [found.get(key) for key in keys]
 
 
 def _uid(name):

@@ -16,9 +16,10 @@ def here(host, basepath="/etc/pki", conf="/etc/libvirt/qemu.conf"):
     ``host``, ``file``, ``until`` (UTC, ISO 8601) and ``wrong``: None, or why it does not hold
     now. What lies nowhere there, or cannot be read, is not in it: libvirt may know another place.
     """
+    folder = next(filter(None, layout.configured(conf, *_FOLDERS)), None)
     found = {}
     for use, (_, place) in layout.by_use(layout.places(basepath)).items():
-        if use.startswith("qemu-") and not _is_qemus(place.path.parent, conf):
+        if use.startswith("qemu-") and folder and Path(folder) != place.path.parent:
             continue
         about = _about(place.path)
         if about:
@@ -32,8 +33,3 @@ def _about(path):
     except PkiError:
         return None
     return {"until": certs.not_after(cert).isoformat(), "wrong": certs.wrong_now(cert)}
-
-
-def _is_qemus(folder, conf):
-    named = (layout.configured(conf, key) for key in _FOLDERS)
-    return Path(next(filter(None, named), folder)) == folder
