@@ -151,3 +151,49 @@ def test_guest_addresses_never_wait(virt, conn):
     for mac, facts in leased.items():
         assert mac in subprocess.list2cmdline(virt["virt.get_macs"]("test"))
         assert facts["addresses"]
+
+
+def marked(host, name):  # noqa: F811
+    """The entries of a guest's record."""
+    from saltvirt.host import record
+
+    entries = record.of_domain(host.conn.lookupByName(name)).entries
+    return {entry.key: entry.value for entry in entries}
+
+
+MARKS = {"deployment": "shop", "groups": "web", "owner": "ann"}
+
+
+def test_a_clone_is_not_of_its_originals_deployment(host, image):  # noqa: F811
+    """``virt.deployed remove=True`` purges what bears its mark and is not listed."""
+    host.init("web1", image=image, disks=[{"name": "system", "size": 16}], metadata=MARKS)
+    host.modules["virt.clone"]("web1", "web2")
+    assert marked(host, "web2") == {"groups": "web", "owner": "ann"}
+    assert marked(host, "web1") == MARKS
+    told = host.modules["virt.inventory"]()["guests"]
+    assert (told["web1"]["deployment"], told["web2"]["deployment"]) == ("shop", None)
+
+
+def test_a_clone_is_another_machine_to_those_who_ask_what_it_is(original):
+    dom = original.conn.lookupByName("web1")
+    genid = "<genid>43dc0cf8-809b-4adb-9bea-a9abb5f3d90e</genid><memory"
+    xml = dom.XMLDesc().replace("<memory", genid, 1)
+    port = "<virtualport type='openvswitch'><parameters interfaceid='{}'/></virtualport>"
+    port = port.format("09b11c53-8b5c-4eeb-8f00-d84eaa0aaa4f")
+    original.conn.defineXML(xml.replace("</interface>", f"{port}</interface>", 1))
+    original.modules["virt.clone"]("web1", "web2")
+    new = original.conn.lookupByName("web2").XMLDesc()
+    assert "<genid>" in new
+    assert "43dc0cf8" not in new
+    assert "09b11c53" not in new
+    assert "openvswitch" in new
+
+
+def test_a_shared_disk_that_was_made_for_the_original_is_shared_with_its_clone(host, image):  # noqa: F811
+    disks = [{"name": "system", "size": 16}, {"name": "quorum", "size": 1, "shareable": True}]
+    host.init("web1", image=image, disks=disks)
+    host.modules["virt.clone"]("web1", "web2")
+    xml = host.conn.lookupByName("web2").XMLDesc()
+    assert "web1_quorum" in xml
+    host.modules["virt.purge"]("web2")
+    assert any("web1_quorum" in path.name for path in host.images.iterdir())

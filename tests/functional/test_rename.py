@@ -144,3 +144,30 @@ def test_the_host_admits_by_the_room_in_a_pool(host):  # noqa: F811
     with pytest.raises(Exception, match=r"wanted of pool default-pool, .* free") as caught:
         host.init("g9", disk=None, disks=[disk])
     assert type(caught.value).__name__ == "Refused"
+
+
+def test_a_guest_of_another_name_is_not_of_its_deployment_any_more(host, image):  # noqa: F811
+    """Its pillar lists the old name: ``remove=True`` would purge the guest under its new one."""
+    from tests.functional.test_clone import MARKS, marked
+
+    host.init("web1", image=image, disks=[{"name": "system", "size": 16}], metadata=MARKS)
+    host.modules["virt.rename"]("web1", "web2")
+    assert marked(host, "web2") == {"groups": "web", "owner": "ann"}
+
+
+def test_the_volume_for_cloud_init_is_renamed_with_its_guest(web1):
+    """Else the next guest of the old name would write over it, and nobody would eject it."""
+    iso = web1.images / "_seed" / "web1.iso"
+    iso.parent.mkdir()
+    iso.write_bytes(bytes(2048))
+    xml = web1.conn.lookupByName("web1").XMLDesc()
+    own = f'<saltvirt:disk target="hda" path="{iso}"/></saltvirt:guest>'
+    drive = (
+        f"<disk type='file' device='cdrom'><source file='{iso}'/><target dev='hda' bus='ide'/>"
+        "<readonly/></disk></devices>"
+    )
+    web1.conn.defineXML(xml.replace("</saltvirt:guest>", own).replace("</devices>", drive))
+    web1.modules["virt.rename"]("web1", "web2")
+    assert not iso.exists()
+    assert iso.with_name("web2.iso").exists()
+    assert "web1.iso" not in web1.conn.lookupByName("web2").XMLDesc()

@@ -127,3 +127,65 @@ def test_revert_to_the_only_and_current_one(virt, dom):
     assert dom.isActive()
     with pytest.raises(CommandExecutionError, match="no snapshot before the current one"):
         virt["virt.revert_snapshot"]("test")
+
+
+RECORD = """<saltvirt:guest xmlns:saltvirt="https://saltproject.io/xmlns/salt-virt/1" version="1">
+<saltvirt:entry key="deployment">{}</saltvirt:entry></saltvirt:guest>"""
+
+
+def test_going_back_does_not_bring_back_the_marks_of_that_day(virt, dom):
+    """A guest that was taken out of a deployment since must not be purged with it again."""
+    from saltvirt.host import record
+
+    before = dom.XMLDesc()
+    try:
+        for mark in ("shop", "kept"):
+            found = record.Domain.fromstring(dom.XMLDesc()).record
+            text = RECORD.format(mark).replace("saltvirt:", "").replace(":saltvirt", "")
+            dom.setMetadata(
+                libvirt.VIR_DOMAIN_METADATA_ELEMENT, text, "saltvirt", record.NAMESPACE,
+                libvirt.VIR_DOMAIN_AFFECT_CONFIG | libvirt.VIR_DOMAIN_AFFECT_LIVE,
+            )  # fmt: skip
+            if mark == "shop":
+                virt["virt.snapshot"]("test", "a")
+        virt["virt.revert_snapshot"]("test", "a")
+        found = record.of_domain(dom)
+        assert [entry.value for entry in found.entries] == ["kept"]
+    finally:
+        dom.destroy()
+        dom.connect().defineXML(before)
+
+
+def test_which_snapshot_is_newer_is_told_by_seconds_not_by_the_wall_clock(monkeypatch):
+    """In the hour after summer time ends, the wall shows the same times again."""
+    import time
+
+    from saltvirt.host import snapshot
+
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    at = 1729989000  # 2024-10-27 02:30 summer time; 40 minutes later it is 02:10
+
+    class Made:
+        def __init__(self, name, when):
+            self.name, self.when = name, when
+
+        def getXMLDesc(self, _flags):
+            return (
+                f"<domainsnapshot><name>{self.name}</name><creationTime>{self.when}</creationTime>"
+                "</domainsnapshot>"
+            )
+
+        def isCurrent(self):
+            return 0
+
+        def listAllChildren(self, _flags):
+            return []
+
+    there = {"late": Made("late", at + 2400), "early": Made("early", at)}
+    try:
+        assert snapshot._newer("early", there) == ["late"]
+        assert snapshot._newer("late", there) == []
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -109,15 +109,21 @@ class Clone(Making):
         built.record = GuestRecord(version=RECORD_VERSION)
         for entry in old.entries:
             built.record.entries.append(entry.copy())
+        record.unmark(built.record)
         made_for_it = {own.path for own in old.disks if own.path}
         for disk in built.disks:
             work = self.targets.get(disk.target)
             if work:
                 self.point(built.record, disk, work)
-            elif disk.source and disk.source.file in made_for_it:
+            elif disk.removable_medium and disk.source and disk.source.file in made_for_it:
                 built.disks.remove(disk)  # what told the original who it is
         for nic in built.interfaces:
             nic.mac = nic.target = None
+            if nic.virtualport:
+                nic.virtualport.interfaceid = None
+        genid = built.node.find("genid")
+        if genid is not None:
+            genid.text = None  # libvirt makes another: by it a system notices that it is a copy
         built.os.nvram = None  # libvirt makes a new one from the firmware's template
         for display in built.graphics:
             display.port, display.autoport = None, True

@@ -9,6 +9,8 @@ from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import NAMESPACE
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
+# entries that were given to a guest under its name: who removes by them must find no other
+_MARKS = ("deployment",)
 
 
 def of_tree(tree):
@@ -19,6 +21,11 @@ def of_tree(tree):
 def of_domain(dom):
     """The GuestRecord of a virDomain; false when we did not make it."""
     return Domain.fromstring(dom.XMLDesc(0)).record
+
+
+def unmark(record):
+    """Takes the marks from a record that is to be another guest's, or one of another name."""
+    record.entries = [entry for entry in record.entries if entry.key not in _MARKS]
 
 
 def disk_paths(conn, trees):

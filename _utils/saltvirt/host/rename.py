@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 
 from saltvirt import errors, names
-from saltvirt.host import admit, disks, domain, files
+from saltvirt.host import admit, disks, domain, files, medium, record
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.revert import Revert
 from saltvirt.xml.domain import Domain
@@ -59,6 +59,9 @@ class Rename:
     def _move(self, own):
         """The Move of a disk in our record; None for one that keeps its name."""
         path = files.volume_path(self.conn, own.pool, own.volume) if own.pool else own.path
+        images = self.tools.gate.images_dir
+        if path == medium.path(images, self.old) and files.is_regular(path):
+            return Move(path, medium.path(images, self.wish.name))
         folder, name = os.path.split(path or "")
         if not (name.startswith(f"{self.old}_") and files.is_regular(path)):
             return None
@@ -92,6 +95,7 @@ class Rename:
             self.dom.rename(self.wish.name, 0)
             undo.push(f"rename it back to {self.old}", self.dom.rename, self.old, 0)
         self.model.name = self.wish.name
+        record.unmark(self.model.record)
         _point(self.model, {move.old: move.new for move in moves})
         undo.push("define it as it was", self._define_back)
         self.dom = domain.define(self.conn, self.model.tostring())

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.host import snapshot_layers
+from saltvirt.host import record, snapshot_layers
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import lookup
 
@@ -91,14 +91,25 @@ def revert(conn, guest, name=None, cleanup=False, test=False):
         _nothing_above(name, there, newer)
     if test:
         return name, newer
+    before = record.of_domain(domain)
     if external:
         left = _revert_layers(conn, domain, (name, there), newer)
     else:
         domain.revertToSnapshot(there[name], 0)
         left = newer
+    _keep_marks(domain, before)
     for doomed in left:
         there[doomed].delete(0)
     return name, newer
+
+
+def _keep_marks(domain, before):
+    """A snapshot brings back the entries of its day (deployment, groups): today's hold on."""
+    now = record.of_domain(domain)
+    old = {entry.key: entry.value for entry in before.entries}
+    if now and before and old != {entry.key: entry.value for entry in now.entries}:
+        now.entries = before.entries
+        record.write(domain, now)
 
 
 def _nothing_above(name, there, newer):
@@ -131,7 +142,7 @@ def _revert_layers(conn, domain, named, newer):
 def describe(snapshot):
     """One snapshot as plain data: see ``virt.list_snapshots``."""
     root = ElementTree.fromstring(snapshot.getXMLDesc(0))
-    created = datetime.datetime.fromtimestamp(int(root.findtext("creationTime", "0")))
+    created = datetime.datetime.fromtimestamp(_created(root))
     parts = [root.find("memory"), *root.findall("disks/disk")]
     return {
         "name": root.findtext("name"),
@@ -143,6 +154,11 @@ def describe(snapshot):
         "description": root.findtext("description"),
         "external": any(p is not None and p.get("snapshot") == "external" for p in parts),
     }
+
+
+def _created(root):
+    """When a snapshot was made, in seconds since 1970: no clock is put back in it."""
+    return int(root.findtext("creationTime", "0"))
 
 
 def _described(domain):
@@ -201,7 +217,10 @@ def _with_children(names, there):
 
 def _newer(name, there):
     """Names made after this one, or on top of it, in the order to delete them."""
-    created = {key: describe(snapshot)["created"] for key, snapshot in there.items()}
+    created = {
+        key: _created(ElementTree.fromstring(snapshot.getXMLDesc(0)))
+        for key, snapshot in there.items()
+    }
     above = set(_descendants(name, there))
     return [key for key in there if key in above or created[key] > created[name]]
 
