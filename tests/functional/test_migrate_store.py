@@ -22,13 +22,11 @@ def pools(conn):
     return [pool.name() for pool in conn.listAllStoragePools()]
 
 
-def leave(conn, folder, made):
+def leave(conn, folder, made, monkeypatch):
     """A pool as a killed process leaves it."""
-    conn.storagePoolCreateXML(
-        f"<pool type='dir'><name>salt-virt-{made:.0f}-0a0b0c0d</name>"
-        f"<target><path>{folder}</path></target></pool>",
-        0,
-    )
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: made)
+        conn.storagePoolCreateXML(migrate_store._pool_xml(folder), 0)
 
 
 def test_a_folder_without_a_pool_gets_one_for_the_block(conn):
@@ -48,8 +46,8 @@ def test_the_users_pool_is_used_and_stays(conn):
     assert "default-pool" in pools(conn)
 
 
-def test_a_pool_that_a_killed_process_left_is_no_obstacle(conn):
-    leave(conn, "/srv/images", time.time() - migrate_store.STALE_S - 5)
+def test_a_pool_that_a_killed_process_left_is_no_obstacle(conn, monkeypatch):
+    leave(conn, "/srv/images", time.time() - migrate_store.STALE_S - 5, monkeypatch)
     with migrate_store.opened(conn, "/srv/images") as pool:
         assert pool is not None
     assert pools(conn) == ["default-pool"]
@@ -57,12 +55,61 @@ def test_a_pool_that_a_killed_process_left_is_no_obstacle(conn):
 
 def test_a_pool_that_another_migration_needs_is_waited_for(conn, monkeypatch):
     monkeypatch.setattr(migrate_store, "PATIENCE_S", 0.5)
-    leave(conn, "/srv/images", time.time())
+    leave(conn, "/srv/images", time.time(), monkeypatch)
     with (
         pytest.raises(migrate_store.errors.OperationFailed, match="another migration"),
         migrate_store.opened(conn, "/srv/images"),
     ):
         pass
+
+
+@pytest.mark.parametrize("name", ["salt-virt-data", "salt-virt-1-0a0b0c0d"])
+def test_a_users_pool_is_the_users_whatever_its_name(conn, name):
+    """Its name says nothing: only what we made ourselves is ever destroyed or undefined."""
+    folder = f"<target><path>/srv/{name}</path></target>"
+    pool = conn.storagePoolDefineXML(f"<pool type='dir'><name>{name}</name>{folder}</pool>", 0)
+    pool.create(0)
+    with migrate_store.opened(conn, f"/srv/{name}") as found:
+        assert found.name() == name
+    migrate_store.remove_folder(conn, f"/srv/{name}")
+    assert pool.isActive()
+    assert pool.isPersistent()
+    pool.destroy()
+    with migrate_store.opened(conn, f"/srv/{name}") as found:
+        assert found.isActive()
+    assert not pool.isActive()
+    assert name in pools(conn)
+    pool.undefine()
+
+
+class Filling:
+    """A pool in which libvirt fills a volume for a user: it cannot be refreshed."""
+
+    def __init__(self, pool, refusals):
+        self.pool, self.refusals = pool, refusals
+
+    def refresh(self, flags):
+        if self.refusals:
+            self.refusals -= 1
+            raise libvirt.libvirtError("pool 'data' has asynchronous jobs running.")
+        return self.pool.refresh(flags)
+
+    def __getattr__(self, name):
+        return getattr(self.pool, name)
+
+
+@pytest.mark.parametrize("refusals", [1, 1000])
+def test_a_users_pool_at_work_is_waited_for_then_used_as_it_is(conn, monkeypatch, refusals):
+    monkeypatch.setattr(migrate_store, "BUSY_S", 0.6)
+    found = Filling(conn.storagePoolLookupByName("default-pool"), refusals)
+    monkeypatch.setattr(migrate_store, "_find", lambda *_: found)
+    with migrate_store.opened(conn, "/default-pool") as pool:
+        path = "/default-pool/web1_vda.qcow2"
+        migrate_store.create(pool, path, "qcow2", 2**20)
+        assert migrate_store.volume(pool, path) is not None
+        with pytest.raises(migrate_store.errors.VirtError, match="exists"):
+            migrate_store.create(pool, path, "qcow2", 2**20)
+        migrate_store.volume(pool, path).delete(0)
 
 
 def test_what_an_image_stands_on(tmp_path):

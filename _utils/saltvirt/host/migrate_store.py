@@ -18,7 +18,11 @@ from saltvirt.host.connection import libvirt, translate, translated
 # A copy into one of its files goes on without it.
 STALE_S = 60
 PATIENCE_S = 300
+# a pool of the user's that is filling a volume cannot be refreshed: it is asked for so long
+BUSY_S = 15
 _OURS = "salt-virt-"
+# a pool that we made has the UUID that its name gives here: a pool of a user's cannot have it
+_NAMESPACE = uuid.UUID("6f1d3c0a-53c8-4f0f-9f5e-4c1f6a0d7be2")
 _BLOCK = 1024 * 1024
 
 
@@ -52,9 +56,15 @@ def _find(conn, folder):
     return None
 
 
+def _uuid_of(name):
+    return str(uuid.uuid5(_NAMESPACE, name))
+
+
 def _pool_xml(folder):
+    name = f"{_OURS}{int(time.time())}-{uuid.uuid4().hex[:8]}"
     root = _element("pool", type="dir")
-    root.append(_element("name", f"{_OURS}{int(time.time())}-{uuid.uuid4().hex[:8]}"))
+    root.append(_element("name", name))
+    root.append(_element("uuid", _uuid_of(name)))
     target = _element("target")
     target.append(_element("path", folder))
     root.append(target)
@@ -109,7 +119,7 @@ def opened(conn, folder, create=False):
     try:
         if pool is not None:
             with translated():
-                pool.refresh(0)
+                _refresh(pool)
         yield pool
     finally:
         if undo:
@@ -117,15 +127,30 @@ def opened(conn, folder, create=False):
                 undo()
 
 
+def _refresh(pool):
+    """Has libvirt look into the pool again. One that fills or copies a volume for a user cannot
+    be refreshed before that is done; it is used as libvirt last saw it then: to make something
+    that is there already fails all the same."""
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            return pool.refresh(0)
+        except libvirt.libvirtError as exc:
+            if "asynchronous job" not in str(exc):
+                raise
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.5)
+
+
 def is_passing(pool):
-    """Whether the pool is one of ours, for the time of a block."""
-    return pool.name().startswith(_OURS)
+    """Whether the pool is one of ours, for the time of a block: by the UUID that we gave it, for
+    a user may call a pool as he likes."""
+    return pool.name().startswith(_OURS) and pool.UUIDString() == _uuid_of(pool.name())
 
 
 def _stale(name):
     """Whether a pool of ours has been there for longer than any of ours is needed."""
-    if not name.startswith(_OURS):
-        return False
     made = name.removeprefix(_OURS).partition("-")[0]
     return not made.isdigit() or time.time() - int(made) > STALE_S
 
