@@ -24,7 +24,8 @@ class Census:
         if hosts:
             places = ", ".join(f"{host} ({state})" for host, state in sorted(hosts.items()))
             raise errors.OperationFailed(
-                f"{name!r} is on more than one host: {places}; say which with salt HOST virt.…"
+                f"{name!r} is on more than one host: {places}; salt-run virt.repair name={name} "
+                "says what to do"
             )
         text = f"no guest {name!r} on any hypervisor"
         if self.unheard:

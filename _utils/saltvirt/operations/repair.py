@@ -8,18 +8,50 @@ from saltvirt.fleet.authorise import Authorisations
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
 
+HALF_MADE = "half-made"
+BROKEN_OFF = "migration-broken-off"
+TWICE = "two-hosts"
+KEY = "key-without-guest"
+PILLAR = "pillar-without-key"
+PERMISSION = "permission-expired"
+CODES = (HALF_MADE, BROKEN_OFF, TWICE, KEY, PILLAR, PERMISSION)
+
 
 @dataclass(frozen=True)
 class Finding:
-    """what: the leftover, in words. mend: callable that mends it, None: a person must decide.
+    """One leftover.
 
-    how: what mending does, or what the person has to look at.
+    code: one of CODES. about: the guest. where: the host, None where there is no one. what: the
+    leftover, in words. how: what mending does, or what the person has to look at. evidence: what
+    was seen. mend: callable that mends it, None: a person must decide; do: then the commands.
     """
 
+    code: str
     about: str
     what: str
     how: str
+    evidence: str
+    where: str | None = None
     mend: object = None
+    do: str = ""
+
+    @property
+    def id(self):
+        """What ``virt.repair what=`` takes for this one alone."""
+        return ":".join(filter(None, (self.code, self.about, self.where)))
+
+    @property
+    def command(self):
+        """What mends this one and nothing else."""
+        return f"salt-run virt.repair apply=True what={self.id}" if self.mend else self.do
+
+    def data(self):
+        """It as plain data."""
+        return {
+            "code": self.code, "id": self.id, "name": self.about, "host": self.where,
+            "what": self.what, "how": self.how, "evidence": self.evidence,
+            "command": self.command, "mends": self.mend is not None,
+        }  # fmt: skip
 
 
 def look(fleet):
@@ -45,50 +77,76 @@ def look(fleet):
     return sorted(found, key=lambda f: (f.about, f.what)), unheard
 
 
+def chosen(findings, name=None, what=None):
+    """The findings of one guest, and of one code or id. Raises InvalidInput for an unknown one."""
+    if what and what.partition(":")[0] not in CODES:
+        raise errors.InvalidInput(
+            f"what={what}: no such finding; a code ({', '.join(CODES)}) or an id that "
+            "salt-run virt.repair shows"
+        )
+    return [
+        one for one in findings if name in (None, one.about) and what in (None, one.code, one.id)
+    ]
+
+
 def mend(findings, report):
     """Mends what can be mended. Returns (mended, left): finding's name to words."""
     mended, left = {}, {}
     for finding in findings:
         if finding.mend is None:
-            left[finding.about] = f"{finding.what}: {finding.how}"
+            _add(left, finding.about, f"{finding.what}: {finding.how}")
             continue
         try:
             finding.mend()
-            mended[finding.about] = finding.how
+            _add(mended, finding.about, finding.how)
             report.step("mended", f"{finding.about}: {finding.how}")
         except errors.VirtError as exc:
-            left[finding.about] = f"{finding.what}: {exc.text}"
+            _add(left, finding.about, f"{finding.what}: {exc.text}")
     return mended, left
+
+
+def _add(found, name, words):
+    """One guest can have several findings."""
+    found[name] = f"{found[name]}; {words}" if name in found else words
 
 
 def _of_host(fleet, host, data):
     for name in data["unfinished"]:
         yield Finding(
-            name,
+            HALF_MADE, name,
             f"half made on {host} by an init that died",
             f"removed from {host}",
+            f"its record on {host} names the process that was making it, and that process is gone",
+            host,
             functools.partial(fleet.one, host, "virt.purge", {"vm_": name}, long=True),
-        )
+        )  # fmt: skip
     for name, about in data["migrations"].items():
         if about.get("at_work"):
             continue
         yield Finding(
-            name,
+            BROKEN_OFF, name,
             f"its migration from {host} was broken off",
             "both hosts asked and the migration ended",
+            f"{host} has a journal of its migration to {about['target']}, and no process works "
+            "at it",
+            host,
             functools.partial(fleet.one, host, "virt.migrate_recover", {"vm_": name}, long=True),
-        )
+        )  # fmt: skip
 
 
 def _twice(guests, moving):
     for name, hosts in guests.items():
         if len(hosts) > 1 and name not in moving:
             places = ", ".join(f"{host} ({state})" for host, state in sorted(hosts.items()))
+            ways = (f"salt {host} virt.undefine {name}" for host in sorted(hosts))
             yield Finding(
-                name,
+                TWICE, name,
                 f"is on more than one host: {places}",
-                "decide which one is right, and purge the other with salt HOST virt.purge",
-            )
+                "decide which one is right; on the other stop it and undefine it, which leaves "
+                "its disks: both may use the same ones",
+                "each of these hosts lists a domain of this name",
+                do=f"one of: {'; '.join(ways)}",
+            )  # fmt: skip
 
 
 def _keys(fleet, guests):
@@ -96,30 +154,34 @@ def _keys(fleet, guests):
     for name in keys.ours():
         if name not in guests:
             yield Finding(
-                name,
+                KEY, name,
                 "the master trusts its key, and no host has such a guest",
                 "key deleted",
-                functools.partial(keys.delete, name),
-            )
+                "this master accepted the key for a guest; every host answered, none has it",
+                mend=functools.partial(keys.delete, name),
+            )  # fmt: skip
 
 
 def _pillars(fleet):
     pillars = Pillars(fleet.opts)
     for name in pillars.orphans(KeyStore(fleet.opts).accepted):
         yield Finding(
-            name,
+            PILLAR, name,
             "the master keeps a pillar for it, and its key is gone",
             "pillar removed",
-            functools.partial(pillars.remove, name),
-        )
+            "a pillar was given to virt.init, and the key that it is bound to is not accepted",
+            mend=functools.partial(pillars.remove, name),
+        )  # fmt: skip
 
 
 def _permissions(fleet):
     permissions = Authorisations(fleet.opts)
     for host, name in permissions.expired():
         yield Finding(
-            name,
+            PERMISSION, name,
             f"a permission for {host} to hand in its key has expired",
             "permission removed",
+            "virt.authorize or an init allowed it, and its time is over",
+            host,
             functools.partial(permissions.revoke, host, name),
-        )
+        )  # fmt: skip
