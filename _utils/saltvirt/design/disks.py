@@ -100,13 +100,12 @@ def build(spec, domain, context, taken):
     put(disk, spec, *_PLAIN, iothread="iothread_id", boot_order="boot_order")
     if spec.device == "cdrom":
         disk.read_only = True
-    _check(spec, disk, source, domain)
+    _check(spec, disk, domain)
     return disk
 
 
-def _check(spec, disk, source, domain):
-    if disk.io == "native" and (source is None or disk.type == "network"):
-        raise InvalidInput(f"disk {spec.name}: io native is for files and block devices")
+def _check(spec, disk, domain):
+    # for an empty drive or a server's disk io native means nothing, and libvirt lets it stand
     if disk.io == "native" and disk.cache not in ("none", "directsync"):
         if disk.cache is not None:
             raise InvalidInput(f"disk {spec.name}: io native needs cache none or directsync")
@@ -131,7 +130,7 @@ def edit(spec, disk, domain, context):
         disk.bus, disk.address = bus(spec, domain, context), None
         disk.target = spec.target or target(disk.bus, taken)
     put(disk, spec, *_PLAIN, "discard", iothread="iothread_id", boot_order="boot_order")
-    _check(spec, disk, Source() if disk.source else None, domain)
+    _check(spec, disk, domain)
 
 
 def amend(spec, domain, context):
