@@ -337,7 +337,8 @@ def update(
     :param mem: memory in MiB, a size, or a dictionary; 0 leaves it
     :param disk_profile: disk profile that the disks shall follow
     :param disks: all the disks that there shall be; None leaves them, an empty list detaches
-        all. Detached disks are not deleted. A larger ``size`` grows a disk
+        all. Detached disks are not deleted. A larger ``size`` grows a disk that was made for
+        the guest and that no other guest uses
     :param detach: False: disks that ``disks`` does not name stay, and a change that would detach
         one is refused
     :param nic_profile: interface profile that the interfaces shall follow
@@ -363,7 +364,8 @@ def update(
     :return: a dict: ``definition`` (whether anything differs), ``changes`` (list of ``path``,
         ``old``, ``new``, ``live``), ``cpu`` and ``mem`` (True when they change), ``disk`` and
         ``interface`` (XML of what is ``attached``, ``detached``, ``updated``), and ``errors``:
-        what a running guest did not take at once and gets at its next start
+        what a running guest did not take at once and gets at its next start. ``warnings``: what
+        was left as it is, and why
 
     :raises NotFound: there is no such domain
     :raises InvalidInput: an argument is wrong

@@ -17,7 +17,7 @@ from saltvirt.design import (
     numatune,
 )
 from saltvirt.design.context import Context, Given
-from saltvirt.design.source import places
+from saltvirt.design.source import own_places, places
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import given as said
 from saltvirt.xml.domain import Domain
@@ -101,8 +101,7 @@ def _forget(domain):
     """Takes disks that are gone out of our record: their data stays where it is."""
     there = {(disk.target, place) for disk in domain.disks for place in places(disk)}
     for own in domain.record.disks:
-        ways = {(own.target, ("path", own.path)), (own.target, ("volume", own.pool, own.volume))}
-        if not ways & there:
+        if not {(own.target, place) for place in own_places(own)} & there:
             domain.record.disks.remove(own)
 
 

@@ -104,3 +104,13 @@ def places(disk):
     if source.protocol:
         found.add(("network", source.place()))
     return found
+
+
+def own_places(own):
+    """The same for an xml.metadata.OwnDisk, as our record names a disk that we made."""
+    found = set()
+    if own.path:
+        found.add(("path", own.path))
+    if own.pool:
+        found.add(("volume", own.pool, own.volume))
+    return found

@@ -39,6 +39,21 @@ def size_of(conn, dom, target):
     return _now(dom, target, path, format)
 
 
+def refuse_shared(conn, dom, target):
+    """Raises Refused where another guest uses the disk, or stands on it: its size is not this
+    guest's alone. Disks that are marked as shareable may be grown."""
+    path, _ = _find(conn, dom, target)
+    shareable = any(
+        node.find("shareable") is not None and node.find("target").get("dev") == target
+        for node in bulk.tree(dom).iterfind("devices/disk")
+    )
+    if not path or shareable:
+        return
+    user = files.used_by_others(conn, dom.UUIDString()).get(files.real(path))
+    if user:
+        raise errors.Refused(f"{path} cannot grow: {user} uses it, too")
+
+
 def _volume(conn, path):
     try:
         return conn.storageVolLookupByPath(path)
@@ -73,6 +88,7 @@ def grow(conn, name, target, size_bytes):
                 f"disk {target} of {name} has {human_bytes(before)}; a disk is never shrunk"
             )
         if size_bytes > before:
+            refuse_shared(conn, dom, target)
             _room(path, size_bytes - before)
             if dom.isActive():
                 dom.blockResize(target, size_bytes, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)

@@ -8,12 +8,13 @@ from saltvirt import errors
 from saltvirt.design import changes as differences
 from saltvirt.design import domain as design
 from saltvirt.design import match
-from saltvirt.design.source import Source
+from saltvirt.design.source import Source, own_places, places
 from saltvirt.host import admit, building, disks, domain, kernels, live, medium, resize
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.revert import Revert
 from saltvirt.spec import profiles
 from saltvirt.spec.disk import DiskSpec
+from saltvirt.units import human_bytes
 from saltvirt.xml.domain import Domain
 
 _KINDS = {"disks": "disk", "nics": "interface", "host_devices": "hostdev"}
@@ -76,6 +77,7 @@ class Update:
         self.caps = building.caps_of(conn, self.actual)
         self.works = []
         self.sizes = {}
+        self.warnings = []
         self.wanted = None
         self.kernels = kernels.place(spec.boot, tools.gate.images_dir)
 
@@ -149,11 +151,36 @@ class Update:
         return (spec.target and spec.target == disk.target) or _own_name(self.spec.name, spec, disk)
 
     def note_size(self, spec, disk):
-        """Remembers that a disk is asked to be larger."""
-        if spec.size_bytes and disk.source and not disk.source.protocol:
+        """Remembers that a disk of the guest's own is asked to be larger; another is left."""
+        if not spec.size_bytes or not disk.source or disk.source.protocol:
+            return
+        reason = self.not_its_own(spec, disk)
+        try:
             before = resize.size_of(self.conn, self.dom, disk.target)
-            if spec.size_bytes > before:
-                self.sizes[disk.target] = (before, spec.size_bytes)
+            if spec.size_bytes <= before:
+                return
+            resize.refuse_shared(self.conn, self.dom, disk.target)
+        except errors.Refused as exc:
+            reason = reason or exc.text
+        except errors.VirtError:
+            if reason is None:
+                raise
+            return
+        if reason:
+            wanted = human_bytes(spec.size_bytes)
+            self.warnings.append(f"disk {disk.target} is not grown to {wanted}: {reason}")
+        else:
+            self.sizes[disk.target] = (before, spec.size_bytes)
+
+    def not_its_own(self, spec, disk):
+        """Why a disk that is there is not one that was made for the guest; None for its own."""
+        places_there = places(disk)
+        for own in self.actual.record.disks:
+            if own.target == disk.target and places_there & own_places(own):
+                return None
+        if not spec.source_file and _own_name(self.spec.name, spec, disk):
+            return None
+        return f"{disk.source.place()} was not made for this guest (virt.resize_disk grows it)"
 
     def apply(self, found):
         """Makes the changes; a list of what failed on the running guest, as sentences.
@@ -203,8 +230,8 @@ def refuse_detach(found):
             )
 
 
-def result(found, failures):
-    """What virt.update returns for a list of Change and of failures."""
+def result(found, failures, warnings=()):
+    """What virt.update returns for a list of Change, of failures and of warnings."""
     status = {
         "definition": bool(found),
         "disk": {"attached": [], "detached": [], "updated": []},
@@ -221,6 +248,8 @@ def result(found, failures):
     status["changes"] = [change.show() for change in found]
     if failures:
         status["errors"] = failures
+    if warnings:
+        status["warnings"] = list(warnings)
     return status
 
 
@@ -232,4 +261,4 @@ def update(conn, spec, tools, how):
         if found and how.test:
             work.admit()
         failures = [] if how.test or not found else work.apply(found)
-        return result(found, failures)
+        return result(found, failures, work.warnings)

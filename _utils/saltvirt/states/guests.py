@@ -31,10 +31,10 @@ def _converge(host, name, given, start):
     given = {word: value for word, value in given.items() if value is not None}
     if name not in host.call("list_domains"):
         return _make(host, name, given, start)
-    shown, said, failures = {}, [], []
+    shown, said, failures, notes = {}, [], [], []
     if how.pop("update") and not set(given) <= set(DeploySpec.keys()):
         try:
-            shown, said, failures = _change(host, name, given, how)
+            shown, said, failures, notes = _change(host, name, given, how)
         except SaltException:
             if name not in host.call("leftovers")["unfinished"]:
                 raise
@@ -42,6 +42,7 @@ def _converge(host, name, given, start):
     if start and not failures:
         _start(host, name, shown, said, failures)
     comment = f"{name} {_sentence(said, host.test)}" if said else f"{name} is as wanted"
+    comment = "; ".join([comment, *notes])
     return answer(name, {name: shown} if shown else {}, comment, host.test, failures)
 
 
@@ -77,17 +78,19 @@ def _place(disk):
 
 
 def _change(host, name, given, how):
-    """(what changes shows, words for the comment, failures) of bringing it to what is given."""
+    """(what changes shows, words for the comment, failures, warnings) of bringing it to what is
+    given."""
     was = state_of(host, name)
     status = host.call("update", name, test=host.test, **how, **given)
+    notes = status.get("warnings", [])
     if not status["definition"]:
-        return {}, [], []
+        return {}, [], [], notes
     found = differences(status["changes"])
     later = sorted(path for path, change in found.items() if not change["live"])
     said = ["changed"]
     if was != OFF and later:
         said = [f"changed (at its next start: {', '.join(later)})"]
-    return {"definition": found}, said, status.get("errors", [])
+    return {"definition": found}, said, status.get("errors", []), notes
 
 
 def differences(changes):
