@@ -20,14 +20,14 @@ def qcow2(path, size="8M", *more):
     return str(path)
 
 
-def attach(host, name, path, format="qcow2", target="vdb"):
+def attach(on, name, path, format="qcow2", target="vdb"):
     """Gives a guest a disk as an operator does, by libvirt."""
     xml = (
         f"<disk type='file' device='disk'><driver name='qemu' type='{format}'/>"
         f"<source file='{path}'/><target dev='{target}' bus='virtio'/></disk></devices>"
     )
-    dom = host.conn.lookupByName(name)
-    host.conn.defineXML(dom.XMLDesc(2).replace("</devices>", xml))
+    dom = on.conn.lookupByName(name)
+    on.conn.defineXML(dom.XMLDesc(2).replace("</devices>", xml))
 
 
 def size(path):
