@@ -1,13 +1,17 @@
 """Serial ports, consoles and the channel to the guest agent."""
 
+from dataclasses import replace
+
 from saltvirt.errors import InvalidInput
 from saltvirt.xml.chardev import Channel, Console, Serial
 
 AGENT = "org.qemu.guest_agent.0"
+EVERYWHERE = ("0.0.0.0", "::")
+OPEN = "{} listens on all addresses of the host, as it did: {}: 127.0.0.1 closes it"
 
 
 def build(cls, spec):
-    """A Serial or Console for a CharSpec."""
+    """A Serial or Console of what a CharSpec says, and no more."""
     device = cls(type=spec.type)
     if spec.type in ("tcp", "udp"):
         device.source.mode = "bind" if spec.type == "tcp" else "connect"
@@ -26,20 +30,48 @@ def build(cls, spec):
 
 
 def apply(spec, domain, context):
-    """Lays a GuestSpec's serials and consoles onto a domain: a list given is all there is."""
-    del context
-    for name, cls in (("serials", Serial), ("consoles", Console)):
+    """Lays a GuestSpec's serials and consoles onto a domain: a list given is all there is.
+
+    One that is there and does not contradict what was said stays.
+    """
+    for name, cls, word in (("serials", Serial, "serial port"), ("consoles", Console, "console")):
         wanted = getattr(spec, name)
         if wanted is None:
             continue
-        new = [build(cls, item) for item in wanted]
         there = list(getattr(domain, name))
-        if name == "consoles" and mirrored(there, new, domain):
+        if name == "consoles" and mirrored(there, [build(cls, item) for item in wanted], domain):
             there = there[1:]
-        if not _same(there, new):
-            setattr(domain, name, new)
+        pairs = [(item, there[at] if at < len(there) else None) for at, item in enumerate(wanted)]
+        kept = [old if _stays(old, build(cls, item)) else None for item, old in pairs]
+        if len(there) != len(wanted) or not all(kept):
+            new = zip(wanted, kept, strict=True)
+            setattr(
+                domain,
+                name,
+                [old or _new(cls, item, domain, at) for at, (item, old) in enumerate(new)],
+            )
+        for at, (item, old) in enumerate(zip(wanted, kept, strict=True)):
+            if old is not None and item.host is None and old.source.host in EVERYWHERE:
+                context.warnings.append(OPEN.format(f"{word} {at}", "host"))
     if spec.consoles:
         _agree(domain)
+
+
+def _stays(old, said):
+    return old is not None and covers(old, said)
+
+
+def _new(cls, spec, domain, at):
+    """A new device; a first console is on the first serial port, and is like it where it may."""
+    serial = next(iter(domain.serials), None)
+    said = build(cls, spec)
+    on_it = cls is Console and at == 0 and said.target_type in (None, "serial")
+    if on_it and serial and covers(serial, _bare(said)):
+        spec = replace(
+            spec, type=serial.type, path=serial.source.path, host=serial.source.host,
+            port=serial.source.service, protocol=serial.protocol,
+        )  # fmt: skip
+    return build(cls, spec.complete())
 
 
 def _agree(domain):
@@ -65,13 +97,6 @@ def mirrored(there, new, domain):
     if not there or not len(domain.serials) or there[0].target_type != "serial":
         return False
     return not new or new[0].target_type not in (None, "serial")
-
-
-def _same(old, new):
-    """Whether the devices there are what was asked for; what was not said counts not."""
-    if len(old) != len(new):
-        return False
-    return all(covers(was, item) for was, item in zip(old, new, strict=True))
 
 
 def covers(old, new):

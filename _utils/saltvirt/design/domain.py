@@ -63,17 +63,19 @@ def build(spec, caps, given=None, warnings=None):
     return domain
 
 
-def amend(spec, actual, caps, given=None):
+def amend(spec, actual, caps, given=None, warnings=None):
     """The Domain that an existing guest shall become: a copy with what was asked for.
 
     spec: of ``guest.parse(..., update=True)``. actual: the guest's persistent definition,
     read with its passwords (VIR_DOMAIN_XML_INACTIVE | VIR_DOMAIN_XML_SECURE).
     What the spec does not speak of stays, known to us or not.
+    warnings: a list to which sentences for the user are added.
 
     Raises InvalidInput or Unsupported.
     """
     domain = actual.copy()
     found = existing(domain, caps, given)
+    found.warnings = warnings if warnings is not None else []
     _settings(spec, domain, found)
     if spec.guest_agent is not None:
         chardevs.agent(domain, found, spec.guest_agent)

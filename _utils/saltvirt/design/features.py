@@ -4,12 +4,16 @@ from saltvirt.spec.base import REMOVE
 
 RETRIES = 8191  # what libvirt's documents show, and what Hyper-V's own guests expect
 
+OFF_WHEN_ABSENT = ("kvm_hint_dedicated", "kvm_hidden", "kvm_poll_control")
+
 
 def apply(spec, domain, context):
     """Lays the dictionary of hypervisor_features onto a domain."""
     for name, value in (spec or {}).items():
         if value is REMOVE:
             setattr(domain.features, name, None)
+        elif value is False and name in OFF_WHEN_ABSENT and not getattr(domain.features, name):
+            continue
         else:
             setattr(domain.features, name, value)
     features = domain.features

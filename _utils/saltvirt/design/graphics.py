@@ -1,5 +1,6 @@
 """The guest's display."""
 
+from saltvirt.design.chardevs import EVERYWHERE, OPEN
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import REMOVE, given
 from saltvirt.xml.chardev import Channel
@@ -30,6 +31,8 @@ def apply(spec, domain, context):
     else:
         fresh = False
     _edit(same[0], spec, fresh)
+    if not fresh and not _placed(given(spec.listen)) and _everywhere(same[0]):
+        context.warnings.append(OPEN.format(f"display {spec.type}", "listen"))
     if spec.type != "spice":
         _without_spice(domain)
     elif _has_channel(context) and not any(c.name == SPICE_CHANNEL for c in domain.channels):
@@ -50,12 +53,26 @@ def _edit(graphics, spec, fresh):
     elif fresh or REMOVE in (spec.port, spec.tls_port):
         graphics.autoport = True
         graphics.port, graphics.tls_port = None, None
-    if given(spec.listen) or fresh:
+    if fresh or (given(spec.listen) and not _as_it_is(graphics, spec.listen)):
         listen(graphics, given(spec.listen))
     for name in ("password", "keymap", "websocket"):
         value = getattr(spec, name)
         if value is not None:
             setattr(graphics, name, given(value))
+
+
+def _placed(listen):
+    """Whether a ListenSpec says where."""
+    return bool(listen) and (listen.type != "address" or bool(listen.address))
+
+
+def _as_it_is(graphics, listen):
+    """Whether a display listens on some address already, and no other was named."""
+    return not _placed(listen) and any(item.type == "address" for item in graphics.listens)
+
+
+def _everywhere(graphics):
+    return any(item.address in EVERYWHERE for item in graphics.listens)
 
 
 def listen(graphics, spec):

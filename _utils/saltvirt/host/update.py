@@ -87,7 +87,7 @@ class Update:
         given = building.given(self.conn, self.spec, self.works)
         given.sources.update(sources)
         given.mac = lambda nic: mac_for(self.actual.uuid, nic.name)
-        self.wanted = design.amend(self.spec, self.actual, self.caps, given)
+        self.wanted = design.amend(self.spec, self.actual, self.caps, given, self.warnings)
         autostart = (self.spec.autostart, bool(self.dom.autostart()))
         active = self.how.live and self.dom.isActive()
         found = differences.changes(self.wanted, self.actual, active, self.sizes, autostart)

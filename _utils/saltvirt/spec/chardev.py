@@ -1,6 +1,6 @@
 """What the user asked for of serial ports and consoles."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -9,6 +9,7 @@ from saltvirt.spec.base import Part, key
 TYPES = ("pty", "tcp", "udp", "file", "dev", "pipe", "unix", "null", "stdio", "vc", "nmdm")
 PATH_NEEDED = ("file", "dev", "pipe")
 DEFAULT_PORT = 23023
+LOCAL = "127.0.0.1"
 
 
 @dataclass
@@ -33,15 +34,19 @@ class CharSpec(Part):
         return cls.parse(value if isinstance(value, dict) else {"type": value}, what)
 
     def check(self, what):
-        self.type = self.type or "pty"
+        if self.type is None and (self.host or self.port or self.protocol):
+            self.type = "tcp"
         if self.type in PATH_NEEDED and not self.path:
             raise InvalidInput(f"{what}: type {self.type} needs a path")
-        if self.type in ("tcp", "udp"):
-            if self.port is None:
-                self.port = DEFAULT_PORT
-            self.host = self.host or "127.0.0.1"
-        if self.type == "tcp":
-            self.protocol = self.protocol or "telnet"
+
+    def complete(self):
+        """The same with what a new device gets where its user said nothing."""
+        found = replace(self, type=self.type or "pty")
+        if found.type in ("tcp", "udp"):
+            found.host, found.port = found.host or LOCAL, found.port or DEFAULT_PORT
+        if found.type == "tcp":
+            found.protocol = found.protocol or "telnet"
+        return found
 
 
 def parse(value, what):

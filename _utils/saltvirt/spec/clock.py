@@ -56,7 +56,7 @@ class ClockSpec(Part):
         """libvirt's word for it: utc, localtime, timezone or variable; None when not said."""
         if given(self.timezone):
             return "timezone"
-        if given(self.adjustment) is not None:
+        if given(self.adjustment) not in (None, "reset"):
             return "variable"
         if self.utc is None:
             return None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
-from saltvirt.spec.base import Part, key, part
+from saltvirt.spec.base import Part, key, mapping, part
 
 
 def ip_text(value, what):
@@ -49,6 +49,13 @@ class DhcpHostSpec(Part):
             raise InvalidInput(f"{what}: one of name, mac and id is needed")
 
 
+def _hosts(value, what):
+    """A list, or a dictionary by address as Salt 3007's template read it."""
+    if isinstance(value, dict):
+        value = [{**mapping(host or {}, f"{what}:{ip}"), "ip": ip} for ip, host in value.items()]
+    return v.list_of(part(DhcpHostSpec))(value, what)
+
+
 @dataclass
 class BootpSpec(Part):
     """What machines that boot from the network load."""
@@ -72,7 +79,7 @@ class IpSpec(Part):
     netmask: str | None = key(ip_text)
     prefix: int | None = key(v.number(1, 128))
     dhcp_ranges: list | None = key(v.list_of(part(DhcpRangeSpec)))
-    hosts: list | None = key(v.list_of(part(DhcpHostSpec)))
+    hosts: list | None = key(_hosts)
     bootp: BootpSpec | None = key(part(BootpSpec))
     tftp: str | None = key(v.path)
 

@@ -40,9 +40,9 @@ def there(devices="", settings=UTC):
     return Domain.fromstring(XML.format(devices=devices, settings=settings))
 
 
-def amended(actual, **arguments):
+def amended(actual, warnings=None, **arguments):
     spec = guest.parse("g1", update=True, **arguments)
-    return domain.amend(spec, actual, CAPS, Given(sources={"system": SYSTEM}))
+    return domain.amend(spec, actual, CAPS, Given(sources={"system": SYSTEM}), warnings)
 
 
 def found(actual, **arguments):
@@ -78,3 +78,119 @@ def test_a_drive_with_native_io_gets_another_medium(drive, medium):
     wanted = amended(actual, disks=[{"name": "system"}, {**CD, **medium}])
     assert [change.action for change in changes(wanted, actual)] == ["medium"]
     assert (wanted.disks[1].io, wanted.disks[1].cache) == ("native", "none")
+
+
+TELNET = """<serial type='tcp'><source mode='bind' host='0.0.0.0' service='{0}'/>
+<protocol type='telnet'/><target type='isa-serial' port='0'/></serial>"""
+ITS_CONSOLE = """<console type='tcp'><source mode='bind' host='0.0.0.0' service='{0}'/>
+<protocol type='telnet'/><target type='serial' port='0'/></console>"""
+OPEN = "serial port 0 listens on all addresses of the host"
+
+
+@pytest.mark.parametrize(
+    ("port", "arguments"),
+    [
+        (23023, {"serials": [{}]}),
+        (23023, {"serials": [{"type": "tcp"}]}),
+        (2222, {"serials": [{"port": 2222}]}),
+        (2222, {"serials": [{"type": "tcp", "port": 2222, "protocol": "telnet"}]}),
+        (2222, {"serials": [{"port": 2222}], "consoles": [{"port": 2222}]}),
+        (23023, {"consoles": [{"type": "tcp"}]}),
+        (23023, {"consoles": [{}]}),
+    ],
+)
+def test_serial_ports_that_are_there_stay_and_their_open_door_is_said(port, arguments):
+    devices = (TELNET + ITS_CONSOLE).format(port)
+    actual = there(devices)
+    assert found(actual, **arguments) == []
+    warnings = []
+    amended(actual, warnings, **arguments)
+    assert OPEN in warnings[0] or "console 0 listens" in warnings[0]
+    warnings.clear()
+    amended(there(devices.replace("0.0.0.0", "127.0.0.1")), warnings, **arguments)
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ({}, ("pty", None, None, None)),
+        ({"type": "tcp"}, ("tcp", "127.0.0.1", 23023, "telnet")),
+        ({"port": 2222}, ("tcp", "127.0.0.1", 2222, "telnet")),
+        ({"host": "10.0.0.1"}, ("tcp", "10.0.0.1", 23023, "telnet")),
+        ({"protocol": "raw", "port": 1}, ("tcp", "127.0.0.1", 1, "raw")),
+        ({"port": 2222, "host": "0.0.0.0"}, ("tcp", "0.0.0.0", 2222, "telnet")),
+        ({"type": "udp", "port": 3}, ("udp", "127.0.0.1", 3, None)),
+    ],
+)
+def test_a_serial_port_is_of_the_kind_that_its_values_are_for(said, kept):
+    actual = there()
+    for name in ("serials", "consoles"):
+        (device,) = getattr(amended(actual, **{name: [said]}), name)
+        source = device.source
+        assert (device.type, source.host, source.service, device.protocol) == kept
+
+
+def test_another_port_is_a_change_and_takes_the_safe_address():
+    actual = there((TELNET + ITS_CONSOLE).format(2222))
+    (serial,) = amended(actual, serials=[{"port": 2223}]).serials
+    assert (serial.source.host, serial.source.service) == ("127.0.0.1", 2223)
+    (serial,) = amended(actual, serials=[{"port": 2222, "host": "127.0.0.1"}]).serials
+    assert (serial.source.host, serial.source.service) == ("127.0.0.1", 2222)
+
+
+def test_a_console_on_the_serial_port_takes_what_was_not_said_from_it():
+    both = {"serials": [{"port": 2222}], "consoles": [{"type": "tcp"}]}
+    wanted = amended(there(), **both)
+    assert (wanted.consoles[0].source.service, wanted.consoles[0].type) == (2222, "tcp")
+
+
+VNC = """<graphics type='vnc' port='-1' autoport='yes' listen='0.0.0.0'>
+<listen type='address' address='0.0.0.0'/></graphics>
+<video><model type='cirrus' vram='16384' heads='1' primary='yes'/></video>"""
+
+
+@pytest.mark.parametrize("listen", [{}, {"listen": {"type": "address"}}])
+def test_a_display_that_is_there_stays_and_its_open_door_is_said(listen):
+    actual = there(VNC)
+    assert found(actual, graphics={"type": "vnc", **listen}) == []
+    warnings = []
+    amended(actual, warnings, graphics={"type": "vnc", **listen})
+    assert "display vnc listens on all addresses of the host" in warnings[0]
+    warnings.clear()
+    amended(actual, warnings, graphics={"type": "vnc", "listen": "0.0.0.0"})
+    amended(actual, warnings, mem=64)
+    assert warnings == []
+    display = amended(there(), graphics={"type": "vnc", **listen}).graphics[0]
+    assert display.listens[0].address == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("clock", "settings"),
+    [
+        ({"adjustment": "reset"}, "<clock offset='utc' adjustment='reset'/>"),
+        ({"utc": False, "adjustment": "reset"}, "<clock offset='localtime' adjustment='reset'/>"),
+        ({"adjustment": 3600}, "<clock offset='variable' adjustment='3600' basis='utc'/>"),
+    ],
+)
+def test_an_adjusted_clock_stays(clock, settings):
+    assert found(there(settings=settings), clock=clock) == []
+    made, wanted = amended(there(), clock=clock).clock, there(settings=settings).clock
+    for name in ("offset", "adjustment", "basis"):
+        assert getattr(made, name) == getattr(wanted, name)
+
+
+def test_a_clock_that_is_not_adjusted_any_more():
+    actual = there(settings="<clock offset='localtime' adjustment='reset'/>")
+    assert found(actual, clock={"utc": False, "adjustment": None}) == [
+        ("clock:adjustment", "reset", None)
+    ]
+
+
+def test_a_switch_that_is_off_is_one_that_is_not_there():
+    assert found(there(), hypervisor_features={"kvm-hint-dedicated": False}) == []
+    actual = there()
+    actual.features.kvm_hint_dedicated = True
+    assert found(actual, hypervisor_features={"kvm-hint-dedicated": False}) == [
+        ("features:kvm_hint_dedicated", True, False)
+    ]

@@ -192,3 +192,17 @@ def test_what_somebody_else_put_there_stays():
         "<pool type='dir'><name>p</name><refresh><volume allocation='capacity'/></refresh></pool>"
     )
     assert "refresh" in pool.build(pool_spec.parse("p", "dir", target="/p"), there).tostring()
+
+
+def test_dhcp_hosts_by_address():
+    """Salt 3007's template took a dictionary, its documents showed the list."""
+    hosts = {"10.0.0.7": {"mac": "52:54:00:00:00:07", "name": "a"}, "10.0.0.8": {"id": "x"}}
+    listed = [{"ip": ip, **host} for ip, host in hosts.items()]
+    found = {
+        net(forward="nat", ipv4_config={**NET, "hosts": way}).tostring() for way in (hosts, listed)
+    }
+    assert len(found) == 1
+    assert 'ip="10.0.0.8"' in found.pop()
+    for wrong in ({"10.0.0.7": None}, {"10.0.0.7": "a"}, {"seven": {"name": "a"}}):
+        with pytest.raises(InvalidInput, match="hosts"):
+            net(forward="nat", ipv4_config={**NET, "hosts": wrong})
