@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from saltvirt import errors
-from saltvirt.images import cache, clone, inspect, tools
+from saltvirt.images import cache, chain, clone, header, inspect, tools
 from tests.functional import ftpd
 
 MIB = 1024 * 1024
@@ -154,8 +154,103 @@ def test_a_backing_file_of_undeclared_format_is_refused(tmp_path, qcow2):
 def test_a_backing_file_in_the_same_folder_is_fine(tmp_path, qcow2):
     overlay = tmp_path / "overlay.qcow2"
     qemu_img("create", "-q", "-f", "qcow2", "-b", qcow2, "-F", "qcow2", overlay)
-    found = inspect.inspect(overlay)
+    found = inspect.inspect(overlay, "qcow2")
     assert (found.backing, found.backing_format) == (str(qcow2), "qcow2")
+
+
+def test_a_neighbour_is_not_copied_on_a_headers_word(tmp_path, raw):
+    """No domain declares the disk any more, and its guest wrote a header that names the file
+    beside it."""
+    evil = tmp_path / "evil.raw"
+    qemu_img("create", "-q", "-f", "qcow2", "-u", "-b", raw, "-F", "raw", evil, "64M")
+    with pytest.raises(errors.ImageError, match="a guest could have written"):
+        cache.fetch(str(evil), tmp_path / "images")
+    with pytest.raises(errors.ImageError, match="a guest could have written"):
+        inspect.inspect(evil)
+
+
+# -- what is never opened -----------------------------------------------------------------
+
+
+@pytest.fixture
+def fifo(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.mark.parametrize("format", [None, "raw", "qcow2"])
+def test_a_fifo_is_refused_and_not_waited_for(fifo, format):
+    with pytest.raises(errors.ImageError, match="neither a file nor a block device"):
+        header.read(fifo, format)
+    assert chain.read(fifo, format).links == (chain.Link(str(fifo), format),)
+
+
+def test_a_character_device_is_never_opened(monkeypatch):
+    """Opening /dev/watchdog begins its countdown."""
+    opened = []
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda p, flags, *r: opened.append(flags) or real(p, flags, *r))
+    with pytest.raises(errors.ImageError, match="neither"):
+        header.read("/dev/zero")
+    assert opened
+    assert all(flags & os.O_PATH for flags in opened)
+
+
+def test_a_backing_file_that_is_a_fifo_hangs_nobody(tmp_path, fifo):
+    top = tmp_path / "top.qcow2"
+    qemu_img("create", "-q", "-f", "qcow2", "-u", "-b", fifo, "-F", "qcow2", top, "1M")
+    found = chain.read(top, "qcow2")
+    assert [link.path for link in found.links] == [str(top), str(fifo)]
+    assert "neither a file" in found.broken
+
+
+def test_a_name_with_a_nul_in_it_is_refused(tmp_path):
+    evil = tmp_path / "evil.qcow2"
+    qemu_img("create", "-q", "-f", "qcow2", "-u", "-b", "baseXfile", "-F", "raw", evil, "1M")
+    evil.write_bytes(evil.read_bytes().replace(b"baseXfile", b"base\0file"))
+    with pytest.raises(errors.ImageError, match="NUL"):
+        inspect.inspect(evil, "qcow2")
+
+
+# -- what an image stands on --------------------------------------------------------------
+
+
+def test_a_chain_goes_by_what_is_declared(tmp_path, raw):
+    top = tmp_path / "top.disk"
+    qemu_img("create", "-q", "-f", "qcow2", "-b", raw, "-F", "raw", top)
+    assert [link.path for link in chain.read(top, "qcow2").links] == [str(top), str(raw)]
+    assert [link.format for link in chain.read(top, "qcow2").links] == ["qcow2", "raw"]
+    assert [link.path for link in chain.read(top, "raw").links] == [str(top)]
+    assert [link.path for link in chain.read(top).links] == [str(top), str(raw)]
+
+
+def test_a_raw_base_is_the_end_whatever_is_in_it(tmp_path, qcow2):
+    """The base is declared raw; what looks like a header in it is a guest's data."""
+    middle, top = tmp_path / "middle", tmp_path / "top"
+    qemu_img("create", "-q", "-f", "qcow2", "-b", qcow2, "-F", "qcow2", middle)
+    qemu_img("create", "-q", "-f", "qcow2", "-u", "-b", middle, "-F", "raw", top, "64M")
+    assert [link.path for link in chain.read(top, "qcow2").links] == [str(top), str(middle)]
+
+
+def test_a_chain_knows_data_files_and_where_it_breaks(tmp_path):
+    data, image = tmp_path / "data.raw", tmp_path / "split.qcow2"
+    qemu_img("create", "-q", "-f", "qcow2", "-o", f"data_file={data}", image, "1M")
+    assert chain.read(image, "qcow2").aside == (str(data),)
+    top = tmp_path / "top.qcow2"
+    gone = tmp_path / "gone"
+    qemu_img("create", "-q", "-f", "qcow2", "-u", "-b", gone, "-F", "qcow2", top, "1M")
+    found = chain.read(top, "qcow2")
+    assert [link.path for link in found.links] == [str(top), str(gone)]
+    assert "does not exist" in found.broken
+
+
+def test_the_base_of_a_qed_is_known_though_qed_is_no_image(tmp_path, raw):
+    top = tmp_path / "top.qed"
+    qemu_img("create", "-q", "-f", "qed", "-b", raw, "-F", "raw", top)
+    assert [link.path for link in chain.read(top, "qed").links] == [str(top), str(raw)]
+    with pytest.raises(errors.ImageError, match="qed"):
+        inspect.inspect(top, "qed")
 
 
 # -- clones -------------------------------------------------------------------------------

@@ -198,6 +198,56 @@ def test_a_guests_raw_disk_is_copied_as_the_raw_disk_it_is(host, tmp_path):
         assert file.read(len(content)) == content
 
 
+def write_header(disk, backing):
+    """What a guest could write to its raw disk."""
+    argv = ["qemu-img", "create", "-f", "qcow2", "-u", "-b", backing, "-F", "raw"]
+    subprocess.run([*argv, disk, "8M"], check=True, capture_output=True)
+
+
+def test_a_header_in_a_lent_raw_disk_does_not_make_it_the_guests_own(host, image, tmp_path):
+    lent = tmp_path / "lent.raw"
+    lent.write_bytes(bytes(MIB))
+    given = {"name": "lent", "source_file": str(lent), "format": "raw"}
+    made = host.init(image=image, disks=[{"name": "system"}, given])
+    write_header(lent, made["disks"][0]["path"])
+    host.modules["virt.purge"]("g1")
+    assert lent.exists()
+    assert files(host) == []
+
+
+def test_a_pipe_as_a_backing_name_hangs_no_purge(host, image, tmp_path):
+    pipe, other = tmp_path / "pipe", tmp_path / "other.qcow2"
+    os.mkfifo(pipe)
+    write_header(other, pipe)
+    host.conn.defineXML(RAW_GUEST.format(other).replace("'raw'", "'qcow2'"))
+    host.init(image=image)
+    host.modules["virt.purge"]("g1")
+    assert files(host) == []
+    assert host.modules["virt.image_prune"]() == {"removed": [], "kept": {}}
+
+
+@pytest.mark.parametrize("format", [None, "qcow2", "raw"])
+def test_a_disk_that_looks_like_more_than_raw_needs_a_format(host, tmp_path, format):
+    disk = tmp_path / "old.img"
+    write_header(disk, "/etc/shadow")
+    given = {"name": "old", "source_file": str(disk), **({"format": format} if format else {})}
+    if format is None:
+        with pytest.raises(Exception, match="looks like qcow2: say which format"):
+            host.init(disk=None, disks=[given])
+        host.conn.defineXML(RAW_GUEST.format(disk))
+        host.conn.lookupByName("raw")  # what it declares holds for the disk
+        given["shareable"] = True
+    found = host.init(disk=None, disks=[given])
+    assert found["disks"][0]["format"] == (format or "raw")
+
+
+def test_a_disk_is_a_file_or_a_block_device(host, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/zero", str(tmp_path / "pipe"), str(tmp_path)):
+        with pytest.raises(Exception, match="neither a file nor a block device"):
+            host.init(disk=None, disks=[{"name": "d", "source_file": path, "format": "raw"}])
+
+
 def test_a_second_init_of_the_name_leaves_the_first_alone(host, image):
     host.init(image=image)
     before = host.conn.lookupByName("g1").XMLDesc()

@@ -94,7 +94,7 @@ def test_a_file_that_another_guest_stands_on_keeps_its_name(web1):
     top = str(web1.images / "top.qcow2")
     make = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", str(base), top]
     subprocess.run(make, check=True)
-    web1.init("other", disk=None, disks=[{"name": "top", "source_file": top}])
+    web1.init("other", disk=None, disks=[{"name": "top", "source_file": top, "format": "qcow2"}])
     web1.modules["virt.rename"]("web1", "web2")
     assert base.exists()
     assert str(base) in web1.conn.lookupByName("web2").XMLDesc()

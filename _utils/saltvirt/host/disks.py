@@ -5,13 +5,12 @@
 
 import contextlib
 import os
-import stat
 from dataclasses import dataclass
 
 from saltvirt import errors
 from saltvirt.design.source import Source
-from saltvirt.host import files, pool_disk
-from saltvirt.images import clone, header, tools
+from saltvirt.host import existing, files, pool_disk
+from saltvirt.images import clone, tools
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
 
@@ -41,7 +40,7 @@ class Work:
         if self.pool:
             place = {"pool": self.pool, "volume": self.volume}
         elif self.path:
-            place = {"path": self.path, "block": _is_block(self.path)}
+            place = {"path": self.path, "block": existing.is_block(self.path)}
         else:
             return None
         return Source(**place, format=self.format, made=self.make)
@@ -52,32 +51,15 @@ class Work:
         return self.spec.size_bytes or (self.image.virtual_size_bytes if self.image else None)
 
 
-def _is_block(path):
-    try:
-        return stat.S_ISBLK(os.stat(path).st_mode)
-    except OSError:
-        return False
-
-
-def _existing(spec):
-    """A source that the user named, used as it is."""
-    path = spec.source_file
-    try:
-        found = header.read(path, spec.format)
-    except errors.ImageError:  # no image of a known format: its bytes are the disk
-        return Work(spec, path=path, format=spec.format or "raw")
-    return Work(spec, path=path, format=found.format)
-
-
-def _given(spec, fallback):
+def _given(conn, spec, fallback):
     """A disk with source_file and no pool."""
     path = spec.source_file
     if not os.path.exists(path):
         if spec.device != "disk" or not os.path.isdir(os.path.dirname(path)):
             raise errors.NotFound(f"disk {spec.name}: {path} does not exist on this host")
     elif not spec.image:
-        return _existing(spec)
-    elif _is_block(path):
+        return Work(spec, path=path, format=existing.format_of(conn, spec, path))
+    elif existing.is_block(path):
         spec.size_bytes = None  # it has its size, whatever a profile says
         return Work(spec, make=True, path=path, format="raw")
     else:
@@ -109,7 +91,7 @@ def plan_one(conn, spec, guest, images_dir, fallback="qcow2"):
     if spec.pool and not spec.pool.startswith("/"):
         found = Work(spec, **pool_disk.plan(conn, spec, guest, _format(spec, fallback)))
     elif spec.source_file:
-        found = _given(spec, fallback)
+        found = _given(conn, spec, fallback)
     else:
         found = _in_folder(spec, guest, spec.pool or images_dir, fallback)
     if found.make and not (spec.size_bytes or spec.image):
@@ -141,7 +123,7 @@ def fits(work):
 def not_in_use(conn, works, guest):
     """Raises Refused when another domain may write to a disk that this one would use."""
     # an image goes onto a block device that is there, over what it holds
-    there = [w for w in works if w.path and (not w.make or _is_block(w.path))]
+    there = [w for w in works if w.path and (not w.make or existing.is_block(w.path))]
     given = {files.real(w.path): w for w in there}
     writable = {p: w for p, w in given.items() if not (w.spec.shareable or w.spec.read_only)}
     if not writable:
@@ -155,7 +137,7 @@ def not_in_use(conn, works, guest):
 
 def in_folder_bytes(works):
     """The bytes that the files to be made promise of the images folder's file system."""
-    sizes = (w.size_bytes for w in works if w.make and not w.pool and not _is_block(w.path))
+    sizes = (w.size_bytes for w in works if w.make and not w.pool and not existing.is_block(w.path))
     return sum(size or 0 for size in sizes)
 
 
@@ -202,14 +184,14 @@ def make(conn, work, undo, progress=None):
     elif work.pool:
         pool_disk.make(conn, work, undo, progress)
     elif work.image:
-        if not _is_block(work.path):
+        if not existing.is_block(work.path):
             os.makedirs(os.path.dirname(work.path), exist_ok=True)
         overlay = bool(work.spec.overlay_image)
         clone.clone(
             work.image, work.path, work.format,
             size_bytes=work.size_bytes, overlay=overlay, progress=progress,
         )  # fmt: skip
-        if not _is_block(work.path):
+        if not existing.is_block(work.path):
             undo.push(f"delete {work.path}", os.unlink, work.path)
     else:
         os.makedirs(os.path.dirname(work.path), exist_ok=True)

@@ -6,9 +6,7 @@ import xml.etree.ElementTree as ET
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, unless_gone
-from saltvirt.images import header
-
-_DEEPEST = 32
+from saltvirt.images import chain as image_chain
 
 
 def real(path):
@@ -16,17 +14,57 @@ def real(path):
     return os.path.realpath(path)
 
 
-def chain(path):
-    """The file and all that it stands on, as real paths, by the images' own headers."""
-    found = []
-    while path and real(path) not in found and len(found) < _DEEPEST:
-        found.append(real(path))
-        try:
-            below = header.read(path).backing
-        except errors.VirtError:  # no image that names others
-            break
-        path = below and os.path.join(os.path.dirname(real(path)), below.removeprefix("file:"))
-    return found
+def chain(path, format=None):
+    """The file and all that it stands on, as real paths.
+
+    format: what is declared of it; see saltvirt.images.chain.
+    """
+    found = image_chain.read(path, format)
+    return [link.path for link in found.links] + list(found.aside)
+
+
+def _format_of(node):
+    """The format that an element with a source declares for it, or None."""
+    if node.tag == "nvram":
+        return node.get("format", "raw")
+    kind = node.find("driver" if node.tag == "disk" else "format")
+    return kind.get("type") if kind is not None else None
+
+
+def declared(disk):
+    """The format that a definition declares for a disk; libvirt takes raw where it says none."""
+    return _format_of(disk) or "raw"
+
+
+def named(conn, tree):
+    """(path, declared format or None) of every local path that a domain's XML names as storage,
+    firmware files included. A disk in a pool is there by the path of its volume."""
+    for node in tree.iter():
+        source = node.find("source")
+        if source is not None:
+            for path in {source.get("file"), source.get("dev"), _volume_of(conn, source)}:
+                if path and path.startswith("/"):
+                    yield path, _format_of(node)
+        if node.tag == "nvram" and node.text and node.text.startswith("/"):
+            yield node.text, node.get("format", "raw")
+
+
+def format_by_domains(conn, path):
+    """The format that this host's domains declare for what lies at a path; None when none does.
+
+    Where one says raw its guest may have written anything there: then it is raw.
+    """
+    here, found = real(path), set()
+    for dom in conn.listAllDomains():
+        for tree in trees(dom):
+            found |= {format or "raw" for one, format in named(conn, tree) if real(one) == here}
+    return "raw" if "raw" in found else min(found, default=None)
+
+
+def _volume_of(conn, source):
+    if not source.get("volume"):
+        return None
+    return volume_path(conn, source.get("pool"), source.get("volume"))
 
 
 def paths(tree):
@@ -83,8 +121,8 @@ def used_by_others(conn, uuid):
         with unless_gone():
             name = other.name()
             for tree in trees(other):
-                for path in paths(tree) | volume_paths(conn, tree):
-                    found.update(dict.fromkeys(chain(path), name))
+                for path, format in named(conn, tree):
+                    found.update(dict.fromkeys(chain(path, format), name))
     return found
 
 

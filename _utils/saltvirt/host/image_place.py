@@ -16,23 +16,11 @@ def find(conn, source):
     """
     where = sources.kind(source)
     if where == sources.PATH:
-        return cache.Place(source, _declared(conn, source))
+        return cache.Place(source, files.format_by_domains(conn, source))
     if where != sources.POOL:
         return None
     pool, _, volume = source.removeprefix("pool://").partition("/")
     path, format = pool_disk.look(conn, unquote(pool), unquote(volume))
     if not os.path.exists(path):
         raise errors.Unsupported(f"{source} is no file or device on this host, but {path}")
-    return cache.Place(path, _declared(conn, path) or format)
-
-
-def _declared(conn, path):
-    """The format that a domain has for a disk, or None."""
-    for dom in conn.listAllDomains():
-        for tree in files.trees(dom):
-            for disk in tree.iter("disk"):
-                here = files.paths(disk) | files.volume_paths(conn, disk)
-                if files.real(path) in map(files.real, here):
-                    driver = disk.find("driver")
-                    return driver.get("type") if driver is not None else None
-    return None
+    return cache.Place(path, files.format_by_domains(conn, path) or format)

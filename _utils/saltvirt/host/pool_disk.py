@@ -5,7 +5,7 @@ import re
 import xml.etree.ElementTree as ET
 
 from saltvirt import errors
-from saltvirt.host import connection
+from saltvirt.host import connection, existing
 from saltvirt.host.connection import libvirt
 from saltvirt.images import clone
 
@@ -37,13 +37,6 @@ def _find(pool, name):
     return pool.storageVolLookupByName(name) if name in pool.listVolumes() else None
 
 
-def _format_of(volume, kind):
-    if kind not in _FILES:
-        return "raw"
-    node = ET.fromstring(volume.XMLDesc()).find("target/format")
-    return node.get("type") if node is not None else "raw"
-
-
 def plan(conn, spec, guest, format):
     """The place of a DiskSpec that names a pool, as arguments of disks.Work.
 
@@ -63,8 +56,9 @@ def plan(conn, spec, guest, format):
         )
     place = {"pool": spec.pool, "volume": volume}
     if found is not None:
-        known = spec.format or _format_of(found, kind)
-        return {**place, "path": found.path(), "format": known}
+        path = found.path()
+        known = existing.format_of(conn, spec, path) if kind in _FILES else spec.format or "raw"
+        return {**place, "path": path, "format": known}
     if spec.device != "disk":
         raise errors.NotFound(f"disk {spec.name}: no volume {volume} in pool {spec.pool}")
     if spec.image and kind not in _FILES + _BLOCK:

@@ -29,7 +29,7 @@ class Plan:
 
 
 def _own_disks(conn, tree):
-    """(path, reason to keep it or None) of each disk in a domain's XML."""
+    """(path, its declared format, reason to keep it or None) of each disk in a domain's XML."""
     for node in tree.iterfind("devices/disk"):
         source = node.find("source")
         if source is None:
@@ -46,20 +46,20 @@ def _own_disks(conn, tree):
             reason = "attached read-only"
         elif node.find("shareable") is not None:
             reason = "shared"
-        yield path, reason
+        yield path, files.declared(node), reason
 
 
 def _snapshot_files(dom):
-    """(path, whether it is memory) of what the domain's snapshots left on the host."""
+    """(path, its format, whether it is memory) of what the domain's snapshots left here."""
     with contextlib.suppress(libvirt.libvirtError):
         for snapshot in dom.listAllSnapshots():
             tree = ET.fromstring(snapshot.getXMLDesc())
             memory = tree.find("memory")
             if memory is not None and memory.get("file"):
-                yield memory.get("file"), True
-            for source in tree.iterfind("disks/disk/source"):
-                if source.get("file"):
-                    yield source.get("file"), False
+                yield memory.get("file"), "raw", True
+            for disk in tree.iterfind("disks/disk"):
+                if disk.find("source") is not None and disk.find("source").get("file"):
+                    yield disk.find("source").get("file"), files.declared(disk), False
 
 
 def plan(conn, dom, cache_dir=None, disks=OWN):
@@ -76,11 +76,11 @@ def plan(conn, dom, cache_dir=None, disks=OWN):
     ours = recorded or disks != OWN
     made = {files.real(path) for path in record.disk_paths(conn, trees)}
     found = dict.fromkeys(made)
-    for path, memory in _snapshot_files(dom):
-        own = not ours or (recorded and (memory or not made.isdisjoint(files.chain(path))))
+    for path, format, memory in _snapshot_files(dom):
+        own = not ours or (recorded and (memory or not made.isdisjoint(files.chain(path, format))))
         found[files.real(path)] = None if own else NOT_MADE
-    for path, reason in (pair for tree in trees for pair in _own_disks(conn, tree)):
-        chain = files.chain(path)
+    for path, format, reason in (one for tree in trees for one in _own_disks(conn, tree)):
+        chain = files.chain(path, format)
         if not ours:
             found[files.real(path)] = reason
         elif made.isdisjoint(chain):

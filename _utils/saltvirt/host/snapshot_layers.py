@@ -4,7 +4,6 @@ Such a snapshot is a layer: the disk's file as it was, and a qcow2 file on top o
 takes what is written since. To go back is to begin that file anew.
 """
 
-import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt
-from saltvirt.images import tools
+from saltvirt.images import header, tools
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,8 @@ class Layer:
     def begin_anew(self):
         """Makes an empty file on the same base beside it, with its owner; the new path."""
         what = f"begin {self.path} anew"
-        told = json.loads(tools.run(["qemu-img", "info", "-U", "--output=json", self.path], what))
-        base, kind = told.get("full-backing-filename"), told.get("backing-filename-format")
+        head = header.read(self.path, "qcow2")
+        base, kind = head.backing, head.backing_format
         if not base or not kind:
             raise errors.OperationFailed(f"cannot {what}: it is based on no other file")
         fresh = f"{self.path}.revert"

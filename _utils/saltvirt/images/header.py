@@ -4,13 +4,12 @@ A qcow2 or VMDK can name other files, which QEMU's tools open as root. So what a
 names is looked at first. qcow2: https://www.qemu.org/docs/master/interop/qcow2.html
 """
 
-import os
 import re
-import stat
 import struct
 from dataclasses import dataclass
 
 from saltvirt import errors
+from saltvirt.images import storage
 
 _QCOW2_V2_LENGTH = 72
 _EXT_BACKING_FORMAT = 0xE2792ACA
@@ -19,6 +18,10 @@ _INCOMPATIBLE_DATA_FILE = 1 << 2
 _INCOMPATIBLE_CORRUPT = 1 << 1
 _LONGEST_NAME = 1023  # qcow2's own limit
 _HEAD = 128 * 1024  # past the superblock of btrfs, the farthest signature
+_VMDK_HEADER = 512
+_VMDK_DESCRIPTOR = 20 * 512  # what QEMU reads of it to find a parent
+_VMDK_WHOLE = re.compile(rb'createType="(?:monolithicSparse|streamOptimized)"')
+_VMDK_PARENT = re.compile(rb"parentCID=(?!ffffffff\b)", re.IGNORECASE)
 
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
@@ -27,6 +30,18 @@ _COMPRESSED = {
     b"BZh": "bzip2",
     b"PK\x03\x04": "zip",
 }
+_VDI = struct.pack("<I", 0xBEDA107F)
+# what tells the formats apart; VDI has its sign further on
+_FORMATS = (
+    (b"QFI\xfb", "qcow2"),
+    (b"KDMV", "vmdk"),
+    (b"COWD", "vmdk"),
+    (b"# Disk Descriptor", "vmdk"),
+    (b"QED\0", "qed"),
+    (b"vhdxfile", "vhdx"),
+    (b"conectix", "vpc"),
+    (b"LUKS\xba\xbe", "luks"),
+)
 # (offset, signature) of what makes a raw file a disk
 _DISK_SIGNS = (
     (510, b"\x55\xaa"),  # MBR, protective MBR of GPT, boot sectors
@@ -62,7 +77,11 @@ def _extensions(head, start, end):
         start += 8 + (length + 7) // 8 * 8
 
 
-def _text(data):
+def _text(data, path):
+    """A name as it stands in a header. QEMU reads it to its first NUL, others might not."""
+    data = data.rstrip(b"\0")
+    if b"\0" in data:
+        raise errors.ImageError(f"{path} refers to a name with a NUL in it: refused")
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -83,12 +102,13 @@ def _qcow2(head, path):
     found = dict(_extensions(head, header_length, min(offset or len(head), 1 << bits)))
     data_file = None
     if features & _INCOMPATIBLE_DATA_FILE:
-        data_file = _text(found.get(_EXT_DATA_FILE, b"")) or "?"
+        data_file = _text(found.get(_EXT_DATA_FILE, b""), path) or "?"
+    kind = found.get(_EXT_BACKING_FORMAT)
     return Header(
         format="qcow2",
         size_bytes=size,
-        backing=_text(head[offset : offset + length]) if offset else None,
-        backing_format=_text(found[_EXT_BACKING_FORMAT]) if _EXT_BACKING_FORMAT in found else None,
+        backing=_text(head[offset : offset + length], path) if offset else None,
+        backing_format=_text(kind, path) if kind else None,
         data_file=data_file,
         snapshots=struct.unpack_from(">I", head, 60)[0],
         encrypted=bool(crypt),
@@ -97,13 +117,47 @@ def _qcow2(head, path):
 
 
 def _vmdk(head, path):
-    """A sparse VMDK whose descriptor names no file but itself."""
-    start, length = struct.unpack_from("<QQ", head, 28)
-    text = head[start * 512 : (start + length) * 512].decode("latin-1")
-    kind = re.search(r'createType="([^"]+)"', text)
-    if not kind or kind.group(1) not in ("monolithicSparse", "streamOptimized"):
+    """A VMDK that QEMU reads from this one file, whatever else stands in it.
+
+    QEMU (block/vmdk.c) follows the descriptor's extents, which may name any file, when the
+    capacity is 0, and a parent that is named in the ten KiB behind the first sector. It takes
+    the first ``createType`` that it finds and does not look at the sign behind it.
+    """
+    if len(head) < _VMDK_HEADER:
+        raise errors.ImageError(f"{path} ends inside its VMDK header")
+    version, _, capacity, _, start, length = struct.unpack_from("<IIQQQQ", head, 4)
+    ends = [(512, 512 + _VMDK_DESCRIPTOR), (start * 512, (start + length) * 512)]
+    if not capacity or version > 3 or ends[1][1] > _HEAD:
         raise errors.ImageError(f"{path} is a VMDK in several files: convert it to qcow2 first")
-    return Header(format="vmdk")
+    texts = [head[first:last] for first, last in ends]
+    if not any(b"createType" in text for text in texts):
+        raise errors.ImageError(f"{path} is a VMDK without a descriptor: convert it to qcow2 first")
+    for text in texts:
+        if b"parentFileNameHint" in text or _VMDK_PARENT.search(text):
+            raise errors.ImageError(f"{path} is a VMDK on a parent: convert it to qcow2 first")
+        if text.count(b"createType") != len(_VMDK_WHOLE.findall(text)):
+            raise errors.ImageError(f"{path} is a VMDK in several files: convert it to qcow2 first")
+    return Header(format="vmdk", size_bytes=capacity * 512)
+
+
+def _qed(head, path):
+    """QEMU's former format. https://www.qemu.org/docs/master/interop/qed_spec.html"""
+    if len(head) < 64:
+        raise errors.ImageError(f"{path} ends inside its QED header")
+    features, size, offset, length = struct.unpack_from("<Q24xQII", head, 16)
+    named = head[offset : offset + length] if features & 1 else None
+    if named is not None and len(named) < length:
+        raise errors.ImageError(f"{path} has a damaged QED header")
+    return Header("qed", size, _text(named, path) if named else None)
+
+
+_READERS = {
+    b"QFI\xfb": _qcow2,
+    b"KDMV": _vmdk,
+    b"QED\0": _qed,
+    b"vhdxfile": lambda _head, _path: Header(format="vhdx"),
+    b"conectix": lambda _head, _path: Header(format="vpc"),
+}
 
 
 def detect(head, path):
@@ -111,15 +165,10 @@ def detect(head, path):
     for magic, name in _COMPRESSED.items():
         if head.startswith(magic):
             raise errors.ImageError(f"{path} is {name}-compressed, no disk image: unpack it first")
-    if head.startswith(b"QFI\xfb"):
-        return _qcow2(head, path)
-    if head.startswith(b"KDMV"):
-        return _vmdk(head, path)
-    if head.startswith(b"vhdxfile"):
-        return Header(format="vhdx")
-    if head.startswith(b"conectix"):
-        return Header(format="vpc")
-    if head[64:68] == struct.pack("<I", 0xBEDA107F):
+    reader = next((one for sign, one in _READERS.items() if head.startswith(sign)), None)
+    if reader:
+        return reader(head, path)
+    if head[64:68] == _VDI:
         return Header(format="vdi")
     if head.startswith(b"LUKS\xba\xbe"):
         raise errors.ImageError(f"{path} is an encrypted LUKS volume, which nobody can seed")
@@ -140,10 +189,7 @@ def read(path, format=None):
     Raises NotFound, ImageError.
     """
     try:
-        with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
-                raise errors.ImageError(f"{path} is neither a file nor a block device")
+        with storage.reading(path) as file:
             head = file.read(_HEAD)
     except FileNotFoundError:
         raise errors.NotFound(f"image {path} does not exist on this host") from None
@@ -155,3 +201,12 @@ def read(path, format=None):
     if format and found.format != format:
         raise errors.ImageError(f"{path} is {found.format}, not {format}")
     return found
+
+
+def looks_like(path):
+    """The format that the content hints at, ``raw`` where it hints at none. Judges nothing else."""
+    with storage.reading(path) as file:
+        head = file.read(_HEAD)
+    return next((name for sign, name in _FORMATS if head.startswith(sign)), None) or (
+        "vdi" if head[64:68] == _VDI else "raw"
+    )

@@ -8,6 +8,7 @@ from saltvirt import errors
 from saltvirt.images import header, tools
 
 _DEEPEST_CHAIN = 16
+_REFUSED = ("qed",)
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ def _inside(name, image, folders):
 
 def _check(path, found, folders, depth):
     """Refuses what must not be opened, and returns the backing file's absolute path."""
+    if found.format in _REFUSED:
+        raise errors.ImageError(f"{path} is {found.format}: convert it to qcow2 first")
     if found.encrypted:
         raise errors.ImageError(f"{path} is encrypted: nobody can seed it")
     if found.corrupt:
@@ -71,7 +74,7 @@ def inspect(path, format=None, folders=None, unused=False):
     """The ImageInfo of the file or block device at ``path``.
 
     format: the declared format (``raw``, ``qcow2``, …); without it the content decides, which
-    is right for an image an operator hands over and wrong for a disk a guest wrote to.
+    can be what a guest wrote to its raw disk: then it must stand on no other file.
     folders: where the files it stands on may lie; default: its own folder.
     unused: refuse an image that a running guest writes to.
 
@@ -82,6 +85,11 @@ def inspect(path, format=None, folders=None, unused=False):
     folders = folders or [os.path.dirname(os.path.realpath(path))]
     found = header.read(path, format)
     backing = _check(path, found, folders, 0)
+    if backing and not format:
+        raise errors.ImageError(
+            f"{path} says that it stands on {found.backing}: a guest could have written that to a "
+            "raw disk. If it is yours, make it whole with qemu-img convert"
+        )
     share = [] if unused else ["-U"]
     argv = ["qemu-img", "info", "--output=json", *share, "-f", found.format, path]
     out = tools.run(argv, f"open image {path}", errors.ImageError)

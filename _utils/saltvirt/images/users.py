@@ -16,11 +16,11 @@ GRACE_S = 600
 
 
 def _of_domains(conn):
-    """(name of a domain, path that it uses)."""
+    """(name of a domain, path that it uses, declared format or None)."""
     for dom in conn.listAllDomains():
         for tree in files.trees(dom):
-            for path in files.paths(tree) | files.volume_paths(conn, tree):
-                yield dom.name(), path
+            for path, format in files.named(conn, tree):
+                yield dom.name(), path, format
 
 
 def _of_folder(folder):
@@ -56,8 +56,8 @@ def users(conn, images_dir):
     """{real path: sorted names of the domains and volumes that need it}."""
     found = defaultdict(set)
     by_domain = set()
-    for name, path in _of_domains(conn):
-        for needed in files.chain(path):
+    for name, path, format in _of_domains(conn):
+        for needed in files.chain(path, format):
             found[needed].add(name)
             by_domain.add(needed)
     for name, path in [*_of_pools(conn), *_of_tree(images_dir)]:
