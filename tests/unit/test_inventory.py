@@ -41,7 +41,7 @@ def test_each_host_is_data_or_a_reason():
 
 def test_a_guest_is_asked_about_with_patience_when_it_shall_be_made():
     fleet = Fleet(Answer("hv1", data={**WHOLE, "guest": {"disk_bytes": 7}}))
-    hosts, _ = inventory.gather(fleet, guest={"name": "web1"}, long=True)
+    hosts, _ = inventory.gather(fleet, guest={"name": "web1"}, patient=True)
     assert hosts[0].needs.disk_bytes == 7
-    asked = (["hv1"], "virt.inventory", {"guest": {"name": "web1"}}, {"long": True})
+    asked = (["hv1"], "virt.inventory", {"guest": {"name": "web1"}}, {"patient": True})
     assert fleet.asked == [asked]

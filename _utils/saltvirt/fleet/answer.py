@@ -40,13 +40,20 @@ class Answer:
 
 
 def down(host):
-    """An accepted host that has no connection to the master."""
+    """An accepted host that the master sees no connection of, and that answered nothing."""
     return Answer(host, error="down: no connection to the master", kind=DOWN)
 
 
-def silent(host, waited_s):
-    """A connected host that did not answer in time."""
-    return Answer(host, error=f"no answer in {waited_s:.0f} s", kind=SILENT)
+def silent(host, waited_s, busy=False):
+    """A host that did not answer in time. busy: it said that it works at the job."""
+    why = ": its minion is at work, so its libvirt or its storage may hang" if busy else ""
+    return Answer(host, error=f"no answer in {waited_s:.0f} s{why}", kind=SILENT)
+
+
+def stalled(host, quiet_s):
+    """A host whose job is given up: it may be at work still."""
+    error = f"no progress for {quiet_s:.0f} s (virt:stall_timeout); it is given up here"
+    return Answer(host, error=error, kind=SILENT)
 
 
 def lost(host):

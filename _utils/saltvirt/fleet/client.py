@@ -1,13 +1,17 @@
-"""One question to many hosts, answers as they come.
+"""One question to many hosts, answers as they come; and an end to each wait.
 
-Salt's own client waits for every accepted minion that matches, also for those that
-are gone, until its time-out. This one knows who is connected: a host that is not is
-reported as down as soon as the others have answered, and costs no waiting.
+A job that was published may be at work on a host that the master does not see: behind NAT, or
+since its address changed. So that the master sees no connection decides nothing: such a host is
+asked by ``test.ping``, before a job that changes something is published to it, and beside one
+that only reads; it is waited for, unless the master can account for all connections it has.
+docs/runner.md, "How long it waits", has all the limits.
 """
 
 import contextlib
+import logging
 import pwd
 import time
+from dataclasses import dataclass
 
 import salt.client
 import salt.utils.args
@@ -16,20 +20,28 @@ import salt.utils.user
 from salt.exceptions import SaltClientError, SaltReqTimeoutError
 
 import saltvirt
-from saltvirt import errors
-from saltvirt.fleet import answer, syndic, target
+from saltvirt import errors, units
+from saltvirt.fleet import answer, peers, syndic, target
 
-# after the last connected host, those that the master thinks disconnected get this
+log = logging.getLogger(__name__)
+
+# a host that surely has no connection, or has just let a whole time-out pass, gets this much
 GRACE_S = 0.3
+GONE_S = 60
 # a silent host is asked whether it still works at the job; it answers within this or is lost
 PROBE_S = 5
 # but a busy host is slow to say so: with a long job, and while it has its connection, it is lost
 # only when there was no sign of it for so long
 SILENT_S = 90
-# a job that its host has ended is lost when its return has not come after so long
-RETURNS_S = 3
+# of a job that its host has ended, the return is looked for where the master writes it down after
+# so long; and it is lost after so long
+LATE_S, RETURNS_S = 3, 30
 # how many time-outs a host may take that says it still works
 PATIENCE = 3
+# a long job is given up when there was no progress for so long: virt:stall_timeout
+STALL_S = 900
+# what a step of a host may ask for at most, by its event's ``within_s``
+LONGEST_STEP_S = 3600
 
 
 def _with_user(opts):
@@ -52,11 +64,16 @@ class Fleet:
     Use as a context manager: it holds a connection to the master's event bus.
     """
 
-    def __init__(self, opts):
+    def __init__(self, opts, now=time.monotonic):
         saltvirt.check()
         self.opts = opts
+        self.now = now
         self._client = None
         self._below = None
+        # hosts whose connection the master does not see: who answered all the same, and who let
+        # a whole time-out pass, with when that was
+        self.answered = set()
+        self.gone = {}
 
     def __enter__(self):
         return self
@@ -96,24 +113,58 @@ class Fleet:
             self._below = syndic.answering(self.client, self.opts, target.expression(self.opts))
         return sorted({*known, *self._below})
 
-    def ask(self, hosts, fun, kwarg=None, *, timeout_s=None, long=False, watch=None):
+    def ask(
+        self, hosts, fun, kwarg=None, *, timeout_s=None, long=False, patient=False, watch=None,
+        quiet=None,
+    ):  # fmt: skip
         """Calls ``fun`` on the hosts; yields an Answer per host, each as it arrives.
 
         kwarg: dict of keyword arguments. Nothing is passed by position (positions shift
         between versions) and nothing is parsed as YAML on the way.
-        timeout_s: how long a connected host may be silent; default the master's ``timeout``.
-        A host that is silent longer is asked whether it still works at the job. If it
-        does, it is waited for: three times timeout_s in all, or with ``long`` without end. With
-        ``long`` a busy host that keeps its connection may also be slow to say so.
+        timeout_s: how long a host may be silent; default the master's ``timeout``. A host that
+        is silent longer is asked whether it still works at the job. If it does, it is waited
+        for: three times timeout_s in all.
+        patient: in that time a host may also be too busy to say so.
+        long: the job may take as long as it wants, while there is progress: it is given up
+        ``virt:stall_timeout`` seconds after the last event of ``watch`` (without: after its
+        begin). A host that the master does not see gets it when it answered a ping, so that
+        what is said to be ``down`` never was told to do anything.
         watch: (prefix of event tags, callable of tag and data) for events meanwhile.
+        quiet: (seconds, callable): called once when there was no progress for so long.
         Raises ConnectionFailed when the master itself does not answer.
         """
         hosts = list(hosts)
+        timeout_s = timeout_s or self.opts["timeout"]
+        if long:
+            there = self._there(hosts, timeout_s)
+            yield from (answer.down(host) for host in hosts if host not in there)
+            hosts = [host for host in hosts if host in there]
         if not hosts:
             return
-        job = _Job(self, hosts, watch)
+        job = _Job(self, hosts, watch, quiet)
         job.publish(fun, kwarg or {})
-        yield from job.answers(timeout_s or self.opts["timeout"], long)
+        yield from job.answers(_Patience(timeout_s, long, patient, self._stall_s()))
+
+    def seen(self, hosts):
+        """Those of the hosts whose connection the master sees, as a set."""
+        found = target.connected(self.opts, hosts)
+        if self.opts.get("order_masters"):
+            # of a minion below a syndic nobody here knows: it is asked, never declared down
+            found |= set(hosts) - set(target.accepted(self.opts))
+        return found
+
+    def _there(self, hosts, timeout_s):
+        """Those of the hosts that the master sees, or that answer a ping."""
+        there = self.seen(hosts) | (self.answered & set(hosts))
+        unseen = [host for host in hosts if host not in there]
+        if unseen:
+            pings = self.ask(unseen, "test.ping", timeout_s=timeout_s)
+            there |= {a.host for a in pings if a.kind not in (answer.DOWN, answer.SILENT)}
+        return there
+
+    def _stall_s(self):
+        given = (self.opts.get("virt") or {}).get("stall_timeout", STALL_S)
+        return units.parse_count(given, "virt:stall_timeout")
 
     def gather(self, hosts, fun, kwarg=None, **options):
         """Like :meth:`ask`, all at once: a dict of host to Answer, sorted by host."""
@@ -129,89 +180,182 @@ class Fleet:
         self.client.event.fire_event(data, tag)
 
 
+@dataclass(frozen=True)
+class _Patience:
+    """How long a job's hosts are waited for; see Fleet.ask."""
+
+    timeout_s: float
+    long: bool
+    patient: bool
+    stall_s: float
+
+    @property
+    def whole_s(self):
+        """For a job that is not long, in all."""
+        return PATIENCE * self.timeout_s
+
+    @property
+    def silent_s(self):
+        """How long a host with a connection may be too busy to say that it works."""
+        if self.long:
+            return SILENT_S
+        return self.whole_s if self.patient else 0
+
+
 class _Job:
     """A published job and the hosts that have not answered yet."""
 
-    def __init__(self, fleet, hosts, watch):
+    def __init__(self, fleet, hosts, watch, quiet=None):
         self.fleet = fleet
+        self.now = fleet.now
         self.waiting = set(hosts)
-        self.connected = target.connected(fleet.opts, hosts)
-        if fleet.opts.get("order_masters"):
-            # of a minion below a syndic nobody here knows: it is asked, never declared down
-            self.connected |= self.waiting - set(target.accepted(fleet.opts))
-        # the master tells who is connected by addresses; behind NAT it sees nobody
-        self.sees = bool(self.connected or target.connected(fleet.opts))
+        self.seen = fleet.seen(hosts)
+        self.unheard = self.waiting - self.seen - fleet.answered
         self.watch_prefix, self.watcher = watch or (None, None)
+        self.quiet_s, self.when_quiet = quiet or (None, None)
         self.jid = salt.utils.jid.gen_jid(fleet.opts)
-        self.probe = None
-        self.started = time.monotonic()
+        self.tags = [f"salt/job/{self.jid}/ret/"]
+        self.probe, self.looked, self.all_known = None, set(), None
+        self.started = self.now()
+        # when each host last showed progress, and how long it said that its step may take
+        self.moved = dict.fromkeys(hosts, self.started)
+        self.granted_s = {}
 
     def publish(self, fun, kwarg):
-        event = self.fleet.client.event
-        event.subscribe(f"salt/job/{self.jid}/ret/")
-        if self.watch_prefix:
-            event.subscribe(self.watch_prefix)
+        ping = salt.utils.jid.gen_jid(self.fleet.opts) if fun != "test.ping" else None
+        if self.unheard and ping:
+            self.tags.append(f"salt/job/{ping}/ret/")
+        for tag in (*self.tags, *filter(None, [self.watch_prefix])):
+            self.fleet.client.event.subscribe(tag)
         self.send(fun, kwarg, self.jid)
+        if len(self.tags) > 1:
+            self.send("test.ping", None, ping, self.unheard)
 
-    def send(self, fun, kwarg, jid):
-        """Publishes to the hosts that have not answered."""
+    def send(self, fun, kwarg, jid, hosts=None):
+        """Publishes to the hosts; default: to those that have not answered."""
         arg = salt.utils.args.condition_input([], kwarg) if kwarg else []
         try:
             self.fleet.client.pub(
-                sorted(self.waiting), fun, arg, tgt_type="list", jid=jid, listen=True
+                sorted(hosts or self.waiting), fun, arg, tgt_type="list", jid=jid, listen=True
             )
         except (SaltClientError, SaltReqTimeoutError) as exc:
             raise errors.ConnectionFailed(f"the Salt master does not answer: {exc}") from exc
 
-    def answers(self, timeout_s, long):
+    def answers(self, patience):
         try:
             while self.waiting:
                 yield from self._next(0.2)
-                yield from self._given_up(timeout_s, long)
+                yield from self._given_up(patience)
         finally:
-            with contextlib.suppress(ValueError):  # 3006 raises when it is not subscribed
-                self.fleet.client.event.unsubscribe(f"salt/job/{self.jid}/ret/")
+            if self.probe:
+                self.probe.end()
+            for tag in self.tags:
+                with contextlib.suppress(ValueError):  # 3006 raises when it is not subscribed
+                    self.fleet.client.event.unsubscribe(tag)
 
     def _next(self, wait_s):
         """The next return within that time, if one comes; feeds the watcher."""
-        tags = f"salt/job/{self.jid}/ret/"
-        if self.watch_prefix:
-            tags = f"({tags}|{self.watch_prefix})"
+        tags = "|".join([*self.tags, *filter(None, [self.watch_prefix])])
         event = self.fleet.client.event.get_event(
-            wait=wait_s, tag=tags, match_type="regex", full=True
+            wait=wait_s, tag=f"({tags})", match_type="regex", full=True
         )
         if event is None:
             return
         tag, data = event["tag"], event["data"]
+        host = data.get("id")
         if self.watch_prefix and tag.startswith(self.watch_prefix):
             if data.get("cmd") == "_minion_event":  # not our own events
+                self._progress(host, data.get("data") or {})
                 self.watcher(tag, data.get("data") or {})
-        elif data.get("id") in self.waiting:
-            self.waiting.discard(data["id"])
-            yield answer.from_return(data["id"], data)
+            return
+        if host not in self.waiting:
+            return
+        self.heard(host)
+        if tag.startswith(self.tags[0]):
+            self.waiting.discard(host)
+            yield answer.from_return(host, data)
 
-    def _given_up(self, timeout_s, long):
-        now = time.monotonic()
-        waited_s = now - self.started
-        lost = self.waiting - self.connected
-        grace_s = GRACE_S if self.sees else timeout_s
-        if lost == self.waiting and waited_s > grace_s:
-            yield from self._lost(lost, waited_s)
-        if self.waiting and waited_s > timeout_s:
+    def heard(self, host):
+        """The host is there, whether the master sees it or not."""
+        self.fleet.gone.pop(host, None)
+        self.unheard.discard(host)
+        if host not in self.seen:
+            self.fleet.answered.add(host)
+
+    def _progress(self, host, said):
+        """A step of the host; one that takes long in silence says within how many seconds."""
+        if host in self.moved:
+            self.moved[host] = self.now()
+            within_s = said.get("within_s")
+            self.granted_s[host] = within_s if isinstance(within_s, (int, float)) else 0
+
+    def _quiet_s(self, host):
+        """For how many seconds there was no progress, beyond what its step may take."""
+        granted_s = min(LONGEST_STEP_S, self.granted_s.get(host, 0))
+        return self.now() - self.moved[host] - granted_s
+
+    def _given_up(self, patience):
+        waited_s = self.now() - self.started
+        yield from self._without_connection(patience.timeout_s, waited_s)
+        if self.when_quiet and any(self.now() - self.moved[h] > self.quiet_s for h in self.waiting):
+            tell, self.when_quiet = self.when_quiet, None
+            tell()
+        if self.waiting and waited_s > patience.timeout_s:
             if self.probe is None:
-                self.probe = _Probe(self, SILENT_S if long else 0)
-            patience = long or waited_s < PATIENCE * timeout_s
-            yield from self._lost(self.probe.lost() if patience else self.waiting, waited_s)
+                self.probe = _Probe(self, patience.silent_s)
+            self.probe.listen()
+            yield from self._written_down()
+            yield from self._lost(self.probe.lost(), waited_s)
+            if patience.long:
+                stalled = {h for h in self.waiting if self._quiet_s(h) > patience.stall_s}
+                yield from self._end(stalled, lambda h: answer.stalled(h, patience.stall_s))
+            elif waited_s > patience.whole_s:
+                yield from self._lost(self.waiting, waited_s)
+
+    def _without_connection(self, timeout_s, waited_s):
+        """Those that the master does not see, and of which nothing was heard in the time."""
+        hosts, now = self.waiting & self.unheard, self.now()
+        if waited_s > timeout_s:
+            over = hosts
+            self.fleet.gone.update((host, now) for host in over)
+        elif hosts and hosts == self.waiting and waited_s > GRACE_S:
+            over = self._surely_gone(hosts, now)
+        else:
+            return
+        yield from self._end(over, answer.down)
+
+    def _surely_gone(self, hosts, now):
+        if self.all_known is None:
+            self.all_known = peers.all_known(self.fleet.opts)
+        if self.all_known:
+            return hosts
+        return {h for h in hosts if now - self.fleet.gone.get(h, now - GONE_S) < GONE_S}
 
     def _lost(self, hosts, waited_s):
         for host in sorted(hosts):
             self.waiting.discard(host)
-            if self.probe and host in self.probe.ended:
+            if host in self.probe.finished:
                 yield answer.lost(host)
-            elif host in self.connected:
-                yield answer.silent(host, waited_s)
             else:
-                yield answer.down(host)
+                yield answer.silent(host, waited_s, busy=host in self.probe.alive)
+
+    def _end(self, hosts, why):
+        for host in sorted(hosts):
+            self.waiting.discard(host)
+            yield why(host)
+
+    def _written_down(self):
+        """Answers that the master has written down, and its event bus did not bring."""
+        late = self.probe.ended(LATE_S) - self.looked
+        self.looked |= late
+        try:
+            kept = self.fleet.client.get_cache_returns(self.jid) if late else {}
+        except Exception as exc:  # of whatever keeps the jobs of this master
+            log.warning("cannot read the returns of job %s: %s", self.jid, exc)
+            return
+        for host in sorted(late & set(kept)):
+            self.waiting.discard(host)
+            yield answer.from_return(host, {**kept[host], "return": kept[host].get("ret")})
 
 
 class _Probe:
@@ -221,53 +365,59 @@ class _Probe:
         self.job = job
         self.silent_s = silent_s
         self.seen = {}
-        self.ended = set()
+        self.finished = {}
+        self.tag = None
         self._send()
 
     def _send(self):
+        self.end()
         self.alive = set()
-        self.finished = {}
-        self.jid = salt.utils.jid.gen_jid(self.job.fleet.opts)
-        self.sent = time.monotonic()
-        self.job.fleet.client.event.subscribe(f"salt/job/{self.jid}/ret/")
-        self.job.send("saltutil.find_job", {"jid": self.job.jid}, self.jid)
+        jid = salt.utils.jid.gen_jid(self.job.fleet.opts)
+        self.sent, self.tag = self.job.now(), f"salt/job/{jid}/ret/"
+        self.job.fleet.client.event.subscribe(self.tag)
+        self.job.send("saltutil.find_job", {"jid": self.job.jid}, jid)
 
-    def _listen(self):
+    def end(self):
+        """Listens to no answer any more."""
+        if self.tag:
+            with contextlib.suppress(ValueError):
+                self.job.fleet.client.event.unsubscribe(self.tag)
+
+    def listen(self):
+        """Takes the answers that have come."""
         while True:
-            event = self.job.fleet.client.event.get_event(
-                wait=0.05, tag=f"salt/job/{self.jid}/ret/", full=True
-            )
+            event = self.job.fleet.client.event.get_event(wait=0.05, tag=self.tag, full=True)
             if event is None:
                 return
-            host = event["data"].get("id")
+            host, now = event["data"].get("id"), self.job.now()
+            if host not in self.job.waiting:
+                continue
+            self.job.heard(host)
             if event["data"].get("return"):
                 self.alive.add(host)
-                self.seen[host] = time.monotonic()
+                self.seen[host] = now
             else:
-                self.finished[host] = time.monotonic()
+                self.finished.setdefault(host, now)
+
+    def ended(self, since_s):
+        """Those that ended the job so long ago, and whose return has not come."""
+        now = self.job.now()
+        return {h for h, at in self.finished.items() if now - at > since_s} & self.job.waiting
 
     def lost(self):
         """The hosts that will not answer any more; asks again while others work on."""
-        self._listen()
-        now = time.monotonic()
-        over = now - self.sent > PROBE_S
-        # a finished job's return can still be on its way: a busy master takes it late
-        lost = {h for h, t in self.finished.items() if now - t > RETURNS_S} & self.job.waiting
-        self.ended |= lost
-        if over:
-            lost |= self._gone(self.job.waiting - self.alive - set(self.finished), now)
+        lost = self.ended(RETURNS_S)
+        if self.job.now() - self.sent > PROBE_S:
+            lost |= self._gone(self.job.waiting - self.alive - set(self.finished))
             if self.job.waiting - lost - set(self.finished):
                 self._send()
         return lost
 
-    def _gone(self, silent, now):
+    def _gone(self, silent):
         """Those of the silent that are not waited for any more."""
         if not self.silent_s or not silent:
             return silent
-        there = target.connected(self.job.fleet.opts, silent) if self.job.sees else silent
-        started = self.job.started
-        return {
-            host
-            for host in silent
-            if host not in there or now - self.seen.get(host, started) > self.silent_s
-        }
+        # a connection that the master saw, and that is gone, says that there is nobody to wait for
+        left = (silent & self.job.seen) - self.job.fleet.seen(silent)
+        now, started = self.job.now(), self.job.started
+        return left | {h for h in silent if now - self.seen.get(h, started) > self.silent_s}

@@ -171,7 +171,7 @@ class Init:
         """(Decision, the hosts). Raises when the name is taken or no host is left."""
         known = self.fleet.hosts(self.wanted.host)
         asked = self.wanted.for_all()
-        hosts, unheard = inventory.gather(self.fleet, self.fleet.hosts(), asked, long=True)
+        hosts, unheard = inventory.gather(self.fleet, self.fleet.hosts(), asked, patient=True)
         for host in hosts:
             if any(guest.name == request.name for guest in host.guests):
                 raise errors.AlreadyExists(f"{request.name} exists already, on {host.name}")

@@ -5,15 +5,15 @@ from saltvirt.placement import facts
 OTHER_VERSION = "answers as another version of this project does: salt {host} saltutil.sync_all"
 
 
-def gather(fleet, hosts=None, guest=None, long=False):
+def gather(fleet, hosts=None, guest=None, patient=False):
     """(list of facts.Host, dict of host to why it is none).
 
-    guest: arguments of ``virt.init``: each Host then has the Needs of that guest. long: have
-    patience with busy hosts, as Fleet.ask has.
+    guest: arguments of ``virt.init``: each Host then has the Needs of that guest. patient: with
+    busy hosts, as Fleet.ask is.
     """
     found, unheard = [], {}
     asked = {"guest": guest} if guest else None
-    for answer in fleet.ask(hosts or fleet.hosts(), "virt.inventory", asked, long=long):
+    for answer in fleet.ask(hosts or fleet.hosts(), "virt.inventory", asked, patient=patient):
         if not answer.ok:
             unheard[answer.host] = answer.error
             continue

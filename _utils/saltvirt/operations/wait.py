@@ -8,6 +8,8 @@ from saltvirt.fleet import target
 KINDS = ("minion", "agent", "address")
 PAUSE_S = 2
 PING_S = 30
+# one whose connection the master does not see (behind NAT) is asked so often, and so briefly
+ASK_S, BRIEF_S = 20, 5
 
 
 def check(kind):
@@ -24,24 +26,31 @@ def until(fleet, host, name, kind, timeout_s):
     ``address`` (anybody knows an address of it).
     Raises OperationFailed after timeout_s; the guest is left as it is.
     """
-    answers = _minion if kind == "minion" else _address
-    began = time.monotonic()
-    while time.monotonic() - began < timeout_s:
+    answers = _Minion().answers if kind == "minion" else _address
+    began = fleet.now()
+    while fleet.now() - began < timeout_s:
         if answers(fleet, host, name, kind):
-            return time.monotonic() - began
+            return fleet.now() - began
         time.sleep(PAUSE_S)
     raise errors.OperationFailed(
         f"{name} runs on {host}, but its {kind} did not answer within {timeout_s:.0f} s"
     )
 
 
-def _minion(fleet, _host, name, _kind):
-    # a minion that is still starting is not asked: every question is a process in the guest,
-    # and on a slow one they would pile up
-    if name not in target.connected(fleet.opts, [name]):
-        return False
-    answer = fleet.gather([name], "test.ping", timeout_s=PING_S)[name]
-    return answer.ok and answer.data is True
+class _Minion:
+    """A minion that is still starting is seldom asked: every question is a process in the guest,
+    and on a slow one they would pile up."""
+
+    def __init__(self):
+        self.asked = None
+
+    def answers(self, fleet, _host, name, _kind):
+        seen, now = name in target.connected(fleet.opts, [name]), fleet.now()
+        if not seen and self.asked is not None and now - self.asked < ASK_S:
+            return False
+        self.asked = now
+        answer = fleet.gather([name], "test.ping", timeout_s=PING_S if seen else BRIEF_S)[name]
+        return answer.ok and answer.data is True
 
 
 def _address(fleet, host, name, kind):

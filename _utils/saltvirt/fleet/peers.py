@@ -1,0 +1,52 @@
+"""The connections that the master's publish port has: how many from each address.
+
+A minion has one, and hears of a job by nothing else. So when each of them belongs to a minion
+that the master knows at that address, a host that it does not see has none, and need not be
+waited for. One that is too many is perhaps a host behind NAT, or whose address is a new one.
+"""
+
+import ipaddress
+from collections import Counter
+
+import salt.utils.minions
+import salt.utils.network
+
+_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+_ESTABLISHED = "01"
+LOCAL = "local"
+
+
+def _address(text):
+    """The address in /proc's hexadecimal words of this machine's byte order (all of ours are
+    little-endian); LOCAL for a loopback."""
+    words = [bytes.fromhex(text[i : i + 8])[::-1] for i in range(0, len(text), 8)]
+    found = ipaddress.ip_address(b"".join(words))
+    found = getattr(found, "ipv4_mapped", None) or found
+    return LOCAL if found.is_loopback else str(found)
+
+
+def connections(port, tables=_TABLES):
+    """A Counter of the addresses that are connected to the port; None where that is unknown."""
+    found = Counter()
+    try:
+        for table in tables:
+            with open(table, encoding="ascii") as file:
+                lines = [line.split() for line in file][1:]
+            for _, local, remote, state, *_ in lines:
+                if state == _ESTABLISHED and int(local.rsplit(":", 1)[1], 16) == port:
+                    found[_address(remote.rsplit(":", 1)[0])] += 1
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def all_known(opts, tables=_TABLES):
+    """Whether each connection belongs to a minion that the master knows at its address."""
+    there = connections(int(opts["publish_port"]), tables)
+    if there is None:
+        return False
+    pairs = salt.utils.minions.CkMinions(opts).connected_ids(show_ip=True)
+    known = Counter(address for _, address in pairs)
+    ours = {*salt.utils.network.ip_addrs(), *salt.utils.network.ip_addrs6()}
+    known[LOCAL] = sum(number for address, number in known.items() if address in ours)
+    return all(known[address] >= number for address, number in there.items())

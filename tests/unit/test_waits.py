@@ -1,0 +1,278 @@
+"""How long the hosts are waited for: by a clock of the test's own, and a bus without Salt."""
+
+import re
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet import client, peers, target
+from saltvirt.operations import wait
+
+OPTS = {"timeout": 5, "virt": {"hosts": "hv*", "stall_timeout": 100}}
+
+
+class Host:
+    """A minion. after_s: when it answers, None: never. says: whether it tells of its work.
+
+    steps: seconds after which it fires a step of its work; lost: its return reaches no bus.
+    """
+
+    def __init__(self, after_s=0.1, says=True, steps=(), lost=False, within_s=None):
+        self.after_s, self.says, self.steps, self.lost = after_s, says, steps, lost
+        self.within_s = within_s
+
+
+class Bus:
+    """Salt's LocalClient and its event bus, in the time of the test."""
+
+    def __init__(self, hosts):
+        self.hosts, self.t = hosts, 0.0
+        self.event, self.due, self.tags = self, [], []
+        self.done, self.kept, self.published = {}, {}, []
+
+    def now(self):
+        return self.t
+
+    def subscribe(self, tag):
+        self.tags.append(tag)
+
+    def unsubscribe(self, tag):
+        self.tags.remove(tag)
+
+    def pub(self, names, fun, arg, tgt_type, jid, listen):
+        assert tgt_type == "list"
+        self.published.append((fun, names))
+        for name in names:
+            host = self.hosts[name]
+            if host is None:  # gone
+                continue
+            if fun == "test.ping":
+                self._returns(0.1, jid, name, True)
+            elif fun == "saltutil.find_job":
+                if host.says:
+                    of, ended = self.done.get(name, (None, None))
+                    over = ended is not None and self.t >= ended
+                    self._returns(0.1, jid, name, {} if over else {"jid": of})
+            else:
+                self._work(host, name, fun, jid)
+
+    def _work(self, host, name, fun, jid):
+        ends = None if host.after_s is None else self.t + host.after_s
+        self.done[name] = (jid, ends)
+        if ends is not None and not host.lost:
+            self._returns(host.after_s, jid, name, "made")
+        if host.lost == "bus":
+            self.kept.setdefault(jid, {})[name] = {"ret": "made", "retcode": 0, "success": True}
+        for after_s in host.steps:
+            data = {"within_s": host.within_s} if host.within_s else {}
+            said = {"id": name, "cmd": "_minion_event", "data": data}
+            self.due.append((self.t + after_s, "salt/virt/web1/init/copy", said))
+
+    def _returns(self, after_s, jid, name, data):
+        said = {"id": name, "return": data, "retcode": 0, "success": True}
+        self.due.append((self.t + after_s, f"salt/job/{jid}/ret/{name}", said))
+
+    def get_event(self, wait, tag, full, match_type="startswith"):
+        matches = re.compile(tag if match_type == "regex" else re.escape(tag)).match
+        fits = [e for e in self.due if e[0] <= self.t + wait and matches(e[1])]
+        if not fits:
+            self.t += wait
+            return None
+        first = min(fits, key=lambda e: e[0])
+        self.due.remove(first)
+        self.t = max(self.t, first[0])
+        return {"tag": first[1], "data": first[2]}
+
+    def get_cache_returns(self, jid):
+        return self.kept.get(jid, {})
+
+
+@pytest.fixture
+def cloud(monkeypatch):
+    """A function of hosts, and the names of those that the master sees, that makes a Fleet."""
+
+    def make(seen=None, all_known=False, **hosts):
+        there = set(hosts) if seen is None else set(seen)
+        monkeypatch.setattr(target, "connected", lambda opts, ids=None: there & set(ids or hosts))
+        monkeypatch.setattr(peers, "all_known", lambda opts: all_known)
+        bus = Bus(hosts)
+        fleet = client.Fleet(OPTS, now=bus.now)
+        fleet._client, fleet.bus = bus, bus
+        return fleet
+
+    return make
+
+
+def ask(fleet, fun="virt.inventory", **options):
+    """{host: (kind, seconds until then)}."""
+    began, found = fleet.bus.t, {}
+    for one in fleet.ask(sorted(fleet.bus.hosts), fun, **options):
+        found[one.host] = (one.kind, fleet.bus.t - began)
+    return found
+
+
+def test_a_host_behind_nat_is_heard_though_the_master_sees_no_connection(cloud):
+    found = ask(cloud(seen=["hv1"], hv1=Host(), hv2=Host(after_s=2)))
+    assert {host: kind for host, (kind, _) in found.items()} == {"hv1": None, "hv2": None}
+
+
+def test_a_slow_host_behind_nat_is_waited_for_as_any_other(cloud):
+    assert ask(cloud(seen=[], hv1=Host(after_s=12)))["hv1"][0] is None
+
+
+def test_a_dead_host_costs_one_time_out_and_then_next_to_nothing(cloud):
+    fleet = cloud(seen=["hv1"], hv1=Host(), hv2=None)
+    kind, took_s = ask(fleet)["hv2"]
+    assert kind == "down"
+    assert 5 <= took_s < 6
+    kind, took_s = ask(fleet)["hv2"]
+    assert kind == "down"
+    assert took_s < 1
+    fleet.bus.hosts["hv2"] = Host()
+    fleet.bus.t += client.GONE_S
+    assert ask(fleet)["hv2"][0] is None
+
+
+def test_a_dead_host_costs_nothing_when_all_connections_are_known(cloud):
+    kind, took_s = ask(cloud(seen=["hv1"], all_known=True, hv1=Host(), hv2=None))["hv2"]
+    assert kind == "down"
+    assert took_s < 1
+
+
+def test_the_connections_of_the_publish_port_are_counted_by_address(tmp_path, monkeypatch):
+    tables = [tmp_path / "tcp", tmp_path / "tcp6"]
+    head = "  sl  local_address rem_address   st tx_queue\n"
+    line = "   0: {}:{} {}:D431 {} 00000000:00000000\n"
+    hv1, mapped = "0B004D0A", "0000000000000000FFFF00000C004D0A"
+    tables[0].write_text(
+        head + line.format("01004D0A", "1199", hv1, "01") * 2
+        + line.format("01004D0A", "119A", hv1, "01")  # another port
+        + line.format("01004D0A", "1199", "0D004D0A", "06")  # it ends
+        + line.format("0100007F", "1199", "0100007F", "01")
+    )  # fmt: skip
+    tables[1].write_text(head + line.format(mapped, "1199", mapped, "01"))
+    found = peers.connections(4505, tables)
+    assert found == {"10.77.0.11": 2, "10.77.0.12": 1, peers.LOCAL: 1}
+    seen = {("hv1", "10.77.0.11"), ("hv3", "10.77.0.11"), ("hv2", "10.77.0.12"), ("m", "10.77.0.1")}
+
+    class Minions:
+        def __init__(self, opts):
+            pass
+
+        def connected_ids(self, show_ip):
+            return seen
+
+    monkeypatch.setattr(peers.salt.utils.minions, "CkMinions", Minions)
+    monkeypatch.setattr(peers.salt.utils.network, "ip_addrs", lambda: ["10.77.0.1"])
+    assert peers.all_known({"publish_port": 4505}, tables)
+    seen.discard(("hv3", "10.77.0.11"))
+    assert not peers.all_known({"publish_port": 4505}, tables), "two come from hv1's address"
+    assert not peers.all_known({"publish_port": 4505}, [tmp_path / "none"])
+
+
+def test_what_changes_something_is_told_to_no_host_that_is_said_to_be_down(cloud):
+    fleet = cloud(seen=["hv1"], hv1=Host(), hv2=None)
+    assert ask(fleet, "virt.init", long=True)["hv2"][0] == "down"
+    assert fleet.bus.published == [("test.ping", ["hv2"]), ("virt.init", ["hv1"])]
+    with pytest.raises(errors.ConnectionFailed, match="hv3: down"):
+        cloud(seen=[], hv3=None).one("hv3", "virt.init")
+
+
+def test_what_changes_something_is_told_to_who_answers_a_ping(cloud):
+    found = ask(cloud(seen=[], hv1=Host(after_s=40)), "virt.init", long=True)
+    assert found["hv1"][0] is None
+
+
+def test_a_question_ends_while_the_host_says_that_it_works(cloud):
+    fleet = cloud(hv1=Host(after_s=None), hv2=Host())
+    found = list(fleet.ask(["hv1", "hv2"], "virt.inventory"))
+    assert [one.host for one in found] == ["hv2", "hv1"]
+    assert 15 <= fleet.bus.t < 17
+    assert found[1].kind == "no answer"
+    assert "its minion is at work" in found[1].error
+
+
+def test_patience_is_for_who_is_too_busy_to_say_so_and_ends(cloud):
+    assert ask(cloud(hv1=Host(after_s=13, says=False)), patient=True)["hv1"][0] is None
+    assert ask(cloud(hv1=Host(after_s=13, says=False)))["hv1"][0] == "no answer"
+    kind, took_s = ask(cloud(hv1=Host(after_s=None, says=False)), patient=True)["hv1"]
+    assert kind == "no answer"
+    assert took_s < 17
+
+
+WATCH = ("salt/virt/web1/init/", lambda tag, data: None)
+
+
+def test_a_long_job_without_progress_is_given_up(cloud):
+    kind, took_s = ask(cloud(hv1=Host(after_s=None)), "virt.init", long=True, watch=WATCH)["hv1"]
+    assert kind == "no answer"
+    assert 100 <= took_s < 107
+    with pytest.raises(errors.ConnectionFailed, match=r"100 s \(virt:stall_timeout\)"):
+        cloud(hv1=Host(after_s=None)).one("hv1", "virt.init")
+
+
+def test_a_long_job_may_take_as_long_as_it_wants_while_it_goes_on(cloud):
+    steps = range(0, 1000, 90)
+    found = ask(cloud(hv1=Host(after_s=1050, steps=steps)), "virt.init", long=True, watch=WATCH)
+    assert found["hv1"][0] is None
+    stuck = ask(cloud(hv1=Host(after_s=None, steps=steps)), "virt.init", long=True, watch=WATCH)
+    kind, took_s = stuck["hv1"]
+    assert kind == "no answer"
+    assert 1090 <= took_s < 1100
+
+
+def test_a_step_may_say_that_it_is_long_but_not_for_ever(cloud):
+    slow = Host(after_s=1500, steps=[1], within_s=1800)
+    assert ask(cloud(hv1=slow), "virt.init", long=True, watch=WATCH)["hv1"][0] is None
+    liar = Host(after_s=None, steps=[1], within_s=1e12)
+    took_s = ask(cloud(hv1=liar), "virt.init", long=True, watch=WATCH)["hv1"][1]
+    assert took_s < client.LONGEST_STEP_S + 110
+
+
+def test_who_waits_is_told_once_that_there_is_no_progress(cloud):
+    told = []
+    fleet = cloud(hv1=Host(after_s=80))
+    ask(fleet, "virt.init", long=True, quiet=(30, lambda: told.append(fleet.bus.t)))
+    assert len(told) == 1
+    assert 30 <= told[0] < 36
+
+
+def test_a_return_that_the_bus_did_not_bring_is_read_where_the_master_keeps_it(cloud):
+    fleet = cloud(hv1=Host(after_s=1, lost="bus"))
+    (found,) = fleet.ask(["hv1"], "virt.init", long=True)
+    assert found.data == "made"
+    assert fleet.bus.t < 15
+
+
+def test_a_job_that_ended_without_a_return_is_lost_but_not_at_once(cloud):
+    kind, took_s = ask(cloud(hv1=Host(after_s=1, lost=True)), "virt.init", long=True)["hv1"]
+    assert kind == "lost"
+    assert client.RETURNS_S < took_s < client.RETURNS_S + 15
+
+
+def test_a_finished_host_is_settled_while_another_works_on(cloud):
+    fleet = cloud(hv1=Host(after_s=1, lost=True), hv2=Host(after_s=90))
+    found = ask(fleet, "virt.x", long=True)
+    assert found["hv1"][0] == "lost"
+    assert found["hv1"][1] < 60
+    assert found["hv2"][0] is None
+
+
+def test_no_tag_is_listened_to_after_the_job(cloud):
+    fleet = cloud(hv1=Host(after_s=60), hv2=None, seen=["hv1"])
+    ask(fleet, "virt.x", long=True)
+    ask(fleet)
+    assert fleet.bus.tags == []
+
+
+def test_a_new_guest_behind_nat_is_asked_though_the_master_sees_no_connection(cloud, monkeypatch):
+    fleet = cloud(seen=[], web1=None)
+    monkeypatch.setattr(wait.time, "sleep", lambda s: setattr(fleet.bus, "t", fleet.bus.t + s))
+    with pytest.raises(errors.OperationFailed, match="did not answer within 60 s"):
+        wait.until(fleet, "hv1", "web1", "minion", 60)
+    pings = [fun for fun, names in fleet.bus.published]
+    assert len(pings) in (3, 4), "one that still starts is seldom asked"
+    fleet.bus.hosts["web1"] = Host()
+    assert wait.until(fleet, "hv1", "web1", "minion", 60) < 1
