@@ -17,6 +17,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 from saltvirt import errors, names  # noqa: E402
 from saltvirt.fleet import demand  # noqa: E402
+from saltvirt.host import guest_lock  # noqa: E402
 from saltvirt.images import inspect  # noqa: E402
 from saltvirt.seed import data as seed_data  # noqa: E402
 from saltvirt.seed import minion  # noqa: E402
@@ -94,9 +95,10 @@ def apply_(
     except TypeError:
         raise errors.InvalidInput(f"unknown argument among: {', '.join(sorted(more))}") from None
     name = names.guest(id_ or wish.config.get("id") or "")
-    if not os.path.isdir(path):
-        format = inspect.inspect(path, format, unused=True).format
-    public = _hypervisor().apply(name, os.path.abspath(path), format, wish)
+    with guest_lock.held(guest_lock.folder(__salt__["config.get"]), "seed.apply", name):
+        if not os.path.isdir(path):
+            format = inspect.inspect(path, format, unused=True).format
+        public = _hypervisor().apply(name, os.path.abspath(path), format, wish)
     if approve_key:
         _approve(name, public)
     return True

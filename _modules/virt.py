@@ -23,7 +23,16 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings, units  # noqa: E402
-from saltvirt.host import bulk, connection, describe, domain, lifecycle, overview, sizing  # noqa: E402
+from saltvirt.host import (  # noqa: E402  # noqa: E402
+    bulk,
+    connection,
+    describe,
+    domain,
+    guest_lock,
+    lifecycle,
+    overview,
+    sizing,
+)
 from saltvirt.spec import values  # noqa: E402
 
 __virtualname__ = "virt"
@@ -41,6 +50,16 @@ def _on(name, act, kwargs, *args):
     """What ``act`` returns for the named domain."""
     with _connect(kwargs) as conn:
         return act(domain.lookup(conn, name), *args)
+
+
+def _change(name, what, act, kwargs, *args):
+    """What ``act`` returns for the named domain, which no other operation changes meanwhile."""
+    with _locked(what, name):
+        return _on(name, act, kwargs, *args)
+
+
+def _locked(what, *names):
+    return guest_lock.held(guest_lock.folder(__salt__["config.get"]), f"virt.{what}", *names)
 
 
 def _tree(name, kwargs):
@@ -312,7 +331,7 @@ def setmem(vm_, memory, config=False, **kwargs):
 
         salt '*' virt.setmem <domain> 768
     """
-    return _on(vm_, sizing.set_memory, kwargs, units.parse_kib(memory), config)
+    return _change(vm_, "setmem", sizing.set_memory, kwargs, units.parse_kib(memory), config)
 
 
 def setvcpus(vm_, vcpus, config=False, **kwargs):
@@ -341,7 +360,9 @@ def setvcpus(vm_, vcpus, config=False, **kwargs):
 
         salt '*' virt.setvcpus <domain> 4
     """
-    return _on(vm_, sizing.set_vcpus, kwargs, units.parse_count(vcpus, "vcpus"), config)
+    return _change(
+        vm_, "setvcpus", sizing.set_vcpus, kwargs, units.parse_count(vcpus, "vcpus"), config
+    )
 
 
 def full_info(**kwargs):
@@ -408,7 +429,10 @@ def shutdown(vm_, timeout=0, **kwargs):
         salt '*' virt.shutdown <domain>
         salt '*' virt.shutdown <domain> timeout=60
     """
-    return _on(vm_, lifecycle.shutdown, kwargs, values.number()(timeout, "timeout"))
+    timeout_s = values.number()(timeout, "timeout")
+    with _locked("shutdown", vm_):
+        pass  # held no longer: who does not want to wait for the guest's system may pull the power
+    return _on(vm_, lifecycle.shutdown, kwargs, timeout_s)
 
 
 def pause(vm_, **kwargs):
@@ -431,7 +455,7 @@ def pause(vm_, **kwargs):
 
         salt '*' virt.pause <domain>
     """
-    return _on(vm_, lifecycle.pause, kwargs)
+    return _change(vm_, "pause", lifecycle.pause, kwargs)
 
 
 def resume(vm_, **kwargs):
@@ -454,7 +478,7 @@ def resume(vm_, **kwargs):
 
         salt '*' virt.resume <domain>
     """
-    return _on(vm_, lifecycle.resume, kwargs)
+    return _change(vm_, "resume", lifecycle.resume, kwargs)
 
 
 def start(name, **kwargs):
@@ -477,7 +501,7 @@ def start(name, **kwargs):
 
         salt '*' virt.start <domain>
     """
-    return _on(name, lifecycle.start, kwargs)
+    return _change(name, "start", lifecycle.start, kwargs)
 
 
 def stop(name, **kwargs):
@@ -500,7 +524,7 @@ def stop(name, **kwargs):
 
         salt '*' virt.stop <domain>
     """
-    return _on(name, lifecycle.stop, kwargs)
+    return _change(name, "stop", lifecycle.stop, kwargs)
 
 
 def reboot(name, **kwargs):
@@ -523,7 +547,7 @@ def reboot(name, **kwargs):
 
         salt '*' virt.reboot <domain>
     """
-    return _on(name, lifecycle.reboot, kwargs)
+    return _change(name, "reboot", lifecycle.reboot, kwargs)
 
 
 def reset(vm_, **kwargs):
@@ -546,7 +570,7 @@ def reset(vm_, **kwargs):
 
         salt '*' virt.reset <domain>
     """
-    return _on(vm_, lifecycle.reset, kwargs)
+    return _change(vm_, "reset", lifecycle.reset, kwargs)
 
 
 def ctrl_alt_del(vm_, **kwargs):
@@ -593,7 +617,7 @@ def set_autostart(vm_, state="on", **kwargs):
 
         salt "*" virt.set_autostart <domain> <on | off>
     """
-    return _on(vm_, lifecycle.set_autostart, kwargs, lifecycle.on_off(state))
+    return _change(vm_, "set_autostart", lifecycle.set_autostart, kwargs, lifecycle.on_off(state))
 
 
 def create_xml_str(xml, **kwargs):
@@ -614,7 +638,7 @@ def create_xml_str(xml, **kwargs):
 
         salt '*' virt.create_xml_str <XML in string format>
     """
-    with _connect(kwargs) as conn:
+    with _locked("create_xml_str", *domain.names_in(xml)), _connect(kwargs) as conn:
         domain.create(conn, xml)
     return True
 
@@ -660,7 +684,7 @@ def define_xml_str(xml, **kwargs):
 
         salt '*' virt.define_xml_str <XML in string format>
     """
-    with _connect(kwargs) as conn:
+    with _locked("define_xml_str", *domain.names_in(xml)), _connect(kwargs) as conn:
         domain.define(conn, xml)
     return True
 

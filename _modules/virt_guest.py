@@ -510,6 +510,6 @@ def resize_disk(vm_, disk, size, **kwargs):
         salt '*' virt.resize_disk <domain> vda 20GiB
     """
     size_bytes = units.parse_bytes(size)
-    with _connect(kwargs) as conn:
+    with _gate().guest("virt.resize_disk", vm_), _connect(kwargs) as conn:
         before, after = resize.grow(conn, vm_, disk, size_bytes)
     return {"before": before, "after": after}

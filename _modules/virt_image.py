@@ -11,7 +11,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 from saltvirt import settings  # noqa: E402
 from saltvirt.fleet import demand, files  # noqa: E402
-from saltvirt.host import connection, image_place, medium  # noqa: E402
+from saltvirt.host import connection, guest_lock, image_place, medium  # noqa: E402
 from saltvirt.images import cache, sources, turns, users  # noqa: E402
 
 __virtualname__ = "virt"
@@ -133,7 +133,8 @@ def seed_eject(name, **kwargs):
 
         salt hv1 virt.seed_eject web1
     """
-    with _connect(kwargs) as conn:
+    where = guest_lock.folder(__salt__["config.get"])
+    with guest_lock.held(where, "virt.seed_eject", name), _connect(kwargs) as conn:
         return medium.eject(conn, name, _folder())
 
 

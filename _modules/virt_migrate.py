@@ -25,7 +25,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, settings  # noqa: E402
-from saltvirt.host import connection  # noqa: E402
+from saltvirt.host import connection, guest_lock  # noqa: E402
 from saltvirt.migration import options as migration_options  # noqa: E402
 from saltvirt.migration import transport  # noqa: E402
 from saltvirt.pki import validity  # noqa: E402
@@ -61,6 +61,7 @@ def _order(vm_, target, kwargs):
         network=network,
         username=user,
         password=password,
+        locks=guest_lock.folder(__salt__["config.get"]),
         local=settings.connection(__salt__["config.get"], ours),
         placement=placement_policy.from_config(_config("placement", {})),
         ratios=told["ratios"],

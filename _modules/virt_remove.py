@@ -24,6 +24,11 @@ def _connect(kwargs):
     return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
+def _gate():
+    get = __salt__["config.get"]
+    return admit.Gate(get, str(settings.option(get, "images", settings.IMAGES_FOLDER)))
+
+
 def undefine(vm_, **kwargs):
     """
     Remove the definition of a stopped domain, and its NVRAM. Its disks stay.
@@ -46,7 +51,8 @@ def undefine(vm_, **kwargs):
 
         salt '*' virt.undefine <domain>
     """
-    with _connect(kwargs) as conn:
+    gate = _gate()
+    with gate.guest("virt.undefine", vm_), _connect(kwargs) as conn:
         return remove.undefine(conn, domain.lookup(conn, vm_))
 
 
@@ -86,11 +92,12 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, **kwargs):
         salt '*' virt.purge <domain> test=True
     """
     disks = values.choice("own", "made", "none")(disks, "disks")
-    get = __salt__["config.get"]
-    gate = admit.Gate(get, str(settings.option(get, "images", settings.IMAGES_FOLDER)))
+    gate = _gate()
     with _connect(kwargs) as conn:
         if test:
             todo = purging.plan(conn, domain.lookup(conn, vm_), gate.cache_dir, disks)
             return {"delete": todo.delete, "keep": todo.keep}
-        purging.purge(conn, vm_, gate.cache_dir, gate.images_dir, dirs, disks)
+        purging.not_at_work(domain.lookup(conn, vm_))  # said at once
+        with gate.guest("virt.purge", vm_):
+            purging.purge(conn, vm_, gate.cache_dir, gate.images_dir, dirs, disks)
     return True

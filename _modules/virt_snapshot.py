@@ -13,6 +13,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import settings  # noqa: E402
 from saltvirt.host import connection as libvirt_connection  # noqa: E402
+from saltvirt.host import guest_lock  # noqa: E402
 from saltvirt.host import snapshot as host_snapshot  # noqa: E402
 
 __virtualname__ = "virt"
@@ -24,6 +25,10 @@ def __virtual__():
 
 def _connect(kwargs):
     return libvirt_connection.connect(settings.connection(__salt__["config.get"], kwargs))
+
+
+def _locked(what, *names):
+    return guest_lock.held(guest_lock.folder(__salt__["config.get"]), f"virt.{what}", *names)
 
 
 def list_snapshots(domain=None, **kwargs):
@@ -87,7 +92,7 @@ def snapshot(
         salt 'hyper1' virt.snapshot web1 name=before-upgrade disk_only=True
     """
     wanted = host_snapshot.Wanted(name, suffix, description, disk_only, quiesce)
-    with _connect(kwargs) as conn:
+    with _locked("snapshot", domain), _connect(kwargs) as conn:
         return {"name": host_snapshot.create(conn, domain, wanted)}
 
 
@@ -118,7 +123,7 @@ def delete_snapshots(name, *names, **kwargs):
         salt 'hyper1' virt.delete_snapshots web1 all=True
     """
     everything, children = kwargs.pop("all", False), kwargs.pop("children", False)
-    with _connect(kwargs) as conn:
+    with _locked("delete_snapshots", name), _connect(kwargs) as conn:
         return host_snapshot.delete(conn, name, names, everything, children)
 
 
@@ -150,6 +155,6 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, **kwargs)
         salt 'hyper1' virt.revert_snapshot web1
         salt 'hyper1' virt.revert_snapshot web1 before-upgrade cleanup=True
     """
-    with _connect(kwargs) as conn:
+    with _locked("revert_snapshot", *([] if test else [name])), _connect(kwargs) as conn:
         reverted, deleted = host_snapshot.revert(conn, name, vm_snapshot, cleanup, test)
     return {"reverted": reverted, "deleted": deleted if cleanup else host_snapshot.NONE}

@@ -3,6 +3,7 @@
 import json
 import struct
 import subprocess
+import threading
 import zlib
 
 import pytest
@@ -197,3 +198,120 @@ def test_a_shared_disk_that_was_made_for_the_original_is_shared_with_its_clone(h
     assert "web1_quorum" in xml
     host.modules["virt.purge"]("web2")
     assert any("web1_quorum" in path.name for path in host.images.iterdir())
+
+
+@pytest.fixture
+def mid_copy(monkeypatch):
+    """A callable that has another one called in the middle of each copy of a disk."""
+    from saltvirt.images import clone as copying
+
+    whole = copying._fill
+
+    def call(act):
+        def fill(task, part):
+            method = whole(task, part)
+            act()
+            return method
+
+        monkeypatch.setattr(copying, "_fill", fill)
+
+    return call
+
+
+def test_a_guest_that_libvirt_starts_in_mid_copy_has_no_clone(original, mid_copy):
+    dom = original.conn.lookupByName("web1")
+    mid_copy(dom.create)
+    with pytest.raises(Exception, match=r"web1 is running: stop it first"):
+        original.modules["virt.clone"]("web1", "web2")
+    assert not (original.images / "web2_system.raw").exists()
+    assert "web2" not in [found.name() for found in original.conn.listAllDomains()]
+
+
+def test_a_guest_that_ran_and_stopped_in_mid_copy_has_no_clone(original, mid_copy):
+    def ran():
+        with open(original.images / "web1_system.raw", "r+b") as file:
+            file.write(b"written by the guest")
+
+    mid_copy(ran)
+    with pytest.raises(Exception, match=r"was written to while it was copied; the copy is removed"):
+        original.modules["virt.clone"]("web1", "web2")
+    assert not (original.images / "web2_system.raw").exists()
+
+
+def test_what_we_start_in_mid_copy_waits_and_then_says_who_is_at_work(
+    original, mid_copy, monkeypatch
+):
+    from saltvirt.host import guest_lock
+
+    monkeypatch.setattr(guest_lock, "WAIT_S", 0.2)
+    said = []
+
+    def another():
+        for function in ("virt.start", "virt.purge", "virt.update", "virt.snapshot"):
+            try:
+                original.modules[function]("web1")
+            except Exception as exc:
+                said.append(str(exc))
+
+    def start():
+        thread = threading.Thread(target=another)
+        thread.start()
+        thread.join()
+
+    mid_copy(start)
+    original.modules["virt.clone"]("web1", "web2")
+    assert len(said) == 4
+    assert all("web1: another operation is at work on it here, virt.clone" in one for one in said)
+    assert original.modules["virt.start"]("web1") is True
+
+
+def test_a_guest_with_saved_memory_is_not_cloned(original):
+    dom = original.conn.lookupByName("web1")
+    dom.create()
+    dom.managedSave()
+    with pytest.raises(Exception, match=r"web1 has saved memory"):
+        original.modules["virt.clone"]("web1", "web2")
+
+
+def test_a_real_qemu_does_not_start_on_a_disk_that_is_copied(tmp_path, mid_copy, monkeypatch):
+    """``virsh start`` in mid-copy: it is refused, and the copy is whole."""
+    from saltvirt.host import admit, making
+    from saltvirt.host import clone as cloning
+    from tests.functional.embedded import connection
+
+    # an own QEMU driver has no networks and pools to admit by
+    monkeypatch.setattr(admit, "check", lambda *_arguments, **_more: None)
+    monkeypatch.setattr(admit, "still", lambda *_arguments: None)
+    qemu, disk = connection(), tmp_path / "still1_vda.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "8M"], check=True)
+    subprocess.run(["qemu-io", "-c", "write -P 7 0 1M", disk], check=True, capture_output=True)
+    dom = qemu.defineXML(
+        "<domain type='qemu'><name>still1</name><memory unit='MiB'>32</memory><vcpu>1</vcpu>"
+        "<os><type>hvm</type></os><devices><disk type='file' device='disk'>"
+        f"<driver name='qemu' type='qcow2'/><source file='{disk}'/><target dev='vda' bus='virtio'/>"
+        "</disk></devices></domain>"
+    )
+    given = {"virt:lock": str(tmp_path / "lock")}
+    tools = making.Tools(
+        admit.Gate(lambda key, default=None: given.get(key, default), str(tmp_path))
+    )
+    said = []
+
+    def start():
+        with pytest.raises(libvirt.libvirtError) as refused:
+            dom.create()
+        said.append(str(refused.value))
+
+    mid_copy(start)
+    made = None
+    try:
+        made = cloning.clone(qemu, "still1", making.Wish("still2"), tools)
+        assert 'Failed to get "write" lock' in said[0]
+        copy = str(tmp_path / "still2_vda.qcow2")
+        subprocess.run(["qemu-img", "compare", "-q", disk, copy], check=True)
+        dom.create()
+        dom.destroy()
+    finally:
+        dom.undefine()
+        if made:
+            qemu.lookupByName("still2").undefine()

@@ -150,7 +150,8 @@ def test_deleting_says_whether_there_was_something(conn):
 def test_a_file_that_is_still_there_is_not_reported_as_deleted(conn, tmp_path):
     left, gone = tmp_path / "web1_vda.qcow2", tmp_path / "gone.qcow2"
     left.touch()  # the test driver's pools show no real files
-    deleted, kept = migrate_finish.remove_source(conn, {"uuid": "none"}, [str(left), str(gone)])
+    report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "web1"}
+    deleted, kept = migrate_finish.remove_source(conn, report, [str(left), str(gone)])
     assert deleted == []
     assert list(kept) == [str(left)]
 

@@ -1,6 +1,8 @@
 """virt.update on libvirt's test driver: what is stored; live changes are tested in the lab."""
 
 import shutil
+import threading
+import time
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -238,3 +240,64 @@ def test_a_kernel_by_address_is_fetched_only_when_it_changes_something(guest, tm
         assert file.read() == "kernel"
     with pytest.raises(Exception, match=r"cannot fetch salt://vmlinuz"):
         kernels.fetch(wanted, making.Tools(None, get_url=lambda _address, _to: ""))
+
+
+@pytest.fixture
+def in_between(monkeypatch):
+    """A callable that has another one called once, when an update has found its differences."""
+    fetch = kernels.fetch
+
+    def call(act, times=1):
+        left = [act] * times
+
+        def fetched(*arguments):
+            if left:
+                left.pop()()
+            return fetch(*arguments)
+
+        monkeypatch.setattr(kernels, "fetch", fetched)
+
+    return call
+
+
+def test_of_two_updates_at_once_none_is_lost(guest, in_between):
+    def another():
+        guest.modules["virt.update"]("g1", cpu=4)
+
+    threads = []
+
+    def begin():
+        threads.append(threading.Thread(target=another))
+        threads[0].start()
+        time.sleep(0.5)
+
+    in_between(begin)
+    guest.modules["virt.update"]("g1", mem=256)
+    threads[0].join()
+    tree = guest.tree()
+    assert (tree.findtext("vcpu"), tree.findtext("memory")) == ("4", str(256 * 1024))
+
+
+def retitled(guest, number):
+    dom = guest.conn.lookupByName("g1")
+    kind, config = libvirt.VIR_DOMAIN_METADATA_TITLE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
+    dom.setMetadata(kind, str(number), None, None, config)
+
+
+def test_what_libvirt_changed_meanwhile_is_not_lost_either(guest, in_between):
+    disks = [SYSTEM, {"name": "data", "size": 4, "format": "raw"}]
+    in_between(lambda: retitled(guest, "by hand"))
+    guest.modules["virt.update"]("g1", mem=256, disks=disks)
+    tree = guest.tree()
+    assert (tree.findtext("title"), tree.findtext("memory")) == ("by hand", str(256 * 1024))
+    assert len(sources(tree)) == 2
+
+
+def test_a_definition_that_never_rests_is_left_as_it_is(guest, in_between):
+    from itertools import count
+
+    numbers = count()
+    in_between(lambda: retitled(guest, next(numbers)), times=9)
+    with pytest.raises(Exception, match=r"g1 is being changed by somebody else"):
+        guest.modules["virt.update"]("g1", mem=256)
+    assert guest.tree().findtext("memory") == str(128 * 1024)

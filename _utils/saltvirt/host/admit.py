@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, replace
 
 from saltvirt import errors, settings
-from saltvirt.host import disks, domain, files, inventory, migrate_arrivals, record
+from saltvirt.host import disks, domain, files, guest_lock, inventory, migrate_arrivals, record
 from saltvirt.host.connection import libvirt
 from saltvirt.images import cache, locks
 from saltvirt.placement import choose, facts
@@ -36,6 +36,10 @@ class Gate:
     def policy(self):
         """The placement policy of the configuration, as the master's placement has it."""
         return policies.from_config(settings.option(self.get, "placement", {}))
+
+    def guest(self, what, *names):
+        """The locks of guests, for a ``with`` block: see ``guest_lock.held``."""
+        return guest_lock.held(guest_lock.folder(self.get), what, *names)
 
     def lock(self):
         """The per-host lock, for a ``with`` block; the kernel frees it when we die."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from saltvirt import errors, names
 from saltvirt.design.domain import RECORD_VERSION
-from saltvirt.host import admit, disks, domain, files, pool_disk, record
+from saltvirt.host import admit, disks, domain, files, pool_disk, record, still
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.making import Making
 from saltvirt.images import inspect
@@ -35,6 +35,8 @@ def _copied(disk):
 class Clone(Making):
     """A new guest from one that is there. original: the virDomain to copy."""
 
+    VERB = "virt.clone"
+
     def __init__(self, conn, original, wish, tools):
         super().__init__(conn, wish, tools)
         self.original = original
@@ -44,17 +46,36 @@ class Clone(Making):
 
     def check(self):
         self.tools.say("check", "checking what is to be copied")
-        state = domain.state(self.original)
-        if state != "shutdown":
-            raise errors.Refused(
-                f"{self.original.name()} is {state}: stop it first, so that its disks are whole"
-            )
+        self.is_off()
         if self.wish.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         for disk in self.model.disks:
             if _copied(disk):
                 self.works.append(self.plan(disk))
         self.admit(self.definition())
+
+    def guests(self):
+        return [self.original.name(), self.wish.name]
+
+    def is_off(self):
+        """Raises Refused when the original runs, or sleeps with a part of its disks in memory."""
+        name, state = self.original.name(), domain.state(self.original)
+        if state != "shutdown":
+            raise errors.Refused(f"{name} is {state}: stop it first, so that its disks are whole")
+        if self.original.hasManagedSaveImage():
+            raise errors.Refused(
+                f"{name} has saved memory, without which its disks are not whole: start it and "
+                "shut it down first"
+            )
+
+    def make_disks(self):
+        """Copies the disks while nobody writes to them. Plain libvirt takes no lock of ours."""
+        sources = [work.image.path for work in self.works]
+        with still.Still(self.original.name(), sources) as unchanged:
+            self.is_off()
+            super().make_disks()
+            self.is_off()
+            unchanged.check()
 
     def plan(self, disk):
         """The Work that copies one disk."""

@@ -1,6 +1,7 @@
 """Domains of one host: finding them, and what state they are in."""
 
 import contextlib
+from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host import connection
@@ -74,6 +75,15 @@ def from_file(path):
             return stream.read()
     except (OSError, UnicodeDecodeError) as exc:
         raise errors.InvalidInput(f"cannot read {path}: {exc}") from exc
+
+
+def names_in(xml):
+    """A list with the name that a domain's XML gives it; empty where there is none to read."""
+    try:
+        found = ElementTree.fromstring(xml).findtext("name")
+    except (ElementTree.ParseError, TypeError, ValueError):  # libvirt says what is wrong with it
+        return []
+    return [found] if found else []
 
 
 def define(conn, xml):

@@ -72,6 +72,8 @@ class Making:
     """One guest being made. A subclass says what it is made from: ``check``, ``fetch`` and
     ``definition``."""
 
+    VERB = "virt.init"
+
     def __init__(self, conn, wish, tools):
         self.conn = conn
         self.wish = wish
@@ -82,6 +84,16 @@ class Making:
 
     def run(self):
         """What was made, as plain data; see ``virt.init``."""
+        admit.name_is_free(self.conn, self.wish.name)  # at once, also while it is being made
+        with self.tools.gate.guest(self.VERB, *self.guests()):
+            return self.run_alone()
+
+    def guests(self):
+        """The names of the guests that it changes, or reads from."""
+        return [self.wish.name]
+
+    def run_alone(self):
+        """The same, while no other operation is at work on the guests."""
         self.clean_leftover()
         admit.name_is_free(self.conn, self.wish.name)
         self.check()

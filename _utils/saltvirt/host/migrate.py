@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from saltvirt import errors
 from saltvirt.host import (
     domain,
+    guest_lock,
     migrate_arrivals,
     migrate_facts,
     migrate_journal,
@@ -41,6 +42,7 @@ class Order:
     ratios: dict = field(default_factory=dict)
     certificates: dict = field(default_factory=dict)
     journals: str = migrate_journal.FOLDER
+    locks: str = guest_lock.FOLDER
     tell: object = lambda event: None
 
     def peer(self):
@@ -57,7 +59,11 @@ def migrate(conn, order):
     ConnectionFailed, MigrationFailed: the guest is then where it was, and the target clean
     unless the message says what is left.
     """
-    with migrate_journal.Journal(order.journals, order.name) as journal:
+    what = f"virt.migrate to {order.transport.host}"
+    with (
+        migrate_journal.Journal(order.journals, order.name) as journal,
+        guest_lock.held(order.locks, what, order.name),
+    ):
         ended = _end_earlier(conn, order, journal)
         if ended:
             return ended
@@ -138,7 +144,10 @@ def migratable(conn, order, against):
 
 def recover(conn, order):
     """Ends a killed migration: see migrate_recover.recover; outcome "nothing" without one."""
-    with migrate_journal.Journal(order.journals, order.name) as journal:
+    with (
+        migrate_journal.Journal(order.journals, order.name) as journal,
+        guest_lock.held(order.locks, "virt.migrate_recover", order.name),
+    ):
         if journal.read() is None:
             return {"name": order.name, "outcome": migrate_recover.NOTHING, "deleted": []}
         return migrate_recover.recover(conn, journal, order)

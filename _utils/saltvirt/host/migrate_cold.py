@@ -14,15 +14,16 @@ def definition(dom):
     return dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE | inactive)
 
 
-def move(target, dom, report, plans):
+def move(target, dom, report, plans, unchanged):
     """Copies the disks' files and defines the guest on the target.
 
-    target: a migrate_prepare.Target. The guest's definition stays here: the caller confirms
-    first, then forgets it.
+    target: a migrate_prepare.Target. unchanged: the Still of the disks. The guest's definition
+    stays here: the caller confirms first, then forgets it.
     """
     for plan in storage.copied(plans):
         target.say(f"copying disk {plan.target} of {report['name']}")
         migrate_prepare.copy(target, plan)
+    unchanged.check()
     if report["nvram"] and os.path.exists(report["nvram"]):
         target.copy(report["nvram"])
     with translated():

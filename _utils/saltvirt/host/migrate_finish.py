@@ -46,9 +46,11 @@ def remove_source(conn, report, paths):
     """Deletes the disks that the guest left here. Returns (deleted, kept with the reason).
 
     paths: of what was copied and stayed here. One that any other domain uses, or stands
-    on, is kept.
+    on, is kept; all of them when the guest itself is here again.
     """
     with translated():
+        if find(conn, report["uuid"]) is not None:
+            return [], dict.fromkeys(paths, f"{report['name']} is defined here")
         used = files.used_by_others(conn, report["uuid"])
     deleted, kept = [], {}
     for path in paths:

@@ -1,5 +1,6 @@
 """One migration, from checked facts to a verified end or back to where it began."""
 
+import contextlib
 from dataclasses import dataclass
 
 from saltvirt import errors
@@ -13,6 +14,7 @@ from saltvirt.host import (
     migrate_remote,
     migrate_store,
     migrate_watch,
+    still,
 )
 from saltvirt.host.connection import libvirt
 from saltvirt.migration import flags, policy, storage
@@ -44,16 +46,17 @@ class Move:
         """What virt.migrate returns. Raises MigrationFailed; the guest is then where it was."""
         self._note([])
         undo = Revert()
-        try:
-            there = self._do(undo)
-        except BaseException as exc:
-            return self._failed(undo, exc)
-        undo.success()
-        result = self._result(there)
-        result.update(self._clean())
-        return result
+        with contextlib.ExitStack() as held:
+            try:
+                there = self._do(undo, held)
+            except BaseException as exc:
+                return self._failed(undo, exc)
+            undo.success()
+            result = self._result(there)
+            result.update(self._clean())
+            return result
 
-    def _do(self, undo):
+    def _do(self, undo, held):
         active = self.report["active"]
         self.promise = migrate_arrivals.promise(self.peer, self.report, self.host, self.request)
         undo.push("withdraw the promise", migrate_store.delete, self.peer, self.promise)
@@ -66,10 +69,20 @@ class Move:
             watch.end_if_asked()
             self._live()
         else:
-            migrate_cold.move(target, self.dom, self.report, self.plans)
-        return migrate_finish.confirm(
+            self._cold(target, held)
+        there = migrate_finish.confirm(
             self.conn, self.peer, self.report, self.order.options.persistent
         )
+        if not active and self.order.options.undefinesource:
+            migrate_recover.undefine(self.dom)
+        return there
+
+    def _cold(self, target, held):
+        """Moves files. Until the guest is forgotten here, whoever starts it is kept out."""
+        disks = [plan.path for plan in self.copied]
+        unchanged = held.enter_context(still.Still(self.report["name"], disks))
+        migrate_cold.still_off(self.dom)
+        migrate_cold.move(target, self.dom, self.report, self.plans, unchanged)
 
     def _note(self, made):
         """Writes down what is under way, and what was ``made`` on the target so far."""
@@ -195,8 +208,6 @@ class Move:
     def _clean(self):
         """Removes what the guest left here; the move stands, whatever becomes of this."""
         deleted, kept = [], {}
-        if not self.report["active"] and self.order.options.undefinesource:
-            migrate_recover.undefine(self.dom)
         if not self._keeps_source():
             deleted, kept = migrate_finish.remove_source(self.conn, self.report, self._left())
         self._over()

@@ -54,14 +54,26 @@ def settle(conn, peer, report):
 
 
 def undefine(dom):
-    """Forgets the definition here; the variable store of its firmware goes with it."""
+    """Forgets the definition here; the variable store of its firmware goes with it.
+
+    Raises MigrationFailed, with the guest defined as before, when somebody has just started it.
+    """
+    conn, name, guest_uuid = dom.connect(), dom.name(), dom.UUIDString()
+    xml = dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE)
+    if dom.isActive():
+        raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
     wanted = ("MANAGED_SAVE", "SNAPSHOTS_METADATA", "NVRAM")
     number = sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}") for name in wanted)
     dom.undefineFlags(number)
+    if migrate_finish.find(conn, guest_uuid) is not None:
+        conn.defineXML(xml)
+        raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
 
 
 def _end(dom):
     """Removes a copy that never ran."""
+    if _side(dom).alive:
+        raise errors.OperationFailed(f"{dom.name()} has just begun to run: asking again")
     if dom.isActive():
         dom.destroy()
     with contextlib.suppress(libvirt.libvirtError):  # a transient one is gone by now

@@ -143,7 +143,7 @@ def _delete_part(path):
     delete_file(os.path.join(folder, f".{name}.part"))
 
 
-def _not_at_work(dom):
+def not_at_work(dom):
     """Raises OperationFailed while a process is making this guest."""
     found = record.of_domain(dom)
     if found and found.creating and record.works(found.creating):
@@ -166,7 +166,7 @@ def purge(conn, name, cache_dir=None, images_dir=None, dirs=False, disks=OWN):
     After a failure it can be called again.
     """
     dom = domain.lookup(conn, name)
-    _not_at_work(dom)
+    not_at_work(dom)
     todo = plan(conn, dom, cache_dir, disks)
     persistent = dom.isPersistent()
     if dom.isActive():

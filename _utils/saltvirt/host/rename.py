@@ -30,9 +30,7 @@ class Rename:
     def __init__(self, conn, dom, wish, tools):
         self.conn, self.dom, self.wish, self.tools = conn, dom, wish, tools
         self.old = dom.name()
-        secure = libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE
-        self.model = Domain.fromstring(dom.XMLDesc(secure))
-        self.before = self.model.tostring()
+        self._read()
 
     def check(self):
         """The Moves. Raises Refused, AlreadyExists, InvalidInput; changes nothing."""
@@ -71,6 +69,16 @@ class Rename:
 
     def run(self):
         """Renames it; what ``virt.rename`` returns. All of it or nothing."""
+        with self.tools.gate.guest("virt.rename", self.old, self.wish.name):
+            self._read()
+            return self._run()
+
+    def _read(self):
+        secure = libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE
+        self.before = self.dom.XMLDesc(secure)
+        self.model = Domain.fromstring(self.before)
+
+    def _run(self):
         moves = self.check()
         with Revert() as undo:
             for move in moves:

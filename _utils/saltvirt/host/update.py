@@ -1,5 +1,7 @@
 """Bringing an existing guest to what is wanted: the differences, and nothing else."""
 
+import contextlib
+import copy
 import hashlib
 import os
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ from saltvirt.spec.disk import DiskSpec
 from saltvirt.units import human_bytes
 from saltvirt.xml.domain import Domain
 
+# plain libvirt takes no lock of ours: what it changes meanwhile is compared with again
+ATTEMPTS = 3
 _KINDS = {"disks": "disk", "nics": "interface", "host_devices": "hostdev"}
 _DONE = {"attach": "attached", "detach": "detached", "medium": "updated", "update": "updated"}
 
@@ -191,6 +195,7 @@ class Update:
         self.fetch()
         with Revert() as undo:
             with self.tools.gate.lock():
+                self.unchanged()
                 self.admit()
                 for work in self.works:
                     if work.make:
@@ -200,6 +205,14 @@ class Update:
                     self.dom = domain.define(self.conn, self.wanted.tostring())
             undo.success()
         return live.apply(self.conn, self.dom, self.wanted, found)
+
+    def unchanged(self):
+        """Raises Changed when somebody has changed the definition since it was compared."""
+        if stored(self.dom).tostring() != self.actual.tostring():
+            raise Changed(
+                f"{self.spec.name} is being changed by somebody else, by libvirt: nothing was "
+                "done; call it again"
+            )
 
     def admit(self):
         """Raises Refused when the host has no room for what the guest gets more."""
@@ -218,6 +231,10 @@ class Update:
             if work.make and work.spec.image:
                 work.image = self.tools.image(self.conn, work.spec)
                 disks.fits(work)
+
+
+class Changed(errors.OperationFailed):
+    """The definition is another by now than the one that the changes were found for."""
 
 
 def refuse_detach(found):
@@ -256,9 +273,19 @@ def result(found, failures, warnings=()):
 def update(conn, spec, tools, how):
     """Brings the guest of a GuestSpec to what it says; see ``virt.update``."""
     with translated(f"update {spec.name}"):
-        work = Update(conn, spec, tools, how)
-        found = work.compare()
-        if found and how.test:
-            work.admit()
-        failures = [] if how.test or not found else work.apply(found)
-        return result(found, failures, work.warnings)
+        if how.test:
+            return _once(conn, spec, tools, how)
+        with tools.gate.guest("virt.update", spec.name):
+            for _ in range(ATTEMPTS - 1):
+                with contextlib.suppress(Changed):
+                    return _once(conn, copy.deepcopy(spec), tools, how)
+            return _once(conn, spec, tools, how)
+
+
+def _once(conn, spec, tools, how):
+    work = Update(conn, spec, tools, how)
+    found = work.compare()
+    if found and how.test:
+        work.admit()
+    failures = [] if how.test or not found else work.apply(found)
+    return result(found, failures, work.warnings)

@@ -1,0 +1,91 @@
+"""One operation at a time on a guest of this host, whoever asks for it.
+
+Held by everything that changes a guest or its disks. It goes with its process, and tells
+who has it. What plain libvirt does is not kept out by it: see ``still``.
+"""
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from urllib.parse import quote
+
+from saltvirt import errors, settings
+
+FOLDER = "/run/salt-virt-locks"
+# most operations take less; a longer one is named to whoever waits
+WAIT_S = 20
+_STEP_S = 0.2
+_LONGEST = 200
+
+_mine = threading.local()
+
+
+def folder(get):
+    """Where the locks are. get: Salt's ``config.get``."""
+    return os.path.join(str(settings.option(get, "lock", FOLDER)), "guests")
+
+
+@contextlib.contextmanager
+def held(where, what, *names, wait_s=None):
+    """Holds the guests' locks for the block; within it the same thread has them already.
+
+    where: of :func:`folder`. what: the operation, for who waits. Waits for ``wait_s``
+    (WAIT_S), then raises OperationFailed with who has the lock, and since when.
+    """
+    deadline = time.monotonic() + (WAIT_S if wait_s is None else wait_s)
+    with contextlib.ExitStack() as stack:
+        for name in sorted({str(name) for name in names}):
+            stack.enter_context(_one(where, what, name, deadline))
+        yield
+
+
+@contextlib.contextmanager
+def _one(where, what, name, deadline):
+    path = os.path.join(str(where), f"{quote(name, safe='')[:_LONGEST]}.lock")
+    mine = _mine.__dict__.setdefault("paths", set())
+    if path in mine:
+        yield
+        return
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    handle = _waited(path, name, deadline)
+    try:
+        mine.add(path)
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{what}, process {os.getpid()}, since {since}".encode(), 0)
+        yield
+    finally:
+        mine.discard(path)
+        os.unlink(path)
+        os.close(handle)
+
+
+def _waited(path, name, deadline):
+    """The locked file."""
+    while True:
+        handle, owner = _take(path)
+        if handle is not None:
+            return handle
+        if time.monotonic() >= deadline:
+            raise errors.OperationFailed(
+                f"{name}: another operation is at work on it here, {owner}: wait for it"
+            )
+        time.sleep(_STEP_S)
+
+
+def _take(path):
+    """(locked file or None, who has it)."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    owner = ""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.stat(path).st_ino == os.fstat(handle).st_ino:
+            return handle, None
+    except BlockingIOError:
+        owner = os.pread(handle, 300, 0).decode(errors="replace")
+    except FileNotFoundError:  # its last holder has just removed it
+        pass
+    os.close(handle)
+    return None, owner

@@ -1,0 +1,99 @@
+"""Disks that must not change while they are copied, whoever may start their guest meanwhile.
+
+QEMU locks bytes of a disk for what it does and for what it bears others doing. We lock as a reader
+does that bears no writer: a QEMU that wants to write to the disk meanwhile does not start.
+A device, whose locks do not reach into the name space of libvirt's QEMU, and a file system
+without locks tell by what was written.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+
+from saltvirt import errors
+
+# QEMU, block/file-posix.c: a byte for each permission that is used, and that is not shared
+_USED, _UNSHARED = 100, 200
+_READ, _WRITE, _RESIZE = 0, 1, 3
+_WITHOUT_LOCKS = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def _flock(kind, byte):
+    """The kernel's struct flock for one byte."""
+    return struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, 1, 0)
+
+
+def _is_locked(fd, byte):
+    answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, byte))
+    return struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK
+
+
+def _seen(fd):
+    """What tells that something was written."""
+    about = os.fstat(fd)
+    if not stat.S_ISBLK(about.st_mode):
+        return about.st_mtime_ns, about.st_size
+    major, minor = os.major(about.st_rdev), os.minor(about.st_rdev)
+    try:
+        with open(f"/sys/dev/block/{major}:{minor}/stat", encoding="ascii") as file:
+            numbers = file.read().split()
+    except FileNotFoundError:
+        return None
+    return numbers[4], numbers[6]  # writes, and sectors written
+
+
+class Still:
+    """A context manager over the paths of disks of one guest.
+
+    Raises OperationFailed when one is open to be written, naming it and the guest.
+    """
+
+    def __init__(self, guest, paths):
+        self.guest, self.paths = guest, list(paths)
+        self._open = {}
+
+    def __enter__(self):
+        try:
+            for path in self.paths:
+                self._hold(path)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc_info):
+        for fd, _ in self._open.values():
+            os.close(fd)
+        self._open = {}
+        return False
+
+    def _hold(self, path):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as exc:
+            raise errors.OperationFailed(f"cannot read {path}: {exc.strerror}") from exc
+        self._open[path] = fd, _seen(fd)
+        try:
+            for byte in (_USED + _READ, _UNSHARED + _WRITE, _UNSHARED + _RESIZE):
+                fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_RDLCK, byte))
+            taken = any(_is_locked(fd, _USED + what) for what in (_WRITE, _RESIZE))
+            taken = taken or _is_locked(fd, _UNSHARED + _READ)
+        except OSError as exc:
+            taken = exc.errno in (errno.EAGAIN, errno.EACCES)
+            if not taken and exc.errno not in _WITHOUT_LOCKS:
+                raise errors.OperationFailed(f"cannot lock {path}: {exc.strerror}") from exc
+        if taken:
+            raise errors.OperationFailed(
+                f"{path} of {self.guest} is open to be written: stop who uses it first"
+            )
+
+    def check(self):
+        """Raises OperationFailed when something was written since."""
+        for path, (fd, before) in self._open.items():
+            if _seen(fd) != before:
+                raise errors.OperationFailed(
+                    f"{path} of {self.guest} was written to while it was copied; the copy is "
+                    "removed: stop the guest and do it again"
+                )

@@ -1,0 +1,133 @@
+"""One operation at a time on a guest of a host; and disks that others touch in between."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from saltvirt import errors
+from saltvirt.host import guest_lock, still
+
+LIBRARY = Path(__file__).resolve().parents[2] / "_utils"
+HOLD = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from saltvirt.host import guest_lock
+with guest_lock.held(sys.argv[2], "virt.clone", "web1"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextlib.contextmanager
+def another_process(folder):
+    argv = [sys.executable, "-c", HOLD, str(LIBRARY), str(folder)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        try:
+            yield other
+        finally:
+            other.kill()
+
+
+def test_who_waits_is_told_who_has_it_and_a_killed_one_has_it_no_more(tmp_path):
+    with another_process(tmp_path) as other:
+        began = time.monotonic()
+        said = rf"web1: another operation .* virt\.clone, process {other.pid}, since 20.* UTC"
+        with (
+            pytest.raises(errors.OperationFailed, match=said),
+            guest_lock.held(tmp_path, "virt.start", "web1", wait_s=0.3),
+        ):
+            pass
+        assert 0.3 <= time.monotonic() - began < 5
+        with guest_lock.held(tmp_path, "virt.start", "web2", wait_s=0):
+            pass
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+        with guest_lock.held(tmp_path, "virt.start", "web1", wait_s=0):
+            pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_within_an_operation_the_same_thread_has_it_already(tmp_path):
+    with (
+        guest_lock.held(tmp_path, "virt.rename", "web1", "web2", wait_s=0),
+        guest_lock.held(tmp_path, "seed.apply", "web2", wait_s=0),
+    ):
+        refused = []
+
+        def other():
+            try:
+                with guest_lock.held(tmp_path, "virt.start", "web2", wait_s=0):
+                    pass
+            except errors.OperationFailed as exc:
+                refused.append(str(exc))
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert refused
+
+
+@pytest.mark.parametrize("name", ["a/../b", "..", "ü" * 150])
+def test_any_name_that_libvirt_takes_is_a_file_of_the_folder(tmp_path, name):
+    with guest_lock.held(tmp_path / "locks", "virt.start", name):
+        assert len(os.listdir(tmp_path / "locks")) == 1
+    assert os.listdir(tmp_path) == ["locks"]
+
+
+def qemu_io(path, command, *more):
+    argv = ["qemu-io", "-f", "raw", *more, "-c", command, str(path)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    path = tmp_path / "web1_vda.raw"
+    path.write_bytes(bytes(2**20))
+    return path
+
+
+def test_qemu_cannot_write_to_a_disk_that_is_copied_and_another_may_read_it(disk):
+    with still.Still("web1", [disk]) as unchanged:
+        refused = qemu_io(disk, "write 0 4k")
+        assert refused.returncode != 0
+        assert 'Failed to get "write" lock' in refused.stderr
+        assert qemu_io(disk, "read 0 4k", "-r").returncode == 0
+        with still.Still("web1", [disk]):
+            pass
+        unchanged.check()
+    assert qemu_io(disk, "write 0 4k").returncode == 0
+
+
+def test_a_disk_that_qemu_writes_to_is_not_copied(disk):
+    argv = ["qemu-io", "-f", "raw", str(disk)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        writer.stdin.write("write 0 4k\n")
+        writer.stdin.flush()
+        assert "wrote" in writer.stdout.readline() + writer.stdout.readline()
+        with pytest.raises(errors.OperationFailed, match=r"web1_vda.raw of web1 is open"):
+            still.Still("web1", [disk]).__enter__()
+        writer.communicate("quit\n")
+    with still.Still("web1", [disk]):
+        pass
+
+
+def test_what_was_written_without_a_lock_is_seen(disk):
+    with still.Still("web1", [disk]) as unchanged:
+        unchanged.check()
+        with open(disk, "r+b") as file:
+            file.write(b"torn")
+        with pytest.raises(errors.OperationFailed, match="was written to while it was copied"):
+            unchanged.check()
+
+
+def test_a_disk_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(errors.OperationFailed, match=r"cannot read .*gone: No such file"):
+        still.Still("web1", [tmp_path / "gone"]).__enter__()
