@@ -1,39 +1,32 @@
 """The guest's clock."""
 
-from saltvirt.design.put import merge, put
-from saltvirt.spec.base import REMOVE
+from saltvirt.design.put import merge
+from saltvirt.spec.base import given
 from saltvirt.xml.timer import Timer
 
 _TIMER = ("track", "tickpolicy", "frequency", "mode", "present", "slew", "threshold", "limit")
 
 
 def apply(spec, domain, context):
-    """Lays a ClockSpec onto a domain."""
+    """Lays a ClockSpec onto a domain: what it does not say of the time is UTC."""
     del context
     if spec is None:
         return
     clock = domain.clock
-    offset = spec.offset() or _fallback(spec, clock)
-    if offset:
-        clock.offset = offset
-        clock.basis = spec.basis() if offset == "variable" else None
-    put(clock, spec, "timezone", "adjustment")
-    if offset and offset != "timezone":
-        clock.timezone = None
-    if offset and spec.adjustment in (None, REMOVE):
-        clock.adjustment = None
+    clock.offset = spec.offset()
+    clock.basis = spec.basis() if clock.offset == "variable" else None
+    clock.timezone, clock.adjustment = given(spec.timezone), given(spec.adjustment)
     merge(
         clock, "timers", spec.timers,
         key=lambda child: child.name,
-        edit=lambda child, value: put(child, value, *_TIMER),
+        edit=_timer,
         make=lambda name: Timer(name=name),
     )  # fmt: skip
 
 
-def _fallback(spec, clock):
-    """UTC, when what the clock went by is taken away."""
-    gone = {"timezone": spec.timezone, "variable": spec.adjustment}.get(clock.offset)
-    return "utc" if gone is REMOVE else None
+def _timer(timer, spec):
+    for name in _TIMER:
+        setattr(timer, name, given(getattr(spec, name)))
 
 
 def default(domain, context):

@@ -29,8 +29,9 @@ def replace(element, name, new):
 
 
 def merge(element, name, wanted, *, key, edit, make):
-    """Edits keyed children: ``wanted`` is {key: value}; REMOVE takes one away.
+    """Edits keyed children: ``wanted`` is {key: value}, and all there shall be.
 
+    With REMOVE among the values it only edits: that one goes, the others stay.
     key(child) -> its key; edit(child, value) changes it; make(key) -> a new child.
     """
     if wanted is None:
@@ -40,6 +41,8 @@ def merge(element, name, wanted, *, key, edit, make):
         setattr(element, name, [])
         return
     there = {key(child): child for child in view}
+    if REMOVE not in wanted.values():
+        wanted = {**{word: REMOVE for word in there if word not in wanted}, **wanted}
     for word, value in wanted.items():
         child = there.get(word)
         if value is REMOVE:

@@ -53,13 +53,11 @@ class ClockSpec(Part):
             raise InvalidInput(f"{what}: timezone and adjustment exclude each other")
 
     def offset(self):
-        """libvirt's word for it: utc, localtime, timezone or variable; None when not said."""
+        """libvirt's word for it: utc, localtime, timezone or variable."""
         if given(self.timezone):
             return "timezone"
         if given(self.adjustment) not in (None, "reset"):
             return "variable"
-        if self.utc is None:
-            return None
         return "localtime" if self.utc is False else "utc"
 
     def basis(self):

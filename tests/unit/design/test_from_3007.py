@@ -194,3 +194,54 @@ def test_a_switch_that_is_off_is_one_that_is_not_there():
     assert found(actual, hypervisor_features={"kvm-hint-dedicated": False}) == [
         ("features:kvm_hint_dedicated", True, False)
     ]
+
+
+TIMERS = {"hpet": {"present": False}, "rtc": {"tickpolicy": "catchup", "track": "wall"}}
+CELLS = {0: {"cpus": "0", "memory": 32}, 1: {"cpus": "1", "memory": 32}}
+PINS = {0: "0", 1: "1"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gone"),
+    [
+        (
+            {"cpu": {"maximum": 2, "tuning": {"vcpupin": PINS}}},
+            {"cpu": {"tuning": {"vcpupin": {0: "0"}}}},
+            "cputune:vcpupins:1:cpuset",
+        ),
+        (
+            {"cpu": {"maximum": 2, "iothreads": 2, "tuning": {"iothreadpin": {1: "0", 2: "1"}}}},
+            {"cpu": {"tuning": {"iothreadpin": {2: "1"}}}},
+            "cputune:iothreadpins:1:cpuset",
+        ),
+        (
+            {"cpu": {"features": {"pcid": "require", "x2apic": "disable"}}},
+            {"cpu": {"features": {"pcid": "require"}}},
+            "cpu:features:x2apic:policy",
+        ),
+        (
+            {"cpu": {"maximum": 2, "numa": CELLS}, "numatune": {"memnodes": {
+                0: {"mode": "strict", "nodeset": 0}, 1: {"mode": "strict", "nodeset": 0}}}},
+            {"numatune": {"memnodes": {0: {"mode": "strict", "nodeset": 0}}}},
+            "numatune:memnodes:1:nodeset",
+        ),
+        ({"clock": {"timers": TIMERS}}, {"clock": {"timers": {"hpet": {"present": False}}}},
+         "clock:timers:rtc:track"),
+        ({"clock": {"timers": TIMERS}},
+         {"clock": {"timers": {"hpet": {"present": False}, "rtc": {"track": "wall"}}}},
+         "clock:timers:rtc:tickpolicy"),
+        ({"clock": {"utc": False}}, {"clock": {"timers": {}}}, "clock:offset"),
+    ],
+)  # fmt: skip
+def test_a_dictionary_is_all_there_shall_be(before, after, gone):
+    actual = amended(there(), **before)
+    paths = {path: new for path, _, new in found(actual, **after)}
+    assert paths[gone] in (None, "utc")
+    assert found(amended(actual, **after), **after) == []
+    assert found(actual, **before) == []
+
+
+def test_none_takes_one_away_and_leaves_the_others():
+    actual = amended(there(), clock={"timers": TIMERS})
+    wanted = amended(actual, clock={"timers": {"rtc": None}})
+    assert [timer.name for timer in wanted.clock.timers] == ["hpet"]
