@@ -29,12 +29,6 @@ def _hypervisor():
     return minion.Hypervisor(__salt__, __opts__)
 
 
-def _approve(name, pub_key):
-    """Hands the key in; the master accepts it when it gave the permission."""
-    answer = demand.virtkey(__salt__)([name, pub_key])
-    return bool((answer or {}).get(name))
-
-
 def apply_(
     path,
     id_=None,
@@ -100,7 +94,7 @@ def apply_(
             format = inspect.inspect(path, format, unused=True).format
         public = _hypervisor().apply(name, os.path.abspath(path), format, wish)
     if approve_key:
-        _approve(name, public)
+        demand.hand_in(__salt__, name, public)
     return True
 
 
@@ -138,7 +132,7 @@ def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, pr
         paths[what] = os.path.join(folder, file_name)
         _write(paths[what], text, mode)
     if approve_key and not (pub_key and priv_key):
-        _approve(name, data.public_key)
+        demand.hand_in(__salt__, name, data.public_key)
     return paths
 
 

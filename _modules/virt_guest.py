@@ -67,16 +67,9 @@ def _spec(arguments, **more):
 
 
 def _approve(name, pub_key):
-    """Hands the key in; the master accepts it when it gave the permission for the name.
-
-    The guest is whole, whatever the master says: its key is then pending as any other's.
-    """
-    if __opts__.get("file_client") == "local":
-        return
-    try:
-        demand.virtkey(__salt__)([name, pub_key])
-    except Exception as exc:
-        log.warning("the key of %s could not be handed to the master: %s", name, exc)
+    """Hands the key in; the master accepts it when it gave the permission for the name."""
+    if __opts__.get("file_client") != "local":
+        demand.hand_in(__salt__, name, pub_key)
 
 
 def _foreign_seeder(deploy):
@@ -481,7 +474,10 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
         wish = making.Wish(name, bool(seed))
-        return renaming.rename(conn, vm_, wish, _tools(name, deploy, "rename"), test)
+        made = renaming.rename(conn, vm_, wish, _tools(name, deploy, "rename"), test)
+    if not test and made["pub_key"] and deploy.approve_key:
+        _approve(name, made["pub_key"])
+    return made
 
 
 def resize_disk(vm_, disk, size, **kwargs):

@@ -9,7 +9,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names  # noqa: E402
-from saltvirt.fleet import authorise, pillars  # noqa: E402
+from saltvirt.fleet import authorise, pillars, target  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.fleet.keys import KeyStore  # noqa: E402
 from saltvirt.operations import find, identity, lifecycle, result  # noqa: E402
@@ -232,7 +232,8 @@ def purge(name, delete_key=True, test=False):
     Remove a guest with its own disks, and its minion key. Nothing else is deleted.
 
     :param name: of the guest
-    :param delete_key: also delete the guest's key from the master
+    :param delete_key: also delete the guest's key from the master; a key that this master did not
+        accept for a guest of that host stays, and is named
     :param test: show what would be deleted and what would stay, change nothing
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
@@ -246,16 +247,16 @@ def purge(name, delete_key=True, test=False):
     name = str(name)
     with Fleet(__opts__) as fleet:
         if test:
-            host, plan, has_key = purging.check(fleet, name, delete_key)
+            host, plan, has_key, why = purging.check(fleet, name, delete_key)
             disks = ", ".join(plan["delete"]) or "no disk"
             comment = f"{name} would be removed from {host}, with {disks}"
-            comment += " and its key" if has_key else ""
+            comment += " and its key" if has_key else f"; its key stays: {why}" if why else ""
             comment += "".join(f"; {path} stays: {why}" for path, why in plan["keep"].items())
             return result.planned(name, comment, {"removed": plan, "key": has_key}, host=host)
-        host, removed, had_key = purging.run(fleet, name, delete_key)
-    comment = f"{name} was removed from {host}" + (
-        " and its key from the master" if had_key else ""
-    )
+        host, removed, had_key, why = purging.run(fleet, name, delete_key)
+    comment = f"{name} was removed from {host}"
+    comment += " and its key from the master" if had_key else ""
+    comment += f"; its key stays: {why}" if why else ""
     return result.done(name, comment, {"removed": removed}, host=host)
 
 
@@ -348,7 +349,7 @@ def authorize(name, host, pillar=None, test=False):
 
         salt-run virt.authorize web1 hyper1
     """
-    name = names.guest(str(name))
+    name = target.refuse_host(__opts__, names.guest(str(name)))
     with Fleet(__opts__) as fleet:
         fleet.hosts(host)
     if pillar:
@@ -367,7 +368,8 @@ def seed_eject(name, test=False):
     Take the volume for cloud-init from a guest and delete it: it holds the guest's key.
 
     ``virt.init`` with ``wait=True`` does it. For a reactor on ``salt/minion/*/start``: minions
-    that are no guests of this master's own are passed over without asking a host.
+    that are no guests of this master's own are passed over without asking a host, and one that
+    has never reached this master keeps its volume, for that event can be forged.
 
     :param name: of the guest
     :param test: show what would be done, change nothing
@@ -383,7 +385,11 @@ def seed_eject(name, test=False):
     name = names.guest(str(name))
     if name not in KeyStore(__opts__).ours():
         return result.done(name, f"{name} is no guest that this master made")
-    with Fleet(__opts__) as fleet:
+    if not target.reported(__opts__, name):
+        raise errors.OperationFailed(
+            f"{name} has not reached this master yet: its volume for cloud-init stays"
+        )
+    with Fleet(__opts__) as fleet, locks.guest(__opts__, name, "virt.seed_eject"):
         host, _ = find.locate(fleet, name)
         if test:
             return result.planned(name, f"{name} on {host} would lose its volume", host=host)

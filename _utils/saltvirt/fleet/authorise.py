@@ -1,10 +1,12 @@
 """Permissions that the master writes: this host may hand in the key of this guest, once.
 
 One file below ``pki_dir/virtkeys/<host>/<guest>`` holds the second until which it is good, and
-the pillar that the guest shall have.
+the pillar that the guest shall have. That of an operation of the runner is good no longer than
+the operation: it holds a lock on the file.
 """
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -12,10 +14,14 @@ import secrets
 import time
 
 from saltvirt import errors, names
-from saltvirt.fleet import private
+from saltvirt.fleet import private, target
+from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
+from saltvirt.revert import Revert
 
 LIFETIME_S = 600
+# of an operation's own, which ends with it
+_LONGEST_S = 24 * 3600
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +30,7 @@ class Authorisations:
     """Grants, takes back and redeems permissions. opts: the master's options."""
 
     def __init__(self, opts):
+        self._opts = opts
         self._root = os.path.join(opts["pki_dir"], "virtkeys")
 
     def _path(self, host, name):
@@ -31,14 +38,28 @@ class Authorisations:
             raise errors.InvalidInput(f"{host!r} is no minion id")
         return os.path.join(self._root, host, names.guest(name))
 
-    def grant(self, host, name, lifetime_s=LIFETIME_S, pillar=None):
+    def grant(self, host, name, lifetime_s=LIFETIME_S, pillar=None, **more):
         """Lets ``host`` hand in one key for ``name`` within ``lifetime_s`` seconds.
 
-        pillar: what the guest gets with it.
+        pillar: what the guest gets with it. Raises InvalidInput for a name that virt:hosts keeps.
         """
-        path = self._path(host, name)
-        text = json.dumps({"until": time.time() + lifetime_s, "pillar": pillar or {}})
-        private.write(path, text)
+        path = self._path(host, target.refuse_host(self._opts, name))
+        until = time.time() + lifetime_s
+        private.write(path, json.dumps({"until": until, "pillar": pillar or {}, **more}))
+
+    @contextlib.contextmanager
+    def held(self, host, name, pillar=None, replace=False):
+        """Such a permission for the block; it ends with it, and with the process.
+
+        replace: the new key takes the place of the one that was accepted for this host's guest.
+        """
+        self.grant(host, name, _LONGEST_S, pillar, held=True, replace=replace)
+        with open(self._path(host, name), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                self.revoke(host, name)
 
     def revoke(self, host, name):
         """Takes a permission back; True when there was one."""
@@ -62,7 +83,8 @@ class Authorisations:
         try:
             with open(path, encoding="utf-8") as file:
                 found = json.load(file)
-            return found if found["until"] >= time.time() else None
+                good = found["until"] >= time.time() and not (found.get("held") and _free(file))
+            return found if good else None
         except (ValueError, TypeError, KeyError, FileNotFoundError):
             return None
 
@@ -80,6 +102,37 @@ class Authorisations:
                 os.unlink(taken)
 
 
+def _free(file):
+    """True when nobody holds the lock of a file: whoever did is gone."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def handing_in(fleet, host, name, undo, pillar=None):
+    """Lets the host hand in the key of the guest that it makes in the block.
+
+    A key that came in goes again when the block fails, and with ``undo``, a Revert, later.
+    """
+    keys = KeyStore(fleet.opts)
+    before = keys.accepted(name)
+
+    def take_back():
+        now = keys.accepted(name)
+        if now and now != before:
+            keys.delete(name, now)
+
+    with Revert() as own:
+        own.push(f"take back the key of {name}", take_back)
+        with Authorisations(fleet.opts).held(host, name, pillar):
+            yield
+        own.success()
+    undo.push(f"take back the key of {name}", take_back)
+
+
 def hand_in(opts, store, host, name, pub_pem):
     """What the master does when a host hands in a guest's key: True when it is accepted.
 
@@ -91,7 +144,7 @@ def hand_in(opts, store, host, name, pub_pem):
         if not permission:
             log.warning("%s handed in a key for %r without a permission", host, name)
             return False
-        store.accept(name, pub_pem)
+        store.accept(name, pub_pem, permission.get("replace", False), host)
         Pillars(opts).keep(name, pub_pem, permission["pillar"])
     except errors.VirtError as exc:
         log.warning("%s handed in a key for %r: %s", host, name, exc)

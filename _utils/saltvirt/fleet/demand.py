@@ -1,6 +1,15 @@
 """A minion's questions to its master, through an ext_pillar that is asked for by name."""
 
+import logging
+import time
+
 import salt.utils.args
+
+# a busy master may not answer at once
+_TRIES = 3
+_PAUSE_S = 2
+
+log = logging.getLogger(__name__)
 
 
 def ask(function, external):
@@ -16,3 +25,18 @@ def ask(function, external):
 def virtkey(functions):
     """A callable that asks the ext_pillar ``virtkey``. functions: ``__salt__`` of the minion."""
     return lambda asked: (ask(functions["pillar.ext"], {"virtkey": asked}) or {}).get("virtkey")
+
+
+def hand_in(functions, name, pub_key):
+    """Hands a guest's key in; True when the master says that it accepted it.
+
+    The guest is whole, whatever the master says: its key is then pending as any other's.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            return bool((virtkey(functions)([name, pub_key]) or {}).get(name))
+        except Exception as exc:
+            log.warning("the key of %s could not be handed to the master: %s", name, exc)
+        if left:
+            time.sleep(_PAUSE_S)
+    return False

@@ -7,14 +7,18 @@ Salt 3008 reaches it through ``salt.cache`` with the driver ``keys.cache_driver`
 import contextlib
 import os
 import pwd
+import re
 import tempfile
 
 import salt.cache
 import salt.key
 import salt.utils.event
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from saltvirt import errors, names
+from saltvirt.fleet import private, target
 from saltvirt.fleet.pillars import Pillars
 
 _FOLDERS = {
@@ -24,13 +28,32 @@ _FOLDERS = {
 }
 
 
+# one key in PEM and nothing around it; the largest that Salt makes is far smaller
+_PEM = re.compile(
+    r"-----BEGIN (RSA )?PUBLIC KEY-----\n[A-Za-z0-9+/=\n]{1,8000}\n-----END (RSA )?PUBLIC KEY-----"
+)
+_FEWEST_BITS = 2048
+
+
+def _text(pem):
+    """A public key as Salt compares it."""
+    return "\n".join(str(pem).strip().splitlines())
+
+
 def clean(pem):
-    """A public key as Salt compares it. Raises KeyRefused when it is none."""
-    text = "\n".join(str(pem).strip().splitlines())
+    """A public key as Salt compares it. Raises KeyRefused when it is none that Salt would make:
+    RSA of 2048 bits or more, and nothing around it."""
+    text = _text(pem)
     try:
-        load_pem_public_key(text.encode())
-    except ValueError as exc:
+        if not _PEM.fullmatch(text):
+            raise ValueError
+        key = load_pem_public_key(text.encode())
+    except (ValueError, UnsupportedAlgorithm) as exc:
         raise errors.KeyRefused("what was handed over as a minion's key is no public key") from exc
+    if not isinstance(key, RSAPublicKey) or key.key_size < _FEWEST_BITS:
+        raise errors.KeyRefused(
+            f"what was handed over as a minion's key is no RSA key of {_FEWEST_BITS} bits or more"
+        )
     return text
 
 
@@ -107,17 +130,19 @@ class KeyStore:
         found = self._store.fetch(names.guest(name))
         return found["pub"] if found and found["state"] == "accepted" else None
 
-    def accept(self, name, pub_pem, replace=False):
+    def accept(self, name, pub_pem, replace=False, host=""):
         """Accepts exactly this key for exactly this id, and fires Salt's ``salt/key`` event.
 
-        A pending key of the id goes: it is another one's, or this one. replace: also take the
-        place of another accepted or of a rejected key.
+        A pending key of the id goes: it is another one's, or this one. host: the hypervisor that
+        made the guest, to which the key is bound. replace: also take the place of the key that
+        was accepted for a guest of that host.
         Returns True when it was not accepted before. Raises KeyRefused, InvalidInput.
         """
-        names.guest(name)
+        target.refuse_host(self._opts, names.guest(name))
         pub = clean(pub_pem)
         found = self._store.fetch(name)
-        same = bool(found) and "\n".join(found["pub"].strip().splitlines()) == pub
+        same = bool(found) and _text(found["pub"]) == pub
+        replace = replace and self.host_of(name) == host
         if same and found["state"] == "accepted":
             return False
         if found and found["state"] != "pending" and not replace:
@@ -126,20 +151,39 @@ class KeyStore:
                 f"machine is gone, remove its key with salt-key -d {name}"
             )
         self._store.store(name, pub)
-        self._remember(name)
+        private.write(os.path.join(self._accepted, name), host)
         self._fire("accept", name, pub)
         return True
 
     def ours(self):
         """The ids whose keys were accepted here, for a guest, and are still accepted; sorted."""
         with contextlib.suppress(FileNotFoundError):
-            return sorted(n for n in os.listdir(self._accepted) if self.status(n) == "accepted")
+            found = [n for n in os.listdir(self._accepted) if not n.startswith(".")]
+            return sorted(n for n in found if self.status(n) == "accepted")
         return []
 
-    def _remember(self, name):
-        os.makedirs(self._accepted, mode=0o700, exist_ok=True)
-        with open(os.path.join(self._accepted, name), "w", encoding="utf-8"):
-            pass
+    def host_of(self, name):
+        """The hypervisor whose guest has the key that was accepted here: "" for one that an
+        older version accepted, None for a key that was not accepted here."""
+        try:
+            with open(os.path.join(self._accepted, names.guest(name)), encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def moved(self, name, old, new):
+        """The guest is on another host now, and its key is bound to that one."""
+        if self.host_of(name) == old:
+            private.write(os.path.join(self._accepted, name), new)
+
+    def stays(self, name, host):
+        """Why the key of a guest that was removed from this host stays; None when it may go."""
+        made = self.host_of(name)
+        if made is None:
+            return f"it was not accepted here for a guest; salt-key -d {name} deletes it"
+        if made not in ("", host):
+            return f"it was accepted for a guest of {made}; salt-key -d {name} deletes it"
+        return None
 
     def _forget(self, name):
         with contextlib.suppress(FileNotFoundError):
@@ -149,10 +193,15 @@ class KeyStore:
         """Takes back the key of an id, and what the master remembers of that minion.
 
         pub_pem: only if it is this key. Returns True when there was one to delete.
+        Raises KeyRefused for a name that virt:hosts keeps for hypervisors.
         """
         found = self._store.fetch(names.guest(name))
-        if not found or (pub_pem and clean(found["pub"]) != clean(pub_pem)):
+        if not found or (pub_pem and _text(found["pub"]) != _text(pub_pem)):
             return False
+        try:
+            target.refuse_host(self._opts, name)
+        except errors.InvalidInput as exc:
+            raise errors.KeyRefused(f"the key of {name} stays: it is a hypervisor's") from exc
         with salt.key.Key(self._opts) as keys:
             keys.delete_key(match_dict={_FOLDERS[found["state"]]: [name]})
         if self._store.fetch(name):

@@ -1,17 +1,22 @@
 """Which minions are hypervisors, and which of them are connected, as the master knows it."""
 
+import itertools
+
 import salt.utils.minions
 
 from saltvirt import errors
 
 # our grain, see _grains/virt_host.py
 DEFAULT_TARGET = "G@virt_host:hypervisor:True"
+# of so many claims in one target each combination is tried; of more, all or none
+_CLAIMS = 6
+_NOBODY = "-"  # no minion has this id, for no guest can
 
 
 def expression(opts):
     """The compound target of hypervisors: ``virt:hosts`` of the master's configuration; the
     default are minions that report themselves (grain ``virt_host:hypervisor``)."""
-    target = (opts.get("virt") or {}).get("hosts") or DEFAULT_TARGET
+    target = (opts.get("virt") or {}).get("hosts") or opts.get("virt.hosts") or DEFAULT_TARGET
     if not isinstance(target, str):
         raise errors.InvalidInput(f"virt:hosts must be a compound target, not {target!r}")
     return target
@@ -23,11 +28,12 @@ def hosts(opts, target=None):
     opts: the master's configuration. target: a compound target that replaces the configured
     one.
 
-    The match is not greedy: a minion without cached grains does not match a grain.
+    The match is not greedy: a minion without cached grains does not match a grain. What Salt
+    3008 calls a resource, which any minion registers under any name, is none.
     """
-    target = target or expression(opts)
-    found = salt.utils.minions.CkMinions(opts).check_minions(target, "compound", greedy=False)
-    return sorted(found["minions"])
+    minions = salt.utils.minions.CkMinions(opts)
+    found = minions.check_minions(target or expression(opts), "compound", greedy=False)
+    return sorted(set(found["minions"]) & set(minions._pki_minions()))
 
 
 def accepted(opts):
@@ -39,3 +45,73 @@ def connected(opts, ids=None):
     """Those of the ids (default: of all minions) with a connection to this master, as a set."""
     subset = None if ids is None else set(ids)
     return set(salt.utils.minions.CkMinions(opts).connected_ids(subset=subset))
+
+
+def reported(opts, minion_id):
+    """True when a minion with the key of this id has reached this master: it has its grains."""
+    return bool(salt.utils.minions.get_minion_data(minion_id, opts)[1])
+
+
+class _OneMinion(salt.utils.minions.CkMinions):
+    """Salt's own reading of a target, on a master whose only minion has this id.
+
+    What a minion says of itself, or of its pillar nobody knows yet, is a claim: ``claims`` says
+    for each whether it holds, and ``met`` collects them.
+    """
+
+    def __init__(self, opts, minion_id, claims=None):
+        self.opts = {"minion_data_cache": True, "nodegroups": opts.get("nodegroups") or {}}
+        self.key, self.minion_id = None, minion_id
+        self.claims, self.met = claims or {}, []
+
+    registry = None  # resources are no minions
+
+    def _pki_minions(self):
+        return {self.minion_id}
+
+    def _claim(self, expr=None, *_args, **_kwargs):
+        self.met.append(str(expr))
+        holds = self.claims.get(str(expr), self.claims.get(None))
+        return {"minions": [self.minion_id] if holds else [], "missing": []}
+
+    _check_grain_minions = _check_grain_pcre_minions = _claim
+    _check_pillar_minions = _check_pillar_pcre_minions = _check_pillar_exact_minions = _claim
+    _check_ipcidr_minions = _all_minions = _check_resource_minions = _claim
+
+    def matches(self, target):
+        """Whether the minion would match."""
+        return bool(self._check_compound_minions(target, ":", True)["minions"])
+
+
+def _outcomes(opts, minion_id, target):
+    """What the target says of the id: a set of booleans, for the claims that it could make."""
+    first = _OneMinion(opts, minion_id)
+    found = {first.matches(target)}
+    claims = sorted(set(first.met))
+    if len(claims) > _CLAIMS:
+        every = [{None: True}]
+    else:
+        holds = itertools.product((True, False), repeat=len(claims))
+        every = [dict(zip(claims, values, strict=True)) for values in holds]
+    return found | {_OneMinion(opts, minion_id, each).matches(target) for each in every}
+
+
+def by_name(opts, minion_id):
+    """True when ``virt:hosts`` makes a hypervisor of this id, whatever the minion claims."""
+    return _outcomes(opts, minion_id, expression(opts)) == {True}
+
+
+def refuse_host(opts, name):
+    """The name, unless ``virt:hosts`` is there for hypervisors of such a name.
+
+    A target of claims alone, as the default is, says nothing of names.
+    Raises InvalidInput.
+    """
+    target = expression(opts)
+    found = _outcomes(opts, name, target)
+    if True in found and (False not in found or True not in _outcomes(opts, _NOBODY, target)):
+        raise errors.InvalidInput(
+            f"{name} cannot be a guest's name: virt:hosts ({target}) in the master's "
+            "configuration would make a hypervisor of it"
+        )
+    return name

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 
 from saltvirt import errors, names, units
+from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import inventory, purge
@@ -119,6 +120,7 @@ def plan(fleet, policy, wishes, deployment="default"):
             _keep(found, wish, request, places)
             continue
         try:
+            target.refuse_host(fleet.opts, name)
             _refuse_unsure(fleet, wish, unheard)
             needs.look(cloud, wish)
             _place(found, cloud, request, policy)
@@ -254,9 +256,11 @@ def remove(fleet, wishes, found, deployment="default", test=False):
             "no mistake removes them all: salt-run virt.purge removes a guest"
         )
     found.removed, found.unlisted = found.unlisted, {}
-    for name in [] if test else list(found.removed):
+    keys = KeyStore(fleet.opts)
+    for name, host in [] if test else list(found.removed.items()):
         try:
-            purge.run(fleet, name)
+            # the names are the hosts' own: none of them makes another one's guest or key go
+            purge.run(fleet, name, delete_key=bool(keys.host_of(name)), on=host)
         except errors.VirtError as exc:
             del found.removed[name]
             found.failed[name] = exc.text

@@ -3,10 +3,11 @@
 import contextlib
 
 from saltvirt import errors, names
+from saltvirt.fleet import authorise, target
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import find, lock
-from saltvirt.operations.init import deliver
+from saltvirt.operations.init import deliver, handed_in
 from saltvirt.revert import Revert
 
 
@@ -16,7 +17,7 @@ def check(fleet, name, new, function, options=None):
     function: ``virt.rename`` or ``virt.clone``. options: more arguments of it.
     Raises NotFound, AlreadyExists, KeyRefused, and what the host refuses.
     """
-    name, new = names.guest(name), names.guest(new)
+    name, new = names.guest(name), target.refuse_host(fleet.opts, names.guest(new))
     census = find.census(fleet)
     host = census.host_of(name)
     if new in census.guests:
@@ -36,18 +37,30 @@ def rename(fleet, report, name, new, options=None):
     with _both(fleet, report, name, new, "virt.rename"):
         host, _ = check(fleet, name, new, "virt.rename", options)
         with Revert() as undo:
-            made = _renamed(fleet, report, host, (name, new), options)
-            undo.push(f"rename {new} back to {name}", _back, fleet, report, host, (new, name))
             told = Pillars(fleet.opts).of(name, KeyStore(fleet.opts).public)
-            deliver(fleet, report, host, made, undo, pillar=told if made["pub_key"] else None)
+            with authorise.handing_in(fleet, host, new, undo, told):
+                made = _renamed(fleet, report, host, (name, new), options)
+                undo.push(f"rename {new} back to {name}", _back, fleet, report, host, (new, name))
+                handed_in(fleet, report, host, new, made)
+            deliver(fleet, report, host, new)
             left = fleet.one(host, "virt.vm_state")
             if name in left or new not in left:
                 raise errors.OperationFailed(f"{host}: libvirt has no {new} in place of {name}")
             undo.success()
-        if made["pub_key"]:
-            KeyStore(fleet.opts).delete(name)
-            Pillars(fleet.opts).remove(name)
+        if made.get("pub_key"):
+            _forget(fleet, report, host, name)
         return host, made
+
+
+def _forget(fleet, report, host, name):
+    """The key of the old name goes, when it is this guest's."""
+    keys = KeyStore(fleet.opts)
+    why = keys.stays(name, host) if keys.status(name) else None
+    if why:
+        report.step("warning", f"{name}: its key stays: {why}")
+        return
+    keys.delete(name)
+    Pillars(fleet.opts).remove(name)
 
 
 @contextlib.contextmanager
@@ -64,27 +77,30 @@ def _both(fleet, report, name, new, what):
 
 
 def _renamed(fleet, report, host, pair, options=None):
-    asked = {"vm_": pair[0], "name": pair[1], **(options or {})}
+    asked = {"vm_": pair[0], "name": pair[1], **(options or {}), "approve_key": True}
     watch = (f"salt/virt/{pair[1]}/rename/", report.host_says)
     return fleet.one(host, "virt.rename", asked, long=True, watch=watch)
 
 
 def _back(fleet, report, host, pair):
     """The old name again; a minion in it gets new keys once more."""
-    made = _renamed(fleet, report, host, pair)
-    if made["pub_key"]:
-        KeyStore(fleet.opts).accept(pair[1], made["pub_key"], replace=True)
+    told = Pillars(fleet.opts).of(pair[1], KeyStore(fleet.opts).public)
+    with authorise.Authorisations(fleet.opts).held(host, pair[1], told, replace=True):
+        made = _renamed(fleet, report, host, pair)
+        handed_in(fleet, report, host, pair[1], made)
 
 
 def clone(fleet, report, name, new, start=False, options=None):
     """(host, the host's answer, libvirt's word for the copy's state)."""
     with _both(fleet, report, name, new, "virt.clone"):
         host, _ = check(fleet, name, new, "virt.clone", options)
-        asked = {"vm_": name, "name": new, **(options or {}), "start": False, "approve_key": False}
+        asked = {"vm_": name, "name": new, **(options or {}), "start": False, "approve_key": True}
         watch = (f"salt/virt/{new}/clone/", report.host_says)
         with Revert() as undo:
-            made = fleet.one(host, "virt.clone", asked, long=True, watch=watch)
-            undo.push(f"purge {new} on {host}", fleet.one, host, "virt.purge", {"vm_": new})
-            state = deliver(fleet, report, host, made, undo, start=start)
+            with authorise.handing_in(fleet, host, new, undo):
+                made = fleet.one(host, "virt.clone", asked, long=True, watch=watch)
+                undo.push(f"purge {new} on {host}", fleet.one, host, "virt.purge", {"vm_": new})
+                handed_in(fleet, report, host, new, made)
+            state = deliver(fleet, report, host, new, start=start)
             undo.success()
         return host, made, state

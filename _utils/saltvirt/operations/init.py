@@ -1,9 +1,10 @@
 """Deploy a guest: place, create on the host, accept its key, start, confirm."""
 
+import contextlib
 from dataclasses import dataclass, field
 
 from saltvirt import errors, names, units
-from saltvirt.fleet import pillars
+from saltvirt.fleet import authorise, pillars, target
 from saltvirt.fleet.answer import LOST, SILENT
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import inventory, lock, slots, wait
@@ -54,7 +55,7 @@ class Wanted:
         """The arguments of the host's ``virt.init``: it makes the guest and leaves it off."""
         arguments = {
             "name": self.name, "cpu": self.cpu, "mem": self.mem, "image": self.image,
-            "hypervisor": self.hypervisor, **self.arguments, "start": False, "approve_key": False,
+            "hypervisor": self.hypervisor, **self.arguments, "start": False, "approve_key": True,
         }  # fmt: skip
         if self.groups:
             given = arguments.get("metadata") or {}
@@ -158,7 +159,9 @@ class Init:
         if self.wanted.wait_for:
             wait.check(self.wanted.wait_for)
         self.check_pillar()
-        return self.wanted.request()
+        request = self.wanted.request()
+        target.refuse_host(self.fleet.opts, request.name)
+        return request
 
     def check(self, request):
         """(Decision, the facts.Host that comes first). Changes nothing."""
@@ -215,6 +218,19 @@ class Init:
 
     def create_on(self, host, undo):
         name = self.wanted.name
+        pillar = self.wanted.pillar
+        seeded = self.wanted.arguments.get("seed", True)
+        handing_in = authorise.handing_in(self.fleet, host, name, undo, pillar)
+        with handing_in if seeded else contextlib.nullcontext():
+            made = self.make_on(host)
+            undo.push(f"purge {name} on {host}", self.fleet.one, host, "virt.purge", {"vm_": name})
+            handed_in(self.fleet, self.report, host, name, made, pillar)
+        state = deliver(self.fleet, self.report, host, name, start=self.wanted.start)
+        return Placed(host, state, made)
+
+    def make_on(self, host):
+        """The host's answer, when it made the guest; its key has come in by then."""
+        name = self.wanted.name
         watch = (f"{self.report.tag}/", self.report.host_says)
         asked = self.wanted.for_host()
         made = self.fleet.gather([host], "virt.init", asked, long=True, watch=watch)[host]
@@ -225,11 +241,7 @@ class Init:
             )
         if made.kind == LOST:
             raise errors.Refused(self.taken_back(host, made))
-        made = made.get()
-        undo.push(f"purge {name} on {host}", self.fleet.one, host, "virt.purge", {"vm_": name})
-        start, pillar = self.wanted.start, self.wanted.pillar
-        state = deliver(self.fleet, self.report, host, made, undo, start=start, pillar=pillar)
-        return Placed(host, state, made)
+        return made.get()
 
     def taken_back(self, host, made):
         """The sentence, after what a host made whose answer was lost is gone from it.
@@ -248,20 +260,34 @@ class Init:
         return f"{host}: {made.error}; what it had made of {name} was removed"
 
 
-def deliver(fleet, report, host, made, undo, *, start=False, pillar=None):
-    """What follows when a host has made a guest: its key, its start, libvirt's word for its state.
+def handed_in(fleet, report, host, name, made, pillar=None):
+    """Sees that the host answers for this guest, and that the key it speaks of came in.
 
-    made: the host's answer. undo: a Revert for what is done here. start: whether to start it.
-    pillar: for the guest's minion. Raises KeyRefused, OperationFailed, InvalidInput.
+    made: the host's answer, which decides nothing: the key comes by the ext_pillar virtkey, where
+    Salt knows who sends it. pillar: for the guest's minion. Raises KeyRefused, OperationFailed,
+    InvalidInput.
     """
-    name, keys = made["name"], KeyStore(fleet.opts)
-    if made.get("pub_key"):
-        keys.accept(name, made["pub_key"])
-        undo.push(f"take back the key of {name}", keys.delete, name, made["pub_key"])
-        pillars.Pillars(fleet.opts).keep(name, made["pub_key"], pillar)
+    about = made.get("name") if isinstance(made, dict) else made
+    if about != name:
+        raise errors.OperationFailed(f"{host}: asked for {name}, it answers for {about!r}")
+    told, key = made.get("pub_key"), KeyStore(fleet.opts).accepted(name)
+    if told and not (key and str(told).split() == key.split()):
+        raise errors.KeyRefused(
+            f"{host}: the key that it made for {name} did not come in by the ext_pillar virtkey; "
+            f"the logs of the master and of {host} say why (an older version there: salt {host} "
+            "saltutil.sync_all)"
+        )
+    if told:
         report.step("accepted", f"{name}: key accepted", host=host)
     elif pillar:
         raise errors.InvalidInput(f"pillar: {name} has no disk of an image, so no minion")
+
+
+def deliver(fleet, report, host, name, *, start=False):
+    """What follows when a host has made a guest: its start, libvirt's word for its state.
+
+    start: whether to start it. Raises OperationFailed.
+    """
     if start:
         fleet.one(host, "virt.start", {"name": name}, long=True)
     state = fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)

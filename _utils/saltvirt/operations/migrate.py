@@ -6,6 +6,7 @@ Its host confirms the move with both libvirts before it reports it: nobody is as
 from dataclasses import dataclass, field
 
 from saltvirt import errors, names
+from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import find, inventory, lock, slots
 from saltvirt.placement import choose, rebalance
 
@@ -155,8 +156,10 @@ class _Migration:
     def run(self):
         seen = census(self.fleet)
         if self.name in seen.unfinished:
-            self._end_earlier(seen.unfinished[self.name])
+            earlier = seen.unfinished[self.name]
+            self._end_earlier(earlier)
             seen = census(self.fleet)
+            KeyStore(self.fleet.opts).moved(self.name, earlier, seen.host_of(self.name))
         source = seen.host_of(self.name)
         if source == self.target:
             return self._answer(f"{self.name} is on {source} already", {})
@@ -165,6 +168,7 @@ class _Migration:
         with slots.taken(self.fleet.opts, (source, target), self._wait):
             self.report.step("target", f"{self.name}: moving it from {source} to {target}")
             done = self._move(source, target, _told(seen, target))
+        KeyStore(self.fleet.opts).moved(self.name, source, target)
         return self._answer(
             _sentence(self.name, source, target, done), _changes(source, target), done
         )

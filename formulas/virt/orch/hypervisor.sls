@@ -2,7 +2,7 @@
     Only a minion that virt:hosts of the master's configuration matches is ever touched. #}
 {%- set id = salt['pillar.get']('hypervisor', '') %}
 {%- set hosts = salt['config.get']('virt:hosts') or 'G@virt_host:hypervisor:True' %}
-{%- if id is match('^[A-Za-z0-9._-]+$') %}
+{%- if id | string is match('^[A-Za-z0-9._-]+\\Z') %}
 include:
   - virt.orch.deploy
 

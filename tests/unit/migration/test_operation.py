@@ -14,7 +14,7 @@ class Cloud:
     """Hosts with guests; virt.migrate moves the name from one to the other, or does not."""
 
     def __init__(self, tmp_path, moves=True, answer=None, **hosts):
-        self.opts = {"cachedir": str(tmp_path)}
+        self.opts = {"cachedir": str(tmp_path), "pki_dir": str(tmp_path)}
         self.guests = hosts
         self.unfinished, self.maintenance = {}, {}
         self.moves, self.answer = moves, answer

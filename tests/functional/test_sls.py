@@ -1,0 +1,141 @@
+"""The SLS that masters run, shipped or printed in a manual, with what a hostile minion sends."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("salt.loader")
+
+import salt.config
+import salt.loader
+import salt.template
+
+HERE = Path(__file__).resolve().parents[2]
+SHIPPED = sorted(HERE.glob("formulas/virt/**/*.sls"))
+MANUALS = [HERE / "README.md", *sorted(HERE.glob("docs/**/*.md"))]
+HOSTILE = [
+    "web1\nlocal.cmd.run:\n  - tgt: '*'",
+    "web1\n\nx:\n  local.cmd.run:\n    - tgt: '*'\n    - args:\n      - cmd: id\n",
+    "hv1\n",
+    "web1' \"}",
+    'a"\nx: {local.cmd.run: [{tgt: "*"}]}',
+    "{{ salt['cmd.run']('id') }}",
+    "{% set x = 1 %}",
+    "!!python/object/apply:os.system ['id']",
+    "a: b",
+    "- a",
+    "# a",
+    "&a *a",
+    "a\r\nb\u2028c\u0085d\x00\x1b[2J",
+    "hv1 or *",
+    "*",
+    "\\",
+    "",
+    "none",
+    "1e3",
+    {"web1": {"local.cmd.run": []}},
+    ["web1"],
+    7,
+    None,
+]
+
+
+def printed():
+    """(name, text) of each SLS with Jinja in it that a manual prints."""
+    for path in MANUALS:
+        blocks = re.findall(r"```(?:yaml|jinja|sls)?\n(.*?)```", path.read_text(), re.S)
+        for number, block in enumerate(blocks):
+            if re.search(r"\{\{|\{%", block):
+                yield f"{path.name}-{number}", block
+
+
+@pytest.fixture(scope="module")
+def render(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sls")
+    opts = salt.config.master_config(None)
+    opts.update(cachedir=str(folder), virt={"hosts": "hv*"})
+
+    def rendered(text, data, pillar=None):
+        functions = {
+            "config.get": lambda key, default=None: "hv*",
+            "pillar.get": lambda key, default=None: (pillar or {}).get(key, default),
+        }
+        path = folder / "x.sls"
+        path.write_text(text)
+        renderers = salt.loader.render(opts, functions)
+        return salt.template.compile_template(
+            str(path), renderers, "jinja|yaml", None, None, data=data, tag="salt/minion/x/start"
+        )
+
+    return rendered
+
+
+def reactions():
+    for path in SHIPPED:
+        if path.parent.name == "reactor":
+            yield path.name, path.read_text()
+    yield from printed()
+
+
+REACTIONS = dict(reactions())
+
+
+def shape(found):
+    """The names of keys, and whether the values are texts, lists or dictionaries."""
+    if isinstance(found, dict):
+        return [(str(key), shape(value)) for key, value in found.items()]
+    return [shape(one) for one in found] if isinstance(found, list) else "a value"
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=repr)
+@pytest.mark.parametrize("name", REACTIONS)
+def test_an_event_is_never_more_than_data(render, name, hostile):
+    plain = render(REACTIONS[name], {"id": "web1"})
+    found = render(REACTIONS[name], {"id": hostile})
+    said = str(hostile)
+    assert shape(found) == [(key.replace("web1", said), inner) for key, inner in shape(plain)]
+    assert said in repr(values(found)) or said in list(values(found))
+
+
+def values(found):
+    if isinstance(found, dict):
+        for value in found.values():
+            yield from values(value)
+    elif isinstance(found, list):
+        for one in found:
+            yield from values(one)
+    else:
+        yield found
+
+
+def test_the_manuals_print_no_unquoted_jinja():
+    """What they print beside a reaction is rendered by no test: so there is none."""
+    inline = re.compile(r"\{\{(?!.*\|\s*(?:yaml_dquote|json|tojson)).*?\}\}")
+    for path in MANUALS:
+        assert not inline.findall(path.read_text()), path
+
+
+ORCHESTRATION = (HERE / "formulas/virt/orch/hypervisor.sls").read_text()
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=repr)
+def test_an_orchestration_is_for_an_id_or_for_nobody(render, hostile):
+    assert not render(ORCHESTRATION, {}, {"hypervisor": hostile}) or re.fullmatch(
+        r"[A-Za-z0-9._-]+", str(hostile)
+    )
+
+
+def test_it_keeps_to_virt_hosts(render):
+    found = render(ORCHESTRATION, {}, {"hypervisor": "hv1"})
+    [call] = found["hypervisor hv1"].values()
+    assert {"tgt": "( hv* ) and L@hv1"} in call
+
+
+def test_a_deployment_is_data(render):
+    text = (HERE / "formulas/virt/orch/deploy.sls").read_text()
+    guests = {"web1": {"metadata": {"a": HOSTILE[0]}}}
+    for name in ("shop", *[one for one in HOSTILE if isinstance(one, str)]):
+        found = render(text, {}, {"virt_deploy": {name: {"guests": guests}}})
+        assert list(found) == [name]
+        assert {"guests": guests} in found[name]["virt.deployed"]

@@ -1,0 +1,251 @@
+"""What a host says of a guest's key decides nothing: the key comes by the ext_pillar, and only for
+the guest that this host was asked for."""
+
+import pytest
+
+pytest.importorskip("salt.key")
+
+from saltvirt import errors
+from saltvirt.fleet import authorise
+from saltvirt.operations import deploy, identity, purge
+from saltvirt.operations.init import Init, Wanted
+from saltvirt.placement import policy
+from saltvirt.revert import Revert
+from tests.functional.cloud import Fleet
+from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
+
+
+class Host(Fleet):
+    """A cloud of hv1, whose functions are those below: it hands in a key when it makes a guest."""
+
+    def __init__(self, opts, store, key):  # noqa: F811
+        self.guests, self.key, self.asked, self.told = {}, key, [], None
+        self.opts, self.store = opts, store
+        self.answers_as, self.hands_in, self.host = None, (), "hv1"
+        self.fails = None
+        self.modules = {
+            "virt.init": self.make, "virt.clone": self.clone, "virt.rename": self.rename,
+            "virt.vm_state": lambda vm_=None: dict(self.guests),
+            "virt.purge": self.purge,
+            "virt.start": lambda name: self.guests.update({name: "running"}),
+        }  # fmt: skip
+
+    def make(self, name, **_more):
+        self.guests[name] = "shutdown"
+        for handed in self.hands_in or [name]:
+            authorise.hand_in(self.opts, self.store, self.host, handed, self.key)
+        if self.fails:
+            raise self.fails
+        return {"name": self.answers_as or name, "pub_key": self.key, "disks": []}
+
+    def purge(self, vm_, test=False, **_more):
+        return None if test else self.guests.pop(vm_)
+
+    def clone(self, vm_, name, test=False, **_more):
+        return {} if test else self.make(name)
+
+    def rename(self, vm_, name, test=False, **_more):
+        if test:
+            return {}
+        self.guests[name] = self.guests.pop(vm_)
+        return self.make(name)
+
+
+@pytest.fixture
+def cloud(opts, store, pairs):  # noqa: F811
+    opts["virt"] = {"hosts": "hv1 or hyper*"}
+    found = Host(opts, store, pairs[0])
+    found.guests["db1"] = "shutdown"
+    return found
+
+
+def create(cloud, name="web1", **more):
+    wanted = Wanted(name, 1, 64, "/a", arguments={"seed": True}, **more)
+    with Revert() as undo:
+        placed = Init(cloud, policy.Policy(), wanted, cloud.report(name, "init"))
+        done = placed.create_on("hv1", undo)
+        undo.success()
+    return done
+
+
+def undeletable(cloud):
+    """Deleting is Salt's own code, which here is 3008's and does not know the files of 3006."""
+    return cloud.opts.get("keys.cache_driver", "") is None
+
+
+def no_permission(cloud):
+    found = authorise.Authorisations(cloud.opts)
+    return not any(found.revoke("hv1", name) for name in ("web1", "web2", "hyper99", "db1"))
+
+
+def test_the_key_that_came_in_for_what_was_asked_is_accepted(cloud, store, pairs):  # noqa: F811
+    create(cloud)
+    assert store.accepted("web1").split() == pairs[0].split()
+    assert store.host_of("web1") == "hv1"
+    assert no_permission(cloud)
+    assert authorise.hand_in(cloud.opts, store, "hv1", "web1", pairs[1]) is False
+
+
+@pytest.mark.parametrize("name", ["hyper99", "web9", "../web9", 7, None, {"web1": 1}])
+def test_a_host_cannot_choose_the_name(cloud, store, name):  # noqa: F811
+    cloud.answers_as = name
+    cloud.hands_in = [name] if isinstance(name, str) else ["web1"]
+    if name is None:
+        cloud.make = lambda **_more: None
+        cloud.modules["virt.init"] = cloud.make
+    with pytest.raises(errors.OperationFailed, match="hv1: asked for web1, it answers for"):
+        create(cloud)
+    assert undeletable(cloud) or store.ours() == []
+    assert no_permission(cloud)
+
+
+@pytest.mark.parametrize("verb", [identity.clone, identity.rename])
+def test_nor_of_a_copy_or_a_new_name(cloud, store, verb):  # noqa: F811
+    cloud.answers_as = "hyper99"
+    cloud.hands_in = ["hyper99"]
+    with pytest.raises(errors.OperationFailed, match="asked for web2, it answers for 'hyper99'"):
+        verb(cloud, cloud.report("web2", "x"), "db1", "web2")
+    assert store.ours() == []
+    assert no_permission(cloud)
+
+
+def test_a_key_is_never_accepted_on_the_word_of_a_return(cloud, store):  # noqa: F811
+    cloud.hands_in = ["other"]
+    with pytest.raises(errors.KeyRefused, match="did not come in by the ext_pillar virtkey"):
+        create(cloud)
+    assert store.ours() == []
+
+
+def test_a_return_that_speaks_of_another_key_undoes_it(cloud, store, pairs):  # noqa: F811
+    cloud.modules["virt.init"] = lambda **more: {**cloud.make(**more), "pub_key": pairs[1]}
+    with pytest.raises(errors.KeyRefused, match="did not come in"):
+        create(cloud)
+    assert undeletable(cloud) or store.status("web1") is None
+
+
+def test_another_host_hands_nothing_in(cloud, store):  # noqa: F811
+    cloud.host = "hv2"
+    with pytest.raises(errors.KeyRefused, match="did not come in"):
+        create(cloud)
+    assert store.ours() == []
+
+
+@pytest.mark.parametrize("name", ["hyper7", "hv1"])
+def test_no_guest_is_named_like_a_hypervisor(cloud, store, pairs, name):  # noqa: F811
+    words = f"{name} cannot be a guest's name: virt:hosts"
+    wanted = Wanted(name, 1, 64, "/a", arguments={"seed": True})
+    tries = [
+        lambda: Init(cloud, policy.Policy(), wanted, cloud.report(name, "init")).run(),
+        lambda: identity.clone(cloud, cloud.report(name, "clone"), "db1", name),
+        lambda: identity.rename(cloud, cloud.report(name, "rename"), "db1", name),
+        lambda: authorise.Authorisations(cloud.opts).grant("hv1", name),
+        lambda: store.accept(name, pairs[0]),
+    ]
+    for call in tries:
+        with pytest.raises(errors.InvalidInput, match=words):
+            call()
+    assert cloud.asked == []
+    assert store.status(name) is None
+
+
+def test_a_permission_from_before_virt_hosts_changed_is_void(cloud, store, pairs):  # noqa: F811
+    authorise.Authorisations(cloud.opts).grant("hv1", "web1")
+    cloud.opts["virt"]["hosts"] = "hv1 or web*"
+    assert authorise.hand_in(cloud.opts, store, "hv1", "web1", pairs[0]) is False
+    assert store.status("web1") is None
+
+
+def test_a_permission_of_an_operation_ends_with_its_process(opts, store, pairs):  # noqa: F811
+    """What kill -9 leaves is a file without the lock."""
+    authorise.Authorisations(opts).grant("hv1", "web1", held=True)
+    assert list(authorise.Authorisations(opts).expired()) == [("hv1", "web1")]
+    assert authorise.hand_in(opts, store, "hv1", "web1", pairs[0]) is False
+    with authorise.Authorisations(opts).held("hv1", "web1"):
+        assert list(authorise.Authorisations(opts).expired()) == []
+        assert authorise.hand_in(opts, store, "hv1", "web1", pairs[0]) is True
+
+
+@pytest.mark.parametrize("shape", ["ec", "short", "around", "twice", "long"])
+def test_only_a_key_that_salt_would_make_is_accepted(opts, store, pairs, shape):  # noqa: F811
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+    def pem(key):
+        how = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        return key.public_key().public_bytes(*how).decode()
+
+    given = {
+        "ec": lambda: pem(ec.generate_private_key(ec.SECP256R1())),
+        "short": lambda: pem(rsa.generate_private_key(65537, 1024)),
+        "around": lambda: f"x: y\n{pairs[0]}",
+        "twice": lambda: pairs[0] + pairs[1],
+        "long": lambda: pairs[0].replace("\n-----END", "\n" + "A" * 20000 + "\n-----END"),
+    }[shape]()
+    with pytest.raises(errors.KeyRefused, match="what was handed over as a minion's key is no"):
+        store.accept("web1", given)
+    assert store.status("web1") is None
+
+
+# -- whose key goes with a guest ---------------------------------------------------------------
+
+
+@pytest.fixture
+def deleted(monkeypatch, store):  # noqa: F811
+    """The names whose keys were deleted; the deleting is Salt's own code."""
+    found = []
+    monkeypatch.setattr(type(store), "delete", lambda _self, name, pub=None: found.append(name))
+    return found
+
+
+def test_the_key_of_its_own_guest_goes(cloud, store, pairs, deleted):  # noqa: F811
+    store.accept("db1", pairs[1], host="hv1")
+    assert purge.check(cloud, "db1")[2:] == (True, None)
+    assert purge.run(cloud, "db1")[2:] == (True, None)
+    assert deleted == ["db1"]
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [(None, "it was not accepted here for a guest"), ("hv2", "it was accepted for a guest of hv2")],
+)
+def test_any_other_key_stays_and_is_named(cloud, store, pairs, deleted, made, why):  # noqa: F811
+    if made:
+        store.accept("db1", pairs[1], host=made)
+    else:
+        store._store.store("db1", pairs[1])
+    for call in (purge.check, purge.run):
+        goes, said = call(cloud, "db1")[2:]
+        assert (goes, said) == (False, f"{why}; salt-key -d db1 deletes it")
+    assert deleted == []
+
+
+def test_the_guest_takes_its_key_along(cloud, store, pairs, deleted):  # noqa: F811
+    store.accept("db1", pairs[1], host="hv7")
+    store.moved("db1", "hv8", "hv1")
+    assert store.host_of("db1") == "hv7"
+    store.moved("db1", "hv7", "hv1")
+    assert purge.run(cloud, "db1")[2:] == (True, None)
+
+
+def test_the_key_of_a_hypervisor_is_never_deleted(cloud, store, pairs):  # noqa: F811
+    store._store.store("hyper2", pairs[1])
+    with pytest.raises(errors.KeyRefused, match="the key of hyper2 stays: it is a hypervisor's"):
+        store.delete("hyper2")
+    assert store.status("hyper2") == "accepted"
+
+
+def test_a_host_lists_guests_of_others_and_nothing_of_theirs_goes(
+    cloud,
+    store,  # noqa: F811
+    pairs,  # noqa: F811
+    deleted,
+):
+    """With the mark of a deployment on them: S7."""
+    cloud.guests.update({"hyper2": "running", "fileserver": "running"})
+    store._store.store("hyper2", pairs[1])
+    store._store.store("fileserver", pairs[1])
+    found = deploy.Plan(unlisted={"hyper2": "hv1", "fileserver": "hv1", "db1": "hv3"})
+    deploy.remove(cloud, ["something"], found)
+    assert deleted == []
+    assert found.failed == {"db1": "db1 is on hv1 now, not on hv3: it stays"}
+    assert "db1" in cloud.guests

@@ -1,0 +1,85 @@
+"""Which names virt:hosts keeps for hypervisors, by Salt's own reading of a compound target."""
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet import target
+
+GROUPS = {"cloud": "L@hv1,hv2", "wide": "N@cloud or rack*", "list": ["L@hv1"]}
+
+
+def opts(hosts):
+    return {"virt": {"hosts": hosts} if hosts else {}, "nodegroups": GROUPS}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "name"),
+    [
+        ("hyper*", "hyper7"),
+        ("hyper[0-9]", "hyper7"),
+        ("hv1", "hv1"),
+        ("L@hv1,hv2", "hv2"),
+        (r"E@hyper\d+", "hyper7"),
+        (r"E@hyper\d+", "hyper7-web"),  # Salt's E@ is not anchored at its end
+        (r"E@(?i)hyper", "HYPER7"),
+        ("N@cloud", "hv2"),
+        ("N@wide", "rack-web"),
+        ("N@list", "hv1"),
+        ("web1 or ( hyper* and not hyper9 )", "hyper7"),
+        ("G@virt_host:hypervisor:True or hyper*", "hyper7"),
+        # the rest of what it asks for the guest could claim
+        ("hyper* and G@virt_host:hypervisor:True", "hyper7"),
+        ("hyper* and not G@role:spare", "hyper7"),
+        ("hyper* and I@role:host", "hyper7"),
+        ("hyper* and S@10.0.0.0/8", "hyper7"),
+        ("G@a:b and hyper* and not P@c:d", "hyper7"),
+        ("*", "web1"),
+        ("not web*", "db1"),
+    ],
+)
+def test_a_name_of_hypervisors_is_no_guests(hosts, name):
+    with pytest.raises(errors.InvalidInput, match=f"{name} cannot be a guest's name: virt:hosts"):
+        target.refuse_host(opts(hosts), name)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "name"),
+    [
+        (None, "hyper7"),
+        ("hyper*", "web1"),
+        ("hyper*", "myhyper7"),
+        ("hyper[0-9]", "hyper77"),
+        ("L@hv1,hv2", "hv3"),
+        (r"E@hyper\d+$", "hyper7-web"),
+        ("N@cloud", "hv3"),
+        ("N@unknown", "hv3"),
+        ("hyper* and not hyper9", "hyper9"),
+        ("G@virt_host:hypervisor:True", "hyper7"),
+        ("G@virt_host:hypervisor:True or hyper*", "web1"),
+        ("not web*", "web1"),
+        ("* and not web*", "web1"),
+        ("G@virt_host:hypervisor:True and not web*", "db1"),
+    ],
+)
+def test_other_names_are_free(hosts, name):
+    assert target.refuse_host(opts(hosts), name) == name
+
+
+def test_a_claim_alone_makes_no_hypervisor_by_name():
+    assert not target.by_name(opts(None), "hv1")
+    assert not target.by_name(opts("hv* and G@virt_host:hypervisor:True"), "hv1")
+    assert target.by_name(opts("hv*"), "hv1")
+    assert target.by_name(opts("hv* or G@virt_host:hypervisor:True"), "hv1")
+    assert target.by_name({"virt.hosts": "N@cloud", "nodegroups": GROUPS}, "hv2")
+
+
+def test_a_resource_of_salt_3008_is_no_hypervisor(monkeypatch):
+    """Any minion registers resources under any id, and Salt lists them beside the minions."""
+    salts = target.salt.utils.minions.CkMinions
+    monkeypatch.setattr(salts, "__init__", lambda self, opts: None)
+    monkeypatch.setattr(salts, "_pki_minions", lambda self: {"hv1", "web1"})
+    found = {"minions": ["hv1", "hv9"], "missing": []}
+    monkeypatch.setattr(salts, "check_minions", lambda self, *args, **kwargs: found)
+    assert target.hosts(opts("L@hv1,hv9")) == ["hv1"]
