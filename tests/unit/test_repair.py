@@ -6,7 +6,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import find, repair
+from saltvirt.operations import find, lock, repair
 
 
 class Silent:
@@ -31,6 +31,11 @@ class Cloud:
             yield Answer(host, data) if data is not None else down(host)
 
     def one(self, host, function, kwarg=None, **_options):
+        with (
+            pytest.raises(errors.OperationFailed, match="is under way"),
+            lock.guest(self.opts, kwarg["vm_"], "virt.init"),
+        ):
+            pass
         self.called.append((host, function, kwarg["vm_"]))
 
 

@@ -69,6 +69,11 @@ class Authorisations:
             return False
         return True
 
+    def hosts(self):
+        """The ids of all hosts that ever had a permission, as a set."""
+        found = os.listdir(self._root) if os.path.isdir(self._root) else ()
+        return {host for host in found if not host.startswith(".")}
+
     def expired(self):
         """(host, guest) of the permissions that nobody used in time."""
         for host in sorted(os.listdir(self._root)) if os.path.isdir(self._root) else ():

@@ -171,6 +171,10 @@ class KeyStore:
         except FileNotFoundError:
             return None
 
+    def hosts(self):
+        """The hypervisors that the accepted keys of guests are bound to, as a set."""
+        return {self.host_of(name) for name in self.ours()} - {"", None}
+
     def moved(self, name, old, new):
         """The guest is on another host now, and its key is bound to that one."""
         if self.host_of(name) == old:

@@ -4,9 +4,11 @@ import functools
 from dataclasses import dataclass
 
 from saltvirt import errors
+from saltvirt.fleet import target
 from saltvirt.fleet.authorise import Authorisations
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
+from saltvirt.operations import find, lock
 
 HALF_MADE = "half-made"
 BROKEN_OFF = "migration-broken-off"
@@ -57,11 +59,12 @@ class Finding:
 def look(fleet):
     """(list of Finding, host to why it was not heard). Changes nothing.
 
-    Keys without a guest are only looked for when every host was heard: the guest may be on
-    the one that was not.
+    Keys without a guest are only looked for when every host was heard, those among them that
+    ``virt:hosts`` does not match any more: the guest may be on the one that was not.
     """
-    guests, unheard, found = {}, {}, []
-    for answer in fleet.ask(fleet.hosts(), "virt.leftovers"):
+    hosts = fleet.hosts()
+    guests, unheard, found = {}, unmatched(fleet.opts, hosts), []
+    for answer in fleet.ask(hosts, "virt.leftovers"):
         if not answer.ok:
             unheard[answer.host] = answer.error
             continue
@@ -71,10 +74,21 @@ def look(fleet):
     moving = {finding.about for finding in found}
     found += list(_twice(guests, moving))
     if not unheard:
-        found += list(_keys(fleet, guests))
+        found += list(_keys(fleet, guests, hosts))
     found += list(_permissions(fleet))
     found += list(_pillars(fleet))
     return sorted(found, key=lambda f: (f.about, f.what)), unheard
+
+
+def unmatched(opts, hosts):
+    """Host to why it is not asked, of the accepted minions that once handed in a guest's key.
+
+    A target with grains loses a hypervisor when the master loses its cache of them.
+    """
+    once = Authorisations(opts).hosts() | KeyStore(opts).hosts()
+    lost = once - set(hosts)
+    lost = lost.intersection(target.accepted(opts)) if lost else lost
+    return dict.fromkeys(sorted(lost), "virt:hosts does not match it, and guests were made on it")
 
 
 def chosen(findings, name=None, what=None):
@@ -118,7 +132,7 @@ def _of_host(fleet, host, data):
             f"removed from {host}",
             f"its record on {host} names the process that was making it, and that process is gone",
             host,
-            functools.partial(fleet.one, host, "virt.purge", {"vm_": name}, long=True),
+            functools.partial(_on_host, fleet, host, "virt.purge", name),
         )  # fmt: skip
     for name, about in data["migrations"].items():
         if about.get("at_work"):
@@ -130,7 +144,7 @@ def _of_host(fleet, host, data):
             f"{host} has a journal of its migration to {about['target']}, and no process works "
             "at it",
             host,
-            functools.partial(fleet.one, host, "virt.migrate_recover", {"vm_": name}, long=True),
+            functools.partial(_on_host, fleet, host, "virt.migrate_recover", name),
         )  # fmt: skip
 
 
@@ -149,17 +163,47 @@ def _twice(guests, moving):
             )  # fmt: skip
 
 
-def _keys(fleet, guests):
+def _on_host(fleet, host, function, name):
+    """Mends it on its host, while no operation of this master is at work on the guest."""
+    with lock.guest(fleet.opts, name, "virt.repair"):
+        fleet.one(host, function, {"vm_": name}, long=True)
+
+
+def _keys(fleet, guests, hosts):
     keys = KeyStore(fleet.opts)
     for name in keys.ours():
-        if name not in guests:
-            yield Finding(
-                KEY, name,
-                "the master trusts its key, and no host has such a guest",
-                "key deleted",
-                "this master accepted the key for a guest; every host answered, none has it",
-                mend=functools.partial(keys.delete, name),
-            )  # fmt: skip
+        if name in guests:
+            continue
+        host = keys.host_of(name)
+        sure = host in hosts
+        evidence = f"this master accepted the key for a guest of {host or 'a host not recorded'}"
+        yield Finding(
+            KEY, name,
+            "the master trusts its key, and no host has such a guest",
+            "key deleted" if sure else "look where the guest is; delete the key if it is gone",
+            f"{evidence}; every host that virt:hosts matches answered, none has it",
+            mend=functools.partial(_delete_key, fleet, name) if sure else None,
+            do=f"salt-key -d {name}",
+        )  # fmt: skip
+
+
+def _delete_key(fleet, name):
+    """Deletes the key, when the guest is still nowhere and no operation is at work on it."""
+    with lock.guest(fleet.opts, name, "virt.repair"):
+        hosts = fleet.hosts()
+        now = find.census(fleet, hosts)
+        unheard = {**now.unheard, **unmatched(fleet.opts, hosts)}
+        if unheard:
+            why = "; ".join(f"{host}: {reason}" for host, reason in sorted(unheard.items()))
+            raise errors.OperationFailed(f"its key stays: not every host was heard: {why}")
+        if name in now.guests:
+            places = ", ".join(sorted(now.guests[name]))
+            raise errors.OperationFailed(f"its key stays: it is on {places} now")
+        if name in target.connected(fleet.opts, [name]):
+            raise errors.OperationFailed(
+                f"its key stays: a minion with it has a connection; salt-key -d {name} deletes it"
+            )
+        KeyStore(fleet.opts).delete(name)
 
 
 def _pillars(fleet):

@@ -1,0 +1,127 @@
+"""Keys without a guest: only those that are certainly nobody's are deleted."""
+
+import pytest
+
+pytest.importorskip("salt.key")
+
+from saltvirt import errors
+from saltvirt.fleet import authorise, target
+from saltvirt.fleet.answer import Answer, down
+from saltvirt.operations import lock, repair
+from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
+from tests.unit.test_repair import Silent
+
+
+class Cloud:
+    """guests: host to the names that it has; None: it does not answer."""
+
+    def __init__(self, opts, guests):  # noqa: F811
+        self.opts, self.guests = opts, guests
+
+    def hosts(self, only=None):
+        return sorted(self.guests)
+
+    def ask(self, hosts, function, kwarg=None, **_options):
+        for host in hosts:
+            if self.guests[host] is None:
+                yield down(host)
+                continue
+            states = dict.fromkeys(self.guests[host], "running")
+            whole = {"guests": states, "unfinished": [], "migrations": {}}
+            yield Answer(host, whole if function == "virt.leftovers" else states)
+
+
+@pytest.fixture
+def cloud(opts, store, pairs, monkeypatch):  # noqa: F811
+    opts["virt"] = {"hosts": "hv*"}
+    found = Cloud(opts, {"hv1": [], "hv2": []})
+    found.store, found.deleted, found.connected = store, [], set()
+    monkeypatch.setattr(target, "accepted", lambda _opts: ["hv1", "hv2", "hv3", "web1"])
+    monkeypatch.setattr(target, "connected", lambda _opts, ids: found.connected & set(ids))
+    monkeypatch.setattr(type(store), "delete", lambda _self, name: found.deleted.append(name))
+    store.accept("web1", pairs[0], host="hv1")
+    return found
+
+
+def finding(cloud):
+    found, unheard = repair.look(cloud)
+    return ([one for one in found if one.code == repair.KEY] or [None])[0], unheard
+
+
+def test_a_key_whose_host_has_no_such_guest_goes(cloud):
+    one, unheard = finding(cloud)
+    assert (one.about, unheard) == ("web1", {})
+    assert repair.mend([one], Silent())[0] == {"web1": "key deleted"}
+    assert cloud.deleted == ["web1"]
+
+
+def test_a_hypervisor_that_virt_hosts_lost_is_not_heard(cloud, pairs):  # noqa: F811
+    del cloud.guests["hv1"]
+    one, unheard = finding(cloud)
+    assert one is None
+    assert unheard == {"hv1": "virt:hosts does not match it, and guests were made on it"}
+
+
+def test_one_that_once_made_a_guest_counts_too(cloud):
+    authorise.Authorisations(cloud.opts).grant("hv3", "old")
+    authorise.Authorisations(cloud.opts).revoke("hv3", "old")
+    one, unheard = finding(cloud)
+    assert (one, list(unheard)) == (None, ["hv3"])
+
+
+@pytest.mark.parametrize("made", ["", "hv9"])
+def test_of_a_host_that_is_gone_or_not_recorded_a_person_decides(cloud, pairs, made):  # noqa: F811
+    cloud.store.accept("web2", pairs[1], host=made)
+    found, _ = repair.look(cloud)
+    [one] = [one for one in found if one.about == "web2"]
+    assert (one.mend, one.command) == (None, "salt-key -d web2")
+
+
+def an_init_under_way(cloud):
+    return lock.guest(cloud.opts, "web1", "virt.init")
+
+
+def made_meanwhile(cloud):
+    cloud.guests["hv2"] = ["web1"]
+
+
+def silent_meanwhile(cloud):
+    cloud.guests["hv2"] = None
+
+
+def lost_meanwhile(cloud):
+    del cloud.guests["hv1"]
+
+
+def reported_meanwhile(cloud):
+    cloud.connected = {"web1"}
+
+
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [
+        (an_init_under_way, "virt.init is under way"),
+        (made_meanwhile, "it is on hv2 now"),
+        (silent_meanwhile, "not every host was heard: hv2: down"),
+        (lost_meanwhile, "not every host was heard: hv1: virt:hosts does not match it"),
+        (reported_meanwhile, "a minion with it has a connection"),
+    ],
+)
+def test_what_happens_between_looking_and_mending_is_seen(cloud, event, why):
+    one, _ = finding(cloud)
+    held = event(cloud)
+    if held:
+        held.__enter__()
+    _, left = repair.mend([one], Silent())
+    if held:
+        held.__exit__(None, None, None)
+    assert why in left["web1"]
+    assert cloud.deleted == []
+
+
+def test_an_error_of_the_lock_is_one_line(cloud):
+    with (
+        lock.guest(cloud.opts, "web1", "virt.purge"),
+        pytest.raises(errors.OperationFailed, match=r"web1: virt\.purge is under way"),
+    ):
+        repair._delete_key(cloud, "web1")
