@@ -130,6 +130,14 @@ def test_another_host_hands_nothing_in(cloud, store):  # noqa: F811
     assert store.ours() == []
 
 
+def test_a_host_below_a_syndic_hands_the_key_to_its_own_master(cloud, monkeypatch):
+    cloud.opts["order_masters"] = True
+    monkeypatch.setattr(authorise.target, "accepted", lambda _opts: ["hv2"])
+    with pytest.raises(errors.Unsupported, match="hv1 is below a syndic"):
+        create(cloud)
+    assert cloud.asked == []
+
+
 @pytest.mark.parametrize("name", ["hyper7", "hv1"])
 def test_no_guest_is_named_like_a_hypervisor(cloud, store, pairs, name):  # noqa: F811
     words = f"{name} cannot be a guest's name: virt:hosts"

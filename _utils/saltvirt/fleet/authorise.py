@@ -122,6 +122,11 @@ def handing_in(fleet, host, name, undo, pillar=None):
 
     A key that came in goes again when the block fails, and with ``undo``, a Revert, later.
     """
+    if fleet.opts.get("order_masters") and host not in target.accepted(fleet.opts):
+        raise errors.Unsupported(
+            f"{host} is below a syndic and hands the key of {name} to its own master: deploy it "
+            "there, or with seed=False"
+        )
     keys = KeyStore(fleet.opts)
     before = keys.accepted(name)
 
