@@ -4,26 +4,29 @@ import json
 import os
 
 from saltvirt import errors
+from saltvirt.host import migrate_devices, migrate_marks, migrate_volumes
 from saltvirt.images import tools
 
 _SOURCE = ("file", "dev", "name", "volume", "dir")
+_LOCAL = ("file", "block")
 
 
-def read(root):
+def read(root, conn):
     """A list of disks, see saltvirt.migration.storage.
 
-    root: the domain's XML as an Element. Sizes and backing files come from the files
-    themselves, read without taking their locks.
+    root: the domain's XML as an Element; conn: of its host. Sizes and backing files come from
+    the files themselves, read without taking their locks.
     """
-    return [_disk(element) for element in root.iterfind("devices/disk")]
+    return [_disk(element, conn) for element in root.iterfind("devices/disk")]
 
 
-def _disk(element):
+def _disk(element, conn):
+    source = element.find("source")
     found = {
         "target": element.find("target").get("dev"),
         "device": element.get("device", "disk"),
         "type": element.get("type"),
-        "source": path(element.find("source")),
+        "source": path(source),
         "format": format_of(element),
         "cache": _driver(element, "cache", ""),
         "discard": _driver(element, "discard", ""),
@@ -33,10 +36,41 @@ def _disk(element):
         "used_bytes": 0,
         "chain": [],
     }
-    if found["source"] and found["type"] in ("file", "block") and not found["read_only"]:
-        first, *found["chain"] = images(found["source"], found["format"])
-        found.update({k: first[k] for k in ("size_bytes", "used_bytes", "file_bytes")})
+    if found["type"] == "volume" and found["source"]:
+        found.update(_volume(conn, source))
+    elif found["type"] == "network" and source is not None:
+        found["network"] = _network(source)
+    if found["source"] and found["type"] in _LOCAL and not found.get("trouble"):
+        _look(found, conn)
     return found
+
+
+def _volume(conn, source):
+    direct = source.get("mode") == "direct"
+    named = {"name": source.get("pool"), "type": "", "source": {}}
+    found = migrate_volumes.local(conn, source.get("pool"), source.get("volume"), direct)
+    return {"pool": named, **found, "volume": source.get("volume")}
+
+
+def _network(source):
+    """Where a disk of ``type='network'`` comes from, see saltvirt.migration.shared."""
+    known = ("name", "port", "transport")
+    hosts = [{key: host.get(key) for key in known} for host in source.iterfind("host")]
+    return {"protocol": source.get("protocol"), "name": source.get("name"), "hosts": hosts}
+
+
+def _look(found, conn):
+    """Adds what the disk's file or device tells of itself."""
+    if found["type"] == "file":
+        found["fs"] = migrate_marks.file_system(found["source"])
+    else:
+        found.setdefault("identity", {"device": migrate_devices.identity(conn, found["source"])})
+    if found["read_only"]:
+        return
+    first, *found["chain"] = images(found["source"], found["format"])
+    found.update({k: first[k] for k in ("size_bytes", "used_bytes", "file_bytes")})
+    if found["type"] == "block":  # qemu-img says that it takes no space
+        found["used_bytes"] = found["size_bytes"]
 
 
 def _driver(element, name, default):
@@ -59,7 +93,9 @@ def path(source):
 def images(path, format):
     """The image and what it stands on: dicts of path, format, sizes; nearest first."""
     argv = ["qemu-img", "info", "-U", "--output=json", "--backing-chain", "-f", format, path]
-    out = tools.run(argv, f"read {path}", errors.OperationFailed, timeout_s=60)
+    out = tools.run(
+        argv, f"read {path}", errors.OperationFailed, timeout_s=60, user=migrate_marks.reader(path)
+    )
     return [_image(info) for info in json.loads(out)]
 
 
@@ -69,6 +105,7 @@ def _image(info):
     used = info.get("actual-size")
     return {
         "path": path,
+        "fs": migrate_marks.file_system(path),
         "format": info["format"],
         "size_bytes": size,
         "used_bytes": size if used is None else used,

@@ -7,9 +7,17 @@ import contextlib
 import os
 from xml.etree import ElementTree
 
-from saltvirt.host import domain, migrate_disks, migrate_same, migrate_store
+from saltvirt.host import (
+    domain,
+    migrate_devices,
+    migrate_disks,
+    migrate_marks,
+    migrate_same,
+    migrate_store,
+    migrate_volumes,
+)
 from saltvirt.host.connection import libvirt, translated, unless_gone
-from saltvirt.migration import storage
+from saltvirt.migration import shared, storage
 
 METADATA = "{https://saltproject.io/xmlns/salt-virt/1}guest"
 JOBS = {1: "a job", 2: "a migration or save", 3: "a job that is over", 4: "a job", 5: "a job"}
@@ -44,7 +52,7 @@ def guest(dom):
             "qemu": conn.getVersion(),
             "libvirt": conn.getLibVersion(),
             **_machine(root),
-            **_devices(root),
+            **_devices(root, conn),
         }
 
 
@@ -90,9 +98,9 @@ def _variables(root):
     return None
 
 
-def _devices(root):
+def _devices(root, conn):
     return {
-        "disks": migrate_disks.read(root),
+        "disks": migrate_disks.read(root, conn),
         "nics": [_nic(nic) for nic in root.iterfind("devices/interface")],
         "hostdevs": [_hostdev(dev) for dev in root.iterfind("devices/hostdev")],
         "filesystems": [fs.find("target").get("dir") for fs in root.iterfind("devices/filesystem")],
@@ -212,44 +220,96 @@ def _cpu_error(peer, report):
 
 
 def paths(report):
-    """Every file of the source that matters on the target: disks, backing files, variables."""
+    """Every path of the source that matters at the same place on the target: disks that are no
+    volumes, backing files, variables."""
     found = []
     for disk in report["disks"]:
-        if disk["source"] and disk["type"] in ("file", "block"):
-            found += [disk["source"], *(base["path"] for base in disk["chain"])]
+        if _is_local(disk):
+            found += [] if disk.get("pool") else [disk["source"]]
+            found += [base["path"] for base in disk["chain"]]
     if report["nvram"]:
         found.append(report["nvram"])
     return list(dict.fromkeys(found))
 
 
+def _is_local(disk):
+    return bool(disk["source"]) and disk["type"] in ("file", "block") and not disk.get("trouble")
+
+
 def _folders(peer, report, marks):
-    """``paths``: what the target has of them; ``free_bytes`` of each folder."""
+    """``paths``: what the target has of them, see saltvirt.migration.storage; ``free_bytes`` of
+    each folder there."""
     by_folder = {}
     for path in paths(report):
         by_folder.setdefault(os.path.dirname(path), []).append(path)
     bases = {base["path"]: base for disk in report["disks"] for base in disk["chain"]}
+    blocks = {disk["source"] for disk in report["disks"] if disk["type"] == "block"}
     seen, free = {}, {}
     for folder, inside in by_folder.items():
         with migrate_store.opened(peer, folder) as pool:
             free[folder] = pool.info()[3] if pool is not None else None
-            mark = pool is not None and marks.get(folder)
-            shared = bool(mark) and migrate_store.volume(pool, mark) is not None
-            for path in inside:
-                seen[path] = _path(pool, path, shared, bases.get(path))
+            files = [path for path in inside if path not in blocks]
+            proof = _proof(pool, marks.get(folder), folder) if files else None
+            for path in files:
+                seen[path] = _path(pool, path, proof, bases.get(path))
+            for path in set(inside) & blocks:
+                seen[path] = _device(peer, pool, path, report)
+    _volumes(peer, report, marks, seen, free)
     return {"paths": seen, "free_bytes": free}
 
 
-def _path(pool, path, shared, base):
+def _volumes(peer, report, marks, seen, free):
+    """Adds the same of the disks that are volumes of pools."""
+    for disk in report["disks"]:
+        if disk.get("pool") and not disk.get("trouble"):
+            mark = marks.get(os.path.dirname(disk["source"]))
+            found, room = migrate_volumes.there(peer, disk, mark)
+            seen[storage.key(disk)] = found
+            if room is not None:
+                free[os.path.dirname(found["path"])] = room
+
+
+def _proof(pool, mark, folder):
+    """(whether the target's folder is the same one as ours, why that is not known)."""
+    if pool is None:  # there is none
+        return False, None
+    return migrate_marks.same(pool, mark, migrate_marks.file_system(folder))
+
+
+def _path(pool, path, proof, base):
     """What the target has at a path. base: what the source has there, of a backing file."""
     there = migrate_store.volume(pool, path) if pool is not None else None
-    found = {
-        "exists": there is not None,
-        "shared": shared and there is not None,
-        "pool": None if pool is None or migrate_store.is_passing(pool) else pool.name(),
-    }
-    if base and found["exists"] and not shared:
+    exists, (shared, why) = there is not None, proof
+    if shared and not exists:
+        shared, why = None, f"the target shares the folder, but does not show {path}"
+    found = {"exists": exists, "shared": shared, "why": why, "path": path, "pool": _name(pool)}
+    if base and exists and not shared:
         found.update(_base(there, base, host_uuid(pool.connect())))
     return found
+
+
+def _name(pool):
+    """The name of a pool of the user's."""
+    return None if pool is None or migrate_store.is_passing(pool) else pool.name()
+
+
+def _device(peer, pool, path, report):
+    """What the target has at the path of a block device. Without a pool of a kind that can be
+    filled there it can only be proven shared."""
+    disk = next(disk for disk in report["disks"] if disk["source"] == path)
+    why = shared.device(disk["identity"]["device"], migrate_devices.identity(peer, path))
+    exists = pool is not None and migrate_store.volume(pool, path) is not None
+    name = _name(pool) if pool and migrate_volumes.kind(pool) in shared.FILLED_POOLS else None
+    proven = False if name and not exists else None
+    if proven is None and not exists:
+        why = (
+            f"{why}, and the target has no storage pool into which it could be copied"
+            if why
+            else why
+        )
+    return {
+        "exists": exists, "shared": proven if why else True, "why": why, "path": path, "pool": name,
+    }  # fmt: skip
 
 
 def _base(there, base, uuid):
@@ -264,27 +324,11 @@ def _base(there, base, uuid):
     return {"same": whole and migrate_same.same(there, base["path"], uuid)}
 
 
-@contextlib.contextmanager
 def marked(report):
-    """Puts a file with a name of its own beside each disk for the block: {folder: name}."""
-    marks = {}
-    try:
-        files = [disk["source"] for disk in report["disks"] if disk["type"] == "file"]
-        for folder in {os.path.dirname(path) for path in [*files, report["nvram"]] if path}:
-            marks[folder] = _mark(folder)
-        yield {folder: name for folder, name in marks.items() if name}
-    finally:
-        for folder, name in marks.items():
-            if name:
-                with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(folder, name))
-
-
-def _mark(folder):
-    name = f"salt-virt-marker-{os.urandom(8).hex()}"
-    try:
-        with open(os.path.join(folder, name), "x", encoding="ascii") as file:
-            file.write("Salt Virt looks whether this folder is shared between hosts\n")
-    except OSError:  # a folder that only QEMU may write to: then nothing proves it shared
-        return None
-    return name
+    """Puts a file with a name of its own beside each file of the guest for the block:
+    {folder: name}, see migrate_marks."""
+    found = [report["nvram"]] if report["nvram"] else []
+    for disk in report["disks"]:
+        if _is_local(disk) and disk["type"] == "file" and not disk["read_only"]:
+            found += [disk["source"], *(base["path"] for base in disk["chain"])]
+    return migrate_marks.put(found)

@@ -69,10 +69,10 @@ class Target:
             self.made.remove(path)
             self.note(self.made)
 
-    def copy(self, path, mode=_MODE, undo=migrate_store.delete):
-        """Makes a file there with the bytes of ours."""
+    def copy(self, path, mode=_MODE, undo=migrate_store.delete, source=None):
+        """Makes a file there with the bytes of ours. source: its path here, if it is another."""
         # its own format would be written into it: the bytes that come have it already
-        self.file(path, "raw", 0, None, mode=mode, source=path, undo=undo)
+        self.file(path, "raw", 0, None, mode=mode, source=source or path, undo=undo)
 
     def size(self, path):
         """How long the file is there in bytes, or None."""
@@ -87,11 +87,11 @@ def disks(target, plans, active):
     active: QEMU will fill them; else they are made when they are copied, but for block
     devices, which must be there.
     """
-    for plan in storage.copied(plans):
+    for plan in plans:
         for base in plan.bases:
             migrate_images.bring(target, base)
-        if active:
-            target.file(plan.path, plan.format, plan.size_bytes, plan.backing)
+        if active and plan in storage.copied(plans):
+            target.file(plan.there, plan.format, plan.size_bytes, plan.backing)
 
 
 def variables(target, path):
@@ -105,6 +105,6 @@ def variables(target, path):
 def copy(target, plan):
     """Copies the disk of a guest that does not run, as it is."""
     if plan.type == "block":
-        target.file(plan.path, plan.format, plan.size_bytes, None, source=plan.path)
+        target.file(plan.there, plan.format, plan.size_bytes, None, source=plan.path)
     else:
-        target.copy(plan.path)
+        target.copy(plan.there, source=plan.path)

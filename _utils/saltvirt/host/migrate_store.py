@@ -7,12 +7,14 @@ import contextlib
 import errno
 import functools
 import os
+import stat
 import time
 import uuid
 from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate, translated
+from saltvirt.migration import shared
 
 # a passing pool is needed for a second or two: an older one was left by a killed process.
 # A copy into one of its files goes on without it.
@@ -24,6 +26,7 @@ _OURS = "salt-virt-"
 # a pool that we made has the UUID that its name gives here: a pool of a user's cannot have it
 _NAMESPACE = uuid.UUID("6f1d3c0a-53c8-4f0f-9f5e-4c1f6a0d7be2")
 _BLOCK = 1024 * 1024
+_DEVICES = ("dev", "proc", "sys")
 
 
 @contextlib.contextmanager
@@ -74,8 +77,11 @@ def _pool_xml(folder):
 def _passing(conn, folder, create):
     """A transient pool on the folder; None when another one is in its way just now.
 
-    Raises FileNotFoundError when there is no such folder.
+    Raises FileNotFoundError when there is no such folder, and for folders of devices: libvirt
+    opens what it finds there, and to open some (a watchdog) does something.
     """
+    if os.path.normpath(folder).split("/")[1] in _DEVICES:
+        raise FileNotFoundError(folder)
     flags = libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if create else 0
     try:
         return conn.storagePoolCreateXML(_pool_xml(folder), flags)
@@ -119,7 +125,7 @@ def opened(conn, folder, create=False):
     try:
         if pool is not None:
             with translated():
-                _refresh(pool)
+                refresh(pool)
         yield pool
     finally:
         if undo:
@@ -127,7 +133,7 @@ def opened(conn, folder, create=False):
                 undo()
 
 
-def _refresh(pool):
+def refresh(pool):
     """Has libvirt look into the pool again. One that fills or copies a volume for a user cannot
     be refreshed before that is done; it is used as libvirt last saw it then: to make something
     that is there already fails all the same."""
@@ -205,14 +211,16 @@ def volume(pool, path):
 
 
 def create(pool, path, format, size_bytes, backing=None, mode=None):
-    """An empty volume of that virtual size that takes no space; the libvirt volume.
+    """An empty volume of that virtual size; the libvirt volume. A file takes no space, a device
+    (a logical volume) all of it.
 
     backing: dict with ``path`` and ``format`` of what it stands on. mode: octal text.
     """
+    whole = _type(pool) in shared.BLOCK_POOLS
     root = _element("volume")
     root.append(_element("name", os.path.basename(path)))
     root.append(_element("capacity", str(size_bytes), unit="bytes"))
-    root.append(_element("allocation", "0", unit="bytes"))
+    root.append(_element("allocation", str(size_bytes * whole), unit="bytes"))
     root.append(_target(format, mode))
     if backing:
         below = _element("backingStore")
@@ -220,7 +228,17 @@ def create(pool, path, format, size_bytes, backing=None, mode=None):
         below.append(_element("format", type=backing["format"]))
         root.append(below)
     with translated():
-        return pool.createXML(ElementTree.tostring(root, encoding="unicode"), 0)
+        found = pool.createXML(ElementTree.tostring(root, encoding="unicode"), 0)
+        if whole and found.info()[1] != size_bytes:
+            found.delete(0)
+            raise errors.OperationFailed(
+                f"{path} would be of another size on the target: its pool rounds to other extents"
+            )
+        return found
+
+
+def _type(pool):
+    return ElementTree.fromstring(pool.XMLDesc()).get("type")
 
 
 def _target(format, mode):
@@ -252,36 +270,60 @@ def physical_bytes(found):
     return info[2]
 
 
+def _length(file):
+    """The bytes of an open file or block device."""
+    return os.lseek(file.fileno(), 0, os.SEEK_END)
+
+
 def _sections(file):
-    """(whether it is data, bytes) of each section of a file that may have holes."""
-    fd, size = file.fileno(), os.fstat(file.fileno()).st_size
+    """(whether it is data, where, bytes) of each section of a file that may have holes."""
+    fd, size = file.fileno(), _length(file)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):  # a device does not tell its holes
+        yield from [(True, 0, size)] if size else []
+        return
     here = 0
     while here < size:
         try:
             start = os.lseek(fd, here, os.SEEK_DATA)
-        except OSError:  # no data after here
-            start = size
-        end = os.lseek(fd, here, os.SEEK_HOLE) if start == here else start
+        except OSError as exc:
+            # no data after here; or a file system that does not tell: then all is data
+            start = size if exc.errno == errno.ENXIO else here
+            end = size
+        else:
+            end = os.lseek(fd, here, os.SEEK_HOLE) if start == here else start
         yield start == here, here, end - here
         here = end
 
 
 def begin_upload(found, path):
-    """Opens a volume of the other host for the bytes of a local file, over libvirt's own
-    connection. Returns what sends them, a callable that takes a callable(bytes done, bytes in
-    all); the volume's pool need not be there any more then.
+    """Opens a volume of the other host for the bytes of a local file or block device, over
+    libvirt's own connection. Returns what sends them, a callable that takes a callable(bytes done,
+    bytes in all); the volume's pool need not be there any more then.
 
-    Holes stay holes.
+    Holes stay holes; of a device all is sent.
     """
-    size = os.path.getsize(path)
+    with _open_here(path) as file:
+        size, sparse = _length(file), stat.S_ISREG(os.fstat(file.fileno()).st_mode)
     stream = found.connect().newStream(0)
+    flags = libvirt.VIR_STORAGE_VOL_UPLOAD_SPARSE_STREAM if sparse else 0
     with translated():
-        found.upload(stream, 0, size, libvirt.VIR_STORAGE_VOL_UPLOAD_SPARSE_STREAM)
+        found.upload(stream, 0, size, flags)
     return functools.partial(_upload, stream, path)
 
 
+@contextlib.contextmanager
+def _open_here(path):
+    """The local file, opened to be read. Raises OperationFailed."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot read {path} to copy it: {exc.strerror}") from exc
+    with file:
+        yield file
+
+
 def _upload(stream, path, progress):
-    with open(path, "rb") as file, translated():
+    with _open_here(path) as file, translated():
         try:
             sections = list(_sections(file))
             total, done = sum(length for data, _, length in sections if data), 0

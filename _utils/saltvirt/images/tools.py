@@ -43,11 +43,13 @@ def missing(name):
     return errors.Unsupported(f"{name} is not installed on this host")
 
 
-def run(argv, what, error=errors.OperationFailed, *, stdin=None, timeout_s=None, good=(0,)):
+def run(
+    argv, what, error=errors.OperationFailed, *, stdin=None, timeout_s=None, good=(0,), user=None
+):
     """What the tool printed, as bytes.
 
     argv: list of strings. what: words for the error, e.g. ``clone /a to /b``. stdin: bytes.
-    good: the exit codes that are no failure.
+    good: the exit codes that are no failure. user: (uid, gid) of who runs it; None: we.
     Raises ``error`` with the tool's last words when it fails or takes longer than
     ``timeout_s`` seconds, and Unsupported when it is not installed.
     """
@@ -62,6 +64,7 @@ def run(argv, what, error=errors.OperationFailed, *, stdin=None, timeout_s=None,
             timeout=timeout_s,
             env=environment(),
             check=False,
+            **({"user": user[0], "group": user[1], "extra_groups": []} if user else {}),
         )
     except subprocess.TimeoutExpired:
         raise error(f"cannot {what}: {argv[0]} took longer than {timeout_s} s") from None

@@ -1,30 +1,41 @@
 """What happens to each disk of a guest that moves.
 
 A disk, as the source reports it: ``target`` (vda), ``device`` (disk, cdrom, floppy, lun),
-``type`` (file, block, network, …), ``source`` (path), ``format``, ``size_bytes`` (virtual),
-``used_bytes`` (allocated), ``read_only``, ``shareable``, ``chain``: its backing files, nearest
-first, each with ``path``, ``format``, ``size_bytes``, ``used_bytes``.
+``type`` (what it is in the end: file, block, network, …), ``source`` (path), ``format``,
+``size_bytes`` (virtual), ``used_bytes`` (allocated), ``read_only``, ``shareable``, ``fs`` (type of
+the file system), ``chain``: its backing files, nearest first, each with ``path``, ``format``,
+``size_bytes``, ``used_bytes``. Of a pool's volume also ``pool`` (``name``, ``type``, ``source``)
+and ``volume``; of a network disk ``network``, see saltvirt.migration.shared. ``trouble``: why it
+could not be looked at.
 
-What the target says of a path: ``exists``, ``shared`` (proven by a marker), and of a backing
-file ``same`` (has our bytes) and ``coming`` (another migration is copying it just now).
+What the target says of a place, by :func:`key`: ``exists``, ``shared`` (True and False are proven,
+else None) with ``why``, ``path`` (where it is or would be there), ``pool``, ``trouble`` (why it
+cannot be there); and of a backing file ``same`` (has our bytes) and ``coming`` (another migration
+is copying it just now).
 """
 
 import re
 from dataclasses import dataclass, field
 
+from saltvirt.migration import shared
+
 SHARED = "shared"
 COPY = "copy"
 OVERLAY = "overlay"
 KEEP = "keep"
+REFUSED = "refused"
 # as saltvirt.images.cache names its files
 _BY_CONTENT = re.compile(r"/_base/[^/]+-[0-9a-f]{16}\.[a-z0-9]+$")
+UNKNOWN = "whether both hosts share it is not known"
 
 
 @dataclass(frozen=True)
 class DiskPlan:
-    """how: SHARED (nothing to do), COPY (all of it), OVERLAY (its own part), KEEP (no disk data).
+    """how: SHARED (proven: nothing to do), COPY (all of it), OVERLAY (its own part), KEEP (no
+    disk data), REFUSED (no way, see why).
 
-    bases: backing files that the target lacks and gets, deepest first.
+    path: here; there: on the target. bases: backing files that the target lacks and gets,
+    deepest first.
     """
 
     target: str
@@ -36,41 +47,91 @@ class DiskPlan:
     moved_bytes: int = 0
     backing: dict | None = None
     bases: list = field(default_factory=list)
+    there: str = ""
+    why: str = ""
+
+
+def key(disk):
+    """By what the target's word on a disk is found: its path, or pool and volume."""
+    return f"{disk['pool']['name']}/{disk['volume']}" if disk.get("pool") else disk["source"] or ""
 
 
 def plan(disks, seen, copy_storage=None):
     """A DiskPlan for each disk.
 
-    disks: the source's; seen: {path: what the target says of it}; copy_storage: None
+    disks: the source's; seen: {key: what the target says of it}; copy_storage: None
     (thin overlays stay thin), "all" (overlays are flattened), "incremental" or "never".
     """
     return [_plan_one(disk, seen, copy_storage) for disk in disks]
 
 
 def _plan_one(disk, seen, copy_storage):
-    path = disk.get("source") or ""
-    if disk["type"] not in ("file", "block"):
-        how = SHARED if path else KEEP
-        return DiskPlan(disk["target"], how, path, disk["format"], disk["type"])
-    if not path or disk["read_only"]:
-        return DiskPlan(disk["target"], KEEP, path)
-    if seen.get(path, {}).get("shared"):
-        return DiskPlan(disk["target"], SHARED, path, disk["format"], disk["type"])
+    there = seen.get(key(disk), {})
+    if not disk.get("trouble") and (disk["read_only"] or _empty(disk)):
+        return _made(disk, there, KEEP)
+    why = _stuck(disk, there) or _apart(disk, there, copy_storage)
+    if why:
+        return _made(disk, there, REFUSED, why=why)
+    if disk["type"] == "network" or there["shared"]:
+        return _made(disk, there, SHARED, bases=_lacking(disk, seen))
     if disk["chain"] and copy_storage != "all":
-        return _overlay(disk, seen)
+        return _made(
+            disk, there, OVERLAY, size_bytes=disk["size_bytes"], moved_bytes=disk["used_bytes"],
+            backing=disk["chain"][0], bases=_lacking(disk, seen),
+        )  # fmt: skip
     moved = disk["used_bytes"] + sum(b["used_bytes"] for b in disk["chain"])
-    return DiskPlan(
-        disk["target"], COPY, path, disk["format"], disk["type"], disk["size_bytes"],
-        min(moved, disk["size_bytes"]),
+    return _made(
+        disk, there, COPY, size_bytes=disk["size_bytes"],
+        moved_bytes=min(moved, disk["size_bytes"]),
     )  # fmt: skip
 
 
-def _overlay(disk, seen):
-    lacking = [b for b in reversed(disk["chain"]) if not _whole(seen.get(b["path"], {}))]
+def _empty(disk):
+    """Whether it is a drive without a medium."""
+    return disk["type"] in ("file", "block") and not disk["source"]
+
+
+def _made(disk, there, how, **more):
+    path = disk["source"] or ""
     return DiskPlan(
-        disk["target"], OVERLAY, disk["source"], disk["format"], disk["type"],
-        disk["size_bytes"], disk["used_bytes"], disk["chain"][0], lacking,
+        disk["target"], how, path, disk["format"], disk["type"],
+        there=there.get("path") or path, **more,
     )  # fmt: skip
+
+
+def _stuck(disk, there):
+    """Why nothing at all can be done with a disk, or None."""
+    if disk.get("trouble"):
+        return disk["trouble"]
+    if disk["type"] not in ("file", "block", "network"):
+        return f"a disk of type {disk['type']} is bound to its host"
+    return there.get("trouble")
+
+
+def _apart(disk, there, copy_storage):
+    """Why a disk is neither proven shared nor such that it could be copied, or None."""
+    if disk["type"] == "network" and not disk.get("pool"):
+        return shared.network(disk["network"])
+    if there.get("shared"):
+        return None
+    if there.get("shared") is None:
+        return there.get("why") or UNKNOWN
+    if shared.on_network(disk.get("fs")) and copy_storage not in ("all", "incremental"):
+        return (
+            f"it is on a network file system here ({disk['fs']}), and the target has another one "
+            "there, or none: mount the same one, or ask for a copy with copy_storage=all"
+        )
+    kind = disk["pool"]["type"] if disk.get("pool") else None
+    if kind and kind not in shared.FILLED_POOLS:
+        return (
+            f"a volume of a pool of type {kind} cannot be copied, and the target does not show the "
+            "same one"
+        )
+    return None
+
+
+def _lacking(disk, seen):
+    return [b for b in reversed(disk["chain"]) if not _whole(seen.get(b["path"], {}))]
 
 
 def _whole(there):
@@ -88,8 +149,13 @@ def copied(plans):
 
 
 def proven(plans):
-    """Whether files or devices are left where they are because we saw that both hosts share
-    them: libvirt knows only some file systems for shared, and would not believe it."""
+    """Whether files or devices are left where they are because it was proven that both hosts share
+    them: libvirt knows only some file systems for shared, and would not believe it.
+
+    libvirt's own check is for all disks or for none, so one that is refused keeps it on.
+    """
+    if any(p.how == REFUSED for p in plans):
+        return False
     return any(p.how == SHARED and p.type in ("file", "block") for p in plans)
 
 
@@ -108,8 +174,8 @@ def mode(plans):
 def needed(plans):
     """Bytes that the target must have free, by directory: {directory: bytes}."""
     found = {}
-    for one in copied(plans):
-        parts = [(one.path, one.moved_bytes)]
+    for one in plans:
+        parts = [(one.there, one.moved_bytes)] if one.how in (COPY, OVERLAY) else []
         parts += [(b["path"], b["used_bytes"]) for b in one.bases]
         for path, size in parts:
             directory = path.rpartition("/")[0] or "/"

@@ -85,24 +85,31 @@ def _speaks_tls(lab, host):
 
 
 class Counter:
-    """One such guest. format: of its disk; base: the image that the disk stands on."""
+    """One such guest. format: of its disk; base: the image that the disk stands on; pool: whose
+    volume the disk is."""
 
     def __init__(
         self, lab, name, format="qcow2", base=None, memory=128, dirty=0, folder=IMAGES,
-        driver="", devices="",
+        driver="", devices="", pool=None,
     ):  # fmt: skip
-        self.lab, self.name, self.format, self.base = lab, name, format, base
+        self.lab, self.name, self.format, self.base, self.pool = lab, name, format, base, pool
         self.disk = f"{folder}/{name}_vda.{format}"
         self.xml = XML.format(
             name=name, memory=memory, boot=BOOT, dirty=dirty, format=format, disk=self.disk,
             driver=driver, devices=devices,
         )  # fmt: skip
+        if pool:
+            volume = f"pool='{pool}' volume='{os.path.basename(self.disk)}'"
+            self.xml = self.xml.replace("type='file' device='disk'", "type='volume' device='disk'")
+            self.xml = self.xml.replace(f"file='{self.disk}'", volume)
 
     def define(self, host, size="1G"):
         below = ["-b", self.base, "-F", "qcow2"] if self.base else []
         self.lab.exec(
             host, ["qemu-img", "create", "-q", "-f", self.format, *below, self.disk, size]
         )
+        if self.pool:
+            self.lab.exec(host, ["virsh", "-q", "pool-refresh", self.pool])
         self.lab.exec(host, ["virsh", "-q", "define", "/dev/stdin"], input=self.xml)
         return self
 

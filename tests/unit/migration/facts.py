@@ -19,7 +19,8 @@ _HOST = {
     "hostname": "hv2", "host_uuid": "h-2", "domains": [], "hypervisor": "QEMU", "qemu": 7002022,
     "machine_error": None, "cpu_error": None, "cpus": 8, "memory_kib": 4 * 2**20, "arrivals": [],
     "max_vcpus": 255, "libvirt": 11003000,
-    "bridges": ["br0"], "links": ["eth0"], "networks": {"default": True}, "paths": {},
+    "bridges": ["br0"], "links": ["eth0"], "networks": {"default": True},
+    "paths": {"/vm/web1_vda.qcow2": {"exists": False, "shared": False}},
     "free_bytes": {"/vm": 2**34},
 }  # fmt: skip
 BASE = {"path": "/images/debian.qcow2", "format": "qcow2", "size_bytes": 2**30, "used_bytes": 2**28}
@@ -35,6 +36,15 @@ def guest(**changes):
 
 def host(**changes):
     return copy.deepcopy(_HOST) | changes
+
+
+def volume(kind="dir", **changes):
+    """A disk that is a volume of a pool ``data``."""
+    what = {"logical": "block", "iscsi": "block", "scsi": "block", "rbd": "network"}
+    source = {"hosts": [], "devices": [], "dir": None, "name": None} | changes.pop("from_", {})
+    pool = {"name": "data", "type": kind, "folder": "/data", "source": source}
+    mine = {"type": what.get(kind, "file"), "source": "/data/web1_vda", "fs": "ext4"}
+    return disk(pool=pool, volume="web1_vda", **mine | changes)
 
 
 def domain(**changes):

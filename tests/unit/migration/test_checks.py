@@ -132,7 +132,9 @@ def test_a_cdrom_must_be_on_the_target_too():
 
 def test_a_block_device_needs_a_pool_on_the_target():
     block = facts.disk(type="block", source="/dev/vg/web1", format="raw")
-    assert "no storage pool" in reasons(facts.guest(disks=[block]))[0]
+    none = {"/dev/vg/web1": {"exists": False, "shared": None, "why": "the target has no pool"}}
+    [why] = reasons(facts.guest(disks=[block]), facts.host(paths=none))
+    assert why == "disk vda (/dev/vg/web1) stays: the target has no pool"
     pool = {"/dev/vg/web1": {"exists": False, "shared": False, "pool": "vg"}}
     assert reasons(facts.guest(disks=[block]), facts.host(paths=pool)) == []
 
@@ -176,7 +178,48 @@ def test_a_stopped_guest_counts_as_the_policy_says():
 
 def test_the_variables_of_another_guests_firmware_are_not_written_over():
     store = "/nvram/web1_VARS.fd"
-    there = facts.host(paths={store: {"exists": True, "shared": False}})
+    there = facts.host()
+    there["paths"][store] = {"exists": True, "shared": False}
     assert store in reasons(facts.guest(nvram=store), there)[0]
+    there["paths"][store] = {"exists": True, "shared": None, "why": "it is not known"}
+    assert "it is not known" in reasons(facts.guest(nvram=store), there)[0]
     there["paths"][store]["shared"] = True
     assert reasons(facts.guest(nvram=store), there) == []
+
+
+def test_a_volume_of_that_name_on_the_target_is_somebody_elses():
+    there = facts.host(free_bytes={"/data": 2**34})
+    seen = {"exists": False, "shared": False, "pool": "data", "path": "/data/web1_vda"}
+    there["paths"]["data/web1_vda"] = seen
+    guest = facts.guest(disks=[facts.volume()])
+    assert reasons(guest, there) == []
+    seen["exists"] = True
+    assert "already has /data/web1_vda" in reasons(guest, there)[0]
+    there["paths"]["data/web1_vda"] = {
+        "exists": False,
+        "shared": None,
+        "trouble": "hv2 has no pool",
+    }
+    assert reasons(guest, there) == ["disk vda (data/web1_vda) stays: hv2 has no pool"]
+
+
+def test_a_shared_device_wants_a_coherent_cache_too():
+    seen = {"data/web1_vda": {"exists": True, "shared": True, "pool": "data"}}
+    lun = facts.guest(disks=[facts.volume("scsi", cache="writeback")])
+    assert "cache=writeback" in reasons(lun, facts.host(paths=seen))[0]
+    lun["disks"][0]["cache"] = "none"
+    assert reasons(lun, facts.host(paths=seen)) == []
+
+
+def test_a_shared_overlay_stands_on_the_same_image_there():
+    overlay = facts.guest(disks=[facts.disk(cache="none", chain=[facts.BASE])])
+    there = facts.host(paths=SHARED | {facts.BASE["path"]: {"exists": True, "same": False}})
+    assert "another /images/debian.qcow2" in reasons(overlay, there)[0]
+    there["paths"][facts.BASE["path"]] = {"exists": True, "same": True}
+    assert reasons(overlay, there) == []
+
+
+def test_an_image_of_a_network_file_system_is_not_put_under_its_mount():
+    base = facts.BASE | {"fs": "nfs"}
+    [why] = reasons(facts.guest(disks=[facts.disk(chain=[base])]))
+    assert "that hv2 does not show: mount it there" in why

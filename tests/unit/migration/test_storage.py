@@ -1,11 +1,17 @@
+import pytest
+
 from saltvirt.migration import storage
 from tests.unit.migration import facts
 
 MIB = 2**20
 
 
+APART = {"exists": False, "shared": False}
+GLUSTER = {"protocol": "gluster", "name": "vol/img", "hosts": [{"name": "g1", "port": "24007"}]}
+
+
 def plan(disk, seen=None, copy_storage=None):
-    return storage.plan([disk], seen or {}, copy_storage)[0]
+    return storage.plan([disk], {storage.key(disk): APART, **(seen or {})}, copy_storage)[0]
 
 
 def test_a_plain_disk_is_copied_at_what_it_uses():
@@ -43,13 +49,61 @@ def test_what_is_not_copied():
     assert (
         plan(facts.disk(), {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}}).how == "shared"
     )
-    assert plan(facts.disk(type="network", source="pool/img")).how == "shared"
+    assert plan(facts.disk(type="network", source="vol/img", network=GLUSTER)).how == "shared"
     assert plan(facts.disk(device="cdrom", read_only=True)).how == "keep"
     assert storage.mode([plan(facts.disk(read_only=True))]) is None
+
+
+@pytest.mark.parametrize("kind", ["dir", "fs", "netfs", "logical"])
+def test_a_pools_volume_is_copied_to_where_that_pool_is_on_the_target(kind):
+    seen = {"data/web1_vda": APART | {"path": "/srv/other/web1_vda", "pool": "data"}}
+    found = plan(facts.volume(kind), seen)
+    assert (found.how, found.path, found.there) == ("copy", "/data/web1_vda", "/srv/other/web1_vda")
+    assert storage.needed([found]) == {"/srv/other": 10 * MIB}
+
+
+@pytest.mark.parametrize(
+    ("disk", "seen", "words"),
+    [
+        (facts.volume(), {}, "is not known"),
+        (facts.volume(), {"trouble": "hv2 has no storage pool data"}, "no storage pool data"),
+        (facts.volume(), {"shared": None, "why": "nobody can write there"}, "nobody can write"),
+        (facts.volume(trouble="storage pool data is not started here"), APART, "not started here"),
+        (facts.volume("disk", type="block"), APART, "pool of type disk cannot be copied"),
+        (facts.volume("scsi"), APART, "pool of type scsi cannot be copied"),
+        (facts.volume("iscsi"), {"shared": None, "why": "has another volume"}, "another volume"),
+        (facts.volume("rbd"), {"shared": None, "why": "different sources"}, "different sources"),
+        (facts.volume(fs="nfs4"), APART, "network file system here (nfs4)"),
+        (facts.volume(fs="fuse.glusterfs"), APART, "mount the same one"),
+        (facts.disk(type="nvme", source=None), APART, "bound to its"),
+        (facts.disk(type="network", network=GLUSTER | {"hosts": []}), APART, "names no server"),
+    ],
+)
+def test_what_is_refused(disk, seen, words):
+    """In doubt a disk stays where it is; libvirt's own check then stays on, whatever else was
+    proven."""
+    found = storage.plan([disk], {storage.key(disk): seen})[0]
+    assert found.how == "refused"
+    assert words in found.why
+    proven = plan(facts.disk(), {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}})
+    assert not storage.proven([proven, found])
+    assert storage.copied([found]) == []
+
+
+def test_a_network_file_system_is_copied_from_when_that_is_asked_for():
+    assert plan(facts.volume(fs="nfs4"), copy_storage="all").how == "copy"
+
+
+def test_a_shared_overlay_gets_the_image_that_the_target_lacks():
+    disk = facts.disk(chain=[facts.BASE])
+    found = plan(disk, {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}})
+    assert (found.how, found.bases) == ("shared", [facts.BASE])
+    assert storage.needed([found]) == {"/images": 2**28}
 
 
 def test_libvirt_is_told_only_of_what_we_proved_ourselves():
     file = plan(facts.disk(), {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}})
     assert storage.proven([file])
-    assert not storage.proven([plan(facts.disk(type="network", source="pool/img"))])
+    network = plan(facts.disk(type="network", source="vol/img", network=GLUSTER))
+    assert not storage.proven([network])
     assert not storage.proven([plan(facts.disk())])

@@ -1,5 +1,6 @@
 """Each disk has a way to the target, and there is room for what travels."""
 
+from saltvirt.migration import shared
 from saltvirt.migration import storage as plans
 from saltvirt.units import human_bytes
 
@@ -12,8 +13,11 @@ def reasons(guest, host, request):
     by_target = {disk["target"]: disk for disk in guest["disks"]}
     for plan in request.plans:
         disk = by_target[plan.target]
-        if plan.how == plans.SHARED:
+        if plan.how == plans.REFUSED:
+            yield f"disk {plan.target} ({plans.key(disk) or 'without a source'}) stays: {plan.why}"
+        elif plan.how == plans.SHARED:
             yield from _shared(guest, disk, request)
+            yield from _bases(disk, host)
         elif plan.how == plans.KEEP:
             yield from _kept(disk, host)
         else:
@@ -29,18 +33,26 @@ def _shared(guest, disk, request):
             f"disk {disk['target']} is on storage that both hosts share: copying it onto itself "
             "would destroy it; leave copy_storage out"
         )
-    elif guest["active"] and disk["type"] == "file" and disk["cache"] not in COHERENT:
+    elif guest["active"] and _cached(disk):
         yield (
             f"disk {disk['target']} is on shared storage with cache={disk['cache'] or 'default'}: "
             "the other host could read old data; use cache none"
         )
 
 
+def _cached(disk):
+    """Whether the other host may read what is old: libvirt does not look at disks that we have
+    proven shared."""
+    return disk["type"] in ("file", "block") and disk["cache"] not in COHERENT
+
+
 def _kept(disk, host):
-    seen = host["paths"].get(disk["source"] or "", {})
-    if disk["source"] and disk["type"] in ("file", "block") and not seen.get("exists"):
+    name = plans.key(disk)
+    seen = host["paths"].get(name, {})
+    local = disk["type"] in ("file", "block") or disk.get("pool")
+    if name and local and not seen.get("exists"):
         yield (
-            f"{disk['device']} {disk['target']} is {disk['source']}, which "
+            f"{disk['device']} {disk['target']} is {name}, which "
             f"{host['hostname']} does not have: put it there, or eject it"
         )
 
@@ -54,9 +66,13 @@ def _copied(guest, disk, plan, host, request):
         return
     if disk["shareable"]:
         yield f"disk {disk['target']} is shared with other guests and cannot be copied"
-    if host["paths"].get(plan.path, {}).get("exists"):
-        yield f"{host['hostname']} already has {plan.path}: it may be another guest's; move it away"
-    if disk["type"] == "block" and not host["paths"].get(plan.path, {}).get("pool"):
+    seen = host["paths"].get(plans.key(disk), {})
+    if seen.get("exists"):
+        yield (
+            f"{host['hostname']} already has {plan.there}, which is not the disk of this guest but "
+            "may be another's: look whose it is"
+        )
+    if disk["type"] == "block" and not seen.get("pool"):
         yield (
             f"disk {disk['target']} is the block device {plan.path}, for which "
             f"{host['hostname']} has no storage pool"
@@ -67,10 +83,14 @@ def _copied(guest, disk, plan, host, request):
 def _variables(guest, host):
     """The file of the firmware's variables would be written over."""
     seen = host["paths"].get(guest["nvram"], {})
-    if seen.get("exists") and not seen.get("shared"):
+    if not guest["nvram"]:
+        return
+    if seen.get("shared") is None:
+        yield f"the firmware's variables {guest['nvram']}: {seen.get('why') or plans.UNKNOWN}"
+    elif seen.get("exists") and not seen["shared"]:
         yield (
-            f"{host['hostname']} already has {guest['nvram']}: it may be another guest's; "
-            "move it away"
+            f"{host['hostname']} already has {guest['nvram']}, which is not this guest's but may "
+            "be another's: look whose it is"
         )
 
 
@@ -87,12 +107,21 @@ def _thin(guest, disk, plan, host, request):
             "it is; leave copy_storage out"
         )
     if plan.how == plans.OVERLAY:
-        for base in disk["chain"]:
-            yield from _base(base, host["paths"].get(base["path"], {}), host)
+        yield from _bases(disk, host)
+
+
+def _bases(disk, host):
+    for base in disk["chain"]:
+        yield from _base(base, host["paths"].get(base["path"], {}), host)
 
 
 def _base(base, seen, host):
-    """A backing file of that name must be the same file."""
+    """A backing file of that name must be the same file, and is not brought under a mount."""
+    if shared.on_network(base.get("fs")) and not seen.get("exists"):
+        yield (
+            f"{base['path']}, on which the guest's disk stands, is on a network file system "
+            f"({base['fs']}) that {host['hostname']} does not show: mount it there"
+        )
     if seen.get("exists") and not seen.get("shared") and seen.get("same") is False:
         yield (
             f"{host['hostname']} has another {base['path']} than the one that the guest's disk "

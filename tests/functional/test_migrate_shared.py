@@ -1,0 +1,275 @@
+"""Proofs of shared storage: marker files of two hosts, numbers of devices, volumes of pools."""
+
+import os
+import subprocess
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+
+from saltvirt import errors  # noqa: E402
+from saltvirt.host import (  # noqa: E402
+    migrate_devices,
+    migrate_marks,
+    migrate_store,
+    migrate_volumes,
+)
+
+NOBODY = 65534
+
+
+class Pool:
+    """The other host's pool on a folder; of what it remembers only ``shown`` is listed."""
+
+    def __init__(self, folder, shown=True, writable=True):
+        self.folder, self.shown, self.writable = folder, shown, writable
+
+    def refresh(self, _flags):
+        if self.shown is not None and not isinstance(self.shown, bool):
+            self.shown = True  # what it remembered has grown old
+
+    def XMLDesc(self, _flags=0):
+        return "<pool type='dir'/>"
+
+    def storageVolLookupByName(self, name):
+        if self.shown is True and os.path.exists(f"{self.folder}/{name}"):
+            return Volume(f"{self.folder}/{name}")
+        error = libvirt.libvirtError("no volume")
+        error.err = (libvirt.VIR_ERR_NO_STORAGE_VOL, 0, "no volume", 0, "", None, None, -1, -1)
+        raise error
+
+    def createXML(self, xml, _flags):
+        path = f"{self.folder}/{xml.partition('<name>')[2].partition('<')[0]}"
+        words = None if self.writable else "Permission denied"
+        if words is None and os.path.exists(path):
+            words = "File exists"
+        if words:
+            error = libvirt.libvirtError(words)
+            error.err = (38, 0, f"cannot create path '{path}': {words}", 0, "", None, None, -1, -1)
+            raise error
+        with open(path, "x", encoding="ascii"):
+            return Volume(path)
+
+
+class Volume:
+    def __init__(self, path):
+        self.path = path
+
+    def delete(self, _flags):
+        os.unlink(self.path)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    path = tmp_path / "here" / "web1.qcow2"
+    path.parent.mkdir()
+    path.touch()
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("shown", "writable"),
+    [(True, True), (True, False), (False, True)],
+    ids=["seen", "seen where it may not write", "in the way though not yet seen"],
+)
+def test_a_folder_of_both_is_known_by_the_marker(disk, shown, writable):
+    folder = os.path.dirname(disk)
+    with migrate_marks.put([disk]) as marks:
+        found = migrate_marks.same(Pool(folder, shown, writable), marks[folder], "ext4")
+        assert found == (True, None)
+    assert os.listdir(folder) == ["web1.qcow2"]
+
+
+def test_an_equal_path_of_another_file_system_is_known_by_the_marker(disk, tmp_path):
+    other = tmp_path / "there"
+    other.mkdir()
+    with migrate_marks.put([disk]) as marks:
+        [mark] = marks.values()
+        assert migrate_marks.same(Pool(str(other)), mark, "nfs4") == (False, None)
+    assert os.listdir(other) == []
+
+
+def test_what_the_target_remembers_of_a_network_file_system_grows_old(disk, monkeypatch):
+    """NFS shows a new file after up to a minute; where it may not write nothing else tells."""
+    monkeypatch.setattr(migrate_marks.time, "sleep", lambda _s: None)
+    folder = os.path.dirname(disk)
+    with migrate_marks.put([disk]) as marks:
+        old = Pool(folder, shown="later", writable=False)
+        assert migrate_marks.same(old, marks[folder], "nfs4") == (True, None)
+        old = Pool(folder, shown="later", writable=False)
+        shared, why = migrate_marks.same(old, marks[folder], "ext4")
+    assert shared is None
+    assert "the target cannot make a file beside it" in why
+
+
+def test_without_a_marker_nothing_is_known(disk):
+    shared, why = migrate_marks.same(Pool(os.path.dirname(disk)), None, "nfs4")
+    assert shared is None
+    assert "no file could be made beside it" in why
+
+
+def test_the_marker_is_written_as_who_may_where_root_is_nobody(disk, monkeypatch):
+    """root_squash: root may not write, the owner of the folder or of the disk may."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    folder = os.path.dirname(disk)
+    os.chown(disk, NOBODY, NOBODY)
+    os.chmod(folder, 0o777)
+    as_root = migrate_marks._run
+    monkeypatch.setattr(
+        migrate_marks,
+        "_run",
+        lambda owner, *argv: owner not in (None, (0, 0)) and as_root(owner, *argv),
+    )
+    top = os.path.dirname(folder)
+    while os.stat(top).st_uid == 0 and not os.stat(top).st_mode & 0o001:
+        os.chmod(top, os.stat(top).st_mode | 0o011)  # pytest's own folders
+        top = os.path.dirname(top)
+    with migrate_marks.put([disk]) as marks:
+        [mark] = marks.values()
+        assert os.stat(f"{folder}/{mark}").st_uid == NOBODY
+    assert os.listdir(folder) == ["web1.qcow2"]
+
+
+def test_a_link_to_a_file_elsewhere_is_not_proven_by_the_folder_of_the_link(disk, tmp_path):
+    link = tmp_path / "shared" / "web1.qcow2"
+    link.parent.mkdir()
+    link.symlink_to(disk)
+    with migrate_marks.put([str(link)]) as marks:
+        mark = marks[str(link.parent)]
+        assert os.listdir(link.parent) == ["web1.qcow2"]
+        assert migrate_marks.same(Pool(str(link.parent)), mark, "ext4") == (False, None)
+
+
+def test_which_file_system_a_path_is_on(tmp_path):
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        f"2 1 0:50 / {tmp_path} rw - nfs4 nas:/vol rw\n"
+        "3 1 0:51 / /srv/with\\040space rw - xfs /dev/sdb rw\n"
+    )
+    mounts = str(mounts)
+    assert migrate_marks.file_system(f"{tmp_path}/web1.qcow2", mounts) == "nfs4"
+    assert migrate_marks.file_system(f"{tmp_path}more/web1.qcow2", mounts) == "ext4"
+    assert migrate_marks.file_system("/srv/with space/a", mounts) == "xfs"
+
+
+def test_a_device_is_read_whole(tmp_path):
+    """It tells neither its size to stat nor its holes."""
+    path = tmp_path / "disk.raw"
+    with open(path, "wb") as file:
+        file.seek(2**20)
+        file.write(b"x" * 4096)
+        file.truncate(2**21)
+    with open(path, "rb") as file:
+        assert sum(size for data, _, size in migrate_store._sections(file) if data) < 2**20
+    made = subprocess.run(
+        ["losetup", "--find", "--show", "--read-only", path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.skip("no loop device here")
+    try:
+        with open(made.stdout.strip(), "rb") as file:
+            size = path.stat().st_size // 512 * 512
+            assert list(migrate_store._sections(file)) == [(True, 0, size)]
+    finally:
+        subprocess.run(["losetup", "-d", made.stdout.strip()], check=True)
+
+
+@pytest.fixture
+def conn():
+    found = libvirt.open("test:///default")
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("folder", ["/dev", "/dev/mapper", "/sys/block", "/proc"])
+def test_no_pool_of_ours_ever_opens_devices(conn, folder):
+    before = len(conn.listAllStoragePools())
+    with migrate_store.opened(conn, folder) as pool:
+        assert pool is None
+    assert migrate_store.delete(conn, f"{folder}/watchdog") is False
+    assert len(conn.listAllStoragePools()) == before
+
+
+def test_a_volume_whose_pool_is_off_is_in_trouble(conn):
+    pool = conn.storagePoolLookupByName("default-pool")
+    assert "no storage vol" in migrate_volumes.local(conn, "default-pool", "gone")["trouble"]
+    assert "none" in migrate_volumes.local(conn, "none", "gone")["trouble"]
+    pool.destroy()
+    assert "not started" in migrate_volumes.local(conn, "default-pool", "gone")["trouble"]
+    pool.create(0)
+
+
+def wanted(**pool):
+    about = {"name": "default-pool", "type": "dir", "folder": "/x", "source": {}}
+    return {"pool": about | pool, "volume": "web1", "type": "file", "fs": "ext4"}
+
+
+@pytest.mark.parametrize(
+    ("pool", "words"),
+    [({"name": "none"}, "has no storage pool none"), ({"type": "logical"}, "is of type dir on")],
+)
+def test_a_pool_of_the_target_that_will_not_do(conn, pool, words):
+    found, free = migrate_volumes.there(conn, wanted(**pool), None)
+    assert words in found["trouble"]
+    assert found["shared"] is None
+    assert free is None
+
+
+def test_where_a_volume_comes_to_lie(conn):
+    found, free = migrate_volumes.there(conn, wanted(), "a-marker-that-is-not-there")
+    assert found == {
+        "exists": False, "pool": "default-pool", "path": "/default-pool/web1",
+        "shared": False, "why": None,
+    }  # fmt: skip
+    assert free > 0
+
+
+class Node:
+    """A disk as libvirt's node devices show it."""
+
+    def __init__(self, path, serial, *links):
+        links = "".join(f"<devnode type='link'>{link}</devnode>" for link in links)
+        self.xml = (
+            f"<device><devnode type='dev'>{path}</devnode>{links}<capability type='storage'>"
+            f"<block>{path}</block><serial>{serial}</serial></capability></device>"
+        )
+
+    def XMLDesc(self, _flags):
+        return self.xml
+
+
+class Host:
+    """A host whose disks are in no pool."""
+
+    def __init__(self, *nodes):
+        self.nodes = nodes
+
+    def storageVolLookupByPath(self, path):
+        raise libvirt.libvirtError(path)
+
+    def listAllDevices(self, _flags):
+        return self.nodes
+
+
+def test_a_lun_is_known_by_its_number_whatever_the_kernel_calls_it():
+    wwn = "3600140512345678abcdefabcdefabcde"
+    link = f"/dev/disk/by-id/wwn-0x{wwn[1:]}"
+    one = Host(Node("/dev/sda", "1ATA_local"), Node("/dev/sdb", wwn, link))
+    two = Host(Node("/dev/sdc", wwn, link), Node("/dev/sdb", "QM00001"))
+    assert migrate_devices.identity(one, link) == migrate_devices.identity(two, link)
+    assert migrate_devices.identity(one, "/dev/sdb") != migrate_devices.identity(two, "/dev/sdb")
+    assert migrate_devices.identity(two, "/dev/sdb") == {"volume": None, "devices": [None]}
+    part = migrate_devices.identity(one, f"{link}-part2")
+    assert part == migrate_devices.identity(two, "/dev/sdc2")
+    assert part != migrate_devices.identity(one, f"{link}-part1")
+    assert part != migrate_devices.identity(one, link)
+
+
+def test_an_unreadable_file_is_a_sentence(tmp_path):
+    with pytest.raises(errors.OperationFailed, match="cannot read"):
+        migrate_store.begin_upload(None, str(tmp_path / "gone"))

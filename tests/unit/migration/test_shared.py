@@ -1,0 +1,103 @@
+"""Proofs that two hosts show the same storage: names are none."""
+
+import pytest
+
+from saltvirt.migration import shared
+
+WWN = "3600140512345678abcdefabcdefabcde"
+
+
+@pytest.mark.parametrize(
+    ("fs", "network"),
+    [("nfs4", True), ("nfs", True), ("cifs", True), ("fuse.glusterfs", True), ("fuse.sshfs", True),
+     ("ceph", True), ("ext4", False), ("xfs", False), ("overlay", False), ("fuseblk", False),
+     (None, False)],
+)  # fmt: skip
+def test_which_file_systems_come_from_a_server(fs, network):
+    assert shared.on_network(fs) == network
+
+
+@pytest.mark.parametrize(
+    ("number", "known"),
+    [(WWN, True), ("0x5000c500a1b2c3d4", True), ("eui.0025385b71b0a1c2", True), ("QM00001", False),
+     ("QEMU_HARDDISK_QM00001", False), ("1ATA_QEMU_HARDDISK_QM00001", False), ("", False),
+     (None, False), (f"{WWN} partition 2", True)],
+)  # fmt: skip
+def test_which_numbers_no_other_device_has(number, known):
+    assert shared.world_wide(number) == known
+
+
+@pytest.mark.parametrize(
+    ("hosts", "words"),
+    [
+        ([], "names no server"),
+        ([{"name": "localhost"}], "each host itself"),
+        ([{"name": "ceph1"}, {"name": "127.0.0.1"}], "each host itself"),
+        ([{"name": None, "transport": "unix"}], "a socket of this host"),
+    ],
+)
+def test_a_network_disk_of_a_server_that_is_another_one_there(hosts, words):
+    assert words in shared.network({"protocol": "rbd", "name": "p/i", "hosts": hosts})
+
+
+def test_a_network_disk_of_named_servers_is_the_same_one_everywhere():
+    hosts = [{"name": "ceph1", "port": "6789"}, {"name": "10.0.0.2"}]
+    assert shared.network({"protocol": "rbd", "name": "p/i", "hosts": hosts}) is None
+
+
+def pool(**source):
+    own = {"hosts": [{"name": "san1", "port": ""}], "devices": ["iqn.2026-11.org:one"]}
+    return {"name": "san", "type": "iscsi", "source": {"dir": None, "name": None, **own, **source}}
+
+
+LUN = {"key": WWN, "size_bytes": 2**30}
+
+
+def test_a_servers_volume_is_shared_by_server_target_and_key():
+    assert shared.served(pool(), pool(), LUN, dict(LUN)) is None
+
+
+@pytest.mark.parametrize(
+    ("there", "volume", "words"),
+    [
+        (pool(hosts=[{"name": "san2", "port": ""}]), LUN, "different sources (san1 and san2)"),
+        (pool(devices=["iqn.2026-11.org:two"]), LUN, "different sources"),
+        (pool(), None, "does not show the volume"),
+        (pool(), LUN | {"key": "3600140500000000000000000000000ff"}, "another volume"),
+        (pool(), LUN | {"size_bytes": 2**31}, "another volume"),
+    ],
+)
+def test_equal_names_of_pools_and_volumes_prove_nothing(there, volume, words):
+    assert words in shared.served(pool(), there, LUN, volume)
+
+
+def test_a_pool_from_each_host_itself_is_not_shared():
+    own = pool(hosts=[{"name": "127.0.0.1", "port": ""}])
+    assert "each host itself" in shared.served(own, own, LUN, LUN)
+
+
+def lv(volume="Kd8s-1", *devices):
+    return {"volume": volume, "devices": list(devices) or [WWN]}
+
+
+def test_a_logical_volume_is_shared_by_its_uuid_and_the_numbers_of_its_devices():
+    assert shared.device(lv(), lv()) is None
+    assert (
+        shared.device({"volume": None, "devices": [WWN]}, {"volume": None, "devices": [WWN]})
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "words"),
+    [
+        (lv(), lv("other"), "another device"),
+        (lv(), lv("Kd8s-1", WWN.replace("6", "7")), "another device"),
+        (lv("Kd8s-1", WWN, ""), lv("Kd8s-1", WWN, ""), "no world-wide number"),
+        (lv("Kd8s-1", "QM00001"), lv("Kd8s-1", "QM00001"), "no world-wide number"),
+        ({"volume": "Kd8s-1", "devices": []}, {"volume": "Kd8s-1", "devices": []}, "no world-wide"),
+    ],
+)
+def test_a_copied_volume_group_is_not_a_shared_one(here, there, words):
+    """A clone of the disk has the same UUIDs of LVM."""
+    assert words in shared.device(here, there)
