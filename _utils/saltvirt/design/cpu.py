@@ -4,6 +4,7 @@ from saltvirt.design import vcpus
 from saltvirt.design.put import merge, put, said
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec.base import REMOVE
+from saltvirt.spec.cpu import CpuSpec
 from saltvirt.spec.values import numbers
 from saltvirt.xml.cpu import Cell, Feature, Sibling
 
@@ -13,7 +14,9 @@ EMULATED = ("Westmere", "Nehalem", "qemu64")
 
 
 def apply(spec, domain, context):
-    """Lays a CpuSpec onto a domain."""
+    """Lays a CpuSpec onto a domain. One that says nothing changes nothing."""
+    if spec == CpuSpec():
+        return
     _count(spec, domain, context)
     _mode(spec, domain.cpu)
     _model(spec, domain.cpu)
@@ -57,12 +60,12 @@ def _topology(spec, domain):
     cpu, maximum = domain.cpu, domain.vcpu.maximum
     if not cpu.sockets or spec.topology:
         return
-    each = (cpu.dies or 1) * cpu.cores * cpu.threads
+    each = (cpu.dies or 1) * (cpu.clusters or 1) * (cpu.cores or 1) * (cpu.threads or 1)
     if cpu.sockets * each == maximum:
         return
     if maximum % each:
         cpu.cores, cpu.threads = 1, 1
-        cpu.dies = cpu.dies and 1
+        cpu.dies, cpu.clusters = cpu.dies and 1, cpu.clusters and 1
         each = 1
     cpu.sockets = maximum // each
 
@@ -78,9 +81,9 @@ def _model(spec, cpu):
             cpu.mode = "custom"
             cpu.match = cpu.match or "exact"
     if topology is REMOVE:
-        cpu.sockets = cpu.dies = cpu.cores = cpu.threads = None
+        cpu.sockets = cpu.dies = cpu.clusters = cpu.cores = cpu.threads = None
     elif topology:
-        put(cpu, topology, "sockets", "dies", "cores", "threads")
+        put(cpu, topology, "sockets", "dies", "clusters", "cores", "threads")
     if cache is REMOVE:
         cpu.cache_level = cpu.cache_mode = None
     elif cache:
@@ -91,6 +94,9 @@ def _model(spec, cpu):
         edit=lambda child, policy: setattr(child, "policy", policy),
         make=lambda name: Feature(name=name),
     )  # fmt: skip
+    for number, cell in enumerate(cpu.cells if spec.numa else ()):
+        if cell.id is None:
+            cell.id = number  # as libvirt counts them
     merge(
         cpu, "cells", spec.numa,
         key=lambda child: child.id,

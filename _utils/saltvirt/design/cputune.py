@@ -2,6 +2,7 @@
 
 from saltvirt.design.put import merge, put, replace
 from saltvirt.spec.base import REMOVE, given
+from saltvirt.spec.cpu import CpuSpec
 from saltvirt.spec.values import cpuset, numbers, ranges
 from saltvirt.xml.cputune import IothreadPin, Sched, VcpuPin
 from saltvirt.xml.resctrl import Cache, CacheTune, MemoryTune, Monitor, Node
@@ -13,8 +14,10 @@ _NUMBERS = (
 
 
 def apply(spec, domain, context):
-    """Lays a CpuSpec's tuning onto a domain."""
+    """Lays a CpuSpec's tuning onto a domain. One that says nothing changes nothing."""
     del context
+    if spec == CpuSpec():
+        return
     tuning = spec.tuning
     if tuning is REMOVE:
         domain.cputune = None

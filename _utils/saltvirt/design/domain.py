@@ -156,7 +156,7 @@ def _settings(spec, domain, found):
     chardevs.apply(spec, domain, found)
     devices.apply(spec, domain, found)
     hostdevs.apply(spec, domain, found)
-    memory.agree(spec.memory, domain)
+    memory.agree(spec, domain)
     for key, value in (spec.metadata or {}).items():
         _entry(domain.record, key, value)
 

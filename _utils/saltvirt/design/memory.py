@@ -3,6 +3,7 @@
 from saltvirt.design.put import put, replace, said
 from saltvirt.errors import InvalidInput
 from saltvirt.spec.devices import NONE
+from saltvirt.spec.memory import MemorySpec
 from saltvirt.units import human_bytes
 from saltvirt.xml.memory_backing import Page
 
@@ -13,13 +14,17 @@ _BACKING = ("nosharepages", "locked", "source", "access", "allocation", "discard
 def agree(spec, domain):
     """Memory, NUMA cells and balloon as libvirt will have them, whatever was said of which.
 
+    spec: GuestSpec. One that speaks of none of them changes nothing.
     Raises InvalidInput when the memory asked for is not that of the cells asked for.
     """
-    total = sum(cell.memory_kib or 0 for cell in domain.cpu.cells)
+    if spec.memory == MemorySpec() and spec.cpu.numa is None and spec.memballoon is None:
+        return
+    cells = sum(cell.memory_kib or 0 for cell in domain.cpu.cells)
+    total = cells + _modules(domain) if cells else 0
     if total and total != domain.memory_kib:
-        if said(spec.boot_kib):
+        if said(spec.memory.boot_kib) and spec.memory.boot_kib != cells:
             raise InvalidInput(
-                f"mem {human_bytes(spec.boot_kib * 1024)} is not what cpu:numa makes: "
+                f"mem {human_bytes(spec.memory.boot_kib * 1024)} is not what cpu:numa makes: "
                 f"{human_bytes(total * 1024)}"
             )
         follows = domain.current_memory_kib in (None, domain.memory_kib)
@@ -30,9 +35,17 @@ def agree(spec, domain):
         domain.current_memory_kib = domain.memory_kib
 
 
+def _modules(domain):
+    """The memory of modules and virtio devices, which libvirt counts to the guest's."""
+    counted = [item for item in domain.memory_devices if item.model != "sgx-epc"]
+    return sum(item.size_kib or 0 for item in counted)
+
+
 def apply(spec, domain, context):
-    """Lays a MemorySpec onto a domain."""
+    """Lays a MemorySpec onto a domain. One that says nothing changes nothing."""
     del context
+    if spec == MemorySpec():
+        return
     follows = domain.current_memory_kib in (None, domain.memory_kib)
     put(
         domain, spec,
@@ -40,7 +53,9 @@ def apply(spec, domain, context):
         memory_kib="boot_kib", current_memory_kib="current_kib",
     )  # fmt: skip
     own = (
-        not follows and spec.current_kib is None and domain.current_memory_kib <= domain.memory_kib
+        not follows
+        and spec.current_kib is None
+        and domain.current_memory_kib <= (domain.memory_kib or 0)
     )
     if said(spec.boot_kib) and not said(spec.current_kib) and not own:
         # the balloon follows, unless it was set to something of its own that still fits

@@ -66,7 +66,7 @@ def settings(wanted, actual):
 _DEVICES = (
     "disks", "interfaces", "graphics", "serials", "consoles", "channels", "inputs", "tpms",
     "sounds", "videos", "host_devices", "watchdogs", "memballoon", "rngs", "controllers",
-    "filesystems", "record", "audios", "redirdevs",
+    "filesystems", "record", "audios", "redirdevs", "memory_devices",
 )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def _key_lists(data):
     for (group, name), key in _KEYS:
         items = data.get(group, {}).get(name)
         if items:
-            data[group][name] = {item[key]: item for item in items}
+            data[group][name] = {item.get(key, at): item for at, item in enumerate(items)}
     for name, word in (("vcpuscheds", "vcpus"), ("iothreadscheds", "iothreads")):
         items = data.get("cputune", {}).get(name)
         if items:  # libvirt writes one for each thread

@@ -39,10 +39,11 @@ def _model(value, what):
 
 @dataclass
 class TopologySpec(Part):
-    """Sockets, dies, cores, threads."""
+    """Sockets, dies, clusters, cores, threads."""
 
     sockets: int | None = key(v.count)
     dies: int | None = key(v.count)
+    clusters: int | None = key(v.count)
     cores: int | None = key(v.count)
     threads: int | None = key(v.count)
 
@@ -50,7 +51,8 @@ class TopologySpec(Part):
         """The number of CPUs it makes, or None where a part is not given."""
         if not (given(self.sockets) and given(self.cores) and given(self.threads)):
             return None
-        return self.sockets * (given(self.dies) or 1) * self.cores * self.threads
+        groups = (given(self.dies) or 1) * (given(self.clusters) or 1)
+        return self.sockets * groups * self.cores * self.threads
 
 
 @dataclass

@@ -61,6 +61,7 @@ class Cpu(Element):
     vendor = Prop("vendor")
     sockets = Prop("topology/@sockets", INT)
     dies = Prop("topology/@dies", INT)
+    clusters = Prop("topology/@clusters", INT)
     cores = Prop("topology/@cores", INT)
     threads = Prop("topology/@threads", INT)
     cache_level = Prop("cache/@level", INT)

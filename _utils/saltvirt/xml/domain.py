@@ -17,6 +17,7 @@ from saltvirt.xml.interface import Interface
 from saltvirt.xml.kinds import INT, KIB, YES_NO
 from saltvirt.xml.memballoon import MemBalloon
 from saltvirt.xml.memory_backing import MemoryBacking
+from saltvirt.xml.memory_device import MemoryDevice
 from saltvirt.xml.memtune import MemTune
 from saltvirt.xml.metadata import GuestRecord
 from saltvirt.xml.numatune import NumaTune
@@ -83,4 +84,5 @@ class Domain(Element):
     watchdogs = Children("devices/watchdog", Watchdog)
     memballoon = Child("devices/memballoon", MemBalloon)
     rngs = Children("devices/rng", Rng)
+    memory_devices = Children("devices/memory", MemoryDevice)
     seclabels = Children("seclabel", SecLabel)

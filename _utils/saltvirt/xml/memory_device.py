@@ -1,0 +1,14 @@
+"""Memory that was added to the guest: a module, or a device of virtio."""
+
+from saltvirt.xml.base import Prop
+from saltvirt.xml.device import Device
+from saltvirt.xml.kinds import KIB
+
+
+class MemoryDevice(Device):
+    """``<memory>`` below ``<devices>``."""
+
+    TAG = "memory"
+
+    model = Prop("@model")
+    size_kib = Prop("target/size", KIB)
