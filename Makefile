@@ -5,7 +5,7 @@ DEBIAN ?= 12
 SALT ?= 3008
 ARGS ?=
 
-.PHONY: help test test-unit test-lab test-matrix lint coverage-api docs lab-up lab-down lab-sync lab-build \
+.PHONY: help test test-unit test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
 	demo demo-down publish bench
 
 help: ## this list
@@ -19,6 +19,9 @@ test-unit: ## the unit tests: no root, seconds
 
 test-lab: ## the lab tests only
 	$(LAB) test -m lab $(ARGS)
+
+test-bare: ## make test on a Debian that has nothing but make, git and python3, as CI runs it
+	$(LAB) bare test
 
 test-matrix: ## the tutorial on Debian 12 and 13 with Salt 3006, 3007 and 3008
 	$(LAB) matrix

@@ -1,8 +1,10 @@
-"""What takes long runs only when it is asked for: `make test SLOW=1`."""
+"""What takes long runs only when asked for: `make test SLOW=1`. What is skipped is counted."""
 
 import os
 
 import pytest
+
+from tests.lab import skips
 
 
 def pytest_collection_modifyitems(items):
@@ -11,3 +13,30 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: SLOW=1 runs it"))
+
+
+def _skipped(config):
+    """The line that counts what was skipped, and the reasons that are not allowed; a worker of
+    xdist knows neither."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    found = reporter.stats.get("skipped", ()) if reporter else ()
+    return skips.counted([skips.reason(report) for report in found])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    """A run of everything fails when a test was left out for want of something."""
+    if os.environ.get(skips.STRICT) and not hasattr(session.config, "workerinput"):
+        _, wrong = _skipped(session.config)
+        if wrong and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    line, wrong = _skipped(config)
+    terminalreporter.write_line(line)
+    if wrong and os.environ.get(skips.STRICT):
+        told = "\n".join(f"  {why}" for why in sorted(wrong))
+        terminalreporter.write_line(
+            f"{told}\nmay not be skipped: tests/allowed-skips.txt", red=True
+        )

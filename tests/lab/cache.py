@@ -44,14 +44,14 @@ def is_at(handle, path):
         return False
 
 
-def built(name, build, say=lambda text: None):
-    """The folder `name` of the cache; ``build(folder)`` fills it when it is not there.
+def built(name, build, say=lambda text: None, home=None):
+    """The folder `name` of the cache (or of `home`); ``build(folder)`` fills it when needed.
 
     Two processes at once build once. What a build leaves behind when it dies is
     removed by the next; every build has a folder of its own, for a killed build's
     programs may write on for a while.
     """
-    home = paths.cache()
+    home = home or paths.cache()
     done = home / name
     if done.exists():
         os.utime(done)

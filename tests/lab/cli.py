@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.lab import cache, layers, matrix, packages, paths, process, suite
+from tests.lab import bare, cache, layers, matrix, packages, paths, process, suite
 from tests.lab.cloud import Cloud
 from tests.lab.recipe import SALTS, SUITES, Recipe
 from tests.lab.sh import LabError
@@ -53,6 +53,9 @@ def parser():
                        ("bench", "run a file of tests/bench in the tests' Python")):  # fmt: skip
         verb = verbs.add_parser(name, help=text, prefix_chars="\0")
         verb.add_argument("arguments", nargs=argparse.REMAINDER)
+    verb = verbs.add_parser("bare", help="run a make target on a Debian that has nothing")
+    verb.add_argument("target", nargs="?", default="test")
+    verb.add_argument("variables", nargs="*", metavar="VARIABLE=VALUE")
     verb = verbs.add_parser("matrix", help="run the tutorial on every pair of Debian and Salt")
     verb.add_argument("--only", action="append", metavar="DEBIAN/SALT", help="such as 13/3006")
     for name, verb in verbs.choices.items():
@@ -129,7 +132,9 @@ def tests(_cloud, given):
         return suite.everything(given.arguments, say)
     if given.verb == "bench":
         name, *arguments = given.arguments or ["placement"]
-        return suite.module(f"tests.bench.{name}", arguments, say)
+        return suite.bench(name, arguments, say)
+    if given.verb == "pytest":
+        return suite.pytest(given.arguments, say)
     return suite.module(given.verb, given.arguments, say)
 
 
@@ -138,10 +143,16 @@ def matrixed(_cloud, given):
     return matrix.matrix(given.only, say)
 
 
+def barely(_cloud, given):
+    """Run a make target in a bare root; its exit code."""
+    return bare.run_make(given.target, say, given.variables)
+
+
 VERBS = {
     "up": up, "build": build, "exec": enter, "shell": enter, "push": copy, "pull": copy,
     "sync": synced, "status": status, "down": down,
     "test": tests, "pytest": tests, "ruff": tests, "bench": tests, "matrix": matrixed,
+    "bare": barely,
 }  # fmt: skip
 
 

@@ -1,29 +1,67 @@
-"""The Debian packages that the lab needs on the machine it runs on."""
+"""The Debian packages that the lab, the tests and the tools need on the machine they run on.
+
+The one list of them: `make test`, `make test-unit`, `make lint`, `make demo` and `make bench`
+install from it what they need, in any order.
+"""
 
 import os
 from pathlib import Path
 
 from tests.lab.sh import LabError, run
 
-NEEDED = (
+# what the tests' Python is built with; libvirt-python comes as source
+PYTHON = (
     "ca-certificates",
-    "extlinux",
     "gcc",
-    "git",
-    "iproute2",
     "libc6-dev",
     "libvirt-dev",
-    "mmdebstrap",
-    "openssl",
-    "parted",
     "pkg-config",
     "python3-dev",
     "python3-venv",
+)
+# what builds and runs the lab
+LAB = (
+    "extlinux",
+    "fdisk",
+    "git",
+    "iproute2",
+    "mmdebstrap",
+    "mount",
+    "openssl",
+    "parted",
+    "procps",
     "qemu-system-x86",
     "qemu-utils",
     "syslinux-common",
     "systemd-container",
+    "util-linux",
 )
+# what the functional tests call: libvirt's QEMU driver, and the tools of a hypervisor
+TESTS = (
+    "btrfs-progs",
+    "dosfstools",
+    "e2fsprogs",
+    "fuse3",
+    "gnutls-bin",
+    "guestfs-tools",
+    "iptables",
+    "libguestfs-tools",
+    "libvirt-clients",
+    "libvirt-daemon-driver-qemu",
+    "libvirt-daemon-system",
+    "lvm2",
+    "nftables",
+    "openssh-client",
+    "ovmf",
+    "qemu-block-extra",
+    "swtpm",
+    "swtpm-tools",
+    "xfsprogs",
+    "xorriso",
+)
+# libguestfs boots this kernel where the machine has none of its own: in a container
+KERNEL = "linux-image-cloud-amd64"
+ALL = (*PYTHON, *LAB, *TESTS)
 
 
 def why_not():
@@ -41,19 +79,22 @@ def why_not():
     return None
 
 
-def missing():
-    """The needed packages that are not installed."""
-    asked = run(["dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\n", *NEEDED], check=False)
+def missing(wanted):
+    """Those of the wanted packages that are not installed."""
+    asked = run(["dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\n", *wanted], check=False)
     there = {line.split()[0] for line in asked.stdout.splitlines() if line.endswith(" installed")}
-    return [name for name in NEEDED if name not in there]
+    names = [name for name in wanted if name not in there]
+    if any(name in TESTS for name in wanted) and not any(Path("/boot").glob("vmlinu[xz]-*")):
+        names.append(KERNEL)
+    return names
 
 
-def ensure(say=lambda text: None):
+def ensure(say=lambda text: None, wanted=ALL):
     """Install what is missing; one apt-get update, and only if there is something."""
     reason = why_not()
     if reason:
         raise LabError(reason)
-    names = missing()
+    names = missing(wanted)
     if not names:
         return
     say(f"installing {' '.join(names)}")

@@ -18,6 +18,12 @@ def cache():
     return Path("/var/cache" if os.geteuid() == 0 else Path.home() / ".cache") / "salt-virt"
 
 
+def python_cache():
+    """The folder of the tests' Python; SALTVIRT_PYTHON_CACHE keeps it apart from the rest."""
+    given = os.environ.get("SALTVIRT_PYTHON_CACHE")
+    return Path(given) if given else cache()
+
+
 def instance_name(given=None):
     """The name of the lab meant: given, or from SALTVIRT_LAB, or "lab"."""
     name = given or os.environ.get("SALTVIRT_LAB") or "lab"

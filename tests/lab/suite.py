@@ -4,7 +4,7 @@ import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.lab import layers, packages, paths, testenv
+from tests.lab import layers, packages, paths, skips, testenv
 from tests.lab.recipe import Recipe
 
 # what takes longest begins first
@@ -25,7 +25,8 @@ def everything(arguments, say):
         for job in jobs:
             job.result()
     there = [folder for folder in ALL if (paths.REPOSITORY / folder).exists()]
-    return pytest([*there, "--durations=15", *side_by_side(), *arguments], say)
+    arguments = [*there, "--durations=15", *side_by_side(), *arguments]
+    return pytest(arguments, say, {skips.STRICT: "1"})
 
 
 def side_by_side():
@@ -39,13 +40,28 @@ def side_by_side():
     return ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
-def pytest(arguments, say):
-    """Run pytest in the tests' environment; its exit code."""
-    return module("pytest", arguments, say)
+def pytest(arguments, say, also=None):
+    """Run pytest in the tests' environment; its exit code. What its tests call is installed
+    first where we may. also: more of the environment."""
+    if not packages.why_not() and not only_unit(arguments):
+        packages.ensure(say)
+    return module("pytest", arguments, say, also)
 
 
-def module(name, arguments, say):
+def only_unit(arguments):
+    """Are all the paths among pytest's arguments below tests/unit?"""
+    named = [word for word in arguments if word.startswith("tests/")]
+    return bool(named) and all(word.startswith("tests/unit") for word in named)
+
+
+def module(name, arguments, say, also=None):
     """Run a module of the tests' environment; its exit code."""
     argv = [str(testenv.python(say)), "-m", name, *arguments]
-    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(also or {})}
     return subprocess.run(argv, cwd=paths.REPOSITORY, env=env, check=False).returncode
+
+
+def bench(name, arguments, say):
+    """Run a file of tests/bench; its exit code. What it calls is installed first."""
+    packages.ensure(say)
+    return module(f"tests.bench.{name}", arguments, say)

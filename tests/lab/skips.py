@@ -1,0 +1,35 @@
+"""What a run of all tests may leave out. The list is tests/allowed-skips.txt, and short:
+a test that is skipped for any other reason is a failure of the run.
+"""
+
+import re
+from collections import Counter
+
+from tests.lab import paths
+
+ALLOWED = paths.REPOSITORY / "tests/allowed-skips.txt"
+# in the environment: the run fails when something was skipped that is not on the list
+STRICT = "SALTVIRT_NO_SKIPS"
+
+
+def allowed(text=None):
+    """The regular expressions on the list; each matches a whole reason."""
+    text = ALLOWED.read_text(encoding="utf-8") if text is None else text
+    lines = (line.strip() for line in text.splitlines())
+    return [re.compile(line) for line in lines if line and not line.startswith("#")]
+
+
+def reason(report):
+    """Why pytest skipped something, from its report."""
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ").strip()
+
+
+def counted(reasons):
+    """(The line that counts what was skipped and why, the reasons that are not on the list)."""
+    counts, known = Counter(reasons), allowed()
+    wrong = [why for why in counts if not any(each.fullmatch(why) for each in known)]
+    if not counts:
+        return "skipped: nothing", wrong
+    parts = (f"{number} ({why})" for why, number in counts.most_common())
+    return f"skipped: {counts.total()}: {', '.join(parts)}", wrong
