@@ -1,4 +1,4 @@
-"""A make target on a Debian that has nothing: what is green there is green on a new machine.
+"""A command on a Debian that has nothing: what is green there is green on a new machine.
 
 The root holds what the README asks for: Debian 12, make, git and python3. It is entered by a
 mount namespace of its own and gone when the command ends. What the lab has built (root file
@@ -59,8 +59,8 @@ exec "$@"
 """
 
 
-def run_make(target, say, variables=()):
-    """Run a make target, with variables such as "ARGS=-x", in a bare root; its exit code."""
+def run_bare(command, say):
+    """Run a command, such as ["make", "test"], in this tree in a bare root; its exit code."""
     packages.ensure(say, NEEDED)
     HOME.mkdir(parents=True, exist_ok=True)
     sweep()
@@ -70,8 +70,8 @@ def run_make(target, say, variables=()):
         process.remember(os.getpid(), root.with_suffix(".pid"))
         say("making a Debian with nothing but make, git and python3")
         prepare(root)
-        say(f"make {target} in it")
-        return enter(root, ["make", target, *variables])
+        say(f"{' '.join(command)} in it")
+        return enter(root, command)
     finally:
         remove(root)
 
@@ -81,12 +81,13 @@ def prepare(root):
     root.chmod(0o755)
     bootstrap(root, "bookworm", INCLUDED)
     (root / "etc/apt/sources.list").unlink(missing_ok=True)
+    (root / "etc/resolv.conf").unlink(missing_ok=True)
     for way in map(Path, WAYS):
-        inside = root / str(way).lstrip("/")
-        if way.is_dir():
-            shutil.copytree(way, inside, dirs_exist_ok=True, ignore_dangling_symlinks=True)
-        elif way.exists():
-            shutil.copy(way, inside)
+        if way.exists():
+            # links are kept, and a link gives way to what is copied onto it
+            inside = root / str(way).lstrip("/")
+            inside.parent.mkdir(parents=True, exist_ok=True)
+            run(["cp", "-a", "--remove-destination", "-T", way, inside])
     for conf in Path("/etc/apt/apt.conf.d").glob("99*"):
         shutil.copy(conf, root / "etc/apt/apt.conf.d")
     run(["git", "clone", "-q", paths.REPOSITORY, root / TREE])

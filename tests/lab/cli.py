@@ -53,9 +53,8 @@ def parser():
                        ("bench", "run a file of tests/bench in the tests' Python")):  # fmt: skip
         verb = verbs.add_parser(name, help=text, prefix_chars="\0")
         verb.add_argument("arguments", nargs=argparse.REMAINDER)
-    verb = verbs.add_parser("bare", help="run a make target on a Debian that has nothing")
-    verb.add_argument("target", nargs="?", default="test")
-    verb.add_argument("variables", nargs="*", metavar="VARIABLE=VALUE")
+    verb = verbs.add_parser("bare", help="run a command on a Debian that has nothing")
+    verb.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD")
     verb = verbs.add_parser("matrix", help="run the tutorial on every pair of Debian and Salt")
     verb.add_argument("--only", action="append", metavar="DEBIAN/SALT", help="such as 13/3006")
     for name, verb in verbs.choices.items():
@@ -144,8 +143,10 @@ def matrixed(_cloud, given):
 
 
 def barely(_cloud, given):
-    """Run a make target in a bare root; its exit code."""
-    return bare.run_make(given.target, say, given.variables)
+    """Run a command in a bare root; its exit code."""
+    if not given.command:
+        raise LabError("bare needs a command, such as: bare make test")
+    return bare.run_bare(given.command, say)
 
 
 VERBS = {
