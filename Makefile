@@ -21,7 +21,7 @@ test-lab: ## the lab tests only
 	$(LAB) test -m lab $(ARGS)
 
 test-bare: ## make test on a Debian that has nothing but make, git and python3, as CI runs it
-	$(LAB) bare test
+	$(LAB) bare make test
 
 test-matrix: ## the tutorial on Debian 12 and 13 with Salt 3006, 3007 and 3008
 	$(LAB) matrix

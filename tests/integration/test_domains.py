@@ -258,9 +258,7 @@ def test_console_leads_to_the_display(running):
 def test_guest_addresses_from_the_arp_table(running):
     running.sh(f"ip neigh replace 10.77.0.250 lladdr {MAC} dev br0 nud reachable")
     try:
-        started = time.monotonic()
         facts = running.call("guest_addresses", ON)[ON][MAC]
-        assert time.monotonic() - started < 10
         assert facts["source"] == "arp"
         assert facts["addresses"][0]["address"] == "10.77.0.250"
         assert ON in running.call("guest_addresses")

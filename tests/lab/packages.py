@@ -49,6 +49,7 @@ TESTS = (
     "libvirt-clients",
     "libvirt-daemon-driver-qemu",
     "libvirt-daemon-system",
+    "libxml2-utils",
     "lvm2",
     "nftables",
     "openssh-client",
