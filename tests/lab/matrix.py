@@ -1,10 +1,9 @@
 """The tutorial on every pair of a Debian release and a Salt version, as a table."""
 
 import os
-import subprocess
 import time
 
-from tests.lab import layers, packages, paths, testenv
+from tests.lab import layers, packages, paths, process, testenv
 from tests.lab.recipe import SALTS, SUITES, Recipe
 from tests.lab.sh import LabError
 
@@ -51,9 +50,9 @@ def tutorial(recipe, say):
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     argv = [str(python), "-m", "pytest", "-q", "-m", "lab", TEST]
-    done = subprocess.run(argv, cwd=paths.REPOSITORY, env=env, check=False)
+    code = process.run_bound(argv, cwd=paths.REPOSITORY, env=env)
     # pytest's 5: nothing ran
-    return {0: "passed", 5: "nothing ran"}.get(done.returncode, "failed")
+    return {0: "passed", 5: "nothing ran"}.get(code, "failed")
 
 
 def table(rows):

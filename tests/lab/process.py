@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -63,6 +64,11 @@ def kill(pid):
     """Kill a process that may be gone already."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def run_bound(argv, **how):
+    """Run a program that the kernel kills when we end in whatever way; its exit code."""
+    return subprocess.run(argv, check=False, preexec_fn=die_with_parent, **how).returncode
 
 
 def die_with_parent():

@@ -1,10 +1,9 @@
 """Running the tests: all of them where a lab can be, the unit tests elsewhere."""
 
 import os
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.lab import layers, packages, paths, skips, testenv
+from tests.lab import layers, packages, paths, process, skips, testenv
 from tests.lab.recipe import Recipe
 
 # what takes longest begins first
@@ -58,7 +57,7 @@ def module(name, arguments, say, also=None):
     """Run a module of the tests' environment; its exit code."""
     argv = [str(testenv.python(say)), "-m", name, *arguments]
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(also or {})}
-    return subprocess.run(argv, cwd=paths.REPOSITORY, env=env, check=False).returncode
+    return process.run_bound(argv, cwd=paths.REPOSITORY, env=env)
 
 
 def bench(name, arguments, say):

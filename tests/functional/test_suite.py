@@ -1,0 +1,125 @@
+"""How the tests are run: what may be skipped, what is installed, what ends with its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.lab import packages, paths, process, skips, suite
+
+pytest_plugins = ["pytester"]
+
+# a shell that runs us in the background has SIGINT ignored
+SLEEPER = """
+import signal
+from tests.lab import process
+signal.signal(signal.SIGINT, signal.default_int_handler)
+process.run_bound(["sh", "-c", "echo $$; exec sleep 600"])
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_what_we_run_ends_with_us_however_we_end(how):
+    """`timeout make test-matrix` ends make and us alone; the lab's owner must not live on."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SLEEPER],
+        cwd=paths.REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as parent:
+        pid = int(parent.stdout.readline())
+        began = process.started(pid)
+        parent.send_signal(how)
+        parent.wait()
+    end = time.monotonic() + 30
+    while process.started(pid) == began and time.monotonic() < end:
+        time.sleep(0.02)
+    assert process.started(pid) != began
+
+
+def test_the_list_of_allowed_skips_is_read_whole():
+    [one, two] = skips.allowed("# why\n\nslow: .*\n  no nbd\n")
+    assert one.fullmatch("slow: SLOW=1 runs it")
+    assert two.fullmatch("no nbd")
+    assert not two.fullmatch("no nbd, and no qemu-img")
+
+
+def test_what_was_skipped_is_counted_by_reason():
+    slow = "slow: SLOW=1 runs it"
+    assert skips.counted([]) == ("skipped: nothing", [])
+    line, wrong = skips.counted([slow, "no qemu-img", slow])
+    assert line == f"skipped: 3: 2 ({slow}), 1 (no qemu-img)"
+    assert wrong == ["no qemu-img"]
+
+
+RUN = """
+import pytest
+
+def test_one():
+    pytest.skip({reason!r})
+
+def test_two():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("reason", "strict", "code"),
+    [
+        ("no qemu-img here", True, 1),
+        ("no qemu-img here", False, 0),
+        ("this kernel has no device-mapper: no logical volume can be made", True, 0),
+    ],
+)
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_a_skip_that_is_not_allowed_fails_the_run(pytester, reason, strict, code, workers):
+    pytester.makeconftest((paths.REPOSITORY / "tests/conftest.py").read_text())
+    pytester.makepyfile(RUN.format(reason=reason))
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
+    env["PYTHONPATH"] = str(paths.REPOSITORY)
+    env[skips.STRICT] = "1" if strict else ""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *workers, pytester.path],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout
+    assert f"skipped: 1: 1 ({reason})" in done.stdout
+    assert ("may not be skipped" in done.stdout) is bool(code)
+
+
+def test_a_module_that_is_not_collected_for_want_of_something_counts(pytester):
+    pytester.makeconftest((paths.REPOSITORY / "tests/conftest.py").read_text())
+    pytester.makepyfile("import pytest\npytest.importorskip('nothing_of_that_name')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", pytester.path],
+        env={**os.environ, "PYTHONPATH": str(paths.REPOSITORY), skips.STRICT: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "could not import 'nothing_of_that_name'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-q", "tests/unit"], True),
+        (["tests/unit/test_suite.py", "-k", "x"], True),
+        (["tests/unit", "tests/functional"], False),
+        (["-q"], False),
+    ],
+)
+def test_the_unit_tests_want_no_more_than_python(arguments, expected):
+    assert suite.only_unit(arguments) is expected
+
+
+def test_no_package_is_listed_twice():
+    assert len(set(packages.ALL)) == len(packages.ALL)
