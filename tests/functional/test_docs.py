@@ -1,7 +1,9 @@
 """The manual is what the docstrings say, and every public function has one."""
 
 import pytest
+import salt.utils.yaml
 
+from tests.lab import paths
 from tests.tools import api, coverage_api, docs
 
 FUNCTIONS = [*api.ours("modules.virt"), *api.ours("states.virt")]
@@ -54,3 +56,31 @@ def test_markdown():
         "**Raises** `NotFound`: no such thing\n\n**CLI example**\n\n"
         "```bash\nsalt '*' virt.do\n```"
     )
+
+
+def yaml_blocks():
+    """(the manual, the text) of each YAML block in the README and below docs."""
+    for path in (paths.REPOSITORY / "README.md", *(paths.REPOSITORY / "docs").rglob("*.md")):
+        parts = path.read_text(encoding="utf-8").split("```yaml\n")[1:]
+        yield from ((path.name, part.partition("```")[0]) for part in parts)
+
+
+def test_every_gitfs_remote_in_the_manuals_can_stand_beside_the_others():
+    """gitfs keeps a folder for each name: two remotes of one name end the master at its start."""
+    remotes = []
+    for name, text in yaml_blocks():
+        if "gitfs_remotes:" in text:
+            given = salt.utils.yaml.safe_load(text)["gitfs_remotes"]
+            remotes += [(name, url, settings) for one in given for url, settings in one.items()]
+    assert [manual for manual, _, _ in remotes] == ["README.md", "README.md"]
+    merged = [{k: v for one in settings for k, v in one.items()} for _, _, settings in remotes]
+    assert all(settings["base"] == "published" for settings in merged)
+    keys = [
+        settings.get("name", url) for (_, url, _), settings in zip(remotes, merged, strict=True)
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_gitfs_is_told_of_in_one_place():
+    for path in (paths.REPOSITORY / "docs").rglob("*.md"):
+        assert "gitfs_remotes: [" not in path.read_text(encoding="utf-8"), path
