@@ -7,12 +7,15 @@ understood: ``virt:images`` and the old dotted ``virt.images``.
 
 from dataclasses import dataclass
 
+from saltvirt import units
 from saltvirt.errors import InvalidInput
 
 # as in Salt's documents
 IMAGES_FOLDER = "/srv/salt-images"
 # the arguments that override the configured connection for one call
 CONNECTION = ("connection", "username", "password")
+# how long libvirt may be silent when it is asked for a connection
+TIMEOUT_S = 20
 
 _MISSING = object()
 
@@ -36,6 +39,7 @@ class Connection:
     uri: str | None = None
     username: str | None = None
     password: str | None = None
+    timeout_s: int = TIMEOUT_S
 
     def __repr__(self):
         return f"Connection(uri={self.uri!r}, username={self.username!r})"
@@ -54,6 +58,9 @@ def connection(get, kwargs):
         uri=rest.pop("connection", None) or option(get, "connection:uri"),
         username=rest.pop("username", None) or option(get, "connection:auth:username"),
         password=rest.pop("password", None) or option(get, "connection:auth:password"),
+        timeout_s=units.parse_count(
+            option(get, "connection:timeout", TIMEOUT_S), "virt:connection:timeout"
+        ),
     )
     if rest:
         unknown = ", ".join(sorted(rest))

@@ -1,7 +1,14 @@
-"""The one way to libvirt, and the one place where its errors become ours."""
+"""The one way to libvirt, and the one place where its errors become ours.
+
+A libvirt that hangs is told from one that is at work: it must let us in within
+``virt:connection:timeout`` seconds, and answers a sign of life every few seconds, however long
+what we asked of it takes.
+"""
 
 import contextlib
+import queue
 import sys
+import threading
 
 import saltvirt
 from saltvirt import errors
@@ -26,6 +33,30 @@ def require_binding():
             "(needs libvirt-dev, pkg-config and a C compiler), or apply the formula's "
             "libvirt.python state"
         )
+
+
+# who is silent for so many signs of life, so many seconds apart, is taken for gone
+_ALIVE_EVERY_S, _ALIVE_TIMES = 5, 5
+_KEEPALIVE = "keepalive timeout"
+
+_loop = threading.Lock()
+_running = []
+
+
+def _turn():
+    while True:
+        libvirt.virEventRunDefaultImpl()
+
+
+def keep_events_running():
+    """Starts libvirt's event loop in this process, once; keepalive needs it."""
+    require_binding()
+    with _loop:
+        if not _running:
+            libvirt.virEventRegisterDefaultImpl()
+            thread = threading.Thread(target=_turn, name="libvirt-events", daemon=True)
+            thread.start()
+            _running.append(thread)
 
 
 def _known():
@@ -61,6 +92,8 @@ def translate(exc, doing=None):
     """
     kind = _known().get(exc.get_error_code(), errors.OperationFailed)
     text = " ".join(str(exc.get_error_message() or exc).split())
+    if _KEEPALIVE in text:
+        kind, text = errors.ConnectionFailed, f"libvirt does not answer any more: {text}"
     return kind(f"cannot {doing}: {text}" if doing else text)
 
 
@@ -99,6 +132,56 @@ def _credentials(settings):
     return [kinds, answer, None]
 
 
+def _has_daemon(uri):
+    """Whether libvirt's driver is in another process: all but those for tests and embedded ones."""
+    return not (uri or "").startswith("test:") and "/embed" not in (uri or "")
+
+
+def _open(settings):
+    if settings.username or settings.password:
+        return libvirt.openAuth(settings.uri, _credentials(settings), 0)
+    return libvirt.open(settings.uri)
+
+
+def _within(seconds, function, *args):
+    """What the function returns or raises. Raises queue.Empty when it takes longer: nothing can
+    end a call that waits in libvirt, so it is left behind in its thread."""
+    done = queue.SimpleQueue()
+
+    def work():
+        try:
+            done.put((function(*args), None))
+        except Exception as exc:
+            done.put((None, exc))
+
+    threading.Thread(target=work, name="libvirt-open", daemon=True).start()
+    found, exc = done.get(timeout=seconds)
+    if exc is not None:
+        raise exc
+    return found
+
+
+def _opened(settings):
+    where = settings.uri or "the default libvirt"
+    try:
+        if not _has_daemon(settings.uri):
+            return _open(settings)
+        keep_events_running()
+        conn = _within(settings.timeout_s, _open, settings)
+    except libvirt.libvirtError as exc:
+        raise errors.ConnectionFailed(
+            f"cannot connect to {where}: {exc.get_error_message() or exc}"
+        ) from exc
+    except queue.Empty:
+        raise errors.ConnectionFailed(
+            f"cannot connect to {where}: it does not answer within {settings.timeout_s} s "
+            "(virt:connection:timeout); does libvirtd hang?"
+        ) from None
+    with contextlib.suppress(libvirt.libvirtError):  # a driver of this process
+        conn.setKeepAlive(_ALIVE_EVERY_S, _ALIVE_TIMES)
+    return conn
+
+
 @contextlib.contextmanager
 def connect(settings):
     """A libvirt connection for the block, always closed after it.
@@ -109,16 +192,7 @@ def connect(settings):
     """
     saltvirt.check()
     require_binding()
-    where = settings.uri or "the default libvirt"
-    try:
-        if settings.username or settings.password:
-            conn = libvirt.openAuth(settings.uri, _credentials(settings), 0)
-        else:
-            conn = libvirt.open(settings.uri)
-    except libvirt.libvirtError as exc:
-        raise errors.ConnectionFailed(
-            f"cannot connect to {where}: {exc.get_error_message() or exc}"
-        ) from exc
+    conn = _opened(settings)
     try:
         with translated():
             yield conn

@@ -1,7 +1,6 @@
 """The connection to the other host's libvirt: one that notices when the network is gone."""
 
 import contextlib
-import threading
 
 from saltvirt import errors
 from saltvirt.host import connection
@@ -12,26 +11,6 @@ from saltvirt.settings import Connection
 KEEPALIVE_S = 5
 KEEPALIVE_TIMES = 4
 
-_loop = threading.Lock()
-_running = []
-
-
-def _turn():
-    while True:
-        libvirt.virEventRunDefaultImpl()
-
-
-def keep_events_running():
-    """Starts libvirt's event loop in this process, once; keepalive needs it."""
-    connection.require_binding()
-    with _loop:
-        if not _running:
-            libvirt.virEventRegisterDefaultImpl()
-            thread = threading.Thread(target=_turn, name="libvirt-events", daemon=True)
-            thread.start()
-            _running.append(thread)
-
-
 @contextlib.contextmanager
 def connect(transport, username=None, password=None):
     """A connection to the target's libvirt for the block.
@@ -39,7 +18,7 @@ def connect(transport, username=None, password=None):
     transport: saltvirt.migration.transport.Transport; username, password: for SASL or ssh.
     Raises ConnectionFailed with libvirt's words: which certificate, which name, which port.
     """
-    keep_events_running()
+    connection.keep_events_running()
     uri = Connection(batch(transport), username, password)
     with connection.connect(uri) as peer:
         try:

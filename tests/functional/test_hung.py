@@ -1,0 +1,82 @@
+"""A libvirt that hangs: it is noticed when it is asked for a connection, and in mid-work."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+
+from saltvirt import errors, settings  # noqa: E402
+from saltvirt.host import connection  # noqa: E402
+
+
+def test_who_lets_nobody_in_is_named_within_the_time(tmp_path):
+    path = str(tmp_path / "sock")
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(path)
+        deaf.listen()
+        where = settings.Connection(f"qemu+unix:///system?socket={path}", timeout_s=1)
+        began = time.monotonic()
+        with (
+            pytest.raises(errors.ConnectionFailed, match=r"does not answer within 1 s .*timeout"),
+            connection.connect(where),
+        ):
+            pass
+        assert time.monotonic() - began < 10
+
+
+def test_the_limit_is_configured():
+    configured = {"virt:connection:timeout": 7}
+    assert settings.connection(lambda key, default: configured.get(key, default), {}).timeout_s == 7
+    with pytest.raises(errors.InvalidInput, match="virt:connection:timeout"):
+        settings.connection(lambda key, default: "soon", {})
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    """(the process, its socket) of a libvirtd of nobody's own."""
+    if os.geteuid() != 0 or not shutil.which("libvirtd"):
+        pytest.skip("needs root and libvirtd")
+    tmp_path.chmod(0o755)
+    home = tmp_path / "home"
+    home.mkdir()
+    shutil.chown(home, "nobody")
+    for folder in home.parents:  # nobody must come through
+        if folder.stat().st_uid == os.geteuid() and str(folder).startswith("/tmp/"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    places = dict.fromkeys(("HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), home)
+    argv = ["setpriv", "--reuid=nobody", "--clear-groups", "libvirtd"]
+    log = open(tmp_path / "log", "wb")
+    process = subprocess.Popen(argv, env={**os.environ, **places}, stderr=log, stdout=log)
+    path = home / "libvirt" / "libvirt-sock"
+    end = time.monotonic() + 30
+    while not path.exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.1)
+    assert path.exists(), (tmp_path / "log").read_text()
+    yield process, path
+    process.send_signal(signal.SIGCONT)
+    process.terminate()
+    process.wait(30)
+
+
+def test_who_stops_to_answer_in_mid_work_is_named(daemon, monkeypatch):
+    process, path = daemon
+    monkeypatch.setattr(connection, "_ALIVE_EVERY_S", 1)
+    monkeypatch.setattr(connection, "_ALIVE_TIMES", 2)
+    where = settings.Connection(f"test+unix:///default?socket={path}")
+    with (
+        pytest.raises(errors.ConnectionFailed, match="libvirt does not answer any more"),
+        connection.connect(where) as conn,
+    ):
+        assert conn.listAllDomains()
+        process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        try:
+            conn.listAllDomains()
+        finally:
+            assert time.monotonic() - began < 15
