@@ -12,6 +12,7 @@ from saltvirt import errors, settings  # noqa: E402
 from saltvirt.host import admit, connection, making, wants  # noqa: E402
 from saltvirt.host import inventory as host_inventory  # noqa: E402
 from saltvirt.host import maintenance as mark  # noqa: E402
+from saltvirt.host import names_on_disk as on_disk  # noqa: E402
 from saltvirt.spec import guest as guests  # noqa: E402
 from saltvirt.spec import profiles  # noqa: E402
 
@@ -73,6 +74,29 @@ def inventory(guest=None, **kwargs):
         if guest:
             found["guest"] = _wanted(conn, config_get, folder, guest)
         return found
+
+
+def names_on_disk(**kwargs):
+    """
+    The names of all guests that are defined or run here, by libvirt's own files.
+
+    For the question whether a name is free, when libvirt does not answer. libvirt is not asked.
+
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: not used
+    :param password: not used
+
+    :return: a sorted list of names
+
+    :raises Unsupported: libvirt keeps them elsewhere, as the URI says
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.names_on_disk
+    """
+    return on_disk.read(settings.connection(__salt__["config.get"], kwargs).uri)
 
 
 def maintenance(reason=None, guests=None, off=False):

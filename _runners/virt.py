@@ -167,6 +167,7 @@ def _wanted(name, cpu, mem, image, hypervisor, host, options):
         name, cpu, mem, image, hypervisor, host, options.pop("start", True),
         wait_for=waiting, wait_s=float(options.pop("timeout", 300)),
         pillar=options.pop("pillar", None),
+        name_is_free=bool(options.pop("name_is_free", False)),
         arguments=options, **placing,
     )  # fmt: skip
 
@@ -301,7 +302,9 @@ def init(
         for placement; ``test=True`` to see where it would go, and change nothing;
         ``wait=True`` or ``wait_for`` (``minion``, ``agent``, ``address``) to come back when the
         guest has answered, within ``timeout`` seconds (300); ``pillar`` (dict), which this
-        master adds to the pillar of that minion and nobody else's, until the guest is purged
+        master adds to the pillar of that minion and nobody else's, until the guest is purged;
+        ``name_is_free=True`` when a hypervisor does not answer, and you know that it has no guest
+        of this name: without, a name that may be taken is refused
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 

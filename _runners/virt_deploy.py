@@ -57,7 +57,7 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
     ]
     count = units.parse_count(at_once, "at_once")
     screen, policy = reports.screen(__salt__, opts), placement_policy.of_master(opts)
-    with locks.deployments(opts), Fleet(opts) as fleet:
+    with locks.deployments(opts, f"virt.deployed {name}"), Fleet(opts) as fleet:
         found = deploy.plan(fleet, policy, wishes, name)
         if remove:
             deploy.remove(fleet, wishes, found, name, test)

@@ -273,7 +273,8 @@ def rename(name, new, test=False, **kwargs):
     :param name: of the guest
     :param new: the new name; its minion id and host name, too
     :param test: show what would be done, change nothing
-    :param kwargs: ``seed=False`` leaves what is in its disks as it is
+    :param kwargs: ``seed=False`` leaves what is in its disks as it is; ``name_is_free=True`` when
+        a hypervisor does not answer, and you know that it has no guest of the new name
 
     :return: under the new name ``result``, ``comment``, ``changes``, ``host``
 
@@ -283,15 +284,16 @@ def rename(name, new, test=False, **kwargs):
 
         salt-run virt.rename web1 web2
     """
-    name, new = str(name), str(new)
+    name, new, options = str(name), str(new), _options(kwargs)
+    sure = bool(options.pop("name_is_free", False))
     with Fleet(__opts__) as fleet:
         if test:
-            host, plan = identity.check(fleet, name, new, "virt.rename", _options(kwargs))
+            host, plan = identity.check(fleet, name, new, "virt.rename", options, sure)
             changes = {"name": {"old": name, "new": new}, **plan}
             comment = f"{name} on {host} would be renamed to {new}"
             return result.planned(name, comment, changes, host=host)
         report = reports.of_runner(fleet, new, "rename", __salt__)
-        host, made = identity.rename(fleet, report, name, new, _options(kwargs))
+        host, made = identity.rename(fleet, report, name, new, options, sure)
     changes = {"name": {"old": name, "new": new}, "disks": made["disks"]}
     return result.done(new, f"{name} on {host} was renamed to {new}", changes, host=host)
 
@@ -306,7 +308,8 @@ def clone(name, new, start=False, test=False, **kwargs):
     :param new: name of the copy; its minion id and host name, too
     :param start: start the copy
     :param test: show what would be done, change nothing
-    :param kwargs: any other argument of ``virt.clone`` on a hypervisor
+    :param kwargs: any other argument of ``virt.clone`` on a hypervisor; ``name_is_free=True`` when
+        a hypervisor does not answer, and you know that it has no guest of the copy's name
 
     :return: under the copy's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 
@@ -316,14 +319,15 @@ def clone(name, new, start=False, test=False, **kwargs):
 
         salt-run virt.clone web1 web2 start=True
     """
-    name, new = str(name), str(new)
+    name, new, options = str(name), str(new), _options(kwargs)
+    sure = bool(options.pop("name_is_free", False))
     with Fleet(__opts__) as fleet:
         if test:
-            host, plan = identity.check(fleet, name, new, "virt.clone", _options(kwargs))
+            host, plan = identity.check(fleet, name, new, "virt.clone", options, sure)
             comment = f"{name} would be copied to {new} on {host}"
             return result.planned(new, comment, {"created": plan}, host=host)
         report = reports.of_runner(fleet, new, "clone", __salt__)
-        host, made, state = identity.clone(fleet, report, name, new, start, _options(kwargs))
+        host, made, state = identity.clone(fleet, report, name, new, start, options, sure)
     comment = f"{new}, a copy of {name}, is {state} on {host}"
     return result.done(new, comment, {"created": made}, host=host, state=state)
 

@@ -32,7 +32,7 @@ def test_who_lets_nobody_in_is_named_within_the_time(tmp_path):
 
 def test_the_limit_is_configured():
     configured = {"virt:connection:timeout": 7}
-    assert settings.connection(lambda key, default: configured.get(key, default), {}).timeout_s == 7
+    assert settings.connection(configured.get, {}).timeout_s == 7
     with pytest.raises(errors.InvalidInput, match="virt:connection:timeout"):
         settings.connection(lambda key, default: "soon", {})
 
@@ -51,8 +51,8 @@ def daemon(tmp_path):
             folder.chmod(folder.stat().st_mode | 0o011)
     places = dict.fromkeys(("HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), home)
     argv = ["setpriv", "--reuid=nobody", "--clear-groups", "libvirtd"]
-    log = open(tmp_path / "log", "wb")
-    process = subprocess.Popen(argv, env={**os.environ, **places}, stderr=log, stdout=log)
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(argv, env={**os.environ, **places}, stderr=log, stdout=log)
     path = home / "libvirt" / "libvirt-sock"
     end = time.monotonic() + 30
     while not path.exists() and process.poll() is None and time.monotonic() < end:

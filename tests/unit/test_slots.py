@@ -1,11 +1,15 @@
 """Limits on migrations at once, between threads as between processes."""
 
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from saltvirt.errors import InvalidInput
-from saltvirt.operations import slots
+from saltvirt.errors import InvalidInput, OperationFailed
+from saltvirt.operations import held as waiting
+from saltvirt.operations import lock, slots
 
 
 def opts(folder, **limits):
@@ -23,17 +27,17 @@ def test_those_that_fit_run_at_once_and_the_others_wait(tmp_path):
 
     with slots.taken(config, ("hv1", "hv2"), said.append):
         with slots.taken(config, ("hv3", "hv4"), said.append):
-            waiting = threading.Thread(target=second)
-            waiting.start()
+            thread = threading.Thread(target=second)
+            thread.start()
             assert not done.wait(0.3)
         assert not done.wait(0.7), "hv1 is at work still"
     assert done.wait(5)
-    waiting.join()
+    thread.join()
     assert said == ["1 from or to hv1 are under way (virt:migration:at_once_per_host)"]
 
 
 def test_the_limit_in_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(slots.time, "sleep", lambda seconds: held.close())
+    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: held.close())
     config = opts(tmp_path, at_once=1)
     said = []
     held = slots.taken(config, ("hv1", "hv2"), said.append)
@@ -52,7 +56,7 @@ def test_a_wrong_limit_is_named(tmp_path):
 
 
 def test_deployments_wait_for_each_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(slots.time, "sleep", lambda seconds: held.close())
+    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: held.close())
     config = {"cachedir": str(tmp_path), "virt": {"inits_at_once": 1}}
     said = []
     held = slots.deploying(config, said.append)
@@ -62,3 +66,43 @@ def test_deployments_wait_for_each_other(tmp_path, monkeypatch):
         assert said == [], "migrations have slots of their own"
     with slots.deploying(config, said.append):
         assert said == ["1 deployments are under way (virt:inits_at_once)"]
+
+
+def test_a_wait_for_a_slot_ends_and_says_who_has_it(tmp_path, monkeypatch):
+    config = {"cachedir": str(tmp_path), "virt": {"inits_at_once": 1, "queue_timeout": 60}}
+    now = [0.0]
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(waiting.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    with slots.deploying(config, print, "virt.init of web1") as held:
+        with pytest.raises(OperationFailed) as caught, slots.deploying(config, print):
+            pass
+        assert "waited 60 s (virt:queue_timeout)" in caught.value.text
+        assert f"virt.init of web1, process {os.getpid()} of" in caught.value.text
+        assert 60 < now[0] < 62
+        held.free()
+        with slots.deploying(config, print):
+            pass
+
+
+def test_the_lock_of_a_guest_names_its_owner_and_goes_with_a_kill(tmp_path):
+    config = {"cachedir": str(tmp_path), "virt": {"queue_timeout": 1}}
+    code = (
+        "import sys, time; sys.path.insert(0, '_utils'); from saltvirt.operations import lock\n"
+        f"with lock.guest({config!r}, 'web1', 'virt.clone'), lock.deployments({config!r}):\n"
+        "    print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        who = f"virt.clone, process {other.pid} of .*, since 20.* UTC, is under way"
+        with pytest.raises(OperationFailed, match=who), lock.guest(config, "web1", "virt.purge"):
+            pass
+        assert f"process {other.pid}" in lock.at_work(config, "web1")
+        with (
+            pytest.raises(OperationFailed, match=f"1 s .*virt.deployed, process {other.pid}"),
+            lock.deployments(config),
+        ):
+            pass
+        other.kill()
+    with lock.guest(config, "web1", "virt.purge"), lock.deployments(config):
+        pass
+    assert lock.at_work(config, "web1") is None

@@ -16,6 +16,7 @@ from saltvirt import errors
 
 AT_ONCE = 4
 LEASE_S = 60
+LOCK_S = 10
 # a host that asks for more at a time than this is told to wait
 _PER_HOST = 16
 _IMAGE = re.compile(r"[0-9a-f]{40}")
@@ -61,13 +62,27 @@ class Turns:
             mine.update(seen=now, copies=mine["copies"] or ahead <= 0)
             return 0 if mine["copies"] else ahead
 
+    @staticmethod
+    def _lock(file):
+        """Others hold it for an instant; one that hangs must not hang the master's workers."""
+        end = time.monotonic() + LOCK_S
+        while True:
+            try:
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise errors.OperationFailed(
+                        f"another process has held {file.name} for {LOCK_S} s: fuser {file.name}"
+                    ) from None
+                time.sleep(0.02)
+
     @contextlib.contextmanager
     def _queue(self):
         """The queue as a list of places, locked; what is changed in it is kept."""
         os.makedirs(self._folder, exist_ok=True)
         fd = os.open(os.path.join(self._folder, "copies"), os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(fd, "r+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            self._lock(file)
             try:
                 queue = json.load(file)
             except ValueError:  # new, or cut off by a crash: who copies asks again

@@ -11,6 +11,7 @@ from saltvirt.settings import Connection
 KEEPALIVE_S = 5
 KEEPALIVE_TIMES = 4
 
+
 @contextlib.contextmanager
 def connect(transport, username=None, password=None):
     """A connection to the target's libvirt for the block.

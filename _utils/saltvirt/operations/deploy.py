@@ -12,7 +12,7 @@ from saltvirt import errors, names, units
 from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import inventory, purge
+from saltvirt.operations import inventory, purge, unique
 from saltvirt.operations.init import Init, Wanted
 from saltvirt.operations.report import Report
 from saltvirt.placement import choose, facts
@@ -22,7 +22,7 @@ from saltvirt.spec.base import mapping, unknown
 DEPLOYMENT = "deployment"
 _FOR_US = (
     *("host", "groups", "group_policy", "labels", "prefer", "size", "memory"),
-    *("wait", "wait_for", "timeout", "pillar"),
+    *("wait", "wait_for", "timeout", "pillar", "name_is_free"),
 )
 _DEFAULTS = {"seed": True, "install": True, "disk": "default", "nic": "default"}
 
@@ -91,6 +91,7 @@ def wanted(name, guest, deployment="default"):
         wait_for=given.pop("wait_for", waits),
         wait_s=float(given.pop("timeout", 300)),
         pillar=given.pop("pillar", None),
+        name_is_free=bool(given.pop("name_is_free", False)),
         arguments={**given, "metadata": marks},
     )
 
@@ -121,7 +122,8 @@ def plan(fleet, policy, wishes, deployment="default"):
             continue
         try:
             target.refuse_host(fleet.opts, name)
-            _refuse_unsure(fleet, wish, unheard)
+            seeded = bool(wish.arguments.get("seed"))
+            unique.check(fleet, name, unheard, seeded=seeded, sure=wish.name_is_free)
             needs.look(cloud, wish)
             _place(found, cloud, request, policy)
         except errors.VirtError as exc:
@@ -177,14 +179,6 @@ def _compare(wish, request, guest):
         yield "groups", " ".join(guest.groups) or "none", " ".join(request.groups) or "none"
     if wish.start and guest.state != "running":
         yield "state", guest.state, "running"
-
-
-def _refuse_unsure(fleet, wish, unheard):
-    """A second guest of one name is worse than none."""
-    known = not wish.arguments.get("seed") or KeyStore(fleet.opts).status(wish.name) is not None
-    if unheard and known:
-        why = "; ".join(f"{host}: {reason}" for host, reason in sorted(unheard.items()))
-        raise errors.OperationFailed(f"it may be on a host that does not answer: {why}")
 
 
 def _place(found, cloud, request, policy):

@@ -6,15 +6,17 @@ from saltvirt import errors, names
 from saltvirt.fleet import authorise, target
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import find, lock
+from saltvirt.operations import find, lock, unique
+from saltvirt.operations.begun import Begun
 from saltvirt.operations.init import deliver, handed_in
 from saltvirt.revert import Revert
 
 
-def check(fleet, name, new, function, options=None):
+def check(fleet, name, new, function, options=None, sure=False):
     """(host, what the host's function would do). Changes nothing.
 
-    function: ``virt.rename`` or ``virt.clone``. options: more arguments of it.
+    function: ``virt.rename`` or ``virt.clone``. options: more arguments of it. sure: no host that
+    does not answer has a guest of the new name.
     Raises NotFound, AlreadyExists, KeyRefused, and what the host refuses.
     """
     name, new = names.guest(name), target.refuse_host(fleet.opts, names.guest(new))
@@ -23,6 +25,7 @@ def check(fleet, name, new, function, options=None):
     if new in census.guests:
         places = ", ".join(sorted(census.guests[new]))
         raise errors.AlreadyExists(f"{new} exists already, on {places}")
+    unique.check(fleet, new, census.unheard, sure=sure)
     if KeyStore(fleet.opts).status(new) == "accepted":
         raise errors.KeyRefused(
             f"the master already has an accepted key for {new}: it belongs to another machine; "
@@ -32,10 +35,10 @@ def check(fleet, name, new, function, options=None):
     return host, fleet.one(host, function, asked, long=True)
 
 
-def rename(fleet, report, name, new, options=None):
+def rename(fleet, report, name, new, options=None, sure=False):
     """(host, the host's answer). Whatever fails, the guest has its old name and key again."""
     with _both(fleet, report, name, new, "virt.rename"):
-        host, _ = check(fleet, name, new, "virt.rename", options)
+        host, _ = check(fleet, name, new, "virt.rename", options, sure)
         with Revert() as undo:
             told = Pillars(fleet.opts).of(name, KeyStore(fleet.opts).public)
             with authorise.handing_in(fleet, host, new, undo, told):
@@ -90,17 +93,30 @@ def _back(fleet, report, host, pair):
         handed_in(fleet, report, host, pair[1], made)
 
 
-def clone(fleet, report, name, new, start=False, options=None):
+def clone(fleet, report, name, new, start=False, options=None, sure=False):
     """(host, the host's answer, libvirt's word for the copy's state)."""
     with _both(fleet, report, name, new, "virt.clone"):
-        host, _ = check(fleet, name, new, "virt.clone", options)
+        host, _ = check(fleet, name, new, "virt.clone", options, sure)
         asked = {"vm_": name, "name": new, **(options or {}), "start": False, "approve_key": True}
         watch = (f"salt/virt/{new}/clone/", report.host_says)
-        with Revert() as undo:
+        undo = Revert()
+        with Begun(fleet.opts, new, "virt.clone", undo) as told, undo:
+            told.on(host)
             with authorise.handing_in(fleet, host, new, undo):
-                made = fleet.one(host, "virt.clone", asked, long=True, watch=watch)
+                made = _made(fleet, host, new, asked, watch)
                 undo.push(f"purge {new} on {host}", fleet.one, host, "virt.purge", {"vm_": new})
                 handed_in(fleet, report, host, new, made)
             state = deliver(fleet, report, host, new, start=start)
             undo.success()
         return host, made, state
+
+
+def _made(fleet, host, new, asked, watch):
+    """What the host answered to ``virt.clone``. Raises, with what to do, when it gave no answer."""
+    try:
+        return fleet.one(host, "virt.clone", asked, long=True, watch=watch)
+    except errors.ConnectionFailed as exc:
+        raise errors.ConnectionFailed(
+            f"{exc.text}; it may be making {new}, or have made it: look with virt.where {new}, "
+            f"and remove it with virt.purge {new}; virt.repair names it, too"
+        ) from exc

@@ -7,7 +7,8 @@ from saltvirt import errors, names, units
 from saltvirt.fleet import authorise, pillars, target
 from saltvirt.fleet.answer import LOST, SILENT
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import inventory, lock, slots, wait
+from saltvirt.operations import inventory, lock, slots, unique, wait
+from saltvirt.operations.begun import Begun
 from saltvirt.placement import choose, facts
 from saltvirt.revert import Revert
 
@@ -23,7 +24,8 @@ class Wanted:
 
     cpu: count. mem: MiB, or a size with a unit. labels: that the host must have; prefer:
     that make it a better one. wait_for: one of wait.KINDS, and at most so many seconds.
-    pillar: what the master tells the guest's minion. arguments: everything else for the host's
+    pillar: what the master tells the guest's minion. name_is_free: the operator knows that no host
+    which does not answer has a guest of that name. arguments: everything else for the host's
     ``virt.init``, by name.
     """
 
@@ -41,6 +43,7 @@ class Wanted:
     wait_for: str | None = None
     wait_s: float = 300
     pillar: dict | None = field(default=None, repr=False)
+    name_is_free: bool = False
     arguments: dict = field(default_factory=dict)
 
     def __post_init__(self):
@@ -121,6 +124,7 @@ class Init:
         self.wanted = wanted
         self.report = report
         self.keys = KeyStore(fleet.opts)
+        self.slot = None
 
     def run(self):
         """Returns Placed. Whatever fails, everything made so far is undone.
@@ -131,17 +135,33 @@ class Init:
         request = self.request()
         with lock.guest(self.fleet.opts, request.name, "virt.init"):
             try:
-                with slots.deploying(self.fleet.opts, self.queued):
+                with self.deploying() as self.slot:
                     decision, _ = self.check(request)
-                    with Revert() as undo:
-                        placed = self.create(decision, undo)
-                        undo.success()
+                    placed = self.make(request, decision)
                 if self.wanted.wait_for and self.wanted.start:
                     self.wait(placed.host)
             except errors.VirtError as exc:
                 self.report.failed(exc)
                 raise
             return placed
+
+    def make(self, request, decision):
+        """Placed, on one of the hosts of the Decision."""
+        undo = Revert()
+        try:
+            with Begun(self.fleet.opts, request.name, "virt.init", undo) as told, undo:
+                placed = self.create(decision, undo, told)
+                undo.success()
+                return placed
+        except errors.VirtError as exc:
+            if not undo.failed:
+                raise
+            left = "; ".join(undo.failed)
+            raise type(exc)(f"{exc.text}; could not undo: {left}; see virt.repair") from exc
+
+    def deploying(self):
+        """One of the slots for deployments, as a context manager."""
+        return slots.deploying(self.fleet.opts, self.queued, f"virt.init of {self.wanted.name}")
 
     def queued(self, why):
         """Says that this one has to wait for others."""
@@ -178,6 +198,10 @@ class Init:
         for host in hosts:
             if any(guest.name == request.name for guest in host.guests):
                 raise errors.AlreadyExists(f"{request.name} exists already, on {host.name}")
+        unique.check(
+            self.fleet, request.name, unheard,
+            seeded=bool(self.wanted.arguments.get("seed")), sure=self.wanted.name_is_free,
+        )  # fmt: skip
         decision = choose.choose([h for h in hosts if h.name in known], request, self.policy)
         decision.rejected.update((h, ("down", why)) for h, why in unheard.items() if h in known)
         if not decision.ranked:
@@ -192,12 +216,13 @@ class Init:
                 f"machine; remove it with salt-key -d {name} if that one is gone"
             )
 
-    def create(self, decision, undo):
+    def create(self, decision, undo, told):
         refusals = []
         for candidate in decision.ranked[: self.attempts()]:
             host = candidate.host
             self.report.step("placed", f"{self.wanted.name}: creating it on {host}", host=host)
             try:
+                told.on(host)
                 return self.create_on(host, undo)
             except errors.Refused as exc:
                 refusals.append(exc.text.removeprefix(errors.Refused.PREFIX))
@@ -233,31 +258,51 @@ class Init:
         name = self.wanted.name
         watch = (f"{self.report.tag}/", self.report.host_says)
         asked = self.wanted.for_host()
-        made = self.fleet.gather([host], "virt.init", asked, long=True, watch=watch)[host]
+        made = self.fleet.gather(
+            [host], "virt.init", asked, long=True, watch=watch, quiet=(slots.QUIET_S, self.idle)
+        )[host]
         if not made.ok and made.kind == SILENT:
             raise errors.ConnectionFailed(
                 f"{host}: {made.error}; it may still be making {name}: look with virt.where "
-                f"{name}, and remove it with virt.purge {name}"
+                f"{name}, and remove it with virt.purge {name}; virt.repair names it, too"
             )
-        if made.kind == LOST:
-            raise errors.Refused(self.taken_back(host, made))
-        return made.get()
+        made = self.settled(host, made) if made.kind == LOST else made.get()
+        self.slot.free()  # what follows is light
+        return made
 
-    def taken_back(self, host, made):
-        """The sentence, after what a host made whose answer was lost is gone from it.
+    def idle(self):
+        """Its host does nothing: others need not wait for this one."""
+        self.slot.free()
+        self.report.step("quiet", f"{self.wanted.name}: no progress; others no longer wait for it")
 
-        Raises ConnectionFailed when that cannot be said for sure.
+    def settled(self, host, lost):
+        """What a host has made that ended the job, and whose answer is lost: it is asked.
+
+        Raises Refused when it has made nothing, ConnectionFailed when that cannot be said.
         """
-        name = self.wanted.name
+        name, why = self.wanted.name, f"{host}: {lost.error}"
         try:
-            if name in self.fleet.one(host, "virt.list_domains", long=True):
+            has = self.fleet.one(host, "virt.leftovers", long=True)
+            half = name in has["unfinished"]
+            if half:
                 self.fleet.one(host, "virt.purge", {"vm_": name, "disks": "made"}, long=True)
         except errors.VirtError as exc:
             raise errors.ConnectionFailed(
-                f"{host}: {made.error}; it may have made {name}: look with virt.where {name}, "
-                f"and remove it with virt.purge {name} ({exc.text})"
+                f"{why}; it may have made {name}: look with virt.where {name}, and remove it with "
+                f"virt.purge {name} ({exc.text})"
             ) from exc
-        return f"{host}: {made.error}; what it had made of {name} was removed"
+        if half:
+            raise errors.Refused(f"{why}; what it had made of {name} was removed")
+        if name not in has["guests"]:
+            raise errors.Refused(f"{why}; it has made nothing")
+        key = self.keys.accepted(name)
+        if self.wanted.image and self.wanted.arguments.get("seed", True) and not key:
+            raise errors.ConnectionFailed(
+                f"{why}; {name} is there and is left as it is, but its key did not come in: remove "
+                f"it with virt.purge {name} and deploy it again"
+            )
+        self.report.step("found", f"{name}: {lost.error}; it is there", host=host)
+        return {"name": name, "host": host, "pub_key": key}
 
 
 def handed_in(fleet, report, host, name, made, pillar=None):
@@ -289,12 +334,21 @@ def deliver(fleet, report, host, name, *, start=False):
     start: whether to start it. Raises OperationFailed.
     """
     if start:
-        fleet.one(host, "virt.start", {"name": name}, long=True)
+        _start(fleet, host, name)
     state = fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
     if start and state != "running":
         raise errors.OperationFailed(f"{host}: {name} was started but libvirt says {state}")
     report.step("done", f"{name}: {state}", host=host, state=state)
     return state
+
+
+def _start(fleet, host, name):
+    """Starts it; when the host's answer is missing, its state is what counts."""
+    try:
+        fleet.one(host, "virt.start", {"name": name}, long=True)
+    except errors.ConnectionFailed:
+        if fleet.one(host, "virt.vm_state", {"vm_": name}).get(name) != "running":
+            raise
 
 
 def _nowhere(name, decision):

@@ -1,11 +1,15 @@
 """One operation on a guest at a time, on this master."""
 
 import contextlib
-import fcntl
 import os
 from pathlib import Path
 
 from saltvirt import errors
+from saltvirt.operations import held
+
+
+def _folder(opts):
+    return Path(opts["cachedir"]) / "virt" / "locks"
 
 
 @contextlib.contextmanager
@@ -14,29 +18,42 @@ def guest(opts, name, what):
 
     opts: the master's configuration (``cachedir``). what: the operation, for the message
     that another caller gets. The lock goes with the process, however it ends.
-    Raises OperationFailed at once when another operation on that guest is under way.
+    Raises OperationFailed at once, with who it is, when another operation on that guest is
+    under way.
     """
-    folder = Path(opts["cachedir"]) / "virt" / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o600)
+    path = _folder(opts) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = held.take(path, what)
+    if handle is None:
+        raise errors.OperationFailed(f"{name}: {held.owner(path)}, is under way; wait for it")
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            other = os.read(handle, 200).decode(errors="replace") or "an operation"
-            raise errors.OperationFailed(f"{name}: {other} is under way; wait for it") from exc
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, what.encode(), 0)
         yield
     finally:
         os.close(handle)
 
 
+def at_work(opts, name):
+    """Who works on the guest on this master, or None."""
+    path = _folder(opts) / name
+    if not path.exists():
+        return None
+    handle = held.take(path, "a look")
+    if handle is None:
+        return held.owner(path)
+    os.close(handle)
+    return None
+
+
 @contextlib.contextmanager
-def deployments(opts):
-    """One deployment at a time on this master, whoever asks for it: the others wait."""
-    folder = Path(opts["cachedir"]) / "virt"
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "deployments.lock", "wb") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+def deployments(opts, what="virt.deployed"):
+    """One deployment at a time on this master, whoever asks for it: the others wait.
+
+    Raises OperationFailed, with who it is, when another takes longer than ``virt:queue_timeout``.
+    """
+    path = Path(opts["cachedir"]) / "virt" / "deployments.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = held.wait(opts, lambda: held.take(path, what), lambda: held.owner(path))
+    try:
         yield
+    finally:
+        os.close(handle)

@@ -165,7 +165,9 @@ class _Migration:
             return self._answer(f"{self.name} is on {source} already", {})
         self._takes_guests(seen)
         target = self.target or choose_target(self.fleet, self.policy, self.name, source)
-        with slots.taken(self.fleet.opts, (source, target), self._wait):
+        with slots.taken(
+            self.fleet.opts, (source, target), self._wait, f"virt.migrate of {self.name}"
+        ):
             self.report.step("target", f"{self.name}: moving it from {source} to {target}")
             done = self._move(source, target, _told(seen, target))
         KeyStore(self.fleet.opts).moved(self.name, source, target)

@@ -2,22 +2,22 @@
 into or out of one host.
 
 ``virt:inits_at_once``, and ``at_once`` and ``at_once_per_host`` of ``virt:migration``, in the
-master's configuration. Who comes too many waits. A slot is a locked file: it goes with its
-process, however that ends.
+master's configuration. Who comes too many waits, for ``virt:queue_timeout`` seconds at most. A
+slot is a locked file: it goes with its process, however that ends, and names it.
 """
 
 import contextlib
-import fcntl
 import os
-import time
 from pathlib import Path
 
 from saltvirt import units
+from saltvirt.operations import held
 
 AT_ONCE = 8
 PER_HOST = 2
 INITS = 8
-_LOOK_S = 0.5
+# who makes no progress for so long gives his slot to others
+QUIET_S = 120
 
 
 def limits(opts):
@@ -30,69 +30,80 @@ def limits(opts):
     return in_all, each
 
 
+class Slots:
+    """The slots that one operation holds."""
+
+    def __init__(self, handles):
+        self._handles = list(handles)
+
+    def free(self):
+        """Others can have them."""
+        while self._handles:
+            os.close(self._handles.pop())
+
+
 @contextlib.contextmanager
-def taken(opts, hosts, tell):
+def taken(opts, hosts, tell, what="a migration"):
     """Holds a slot of the whole and one of each host for the block; waits for them.
 
-    opts: the master's configuration. tell: called once with the reason when it has to wait.
+    opts: the master's configuration. tell: called once with the reason when it has to wait. what:
+    the operation, for whoever wants to know. Raises OperationFailed when it waited too long.
     """
     in_all, each = limits(opts)
-    with _all_of(opts, {"all": in_all, **{f"of-{host}": each for host in hosts}}, tell):
-        yield
+    wanted = {"all": in_all, **{f"of-{host}": each for host in hosts}}
+    with _all_of(opts, wanted, tell, what) as slots:
+        yield slots
 
 
 @contextlib.contextmanager
-def deploying(opts, tell):
+def deploying(opts, tell, what="a deployment"):
     """Holds one of the slots for deployments; waits for it. More at once would only make the
-    hosts, and Salt between them, so slow that answers are lost."""
+    hosts, and Salt between them, so slow that answers are lost. Yields Slots."""
     given = (opts.get("virt") or {}).get("inits_at_once", INITS)
-    with _all_of(opts, {"init": units.parse_count(given, "virt:inits_at_once")}, tell):
-        yield
+    wanted = {"init": units.parse_count(given, "virt:inits_at_once")}
+    with _all_of(opts, wanted, tell, what) as slots:
+        yield slots
 
 
 @contextlib.contextmanager
-def _all_of(opts, wanted, tell):
+def _all_of(opts, wanted, tell, what):
     """One slot of each kind, or none while we wait: so nobody waits for one who waits."""
     folder = Path(opts["cachedir"]) / "virt" / "slots"
     folder.mkdir(parents=True, exist_ok=True)
-    told = False
-    while True:
-        held, short = _take(folder, wanted)
+    lacks = []
+
+    def look():
+        handles, short = _take(folder, wanted, what)
         if short is None:
-            break
-        if not told:
+            return handles
+        if not lacks:
             tell(_reason(short, wanted[short]))
-            told = True
-        time.sleep(_LOOK_S)
+        lacks[:] = [short]
+        return None
+
+    def why():
+        kind = lacks[0]
+        holders = [held.owner(folder / f"{kind}.{index}") for index in range(wanted[kind])]
+        return f"{_reason(kind, wanted[kind])}: {'; '.join(holders)}"
+
+    slots = Slots(held.wait(opts, look, why))
     try:
-        yield
+        yield slots
     finally:
-        for handle in held:
-            os.close(handle)
+        slots.free()
 
 
-def _take(folder, wanted):
+def _take(folder, wanted, what):
     """(handles, None), or ([], the kind of which there is none left)."""
-    held = []
+    handles = []
     for kind, number in wanted.items():
-        handle = _one(folder, kind, number)
-        if handle is None:
-            for other in held:
-                os.close(other)
+        paths = (folder / f"{kind}.{index}" for index in range(number))
+        taken_one = next(filter(None, (held.take(path, what) for path in paths)), None)
+        if taken_one is None:
+            Slots(handles).free()
             return [], kind
-        held.append(handle)
-    return held, None
-
-
-def _one(folder, kind, number):
-    for index in range(number):
-        handle = os.open(folder / f"{kind}.{index}", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except BlockingIOError:
-            os.close(handle)
-    return None
+        handles.append(taken_one)
+    return handles, None
 
 
 def _reason(kind, number):

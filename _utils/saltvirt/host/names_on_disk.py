@@ -1,0 +1,31 @@
+"""The names of this host's domains, from the files that libvirt keeps of them: for the question
+whether a name is free, when libvirt itself does not answer."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from saltvirt import errors
+
+# definitions, and the state of what runs
+FOLDERS = ("/etc/libvirt", "/run/libvirt")
+# libvirt's stateful drivers of domains, by the schemes of their URIs
+DRIVERS = {"qemu": "qemu", "kvm": "qemu", "lxc": "lxc", "xen": "libxl", "libxl": "libxl"}
+
+
+def read(uri, folders=FOLDERS):
+    """Sorted names of the domains that are defined or run.
+
+    uri: of the connection, None for libvirt's default. Raises Unsupported where libvirt keeps
+    them elsewhere: on another host, for a user of its own, or not in files.
+    """
+    parts = urlsplit(uri or "")
+    scheme = parts.scheme.partition("+")[0]
+    ours = scheme in DRIVERS and parts.path in ("/system", "/") and not parts.hostname
+    if uri and not ours:
+        raise errors.Unsupported(f"where {uri} keeps its domains is not known")
+    drivers = {DRIVERS[scheme]} if uri else set(DRIVERS.values())
+    places = [Path(folder, driver) for folder in folders for driver in sorted(drivers)]
+    there = [place for place in places if place.is_dir()]
+    if not any(place.parent == Path(folders[0]) for place in there):
+        raise errors.Unsupported(f"libvirt keeps no definitions in {folders[0]}")
+    return sorted({file.stem for place in there for file in place.glob("*.xml")})

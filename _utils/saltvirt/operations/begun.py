@@ -1,0 +1,71 @@
+"""Which host was told to make which guest: written down before it is told, until it is known what
+became of it. So what an operation made that was given up, or killed, is found later.
+
+It says where to look, never what is there: the host is asked.
+"""
+
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+
+from saltvirt import errors
+from saltvirt.fleet import private
+
+# what nobody asked for so long is forgotten
+KEEP_S = 90 * 86400
+
+
+def _folder(opts):
+    return Path(opts["cachedir"]) / "virt" / "begun"
+
+
+class Begun:
+    """One operation that makes a guest. Use as a context manager around all of it.
+
+    opts: the master's options. what: the operation, for people. undo: the Revert of what it
+    makes; what could not be undone stays written down.
+    """
+
+    def __init__(self, opts, name, what, undo):
+        self._path, self._what, self._undo = _folder(opts) / name, what, undo
+
+    def on(self, host):
+        """This host is told to make it, now."""
+        text = json.dumps({"host": host, "what": self._what, "since": time.time()})
+        private.write(str(self._path), text)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, exc, traceback):
+        known = exc is None or isinstance(exc, errors.VirtError)
+        unsure = isinstance(exc, errors.ConnectionFailed) or self._undo.failed
+        if known and not unsure:
+            self._path.unlink(missing_ok=True)
+
+
+def forget(opts, name):
+    """The guest is gone, or somebody knows of it."""
+    (_folder(opts) / name).unlink(missing_ok=True)
+
+
+def of(opts, name):
+    """``{"host", "what", "since"}`` of the guest, or None."""
+    try:
+        found = json.loads((_folder(opts) / name).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) and found.get("host") else None
+
+
+def all_of(opts):
+    """Name to what :func:`of` tells, of all."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError):
+        for name in sorted(os.listdir(_folder(opts))):
+            entry = None if name.startswith(".") else of(opts, name)
+            if entry and time.time() - entry["since"] < KEEP_S:
+                found[name] = entry
+    return found
