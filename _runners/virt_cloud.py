@@ -207,14 +207,16 @@ def repair(apply=False, test=False, name=None, what=None):
     Leftovers of operations that were interrupted: shown, and with ``apply`` mended.
 
     Guests that an init which died has half made, migrations that were broken off, guests on two
-    hosts, accepted keys of guests that are on no host, permissions that have expired. What a
+    hosts, accepted keys of guests that are on no host, permissions that have expired, guests whose
+    init was given up or killed and that are whole. What a
     person must decide is named and left alone; nothing that is advised deletes a disk.
 
     :param apply: mend; default: show
     :param test: show, whatever ``apply`` says
     :param name: only what is left of this guest
     :param what: only findings of this code (``half-made``, ``migration-broken-off``,
-        ``two-hosts``, ``key-without-guest``, ``pillar-without-key``, ``permission-expired``),
+        ``two-hosts``, ``key-without-guest``, ``pillar-without-key``, ``permission-expired``,
+        ``given-up``),
         or the one of this ``id``
 
     :return: under ``repair`` ``table`` of what was found, and ``findings``, a list of dicts with

@@ -6,7 +6,8 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import find, lock, repair
+from saltvirt.operations import begun, find, lock, repair
+from saltvirt.revert import Revert
 
 
 class Silent:
@@ -117,3 +118,21 @@ def test_two_findings_of_one_guest_are_both_told(tmp_path):
     found, _ = repair.look(cloud)
     mended, _ = repair.mend(repair.chosen(found, what=repair.HALF_MADE), Silent())
     assert mended == {"a": "removed from hv1; removed from hv2"}
+
+
+def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants_it(tmp_path):
+    cloud = Cloud(tmp_path, {"hv1": left(["whole"], ["half"]), "hv2": None})
+    for name, host in (("whole", "hv1"), ("half", "hv1"), ("later", "hv2"), ("none", "hv1")):
+        begun.Begun(cloud.opts, name, "virt.init", Revert()).on(host)
+    found, _ = repair.look(cloud)
+    assert [one.id for one in found] == ["half-made:half:hv1", "given-up:later:hv2",
+                                         "given-up:whole:hv1"]  # fmt: skip
+    whole = found[2].data()
+    assert not whole["mends"]
+    assert whole["what"] == "made on hv1 by virt.init, which was given up or killed; it is shutdown"
+    assert "hv2" in found[1].what
+    with lock.guest(cloud.opts, "whole", "virt.init"):
+        assert "given-up:whole:hv1" not in [one.id for one in repair.look(cloud)[0]]
+    begun.forget(cloud.opts, "whole")
+    cloud.left["hv1"]["guests"]["whole"] = "running"
+    assert "given-up:whole:hv1" not in [one.id for one in repair.look(cloud)[0]]

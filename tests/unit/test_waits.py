@@ -1,14 +1,17 @@
 """How long the hosts are waited for: by a clock of the test's own, and a bus without Salt."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt import errors
+from saltvirt import errors, settings
 from saltvirt.fleet import client, peers, target
-from saltvirt.operations import wait
+from saltvirt.operations import held, slots, wait
+
+ROOT = Path(__file__).parents[2]
 
 OPTS = {"timeout": 5, "virt": {"hosts": "hv*", "stall_timeout": 100}}
 
@@ -276,3 +279,36 @@ def test_a_new_guest_behind_nat_is_asked_though_the_master_sees_no_connection(cl
     assert len(pings) in (3, 4), "one that still starts is seldom asked"
     fleet.bus.hosts["web1"] = Host()
     assert wait.until(fleet, "hv1", "web1", "minion", 60) < 1
+
+
+def rows():
+    """The table of the manual: (what, how long, setting) of each line."""
+    text = (ROOT / "docs/runner.md").read_text(encoding="utf-8")
+    section = text.split("## How long it waits", 1)[1].split("\n## ", 1)[0]
+    return [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")][
+        1:
+    ]
+
+
+def test_each_setting_of_the_manual_is_read_by_the_code():
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "_utils").rglob("*.py"))
+    named = {word for row in rows() for word in re.findall(r"`virt:([a-z_:]+)`", row[2])}
+    assert {"stall_timeout", "queue_timeout", "connection:timeout"} <= named
+    for word in named:
+        assert f'"{word}"' in code or f'get("{word.rpartition(":")[2]}")' in code, word
+
+
+def test_the_limits_of_the_manual_are_those_of_the_code():
+    said = {
+        re.search(r"`(virt:[a-z_:]+)`", row[2])[1]: row[1] for row in rows() if "virt:" in row[2]
+    }
+    for setting, seconds in {
+        "virt:stall_timeout": client.STALL_S, "virt:queue_timeout": held.QUEUE_S,
+        "virt:connection:timeout": settings.TIMEOUT_S,
+    }.items():  # fmt: skip
+        assert f" {seconds:,} s" in said[setting]
+    text = "\n".join(row[1] for row in rows())
+    assert f" {slots.QUIET_S} s" in text
+    assert f" {client.SILENT_S} s" in text
+    assert f" {client.RETURNS_S} s" in text
+    assert f"after {client.LATE_S} s" in text

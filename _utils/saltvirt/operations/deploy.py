@@ -12,7 +12,7 @@ from saltvirt import errors, names, units
 from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import inventory, purge, unique
+from saltvirt.operations import begun, inventory, lock, purge, unique
 from saltvirt.operations.init import Init, Wanted
 from saltvirt.operations.report import Report
 from saltvirt.placement import choose, facts
@@ -119,6 +119,7 @@ def plan(fleet, policy, wishes, deployment="default"):
         places = {h.name: g for h in hosts for g in h.guests if g.name == name}
         if places:
             _keep(found, wish, request, places)
+            _not_ended(fleet, found, name)
             continue
         try:
             target.refuse_host(fleet.opts, name)
@@ -166,6 +167,14 @@ def _keep(found, wish, request, places):
         differs.append(f"host {host}, not {wish.host}")
     if differs:
         found.differs[wish.name] = differs
+
+
+def _not_ended(fleet, found, name):
+    """What made it may have died before its key was accepted, or it was started."""
+    told = begun.of(fleet.opts, name)
+    if told and told["host"] == found.there.get(name) and not lock.at_work(fleet.opts, name):
+        text = f"{told['what']} of it was given up or killed: see virt.repair name={name}"
+        found.differs.setdefault(name, []).append(text)
 
 
 def _compare(wish, request, guest):

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 
 from saltvirt import errors, names
-from saltvirt.operations import find
+from saltvirt.operations import begun, find
 
 RUNNING, PAUSED, OFF = "running", "paused", "shutdown"
 PAUSE_S = 1
@@ -76,6 +76,8 @@ def run(fleet, name, verb_name, wait_s=0):
     while True:
         after = fleet.one(plan.host, "virt.vm_state", {"vm_": name}).get(name)
         if after == plan.after:
+            if verb_name == "start":  # whoever made it: somebody wants it
+                begun.forget(fleet.opts, name)
             return plan
         if time.monotonic() >= end:
             waited = f" after {wait_s:.0f} s" if wait_s else ""

@@ -1,6 +1,7 @@
 """What interrupted operations have left behind: found first, mended on request."""
 
 import functools
+import time
 from dataclasses import dataclass
 
 from saltvirt import errors
@@ -8,7 +9,7 @@ from saltvirt.fleet import target
 from saltvirt.fleet.authorise import Authorisations
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import find, lock
+from saltvirt.operations import begun, find, lock
 
 HALF_MADE = "half-made"
 BROKEN_OFF = "migration-broken-off"
@@ -16,7 +17,8 @@ TWICE = "two-hosts"
 KEY = "key-without-guest"
 PILLAR = "pillar-without-key"
 PERMISSION = "permission-expired"
-CODES = (HALF_MADE, BROKEN_OFF, TWICE, KEY, PILLAR, PERMISSION)
+GIVEN_UP = "given-up"
+CODES = (HALF_MADE, BROKEN_OFF, TWICE, KEY, PILLAR, PERMISSION, GIVEN_UP)
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def look(fleet):
         for name, state in answer.data["guests"].items():
             guests.setdefault(name, {})[answer.host] = state
     moving = {finding.about for finding in found}
+    found += list(_given_up(fleet, guests, unheard, moving))
     found += list(_twice(guests, moving))
     if not unheard:
         found += list(_keys(fleet, guests, hosts))
@@ -145,6 +148,29 @@ def _of_host(fleet, host, data):
             "at it",
             host,
             functools.partial(_on_host, fleet, host, "virt.migrate_recover", name),
+        )  # fmt: skip
+
+
+def _given_up(fleet, guests, unheard, half):
+    """Guests that a host was told to make, by an operation whose end this master did not see."""
+    for name, told in begun.all_of(fleet.opts).items():
+        host, what = told["host"], told["what"]
+        state = guests.get(name, {}).get(host)
+        if name in half or state == "running" or lock.at_work(fleet.opts, name):
+            continue
+        if state is None and host not in unheard:
+            continue
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(told["since"]))
+        where = (
+            f"which has not answered now: {unheard[host]}" if state is None else f"it is {state}"
+        )
+        yield Finding(
+            GIVEN_UP, name,
+            f"made on {host} by {what}, which was given up or killed; {where}",
+            "a person decides: virt.start it when it is as it shall be, or virt.purge it",
+            f"{host} was told to make it at {since}; nobody saw the end of that",
+            host,
+            do=f"salt-run virt.vm_info {name}",
         )  # fmt: skip
 
 
