@@ -18,6 +18,7 @@ virt.migrate`` does the same by the guest's name alone.
         policy: converge      # or safe, postcopy, pause
         timeout_per_gib: 300  # seconds per GiB of memory and disk; at least 300 s in all
         stall_timeout: 150    # seconds without getting nearer to the end
+        longest_pause: 60     # seconds, of policy pause
 """
 
 import saltvirt

@@ -10,20 +10,27 @@ DOWNTIME = "downtime"
 POSTCOPY = "postcopy"
 PAUSE = "pause"
 
+# so often the memory must have been sent again without anything gained
+PASSES = 3
+# a pass that begins with less than this part of the best one before brings the end nearer
+_GAIN = 0.95
+
 
 @dataclass(frozen=True)
 class Policy:
     """How patient to be, and what to do when patience ends.
 
-    timeout_s: the whole migration. stall_s: without getting nearer to the end.
+    timeout_s: the whole migration. stall_s: without getting nearer to the end, and of memory
+    PASSES passes of it. pause_s: how long ``pause`` may let the guest stand still.
     downtime_ms: the steps by which ``converge`` raises the tolerated downtime,
-    one each step_s without progress.
+    one each step_s without progress, and each pass.
     """
 
     name: str = "converge"
     timeout_s: float = 600
     stall_s: float = 150
     step_s: float = 10
+    pause_s: float = 60
     downtime_ms: tuple = (500, 1000, 2000, 4000)
 
 
@@ -38,24 +45,38 @@ class Action:
 class Progress:
     """Where a migration is. Bytes, bytes/s, seconds.
 
-    at_s: when that was seen. lowest: the least that ever remained; stalled_s: since when it did
-    not fall further.
-    steps: how many downtime steps were taken. disks_ready: nothing of a disk remains.
+    at_s: when that was seen. memory: the disks are there, and libvirt sends memory: a pass over
+    all of it, then over what the guest wrote meanwhile (``iteration`` counts them).
+    lowest: the least that ever remained of the disks, or of the memory in this pass; least: what
+    the best pass so far began with; began: what this one began with. fruitless: passes since one
+    was better than all before. nearer_at, stalled_s: when it last got nearer to the end, and how
+    long ago; moved_at: when anything was last sent, at all.
+    throttle: by how many percent QEMU slows the guest (auto-converge); throttled_at, excused: when
+    it slowed it further, and how many fruitless passes there were by then.
+    steps: how many downtime steps were taken.
     """
 
     total: int = 0
     processed: int = 0
     remaining: int = 0
+    left: int = 0
     speed: int = 0
     dirty_rate: int = 0
     iteration: int = 0
     at_s: float = 0
-    disks_ready: bool = True
+    memory: bool = False
     postcopy: bool = False
     paused: bool = False
     lowest: int | None = None
-    lowest_at: float = 0
+    least: int | None = None
+    began: int = 0
+    fruitless: int = 0
+    nearer_at: float = 0
     stalled_s: float = 0
+    moved_at: float = 0
+    throttle: int = 0
+    throttled_at: float = 0
+    excused: int = 0
     steps: int = 0
 
     @property
@@ -70,7 +91,7 @@ def limits(size_bytes, given, name="converge"):
     """The Policy for a guest with that much memory and disk to move.
 
     given: dict of ``virt:migration``: ``timeout_per_gib`` (s), ``timeout`` (s, the whole),
-    ``stall_timeout`` (s), ``downtime_step`` (s).
+    ``stall_timeout`` (s), ``downtime_step`` (s), ``longest_pause`` (s).
     """
     per_gib = float(given.get("timeout_per_gib") or 300)
     timeout_s = float(given.get("timeout") or max(300, per_gib * size_bytes / GIB))
@@ -79,6 +100,7 @@ def limits(size_bytes, given, name="converge"):
         timeout_s=timeout_s,
         stall_s=float(given.get("stall_timeout") or 150),
         step_s=float(given.get("downtime_step") or 10),
+        pause_s=float(given.get("longest_pause") or 60),
     )
 
 
@@ -89,23 +111,52 @@ def advance(before, stats, now_s):
     now_s: seconds since the migration began.
     """
     if not stats.get("data_total"):  # not begun, just over, or between disks and memory
-        return replace(before, stalled_s=now_s - before.lowest_at)
+        return replace(before, stalled_s=now_s - before.nearer_at)
     remaining, processed = int(stats.get("data_remaining", 0)), int(stats.get("data_processed", 0))
+    iteration = int(stats.get("memory_iteration", 0))
+    memory = iteration > 0 or bool(int(stats.get("memory_total", 0)))
     seen = replace(
         before,
         total=int(stats["data_total"]),
         processed=processed,
         remaining=remaining,
+        left=int(stats.get("memory_remaining" if memory else "disk_remaining", remaining)),
         speed=_speed(before, stats, processed, now_s),
         at_s=now_s,
         dirty_rate=int(stats.get("memory_dirty_rate", 0))
         * int(stats.get("memory_page_size", 4096)),
-        iteration=int(stats.get("memory_iteration", 0)),
-        disks_ready=int(stats.get("disk_remaining", 0)) == 0,
+        iteration=iteration,
+        memory=memory,
+        moved_at=now_s if processed > before.processed else before.moved_at,
     )
-    if before.lowest is None or remaining < before.lowest:
-        return replace(seen, lowest=remaining, lowest_at=now_s, stalled_s=0)
-    return replace(seen, stalled_s=now_s - before.lowest_at)
+    seen = _of_memory(before, seen) if memory else _of_disks(seen)
+    throttle = int(stats.get("auto_converge_throttle", 0))
+    if throttle > before.throttle:
+        seen = replace(seen, throttle=throttle, throttled_at=now_s, excused=seen.fruitless)
+    return replace(seen, stalled_s=now_s - seen.nearer_at)
+
+
+def _of_disks(seen):
+    """What the guest writes to its disks is copied again: nearer is what never was so little."""
+    return _lower(seen) if seen.lowest is None or seen.left < seen.lowest else seen
+
+
+def _of_memory(before, seen):
+    """Each pass over memory ends near nothing: nearer is a pass that began with less than those
+    before, and the first one, for as long as it goes on."""
+    if not before.memory:
+        return _lower(replace(seen, least=None, began=seen.left, fruitless=0))
+    if seen.iteration <= max(1, before.iteration):
+        gains = not seen.fruitless and seen.left < seen.lowest
+        return _lower(seen) if gains else seen
+    if seen.least is None or seen.left < seen.least * _GAIN:
+        return _lower(replace(seen, least=seen.left, began=seen.left, fruitless=0, excused=0))
+    passes = seen.iteration - before.iteration
+    return replace(seen, lowest=seen.left, began=seen.left, fruitless=seen.fruitless + passes)
+
+
+def _lower(seen):
+    return replace(seen, lowest=seen.left, nearer_at=seen.at_s)
 
 
 def _speed(before, stats, processed, now_s):
@@ -119,35 +170,53 @@ def _speed(before, stats, processed, now_s):
 
 def decide(progress, elapsed_s, policy):
     """The Action for this moment. Once post-copy began there is no way back: only wait."""
-    if progress.postcopy or progress.paused:
+    if progress.postcopy:
         return Action()
+    still_s = elapsed_s - progress.moved_at
+    if still_s > policy.stall_s:
+        return Action(ABORT, reason=f"nothing was sent for {still_s:.0f} s")
+    return Action() if progress.paused else _while_it_runs(progress, elapsed_s, policy)
+
+
+def _while_it_runs(progress, elapsed_s, policy):
     if elapsed_s > policy.timeout_s:
         return _end(progress, policy, f"not done in {policy.timeout_s:.0f} s")
-    if progress.stalled_s > policy.stall_s:
-        return _end(progress, policy, f"no progress for {policy.stall_s:.0f} s")
+    slowed_s = elapsed_s - progress.throttled_at if progress.throttle else progress.stalled_s
+    # QEMU slows a guest further in each second pass, as long as it can
+    if slowed_s > policy.stall_s and _stalled(progress, policy.stall_s, PASSES + progress.excused):
+        return _end(progress, policy, f"no progress for {progress.stalled_s:.0f} s")
     if policy.name == "converge":
         return _next_step(progress, policy)
-    if policy.name == "postcopy" and _may_post(progress) and progress.iteration > 1:
+    if policy.name == "postcopy" and progress.memory and progress.iteration > 1:
         return Action(POSTCOPY, reason="memory was sent once and changes on")
     return Action()
 
 
-def _may_post(progress):
-    return progress.disks_ready and progress.iteration >= 1
+def _stalled(progress, for_s, passes):
+    """Whether it gets no nearer: for so long, and in so many passes over memory."""
+    return progress.stalled_s > for_s and (not progress.memory or progress.fruitless >= passes)
 
 
 def _next_step(progress, policy):
-    """Raise the tolerated downtime while nothing gets nearer."""
-    due = progress.stalled_s > policy.step_s * (progress.steps + 1)
-    if due and progress.disks_ready and progress.steps < len(policy.downtime_ms):
+    """Raise the tolerated downtime while no pass over memory gets nearer."""
+    step = progress.steps + 1
+    due = progress.memory and _stalled(progress, policy.step_s * step, step)
+    if due and step <= len(policy.downtime_ms):
         value = policy.downtime_ms[progress.steps]
         return Action(DOWNTIME, value, f"no progress for {progress.stalled_s:.0f} s")
     return Action()
 
 
 def _end(progress, policy, why):
-    if policy.name == "pause" and progress.disks_ready:
-        return Action(PAUSE, reason=why)
-    if policy.name == "postcopy" and _may_post(progress):
+    if policy.name == "postcopy" and progress.memory and progress.iteration >= 1:
         return Action(POSTCOPY, reason=why)
-    return Action(ABORT, reason=why)
+    if policy.name != "pause" or not progress.memory:
+        return Action(ABORT, reason=why)
+    speed = progress.speed or progress.processed / max(1, progress.at_s)
+    rest_s = max(progress.left, progress.began) / max(1, speed)
+    if progress.iteration > 1 and rest_s <= policy.pause_s:
+        return Action(PAUSE, reason=why)
+    return Action(
+        ABORT,
+        reason=f"{why}; the rest would take longer than the {policy.pause_s:.0f} s of a pause",
+    )

@@ -6,26 +6,61 @@ MIB = 1024**2
 
 
 def stats(remaining, **more):
+    """Disks travel: libvirt says nothing of memory then."""
     return {
         "data_total": 1000 * MIB,
         "data_remaining": remaining * MIB,
-        "memory_iteration": 2,
+        "disk_remaining": remaining * MIB,
     } | more
 
 
-def look(remaining_each_second, **more):
-    """The progress after one look a second."""
+def memory(remaining, iteration=2, **more):
+    """Memory travels."""
+    return {
+        "data_total": 1000 * MIB,
+        "data_remaining": remaining * MIB,
+        "memory_total": 1000 * MIB,
+        "memory_remaining": remaining * MIB,
+        "memory_iteration": iteration,
+    } | more
+
+
+def look(found):
+    """The progress after one look a second; something is sent in each."""
     progress = p.Progress()
-    for second, remaining in enumerate(remaining_each_second):
-        progress = p.advance(progress, stats(remaining, **more), second)
+    for second, each in enumerate(found):
+        sent = {"data_processed": (second + 1) * MIB}
+        progress = p.advance(progress, sent | each, second)
     return progress
 
 
-def test_progress_is_measured_against_the_least_that_ever_remained():
-    progress = look([900, 800, 850, 820])
-    assert progress.lowest == 800 * MIB
+def passes(*begins):
+    """Memory sent over and over: a pass of 10 s for each of these, after the first one."""
+    found = [memory(1000 - 99 * second, 1) for second in range(10)]
+    for number, begin in enumerate(begins, 2):
+        found += [memory(begin * (10 - second) // 10, number) for second in range(10)]
+    return look(found)
+
+
+def test_progress_of_disks_is_measured_against_the_least_that_ever_remained():
+    progress = look(map(stats, [900, 800, 850, 820]))
+    assert (progress.lowest, progress.memory) == (800 * MIB, False)
     assert progress.stalled_s == 2
     assert progress.percent == 18
+
+
+def test_memory_gets_nearer_with_each_pass_that_begins_with_less():
+    assert passes().stalled_s == 0
+    assert passes(500, 400, 300).stalled_s == 0, "each pass ended near nothing"
+    same = passes(500, 490, 500, 480)
+    assert (same.fruitless, same.stalled_s) == (3, 30)
+    assert passes(500, 490, 500, 480, 400).stalled_s == 0
+
+
+def test_the_disks_are_not_what_memory_is_measured_against():
+    progress = look([*map(stats, [900, 500, 0]), *(memory(1000 - 5 * s, 1) for s in range(200))])
+    assert (progress.memory, progress.stalled_s) == (True, 0)
+    assert p.decide(progress, 203, p.Policy()).kind == p.WAIT
 
 
 def test_no_statistics_yet_is_no_progress_and_no_failure():
@@ -45,43 +80,71 @@ def test_the_speed_of_disks_of_which_libvirt_says_nothing_is_what_went_since_the
     assert (over.percent, over.speed) == (20, 7), "what was shown last"
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("safe", p.ABORT), ("converge", p.ABORT), ("postcopy", p.POSTCOPY), ("pause", p.PAUSE)],
-)
+ENDS = [("safe", p.ABORT), ("converge", p.ABORT), ("postcopy", p.POSTCOPY), ("pause", p.PAUSE)]
+
+
+@pytest.mark.parametrize(("name", "kind"), ENDS)
 def test_out_of_time(name, kind):
-    progress = look([900, 800])
-    assert p.decide(progress, 601, p.Policy(name, timeout_s=600)).kind == kind
-    stalled = look([900] + [901] * 151)
-    assert p.decide(stalled, 151, p.Policy(name)).kind == kind
+    fast = {"memory_bps": 100 * MIB}
+    progress = look([memory(900, **fast), memory(800, **fast)])
+    assert p.decide(progress, 601, p.Policy(name, timeout_s=600, stall_s=900)).kind == kind
+    stalled = p.replace(passes(*[500] * 17), speed=100 * MIB)
+    assert stalled.stalled_s > 150
+    assert p.decide(stalled, stalled.at_s, p.Policy(name)).kind == kind
+
+
+@pytest.mark.parametrize("name", ["safe", "converge", "postcopy", "pause"])
+def test_when_nothing_is_sent_any_more_it_ends(name):
+    gone = look([memory(900)] * 10)
+    for state in (gone, p.replace(gone, paused=True)):
+        assert p.decide(state, gone.moved_at + 151, p.Policy(name)).kind == p.ABORT
+        assert p.decide(state, gone.moved_at + 149, p.Policy(name)).kind != p.ABORT
 
 
 @pytest.mark.parametrize("name", ["postcopy", "pause"])
 def test_while_disks_travel_running_out_of_time_ends_it(name):
-    progress = look([900, 800], disk_remaining=5)
-    assert p.decide(progress, 601, p.Policy(name, timeout_s=600)).kind == p.ABORT
+    progress = look(map(stats, [900, 800]))
+    assert p.decide(progress, 601, p.Policy(name, timeout_s=600, stall_s=900)).kind == p.ABORT
 
 
 def test_postcopy_begins_when_memory_was_sent_once():
-    first = look([900, 800], memory_iteration=1)
+    first = look([memory(900, 1), memory(800, 1)])
     assert p.decide(first, 2, p.Policy("postcopy")).kind == p.WAIT
-    assert p.decide(look([900, 800]), 2, p.Policy("postcopy")).kind == p.POSTCOPY
+    assert p.decide(look([memory(900), memory(800)]), 2, p.Policy("postcopy")).kind == p.POSTCOPY
 
 
 def test_after_the_point_of_no_return_it_only_waits():
-    for gone in ({"postcopy": True}, {"paused": True}):
-        assert p.decide(p.Progress(stalled_s=1e6, **gone), 1e6, p.Policy("postcopy")).kind == p.WAIT
+    gone = p.Progress(stalled_s=1e6, postcopy=True)
+    assert p.decide(gone, 1e6, p.Policy("postcopy")).kind == p.WAIT
+
+
+def test_a_pause_is_never_longer_than_it_may_be():
+    """16 GiB to go at 112 MB/s: 150 s."""
+    policy, gib = p.Policy("pause"), 2**30
+    stalled = p.Progress(
+        memory=True, iteration=6, fruitless=5, stalled_s=200, moved_at=900, at_s=900,
+        speed=112 * 10**6, left=100, began=16 * gib,
+    )  # fmt: skip
+    told = p.decide(stalled, 900, policy)
+    assert (told.kind, "longer than the 60 s of a pause" in told.reason) == (p.ABORT, True)
+    assert p.decide(p.replace(stalled, began=6 * gib), 900, policy).kind == p.PAUSE
+    assert p.decide(stalled, 900, p.replace(policy, pause_s=200)).kind == p.PAUSE
+    first = p.replace(stalled, iteration=1, began=6 * gib)
+    assert p.decide(first, 900, policy).kind == p.ABORT
 
 
 def test_converge_raises_the_downtime_in_steps():
     policy = p.Policy("converge", step_s=10)
-    progress = look([900] + [901] * 11)
-    assert p.decide(progress, 11, policy).value == 500
+    progress = passes(500, 500, 500)
+    assert (progress.stalled_s, progress.fruitless) == (20, 2)
+    assert p.decide(progress, 40, policy).value == 500
     taken = p.replace(progress, steps=1)
-    assert p.decide(taken, 11, policy).kind == p.WAIT
-    assert p.decide(p.replace(taken, stalled_s=21), 21, policy).value == 1000
+    assert p.decide(taken, 40, policy).kind == p.WAIT
+    assert p.decide(p.replace(taken, stalled_s=21), 41, policy).value == 1000
     last = p.replace(taken, steps=4, stalled_s=100)
     assert p.decide(last, 100, policy).kind == p.WAIT
+    slow = p.replace(progress, fruitless=0, stalled_s=100)
+    assert p.decide(slow, 100, policy).kind == p.WAIT, "a long pass is not yet a failure"
 
 
 def test_time_outs_grow_with_the_guest():
