@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from saltvirt import errors
 from saltvirt.design.source import Source
-from saltvirt.host import existing, files, pool_disk
-from saltvirt.images import chain, clone, confined
+from saltvirt.host import existing, files, pool_disk, usage
+from saltvirt.images import clone, tools
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
 
@@ -133,6 +133,10 @@ def not_in_use(conn, works, guest):
             for path in files.writable(conn, tree):
                 if path in writable:
                     raise errors.Refused(f"{path} is a disk of {dom.name()}")
+    for path in [path for path, work in writable.items() if work.make]:
+        why = usage.read(conn, beside=[path]).why(usage.keys_of(conn, path))
+        if why:
+            raise errors.Refused(f"{path} is not overwritten: {why}")
 
 
 def in_folder_bytes(works):
@@ -154,9 +158,8 @@ def pool_bytes(works):
 def _empty(work):
     """A new disk without an image, perhaps on a backing file of the operator's."""
     argv = ["qemu-img", "create", "-q", "-f", work.format]
-    base, kind = work.spec.backing_store_path, work.spec.backing_store_format
-    if base:
-        argv += ["-b", base, "-F", kind]
+    if work.spec.backing_store_path:
+        argv += ["-b", work.spec.backing_store_path, "-F", work.spec.backing_store_format]
     if work.format == "raw" and work.spec.sparse_volume is False:
         argv += ["-o", "preallocation=falloc"]
     argv.append(work.path)
@@ -164,8 +167,7 @@ def _empty(work):
         argv.append(str(work.size_bytes))
     fd = os.open(work.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     os.close(fd)
-    reads = chain.names(base, kind) if base else ()
-    confined.run(argv, f"make the disk {work.path}", reads=reads, writes=[work.path])
+    tools.run(argv, f"make the disk {work.path}")
 
 
 def remove_file(path):

@@ -109,23 +109,6 @@ def volume_paths(conn, tree):
     return {path for path in (volume_path(conn, *pair) for pair in pairs) if path}
 
 
-def used_by_others(conn, uuid):
-    """{real path: name of the domain that needs it}, whole chains included.
-
-    uuid: of the domain that does not count.
-    """
-    found = {}
-    for other in conn.listAllDomains():
-        if other.UUIDString() == uuid:
-            continue
-        with unless_gone():
-            name = other.name()
-            for tree in trees(other):
-                for path, format in named(conn, tree):
-                    found.update(dict.fromkeys(chain(path, format), name))
-    return found
-
-
 def writable(conn, tree):
     """The real paths of the disks that a domain may write to."""
     found = set()

@@ -3,7 +3,7 @@
 import os
 
 from saltvirt import errors
-from saltvirt.host import files, migrate_store
+from saltvirt.host import files, migrate_store, usage
 from saltvirt.host.connection import libvirt, translated
 
 
@@ -45,18 +45,17 @@ def confirm(conn, peer, report, persistent=True):
 def remove_source(conn, report, paths):
     """Deletes the disks that the guest left here. Returns (deleted, kept with the reason).
 
-    paths: of what was copied and stayed here. One that any other domain uses, or stands
-    on, is kept; all of them when the guest itself is here again.
+    paths: of what was copied and stayed here. One of which it is not proven that nobody else
+    could reach it is kept; all of them when the guest itself is here again.
     """
     with translated():
         if find(conn, report["uuid"]) is not None:
             return [], dict.fromkeys(paths, f"{report['name']} is defined here")
-        used = files.used_by_others(conn, report["uuid"])
-    deleted, kept = [], {}
-    for path in paths:
-        if files.real(path) in used:
-            kept[path] = f"{used[files.real(path)]} uses it"
-            continue
+        used = usage.read(conn, report["uuid"], beside=paths)
+        names = {files.real(path): path for path in paths}
+        doomed, stay = usage.decide(conn, dict.fromkeys(names), used)
+    deleted, kept = [], {names[path]: why for path, why in stay.items()}
+    for path in (names[path] for path in doomed):
         try:
             gone = migrate_store.delete(conn, path)
             if os.path.lexists(path):

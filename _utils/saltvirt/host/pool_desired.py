@@ -1,10 +1,11 @@
 """A storage pool as a state wants it: compared, changed, taken away."""
 
+import os
 from dataclasses import dataclass
 
 from saltvirt import errors
+from saltvirt.host import identity, secret, usage
 from saltvirt.host import pool as host_pool
-from saltvirt.host import secret
 from saltvirt.host import volume as host_volume
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.revert import Revert
@@ -217,9 +218,10 @@ def deleted(conn, name, purge=False, force=False, test=False):
     kind, active, persistent = host_pool.read(pool).type, pool.isActive(), pool.isPersistent()
     volumes = _to_delete(conn, pool, kind, outcome) if purge else []
     if volumes:
+        _refuse_needed(conn, pool, volumes, force)
         outcome.changes["deleted_volumes"] = volumes
     outcome.changes |= {"stopped": True} if active else {}
-    outcome.changes |= {"deleted": True} if purge and kind in _DELETED else {}
+    outcome.changes |= {"deleted": True} if purge and _goes(conn, pool, kind, outcome) else {}
     outcome.changes["undefined"] = True
     outcome.done.append("purged" if purge else "removed, what it holds stays")
     if not test:
@@ -236,6 +238,44 @@ def _refuse_users(conn, pool, purge, force):
             f"storage pool {pool.name()} on {conn.getHostname()} has volumes of "
             f"{', '.join(users)}; force: True {'deletes' if purge else 'removes'} it all the same"
         )
+
+
+def _refuse_needed(conn, pool, volumes, force):
+    """Refuses what else than a guest needs a volume, or may."""
+    _refuse_nested(conn, pool)
+    if not force:
+        found = [pool.storageVolLookupByName(volume) for volume in volumes]
+        host_volume.refuse_used(conn, pool.name(), found)
+
+
+def _refuse_nested(conn, pool):
+    """Raises InvalidInput for a pool whose files are those of another pool, too."""
+    target = host_pool.read(pool).path
+    if not target or not usage.is_local(conn):
+        return
+    for other in conn.listAllStoragePools():
+        path = host_pool.read(other).path
+        if other.name() == pool.name() or not path:
+            continue
+        how = None
+        if identity.of(path) & identity.of(target):
+            how = "has the same files"
+        elif identity.real(path).startswith(f"{identity.real(target)}/"):
+            how = "is in it"
+        if how:
+            raise errors.InvalidInput(
+                f"storage pool {pool.name()} on {conn.getHostname()} is not purged: storage pool "
+                f"{other.name()} {how}; undefine that one first, if what it has may go"
+            )
+
+
+def _goes(conn, pool, kind, outcome):
+    """Whether what the pool is made of is deleted, too."""
+    target = host_pool.read(pool).path
+    if kind in usage.FILES and target and usage.is_local(conn) and os.path.islink(target):
+        outcome.notes.append(f"Its folder {target} is a symbolic link, which stays")
+        return False
+    return kind in _DELETED
 
 
 def _to_delete(conn, pool, kind, outcome):

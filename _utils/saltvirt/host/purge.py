@@ -7,10 +7,9 @@ import os
 import stat
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from saltvirt import errors
-from saltvirt.host import connection, domain, files, lifecycle, record, remove
+from saltvirt.host import connection, domain, files, lifecycle, record, remove, usage
 from saltvirt.host.connection import libvirt
 
 log = logging.getLogger(__name__)
@@ -90,27 +89,13 @@ def plan(conn, dom, cache_dir=None, disks=OWN):
             found.update(dict.fromkeys(above))
     if disks == NONE:
         return Plan(keep={path: reason or "not asked for" for path, reason in found.items()})
-    return _decide(found, files.used_by_others(conn, dom.UUIDString()), cache_dir)
-
-
-def _decide(candidates, others, cache_dir):
+    images = os.path.dirname(cache_dir) if cache_dir else None
+    used = usage.read(conn, dom.UUIDString(), below=images, beside=found)
     cache = files.real(cache_dir) + os.sep if cache_dir else None
-    found = Plan()
-    for path, known in sorted(candidates.items()):
-        reason = known
-        if path in others:
-            reason = f"used by {others[path]}"
-        elif cache and path.startswith(cache):
-            reason = "an image of the cache"
-        if reason:
-            found.keep[path] = reason
-        else:
-            found.delete.append(path)
-    return found
-
-
-def _is_local(conn):
-    return urlsplit(conn.getURI()).hostname in (None, "", "localhost")
+    for path in found:
+        if cache and path.startswith(cache):
+            found[path] = "an image of the cache"
+    return Plan(*usage.decide(conn, found, used))
 
 
 def delete_storage(conn, path):
@@ -118,7 +103,7 @@ def delete_storage(conn, path):
     with contextlib.suppress(errors.NotFound), connection.translated(f"delete {path}"):
         conn.storageVolLookupByPath(path).delete(0)
         return
-    if not _is_local(conn):
+    if not usage.is_local(conn):
         raise errors.OperationFailed(f"cannot delete {path}: no storage pool of the host has it")
     delete_file(path)
 

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 
 from saltvirt import errors, names
-from saltvirt.host import admit, disks, domain, files, medium, record
+from saltvirt.host import admit, disks, domain, files, medium, record, usage
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.revert import Revert
 from saltvirt.xml.domain import Domain
@@ -63,8 +63,8 @@ class Rename:
         folder, name = os.path.split(path or "")
         if not (name.startswith(f"{self.old}_") and files.is_regular(path)):
             return None
-        if files.real(path) in files.used_by_others(self.conn, self.dom.UUIDString()):
-            return None
+        if usage.read(self.conn, self.dom.UUIDString()).why(usage.keys_of(self.conn, path)):
+            return None  # who else needs it knows it by this name
         return Move(path, os.path.join(folder, self.wish.name + name[len(self.old) :]), own.pool)
 
     def run(self):

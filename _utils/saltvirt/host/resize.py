@@ -3,9 +3,9 @@
 import shutil
 
 from saltvirt import errors
-from saltvirt.host import bulk, connection, describe, domain, files
+from saltvirt.host import bulk, connection, describe, domain, files, usage
 from saltvirt.host.connection import libvirt
-from saltvirt.images import chain, confined, inspect
+from saltvirt.images import inspect, tools
 from saltvirt.units import human_bytes
 
 
@@ -49,9 +49,10 @@ def refuse_shared(conn, dom, target):
     )
     if not path or shareable:
         return
-    user = files.used_by_others(conn, dom.UUIDString()).get(files.real(path))
-    if user:
-        raise errors.Refused(f"{path} cannot grow: {user} uses it, too")
+    used = usage.read(conn, dom.UUIDString(), images=False)
+    users = used.of(usage.keys_of(conn, path))
+    if users:
+        raise errors.Refused(f"{path} cannot grow: {', '.join(users)} uses it, too")
 
 
 def _volume(conn, path):
@@ -67,7 +68,7 @@ def _grow_stopped(conn, path, format, size_bytes):
         volume.resize(size_bytes)
         return
     argv = ["qemu-img", "resize", "-q", "-f", format, path, str(size_bytes)]
-    confined.run(argv, f"grow {path}", reads=chain.names(path, format)[1:], writes=[path])
+    tools.run(argv, f"grow {path}")
 
 
 def _room(path, more):

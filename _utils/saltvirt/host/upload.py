@@ -57,10 +57,9 @@ def _checked_size(conn, volume, descriptor, path, part):
             f"{volume.name()} of {units.human_bytes(info['capacity'])}"
         )
     users, own = host_volume.users(conn, volume)
-    if users.running_of(*own):
+    if users.running(own):
         raise errors.InvalidInput(
-            f"volume {volume.name()} is open in {', '.join(users.running_of(*own))}: "
-            "shut it down first"
+            f"volume {volume.name()} is open in {', '.join(users.running(own))}: shut it down first"
         )
     return size
 

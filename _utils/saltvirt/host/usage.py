@@ -1,67 +1,441 @@
-"""Which guests use which volumes, also as the base of their disks."""
+"""Who could reach a file, a block device or a volume: asked by all that deletes.
+
+Counted are all domains of this host by every definition that libvirt keeps (running, at the
+next start, each snapshot's and checkpoint's, saved memory), what their disks stand on, images
+that no domain names but that stand on others, and the host itself. Where something cannot be
+read, nothing is proven.
+"""
 
 import contextlib
+import os
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from saltvirt.host.connection import libvirt
+from saltvirt.host import chains, identity, named, record
+from saltvirt.host.connection import libvirt, translate
+
+_MOUNTS, _SWAPS = "/proc/self/mountinfo", "/proc/swaps"
+# pools whose volumes are files below their target
+FILES = ("dir", "fs", "netfs", "vstorage")
+_SHOWN = 2
+
+
+@dataclass(frozen=True)
+class User:
+    """name: of a guest, or a path. file: the real path of an image that no guest names."""
+
+    name: str
+    running: bool = False
+    file: str | None = None
 
 
 @dataclass
 class Usage:
-    """By a volume's path (or ``pool/volume`` where it has none): sorted guest names."""
+    """users: by key (see identity). folders: (real path, User). unknown: sentences that say what
+    could not be read: with one of them nothing is proven to be unused."""
 
-    guests: dict = field(default_factory=dict)
-    running: dict = field(default_factory=dict)
+    users: dict = field(default_factory=dict)
+    folders: list = field(default_factory=list)
+    unknown: list = field(default_factory=list)
 
-    def of(self, *names):
-        return sorted({guest for name in names for guest in self.guests.get(name, ())})
+    def add(self, keys, user):
+        for key in keys:
+            self.users.setdefault(key, set()).add(user)
 
-    def running_of(self, *names):
-        return sorted({guest for name in names for guest in self.running.get(name, ())})
+    def doubt(self, text):
+        if text not in self.unknown:
+            self.unknown.append(text)
+
+    def _found(self, keys):
+        for key in keys:
+            yield from self.users.get(key, ())
+            for folder, user in self.folders:
+                if isinstance(key, str) and f"{key}/".startswith(f"{folder.rstrip('/')}/"):
+                    yield user
+
+    def guests(self, keys):
+        """Sorted names of the guests that could reach it."""
+        return sorted({user.name for user in self._found(keys) if not user.file})
+
+    def running(self, keys):
+        """Those of them that run."""
+        return sorted({user.name for user in self._found(keys) if user.running})
+
+    def of(self, keys, doomed=()):
+        """Sorted names of all that could reach it; doomed: real paths of images that are
+        deleted with it, and so need nothing."""
+        return sorted({user.name for user in self._found(keys) if user.file not in {*doomed}})
+
+    def why(self, keys, doomed=()):
+        """Why it must stay, in words; None when nobody could reach it."""
+        users = self.of(keys, {*doomed} - {None})
+        if users:
+            return f"used by {', '.join(users)}"
+        if self.unknown:
+            more = len(self.unknown) - _SHOWN
+            shown = "; ".join(self.unknown[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+            return f"it cannot be proven that nobody uses it: {shown}"
+        return None
 
 
-def read(conn, backing):
-    """The Usage of every disk of every guest, what a disk is based on included.
+def is_local(conn):
+    """Whether the connection is to this machine, whose files can be looked at."""
+    return urlsplit(conn.getURI()).hostname in (None, "", "localhost")
 
-    backing: path to the path it is based on, of all known volumes.
-    A guest that vanishes while it is read uses nothing.
+
+def keys_of(conn, path):
+    """The keys of a path on the connection's host."""
+    return identity.of(path) if is_local(conn) else frozenset({os.path.normpath(path)})
+
+
+def is_there(conn, path):
+    """False for a path that is surely not on the connection's host."""
+    return not is_local(conn) or os.path.lexists(path)
+
+
+def keys(conn, pool, name, volume):
+    """The keys of a volume that was read. volume: a dict with its ``path``."""
+    path = volume.get("path") or ""
+    found = {("volume", pool, name), ("server", path)}
+    if path.startswith("/"):
+        found |= keys_of(conn, path)
+    else:  # such as gluster://host/volume/file
+        found.add(("server", urlsplit(path).path.lstrip("/")))
+    return frozenset(found)
+
+
+def keys_of_volume(conn, volume):
+    """The keys of a virStorageVol."""
+    pool = volume.storagePoolLookupByVolume().name()
+    return keys(conn, pool, volume.name(), {"path": volume.path()})
+
+
+def keys_of_pool(conn, used, pool):
+    """The keys of a virStoragePool's volumes, and of all that guests have below its target."""
+    found = {
+        key for key in used.users if isinstance(key, tuple) and key[:2] == ("volume", pool.name())
+    }
+    target = ElementTree.fromstring(pool.XMLDesc(0)).findtext("target/path")
+    if target:
+        folders = {f"{os.path.normpath(target)}/", f"{identity.real(target)}/"}
+        paths = [key for key in used.users if isinstance(key, str)]
+        found |= {path for path in paths if any(path.startswith(one) for one in folders)}
+    for volume in pool.listAllVolumes() if pool.isActive() else ():
+        found |= keys_of_volume(conn, volume)
+    return found
+
+
+def read(conn, but=None, images=True, below=None, beside=()):
+    """The Usage of the connection's host.
+
+    but: UUID of a domain that does not count. images: also count images that no domain names:
+    those of storage pools, all below the folder ``below``, and those beside the given paths.
     """
-    usage = Usage()
-    for domain in conn.listAllDomains():
+    found = _Reader(conn, but)
+    return found.read(images, below, {os.path.dirname(path) for path in beside} - {""})
+
+
+class _Reader:
+    def __init__(self, conn, but):
+        self.conn = conn
+        self.but = but
+        self.local = is_local(conn)
+        self.found = Usage()
+        self.declared = set()
+
+    def read(self, images, below_folder, folders):
+        for dom in self.conn.listAllDomains():
+            self.domain(dom)
+        if self.local:
+            self.host()
+        if images:
+            for pool in self.conn.listAllStoragePools():
+                self.pool(pool)
+            for folder in folders if self.local else ():
+                self.folder(folder)
+            for path in _files_below(below_folder) if self.local and below_folder else ():
+                self.image(path)
+        return self.found
+
+    def domain(self, dom):
+        name = "a guest"
+        try:
+            name = dom.name()
+            own = dom.UUIDString() == self.but
+            running = bool(dom.isActive())
+            trees = [ElementTree.fromstring(text) for text in texts(dom)]
+        except libvirt.libvirtError as exc:
+            if exc.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                self.found.doubt(f"{name} cannot be read: {translate(exc).text}")
+            return
+        names = [one for tree in trees for one in named.of_tree(tree)]
+        if own:
+            self.own(names)
+            return
+        making = any(record.of_tree(tree).creating for tree in trees)
+        for one in names:
+            self.name(one, User(name, running), making)
+
+    def own(self, names):
+        """Of the domain that does not count: what its disks stand on is needed as long as they
+        are there. Without a declared format they are raw, as to libvirt."""
+        for one in names if self.local else ():
+            path = self.volume_path(one) if one.volume else one.path
+            chain = chains.read(path, one.format or "raw").paths if path else []
+            for part in chain:
+                self.declared |= identity.of(part)
+            for part in chain[1:]:
+                self.found.add(identity.of(part), User(path, file=identity.real(path)))
+
+    def name(self, one, user, making=False):
+        """What one definition names."""
+        if one.folder:
+            self.found.folders.append((identity.real(one.path), user))
+        path = one.path
+        if one.volume:
+            self.found.add([("volume", *one.volume)], user)
+            path = self.volume_path(one)
+            if path is None and not one.closed and one.format not in (None, *chains.ALONE):
+                place = "/".join(map(str, one.volume))
+                self.found.doubt(f"{place}, a disk of {user.name}, is not there")
+        if one.server:
+            self.found.add([("server", one.server)], user)
+            if not one.closed and one.format not in (None, *chains.ALONE):
+                self.found.doubt(f"{one.server}, a disk of {user.name}, lies on a server")
+        if path:
+            self.chain(path, one, user, making)
+
+    def chain(self, path, one, user, making):
+        if not self.local:
+            self.remote_chain(path, one, user)
+            return
+        chain = chains.read(path, one.format)
+        for part in chain.paths:
+            keys = identity.of(part)
+            self.declared |= keys
+            self.found.add(keys, user)
+        if one.closed:
+            return
+        if chain.unreadable or chain.broken:
+            why = chain.unreadable or chain.broken
+            self.found.doubt(f"what {user.name} needs is not known: {why}")
+        elif chain.missing and not making and not _surely_gone(self.conn, chain.missing):
+            self.found.doubt(
+                f"{chain.missing}, which {user.name} needs, is not there: its file system may not "
+                "be mounted"
+            )
+
+    def remote_chain(self, path, one, user):
+        """On another machine libvirt's volumes are all that can be seen."""
+        format, seen = one.format, set()
+        while path and path not in seen:
+            seen.add(path)
+            self.found.add([os.path.normpath(path)], user)
+            if format in chains.ALONE or (format is None and len(seen) == 1):
+                return
+            try:
+                tree = ElementTree.fromstring(self.conn.storageVolLookupByPath(path).XMLDesc(0))
+            except libvirt.libvirtError:
+                if not one.closed:
+                    self.found.doubt(f"{path}, which {user.name} needs, is in no storage pool")
+                return
+            path = tree.findtext("backingStore/path")
+            kind = tree.find("backingStore/format")
+            format = kind.get("type") if kind is not None else "unknown"
+
+    def volume_path(self, one):
+        """Where the volume that a definition names lies; None where that cannot be told."""
+        try:
+            pool = self.conn.storagePoolLookupByName(one.volume[0])
+            tree = ElementTree.fromstring(pool.XMLDesc(0))
+            with contextlib.suppress(libvirt.libvirtError):
+                return pool.storageVolLookupByName(one.volume[1]).path()
+            target = tree.findtext("target/path")
+            if target and tree.get("type") in FILES:
+                return os.path.join(target, one.volume[1])
+        except libvirt.libvirtError:
+            pass
+        if not one.closed and one.format not in (None, *chains.ALONE):
+            self.found.doubt(
+                f"{'/'.join(map(str, one.volume))}, a disk of {user.name}, is not there"
+            )
+        return None
+
+    def image(self, path):
+        """A file or volume: what it stands on is needed by it, whoever uses it."""
+        if identity.of(path) & self.declared:
+            return  # a domain uses it, by a format that is declared
+        chain = chains.read(path)
+        if chain.unreadable:
+            self.found.doubt(chain.unreadable)
+        user = User(path, file=identity.real(path))
+        for part in chain.paths[1:]:
+            self.found.add(identity.of(part), user)
+
+    def pool(self, pool):
+        try:
+            name, active = pool.name(), pool.isActive()
+            tree = ElementTree.fromstring(pool.XMLDesc(0))
+            kind, target = tree.get("type"), tree.findtext("target/path")
+            volumes = pool.listAllVolumes() if active else []
+        except libvirt.libvirtError as exc:
+            if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_POOL:
+                self.found.doubt(f"storage pool {pool.name()}: {translate(exc).text}")
+            return
+        if kind in FILES and target and self.local:
+            if not active and kind != "dir" and not os.path.ismount(target):
+                self.found.doubt(f"storage pool {name} is not started: what it holds is not known")
+            self.folder(target)
+        elif not active and kind in (*FILES, "gluster"):
+            self.found.doubt(f"storage pool {name} is not started: what it holds is not known")
+        for volume in volumes:
+            self.volume(volume)
+
+    def folder(self, folder):
+        try:
+            paths = [entry.path for entry in os.scandir(folder) if entry.is_file()]
+        except FileNotFoundError:
+            return
+        except OSError as exc:
+            self.found.doubt(f"{folder} cannot be looked through: {exc.strerror}")
+            return
+        for path in paths:
+            self.image(path)
+
+    def volume(self, volume):
+        """By its header where it can be read, else by what libvirt says of it."""
+        try:
+            path = volume.path()
+            if self.local and os.path.isfile(path):
+                self.image(path)
+                return
+            base = ElementTree.fromstring(volume.XMLDesc(0)).findtext("backingStore/path")
+        except libvirt.libvirtError as exc:
+            if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_VOL:
+                self.found.doubt(translate(exc).text)
+            return
+        if self.local and os.path.exists(path):
+            self.image(path)
+        if base:
+            self.found.add(keys_of(self.conn, base), User(path, file=identity.real(path)))
+
+    def host(self):
+        """What this machine itself has mounted, swaps to or shows as a loop device."""
+        for source, place in _mounted():
+            self.use(source, f"this host, mounted at {place}")
+        for line in _lines(_SWAPS)[1:]:
+            self.use(line.split()[0], "this host, for its swap")
+        with contextlib.suppress(OSError):
+            for name in os.listdir("/sys/block"):
+                for path in identity.below(f"/dev/{name}") if name.startswith("loop") else ():
+                    self.use(path, f"this host, as /dev/{name}")
+
+    def use(self, path, words):
+        if path.startswith("/"):
+            for part in chains.read(path, "raw").paths:
+                self.found.add(identity.of(part), User(words))
+
+
+def decide(conn, candidates, used):
+    """(paths to delete, {path: reason}) of {real path: reason to keep it or None}.
+
+    What is kept can stand on what was to be deleted: that is kept, too. What is not there is
+    deleted already.
+    """
+    doomed = {path for path, reason in candidates.items() if reason is None}
+    keep = {path: reason for path, reason in candidates.items() if reason}
+    for path in keep:
+        users = used.of(keys_of(conn, path), doomed)
+        if users:
+            keep[path] = f"used by {', '.join(users)}"
+    while True:
+        kept = {path: used.why(keys_of(conn, path), doomed) for path in doomed}
+        kept = {path: why for path, why in kept.items() if why and is_there(conn, path)}
+        if not kept:
+            return sorted(doomed), dict(sorted(keep.items()))
+        keep.update(kept)
+        doomed -= set(kept)
+
+
+def texts(dom):
+    """Every definition that libvirt keeps of a domain."""
+    yield dom.XMLDesc(0)
+    kept = [
+        lambda: [dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)],
+        lambda: [one.getXMLDesc(0) for one in dom.listAllSnapshots(0)],
+        lambda: [one.getXMLDesc(0) for one in dom.listAllCheckpoints(0)],
+        lambda: [dom.managedSaveGetXMLDesc(0)] if dom.hasManagedSaveImage(0) else [],
+    ]
+    unknown = (
+        *(libvirt.VIR_ERR_NO_SUPPORT, libvirt.VIR_ERR_OPERATION_UNSUPPORTED),
+        *(libvirt.VIR_ERR_NO_DOMAIN_SNAPSHOT, libvirt.VIR_ERR_NO_DOMAIN_CHECKPOINT),
+    )
+    for ask in kept:
+        try:
+            yield from ask()
+        except libvirt.libvirtError as exc:
+            if exc.get_error_code() not in unknown:
+                raise
+
+
+def _lines(path):
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
+
+
+def _plain(text):
+    """A field of mountinfo without its escapes."""
+    for code, sign in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, sign)
+    return text
+
+
+def _mounted():
+    """(source, where) of what is mounted."""
+    for line in _lines(_MOUNTS):
+        before, _, after = line.partition(" - ")
+        yield _plain(after.split()[1]), _plain(before.split()[4])
+
+
+def _files_below(folder):
+    for here, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(here, name)
+            if os.path.isfile(path):
+                yield path
+
+
+def _surely_gone(conn, path):
+    """Whether a file that is not there is gone, and not only its file system."""
+    folder = os.path.dirname(path)
+    try:
+        if not os.listdir(folder):
+            return False
+    except OSError:
+        return False
+    mounted = {place for _, place in _mounted()}
+    return not any(
+        place not in mounted and f"{path}/".startswith(f"{place.rstrip('/')}/")
+        for place in (*_to_mount(), *_pool_mounts(conn))
+    )
+
+
+def _to_mount():
+    """Where this machine mounts something by /etc/fstab."""
+    for line in _lines("/etc/fstab"):
+        parts = line.split()
+        if len(parts) > 1 and parts[1].startswith("/") and not line.lstrip().startswith("#"):
+            yield _plain(parts[1])
+
+
+def _pool_mounts(conn):
+    """Where storage pools are mounted when they are started."""
+    for pool in conn.listAllStoragePools():
         with contextlib.suppress(libvirt.libvirtError):
-            name, active = domain.name(), domain.isActive()
-            for path in _chains(_sources(domain, active), backing):
-                usage.guests.setdefault(path, set()).add(name)
-                if active:
-                    usage.running.setdefault(path, set()).add(name)
-    return usage
-
-
-def _sources(domain, active):
-    """What the guest's disks name: now, and when it is started again."""
-    texts = [domain.XMLDesc(0)]
-    if active and domain.isPersistent():
-        texts.append(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
-    for text in texts:
-        for disk in ElementTree.fromstring(text).iterfind("devices/disk"):
-            for source in disk.iter("source"):
-                yield from _names(source)
-
-
-def _names(source):
-    if source.get("volume"):
-        yield f"{source.get('pool')}/{source.get('volume')}"
-    for key in ("file", "dev", "dir", "name"):
-        if source.get(key):
-            yield source.get(key)
-
-
-def _chains(names, backing):
-    seen, todo = set(), list(names)
-    while todo:
-        name = todo.pop()
-        if name and name not in seen:
-            seen.add(name)
-            yield name
-            todo.append(backing.get(name))
+            tree = ElementTree.fromstring(pool.XMLDesc(0))
+            if tree.get("type") in ("fs", "netfs", "vstorage") and not pool.isActive():
+                yield tree.findtext("target/path") or "/"

@@ -2,8 +2,8 @@
 
 from saltvirt import errors, units
 from saltvirt.design import volume as design
+from saltvirt.host import identity, usage
 from saltvirt.host import pool as host_pool
-from saltvirt.host import usage
 from saltvirt.host.connection import libvirt, translate, translated
 from saltvirt.xml.volume import Volume
 
@@ -34,7 +34,7 @@ def infos(conn, pool=None, name=None):
     that cannot be read costs its own entry an ``error``.
     """
     read = {p.name(): _read_pool(p) for p in host_pool.running(conn)}
-    used = usage.read(conn, _backing(read))
+    used = usage.read(conn, images=False)
     found = {}
     for pool_name, volumes in read.items():
         if pool is not None and pool_name != str(pool):
@@ -43,7 +43,7 @@ def infos(conn, pool=None, name=None):
             found[pool_name] = volumes
             continue
         shown = {
-            key: {**volume, "used_by": used.of(volume.get("path"), f"{pool_name}/{key}")}
+            key: {**volume, "used_by": used.guests(usage.keys(conn, pool_name, key, volume))}
             for key, volume in volumes.items()
             if name is None or key == str(name)
         }
@@ -53,19 +53,15 @@ def infos(conn, pool=None, name=None):
 
 
 def users(conn, volume):
-    """The Usage that knows who uses this virStorageVol, and its names there."""
-    read = {p.name(): _read_pool(p) for p in host_pool.running(conn)}
-    own = (volume.path(), f"{volume.storagePoolLookupByVolume().name()}/{volume.name()}")
-    return usage.read(conn, _backing(read)), own
+    """The Usage that knows which guests use this virStorageVol, and its keys there."""
+    return usage.read(conn, images=False), usage.keys_of_volume(conn, volume)
 
 
 def users_of_pool(conn, pool):
     """(guests with volumes of this virStoragePool, those of them that run): sorted names."""
-    read = {p.name(): _read_pool(p) for p in host_pool.running(conn)}
-    used = usage.read(conn, _backing(read))
-    paths = {v.get("path") for v in read.get(pool.name(), {}).values() if isinstance(v, dict)}
-    own = [n for n in used.guests if n in paths or n.startswith(f"{pool.name()}/")]
-    return used.of(*own), used.running_of(*own)
+    used = usage.read(conn, images=False)
+    own = usage.keys_of_pool(conn, used, pool)
+    return used.guests(own), used.running(own)
 
 
 def define(conn, pool, spec):
@@ -89,32 +85,40 @@ def _make(pool, xml):
 
 
 def delete(conn, pool, name, force=False):
-    """Deletes a volume; True. One that a guest uses only with ``force``."""
+    """Deletes a volume; True. One that may be in use only with ``force``."""
     volume = lookup(conn, pool, name)
     if not force:
-        refuse_used(conn, pool, volume)
+        refuse_used(conn, pool, [volume])
     with translated(f"delete volume {name} in storage pool {pool}"):
         volume.delete(0)
     return True
 
 
-def refuse_used(conn, pool, volume):
-    """Raises InvalidInput for a virStorageVol that a guest has, or another volume stands on."""
-    name, path = volume.name(), volume.path()
-    read = {p.name(): _read_pool(p) for p in host_pool.running(conn)}
-    backing = _backing(read)
-    guests = usage.read(conn, backing).of(path, f"{pool}/{name}")
+def refuse_used(conn, pool, volumes):
+    """Raises InvalidInput for virStorageVols of one pool of which not all are proven unused.
+
+    A volume that only another one of them stands on is unused.
+    """
+    paths = [volume.path() for volume in volumes]
+    used = usage.read(conn, beside=paths)
+    doomed = {identity.real(path) for path in paths}
+    for volume in volumes:
+        why = _why(used, usage.keys_of_volume(conn, volume), doomed)
+        if why:
+            raise errors.InvalidInput(
+                f"volume {volume.name()} in {pool} {why}; force=True deletes it all the same"
+            )
+
+
+def _why(used, keys, doomed):
+    """Why a volume must stay, in words; None when it is proven unused."""
+    guests, everybody = used.guests(keys), used.of(keys, doomed)
     if guests:
-        raise errors.InvalidInput(
-            f"volume {name} in {pool} is a disk of {', '.join(guests)}, or what it is based "
-            "on; force=True deletes it all the same"
-        )
-    above = sorted(over for over, base in backing.items() if base == path)
-    if above:
-        raise errors.InvalidInput(
-            f"volume {name} in {pool} is what {', '.join(above)} is based on; "
-            "force=True deletes it all the same"
-        )
+        return f"is a disk of {', '.join(guests)}, or what it is based on"
+    if everybody:
+        return f"is what {', '.join(everybody)} is based on"
+    why = used.why(keys, doomed)
+    return why and f"stays: {why}"
 
 
 def resize(conn, pool, name, size_bytes, shrink=False):
@@ -132,9 +136,9 @@ def resize(conn, pool, name, size_bytes, shrink=False):
             f"{units.human_bytes(size_bytes)}; shrink=True cuts it off"
         )
     used, own = users(conn, volume)
-    if used.running_of(*own):
+    if used.running(own):
         raise errors.InvalidInput(
-            f"volume {name} in {pool} is open in {', '.join(used.running_of(*own))}; "
+            f"volume {name} in {pool} is open in {', '.join(used.running(own))}; "
             "virt.resize_disk grows the disk of a running guest"
         )
     flags = libvirt.VIR_STORAGE_VOL_RESIZE_SHRINK if size_bytes < has else 0
@@ -151,10 +155,9 @@ def clone(conn, pool, name, new_name, target_pool=None):
     volume = lookup(conn, pool, name)
     target = host_pool.lookup(conn, target_pool or pool)
     used, own = users(conn, volume)
-    if used.running_of(*own):
+    if used.running(own):
         raise errors.InvalidInput(
-            f"volume {name} in {pool} is open in {', '.join(used.running_of(*own))}: "
-            "shut it down first"
+            f"volume {name} in {pool} is open in {', '.join(used.running(own))}: shut it down first"
         )
     copy = Volume.fromstring(volume.XMLDesc(0))
     copy.name, copy.key, copy.path, copy.physical_bytes = str(new_name), None, None, None
@@ -194,14 +197,4 @@ def describe(volume):
         "allocation": allocation,
         "backing_store": backing,
         "format": definition.format,
-    }
-
-
-def _backing(read):
-    """Path to the path it is based on, of all volumes that were read."""
-    return {
-        volume["path"]: volume["backing_store"]["path"]
-        for volumes in read.values()
-        for volume in volumes.values()
-        if isinstance(volume, dict) and volume.get("backing_store")
     }

@@ -66,7 +66,7 @@ class _Users:
     def running(self):
         if self._running is None:
             used, own = host_volume.users(self._conn, self._volume)
-            self._running = used.running_of(*own)
+            self._running = used.running(own)
         return self._running
 
 
@@ -162,7 +162,7 @@ def absent(conn, pool, name, force=False, test=False):
     if volume is None:
         return outcome
     if not force:
-        host_volume.refuse_used(conn, pool, volume)
+        host_volume.refuse_used(conn, pool, [volume])
     outcome.switch("defined", True, False, "deleted")
     if not test:
         host_volume.delete(conn, pool, name, force)

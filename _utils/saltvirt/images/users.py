@@ -1,75 +1,24 @@
 """Which images of the cache are needed on this host, and taking away the others."""
 
-import contextlib
 import os
 import time
-import xml.etree.ElementTree as ET
-from collections import defaultdict
 
 from saltvirt import errors
-from saltvirt.host import files
-from saltvirt.host.connection import libvirt
+from saltvirt.host import usage
 from saltvirt.images import cache
 
 # an init that has just been given an image has not made its overlay yet
 GRACE_S = 600
 
 
-def _of_domains(conn):
-    """(name of a domain, path that it uses, declared format or None)."""
-    for dom in conn.listAllDomains():
-        for tree in files.trees(dom):
-            for path, format in files.named(conn, tree):
-                yield dom.name(), path, format
-
-
-def _of_folder(folder):
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(folder):
-            if entry.is_file(follow_symlinks=False):
-                yield entry.path, entry.path
-
-
-def _of_pools(conn):
-    """(path, path) of the volumes, also of directories whose pool is not active."""
-    for pool in conn.listAllStoragePools():
-        try:
-            if pool.isActive():
-                for volume in pool.listAllVolumes():
-                    yield volume.path(), volume.path()
-                continue
-            target = ET.fromstring(pool.XMLDesc()).findtext("target/path")
-        except libvirt.libvirtError:  # it went away meanwhile
-            continue
-        if target:
-            yield from _of_folder(target)
-
-
-def _of_tree(images_dir):
-    """(path, path) of the disks below ``virt:images``, which may belong to no pool."""
-    for folder, names, _ in os.walk(images_dir):
-        names[:] = [name for name in names if name != cache.BASE]
-        yield from _of_folder(folder)
-
-
 def users(conn, images_dir):
-    """{real path: sorted names of the domains and volumes that need it}."""
-    found = defaultdict(set)
-    by_domain = set()
-    for name, path, format in _of_domains(conn):
-        for needed in files.chain(path, format):
-            found[needed].add(name)
-            by_domain.add(needed)
-    for name, path in [*_of_pools(conn), *_of_tree(images_dir)]:
-        if files.real(path) not in by_domain:
-            for needed in files.chain(path)[1:]:
-                found[needed].add(name)
-    return {path: sorted(names) for path, names in found.items()}
+    """The Usage by which images are needed: of domains, and of images that no domain names."""
+    return usage.read(conn, below=images_dir)
 
 
 def listed(conn, images_dir):
     """The cache's images, as ``virt.images`` returns them."""
-    needed = users(conn, images_dir)
+    used = users(conn, images_dir)
     return {
         meta["file"]: {
             "path": meta["path"],
@@ -79,7 +28,7 @@ def listed(conn, images_dir):
             "allocated_bytes": os.stat(meta["path"]).st_blocks * 512,
             "sha256": meta["sums"]["sha256"],
             "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(meta["fetched"])),
-            "used_by": needed.get(files.real(meta["path"]), []),
+            "used_by": used.of(usage.keys_of(conn, meta["path"])),
         }
         for meta in cache.known(images_dir)
     }
@@ -96,15 +45,23 @@ def prune(conn, images_dir, name=None, grace_s=GRACE_S):
     if name is not None and name not in found:
         raise errors.NotFound(f"there is no image {name} in {cache.folder(images_dir)}")
     done = {"removed": [], "kept": {}}
-    needed = users(conn, images_dir)
+    used = users(conn, images_dir)
     for one in [name] if name else sorted(found):
-        by = needed.get(files.real(found[one]["path"]))
-        recent = time.time() - found[one]["used"] < grace_s
-        if by or recent:
-            done["kept"][one] = f"needed by {', '.join(by)}" if by else "used a moment ago"
+        why = _why(conn, used, found[one], grace_s)
+        if why:
+            done["kept"][one] = why
         else:
             cache.forget(images_dir, one)
             done["removed"].append(one)
     if name and done["kept"]:
         raise errors.Refused(f"image {name} stays: {done['kept'][name]}")
     return done
+
+
+def _why(conn, used, meta, grace_s):
+    """Why an image must stay, in words, or None."""
+    keys = usage.keys_of(conn, meta["path"])
+    by = used.of(keys)
+    if by:
+        return f"needed by {', '.join(by)}"
+    return "used a moment ago" if time.time() - meta["used"] < grace_s else used.why(keys)

@@ -1,0 +1,84 @@
+"""What a definition names: every file, device, folder and volume that stands in it."""
+
+from dataclasses import dataclass
+
+from saltvirt.xml.metadata import OwnDisk
+
+# what has a source of data, and says of which format it is
+_STORAGE = {"disk", "backingStore", "mirror", "dataStore", "filesystem"}
+
+
+@dataclass(frozen=True)
+class Name:
+    """path: of this host; or volume: (pool, name); or server: the name of what a server has.
+
+    format: the declared one, None where none is. closed: what it stands on is all in the
+    definition. folder: all that is below it is meant.
+    """
+
+    path: str | None = None
+    volume: tuple | None = None
+    server: str | None = None
+    format: str | None = None
+    closed: bool = False
+    folder: bool = False
+
+
+def of_tree(root):
+    """The Names in the parsed XML of a domain, a snapshot or a checkpoint.
+
+    Every absolute path in it counts, wherever it stands: firmware, kernels, saved memory. Of
+    the metadata only the disks of our record do.
+    """
+    for node in _elements(root):
+        for text in (node.text or "", *node.attrib.values()):
+            if text.strip().startswith("/"):
+                yield Name(path=text.strip(), format="raw")
+        if node.tag == OwnDisk.TAG:
+            yield from _of_record(node)
+        source = node.find("source")
+        if node.tag in _STORAGE and source is not None:
+            yield from _of_source(source, _format(node), _closed(node))
+        if node.tag == "nvram" and (node.text or "").startswith("/"):
+            yield Name(path=node.text, format=node.get("format", "raw"))
+
+
+def _elements(node):
+    if node.tag == "metadata":
+        yield from node.iter(OwnDisk.TAG)
+        return
+    yield node
+    for child in node:
+        yield from _elements(child)
+
+
+def _format(node):
+    """The format that a definition declares; None where it does not."""
+    declared = node.find("driver") if node.tag == "disk" else node.find("format")
+    return declared.get("type") if declared is not None else None
+
+
+def _closed(node):
+    """Whether a chain is written down to its end, which an empty element is."""
+    below = node.find("backingStore")
+    while below is not None and below.find("source") is not None:
+        below = below.find("backingStore")
+    return below is not None
+
+
+def _of_record(node):
+    if node.get("pool") and node.get("volume"):
+        yield Name(volume=(node.get("pool"), node.get("volume")), format="raw")
+
+
+def _of_source(source, format, closed):
+    for key in ("file", "dev"):
+        if (source.get(key) or "").startswith("/"):
+            yield Name(path=source.get(key), format=format, closed=closed)
+    if (source.get("dir") or "").startswith("/"):
+        yield Name(path=source.get("dir"), format="raw", folder=True)
+    if source.get("volume"):
+        volume = (source.get("pool"), source.get("volume"))
+        yield Name(volume=volume, format=format, closed=closed)
+    if source.get("protocol") and source.get("name"):
+        yield Name(server=source.get("name"), format=format, closed=closed)
