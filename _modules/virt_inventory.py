@@ -104,10 +104,14 @@ def maintenance(reason=None, guests=None, off=False):
     Read, set or clear the mark that keeps new guests away from this host.
 
     :param reason: sets the mark, with these words for who asks why
-    :param guests: list of the names that were moved away, for ``virt.restore`` of the runner
-    :param off: clears the mark
+    :param guests: list of the names that were moved away, for ``virt.restore`` of the runner;
+        default with ``reason``: those that the mark has
+    :param off: clears the mark; with ``guests`` the host takes guests again and keeps their names
 
-    :return: the mark as it is now: a dict of ``reason`` and ``guests``, or None
+    :return: the mark as it is now: a dict of ``reason`` (None when it takes guests) and
+        ``guests``, or None
+
+    :raises InvalidInput: the reason is empty
 
     CLI Example:
 
@@ -116,8 +120,16 @@ def maintenance(reason=None, guests=None, off=False):
         salt hyper1 virt.maintenance 'new disks'
         salt hyper1 virt.maintenance off=True
     """
-    if off:
-        mark.clear()
-    elif reason:
-        mark.write(reason, guests or ())
-    return mark.read()
+    if reason is None and not off:
+        return mark.read()
+    if not off and not str(reason).strip():
+        raise errors.InvalidInput("reason: say why the host gets no guests")
+    folder = settings.option(__salt__["config.get"], "images", settings.IMAGES_FOLDER)
+    # an init that was let in before is defined by then, one that asks later is refused
+    with admit.Gate(__salt__["config.get"], str(folder)).lock():
+        if off and not guests:
+            mark.clear()
+        else:
+            there = (mark.read() or {}).get("guests", ())
+            mark.write(None if off else reason, there if guests is None else guests)
+        return mark.read()

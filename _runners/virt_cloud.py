@@ -103,7 +103,8 @@ def evacuate(host, reason="evacuated", test=False):
     Running guests move live, stopped ones cold, the biggest first: at most
     ``virt:migration:at_once`` (8) at a time, and ``virt:migration:at_once_per_host`` (2) from or
     to one host. A guest that cannot be moved does not stop the others; what is left is
-    named with its reason, and the exit code is 1.
+    named with its reason, and the exit code is 1. The mark comes first, and the host is looked at
+    again at the end: a guest that was being made meanwhile is moved, too, or named.
 
     :param host: minion id of the hypervisor
     :param reason: shown to whoever asks why the host gets no guests
@@ -137,7 +138,8 @@ def evacuate(host, reason="evacuated", test=False):
 @result.reporting
 def restore(host, test=False):
     """
-    End a host's maintenance and bring back the guests that were moved away.
+    End a host's maintenance and bring back the guests that were moved away. The host keeps the
+    names of those that could not come: call it again for them.
 
     :param host: minion id of the hypervisor
     :param test: show the plan, change nothing
@@ -152,8 +154,9 @@ def restore(host, test=False):
     """
     with Fleet(__opts__) as fleet:
         if test:
-            planned = evacuating.check_restore(fleet, host)
+            planned, unknown = evacuating.check_restore(fleet, host)
             rows = [["guest", "comes from"], *([m.guest, m.source] for m in planned)]
+            rows += [[name, why] for name, why in unknown.items()]
             comment = f"{host} would take guests again, and {len(planned)} would come back"
             back = {move.guest: host for move in planned}
             return result.planned(host, comment, {"moved": back}, table=rows)

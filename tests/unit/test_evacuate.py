@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("salt")
 
+from saltvirt.errors import InvalidInput, MigrationFailed, OperationFailed
+from saltvirt.fleet.answer import Answer, down
 from saltvirt.operations import evacuate, moves
 from saltvirt.placement import policy
 from saltvirt.placement.facts import Guest, Host
@@ -51,8 +53,6 @@ def test_a_host_in_maintenance_takes_nobody():
 
 
 def test_moves_carry_on_past_a_failure_and_end_with_what_is_left():
-    from saltvirt.errors import MigrationFailed
-
     def migrate(guest, target):
         if guest == "b":
             raise MigrationFailed("b is on a CD")
@@ -86,3 +86,140 @@ def test_a_host_is_never_busier_than_its_limit_and_the_others_go_on_meanwhile():
     assert len(outcome.moved) == 10
     assert most["all"] == 3
     assert max(most[host] for host in most if host != "all") == 2
+
+
+class Cloud:
+    """hv1 is drained; hv2 takes. Guests are names to hosts; some hosts may be silent."""
+
+    def __init__(self, tmp_path, guests, mark=None, silent=()):
+        self.opts = {"cachedir": str(tmp_path)}
+        self.guests, self.mark, self.silent = dict(guests), mark, silent
+        self.marks = []
+        self.when_marked = None
+
+    def hosts(self, only=None):
+        return [only] if only else ["hv1", "hv2", "hv3"]
+
+    def ask(self, hosts, fun, kwarg=None, **_options):
+        for name in hosts:
+            if name in self.silent:
+                yield down(name)
+            else:
+                yield Answer(name, getattr(self, "_" + fun.rpartition(".")[2])(name))
+
+    def _inventory(self, host):
+        facts = {"vcpus": 1, "memory_kib": 1024, "state": "running"}
+        return {
+            "cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "arches": ["x86_64"],
+            "guests": {g: facts for g, on in self.guests.items() if on == host},
+            "maintenance": (self.mark or {}).get("reason") if host == "hv1" else None,
+        }  # fmt: skip
+
+    def _vm_state(self, host):
+        return {guest: "running" for guest, on in self.guests.items() if on == host}
+
+    def one(self, host, fun, kwarg=None, **_options):
+        assert (host, fun) == ("hv1", "virt.maintenance")
+        if kwarg is not None and kwarg.get("off"):
+            self.mark = {"reason": None, "guests": kwarg["guests"]} if kwarg["guests"] else None
+        elif kwarg is not None:
+            self.mark = dict(kwarg)
+        if kwarg is not None:
+            self.marks.append(self.mark)
+            if self.when_marked:
+                self.when_marked, call = None, self.when_marked
+                call()
+        return self.mark
+
+    def move(self, guest, target):
+        assert guest in self.mark["guests"], "written down before it leaves"
+        self.guests[guest] = target
+        return target
+
+
+def drain(cloud, move=None, **more):
+    return evacuate.run(cloud, "hv1", PLAIN, move or cloud.move, Silent(), limits=(2, 2), **more)
+
+
+def test_a_guest_that_is_made_while_the_host_is_drained_is_moved_too(tmp_path):
+    cloud = Cloud(tmp_path, {"a": "hv1"})
+    cloud.when_marked = lambda: cloud.guests.update(late="hv1")
+    assert drain(cloud).moved.keys() == {"a", "late"}
+    cloud = Cloud(tmp_path, {"a": "hv1"})
+
+    def move(guest, target):
+        if guest == "a":
+            cloud.guests["later"] = "hv1"
+        return cloud.move(guest, target)
+
+    outcome = drain(cloud, move)
+    assert outcome.moved.keys() == {"a", "later"}
+    assert "hv1" not in cloud.guests.values()
+    assert cloud.mark["guests"] == ["a", "later"]
+
+
+def test_who_could_not_be_moved_is_tried_once_and_named(tmp_path):
+    cloud, tried = Cloud(tmp_path, {"a": "hv1", "b": "hv1"}), []
+
+    def move(guest, target):
+        tried.append(guest)
+        if guest == "b":
+            raise MigrationFailed("b is on a CD")
+        return cloud.move(guest, target)
+
+    outcome = drain(cloud, move)
+    assert sorted(tried) == ["a", "b"]
+    assert outcome.left == {"b": "b is on a CD"}
+    assert cloud.mark["guests"] == ["a"]
+
+
+def test_a_drain_that_is_killed_leaves_the_names(tmp_path):
+    cloud = Cloud(tmp_path, {"a": "hv1", "b": "hv1"}, {"reason": "x", "guests": ["before"]})
+
+    class Killed(BaseException):
+        pass
+
+    def move(guest, target):
+        cloud.move(guest, target)
+        raise Killed
+
+    with pytest.raises(Killed):
+        drain(cloud, move)
+    assert set(cloud.mark["guests"]) == {"before", "a", "b"}
+
+
+def test_the_mark_is_set_whatever_the_reason_and_asked_for(tmp_path):
+    cloud = Cloud(tmp_path, {})
+    drain(cloud, reason="")
+    assert cloud.mark["reason"] == "evacuated"
+    cloud.one = lambda *args, **kwargs: None
+    with pytest.raises(OperationFailed, match="hv1 did not keep the mark"):
+        drain(cloud)
+
+
+def test_restore_keeps_who_is_on_a_silent_host_and_who_could_not_come(tmp_path):
+    away = {"a": "hv2", "b": "hv3", "stuck": "hv2", "back": "hv1"}
+    mark = {"reason": "disks", "guests": ["a", "b", "back", "stuck"]}
+    cloud = Cloud(tmp_path, away, mark, silent=["hv3"])
+
+    def move(guest, target):
+        if guest == "stuck":
+            raise MigrationFailed("no")
+        return cloud.move(guest, target)
+
+    outcome = evacuate.restore(cloud, "hv1", move, Silent(), (2, 2))
+    assert outcome.moved == {"a": "hv1"}
+    assert set(outcome.left) == {"b", "stuck"}
+    assert "hv3: down" in outcome.left["b"]
+    assert cloud.mark == {"reason": None, "guests": ["b", "stuck"]}
+    cloud.silent = ()
+    outcome = evacuate.restore(cloud, "hv1", cloud.move, Silent(), (2, 2))
+    assert outcome.moved == {"b": "hv1", "stuck": "hv1"}
+    assert cloud.mark is None
+    with pytest.raises(InvalidInput, match="not in maintenance"):
+        evacuate.check_restore(cloud, "hv1")
+
+
+def test_restore_forgets_who_was_purged_when_every_host_was_heard(tmp_path):
+    cloud = Cloud(tmp_path, {}, {"reason": "x", "guests": ["purged"]})
+    assert evacuate.check_restore(cloud, "hv1") == ([], {})

@@ -7,7 +7,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet import answer
 from saltvirt.fleet.answer import FAILED, Answer
-from saltvirt.operations import begun, find, identity
+from saltvirt.operations import begun, find, identity, lifecycle
 from saltvirt.operations.init import Init, Wanted
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy
@@ -155,3 +155,13 @@ def test_what_could_not_be_undone_is_named_and_written_down(tmp_path):
     with pytest.raises(errors.OperationFailed, match=r"gone wrong; could not undo: purge web1"):
         init(cloud).run()
     assert begun.of(cloud.opts, "web1")["host"] == "hv1"
+
+
+def test_a_stop_presses_the_button_again_every_ten_seconds(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(lifecycle.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(lifecycle.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    cloud = Cloud(tmp_path, hv1={"virt.vm_state": {"web1": "running"}, "virt.shutdown": True})
+    with pytest.raises(errors.OperationFailed, match="is running after 35 s"):
+        lifecycle.run(cloud, "web1", "stop", wait_s=35)
+    assert cloud.called.count(("hv1", "virt.shutdown")) == 4

@@ -9,7 +9,10 @@ MARK = Path("/var/lib/salt-virt/maintenance.json")
 
 
 def read(path=MARK):
-    """{"reason": str, "guests": [names that were moved away]}, or None."""
+    """{"reason": str, "guests": [names that were moved away]}, or None.
+
+    The reason is None on a host that takes guests again, and has not got all of its own back.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

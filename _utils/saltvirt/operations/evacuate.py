@@ -7,6 +7,9 @@ from saltvirt.operations import find, inventory, moves
 from saltvirt.placement import choose
 from saltvirt.placement import rebalance as rebalancing
 
+# a host that goes on getting guests although it is marked is not looked at for ever
+LOOKS = 5
+
 
 def plan(hosts, source_name, policy):
     """(guest to target, guest to why it has none), biggest guest first, each simulated.
@@ -39,43 +42,89 @@ def check(fleet, host, policy):
 def run(fleet, host, policy, migrate, report, reason="evacuated", limits=None):
     """Marks the host as in maintenance and moves every guest away. Returns moves.Outcome.
 
-    migrate: as for moves.run. What could not be moved is in the outcome with its reason;
-    the mark stays either way.
+    migrate: as for moves.run. The mark comes first, and the host is looked at again until nothing
+    new is on it. What could not be moved is in the outcome with its reason; the mark stays either
+    way. It names the guests that leave before they do, so that ``restore`` knows them whatever
+    becomes of this process.
     """
-    targets, homeless = check(fleet, host, policy)
-    gone = (fleet.one(host, "virt.maintenance") or {}).get("guests", [])
-    fleet.one(host, "virt.maintenance", {"reason": reason, "guests": gone})
+    reason = str(reason or "").strip() or "evacuated"
+    fleet.hosts(host)
+    gone = {*(fleet.one(host, "virt.maintenance") or {}).get("guests", [])}
+    _mark(fleet, host, reason, gone)
     report.step("maintenance", f"{host} gets no new guests: {reason}")
-    planned = [moves.Move(guest, host, target) for guest, target in targets.items()]
-    outcome = moves.run(planned, migrate, report, limits)
-    outcome.left.update(homeless)
-    gone = sorted({*gone, *outcome.moved})
-    fleet.one(host, "virt.maintenance", {"reason": reason, "guests": gone})
+    outcome = moves.Outcome()
+    for _ in range(LOOKS):
+        targets, homeless = _again(fleet, host, policy, outcome)
+        planned = [moves.Move(g, host, t) for g, t in targets.items() if g not in outcome.left]
+        if not planned:
+            break
+        leaving = {move.guest for move in planned}
+        _mark(fleet, host, reason, gone | set(outcome.moved) | leaving)
+        step = moves.run(planned, migrate, report, limits)
+        outcome.moved.update(step.moved)
+        outcome.left.update(step.left)
+    outcome.left.update({g: why for g, why in homeless.items() if g not in outcome.left})
+    _mark(fleet, host, reason, gone | set(outcome.moved))
     return outcome
 
 
-def check_restore(fleet, host):
-    """The moves that would bring back what was moved away. Changes nothing.
+def _mark(fleet, host, reason, guests):
+    """Raises OperationFailed when the host has no such mark then."""
+    told = {"reason": reason, "guests": sorted(guests)}
+    if fleet.one(host, "virt.maintenance", told) != told:
+        raise errors.OperationFailed(f"{host} did not keep the mark of its maintenance")
 
-    Guests that were purged since are forgotten, also those that are back already.
+
+def _again(fleet, host, policy, outcome):
+    """The plan for what is on the host now. Once something was moved, silence is no failure of
+    that: it is in the outcome."""
+    try:
+        return check(fleet, host, policy)
+    except errors.ConnectionFailed as exc:
+        if not outcome.moved and not outcome.left:
+            raise
+        return {}, {host: f"what is left on it is not known: {exc.text}"}
+
+
+def check_restore(fleet, host):
+    """(the moves that would bring back what was moved away, guest to why it is not known where it
+    is). Changes nothing.
+
+    Guests that were purged since are forgotten, also those that are back already: but only when
+    every host was heard.
     """
     fleet.hosts(host)
     mark = fleet.one(host, "virt.maintenance")
     if mark is None:
         raise errors.InvalidInput(f"{host} is not in maintenance")
     census = find.census(fleet)
-    places = {name: sorted(census.guests.get(name, {host: ""})) for name in mark["guests"]}
-    return [moves.Move(name, on[0], host) for name, on in places.items() if host not in on]
+    planned, unknown = [], {}
+    for name in mark["guests"]:
+        places = sorted(census.guests.get(name, {}))
+        if not places and census.unheard:
+            unknown[name] = f"it is on no host that answers ({census.unheard_text()})"
+        elif places and host not in places:
+            planned.append(moves.Move(name, places[0], host))
+    return planned, unknown
 
 
 def restore(fleet, host, migrate, report, limits=None):
     """Ends the maintenance and brings back what was moved away. Returns moves.Outcome.
 
-    Those that could not be brought back stay where they are, and are named.
+    Those that could not be brought back stay where they are, and are named; the host keeps their
+    names, so that it can be called again.
     """
-    planned = check_restore(fleet, host)
-    fleet.one(host, "virt.maintenance", {"off": True})
-    return moves.run(planned, migrate, report, limits)
+    planned, unknown = check_restore(fleet, host)
+    _open(fleet, host, {move.guest for move in planned} | set(unknown))
+    outcome = moves.run(planned, migrate, report, limits)
+    outcome.left.update(unknown)
+    _open(fleet, host, outcome.left)
+    return outcome
+
+
+def _open(fleet, host, away):
+    """The host takes guests again; it keeps the names of those that are still away."""
+    fleet.one(host, "virt.maintenance", {"off": True, "guests": sorted(away)})
 
 
 def rebalance(fleet, policy, planned, migrate, report):
