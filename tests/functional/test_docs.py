@@ -1,5 +1,7 @@
 """The manual is what the docstrings say, and every public function has one."""
 
+import re
+
 import pytest
 import salt.utils.yaml
 
@@ -84,3 +86,26 @@ def test_every_gitfs_remote_in_the_manuals_can_stand_beside_the_others():
 def test_gitfs_is_told_of_in_one_place():
     for path in (paths.REPOSITORY / "docs").rglob("*.md"):
         assert "gitfs_remotes: [" not in path.read_text(encoding="utf-8"), path
+
+
+NAMED_TEST = re.compile(r"`(tests/[a-z0-9_/]+\.py)::(test_[a-z0-9_]+)`")
+
+
+def test_what_the_page_of_security_names_is_tested():
+    text = (paths.REPOSITORY / "docs/security.md").read_text(encoding="utf-8")
+    named = NAMED_TEST.findall(text)
+    assert len(named) > 20
+    missing = [
+        f"{path}::{name}"
+        for path, name in named
+        if not (paths.REPOSITORY / path).exists()
+        or f"def {name}(" not in (paths.REPOSITORY / path).read_text(encoding="utf-8")
+    ]
+    assert missing == []
+
+
+def test_every_row_of_the_page_of_security_names_a_test():
+    text = (paths.REPOSITORY / "docs/security.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| to ")]
+    assert len(rows) > 10
+    assert [row for row in rows if not NAMED_TEST.search(row)] == []

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from saltvirt import errors
-from saltvirt.images import cache, chain, clone, header, inspect, tools
+from saltvirt.images import cache, chain, clone, confined, header, inspect, tools
 from tests.functional import ftpd
 
 MIB = 1024 * 1024
@@ -169,6 +170,175 @@ def test_a_neighbour_is_not_copied_on_a_headers_word(tmp_path, raw):
         inspect.inspect(evil)
 
 
+# -- VMDK ---------------------------------------------------------------------------------
+
+
+VMDK = """# Disk DescriptorFile
+version=1
+CID=12345678
+parentCID=ffffffff
+createType="monolithicSparse"
+RW 2048 SPARSE "disk.vmdk"
+"""
+
+
+def vmdk(path, descriptor=VMDK, capacity=2048, at=1):
+    """A VMDK of 1 MiB with this descriptor in it."""
+    qemu_img("create", "-q", "-f", "vmdk", path, "1M")
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<Q", content, 12, capacity)
+    struct.pack_into("<QQ", content, 28, at, 20)
+    content[512 : 512 + 20 * 512] = descriptor.encode().ljust(20 * 512, b"\0")
+    path.write_bytes(content)
+    return path
+
+
+def a_flat_extent(path, secret):
+    """createType is first met without what we would look for, and the capacity is 0."""
+    text = VMDK.replace("createType=", 'createType= monolithicFlat"\ncreateType=')
+    text = text.replace('RW 2048 SPARSE "disk.vmdk"', f'RW 2048 FLAT "{secret}" 0')
+    return vmdk(path, text, capacity=0)
+
+
+def a_parent(path, secret):
+    text = VMDK.replace("ffffffff", "12345678") + f'parentFileNameHint="{secret}"\n'
+    return vmdk(path, text)
+
+
+def a_hint_alone(path, secret):
+    return vmdk(path, VMDK + f'parentFileNameHint="{secret}"\n')
+
+
+def a_descriptor_elsewhere(path, secret):
+    """What is told as its place is good; QEMU looks behind the first sector."""
+    vmdk(path, VMDK + f'parentFileNameHint="{secret}"\n', at=100)
+    content = bytearray(path.read_bytes().ljust(200 * 512, b"\0"))
+    content[51200 : 51200 + len(VMDK)] = VMDK.encode()
+    path.write_bytes(content)
+    return path
+
+
+def no_descriptor(path, _secret):
+    return vmdk(path, "")
+
+
+EVIL_VMDKS = [a_flat_extent, a_parent, a_hint_alone, a_descriptor_elsewhere, no_descriptor]
+
+
+@pytest.mark.parametrize("make", EVIL_VMDKS)
+def test_a_vmdk_that_could_name_another_file_is_refused(tmp_path, make):
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"root:$6$secret" * 100000)
+    evil = make(tmp_path / "evil.vmdk", secret)
+    with pytest.raises(errors.ImageError, match="convert it to qcow2 first"):
+        inspect.inspect(evil)
+    with pytest.raises(errors.ImageError, match="convert it to qcow2 first"):
+        cache.fetch(str(evil), tmp_path / "images")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="qemu-img is confined where it would be root")
+@pytest.mark.parametrize("make", [a_flat_extent, a_parent])
+def test_a_trick_that_we_miss_reads_nothing(tmp_path, monkeypatch, make):
+    """QEMU itself follows it: plainly it copies the file, confined it finds none."""
+    secret = tmp_path / "secret"
+    qemu_img("create", "-q", "-f", "vmdk", secret, "1M")
+    if make is a_flat_extent:
+        secret.write_bytes(b"root:$6$secret" * 100000)
+    evil = make(tmp_path / "evil.vmdk", secret)
+    qemu_img("convert", "-f", "vmdk", "-O", "raw", evil, tmp_path / "stolen")
+    stolen = (tmp_path / "stolen").read_bytes()
+    assert stolen.startswith(b"root:$6$secret") or make is a_parent
+    monkeypatch.setattr(header, "_vmdk", lambda *_: header.Header("vmdk"))
+    monkeypatch.setitem(header._READERS, b"KDMV", lambda *_: header.Header("vmdk"))
+    with pytest.raises(errors.ImageError, match="No such file"):
+        clone.clone(inspect.inspect(evil), tmp_path / "vm.raw", "raw")
+    assert not (tmp_path / "vm.raw").exists()
+
+
+@pytest.mark.parametrize("subformat", ["monolithicSparse", "streamOptimized"])
+def test_a_whole_vmdk_is_an_image(tmp_path, raw, subformat):
+    image = tmp_path / "disk.vmdk"
+    qemu_img("convert", "-O", "vmdk", "-o", f"subformat={subformat}", raw, image)
+    found = inspect.inspect(image)
+    assert (found.format, found.virtual_size_bytes) == ("vmdk", 64 * MIB)
+    clone.clone(found, tmp_path / "vm.qcow2", "qcow2")
+    same_content(raw, tmp_path / "vm.qcow2")
+
+
+@pytest.mark.parametrize("subformat", ["monolithicFlat", "twoGbMaxExtentSparse"])
+def test_a_vmdk_in_several_files_is_refused(tmp_path, raw, subformat):
+    image = tmp_path / "disk.vmdk"
+    qemu_img("convert", "-O", "vmdk", "-o", f"subformat={subformat}", raw, image)
+    with pytest.raises(errors.ImageError):
+        inspect.inspect(image)
+
+
+# -- qemu-img without privileges ----------------------------------------------------------
+
+confined_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root is confined")
+
+
+@confined_only
+def test_a_confined_tool_reaches_what_it_was_given_and_nothing_else(tmp_path):
+    given, other = tmp_path / "given", tmp_path / "other"
+    given.write_text("hello")
+    other.write_text("secret")
+    os.chmod(given, 0o000)
+    assert confined.run(["cat", str(given)], "read it", reads=[str(given)]) == b"hello"
+    for path in (other, "/etc/passwd", "/proc/self/status", "/run"):
+        with pytest.raises(errors.OperationFailed, match="No such file"):
+            confined.run(["cat", str(path)], "read it", reads=[str(given)])
+    with pytest.raises(errors.OperationFailed, match="Read-only"):
+        confined.run(["sh", "-c", f"echo no > {given}"], "write it", reads=[str(given)])
+    with pytest.raises(errors.OperationFailed):
+        confined.run(["mknod", "/disk", "b", "8", "0"], "make a device")
+    confined.run(["sh", "-c", f"echo yes > {given}"], "write it", writes=[str(given)])
+    assert given.read_text() == "yes\n"
+
+
+@confined_only
+def test_a_confined_tool_has_limits(tmp_path):
+    big = tmp_path / "big"
+    big.touch()
+    with pytest.raises(errors.OperationFailed, match="took longer than 1 s"):
+        confined.run(["sleep", "60"], "wait", limits=confined.Limits(1))
+    with pytest.raises(errors.OperationFailed):
+        confined.run(
+            ["dd", "if=/dev/zero", f"of={big}", "bs=1M", "count=4"], "fill it",
+            writes=[str(big)], limits=confined.Limits(file_bytes=MIB),
+        )  # fmt: skip
+    assert big.stat().st_size <= MIB
+
+
+@confined_only
+def test_what_is_below_usr_is_not_emptied_by_being_shown(tmp_path):
+    program = Path("/usr/bin/env")
+    before = program.read_bytes()
+    assert confined.run(["cat", "/usr/bin/env"], "read", reads=["/usr/bin/env"]) == before
+    assert program.read_bytes() == before
+
+
+def test_an_image_by_a_link_and_its_chain_are_found(tmp_path, raw):
+    data = tmp_path / "data"
+    data.mkdir()
+    os.rename(raw, data / "base.raw")
+    qemu_img("create", "-q", "-f", "qcow2", "-b", "base.raw", "-F", "raw", data / "top.qcow2")
+    (tmp_path / "link").symlink_to(data)
+    found = inspect.inspect(tmp_path / "link" / "top.qcow2", "qcow2")
+    clone.clone(found, tmp_path / "vm.raw", "raw")
+    same_content(data / "base.raw", tmp_path / "vm.raw")
+
+
+def test_a_small_image_that_becomes_a_large_disk_is_refused_before(tmp_path, raw, monkeypatch):
+    """Many of its clusters could be one: what it takes is measured, not guessed by its size."""
+    image = tmp_path / "small.qcow2"
+    raw.write_bytes((b"\0" * 510 + b"\x55\xaa") + b"salt virt " * MIB)
+    qemu_img("convert", "-c", "-O", "qcow2", raw, image)
+    monkeypatch.setattr(clone.shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * MIB))
+    with pytest.raises(errors.ImageError, match="5 MiB free and the image"):
+        clone.clone(inspect.inspect(image), tmp_path / "vm.raw", "raw")
+
+
 # -- what is never opened -----------------------------------------------------------------
 
 
@@ -183,7 +353,7 @@ def fifo(tmp_path):
 def test_a_fifo_is_refused_and_not_waited_for(fifo, format):
     with pytest.raises(errors.ImageError, match="neither a file nor a block device"):
         header.read(fifo, format)
-    assert chain.read(fifo, format).links == (chain.Link(str(fifo), format),)
+    assert chain.read(fifo, format).links == (chain.Link(str(fifo), format, str(fifo)),)
 
 
 def test_a_character_device_is_never_opened(monkeypatch):

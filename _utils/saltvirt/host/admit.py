@@ -15,8 +15,6 @@ from saltvirt.images import cache, locks
 from saltvirt.placement import choose, facts
 from saltvirt.placement import policy as policies
 
-LOCK_FOLDER = "/run/lock/salt-virt"
-
 
 @dataclass(frozen=True)
 class Gate:
@@ -42,9 +40,12 @@ class Gate:
         return guest_lock.held(guest_lock.folder(self.get), what, *names)
 
     def lock(self):
-        """The per-host lock, for a ``with`` block; the kernel frees it when we die."""
-        folder = settings.option(self.get, "lock", LOCK_FOLDER)
-        return locks.exclusive(os.path.join(str(folder), "admit"))
+        """The per-host lock, for a ``with`` block; the kernel frees it when we die.
+
+        It lies in a folder that only root can write to (``virt:lock``, /run/salt-virt).
+        """
+        folder = locks.private(str(settings.option(self.get, "lock", locks.RUN)))
+        return locks.exclusive(os.path.join(folder, "admit"))
 
 
 def _pending_bytes(conn):

@@ -4,7 +4,7 @@ import datetime
 import json
 
 from saltvirt import errors
-from saltvirt.images import tools
+from saltvirt.images import chain, confined
 
 _PATIENCE_S = 30
 
@@ -54,7 +54,8 @@ def nested(chain):
 def read(path, format):
     """The image and its chain, nested, by qemu-img. Raises VirtError."""
     argv = ["qemu-img", "info", "-U", "--output=json", "--backing-chain", "-f", format, path]
-    out = tools.run(argv, f"inspect {path}", timeout_s=_PATIENCE_S)
+    reads, limits = chain.names(path, format), confined.Limits(_PATIENCE_S)
+    out = confined.run(argv, f"inspect {path}", reads=reads, limits=limits)
     try:
         return nested(json.loads(out))
     except (ValueError, KeyError, TypeError) as exc:

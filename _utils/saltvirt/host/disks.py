@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from saltvirt import errors
 from saltvirt.design.source import Source
 from saltvirt.host import existing, files, pool_disk, usage
-from saltvirt.images import clone, tools
+from saltvirt.images import chain, clone, confined
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
 
@@ -158,8 +158,9 @@ def pool_bytes(works):
 def _empty(work):
     """A new disk without an image, perhaps on a backing file of the operator's."""
     argv = ["qemu-img", "create", "-q", "-f", work.format]
-    if work.spec.backing_store_path:
-        argv += ["-b", work.spec.backing_store_path, "-F", work.spec.backing_store_format]
+    base, kind = work.spec.backing_store_path, work.spec.backing_store_format
+    if base:
+        argv += ["-b", base, "-F", kind]
     if work.format == "raw" and work.spec.sparse_volume is False:
         argv += ["-o", "preallocation=falloc"]
     argv.append(work.path)
@@ -167,7 +168,8 @@ def _empty(work):
         argv.append(str(work.size_bytes))
     fd = os.open(work.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     os.close(fd)
-    tools.run(argv, f"make the disk {work.path}")
+    reads = chain.names(base, kind) if base else ()
+    confined.run(argv, f"make the disk {work.path}", reads=reads, writes=[work.path])
 
 
 def remove_file(path):

@@ -10,7 +10,7 @@ import time
 from saltvirt import errors
 from saltvirt.host import migrate_store
 from saltvirt.host.connection import libvirt, translate
-from saltvirt.images import tools
+from saltvirt.images import storage, tools
 from saltvirt.migration import shared
 
 # clients of network file systems show others' new files by then (NFS: acdirmax, 60 s)
@@ -98,12 +98,12 @@ def reader(path):
     """(uid, gid) of who can read a file: its owner, where a server takes our root for nobody; or
     None, where we can."""
     try:
-        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+        os.close(storage.descriptor(path))
         return None
     except PermissionError:
         stat = os.stat(path)
         return stat.st_uid, stat.st_gid
-    except OSError:
+    except (OSError, errors.ImageError):
         return None
 
 

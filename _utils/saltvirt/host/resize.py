@@ -5,7 +5,7 @@ import shutil
 from saltvirt import errors
 from saltvirt.host import bulk, connection, describe, domain, files, usage
 from saltvirt.host.connection import libvirt
-from saltvirt.images import inspect, tools
+from saltvirt.images import chain, confined, inspect
 from saltvirt.units import human_bytes
 
 
@@ -68,7 +68,7 @@ def _grow_stopped(conn, path, format, size_bytes):
         volume.resize(size_bytes)
         return
     argv = ["qemu-img", "resize", "-q", "-f", format, path, str(size_bytes)]
-    tools.run(argv, f"grow {path}")
+    confined.run(argv, f"grow {path}", reads=chain.names(path, format)[1:], writes=[path])
 
 
 def _room(path, more):

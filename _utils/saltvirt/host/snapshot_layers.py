@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt
-from saltvirt.images import header, tools
+from saltvirt.images import chain, confined, header
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,9 @@ class Layer:
             raise errors.OperationFailed(f"cannot {what}: it is based on no other file")
         fresh = f"{self.path}.revert"
         argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", kind, fresh]
-        tools.run(argv, what)
+        os.close(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+        reads = chain.names(self.path, "qcow2")[1:]
+        confined.run(argv, what, reads=reads, writes=[fresh])
         stat = os.stat(self.path)
         shutil.copymode(self.path, fresh)
         os.chown(fresh, stat.st_uid, stat.st_gid)

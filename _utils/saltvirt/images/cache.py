@@ -209,9 +209,18 @@ def _download(folder, wish, version):
         web.forget(part)
 
 
+def _size(path):
+    """The bytes of a download under way; None without one."""
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return None
+
+
 def _shared(folder, wish):
     """The image from the cache, else downloaded into it, by one process at a time."""
-    with locks.exclusive(folder.path(".locks", key(wish.source))):
+    part = folder.path(".partial", key(wish.source))
+    with locks.exclusive(folder.path(".locks", key(wish.source)), progress=lambda: _size(part)):
         found = _by_hash(folder, wish)
         if found:
             return found

@@ -11,10 +11,12 @@ _DEEPEST = 32
 
 @dataclass(frozen=True)
 class Link:
-    """One file of a chain. path: without symbolic links. format: None where none is declared."""
+    """One file of a chain. path: without symbolic links. format: None where none is declared.
+    name: the absolute path by which QEMU opens it."""
 
     path: str
     format: str | None
+    name: str
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,11 @@ def read(path, format=None):
     """
     found, aside, broken = [], [], None
     while path:
+        path = os.path.abspath(path)
         here = os.path.realpath(path)
         if here in (link.path for link in found):
             break
-        found.append(Link(here, format))
+        found.append(Link(here, format, path))
         if len(found) == _DEEPEST:
             broken = f"{found[0].path} stands on more than {_DEEPEST} files"
             break
@@ -51,14 +54,22 @@ def read(path, format=None):
         except errors.ImageError as exc:
             broken = str(exc) if format else None
             break
-        if data := _local(here, head.data_file):
+        if data := _local(path, head.data_file):
             aside.append(os.path.realpath(data))
-        path, format = _local(here, head.backing), head.backing_format
+        path, format = _local(path, head.backing), head.backing_format
     return Chain(tuple(found), tuple(aside), broken)
 
 
+def names(path, format=None):
+    """The names of a file and of all that it stands on, as QEMU opens them."""
+    return [link.name for link in read(path, format).links]
+
+
 def _local(path, name):
-    """The path of a file that the image at ``path`` names; None for none, or for no file."""
+    """The path of a file that the image at ``path`` names; None for none, or for no file.
+
+    QEMU looks for a relative name beside the name by which it opened the image.
+    """
     if not name:
         return None
     local = name.removeprefix("file:")

@@ -4,6 +4,7 @@ import hashlib
 import re
 
 from saltvirt import errors
+from saltvirt.images import storage
 
 _LENGTHS = {64: "sha256", 96: "sha384", 128: "sha512"}
 _VALUE = re.compile(r"(?:(sha256|sha384|sha512)[:=])?([0-9a-fA-F]{64,128})", re.IGNORECASE)
@@ -55,7 +56,7 @@ def from_list(text, name, where):
 def of_file(path, algorithms):
     """{algorithm: hex digits} of a file, read once."""
     sums = {name: hashlib.new(name) for name in algorithms}
-    with open(path, "rb") as file:
+    with storage.reading(path) as file:
         while block := file.read(_BLOCK):
             for one in sums.values():
                 one.update(block)

@@ -3,20 +3,23 @@
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import re
+import select
 import shutil
 import stat
 import subprocess
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.images import inspect, tools
+from saltvirt.images import chain, confined, inspect, storage, tools
 from saltvirt.units import human_bytes
 
 _FICLONE = 0x40049409  # linux/fs.h
 _CHUNK = 32 * 1024 * 1024
 _PERCENT = re.compile(rb"\(([0-9.]+)/100%\)")
+_STALLED_S = 3600
 FORMATS = ("raw", "qcow2")
 
 
@@ -99,22 +102,29 @@ def copy_sparse(source, target, progress=_nothing):
 
 def _copy(image, part, progress):
     """The same format: shared blocks if the file system can, else a copy of what is not hole."""
-    with open(image.path, "rb") as source, open(part, "wb") as target:
+    with storage.reading(image.path) as source, open(part, "wb") as target:
         if _reflink(source, target):
             return "reflink"
         copy_sparse(source, target, progress)
     return "copy"
 
 
-def _follow(stream, total, progress):
-    """Turns qemu-img's percents into calls of ``progress``; returns what else it said."""
-    said = b""
-    while chunk := stream.read1(4096):
-        said = (said + chunk)[-4096:]
+def _follow(process, total, progress):
+    """Turns qemu-img's percents into calls of ``progress``; returns what else it said.
+
+    One that says nothing new for an hour is ended.
+    """
+    said, stream = b"", process.stdout.fileno()
+    while select.select([stream], [], [], _STALLED_S)[0]:
+        block = os.read(stream, 4096)
+        if not block:
+            return said
+        said = (said + block)[-4096:]
         percents = _PERCENT.findall(said)
         if percents:
             progress(int(total * float(percents[-1]) / 100), total)
-    return said
+    process.kill()
+    return b"qemu-img got no further for %d s" % _STALLED_S
 
 
 def _convert(image, target, format, progress, existing=False):
@@ -123,14 +133,19 @@ def _convert(image, target, format, progress, existing=False):
     argv += ["-n"] if existing else []
     if shutil.which("qemu-img") is None:
         raise tools.missing("qemu-img")
+    size = image.virtual_size_bytes
+    limits = confined.Limits(None, file_bytes=size + size // 16 + 64 * 1024**2)
+    argv = confined.command(
+        [*argv, image.path, target], chain.names(image.path, image.format), [target], limits
+    )
     with subprocess.Popen(
-        tools.command([*argv, image.path, target]),
+        tools.command(argv),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=tools.environment(),
     ) as process:
-        said = _follow(process.stdout, image.virtual_size_bytes, progress)
+        said = _follow(process, size, progress)
     if process.returncode:
         words = tools.last_words(re.sub(rb"[ \t]*\([0-9.]+/100%\)\r?", b"", said))
         raise errors.ImageError(f"cannot convert {image.path} to {target}: {words}")
@@ -140,8 +155,20 @@ def _convert(image, target, format, progress, existing=False):
 def _overlay(image, target, size_bytes):
     base = ["-b", image.path, "-F", image.format]
     argv = ["qemu-img", "create", "-q", "-f", "qcow2", *base, target, str(size_bytes)]
-    tools.run(argv, f"make an overlay of {image.path}", errors.ImageError)
+    what = f"make an overlay of {image.path}"
+    confined.run(
+        argv, what, errors.ImageError, reads=chain.names(image.path, image.format), writes=[target]
+    )
     return "overlay"
+
+
+def _needed_bytes(image, format):
+    """What a conversion will take: a small file can name one block of data very often."""
+    argv = ["qemu-img", "measure", "--output=json", "-f", image.format, "-O", format, image.path]
+    what = f"measure {image.path}"
+    return json.loads(
+        confined.run(argv, what, errors.ImageError, reads=chain.names(image.path, image.format))
+    )["required"]
 
 
 def _wanted_size(image, size_bytes):
@@ -160,30 +187,33 @@ def _resize(path, format, size_bytes):
     if format == "raw":
         os.truncate(path, size_bytes)
         return
-    tools.run(
+    confined.run(
         ["qemu-img", "resize", "-q", "-f", format, path, str(size_bytes)],
         f"grow {path} to {human_bytes(size_bytes)}",
         errors.ImageError,
+        writes=[path],
     )
 
 
-def _require_space(image, folder):
+def _require_space(image, needed, folder):
     free = shutil.disk_usage(folder).free
-    if image.allocated_bytes > free:
+    if needed > free:
         raise errors.ImageError(
             f"{folder} has {human_bytes(free)} free and the image {image.path} takes "
-            f"{human_bytes(image.allocated_bytes)}"
+            f"{human_bytes(needed)}"
         )
 
 
 def _fill(task, part):
     """Makes the disk at ``part`` and returns the method."""
-    image, format = task.image, task.format
+    image, format, folder = task.image, task.format, os.path.dirname(part)
     if task.overlay:
         return _overlay(image, part, task.size_bytes)
     if image.format == format and not image.backing and not image.snapshots:
+        _require_space(image, image.allocated_bytes, folder)
         method = _copy(image, part, task.progress)
     else:
+        _require_space(image, _needed_bytes(image, format), folder)
         method = _convert(image, part, format, task.progress)
     if task.size_bytes > image.virtual_size_bytes:
         _resize(part, format, task.size_bytes)
@@ -192,7 +222,7 @@ def _fill(task, part):
 
 def _into_device(task, device):
     """Onto a block device that exists, e.g. a logical volume; returns its size too."""
-    with open(device, "rb") as file:
+    with storage.reading(device) as file:
         room = file.seek(0, os.SEEK_END)
     if room < task.size_bytes:
         raise errors.ImageError(
@@ -248,8 +278,6 @@ def _part_of(target):
 def _into_file(task, target):
     if os.path.lexists(target):
         raise errors.AlreadyExists(f"{target} exists already and is left as it is")
-    if not task.overlay:
-        _require_space(task.image, os.path.dirname(target))
     with _part_of(target) as part:
         method = _fill(task, part)
         _place(part, target)

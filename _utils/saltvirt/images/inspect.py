@@ -5,9 +5,10 @@ import os
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.images import header, tools
+from saltvirt.images import confined, header
 
 _DEEPEST_CHAIN = 16
+_CHECK_S = 3600
 _REFUSED = ("qed",)
 
 
@@ -33,11 +34,12 @@ def _inside(name, image, folders):
     path = name.removeprefix("file:")
     if ":" in path.split("/", 1)[0] or path.startswith("//"):  # QEMU's sign of a protocol
         raise errors.ImageError(f"{image} refers to {name[:80]!r}, which is no file: refused")
-    real = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(image)), path))
+    named = os.path.normpath(os.path.join(os.path.dirname(image), path))
+    real = os.path.realpath(named)
     for folder in folders:
         root = os.path.realpath(folder)
         if os.path.commonpath([root, real]) == root:
-            return real
+            return named
     raise errors.ImageError(
         f"{image} refers to {path}, outside of {' and '.join(map(str, folders))}: refused"
     )
@@ -92,7 +94,7 @@ def inspect(path, format=None, folders=None, unused=False):
         )
     share = [] if unused else ["-U"]
     argv = ["qemu-img", "info", "--output=json", *share, "-f", found.format, path]
-    out = tools.run(argv, f"open image {path}", errors.ImageError)
+    out = confined.run(argv, f"open image {path}", errors.ImageError, reads=[path])
     info = json.loads(out)
     return ImageInfo(
         path=path,
@@ -110,9 +112,11 @@ def check(info):
     if info.format != "qcow2":
         return
     leaks_only = 3
-    tools.run(
+    confined.run(
         ["qemu-img", "check", "-q", "-U", "-f", "qcow2", info.path],
         f"use image {info.path}",
         errors.ImageError,
+        reads=[info.path],
+        limits=confined.Limits(_CHECK_S),
         good=(0, leaks_only),
     )

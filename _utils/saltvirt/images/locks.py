@@ -1,10 +1,34 @@
-"""A lock between processes, which the kernel takes back when its holder dies."""
+"""Locks between processes, which the kernel takes back when their holder dies."""
 
 import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
+import time
+
+from saltvirt import errors
+
+RUN = "/run/salt-virt"  # in memory, and nobody else can write to /run
+_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1
+PATIENCE_S = 900
+
+
+def private(folder):
+    """The folder, made if it has to be, and nobody else's.
+
+    Raises OperationFailed for a link and for a folder that somebody else could write to.
+    """
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    found = os.lstat(folder)
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if not ours or found.st_mode & 0o022:
+        raise errors.OperationFailed(
+            f"{folder} is a link, or others can write to it: remove it, it is made anew"
+        )
+    return folder
 
 
 def private_folder(parent, prefix):
@@ -12,7 +36,7 @@ def private_folder(parent, prefix):
 
     What processes that died left of such folders is removed on the way.
     """
-    with exclusive(os.path.join(parent, "folders.lock")):
+    with exclusive(os.path.join(private(parent), "folders.lock")):
         for name in os.listdir(parent):
             if name.startswith(prefix):
                 _remove_unused(os.path.join(parent, name))
@@ -24,7 +48,7 @@ def private_folder(parent, prefix):
 
 def _remove_unused(folder):
     with contextlib.suppress(OSError):  # it is in use, or gone
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
@@ -33,12 +57,67 @@ def _remove_unused(folder):
 
 
 @contextlib.contextmanager
-def exclusive(path):
-    """Holds the lock file ``path`` for the block; waits for whoever holds it."""
+def exclusive(path, patience_s=PATIENCE_S, progress=None):
+    """Holds the lock file ``path`` for the block; waits for whoever holds it.
+
+    progress: called while it waits, and returns what changes as long as the holder is at work:
+    ``patience_s`` counts from the last change.
+    Raises OperationFailed, with the holder, when that is over.
+    """
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fd = _open(path)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        _wait(fd, path, patience_s, progress or (lambda: None))
         yield
     finally:
         os.close(fd)
+
+
+def _open(path):
+    """The lock file itself, never what a link or a second name of it leads to."""
+    try:
+        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot open the lock {path}: {exc.strerror}") from exc
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(fd)
+        raise errors.OperationFailed(f"the lock {path} is no file of its own: remove it")
+    return fd
+
+
+def _wait(fd, path, patience_s, progress):
+    seen, end, pause = progress(), time.monotonic() + patience_s, _PAUSE_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            now = progress()
+            if now != seen:
+                seen, end = now, time.monotonic() + patience_s
+        if time.monotonic() > end:
+            raise errors.OperationFailed(
+                f"waited {patience_s} s for the lock {path}, which {holder(fd)} holds: "
+                "end that, or try again later"
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def holder(fd):
+    """Who holds the lock of an open file, in words, as the kernel knows it."""
+    found = os.fstat(fd)
+    with contextlib.suppress(OSError), open("/proc/locks", encoding="ascii") as table:
+        for fields in (line.split() for line in table):
+            place = fields[5].split(":") if fields[1] == "FLOCK" else ()
+            if len(place) == 3 and int(place[2]) == found.st_ino and fields[4].isdigit():
+                return f"process {fields[4]} ({_command(fields[4])})"
+    return "another process"
+
+
+def _command(pid):
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        words = file.read(4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        return "".join(char for char in words if char.isprintable())[:80] or "ended"
+    return "ended"

@@ -44,12 +44,14 @@ def missing(name):
 
 
 def run(
-    argv, what, error=errors.OperationFailed, *, stdin=None, timeout_s=None, good=(0,), user=None
-):
+    argv, what, error=errors.OperationFailed, *,
+    stdin=None, timeout_s=None, good=(0,), user=None, name=None,
+):  # fmt: skip
     """What the tool printed, as bytes.
 
     argv: list of strings. what: words for the error, e.g. ``clone /a to /b``. stdin: bytes.
     good: the exit codes that are no failure. user: (uid, gid) of who runs it; None: we.
+    name: of the tool, where argv begins with another.
     Raises ``error`` with the tool's last words when it fails or takes longer than
     ``timeout_s`` seconds, and Unsupported when it is not installed.
     """
@@ -67,7 +69,7 @@ def run(
             **({"user": user[0], "group": user[1], "extra_groups": []} if user else {}),
         )
     except subprocess.TimeoutExpired:
-        raise error(f"cannot {what}: {argv[0]} took longer than {timeout_s} s") from None
+        raise error(f"cannot {what}: {name or argv[0]} took longer than {timeout_s} s") from None
     if done.returncode not in good:
         raise error(f"cannot {what}: {last_words(done.stderr or done.stdout)}")
     return done.stdout

@@ -19,7 +19,6 @@ from saltvirt.images import locks, tools
 from saltvirt.seed import partitions
 from saltvirt.seed.tree import DirTree
 
-_RUN = "/run/salt-virt"
 _TIMEOUT_S = 20
 _OPTIONS = {
     "xfs": ",nouuid",  # clones of one image have one UUID
@@ -33,7 +32,7 @@ class Space:
     """A mount namespace with a private folder, for as long as the block lasts."""
 
     def __init__(self):
-        self.folder, self._mark = locks.private_folder(_RUN, "seed-")
+        self.folder, self._mark = locks.private_folder(locks.RUN, "seed-")
         # cat ends when our end of the pipe is closed, by us or by our death
         self._holder = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec cat"],
@@ -127,7 +126,7 @@ def _free_nbd():
 def _nbd(_space, path, format):
     """The disk as a block device, by qemu-nbd."""
     with contextlib.ExitStack() as stack:
-        with locks.exclusive(f"{_RUN}/nbd.lock"):
+        with locks.exclusive(f"{locks.RUN}/nbd.lock"):
             device, size_file = _free_nbd()
             argv = ["qemu-nbd", "-f", format, "-c", device, path]
             process = stack.enter_context(_daemon(argv))
@@ -186,7 +185,7 @@ def _one_at_a_time(place):
     if place.kind != "btrfs":
         yield
         return
-    with locks.exclusive(f"{_RUN}/btrfs.lock"):
+    with locks.exclusive(f"{locks.RUN}/btrfs.lock"):
         try:
             yield
         finally:

@@ -6,7 +6,6 @@ import shutil
 from saltvirt import errors
 from saltvirt.images import locks, tools
 
-_RUN = "/run/salt-virt"
 _MAKERS = (
     ("xorriso", ["xorriso", "-as", "genisoimage"]),
     ("genisoimage", ["genisoimage"]),
@@ -37,7 +36,7 @@ def write(path, files):
     Raises SeedFailed, Unsupported.
     """
     maker = _maker()
-    folder, mark = locks.private_folder(_RUN, "cidata-")
+    folder, mark = locks.private_folder(locks.RUN, "cidata-")
     try:
         content, volume = os.path.join(folder, "content"), os.path.join(folder, "volume")
         os.mkdir(content)

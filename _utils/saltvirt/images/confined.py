@@ -1,0 +1,101 @@
+"""Runs qemu-img where it can reach the files that it was given, and nothing else.
+
+What an image names is read by us first (header, chain). Should a trick ever pass us by, then
+qemu-img still finds no other file: it runs in namespaces of its own, with no network, below a
+root that has the system's programs (read-only) and those files, without privileges but that of
+reading and writing them, and with limits of memory, time and size. All of it by util-linux,
+which every host has. For a process that is not root it runs plainly.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.images import locks, tools
+
+_ROOT = os.path.join(locks.RUN, "root")
+_TIMEOUT_S = 120
+_MEMORY = 4 * 1024**3
+
+# $1: an empty folder. Then the files, each as r or w, its place below the new root, and what
+# lies there; an empty word ends them, and the command follows.
+_SCRIPT = """
+root=$1; shift
+mount -t tmpfs -o size=1m,mode=755 none "$root"
+mkdir "$root/usr" "$root/dev" "$root/etc"
+mount --bind -o ro /usr "$root/usr"
+links=
+for dir in /bin /sbin /lib /lib32 /lib64 /libx32; do
+    if [ -L "$dir" ]; then links="$links $dir"
+    elif [ -d "$dir" ]; then mkdir "$root$dir"; mount --bind -o ro "$dir" "$root$dir"; fi
+done
+[ -z "$links" ] || cp -P $links "$root/"
+show() {
+    [ -d "$root${2%/*}" ] || mkdir -p "$root${2%/*}"
+    [ -e "$root$2" ] || : >> "$root$2"
+    if [ "$1" = w ]; then mount --bind "$3" "$root$2"; else mount --bind -o ro "$3" "$root$2"; fi
+}
+show w /dev/null /dev/null
+[ ! -e /etc/ld.so.cache ] || show r /etc/ld.so.cache /etc/ld.so.cache
+while [ -n "$1" ]; do show "$1" "$2" "$3"; shift 3; done
+shift
+exec chroot "$root" "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the tool may take. file_bytes: the largest file that it may write, None for any."""
+
+    timeout_s: int | None = _TIMEOUT_S
+    memory_bytes: int = _MEMORY
+    file_bytes: int | None = None
+
+    def argv(self):
+        found = ["prlimit", "--core=0", f"--as={self.memory_bytes}"]
+        if self.timeout_s:
+            found.append(f"--cpu={self.timeout_s}")
+        if self.file_bytes is not None:
+            found.append(f"--fsize={self.file_bytes}")
+        return [*found, "--"]
+
+
+def _places(mode, paths):
+    """A path is shown by the name that it has; what lies there may be behind a link."""
+    for path in paths:
+        if not os.path.isabs(path) or os.path.normpath(path) != path:
+            raise errors.ImageError(f"{path} is no plain absolute path")
+        yield from (mode, path, os.path.realpath(path))
+
+
+def command(argv, reads=(), writes=(), limits=None):
+    """The argv that runs ``argv`` confined.
+
+    reads, writes: absolute paths of files and block devices that are there, written without
+    ``.`` and ``..``.
+    """
+    limited = [*(limits or Limits()).argv(), *argv]
+    if os.geteuid() != 0:
+        return limited
+    files = [*_places("r", reads), *_places("w", writes)]
+    alone = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kill-child", "--"]
+    # reading and writing the given files is all that is left of root's powers
+    plain = ["setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all,+dac_override"]
+    inside = [*plain, "--", *limited]
+    root = locks.private(_ROOT)
+    return [*alone, "sh", "-ec", _SCRIPT, "sh", root, *files, "", *inside]
+
+
+def run(argv, what, error=errors.OperationFailed, *, reads=(), writes=(), limits=None, good=(0,)):
+    """What the tool printed, as bytes. See :func:`command` and tools.run.
+
+    Raises ``error``, and Unsupported when the tool is not installed.
+    """
+    if shutil.which(argv[0]) is None:
+        raise tools.missing(argv[0])
+    limits = limits or Limits()
+    return tools.run(
+        command(argv, reads, writes, limits), what, error,
+        timeout_s=limits.timeout_s, good=good, name=argv[0],
+    )  # fmt: skip

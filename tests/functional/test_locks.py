@@ -1,0 +1,118 @@
+"""Locks of this host, which nobody but root may take or lead elsewhere."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from saltvirt import errors
+from saltvirt.host import admit
+from saltvirt.images import locks
+
+HOLD = """
+import sys
+from saltvirt.images import locks
+with locks.exclusive(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def held(tmp_path):
+    """A lock that another process holds."""
+    path = str(tmp_path / "locks" / "one")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+    ) as process:
+        assert process.stdout.readline() == b"held\n"
+        yield path, process
+        process.stdin.close()
+
+
+def test_waiting_ends_with_who_holds_it(held):
+    path, process = held
+    with (
+        pytest.raises(errors.OperationFailed, match=f"process {process.pid} .*python"),
+        locks.exclusive(path, patience_s=0.3),
+    ):
+        pass
+
+
+def test_a_holder_that_gets_on_is_waited_for(held):
+    path, process = held
+    steps = iter(range(1000))
+
+    def progress():
+        step = next(steps)
+        if step == 4:  # by then several times the patience has gone by
+            process.stdin.close()
+            process.wait()
+        return step
+
+    with locks.exclusive(path, patience_s=0.2, progress=progress):
+        pass
+
+
+def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
+    target = tmp_path / "target"
+    (tmp_path / "lock").symlink_to(target)
+    with (
+        pytest.raises(errors.OperationFailed, match="cannot open the lock"),
+        locks.exclusive(str(tmp_path / "lock")),
+    ):
+        pass
+    assert not target.exists()
+    target.write_text("precious")
+    os.link(target, tmp_path / "second")
+    with (
+        pytest.raises(errors.OperationFailed, match="no file of its own"),
+        locks.exclusive(str(tmp_path / "second")),
+    ):
+        pass
+    assert target.read_text() == "precious"
+
+
+def test_a_pipe_in_the_place_of_a_lock_hangs_nobody(tmp_path):
+    os.mkfifo(tmp_path / "lock")
+    with (
+        pytest.raises(errors.OperationFailed, match="no file of its own"),
+        locks.exclusive(str(tmp_path / "lock")),
+    ):
+        pass
+
+
+def gate(folder):
+    return admit.Gate(lambda key, default=None: {"virt:lock": str(folder)}.get(key, default), "/x")
+
+
+def test_the_admission_lock_lies_where_only_root_can_write(tmp_path):
+    """Not in /run/lock, where everybody can make a folder before us."""
+    assert locks.RUN == "/run/salt-virt"
+    for number, prepare in enumerate((a_link, open_to_all)):
+        folder = tmp_path / f"lock{number}"
+        prepare(folder)
+        with pytest.raises(errors.OperationFailed, match="others can write to it"):
+            gate(folder).lock()
+    with gate(tmp_path / "good").lock():
+        assert os.stat(tmp_path / "good").st_mode & 0o777 == 0o700
+
+
+def a_link(folder):
+    (folder.parent / "elsewhere").mkdir()
+    folder.symlink_to(folder.parent / "elsewhere")
+
+
+def open_to_all(folder):
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to somebody else: needs root")
+def test_a_folder_of_somebody_elses_is_refused(tmp_path):
+    (tmp_path / "lock").mkdir(mode=0o755)
+    os.chown(tmp_path / "lock", 65534, 65534)
+    with pytest.raises(errors.OperationFailed, match="others can write to it"):
+        gate(tmp_path / "lock").lock()
