@@ -254,6 +254,9 @@ def _folders(peer, report, marks):
                 seen[path] = _path(pool, path, proof, bases.get(path))
             for path in set(inside) & blocks:
                 seen[path] = _device(peer, pool, path, report)
+        for path in files:  # now that others can have the folder: to read may take long
+            if callable(seen[path].get("same")):
+                seen[path]["same"] = seen[path]["same"]()
     _volumes(peer, report, marks, seen, free)
     return {"paths": seen, "free_bytes": free}
 
@@ -284,7 +287,7 @@ def _path(pool, path, proof, base):
         shared, why = None, f"the target shares the folder, but does not show {path}"
     found = {"exists": exists, "shared": shared, "why": why, "path": path, "pool": _name(pool)}
     if base and exists and not shared:
-        found.update(_base(there, base, host_uuid(pool.connect())))
+        found.update(_base(pool, there, base, host_uuid(pool.connect())))
     return found
 
 
@@ -297,31 +300,32 @@ def _device(peer, pool, path, report):
     """What the target has at the path of a block device. Without a pool of a kind that can be
     filled there it can only be proven shared."""
     disk = next(disk for disk in report["disks"] if disk["source"] == path)
-    why = shared.device(disk["identity"]["device"], migrate_devices.identity(peer, path))
     exists = pool is not None and migrate_store.volume(pool, path) is not None
     name = _name(pool) if pool and migrate_volumes.kind(pool) in shared.FILLED_POOLS else None
-    proven = False if name and not exists else None
-    if proven is None and not exists:
-        why = (
-            f"{why}, and the target has no storage pool into which it could be copied"
-            if why
-            else why
-        )
-    return {
-        "exists": exists, "shared": proven if why else True, "why": why, "path": path, "pool": name,
-    }  # fmt: skip
+    found = {"exists": exists, "path": path, "pool": name}
+    why = shared.device(disk["identity"]["device"], migrate_devices.identity(peer, path))
+    if why is None:
+        return {**found, "shared": True, "why": None}
+    if name and not exists:
+        return {**found, "shared": False, "why": None}
+    if not exists:
+        why += ", and the target has no storage pool into which it could be copied"
+    return {**found, "shared": None, "why": why}
 
 
-def _base(there, base, uuid):
+def _base(pool, there, base, uuid):
     """Of a backing file that is there: ``same``, ``coming``; see saltvirt.migration.storage.
 
     A file that our image cache named by its content need not be read; one that is shorter
-    is still being copied.
+    is still being copied. ``same`` may be a callable that looks, for when the pool is closed.
     """
+    path = base["path"]
+    if migrate_store.volume(pool, storage.coming(path)) is not None:
+        return {"same": True, "coming": True}
     whole = migrate_store.physical_bytes(there) == base["file_bytes"]
-    if storage.by_content(base["path"]):
+    if storage.by_content(path):
         return {"same": True, "coming": not whole}
-    return {"same": whole and migrate_same.same(there, base["path"], uuid)}
+    return {"same": migrate_same.begin(there, path, uuid) if whole else False}
 
 
 def marked(report):

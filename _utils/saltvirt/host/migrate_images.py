@@ -1,5 +1,9 @@
 """The images that thin disks stand on: each comes to the target once, and stays there.
 
+libvirt cannot rename a file of another host. So while an image is copied a file ``.NAME.coming``
+lies beside it: who makes that file copies, everybody else waits until it is gone, or until the
+image has not grown for a minute. What came whole stays, for others may stand on it by then.
+
 An image of the cache is named by its content. It is recorded in the target's cache as in
 ours, so that the next guest finds it and ``virt.image_prune`` knows it.
 """
@@ -8,7 +12,7 @@ import os
 import time
 
 from saltvirt import errors
-from saltvirt.host import migrate_recover
+from saltvirt.host import migrate_same
 from saltvirt.migration import storage
 
 # a copy that another migration has begun and that does not grow for so long has died
@@ -17,50 +21,66 @@ _MODE = "0444"
 
 
 def bring(target, base):
-    """Sees to it that the target has the image whole.
+    """Sees to it that the target has the image, whole and the same as ours.
 
-    target: a migrate_prepare.Target; base: of a storage.DiskPlan.
+    target: a migrate_prepare.Target; base: of a storage.DiskPlan. Raises MigrationFailed.
     """
     path = base["path"]
-    if not storage.by_content(path):
-        if target.size(path) is None:
-            _copy(target, path)
-        return
-    if not _awaited(target, base):
+    while not _there(target, base):
         try:
-            _copy(target, path)
+            _copy(target, base)
+            break
         except errors.AlreadyExists:  # another migration was quicker
-            if not _awaited(target, base):
-                raise
-        target.keep(path)
-    _record(target, path)
+            continue
+    else:
+        if not storage.by_content(path) and not migrate_same.same_there(target.peer, path):
+            raise errors.MigrationFailed(
+                f"the target has another {path} than the one that the guest's disk stands on"
+            )
+    if storage.by_content(path):
+        _record(target, path)
 
 
-def _copy(target, path):
-    target.say(f"copying the image {path}")
-    target.copy(path, _MODE, undo=_unless_needed)
+def _copy(target, base):
+    """Copies the image; raises AlreadyExists when somebody else does, or has."""
+    path, turn = base["path"], storage.coming(base["path"])
+    target.file(turn, "raw", 0, None)
+    try:
+        before = _signs(path)
+        target.say(f"copying the image {path}")
+        target.copy(path, _MODE)
+    except errors.AlreadyExists:
+        target.remove(turn)
+        raise
+    if _signs(path) != before or target.size(path) != base["file_bytes"]:
+        raise errors.MigrationFailed(f"{path} changed while it was copied: try again")
+    migrate_same.remember(target.peer, path)
+    target.keep(path)
+    target.remove(turn)
 
 
-def _unless_needed(peer, path):
-    """Other guests may have come to stand on it meanwhile."""
-    migrate_recover.clean_target(peer, [path])
+def _signs(path):
+    """What changes when somebody writes to a file."""
+    stat = os.stat(path)
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def _awaited(target, base):
+def _there(target, base):
     """Whether the whole image is there; waits for another migration that is bringing it."""
-    path, seen, since = base["path"], None, time.monotonic()
+    path, seen, since = base["path"], (), time.monotonic()
     while True:
-        size = target.size(path)
-        if size is None or size == base["file_bytes"]:
+        size, busy = target.size(path), target.size(storage.coming(path)) is not None
+        if not busy and size in (None, base["file_bytes"]):
             return size is not None
-        if seen is None:
+        if not seen:
             target.say(f"waiting for the image {path}, which another migration is copying")
-        if size != seen:
-            seen, since = size, time.monotonic()
+        if (size, busy) != seen:
+            seen, since = (size, busy), time.monotonic()
         elif time.monotonic() - since > STALLED_S:
             raise errors.MigrationFailed(
                 f"{path} on the target is incomplete and does not grow: virt.repair ends the "
-                "migration that has left it, else remove it there"
+                f"migration that has left it, else look whose it is, and remove it and "
+                f"{storage.coming(path)} there"
             )
         target.watch.end_if_asked()
         time.sleep(1)

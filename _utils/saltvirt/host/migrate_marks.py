@@ -4,7 +4,6 @@ seen, or is in the way, on the other.
 
 import contextlib
 import os
-import re
 import time
 
 from saltvirt import errors
@@ -16,7 +15,6 @@ from saltvirt.migration import shared
 # clients of network file systems show others' new files by then (NFS: acdirmax, 60 s)
 CACHED_S = 75
 _MOUNTS = "/proc/self/mountinfo"
-_EXISTS = re.compile("File exists|already exists")
 _TEXT = "Salt Virt looks whether this folder is shared between hosts"
 # root of this host may be nobody on the server (root_squash): the folder's owner is not
 _WRITE = 'umask 022; set -C; echo "$2" > "$1"'
@@ -136,8 +134,8 @@ def _taken(pool, mark):
         made = migrate_store.create(pool, mark, "raw", 0, mode="0600")
     except errors.AlreadyExists:
         return True
-    except errors.OperationFailed as exc:
-        return True if _EXISTS.search(str(exc)) else None
+    except errors.OperationFailed:
+        return None
     with contextlib.suppress(libvirt.libvirtError):
         made.delete(0)
     return False

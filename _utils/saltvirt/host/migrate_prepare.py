@@ -32,11 +32,11 @@ class Target:
         if migrate_store.make_folder(self.peer, folder):
             self.undo.push(f"remove {folder}", migrate_store.remove_folder, self.peer, folder)
 
-    def file(self, path, *wanted, mode=_MODE, source=None, undo=migrate_store.delete):
+    def file(self, path, *wanted, mode=_MODE, source=None):
         """Makes a file that is not there yet.
 
         wanted: format, size in bytes and what it stands on, as for migrate_store.create.
-        source: the local file whose bytes it gets. undo: takes the peer and the path.
+        source: the local file whose bytes it gets.
         Raises AlreadyExists when it is there.
         """
         self.folder(path)
@@ -52,27 +52,32 @@ class Target:
                 self.made.remove(path)  # somebody else's
                 self.note(self.made)
                 raise
-            self.undo.push(f"delete {path}", self._take_back, path, undo)
+            self.undo.push(f"delete {path}", self._take_back, path)
             if source:
                 send = migrate_store.begin_upload(found, source)
         if send:  # for as long as it takes: others need the folder's pool
             self.watch.begin()
             send(self.watch)
 
-    def _take_back(self, path, undo):
+    def _take_back(self, path):
         if path in self.made:
-            undo(self.peer, path)
+            migrate_store.delete(self.peer, path)
 
     def keep(self, path):
-        """The file stays, whatever becomes of the migration."""
+        """The file stays (or is gone), whatever becomes of the migration."""
         if path in self.made:
             self.made.remove(path)
             self.note(self.made)
 
-    def copy(self, path, mode=_MODE, undo=migrate_store.delete, source=None):
+    def remove(self, path):
+        """Removes a file that was made for a while."""
+        migrate_store.delete(self.peer, path)
+        self.keep(path)
+
+    def copy(self, path, mode=_MODE, source=None):
         """Makes a file there with the bytes of ours. source: its path here, if it is another."""
         # its own format would be written into it: the bytes that come have it already
-        self.file(path, "raw", 0, None, mode=mode, source=source or path, undo=undo)
+        self.file(path, "raw", 0, None, mode=mode, source=source or path)
 
     def size(self, path):
         """How long the file is there in bytes, or None."""

@@ -17,15 +17,58 @@ _MOST = 500
 
 def same(there, path, host_uuid, record=RECORD):
     """Whether the volume ``there`` of that host equals the local file."""
+    return begin(there, path, host_uuid, record)()
+
+
+def same_there(peer, path, record=RECORD):
+    """The same of the file of that path on the other host; no pool is held while it is read."""
+    with _opened(peer, path) as there:
+        if there is None:
+            return False
+        answer = begin(there, path, _uuid(peer), record)
+    return answer()
+
+
+def remember(peer, path, record=RECORD):
+    """Notes that the file of that path on the other host was just made from ours."""
+    with _opened(peer, path) as there:
+        if there is not None:
+            _note(record, f"{_uuid(peer)}:{path}", _signs(there, path))
+
+
+@contextlib.contextmanager
+def _opened(peer, path):
+    """The volume of that path for the block, or None."""
+    with migrate_store.opened(peer, os.path.dirname(path)) as pool:
+        yield None if pool is None else migrate_store.volume(pool, path)
+
+
+def _uuid(peer):
+    with translated():
+        return ElementTree.fromstring(peer.getCapabilities()).findtext("host/uuid")
+
+
+def begin(there, path, host_uuid, record=RECORD):
+    """Begins to compare them; a callable that says it, for when the volume's pool need not be
+    there any more."""
     key, now = f"{host_uuid}:{path}", _signs(there, path)
-    known = _read(record)
-    if known.get(key) == now:
+    if _read(record).get(key) == now:
+        return lambda: True
+    compare = migrate_store.begin_compare(there, path)
+
+    def answer():
+        if not compare():
+            return False
+        _note(record, key, now)
         return True
-    if not migrate_store.equals(there, path):
-        return False
+
+    return answer
+
+
+def _note(record, key, signs):
+    known = _read(record)
     known.pop(key, None)
-    _write(record, dict([*known.items(), (key, now)][-_MOST:]))
-    return True
+    _write(record, dict([*known.items(), (key, signs)][-_MOST:]))
 
 
 def _signs(there, path):

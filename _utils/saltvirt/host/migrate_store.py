@@ -7,6 +7,7 @@ import contextlib
 import errno
 import functools
 import os
+import re
 import stat
 import time
 import uuid
@@ -26,6 +27,7 @@ _OURS = "salt-virt-"
 # a pool that we made has the UUID that its name gives here: a pool of a user's cannot have it
 _NAMESPACE = uuid.UUID("6f1d3c0a-53c8-4f0f-9f5e-4c1f6a0d7be2")
 _BLOCK = 1024 * 1024
+_EXISTS = re.compile("File exists|already exists")
 _DEVICES = ("dev", "proc", "sys")
 
 
@@ -228,13 +230,23 @@ def create(pool, path, format, size_bytes, backing=None, mode=None):
         below.append(_element("format", type=backing["format"]))
         root.append(below)
     with translated():
-        found = pool.createXML(ElementTree.tostring(root, encoding="unicode"), 0)
+        found = _made(pool, ElementTree.tostring(root, encoding="unicode"))
         if whole and found.info()[1] != size_bytes:
             found.delete(0)
             raise errors.OperationFailed(
                 f"{path} would be of another size on the target: its pool rounds to other extents"
             )
         return found
+
+
+def _made(pool, xml):
+    """The new volume. Raises AlreadyExists also where libvirt has another word for it."""
+    try:
+        return pool.createXML(xml, 0)
+    except libvirt.libvirtError as exc:
+        if _EXISTS.search(str(exc)):
+            raise errors.AlreadyExists(str(translate(exc))) from exc
+        raise
 
 
 def _type(pool):
@@ -377,13 +389,19 @@ class _Comparer:
             size -= part
 
 
-def equals(found, path):
-    """Whether a volume of the other host has the same bytes as the local file."""
+def begin_compare(found, path):
+    """Begins to read a volume of the other host: a callable that says whether it has the same bytes
+    as the local file; the volume's pool need not be there any more then."""
     stream = found.connect().newStream(0)
-    with open(path, "rb") as file:
+    with translated():
+        found.download(stream, 0, 0, libvirt.VIR_STORAGE_VOL_DOWNLOAD_SPARSE_STREAM)
+    return functools.partial(_equals, stream, path)
+
+
+def _equals(stream, path):
+    with _open_here(path) as file:
         comparer = _Comparer(file)
         try:
-            found.download(stream, 0, 0, libvirt.VIR_STORAGE_VOL_DOWNLOAD_SPARSE_STREAM)
             stream.sparseRecvAll(comparer.data, comparer.hole, None)
             stream.finish()
         except (_Differs, libvirt.libvirtError):

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from saltvirt import errors
 from saltvirt.images import checksum, inspect, locks, sources, web
+from saltvirt.migration import storage
 
 DEFAULT_DIR = "/srv/salt-images"
 BASE = "_base"
@@ -132,6 +133,8 @@ def _verify(path, source, demanded, algorithms=()):
 
 def _local(source, place, demanded):
     """A file or device on this host is used where it lies."""
+    if os.path.exists(storage.coming(os.path.abspath(place.path))):
+        raise errors.ImageError(f"a migration is just copying {place.path} to this host: try again")
     info = inspect.inspect(place.path, place.format)
     sums = _verify(place.path, source, demanded, ["sha256"]) if demanded else {}
     return CachedImage(info.path, info.format, info.virtual_size_bytes, sums.get("sha256"), source)

@@ -143,6 +143,12 @@ def by_content(path):
     return bool(_BY_CONTENT.search(path))
 
 
+def coming(path):
+    """The file that lies beside an image for as long as a migration copies it there."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.coming"
+
+
 def copied(plans):
     """The plans whose data travels."""
     return [p for p in plans if p.how in (COPY, OVERLAY)]

@@ -1,0 +1,132 @@
+"""The images of thin disks on their way: nobody uses one that is not whole."""
+
+import os
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+from saltvirt import errors
+from saltvirt.host import migrate_images, migrate_same
+from saltvirt.images import cache
+from saltvirt.migration import storage
+
+CONTENT = b"an image " * 4096
+
+
+class Peer:
+    """The target's files: {path: bytes}. libvirt makes a file for one who asks only."""
+
+    def __init__(self):
+        self.files, self.lock = {}, threading.Lock()
+
+
+class Target:
+    """A migrate_prepare.Target that copies slowly, block by block."""
+
+    def __init__(self, peer, pause_s=0.0):
+        self.peer, self.pause_s, self.said, self.made = peer, pause_s, [], []
+        self.watch = self
+
+    def end_if_asked(self):
+        pass
+
+    def say(self, text):
+        self.said.append(text)
+
+    def size(self, path):
+        found = self.peer.files.get(path)
+        return None if found is None else len(found)
+
+    def file(self, path, *_wanted):
+        with self.peer.lock:
+            if path in self.peer.files:
+                raise errors.AlreadyExists(path)
+            self.peer.files[path] = b""
+        self.made.append(path)
+
+    def copy(self, path, _mode=None, source=None):
+        self.file(path)
+        with open(source or path, "rb") as file:
+            while block := file.read(4096):
+                time.sleep(self.pause_s)
+                self.peer.files[path] += block
+
+    def keep(self, path):
+        self.made.remove(path)
+
+    def remove(self, path):
+        del self.peer.files[path]
+        self.made.remove(path)
+
+
+@pytest.fixture
+def base(tmp_path, monkeypatch):
+    path = tmp_path / "debian.qcow2"
+    path.write_bytes(CONTENT)
+    monkeypatch.setattr(migrate_images.time, "sleep", lambda s, sleep=time.sleep: sleep(s / 50))
+    monkeypatch.setattr(migrate_same, "remember", lambda *_: None)
+    monkeypatch.setattr(
+        migrate_same, "same_there", lambda peer, name: peer.files[name] == path.read_bytes()
+    )
+    return {"path": str(path), "file_bytes": len(CONTENT), "format": "qcow2"}
+
+
+def test_two_at_once_copy_once_and_both_have_it_whole(base):
+    peer, seen = Peer(), []
+
+    def move(target):
+        migrate_images.bring(target, base)
+        seen.append(peer.files[base["path"]])
+
+    targets = [Target(peer, 0.02), Target(peer, 0.02)]
+    threads = [threading.Thread(target=move, args=(target,)) for target in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert seen == [CONTENT, CONTENT]
+    assert sorted(len(t.said) for t in targets) == [1, 1]
+    assert list(peer.files) == [base["path"]]
+    assert [t.made for t in targets] == [[], []]
+
+
+@pytest.mark.parametrize("left", [True, False], ids=["with its turn", "without"])
+def test_a_copy_that_has_died_is_not_taken_for_an_image(base, monkeypatch, left):
+    monkeypatch.setattr(migrate_images, "STALLED_S", 0.2)
+    peer = Peer()
+    peer.files[base["path"]] = CONTENT[:5000]
+    if left:
+        peer.files[storage.coming(base["path"])] = b""
+    with pytest.raises(errors.MigrationFailed, match="incomplete and does not grow"):
+        migrate_images.bring(Target(peer), base)
+
+
+def test_another_image_of_that_size_that_has_come_meanwhile_is_noticed(base):
+    peer = Peer()
+    peer.files[base["path"]] = bytes(len(CONTENT))
+    with pytest.raises(errors.MigrationFailed, match="another"):
+        migrate_images.bring(Target(peer), base)
+    assert peer.files[base["path"]] == bytes(len(CONTENT))
+
+
+def test_an_image_that_somebody_writes_to_is_not_left_as_whole(base):
+    class Changing(Target):
+        def copy(self, path, mode=None, source=None):
+            super().copy(path, mode, source)
+            os.utime(path, (1, 1))
+
+    target = Changing(Peer())
+    with pytest.raises(errors.MigrationFailed, match="changed while it was copied"):
+        migrate_images.bring(target, base)
+    assert target.made == [storage.coming(base["path"]), base["path"]]  # both are taken back
+
+
+def test_no_guest_is_made_from_an_image_that_is_just_coming(base):
+    coming = storage.coming(base["path"])
+    with open(coming, "x", encoding="ascii"):
+        pass
+    with pytest.raises(errors.ImageError, match="just copying"):
+        cache.fetch(base["path"])
