@@ -1,6 +1,7 @@
 """A guest that does not run moves: its definition, disks and firmware variables as files."""
 
 import os
+from xml.sax.saxutils import escape
 
 from saltvirt import errors
 from saltvirt.host import migrate_prepare
@@ -14,12 +15,23 @@ def definition(dom):
     return dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE | inactive)
 
 
-def move(target, dom, report, plans, unchanged):
+def for_target(text, report, host):
+    """The XML of a guest or of its snapshot as the target can run it: its own emulator in place of
+    one that it does not have (distributions put it at different paths)."""
+    if host["has_emulator"] is not False or not host["emulator"]:
+        return text
+    ours, theirs = (f"<emulator>{escape(e)}<" for e in (report["emulator"], host["emulator"]))
+    return text.replace(ours, theirs)
+
+
+def move(target, dom, report, host, plans, unchanged):
     """Copies the disks' files and defines the guest on the target.
 
-    target: a migrate_prepare.Target. unchanged: the Still of the disks. The guest's definition
-    stays here: the caller confirms first, then forgets it.
+    target: a migrate_prepare.Target; host: its report. unchanged: the Still of the disks. The
+    guest's definition stays here: the caller confirms first, then forgets it.
     """
+    for plan in plans:
+        migrate_prepare.own(target, plan)
     for plan in storage.copied(plans):
         target.say(f"copying disk {plan.target} of {report['name']}")
         migrate_prepare.copy(target, plan)
@@ -28,9 +40,9 @@ def move(target, dom, report, plans, unchanged):
         target.copy(report["nvram"])
     with translated():
         still_off(dom)
-        there = target.peer.defineXML(definition(dom))
+        there = target.peer.defineXML(for_target(definition(dom), report, host))
         target.undo.push("undefine it on the target", _undefine, there)
-        _snapshots(dom, there)
+        _snapshots(dom, there, lambda text: for_target(text, report, host))
         still_off(dom)
 
 
@@ -46,11 +58,12 @@ def _undefine(there):
     )
 
 
-def _snapshots(dom, there):
-    """Tells the target of the snapshots that travelled inside of the disks."""
+def _snapshots(dom, there, fitted):
+    """Tells the target of the snapshots that travelled with the disks. fitted: see for_target."""
     current = dom.snapshotCurrent().getName() if dom.hasCurrentSnapshot() else None
     for snapshot in dom.listAllSnapshots(libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL):
         flags = libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE
         if snapshot.getName() == current:
             flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_CURRENT
-        there.snapshotCreateXML(snapshot.getXMLDesc(libvirt.VIR_DOMAIN_SNAPSHOT_XML_SECURE), flags)
+        text = snapshot.getXMLDesc(libvirt.VIR_DOMAIN_SNAPSHOT_XML_SECURE)
+        there.snapshotCreateXML(fitted(text), flags)

@@ -3,20 +3,51 @@
 import json
 import os
 
-from saltvirt.host import migrate_devices, migrate_marks, migrate_volumes
+from saltvirt.host import files, migrate_devices, migrate_marks, migrate_volumes
 from saltvirt.images import chain, confined, tools
+from saltvirt.migration import storage
 
 _SOURCE = ("file", "dev", "name", "volume", "dir")
 _LOCAL = ("file", "block")
 
 
-def read(root, conn):
+def read(root, conn, own=()):
     """A list of disks, see saltvirt.migration.storage.
 
-    root: the domain's XML as an Element; conn: of its host. Sizes and backing files come from
-    the files themselves, read without taking their locks.
+    root: the domain's XML as an Element; conn: of its host; own: real paths of the guest's own
+    files. Sizes and backing files come from the files themselves, read without taking their locks.
     """
-    return [_disk(element, conn) for element in root.iterfind("devices/disk")]
+    found = [_disk(element, conn) for element in root.iterfind("devices/disk")]
+    for base in (base for disk in found for base in disk["chain"]):
+        base["own"] = files.real(base["path"]) in own and not storage.by_content(base["path"])
+    return found
+
+
+def before(root):
+    """The paths of the disks on which a snapshot set an overlay. root: the snapshot's XML."""
+    outside = {
+        disk.get("name")
+        for disk in root.iterfind("disks/disk")
+        if disk.get("snapshot") == "external"
+    }
+    found = {
+        path(disk.find("source"))
+        for disk in root.iterfind("domain/devices/disk")
+        if disk.find("target").get("dev") in outside
+    }
+    return found - {None}
+
+
+def of_snapshot(root):
+    """Every file of an external snapshot: what its disks were, their overlays, its memory."""
+    found = {
+        path(disk.find("source"))
+        for disk in root.iterfind("disks/disk")
+        if disk.get("snapshot") == "external"
+    }
+    memory = root.find("memory")
+    found.add(memory.get("file") if memory is not None else None)
+    return before(root) | found - {None}
 
 
 def _disk(element, conn):

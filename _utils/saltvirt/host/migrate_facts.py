@@ -9,12 +9,14 @@ from xml.etree import ElementTree
 
 from saltvirt.host import (
     domain,
+    files,
     migrate_devices,
     migrate_disks,
     migrate_marks,
     migrate_same,
     migrate_store,
     migrate_volumes,
+    record,
 )
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.migration import shared, storage
@@ -52,7 +54,8 @@ def guest(dom):
             "qemu": conn.getVersion(),
             "libvirt": conn.getLibVersion(),
             **_machine(root),
-            **_devices(root, conn),
+            **_devices(root),
+            **_storage(dom, root),
         }
 
 
@@ -98,9 +101,42 @@ def _variables(root):
     return None
 
 
-def _devices(root, conn):
+def _snapshots(dom):
+    """The XML of the guest's snapshots, parsed."""
+    found = []
+    for snapshot in dom.listAllSnapshots():
+        with unless_deleted():
+            found.append(ElementTree.fromstring(snapshot.getXMLDesc(0)))
+    return found
+
+
+@contextlib.contextmanager
+def unless_deleted():
+    """Passes over a snapshot that went since it was listed."""
+    try:
+        yield
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN_SNAPSHOT:
+            raise
+
+
+def _storage(dom, root):
+    """``disks``, and ``apart``: files of snapshots on which no disk stands.
+
+    The guest's own files are those of our record, and those on which a snapshot of it set an
+    overlay.
+    """
+    conn, snapshots = dom.connect(), _snapshots(dom)
+    own = record.disk_paths(conn, [root]).union(*map(migrate_disks.before, snapshots))
+    disks = migrate_disks.read(root, conn, {files.real(path) for path in own})
+    seen = {disk["source"] for disk in disks} | {b["path"] for d in disks for b in d["chain"]}
+    theirs = set().union(*map(migrate_disks.of_snapshot, snapshots))
+    known = {files.real(path) for path in seen if path}
+    return {"disks": disks, "apart": sorted(p for p in theirs if files.real(p) not in known)}
+
+
+def _devices(root):
     return {
-        "disks": migrate_disks.read(root, conn),
         "nics": [_nic(nic) for nic in root.iterfind("devices/interface")],
         "hostdevs": [_hostdev(dev) for dev in root.iterfind("devices/hostdev")],
         "filesystems": [fs.find("target").get("dir") for fs in root.iterfind("devices/filesystem")],
@@ -191,15 +227,33 @@ def _links(peer, kind=None):
 
 
 def _machine_support(peer, report):
-    """Whether the target has this machine type, and for how many CPUs."""
+    """Whether the target has this machine type, for how many CPUs, and by which ``emulator``; and
+    whether it has the guest's own one, too."""
+    wanted = (report["arch"], report["machine"], report["virt_type"], 0)
     try:
-        text = peer.getDomainCapabilities(
-            None, report["arch"], report["machine"], report["virt_type"], 0
-        )
+        text = peer.getDomainCapabilities(None, *wanted)
     except libvirt.libvirtError as exc:
-        return {"machine_error": exc.get_error_message(), "max_vcpus": None}
-    vcpu = ElementTree.fromstring(text).find("vcpu")
-    return {"machine_error": None, "max_vcpus": int(vcpu.get("max")) if vcpu is not None else None}
+        why = exc.get_error_message()
+        return {"machine_error": why, "max_vcpus": None, "emulator": None, "has_emulator": None}
+    root = ElementTree.fromstring(text)
+    vcpu = root.find("vcpu")
+    emulator = root.findtext("path")
+    same = report["emulator"] in (None, emulator)
+    return {
+        "machine_error": None,
+        "max_vcpus": int(vcpu.get("max")) if vcpu is not None else None,
+        "emulator": emulator,
+        "has_emulator": same or _runs(peer, report["emulator"], wanted),
+    }
+
+
+def _runs(peer, emulator, wanted):
+    """Whether the host has an emulator of that path for the machine."""
+    try:
+        peer.getDomainCapabilities(emulator, *wanted)
+    except libvirt.libvirtError:
+        return False
+    return True
 
 
 def _cpu_error(peer, report):

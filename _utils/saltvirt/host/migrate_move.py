@@ -79,10 +79,10 @@ class Move:
 
     def _cold(self, target, held):
         """Moves files. Until the guest is forgotten here, whoever starts it is kept out."""
-        disks = [plan.path for plan in self.copied]
+        disks = [path for plan in self.plans for path in plan.left]
         unchanged = held.enter_context(still.Still(self.report["name"], disks))
         migrate_cold.still_off(self.dom)
-        migrate_cold.move(target, self.dom, self.report, self.plans, unchanged)
+        migrate_cold.move(target, self.dom, self.report, self.host, self.plans, unchanged)
 
     def _note(self, made):
         """Writes down what is under way, and what was ``made`` on the target so far."""
@@ -97,7 +97,7 @@ class Move:
 
     def _left(self):
         """The files that stay here when the guest is gone."""
-        found = [plan.path for plan in self.copied]
+        found = [path for plan in self.plans for path in plan.left]
         if self._own_variables():
             found.append(self.report["nvram"])
         return found

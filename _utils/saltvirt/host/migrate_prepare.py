@@ -95,8 +95,17 @@ def disks(target, plans, active):
     for plan in plans:
         for base in plan.bases:
             migrate_images.bring(target, base)
+        if active:
+            own(target, plan)
         if active and plan in storage.copied(plans):
             target.file(plan.there, plan.format, plan.size_bytes, plan.backing)
+
+
+def own(target, plan):
+    """Copies the guest's own files on which a disk stands."""
+    for base in plan.along:
+        target.say(f"copying {base['path']}, on which disk {plan.target} stands")
+        target.copy(base["path"])
 
 
 def variables(target, path):

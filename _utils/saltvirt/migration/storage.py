@@ -4,7 +4,8 @@ A disk, as the source reports it: ``target`` (vda), ``device`` (disk, cdrom, flo
 ``type`` (what it is in the end: file, block, network, …), ``source`` (path), ``format``,
 ``size_bytes`` (virtual), ``used_bytes`` (allocated), ``read_only``, ``shareable``, ``fs`` (type of
 the file system), ``chain``: its backing files, nearest first, each with ``path``, ``format``,
-``size_bytes``, ``used_bytes``. Of a pool's volume also ``pool`` (``name``, ``type``, ``source``)
+``size_bytes``, ``used_bytes``, ``own`` (made for this guest). Of a pool's volume also ``pool``
+(``name``, ``type``, ``source``)
 and ``volume``; of a network disk ``network``, see saltvirt.migration.shared. ``trouble``: why it
 could not be looked at.
 
@@ -35,7 +36,8 @@ class DiskPlan:
     disk data), REFUSED (no way, see why).
 
     path: here; there: on the target. bases: backing files that the target lacks and gets,
-    deepest first.
+    deepest first. own: those of them that are the guest's own (the disk as it was before a
+    snapshot): they move with it.
     """
 
     target: str
@@ -49,6 +51,20 @@ class DiskPlan:
     bases: list = field(default_factory=list)
     there: str = ""
     why: str = ""
+    own: list = field(default_factory=list)
+
+    @property
+    def along(self):
+        """The guest's own backing files that are copied: not of a disk that is made one."""
+        return [] if self.how == COPY else self.own
+
+    @property
+    def left(self):
+        """The files that stay here when the guest is gone."""
+        return [
+            *([self.path] if self.how in (COPY, OVERLAY) else []),
+            *(b["path"] for b in self.own),
+        ]
 
 
 def key(disk):
@@ -72,17 +88,19 @@ def _plan_one(disk, seen, copy_storage):
     why = _stuck(disk, there) or _apart(disk, there, copy_storage)
     if why:
         return _made(disk, there, REFUSED, why=why)
+    own = [b for b in reversed(disk["chain"]) if b.get("own") and not _shared(b, seen)]
     if disk["type"] == "network" or there["shared"]:
-        return _made(disk, there, SHARED, bases=_lacking(disk, seen))
+        return _made(disk, there, SHARED, bases=_lacking(disk, seen), own=own)
     if disk["chain"] and copy_storage != "all":
         return _made(
-            disk, there, OVERLAY, size_bytes=disk["size_bytes"], moved_bytes=disk["used_bytes"],
-            backing=disk["chain"][0], bases=_lacking(disk, seen),
+            disk, there, OVERLAY, size_bytes=disk["size_bytes"],
+            moved_bytes=disk["used_bytes"] + sum(b["used_bytes"] for b in own),
+            backing=disk["chain"][0], bases=_lacking(disk, seen), own=own,
         )  # fmt: skip
     moved = disk["used_bytes"] + sum(b["used_bytes"] for b in disk["chain"])
     return _made(
         disk, there, COPY, size_bytes=disk["size_bytes"],
-        moved_bytes=min(moved, disk["size_bytes"]),
+        moved_bytes=min(moved, disk["size_bytes"]), own=own,
     )  # fmt: skip
 
 
@@ -131,7 +149,13 @@ def _apart(disk, there, copy_storage):
 
 
 def _lacking(disk, seen):
-    return [b for b in reversed(disk["chain"]) if not _whole(seen.get(b["path"], {}))]
+    """The images that the target has to get, deepest first."""
+    images = [b for b in reversed(disk["chain"]) if not b.get("own")]
+    return [b for b in images if not _whole(seen.get(b["path"], {}))]
+
+
+def _shared(base, seen):
+    return seen.get(base["path"], {}).get("shared")
 
 
 def _whole(there):
@@ -181,8 +205,9 @@ def needed(plans):
     """Bytes that the target must have free, by directory: {directory: bytes}."""
     found = {}
     for one in plans:
-        parts = [(one.there, one.moved_bytes)] if one.how in (COPY, OVERLAY) else []
-        parts += [(b["path"], b["used_bytes"]) for b in one.bases]
+        along = [(b["path"], b["used_bytes"]) for b in (*one.bases, *one.along)]
+        moved = one.moved_bytes - sum(b["used_bytes"] for b in one.along)
+        parts = [*([(one.there, moved)] if one.how in (COPY, OVERLAY) else []), *along]
         for path, size in parts:
             directory = path.rpartition("/")[0] or "/"
             found[directory] = found.get(directory, 0) + size

@@ -49,6 +49,53 @@ def test_an_overlay_and_its_base(cloud, guests):
     guest.start("hv2")
 
 
+def test_the_disk_before_an_external_snapshot_moves_too(cloud, guests):
+    guest = guests("cold5").define("hv1").fill("hv1", 5)
+    first = guest.disk
+    cloud.exec("hv1", ["virsh", "snapshot-create-as", "cold5", "one", "--disk-only"])
+    guest.disk = first.replace(".qcow2", ".one")
+    before = sums(cloud, "hv1", guest.disk, first)
+    answer = cloud.call("hv1", "virt.migrate", "cold5", "hv2", timeout=120)
+    assert answer["disks"] == {"vda": "overlay"}
+    assert sorted(answer["deleted"]) == [guest.disk, first]
+    assert guest.files("hv1") == []
+    assert sums(cloud, "hv2", guest.disk, first) == before
+    assert "600" in cloud.exec("hv2", ["stat", "-c", "%a", first]).stdout
+    assert cloud.exec("hv2", "virsh snapshot-list cold5 --name").stdout.split() == ["one"]
+    guest.start("hv2")
+    cloud.exec("hv2", "virsh blockcommit cold5 vda --active --pivot --wait")
+    guest.counts_on("hv2")
+
+
+def test_another_path_of_the_emulator_there(cloud, guests):
+    """As from one distribution to another."""
+    cloud.exec("hv1", "mkdir -p /opt/q && ln -s /usr/bin/qemu-system-x86_64 /opt/q/qemu-kvm")
+    guest = guests("cold8", devices="<emulator>/opt/q/qemu-kvm</emulator>").define("hv1")
+    done = cloud.run("virt.migrate", "cold8", "hv2")
+    assert done.rc == 0, done.stdout
+    text = cloud.exec("hv2", ["virsh", "dumpxml", "cold8"]).stdout
+    assert "<emulator>/usr/bin/qemu-system-x86_64</emulator>" in text
+    guest.start("hv2")
+    cloud.exec("hv1", ["rm", "-r", "/opt/q"])
+
+
+def test_two_overlays_at_once_on_an_image_that_the_target_lacks(cloud, guests):
+    """The second starts there when the image is whole, not when its name is there."""
+    base = f"{counter.IMAGES}/cold6_base.qcow2"
+    cloud.exec("hv1", f"qemu-img create -q -f qcow2 {base} 1G")
+    cloud.exec("hv1", f"qemu-io -c 'write -P 7 200M 300M' {base}")
+    names = ["cold6", "cold7"]
+    both = [guests(name, base=base).define("hv1") for name in names]
+    calls = " ".join(f"salt --out=json hv1 virt.migrate {name} hv2 & " for name in names)
+    done = cloud.exec("master", f"{calls} wait").stdout
+    assert done.count('"outcome": "moved"') == 2, done
+    assert sums(cloud, "hv2", base) == sums(cloud, "hv1", base)
+    for guest in both:
+        assert guest.states() == {"hv2": "shut off"}
+        cloud.exec("hv2", f"qemu-io -r -c 'read -P 7 200M 300M' {guest.disk}")
+    assert cloud.exec("hv2", f"ls -A {counter.IMAGES} | grep coming", check=False).stdout == ""
+
+
 def test_a_failure_leaves_nothing_behind(cloud, guests):
     """The target refuses the definition at the end, when all is copied."""
     guest = guests("cold3").define("hv1").fill("hv1", 5)

@@ -10,15 +10,16 @@ _DISK = {
 _GUEST = {
     "name": "web1", "uuid": "u-1", "host_uuid": "h-1", "state": "running", "active": True,
     "persistent": True, "job": None, "managed_save": False, "snapshots": 0, "checkpoints": 0,
+    "apart": [],
     "memory_kib": 524288, "vcpus": 2, "arch": "x86_64", "machine": "pc", "virt_type": "kvm",
     "hypervisor": "QEMU", "qemu": 7002022, "hostdevs": [], "filesystems": [], "tpm": False,
-    "autostart": False, "nvram": None, "libvirt": 9000000,
+    "autostart": False, "nvram": None, "emulator": "/usr/bin/kvm", "libvirt": 9000000,
     "nics": [{"type": "bridge", "source": "br0", "mac": "52:54:00:00:00:01"}], "disks": [_DISK],
 }  # fmt: skip
 _HOST = {
     "hostname": "hv2", "host_uuid": "h-2", "domains": [], "hypervisor": "QEMU", "qemu": 7002022,
     "machine_error": None, "cpu_error": None, "cpus": 8, "memory_kib": 4 * 2**20, "arrivals": [],
-    "max_vcpus": 255, "libvirt": 11003000,
+    "max_vcpus": 255, "libvirt": 11003000, "emulator": "/usr/bin/kvm", "has_emulator": True,
     "bridges": ["br0"], "links": ["eth0"], "networks": {"default": True},
     "paths": {"/vm/web1_vda.qcow2": {"exists": False, "shared": False}},
     "free_bytes": {"/vm": 2**34},

@@ -219,6 +219,36 @@ def test_a_shared_overlay_stands_on_the_same_image_there():
     assert reasons(overlay, there) == []
 
 
+def test_the_disk_as_it_was_before_a_snapshot_comes_to_its_own_place():
+    own = facts.BASE | {"own": True}
+    guest = facts.guest(disks=[facts.disk(chain=[own])], active=False, state="shutdown")
+    there = facts.host()
+    seen = there["paths"][own["path"]] = {"exists": False, "shared": False}
+    assert reasons(guest, there) == []
+    seen["exists"] = True
+    assert "which is not the one that disk vda stands on" in reasons(guest, there)[0]
+    seen.update(shared=None, why="nobody can write there")
+    assert "nobody can write there" in reasons(guest, there)[0]
+    volume = facts.guest(disks=[facts.volume(chain=[own | {"path": "/data/web1_vda.old"}])])
+    there = facts.host(free_bytes={})
+    there["paths"]["data/web1_vda"] = {"exists": False, "shared": False, "path": "/srv/web1_vda"}
+    there["paths"]["/data/web1_vda.old"] = {"exists": False, "shared": False}
+    [why] = reasons(volume, there)
+    assert "the pool data is in /srv on hv2: delete the guest's snapshots first" in why
+
+
+def test_files_of_snapshots_that_no_disk_stands_on_would_stay_behind():
+    guest = facts.guest(active=False, state="shutdown", snapshots=2, apart=["/vm/web1_vda.one"])
+    assert "/vm/web1_vda.one" in reasons(guest)[0]
+
+
+def test_an_emulator_of_another_path_is_for_a_stopped_guest():
+    there = facts.host(has_emulator=False, emulator="/usr/libexec/qemu-kvm")
+    [why] = reasons(facts.guest(), there)
+    assert "/usr/bin/kvm, which hv2 does not have" in why
+    assert reasons(facts.guest(active=False, state="shutdown"), there) == []
+
+
 def test_an_image_of_a_network_file_system_is_not_put_under_its_mount():
     base = facts.BASE | {"fs": "nfs"}
     [why] = reasons(facts.guest(disks=[facts.disk(chain=[base])]))

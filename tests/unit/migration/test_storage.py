@@ -101,6 +101,21 @@ def test_a_shared_overlay_gets_the_image_that_the_target_lacks():
     assert storage.needed([found]) == {"/images": 2**28}
 
 
+def test_the_disk_before_a_snapshot_moves_with_it():
+    own = facts.BASE | {"own": True, "path": "/vm/web1_vda.old"}
+    found = plan(facts.disk(chain=[own, facts.BASE]), {own["path"]: APART})
+    assert (found.how, found.along, found.bases) == ("overlay", [own], [facts.BASE])
+    assert found.left == ["/vm/web1_vda.qcow2", "/vm/web1_vda.old"]
+    assert found.moved_bytes == 10 * MIB + 2**28
+    assert storage.needed([found]) == {"/vm": 10 * MIB + 2**28, "/images": 2**28}
+    flat = plan(facts.disk(chain=[own]), {own["path"]: APART}, "all")
+    assert (flat.how, flat.along) == ("copy", [])
+    assert flat.left == ["/vm/web1_vda.qcow2", "/vm/web1_vda.old"]
+    seen = {"exists": True, "shared": True}
+    both = plan(facts.disk(chain=[own]), {"/vm/web1_vda.qcow2": seen, own["path"]: seen})
+    assert (both.how, both.along, both.left) == ("shared", [], [])
+
+
 def test_libvirt_is_told_only_of_what_we_proved_ourselves():
     file = plan(facts.disk(), {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}})
     assert storage.proven([file])

@@ -28,6 +28,11 @@ def _snapshots(guest):
             f"the guest has {_count(guest['snapshots'], 'snapshot')}: libvirt cannot move them "
             "while it runs; delete them, or stop the guest and move it cold"
         )
+    if not guest["active"] and guest["apart"]:
+        yield (
+            f"the guest has snapshots with files on which no disk stands "
+            f"({', '.join(guest['apart'])}): delete those snapshots first"
+        )
     if guest["checkpoints"]:
         yield f"the guest has {_count(guest['checkpoints'], 'checkpoint')}: delete them first"
 

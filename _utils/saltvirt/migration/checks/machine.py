@@ -9,7 +9,17 @@ def reasons(guest, host, request):
         return
     yield from _versions(guest, host)
     yield from _machine_type(guest, host)
+    yield from _emulator(guest, host)
     yield from _vcpus(guest, host)
+
+
+def _emulator(guest, host):
+    """A stopped guest gets the target's own."""
+    if guest["active"] and host["has_emulator"] is False:
+        yield (
+            f"the guest runs by {guest['emulator']}, which {host['hostname']} does not have: stop "
+            f"it to move it cold, it then gets {host['emulator']}"
+        )
 
 
 def _versions(guest, host):

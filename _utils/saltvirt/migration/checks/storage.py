@@ -112,7 +112,27 @@ def _thin(guest, disk, plan, host, request):
 
 def _bases(disk, host):
     for base in disk["chain"]:
-        yield from _base(base, host["paths"].get(base["path"], {}), host)
+        seen = host["paths"].get(base["path"], {})
+        yield from _own(disk, base, seen, host) if base.get("own") else _base(base, seen, host)
+
+
+def _own(disk, base, seen, host):
+    """The disk as it was before a snapshot has to come to where the disk looks for it."""
+    folder = host["paths"].get(plans.key(disk), {}).get("path", "").rpartition("/")[0]
+    if seen.get("shared"):
+        return
+    if seen.get("shared") is None:
+        yield f"{base['path']}, on which disk {disk['target']} stands: {seen.get('why')}"
+    elif seen.get("exists"):
+        yield (
+            f"{host['hostname']} already has {base['path']}, which is not the one that disk "
+            f"{disk['target']} stands on: look whose it is"
+        )
+    elif disk.get("pool") and folder != base["path"].rpartition("/")[0]:
+        yield (
+            f"disk {disk['target']} stands on {base['path']}, and the pool {disk['pool']['name']} "
+            f"is in {folder} on {host['hostname']}: delete the guest's snapshots first"
+        )
 
 
 def _base(base, seen, host):

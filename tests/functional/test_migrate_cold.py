@@ -1,0 +1,26 @@
+"""The definition of a stopped guest, as the other host can run it."""
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+from saltvirt.host import migrate_cold
+
+XML = "<domain><devices><emulator>/usr/bin/kvm</emulator></devices></domain>"
+REPORT = {"emulator": "/usr/bin/kvm"}
+
+
+@pytest.mark.parametrize(
+    ("has", "theirs", "path"),
+    [
+        (False, "/usr/libexec/qemu-kvm", "/usr/libexec/qemu-kvm"),
+        (True, "/usr/libexec/qemu-kvm", "/usr/bin/kvm"),
+        (None, None, "/usr/bin/kvm"),
+    ],
+)
+def test_the_targets_own_emulator_takes_the_place_of_one_that_it_lacks(has, theirs, path):
+    host = {"has_emulator": has, "emulator": theirs}
+    text = migrate_cold.for_target(XML, REPORT, host)
+    assert text == XML.replace("/usr/bin/kvm", path)
+    snapshot = f"<domainsnapshot>{XML}<inactiveDomain/></domainsnapshot>"
+    assert path in migrate_cold.for_target(snapshot, REPORT, host)
