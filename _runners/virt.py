@@ -370,7 +370,7 @@ def vm_info(name, quiet=False):
     name = names.guest(str(name))
     with Fleet(__opts__) as fleet:
         host, _ = find.locate(fleet, name)
-        return {host: {"vm_info": fleet.one(host, "virt.vm_info", {"vm_": name})}}
+        return {host: {"vm_info": fleet.one(host, "virt.vm_info", {"vm_": name}, long=False)}}
 
 
 @result.reporting

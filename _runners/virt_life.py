@@ -187,7 +187,7 @@ def snapshot(name, snapshot=None, test=False):
 def _snapshots(fleet, name):
     """(host, name to what is known of it) of a guest's snapshots."""
     host, _ = find.locate(fleet, name)
-    found = fleet.one(host, "virt.list_snapshots", {"domain": name}).get(name)
+    found = fleet.one(host, "virt.list_snapshots", {"domain": name}, long=False).get(name)
     return host, {one["name"]: one for one in found if isinstance(found, list)}
 
 

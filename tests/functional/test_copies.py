@@ -114,3 +114,18 @@ def test_a_master_that_does_not_limit_or_not_answer(monkeypatch):
 
     with pytest.raises(errors.ImageError, match="timed out"), turns.Turn("salt://x", broken, print):
         pass
+
+
+def test_a_queue_that_does_not_move_is_not_waited_in_for_ever(monkeypatch):
+    now, said = [0.0], []
+    monkeypatch.setattr(turns.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(turns.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    ahead = iter([3] * 100 + [2] * 10_000)
+    with (
+        pytest.raises(errors.ImageError, match="2 must copy from the master before, and none came"),
+        turns.Turn("salt://x", lambda _asked: {"turn": next(ahead)}, said.append),
+    ):
+        pass
+    assert now[0] > turns._STUCK_S + 500, "it counts from the last step"
+    # so that the master sees that it waits
+    assert len(said) >= now[0] / 70

@@ -1,10 +1,12 @@
 """A libvirt that hangs: it is noticed when it is asked for a connection, and in mid-work."""
 
+import inspect
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -13,6 +15,8 @@ libvirt = pytest.importorskip("libvirt")
 
 from saltvirt import errors, settings  # noqa: E402
 from saltvirt.host import connection  # noqa: E402
+from saltvirt.images import cache, locks, tools  # noqa: E402
+from saltvirt.seed import guestfish  # noqa: E402
 
 
 def test_who_lets_nobody_in_is_named_within_the_time(tmp_path):
@@ -80,3 +84,48 @@ def test_who_stops_to_answer_in_mid_work_is_named(daemon, monkeypatch):
             conn.listAllDomains()
         finally:
             assert time.monotonic() - began < 15
+
+
+def test_a_guestfish_that_hangs_is_ended(tmp_path, monkeypatch):
+    fake = tmp_path / "guestfish"
+    fake.write_text("#!/bin/sh\necho $$ > " + str(tmp_path / "pid") + "\nexec sleep 1000\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(guestfish, "_COMMAND_S", 1)
+    with (
+        pytest.raises(errors.SeedFailed, match="did not answer within 1 s"),
+        guestfish.Session() as session,
+    ):
+        session.run("launch")
+    assert not os.path.exists(f"/proc/{(tmp_path / 'pid').read_text().strip()}")
+
+
+def test_a_tool_that_hangs_is_ended():
+    assert inspect.signature(tools.run).parameters["timeout_s"].default == tools.TIMEOUT_S
+    with pytest.raises(errors.OperationFailed, match=r"cannot rest: sleep took longer than 0\.2 s"):
+        tools.run(["sleep", "60"], "rest", timeout_s=0.2)
+
+
+def test_who_waits_for_another_that_fetches_the_same_image_tells_how_far_it_is(tmp_path):
+    told, folder = [], str(tmp_path)
+    part, source = cache._Folder(folder), "salt://big.qcow2"
+    part.make()
+    lock = part.path(".locks", cache.key(source))
+
+    class Client:
+        def version(self, _source):
+            raise errors.NotFound("it ends here")
+
+    def fetch():
+        wish = cache._Wish(source, Client(), None, lambda done, total: told.append((done, total)))
+        with pytest.raises(errors.NotFound):
+            cache._shared(part, wish)
+
+    with locks.exclusive(lock):
+        with open(part.path(".partial", cache.key(source)), "wb") as file:
+            file.write(b"x" * 5)
+        thread = threading.Thread(target=fetch)
+        thread.start()
+        time.sleep(0.5)
+    thread.join(20)
+    assert (5, None) in told

@@ -9,6 +9,8 @@ pytest.importorskip("salt")
 
 from saltvirt import errors, settings
 from saltvirt.fleet import client, peers, target
+from saltvirt.host import guest_lock, making
+from saltvirt.images import locks, tools, turns
 from saltvirt.operations import held, slots, wait
 
 ROOT = Path(__file__).parents[2]
@@ -312,3 +314,8 @@ def test_the_limits_of_the_manual_are_those_of_the_code():
     assert f" {client.SILENT_S} s" in text
     assert f" {client.RETURNS_S} s" in text
     assert f"after {client.LATE_S} s" in text
+    assert f" {tools.TIMEOUT_S} s" in text
+    assert f" {turns._STUCK_S:,} s" in text
+    assert f" {guest_lock.WAIT_S} s" in text
+    assert f" {making.SEEDING_S:,} s" in text
+    assert f" {locks.PATIENCE_S} s" in text

@@ -24,6 +24,8 @@ KEPT = Path("/var/lib/salt-virt/network-before")
 UNIT = "salt-virt-network-back"
 # netplan writes files for the two that follow it
 MANAGERS = (netplan, networkmanager, networkd, ifcfg, ifupdown)
+# ip, systemctl and their like
+_RUN_S = 60
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 
 
@@ -263,7 +265,12 @@ def _arm(bridge, script, after_s):
     # without the accuracy systemd may be up to a minute late
     when = (f"--on-active={after_s}", "--timer-property=AccuracySec=1s")
     argv = ("systemd-run", f"--unit={UNIT}", *when, "--collect", *call)
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_RUN_S)
+    except subprocess.TimeoutExpired:
+        raise OperationFailed(
+            f"no way back could be armed: systemd-run took longer than {_RUN_S} s"
+        ) from None
     if done.returncode:
         raise OperationFailed(f"no way back could be armed: {done.stderr.strip()}")
 
@@ -275,7 +282,7 @@ def _disarm():
 def _run(argv):
     """What it printed; its failure shows in whether the network works."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_RUN_S)
         return done.stdout if done.returncode == 0 else ""
     return ""
 

@@ -22,6 +22,9 @@ from saltvirt.host.connection import translated
 from saltvirt.images import cache, sources
 from saltvirt.revert import Revert
 
+# the longest that seeding may take: it tells nothing meanwhile
+SEEDING_S = 1800
+
 
 def silent(_step, _message, **_data):
     """The progress of those who don't watch."""
@@ -195,7 +198,7 @@ class Making:
         work = self.seeded_work()
         if work is None:
             return None
-        self.tools.say("seed", f"seeding disk {work.spec.name}")
+        self.tools.say("seed", f"seeding disk {work.spec.name}", within_s=SEEDING_S)
         return self.tools.seeder(self.wish.name, work.path, work.format, self.interfaces())
 
     def interfaces(self):

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 
 from saltvirt import errors, names
-from saltvirt.host import admit, disks, domain, files, medium, record, usage
+from saltvirt.host import admit, disks, domain, files, making, medium, record, usage
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.revert import Revert
 from saltvirt.xml.domain import Domain
@@ -121,6 +121,7 @@ class Rename:
         path = disk.source.file or files.volume_path(
             self.conn, disk.source.pool, disk.source.volume
         )
+        self.tools.say("seed", "giving its minion the new name", within_s=making.SEEDING_S)
         return self.tools.seeder(self.wish.name, path, disk.driver_type or "raw", [])
 
     def _refresh(self, moves):

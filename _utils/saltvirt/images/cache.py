@@ -223,7 +223,15 @@ def _size(path):
 def _shared(folder, wish):
     """The image from the cache, else downloaded into it, by one process at a time."""
     part = folder.path(".partial", key(wish.source))
-    with locks.exclusive(folder.path(".locks", key(wish.source)), progress=lambda: _size(part)):
+
+    def others():
+        """How far the process is that downloads it; who waits for us sees that it goes on."""
+        size = _size(part)
+        if size:
+            wish.progress(size, None)
+        return size
+
+    with locks.exclusive(folder.path(".locks", key(wish.source)), progress=others):
         found = _by_hash(folder, wish)
         if found:
             return found

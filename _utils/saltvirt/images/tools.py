@@ -7,6 +7,8 @@ import subprocess
 from saltvirt import errors
 
 _LAST_WORDS = 300
+# for what reads or writes little; who copies disks says how long that may take
+TIMEOUT_S = 600
 
 
 def command(argv):
@@ -45,7 +47,7 @@ def missing(name):
 
 def run(
     argv, what, error=errors.OperationFailed, *,
-    stdin=None, timeout_s=None, good=(0,), user=None, name=None,
+    stdin=None, timeout_s=TIMEOUT_S, good=(0,), user=None, name=None,
 ):  # fmt: skip
     """What the tool printed, as bytes.
 
@@ -53,7 +55,7 @@ def run(
     good: the exit codes that are no failure. user: (uid, gid) of who runs it; None: we.
     name: of the tool, where argv begins with another.
     Raises ``error`` with the tool's last words when it fails or takes longer than
-    ``timeout_s`` seconds, and Unsupported when it is not installed.
+    ``timeout_s`` seconds (None: however long), and Unsupported when it is not installed.
     """
     if shutil.which(argv[0]) is None:
         raise missing(argv[0])

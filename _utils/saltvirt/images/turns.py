@@ -9,6 +9,8 @@ from saltvirt import errors
 RENEW_S = 10
 _SHORTEST_S, _LONGEST_S = 2, 20
 _ATTEMPTS = 5
+# it is said again that we wait; and none of the copies before ours ends in so long
+_SAY_S, _STUCK_S = 60, 3600
 
 
 def taker(ask, say):
@@ -33,7 +35,7 @@ class Turn:
         return (self._ask({"copy": self._image, **more}) or {}).get("turn")
 
     def _wait(self):
-        said, failures = False, 0
+        said_at, failures, seen, since = None, 0, None, time.monotonic()
         while True:
             try:
                 ahead = self._places()
@@ -46,9 +48,17 @@ class Turn:
                 ahead = 1
             if not ahead:
                 return
-            if not said:
+            now = time.monotonic()
+            if ahead != seen:
+                seen, since = ahead, now
+            if now - since > _STUCK_S:
+                raise errors.ImageError(
+                    f"cannot copy {self._source}: {ahead} must copy from the master before, and "
+                    f"none came to its end within {_STUCK_S} s"
+                )
+            if said_at is None or now - said_at > _SAY_S:
                 self._say(f"waiting for other hosts that copy from the master: {self._source}")
-                said = True
+                said_at = now
             time.sleep(min(_LONGEST_S, _SHORTEST_S * ahead))
 
     def renew(self):

@@ -11,7 +11,7 @@ def check(fleet, name, delete_key=True):
     name = names.guest(name)
     host, _ = find.locate(fleet, name)
     goes, why = _key(KeyStore(fleet.opts), name, host) if delete_key else (False, None)
-    return host, fleet.one(host, "virt.purge", {"vm_": name, "test": True}), goes, why
+    return host, fleet.one(host, "virt.purge", {"vm_": name, "test": True}, long=False), goes, why
 
 
 def run(fleet, name, delete_key=True, on=None):

@@ -4,6 +4,7 @@ import time
 
 from saltvirt import errors
 from saltvirt.fleet import target
+from saltvirt.fleet.answer import FAILED
 
 KINDS = ("minion", "agent", "address")
 PAUSE_S = 2
@@ -54,8 +55,16 @@ class _Minion:
 
 
 def _address(fleet, host, name, kind):
-    known = fleet.one(host, "virt.guest_addresses", {"vm_": name}).get(name) or {}
+    known = _addresses(fleet, host, name)
     return any(
         nic.get("addresses") and (kind == "address" or nic.get("source") == "agent")
         for nic in known.values()
     )
+
+
+def _addresses(fleet, host, name):
+    """Empty while the host is silent: it is asked again."""
+    told = fleet.gather([host], "virt.guest_addresses", {"vm_": name})[host]
+    if not told.ok and told.kind != FAILED:
+        return {}
+    return told.get().get(name) or {}

@@ -7,10 +7,12 @@ about, the pipe closes and guestfish ends with its appliance: nothing is left be
 import contextlib
 import os
 import secrets
+import select
 import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 
 from saltvirt import errors
 from saltvirt.images import tools
@@ -19,6 +21,8 @@ _LARGEST_INLINE = 32 * 1024
 _PLAIN = {"ext2", "ext3", "ext4", "xfs"}
 _NO_ROOT = {"", "vfat", "swap", "unknown"}
 _ERROR = "libguestfs: error: "
+# one command, the start of the appliance with emulation among them; and its end
+_COMMAND_S, _END_S = 600, 60
 
 
 def available():
@@ -59,7 +63,11 @@ class Session:
     def __exit__(self, *exc_info):
         with contextlib.suppress(OSError):
             self._process.stdin.close()
-        self._process.wait()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._process.stdout.close()
         self._errors.close()
 
@@ -70,8 +78,11 @@ class Session:
         return said.decode("utf-8", "replace")
 
     def _until(self, mark):
-        out = b""
+        out, end = b"", time.monotonic() + _COMMAND_S
         while not out.endswith(mark):
+            if not select.select([self._process.stdout], [], [], max(0, end - time.monotonic()))[0]:
+                self._process.kill()
+                raise errors.SeedFailed(f"guestfish did not answer within {_COMMAND_S} s")
             block = os.read(self._process.stdout.fileno(), 65536)
             if not block:
                 raise errors.SeedFailed(f"guestfish ended: {tools.last_words(self._new_errors())}")
