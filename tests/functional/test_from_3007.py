@@ -9,6 +9,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt.host import pool_source  # noqa: E402
 from tests.functional.test_init import MIB, host, image, info  # noqa: E402, F401
 from tests.functional.test_update import guest  # noqa: E402, F401
 
@@ -67,3 +68,182 @@ def test_the_disk_that_salt_3007_made_grows(guest):  # noqa: F811
     assert "saltvirt" not in guest.conn.lookupByName("g1").XMLDesc(2)
     assert guest.update(disks=[{**SYSTEM, "size": 32}])["definition"] is True
     assert os.path.getsize(guest.images / "g1_system.raw") == 32 * MIB
+
+
+def test_a_disk_that_is_there_is_used_when_that_is_said(host, image):  # noqa: F811
+    """Undefine and apply again."""
+    host.init(image=image, disks=[SYSTEM])
+    path = host.images / "g1_system.raw"
+    host.modules["virt.undefine"]("g1")
+    before = path.read_bytes()
+    with pytest.raises(Exception, match=r"g1_system.raw exists already .* existing: True uses it"):
+        host.init(image=image, disks=[SYSTEM])
+    made = host.init(image=image, disks=[{**SYSTEM, "existing": True}])
+    assert made["disks"][0]["path"] == str(path)
+    assert path.read_bytes() == before
+    host.modules["virt.purge"]("g1")
+    assert path.read_bytes() == before
+    with pytest.raises(Exception, match="existing"):
+        host.init(disks=[{**SYSTEM, "existing": True, "source_file": str(path)}])
+
+
+def test_a_disk_that_is_not_there_is_made_all_the_same(host, image):  # noqa: F811
+    host.init(image=image, disks=[{**SYSTEM, "existing": True}])
+    assert size(host.images / "g1_system.raw") == 16 * MIB
+    host.modules["virt.purge"]("g1")
+    assert not (host.images / "g1_system.raw").exists()
+
+
+def test_an_update_uses_it_too(guest):  # noqa: F811
+    data = guest.images / "g1_data.raw"
+    data.write_bytes(bytes(8 * MIB))
+    disk = {"name": "data", "size": 8, "format": "raw"}
+    with pytest.raises(Exception, match=r"g1_data.raw exists already .* existing: True uses it"):
+        guest.update(disks=[SYSTEM, disk])
+    guest.update(disks=[SYSTEM, {**disk, "existing": True}])
+    xml = guest.conn.lookupByName("g1").XMLDesc(2)
+    assert str(data) in xml.split("<devices>")[1]
+    assert str(data) not in xml.split("<devices>")[0]
+
+
+@pytest.mark.parametrize("way", ["existing", "source_file"])
+def test_no_disk_of_another_guest_is_taken(host, tmp_path, image, way):  # noqa: F811
+    """Neither one it writes to, nor the base of one, nor a medium."""
+    path = str(host.images / "g1_system.qcow2")
+    how = {"existing": True} if way == "existing" else {"source_file": path}
+    disks = [{"name": "system", "format": "qcow2", **how}]
+    host.init("g2", image=image)
+    for used in ("disk", "base", "medium"):
+        qcow2(path)
+        if used == "base":
+            over = qcow2(tmp_path / "over.qcow2", "32M", "-b", path, "-F", "qcow2")
+            attach(host, "g2", over, target="vdc")
+        else:
+            attach(host, "g2", path, target="vdd")
+        if used == "medium":
+            xml = host.conn.lookupByName("g2").XMLDesc(2)
+            host.conn.defineXML(
+                re.sub(r"(<target dev='vdd' bus='virtio'/>)", r"\1<readonly/>", xml)
+            )
+        with pytest.raises(Exception, match=r"g1_system.qcow2 is .*g2"):
+            host.init(disks=disks)
+        host.conn.defineXML(re.sub(r"(?s)<disk(?:(?!</disk>).)*vd[cd](?:(?!</disk>).)*</disk>", "",
+                                   host.conn.lookupByName("g2").XMLDesc(2)))  # fmt: skip
+
+
+def test_a_volume_that_is_there(host, image):  # noqa: F811
+    pool = host.conn.storagePoolLookupByName("default-pool")
+    volume = "<volume><name>g1_system</name><capacity>8388608</capacity></volume>"
+    pool.createXML(volume)
+    disk = {"name": "system", "pool": "default-pool", "format": "raw", "size": 8}
+    with pytest.raises(Exception, match=r"volume g1_system already.* existing: True uses it"):
+        host.init(disks=[disk])
+    with pytest.raises(Exception, match="neither a file nor a block device"):
+        host.init(disks=[{**disk, "existing": True}])  # the test driver has no files
+
+
+def test_a_volume_that_is_missing_is_said_to_be(host):  # noqa: F811
+    for disk, why in (
+        (
+            {"pool": "default-pool", "source_file": "nosuch"},
+            "nosuch does not exist in pool default-pool",
+        ),
+        ({"source_file": f"{host.images}/nosuch"}, "nosuch does not exist on this host"),
+    ):
+        with pytest.raises(Exception, match=why):
+            host.init(disks=[{"name": "a", **disk}])
+
+
+def test_the_default_profile_keeps_a_larger_image(host, tmp_path):  # noqa: F811
+    big = qcow2(tmp_path / "big.qcow2", "10G")
+    made = host.init(image=big, disk="default")
+    assert (
+        made["disks"][0]["size_bytes"] == size(host.images / "g1_system.qcow2") == 10 * 1024 * MIB
+    )
+    host.modules["virt.purge"]("g1")
+    for more in ({"disks": [{"name": "system", "size": 8192}]}, {"disk": "big"}):
+        with pytest.raises(Exception, match=r"never shrunk|unknown 'big'"):
+            host.init(image=big, **more)
+
+
+POOLS = {
+    "rbd": "<name>cold</name><host name='mon1' port='6789'/><host name='mon2' port='6789'/>"
+    "<auth type='ceph' username='admin'><secret usage='ceph.admin'/></auth>",
+    "gluster": "<name>vol0</name><host name='gl1'/><dir path='/'/>",
+    "sheepdog": "<name>sd</name><host name='sh1' port='7000'/>",
+}
+NAMES = {"rbd": "cold/g1_system", "gluster": "vol0/g1_system", "sheepdog": "g1_system"}
+
+
+@pytest.fixture(params=POOLS)
+def server(request, host):  # noqa: F811
+    """(kind, pool) of a pool whose volumes libvirt takes as network disks only."""
+    xml = f"<pool type='{request.param}'><name>far</name><source>{POOLS[request.param]}</source>"
+    pool = host.conn.storagePoolDefineXML(xml + "</pool>")
+    pool.create()
+    yield request.param, pool
+    for volume in pool.listAllVolumes():
+        volume.delete()
+    pool.destroy()
+    pool.undefine()
+
+
+FAR = {"name": "system", "pool": "far", "size": 8}
+
+
+def test_a_volume_on_a_server_is_a_network_disk(host, server):  # noqa: F811
+    kind, pool = server
+    made = host.init(disks=[FAR])
+    assert pool.listVolumes() == ["g1_system"]
+    assert (made["disks"][0]["pool"], made["disks"][0]["volume"]) == ("far", "g1_system")
+    disk = host.conn.lookupByName("g1").XMLDesc(2).split("<disk ")[1].split("</disk>")[0]
+    assert f"protocol='{kind}' name='{NAMES[kind]}'" in disk
+    assert disk.count("<host ") == POOLS[kind].count("<host ")
+    assert ("usage='ceph.admin'" in disk) == (kind == "rbd")
+    again = host.modules["virt.update"]("g1", disks=[FAR])
+    assert (again["definition"], again["changes"]) == (False, [])
+    assert "<saltvirt:disk" in host.conn.lookupByName("g1").XMLDesc(2)
+    host.modules["virt.purge"]("g1")
+    assert pool.listVolumes() == []
+
+
+def test_a_guest_of_salt_3007_on_a_server(host, server):  # noqa: F811
+    kind, pool = server
+    pool.createXML("<volume><name>g1_system</name><capacity>8388608</capacity></volume>")
+    hosts = re.findall("<host [^>]*>", POOLS[kind])
+    xml = (
+        "<domain type='test'><name>g1</name><memory>65536</memory><os><type>hvm</type></os>"
+        "<devices><disk type='network' device='disk'>"
+        "<driver name='qemu' type='raw' cache='none' io='native'/>"
+        f"<source protocol='{kind}' name='{NAMES[kind]}'>{''.join(hosts)}</source>"
+        "<target dev='vda' bus='virtio'/></disk></devices></domain>"
+    )
+    host.conn.defineXML(xml)
+    for disk in (FAR, {"name": "system", "pool": "far", "source_file": "g1_system"}):
+        status = host.modules["virt.update"]("g1", disks=[disk])
+        assert (status["definition"], status["changes"]) == (False, [])
+    with pytest.raises(Exception, match=f"{NAMES[kind]} is a disk of g1"):
+        host.init("g2", disks=[{"name": "a", "pool": "far", "source_file": "g1_system"}])
+    assert pool.listVolumes() == ["g1_system"]
+
+
+def test_a_volume_on_a_server_that_another_guest_uses_is_kept(host, server):  # noqa: F811
+    _, pool = server
+    host.init(disks=[FAR])
+    xml = host.conn.lookupByName("g1").XMLDesc(2)
+    xml = re.sub("(?s)<metadata.*</metadata>|<uuid>.*</uuid>", "", xml)
+    host.conn.defineXML(xml.replace("<name>g1</name>", "<name>g2</name>", 1))
+    host.modules["virt.purge"]("g1")
+    assert pool.listVolumes() == ["g1_system"]
+
+
+@pytest.mark.parametrize(("kind", "block"), [("dir", False), ("logical", True), ("mpath", True)])
+def test_a_pool_for_xen_and_one_of_multipath(conn, kind, block):
+    source = "<source><name>vg</name></source>" if kind == "logical" else ""
+    xml = f"<pool type='{kind}'><name>x</name>{source}<target><path>/x/y</path></target></pool>"
+    pool = conn.storagePoolDefineXML(xml)
+    found = pool_source.direct(conn, pool, "g1_system", xen=True)
+    path = re.search("<path>(.*)</path>", pool.XMLDesc())[1]
+    assert (found.kind, found.path) == ("block" if block else "file", f"{path}/g1_system")
+    assert (pool_source.direct(conn, pool, "g1_system") is None) == (kind != "mpath")
+    pool.undefine()

@@ -17,7 +17,7 @@ from saltvirt.design import (
     numatune,
 )
 from saltvirt.design.context import Context, Given
-from saltvirt.design.source import own_places, places
+from saltvirt.design.source import owns, places
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import given as said
 from saltvirt.xml.domain import Domain
@@ -101,9 +101,8 @@ def existing(domain, caps, given=None):
 
 def _forget(domain):
     """Takes disks that are gone out of our record: their data stays where it is."""
-    there = {(disk.target, place) for disk in domain.disks for place in places(disk)}
     for own in domain.record.disks:
-        if not {(own.target, place) for place in own_places(own)} & there:
+        if not any(owns(own, disk) for disk in domain.disks):
             domain.record.disks.remove(own)
 
 

@@ -10,7 +10,8 @@ class Source:
     """One of: a file or block device (``path``), a volume of a pool, something on a server.
 
     format: the image's format (qcow2, raw). made: we made it, so it may go with the guest.
-    ``path`` may be given beside a pool's volume, to find a disk that names it so.
+    ``path`` may be given beside a pool's volume, to find a disk that names it so. direct: the
+    definition names a pool's volume by its path or server, where libvirt does not take the pool.
     hosts: of saltvirt.spec.disk.HostSpec. auth: saltvirt.spec.disk.AuthSpec.
     """
 
@@ -29,6 +30,7 @@ class Source:
     auth: object | None = None
     format: str | None = None
     made: bool = False
+    direct: bool = False
 
     @classmethod
     def of_spec(cls, disk):
@@ -49,7 +51,7 @@ class Source:
         """libvirt's disk type: file, block, volume or network."""
         if self.protocol:
             return "network"
-        if self.pool:
+        if self.pool and not self.direct:
             return "volume"
         return "block" if self.block else "file"
 
@@ -104,6 +106,16 @@ def places(disk):
     if source.protocol:
         found.add(("network", source.place()))
     return found
+
+
+def owns(own, disk):
+    """Whether an xml.metadata.OwnDisk speaks of an xml.disk.Disk: one that we made."""
+    if own.target != disk.target:
+        return False
+    on_server = own.pool and (disk.source.protocol or "") in ("rbd", "gluster", "sheepdog")
+    if on_server and (disk.source.name or "").split("/")[-1] == own.volume:
+        return True
+    return bool(own_places(own) & places(disk))
 
 
 def own_places(own):

@@ -97,7 +97,9 @@ class Clone(Making):
         name = self.new_name(os.path.basename(old or path), disk.target)
         if pool:
             spec.pool, spec.source_file = pool, name
-            work = disks.Work(spec, **pool_disk.plan(self.conn, spec, self.wish.name, format))
+            xen = self.model.type == "xen"
+            place = pool_disk.plan(self.conn, spec, self.wish.name, format, xen)
+            work = disks.Work(spec, **place)
         else:
             work = disks.Work(spec, make=True, format=format, path=self.beside(path, name))
         if not work.make or (work.path and os.path.lexists(work.path)):
@@ -159,6 +161,8 @@ class Clone(Making):
             disk.source.file = disk.source.dev = None
             disk.type = "volume"
             own.pool, own.volume = work.pool, work.volume
+            if work.direct:
+                disk.source, disk.type = work.source.element(), work.source.kind
         else:
             disk.source.file = own.path = work.path
         made.disks.append(own)

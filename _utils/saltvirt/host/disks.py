@@ -5,14 +5,15 @@
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saltvirt import errors
 from saltvirt.design.source import Source
-from saltvirt.host import existing, files, pool_disk, usage
+from saltvirt.host import domain, existing, files, pool_disk, usage
 from saltvirt.images import chain, clone, confined
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
+from saltvirt.xml.disk import Disk
 
 
 @dataclass
@@ -23,6 +24,7 @@ class Work:
     and never deleted. format: raw, qcow2, … or None where QEMU has no say. path: where the
     disk is (None for one in a pool that is not made yet, or on a server). image: a
     CachedImage, once it was fetched. write: what fills it instead, called with the path.
+    direct: the Source that names a pool's volume for guests that cannot name the pool.
     """
 
     spec: object
@@ -33,10 +35,14 @@ class Work:
     volume: str | None = None
     image: object = None
     write: object = None
+    direct: object = None
 
     @property
     def source(self):
         """Where its data is, for the domain's definition; None where the spec says it all."""
+        if self.direct:
+            place = {"pool": self.pool, "volume": self.volume}
+            return replace(self.direct, **place, format=self.format, made=self.make)
         if self.pool:
             place = {"pool": self.pool, "volume": self.volume}
         elif self.path:
@@ -73,36 +79,45 @@ def _format(spec, fallback):
     return "qcow2" if spec.overlay_image else spec.format or fallback
 
 
-def _in_folder(spec, guest, folder, fallback):
+def _in_folder(conn, spec, guest, folder, fallback):
     format = _format(spec, fallback)
     path = os.path.join(folder, f"{guest}_{spec.name}.{format}")
+    if os.path.lexists(path) and spec.existing:
+        known = existing.format_of(conn, replace(spec, format=format), path)
+        return Work(spec, path=path, format=known)
     if os.path.lexists(path):
         raise errors.AlreadyExists(
-            f"disk {spec.name}: {path} exists already and is left as it is; remove it, or name "
-            "it as source_file to use it"
+            f"disk {spec.name}: {path} exists already and is left as it is: existing: True uses "
+            "it, when it is no other guest's"
         )
     return Work(spec, make=True, path=path, format=format)
 
 
-def plan_one(conn, spec, guest, images_dir, fallback="qcow2"):
-    """The Work for one DiskSpec; changes nothing. fallback: the format where none is asked."""
+def plan_one(conn, spec, guest, images_dir, virt_type):
+    """The Work for one DiskSpec; changes nothing. virt_type: kvm, qemu, xen, test…"""
+    fallback = profiles.DISK_DEFAULTS.get(virt_type, {}).get("format", "raw")
     if spec.source or spec.empty:
         return Work(spec)
     if spec.pool and not spec.pool.startswith("/"):
-        found = Work(spec, **pool_disk.plan(conn, spec, guest, _format(spec, fallback)))
+        format = _format(spec, fallback)
+        found = Work(spec, **pool_disk.plan(conn, spec, guest, format, virt_type == "xen"))
     elif spec.source_file:
         found = _given(conn, spec, fallback)
     else:
-        found = _in_folder(spec, guest, spec.pool or images_dir, fallback)
+        found = _in_folder(conn, spec, guest, spec.pool or images_dir, fallback)
     if found.make and not (spec.size_bytes or spec.image):
+        if spec.source_file:
+            where = f"in pool {spec.pool}" if found.pool else "on this host"
+            raise errors.NotFound(
+                f"disk {spec.name}: {spec.source_file} does not exist {where}; a size makes it"
+            )
         raise errors.InvalidInput(f"disk {spec.name}: size is missing")
     return found
 
 
 def plan(conn, spec, images_dir, virt_type):
     """The Works for a GuestSpec's disks. Raises NotFound, AlreadyExists, InvalidInput."""
-    fallback = profiles.DISK_DEFAULTS.get(virt_type, {}).get("format", "raw")
-    works = [plan_one(conn, disk, spec.name, images_dir, fallback) for disk in spec.disks or ()]
+    works = [plan_one(conn, disk, spec.name, images_dir, virt_type) for disk in spec.disks or ()]
     places = [work.path for work in works if work.path]
     for place in places:
         if places.count(place) > 1:
@@ -111,8 +126,13 @@ def plan(conn, spec, images_dir, virt_type):
 
 
 def fits(work):
-    """Raises InvalidInput when the image is larger than the disk it is for."""
+    """Raises InvalidInput when the image is larger than the disk it is for.
+
+    A disk of which nobody said a size is as large as its image then.
+    """
     wanted, image = work.spec.size_bytes, work.image
+    if work.spec.size_is_default and wanted < image.virtual_size_bytes:
+        work.spec.size_bytes = wanted = None
     if wanted and wanted < image.virtual_size_bytes:
         raise errors.InvalidInput(
             f"disk {work.spec.name}: its size {human_bytes(wanted)} is less than the "
@@ -121,22 +141,59 @@ def fits(work):
 
 
 def not_in_use(conn, works, guest):
-    """Raises Refused when another domain may write to a disk that this one would use."""
+    """Raises Refused when another domain uses a disk that this one would write to."""
     # an image goes onto a block device that is there, over what it holds
-    there = [w for w in works if w.path and (not w.make or existing.is_block(w.path))]
-    given = {files.real(w.path): w for w in there}
-    writable = {p: w for p, w in given.items() if not (w.spec.shareable or w.spec.read_only)}
-    if not writable:
+    there = [w for w in works if not w.make or (w.path and existing.is_block(w.path))]
+    there = [w for w in there if not (w.spec.shareable or w.spec.read_only)]
+    _not_far(conn, [w for w in there if w.spec.device == "disk"], guest)
+    local = {files.real(w.path) for w in there if w.path}
+    if not local:
         return
     for dom in conn.listAllDomains():
         for tree in files.trees(dom) if dom.name() != guest else ():
             for path in files.writable(conn, tree):
-                if path in writable:
+                if path in local:
                     raise errors.Refused(f"{path} is a disk of {dom.name()}")
-    for path in [path for path, work in writable.items() if work.make]:
-        why = usage.read(conn, beside=[path]).why(usage.keys_of(conn, path))
+    _not_needed(conn, there, guest)
+
+
+def _not_needed(conn, works, guest):
+    """The same for what others only read or stand on, and for what this host itself uses."""
+    written = [w for w in works if w.path and w.spec.device == "disk"]
+    if not written:
+        return
+    here = domain.find(conn, guest)
+    used = usage.read(conn, here and here.UUIDString(), images=False)
+    for work in written:
+        users = used.of(usage.keys_of(conn, work.path))
+        if users:
+            raise errors.Refused(
+                f"{work.path} is used by {', '.join(users)}: no guest writes to it"
+            )
+        why = work.make and usage.read(conn, beside=[work.path]).why(usage.keys_of(conn, work.path))
         if why:
-            raise errors.Refused(f"{path} is not overwritten: {why}")
+            raise errors.Refused(f"{work.path} is not overwritten: {why}")
+
+
+def _not_far(conn, works, guest):
+    """The same for disks on a server."""
+    sources = [work.source or Source.of_spec(work.spec) for work in works]
+    wanted = {_far(source.element()) for source in sources if source and source.protocol}
+    if not wanted:
+        return
+    for dom in conn.listAllDomains():
+        for tree in files.trees(dom) if dom.name() != guest else ():
+            for node in tree.iterfind("devices/disk"):
+                place = _far(Disk(node).source)
+                if place in wanted:
+                    raise errors.Refused(f"{place} is a disk of {dom.name()}")
+
+
+def _far(source):
+    """What a disk on a server is known by; the monitors of Ceph may be named in many ways."""
+    if source.protocol == "rbd":
+        return f"rbd:{source.name}"
+    return source.place() if source.protocol else None
 
 
 def in_folder_bytes(works):

@@ -10,8 +10,9 @@ from saltvirt.images import chain as image_chain
 
 
 def real(path):
-    """The path without links, so that two names of a file are one."""
-    return os.path.realpath(path)
+    """The path without links, so that two names of a file are one. What is no path, as the name
+    of a volume on a server, stays as it is."""
+    return os.path.realpath(path) if path.startswith("/") else path
 
 
 def chain(path, format=None):

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 
 from saltvirt import errors
+from saltvirt.design.source import places
 from saltvirt.host import (
     admit,
     bulk,
@@ -21,6 +22,7 @@ from saltvirt.host import (
 from saltvirt.host.connection import translated
 from saltvirt.images import cache, sources
 from saltvirt.revert import Revert
+from saltvirt.xml.disk import Disk
 
 # the longest that seeding may take: it tells nothing meanwhile
 SEEDING_S = 1800
@@ -240,11 +242,11 @@ class Making:
 
     def result_disks(self, tree):
         """What was made of the disks, as libvirt has them now."""
-        works = {work.path or f"{work.pool}/{work.volume}": work for work in self.works}
-        works.update({f"{w.pool}/{w.volume}": w for w in self.works if w.pool})
+        there = {node.find("target").get("dev"): Disk(node) for node in _with_target(tree)}
         found = []
         for target, disk in describe.disks(tree, {}, False).items():
-            work = works.get(disk["file"])
+            here = places(there[target])
+            work = next((w for w in self.works if w.source and w.source.places() & here), None)
             entry = {
                 "target": target,
                 "path": work.path if work else disk["file"],
@@ -255,6 +257,10 @@ class Making:
                 entry.update(pool=work.pool, volume=work.volume)
             found.append(entry)
         return found
+
+
+def _with_target(tree):
+    return [node for node in tree.iterfind("devices/disk") if node.find("target") is not None]
 
 
 def _first(source):

@@ -5,7 +5,7 @@ import re
 import xml.etree.ElementTree as ET
 
 from saltvirt import errors
-from saltvirt.host import connection, existing
+from saltvirt.host import connection, existing, pool_source
 from saltvirt.host.connection import libvirt
 from saltvirt.images import clone
 
@@ -37,24 +37,25 @@ def _find(pool, name):
     return pool.storageVolLookupByName(name) if name in pool.listVolumes() else None
 
 
-def plan(conn, spec, guest, format):
+def plan(conn, spec, guest, format, xen=False):
     """The place of a DiskSpec that names a pool, as arguments of disks.Work.
 
-    format: of a new volume, where the pool holds files.
+    format: of a new volume, where the pool holds files. xen: for a guest of Xen's.
 
-    A volume that exists and is named by source_file is used as it is.
+    A volume that exists is used as it is when source_file names it, or with ``existing``.
     """
     pool = _pool(conn, spec.pool)
     kind = _kind(pool)
     named = spec.source_file
     volume = named or (_partition(pool) if kind == "disk" else f"{guest}_{spec.name}")
     found = _find(pool, volume)
-    if found is not None and not named:
+    if found is not None and not (named or spec.existing):
         raise errors.AlreadyExists(
-            f"disk {spec.name}: pool {spec.pool} has a volume {volume} already; name it as "
-            "source_file to use it"
+            f"disk {spec.name}: pool {spec.pool} has a volume {volume} already: existing: True "
+            "uses it, when it is no other guest's"
         )
     place = {"pool": spec.pool, "volume": volume}
+    place["direct"] = pool_source.direct(conn, pool, volume, xen)
     if found is not None:
         path = found.path()
         known = existing.format_of(conn, spec, path) if kind in _FILES else spec.format or "raw"

@@ -4,18 +4,28 @@ import contextlib
 import copy
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saltvirt import errors
 from saltvirt.design import changes as differences
 from saltvirt.design import domain as design
 from saltvirt.design import match
-from saltvirt.design.source import Source, own_places, places
-from saltvirt.host import admit, building, disks, domain, kernels, live, medium, resize
+from saltvirt.design.source import Source, owns, places
+from saltvirt.host import (
+    admit,
+    building,
+    disks,
+    domain,
+    files,
+    kernels,
+    live,
+    medium,
+    pool_source,
+    resize,
+)
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.revert import Revert
-from saltvirt.spec import profiles
-from saltvirt.spec.disk import DiskSpec
+from saltvirt.spec.disk import DiskSpec, HostSpec
 from saltvirt.units import human_bytes
 from saltvirt.xml.domain import Domain
 
@@ -34,6 +44,10 @@ def stored(dom):
 def _known_place(disk):
     """The Source of a disk that a guest has."""
     source = disk.source
+    if source.protocol:
+        hosts = [HostSpec(name=h.name, port=h.port, socket=h.socket) for h in source.hosts]
+        place = {"protocol": source.protocol, "name": source.name, "query": source.query}
+        return Source(**place, hosts=hosts, format=disk.driver_type)
     place = {"pool": source.pool, "volume": source.volume} if source.pool else {}
     if not place:
         place = {"path": source.file or source.dev, "block": bool(source.dev)}
@@ -45,7 +59,10 @@ def _own_name(guest, spec, disk):
     stem = f"{guest}_{spec.name}"
     if disk.source.pool:
         return disk.source.volume == stem
-    base = os.path.basename(disk.source.file or disk.source.dev or "")
+    if disk.source.protocol and disk.source.protocol not in pool_source.SERVERS:
+        return False
+    place = disk.source.file or disk.source.dev or disk.source.name
+    base = os.path.basename(place or "")
     return base == stem or base.startswith(f"{stem}.")
 
 
@@ -102,7 +119,6 @@ class Update:
     def place_disks(self):
         """{disk name: Source} of the disks that are there; the others become Works."""
         there, sources = list(self.actual.disks), {}
-        fallback = profiles.DISK_DEFAULTS.get(self.actual.type, {}).get("format", "raw")
         for spec in self.spec.disks:
             disk = next((d for d in there if self.is_it(spec, d)), None)
             if disk is not None:
@@ -111,7 +127,8 @@ class Update:
                 self.note_size(spec, disk)
             elif not (spec.source or spec.empty):
                 folder = self.tools.gate.images_dir
-                work = disks.plan_one(self.conn, spec, self.spec.name, folder, fallback)
+                kind = self.actual.type
+                work = disks.plan_one(self.conn, spec, self.spec.name, folder, kind)
                 self.works.append(work)
         self.keep_medium(there)
         if not self.how.detach:
@@ -151,8 +168,17 @@ class Update:
         if spec.source_file and not spec.pool:
             return spec.source_file in (disk.source.file, disk.source.dev)
         if spec.source_file:
-            return (spec.pool, spec.source_file) == (disk.source.pool, disk.source.volume)
+            return bool(self.in_pool(spec).places() & places(disk))
         return (spec.target and spec.target == disk.target) or _own_name(self.spec.name, spec, disk)
+
+    def in_pool(self, spec):
+        """The Source of a volume that a DiskSpec names, with every way to name it."""
+        found = Source(pool=spec.pool, volume=spec.source_file)
+        path = files.volume_path(self.conn, spec.pool, spec.source_file)
+        with contextlib.suppress(libvirt.libvirtError):
+            pool = self.conn.storagePoolLookupByName(spec.pool)
+            found = pool_source.direct(self.conn, pool, spec.source_file) or found
+        return replace(found, pool=spec.pool, volume=spec.source_file, path=path)
 
     def note_size(self, spec, disk):
         """Remembers that a disk of the guest's own is asked to be larger; another is left."""
@@ -178,10 +204,8 @@ class Update:
 
     def not_its_own(self, spec, disk):
         """Why a disk that is there is not one that was made for the guest; None for its own."""
-        places_there = places(disk)
-        for own in self.actual.record.disks:
-            if own.target == disk.target and places_there & own_places(own):
-                return None
+        if any(owns(own, disk) for own in self.actual.record.disks):
+            return None
         if not spec.source_file and _own_name(self.spec.name, spec, disk):
             return None
         return f"{disk.source.place()} was not made for this guest (virt.resize_disk grows it)"

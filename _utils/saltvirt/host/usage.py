@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from saltvirt.host import chains, identity, named, record
+from saltvirt.host import chains, identity, named, pool_source, record
 from saltvirt.host.connection import libvirt, translate
 
 _MOUNTS, _SWAPS = "/proc/self/mountinfo", "/proc/swaps"
@@ -85,13 +85,17 @@ def is_local(conn):
 
 
 def keys_of(conn, path):
-    """The keys of a path on the connection's host."""
+    """The keys of a path on the connection's host, or of a volume on a server by libvirt's path."""
+    if not path.startswith("/"):
+        with contextlib.suppress(libvirt.libvirtError):
+            return keys_of_volume(conn, conn.storageVolLookupByPath(path))
+        return frozenset({("server", path)})
     return identity.of(path) if is_local(conn) else frozenset({os.path.normpath(path)})
 
 
 def is_there(conn, path):
     """False for a path that is surely not on the connection's host."""
-    return not is_local(conn) or os.path.lexists(path)
+    return not is_local(conn) or not path.startswith("/") or os.path.lexists(path)
 
 
 def keys(conn, pool, name, volume):
@@ -107,8 +111,10 @@ def keys(conn, pool, name, volume):
 
 def keys_of_volume(conn, volume):
     """The keys of a virStorageVol."""
-    pool = volume.storagePoolLookupByVolume().name()
-    return keys(conn, pool, volume.name(), {"path": volume.path()})
+    pool = volume.storagePoolLookupByVolume()
+    direct = pool_source.direct(conn, pool, volume.name())
+    by_server = {("server", direct.name)} if direct and direct.protocol else set()
+    return keys(conn, pool.name(), volume.name(), {"path": volume.path()}) | by_server
 
 
 def keys_of_pool(conn, used, pool):

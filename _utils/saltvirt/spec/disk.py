@@ -119,6 +119,7 @@ class DiskSpec(Part):
     backing_store_path: str | None = key(v.text)
     backing_store_format: str | None = key(v.choice(*FORMATS))
     source_file: str | None = key(v.text)
+    existing: bool | None = key(v.boolean)
     source: NetworkSourceSpec | None = key(_source)
     target: str | None = key(_target)
     hostname_property: str | None = key(v.text)
@@ -137,6 +138,8 @@ class DiskSpec(Part):
     shareable: bool | None = key(v.boolean)
     boot_order: int | None = key(v.count)
     empty: bool = False
+    # the size of the profile that applies where none is configured: an image may be larger
+    size_is_default: bool = False
 
     @classmethod
     def parse(cls, value, what):
@@ -162,6 +165,10 @@ class DiskSpec(Part):
             raise InvalidInput(f"{what}: overlay_image needs image, the image to stand on")
         if self.overlay_image and self.format not in (None, "qcow2"):
             raise InvalidInput(f"{what}: overlay_image needs format qcow2, not {self.format}")
+        if self.existing and (self.source or self.source_file):
+            raise InvalidInput(
+                f"{what}: existing is for the disk of this name; give it or a source"
+            )
         if self.source and self.source_file:
             raise InvalidInput(f"{what}: give either source or source_file")
         if self.source_file and "://" in self.source_file:

@@ -36,6 +36,15 @@ def fill(spec, more, known, update):
             hypervisor = None if update else spec.hypervisor
             found = profiles.nics(known, profile, own, hypervisor)
         setattr(spec, target, _parsed(cls, found, extra))
+        if short == "disk" and profile == profiles.DEFAULT not in known.disk:
+            _mark_default(spec.disks, own or ())
+
+
+def _mark_default(disks, own):
+    """Marks the sizes that nobody asked for."""
+    said = {item["name"] for item in own if item.get("size") is not None and "name" in item}
+    for disk in disks:
+        disk.size_is_default = disk.name in profiles.DEFAULT_NAMES - said
 
 
 def _parsed(cls, found, what):

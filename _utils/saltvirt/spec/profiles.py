@@ -13,6 +13,7 @@ from saltvirt.spec.base import unknown
 
 DEFAULT = "default"
 DISKS = [{"name": "system", "size": 8192}]
+DEFAULT_NAMES = {disk["name"] for disk in DISKS}
 NICS = [{"name": "eth0"}]
 _QEMU = {"device": "disk", "format": "qcow2", "model": "virtio"}
 DISK_DEFAULTS = {

@@ -245,3 +245,13 @@ def test_none_takes_one_away_and_leaves_the_others():
     actual = amended(there(), clock={"timers": TIMERS})
     wanted = amended(actual, clock={"timers": {"rtc": None}})
     assert [timer.name for timer in wanted.clock.timers] == ["hpet"]
+
+
+@pytest.mark.parametrize(("block", "kind"), [(False, "file"), (True, "block")])
+def test_xen_gets_a_pools_volume_by_its_path(block, kind):
+    xen = caps.parse(golden.read("caps/xen.xml"), golden.read("caps/xen-pv-domain.xml"))
+    source = Source(path="/p/g1_system", block=block, pool="p", volume="g1_system", direct=True)
+    spec = guest.parse("g1", 1, 64, os_type="xen", disk="default", nic=None)
+    (disk,) = domain.build(spec, xen, Given(sources={"system": source})).disks
+    assert (disk.type, disk.source.file or disk.source.dev) == (kind, "/p/g1_system")
+    assert disk.source.pool is None

@@ -1,0 +1,60 @@
+"""How a definition names a pool's volume where libvirt does not take pool and volume."""
+
+import contextlib
+import posixpath
+import xml.etree.ElementTree as ET
+
+from saltvirt.design.source import Source
+from saltvirt.host.connection import libvirt
+from saltvirt.spec.disk import AuthSpec, HostSpec
+
+SERVERS = ("rbd", "gluster", "sheepdog")
+_FILES = ("dir", "fs", "netfs")
+
+
+def direct(conn, pool, volume, xen=False):
+    """The Source that names a volume by its server, or by its path; None where its pool will do.
+
+    pool: the virStoragePool. volume: a name, also of one that is still to be made. xen: for a
+    guest of Xen's, whose driver knows no pools.
+    """
+    root = ET.fromstring(pool.XMLDesc())
+    kind = root.get("type")
+    if kind in SERVERS:
+        return _on_server(conn, kind, root.find("source"), volume)
+    folder = root.findtext("target/path")
+    if folder and (xen or kind == "mpath"):
+        path = posixpath.join(folder, volume)
+        return Source(path=path, block=kind not in _FILES, direct=True)
+    return None
+
+
+def _on_server(conn, kind, source, volume):
+    hosts = [
+        HostSpec(name=host.get("name"), port=int(host.get("port")) if host.get("port") else None)
+        for host in source.findall("host")
+    ]
+    above = source.findtext("name") if kind != "sheepdog" else None
+    folder = source.find("dir")
+    parts = [above, (folder.get("path") or "").strip("/") if folder is not None else "", volume]
+    return Source(
+        protocol=kind,
+        name="/".join(part for part in parts if part),
+        hosts=hosts,
+        auth=_auth(conn, source.find("auth")),
+        direct=True,
+    )
+
+
+def _auth(conn, node):
+    """The secret by its usage, which is the same on other hosts, where that can be told."""
+    if node is None:
+        return None
+    secret = node.find("secret")
+    usage, uuid = secret.get("usage"), secret.get("uuid")
+    if not usage:
+        with contextlib.suppress(libvirt.libvirtError):
+            usage = conn.secretLookupByUUIDString(uuid).usageID()
+    return AuthSpec(
+        username=node.get("username"), type="ceph", usage=usage, uuid=None if usage else uuid
+    )
