@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt import errors
+from saltvirt.fleet import shape
 
 DOWN = "down"
 SILENT = "no answer"
 LOST = "lost"
 FAILED = "failed"
+BAD = "bad"
 
 _ERROR_PREFIX = "ERROR: "
 _TRACEBACK = "Traceback (most recent call last)"
@@ -61,15 +63,29 @@ def lost(host):
     return Answer(host, error="it has ended the job, but its answer did not arrive", kind=LOST)
 
 
-def from_return(host, event):
-    """The Answer in a Salt job's return event.
+def unproven(host):
+    """A host that answers, and does not sign what it says; or somebody else does so for it."""
+    error = (
+        "its answer is not signed with its key: another version of this project is there "
+        f"(salt {host} saltutil.sync_all), or another minion answers in its name"
+    )
+    return Answer(host, error=error, kind=BAD)
 
-    event: dict with ``return``, and as Salt sends them ``retcode`` and ``success``.
+
+def from_return(host, event, fun=None, kwarg=None):
+    """The Answer in a Salt job's return: looked at before anything reads it, see fleet.shape.
+
+    event: dict with ``return``, and as Salt sends them ``retcode`` and ``success``. fun, kwarg:
+    what the host was asked.
     """
-    data = event.get("return")
-    if not event.get("retcode") and event.get("success", True):
-        return Answer(host, data=data)
-    return Answer(host, error=_one_line(data), kind=FAILED)
+    data = shape.clean(event.get("return"))
+    if event.get("retcode") or not event.get("success", True):
+        return Answer(host, error=_one_line(data), kind=FAILED)
+    try:
+        shape.check(fun, kwarg, data)
+    except errors.InvalidInput as exc:
+        return Answer(host, error=exc.text, kind=BAD)
+    return Answer(host, data=data)
 
 
 def _one_line(data):

@@ -5,6 +5,10 @@ since its address changed. So that the master sees no connection decides nothing
 asked by ``test.ping``, before a job that changes something is published to it, and beside one
 that only reads; it is waited for, unless the master can account for all connections it has.
 docs/runner.md, "How long it waits", has all the limits.
+
+A host's answer is believed when it is signed with its key, see fleet.proof; of one below a syndic
+the key is not here. ``test.ping`` is not signed: all that follows from one is that its minion is
+asked, or waited for.
 """
 
 import contextlib
@@ -21,7 +25,8 @@ from salt.exceptions import SaltClientError, SaltReqTimeoutError
 
 import saltvirt
 from saltvirt import errors, units
-from saltvirt.fleet import answer, peers, syndic, target
+from saltvirt.fleet import answer, peers, proof, shape, syndic, target
+from saltvirt.fleet.keys import KeyStore
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +43,10 @@ SILENT_S = 90
 LATE_S, RETURNS_S = 3, 30
 # how many time-outs a host may take that says it still works
 PATIENCE = 3
+# a host has so long to sign its answer to the probe, when somebody else gave one in its name
+UNSIGNED_S = 2
+# what minions answer without a signature
+UNSIGNED = ("test.ping",)
 # a long job is given up when there was no progress for so long: virt:stall_timeout
 STALL_S = 900
 # what a step of a host may ask for at most, by its event's ``within_s``
@@ -74,6 +83,7 @@ class Fleet:
         # a whole time-out pass, with when that was
         self.answered = set()
         self.gone = {}
+        self._keys = {}
 
     def __enter__(self):
         return self
@@ -145,6 +155,20 @@ class Fleet:
         job.publish(fun, kwarg or {})
         yield from job.answers(_Patience(timeout_s, long, patient, self._stall_s()))
 
+    def said(self, host, jid, fun, event):
+        """The return of a host, as its answer has it; None when it is not proven to be its.
+
+        event: what came as that, ``return`` and all.
+        """
+        if fun in UNSIGNED:
+            return event
+        if host not in self._keys:
+            self._keys[host] = KeyStore(self.opts).of_host(host)
+        key = self._keys[host]
+        if key is None and not self.opts.get("order_masters"):
+            return None
+        return proof.said(host, jid, fun, event.get("return"), key)
+
     def seen(self, hosts):
         """Those of the hosts whose connection the master sees, as a set."""
         found = target.connected(self.opts, hosts)
@@ -215,6 +239,8 @@ class _Job:
         self.quiet_s, self.when_quiet = quiet or (None, None)
         self.jid = salt.utils.jid.gen_jid(fleet.opts)
         self.tags = [f"salt/job/{self.jid}/ret/"]
+        self.fun = self.kwarg = None
+        self.unproven, self.late = set(), False
         self.probe, self.looked, self.all_known = None, set(), None
         self.started = self.now()
         # when each host last showed progress, and how long it said that its step may take
@@ -222,6 +248,7 @@ class _Job:
         self.granted_s = {}
 
     def publish(self, fun, kwarg):
+        self.fun, self.kwarg = fun, kwarg
         ping = salt.utils.jid.gen_jid(self.fleet.opts) if fun != "test.ping" else None
         if self.unheard and ping:
             self.tags.append(f"salt/job/{ping}/ret/")
@@ -233,6 +260,8 @@ class _Job:
 
     def send(self, fun, kwarg, jid, hosts=None):
         """Publishes to the hosts; default: to those that have not answered."""
+        if fun not in UNSIGNED:
+            fun, kwarg = proof.FUNCTION, {"fun": fun, "kwarg": kwarg or {}}
         arg = salt.utils.args.condition_input([], kwarg) if kwarg else []
         try:
             self.fleet.client.pub(
@@ -264,16 +293,26 @@ class _Job:
         tag, data = event["tag"], event["data"]
         host = data.get("id")
         if self.watch_prefix and tag.startswith(self.watch_prefix):
-            if data.get("cmd") == "_minion_event":  # not our own events
-                self._progress(host, data.get("data") or {})
-                self.watcher(tag, data.get("data") or {})
+            said = data.get("data")
+            if data.get("cmd") == "_minion_event" and isinstance(said, dict):  # not our own
+                self._progress(host, said)
+                self.watcher(shape.clean(tag), shape.step(said))
             return
         if host not in self.waiting:
             return
         self.heard(host)
         if tag.startswith(self.tags[0]):
-            self.waiting.discard(host)
-            yield answer.from_return(host, data)
+            yield from self._answered(host, data)
+
+    def _answered(self, host, event):
+        """The host's Answer. One that is not proven to be its own is not taken: the true one may
+        come yet, and is waited for while the host says, signed, that it works at the job."""
+        said = self.fleet.said(host, self.jid, self.fun, event)
+        if said is None:
+            self.unproven.add(host)
+            return
+        self.waiting.discard(host)
+        yield answer.from_return(host, said, self.fun, self.kwarg)
 
     def heard(self, host):
         """The host is there, whether the master sees it or not."""
@@ -300,10 +339,12 @@ class _Job:
         if self.when_quiet and any(self.now() - self.moved[h] > self.quiet_s for h in self.waiting):
             tell, self.when_quiet = self.when_quiet, None
             tell()
-        if self.waiting and waited_s > patience.timeout_s:
-            if self.probe is None:
-                self.probe = _Probe(self, patience.silent_s)
-            self.probe.listen()
+        late = waited_s > patience.timeout_s
+        if self.waiting and (late or self.unproven & self.waiting):
+            self._ask_the_silent(patience.silent_s, late)
+            nobodys = self.unproven & self.probe.nobodys() & self.waiting
+            yield from self._end(nobodys, answer.unproven)
+        if self.waiting and late:
             yield from self._written_down()
             yield from self._lost(self.probe.lost(), waited_s)
             if patience.long:
@@ -311,6 +352,14 @@ class _Job:
                 yield from self._end(stalled, lambda h: answer.stalled(h, patience.stall_s))
             elif waited_s > patience.whole_s:
                 yield from self._lost(self.waiting, waited_s)
+
+    def _ask_the_silent(self, silent_s, late):
+        """late: the time-out is over, and who does not answer this question is given up."""
+        if self.probe is None or late > self.late:
+            if self.probe:
+                self.probe.end()
+            self.probe, self.late = _Probe(self, silent_s), late
+        self.probe.listen()
 
     def _without_connection(self, timeout_s, waited_s):
         """Those that the master does not see, and of which nothing was heard in the time."""
@@ -354,8 +403,7 @@ class _Job:
             log.warning("cannot read the returns of job %s: %s", self.jid, exc)
             return
         for host in sorted(late & set(kept)):
-            self.waiting.discard(host)
-            yield answer.from_return(host, {**kept[host], "return": kept[host].get("ret")})
+            yield from self._answered(host, {**kept[host], "return": kept[host].get("ret")})
 
 
 class _Probe:
@@ -366,16 +414,17 @@ class _Probe:
         self.silent_s = silent_s
         self.seen = {}
         self.finished = {}
+        self.unproven = set()
         self.tag = None
         self._send()
 
     def _send(self):
         self.end()
         self.alive = set()
-        jid = salt.utils.jid.gen_jid(self.job.fleet.opts)
-        self.sent, self.tag = self.job.now(), f"salt/job/{jid}/ret/"
+        self.jid = salt.utils.jid.gen_jid(self.job.fleet.opts)
+        self.sent, self.tag = self.job.now(), f"salt/job/{self.jid}/ret/"
         self.job.fleet.client.event.subscribe(self.tag)
-        self.job.send("saltutil.find_job", {"jid": self.job.jid}, jid)
+        self.job.send("saltutil.find_job", {"jid": self.job.jid}, self.jid)
 
     def end(self):
         """Listens to no answer any more."""
@@ -393,11 +442,19 @@ class _Probe:
             if host not in self.job.waiting:
                 continue
             self.job.heard(host)
-            if event["data"].get("return"):
+            said = self.job.fleet.said(host, self.jid, "saltutil.find_job", event["data"])
+            if said is None:
+                self.unproven.add(host)
+            elif said.get("return"):
                 self.alive.add(host)
                 self.seen[host] = now
             else:
                 self.finished.setdefault(host, now)
+
+    def nobodys(self):
+        """Those whose only answers, also to this question, are not signed by them."""
+        over = self.job.now() - self.sent > UNSIGNED_S
+        return self.unproven - self.alive - set(self.finished) if over else set()
 
     def ended(self, since_s):
         """Those that ended the job so long ago, and whose return has not come."""

@@ -13,6 +13,7 @@ import tempfile
 import salt.cache
 import salt.key
 import salt.utils.event
+import salt.utils.verify
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -154,6 +155,11 @@ class KeyStore:
         private.write(os.path.join(self._accepted, name), host)
         self._fire("accept", name, pub)
         return True
+
+    def of_host(self, host):
+        """The public key (PEM) that was accepted for a minion that is no guest, or None."""
+        found = self._store.fetch(host) if salt.utils.verify.valid_id(self._opts, host) else None
+        return found["pub"] if found and found["state"] == "accepted" else None
 
     def ours(self):
         """The ids whose keys were accepted here, for a guest, and are still accepted; sorted."""

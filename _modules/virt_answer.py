@@ -1,0 +1,70 @@
+"""
+What this host answers to the master's runner, signed with the key of its minion.
+
+:depends: cryptography, which Salt brings
+"""
+
+import logging
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt import errors  # noqa: E402
+from saltvirt.fleet import proof  # noqa: E402
+
+__virtualname__ = "virt"
+log = logging.getLogger(__name__)
+
+# what the runner asks beside functions of this module
+_OTHERS = ("saltutil.find_job",)
+
+
+def __virtual__():
+    return __virtualname__
+
+
+def answer(fun, kwarg=None, **kwargs):
+    """
+    Call a function of this host, and sign what it returns or fails with.
+
+    Salt does not check whose return a job gets: any accepted minion could answer for this host.
+    ``salt-run virt.…`` asks its hosts by this function and believes signed answers alone.
+
+    :param fun: the function: one of ``virt``, or ``saltutil.find_job``
+    :param kwarg: dictionary of its arguments
+
+    :return: a dict: ``said`` (``return`` and ``retcode``, as Salt has them) and ``proof``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.answer virt.vm_state
+    """
+    if not fun.startswith("virt.") and fun not in _OTHERS:
+        raise errors.InvalidInput(f"fun={fun}: it is a function of virt, or {_OTHERS[0]}")
+    said = _called(fun, kwarg or {})
+    if said["retcode"]:
+        __context__["retcode"] = said["retcode"]
+    return proof.sign(__opts__, kwargs.get("__pub_jid"), fun, said)
+
+
+def _called(fun, kwarg):
+    """``return`` and ``retcode`` of a function, its error as Salt words it."""
+    if fun not in __salt__:
+        return {"return": f"'{fun}' is not available.", "retcode": 1}
+    try:
+        return {"return": __salt__[fun](**kwarg), "retcode": 0}
+    except Exception as exc:
+        if _has_words(exc):
+            log.info("%s: %s", fun, exc)
+            return {"return": f"ERROR: {exc}", "retcode": 1}
+        log.exception("%s", fun)
+        why = f"internal error: {exc!r} (the host's minion log has the traceback)"
+        return {"return": why, "retcode": 1}
+
+
+def _has_words(exc):
+    """Whether it is an error that was raised for a person: one of Salt's, as all of ours are."""
+    return any(kind.__name__ == "SaltException" for kind in type(exc).__mro__)

@@ -1,0 +1,70 @@
+"""That an answer is from the host that was asked, and to this question.
+
+Salt authenticates neither a job's return nor what is written down of it: any accepted minion can
+fire an event with the tag of another one's return, and Salt takes returns "of a syndic" from every
+minion, with any id in them. So a host signs what it answers, with the key of its minion, and the
+master checks that by the key that it accepted for the host.
+"""
+
+import base64
+import binascii
+import json
+import os
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+
+# the function of a host that calls another one and signs what it says
+FUNCTION = "virt.answer"
+_SAID, _PROOF = "said", "proof"
+
+
+def _plain(data):
+    """Data as it looks the same before and after Salt's transport."""
+    if isinstance(data, dict):
+        return sorted(
+            ([str(key), _plain(value)] for key, value in data.items()), key=lambda p: p[0]
+        )
+    if isinstance(data, (list, tuple, set, frozenset)):
+        return [_plain(one) for one in data]
+    if isinstance(data, bytes):
+        return data.decode(errors="replace")
+    if isinstance(data, int) and not -(2**63) <= data < 2**64:
+        return str(data)
+    return data
+
+
+def _text(host, jid, fun, said):
+    whole = {"host": host, "jid": str(jid), "fun": fun, "said": said}
+    return json.dumps(_plain(whole), default=str).encode()
+
+
+def sign(opts, jid, fun, said):
+    """What a host returns. opts: its minion's options. said: dict of ``return`` and ``retcode``."""
+    with open(os.path.join(opts["pki_dir"], "minion.pem"), "rb") as file:
+        key = load_pem_private_key(file.read(), None)
+    signed = key.sign(_text(opts["id"], jid, fun, said), padding.PKCS1v15(), hashes.SHA256())
+    return {_SAID: said, _PROOF: base64.b64encode(signed).decode()}
+
+
+def said(host, jid, fun, returned, pub_pem=None):
+    """What the host said, None when that is not proven.
+
+    returned: the job's return. pub_pem: the host's key; None, of a host below a syndic, whose key
+    is not here: it is believed as the syndic is.
+    """
+    found = returned.get(_SAID) if isinstance(returned, dict) else None
+    if not isinstance(found, dict):
+        return None
+    if pub_pem is None:
+        return found
+    try:
+        signature = base64.b64decode(str(returned.get(_PROOF)), validate=True)
+        load_pem_public_key(pub_pem.encode()).verify(
+            signature, _text(host, jid, fun, found), padding.PKCS1v15(), hashes.SHA256()
+        )
+    except (InvalidSignature, ValueError, TypeError, AttributeError, binascii.Error):
+        return None
+    return found

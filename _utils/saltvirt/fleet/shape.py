@@ -1,0 +1,83 @@
+"""What a host's answer must look like before anything reads it, and what is taken out of it.
+
+A host may run another version, or have turned bad: what does not fit is an error of that host.
+"""
+
+import re
+
+from saltvirt import errors
+
+# control characters but the new line and the tab, and those that turn the direction of a text
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+
+NUMBER = (int, float)
+STATES = {str: str}
+_TLS = {"certs": {str: {str: object}}, "trusted": [str], "daemon": str}
+_MADE = {"name": str, "pub_key?": (str, None), "disks": [{str: object}]}
+# function to what it returns: a type, several of them, [of each], {str: of each value}, or the
+# keys that must be there ("key?": may be there)
+ANSWERS = {
+    "virt.vm_state": STATES,
+    "virt.full_info": {str: object},
+    "virt.list_domains": [str],
+    "virt.inventory": {"cpus": NUMBER, "memory_kib": NUMBER, "guests?": {str: {str: object}}},
+    "virt.leftovers": {"guests": STATES, "unfinished": [str], "migrations": {str: {"target": str}}},
+    "virt.migrate_census": {"guests": STATES, "unfinished": [str]},
+    "virt.maintenance": ({"guests": [str]}, None),
+    "virt.guest_addresses": {str: {str: {str: object}}},
+    "virt.list_snapshots": {str: object},
+    "virt.snapshot": {"name": str},
+    "virt.migrate": {str: object},
+    "virt.migratable": {"migratable": bool, "reasons": [str]},
+    "virt.tls_info": _TLS,
+    "virt.tls_update": {"changes": {str: object}, "info": _TLS},
+}
+
+
+def fits(data, shape):
+    """True when the data is of the shape."""
+    if isinstance(shape, tuple):
+        return any(fits(data, one) for one in shape)
+    if shape is None or isinstance(shape, type):
+        return isinstance(data, shape or type(None))
+    if not isinstance(data, type(shape)):
+        return False
+    if isinstance(shape, list):
+        return all(fits(one, shape[0]) for one in data)
+    if str in shape:
+        return all(isinstance(k, str) and fits(v, shape[str]) for k, v in data.items())
+    return all(
+        fits(data[key.rstrip("?")], of) if key.rstrip("?") in data else key.endswith("?")
+        for key, of in shape.items()
+    )
+
+
+def check(fun, kwarg, data):
+    """Raises InvalidInput when the answer is none to this question."""
+    if fun in ("virt.init", "virt.clone", "virt.rename"):
+        good = (kwarg or {}).get("test") or fits(data, _MADE)
+    else:
+        good = fits(data, ANSWERS.get(fun, object))
+    if not good:
+        raise errors.InvalidInput(f"its answer to {fun} is not what this version expects")
+
+
+def clean(data):
+    """The data without escape sequences and control characters in any text of it."""
+    if isinstance(data, str):
+        return _UNSEEN.sub("", _ESCAPE.sub("", data)) if _UNSEEN.search(data) else data
+    if isinstance(data, dict):
+        return {clean(key): clean(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [clean(one) for one in data]
+    return data
+
+
+def step(said):
+    """What a host says of its steps, with the number that is to be one."""
+    found = clean(said)
+    percent = found.get("percent")
+    if percent is not None and (isinstance(percent, bool) or not isinstance(percent, NUMBER)):
+        del found["percent"]
+    return found

@@ -1,0 +1,22 @@
+"""The shapes that the master expects are those that hosts answer in, on libvirt's test driver."""
+
+import pytest
+
+pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt.fleet import shape
+from tests.functional.test_init import host  # noqa: F401
+
+ASKED = {
+    "virt.vm_state": {}, "virt.full_info": {}, "virt.list_domains": {}, "virt.inventory": {},
+    "virt.leftovers": {}, "virt.migrate_census": {}, "virt.maintenance": {}, "virt.tls_info": {},
+    "virt.guest_addresses": {"vm_": "test"}, "virt.list_snapshots": {"domain": "test"},
+    "virt.snapshot": {"domain": "test", "name": "s1"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fun", ASKED)
+def test_what_a_host_answers_fits(host, fun):  # noqa: F811
+    asked = dict(ASKED[fun])
+    shape.check(fun, asked, host.modules[fun](**asked))

@@ -1,0 +1,61 @@
+"""Answers that one accepted minion gives in the name of another: none of them is believed."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from saltvirt.fleet import proof
+
+pytestmark = pytest.mark.lab
+
+MODULES = "/var/cache/salt/minion/extmods/modules"
+FORGED = {"said": {"return": {"stolen": "running"}, "retcode": 0}, "proof": "AAAA"}
+
+
+@pytest.fixture
+def forger(lab):
+    """hv2 answers for hv1, whose minion stands still."""
+    lab.push("hv2", Path(__file__).with_name("forge.py"), MODULES)
+    lab.exec("hv1", "systemctl kill -s STOP salt-minion")
+    given = ["salt-call", "forge.returns", "hv1", f"data={FORGED}"]
+    thread = threading.Thread(target=lab.exec, args=("hv2", given), kwargs={"check": False})
+    thread.start()
+    started = "pgrep -f 'salt-call forge[.]returns'"
+    lab.wait(lambda: lab.exec("hv2", started, check=False).returncode == 0, "the forger")
+    yield lab
+    lab.exec("hv1", "systemctl kill -s CONT salt-minion")
+    thread.join()
+    lab.exec("hv2", f"rm -f {MODULES}/forge.py")
+
+
+def test_nobody_answers_for_a_hypervisor(forger):
+    """For two masters' worth of jobs, for the forger has to get ready first."""
+    kept = []
+    for _ in range(6):
+        listed = forger.run_json("virt.list")
+        assert "stolen" not in str(listed["hv1"])
+        assert set(listed["hv1"]) == {"error"}
+        found = "grep -rl stolen /var/cache/salt/master/jobs"
+        kept = forger.exec("master", found, check=False).stdout.split()
+        if kept:
+            break
+    assert kept, "the forger was never heard, so nothing was tried"
+
+
+def test_what_hypervisors_say_is_signed(lab):
+    said = lab.call("hv1", proof.FUNCTION, "virt.vm_state")
+    assert set(said) == {"said", "proof"}
+    assert set(lab.run_json("virt.list")) == set(lab.hosts)
+    assert all("error" not in found for found in lab.run_json("virt.list").values())
+
+
+def test_a_host_of_another_version_is_named_with_what_to_do(lab):
+    lab.exec("hv1", f"mv {MODULES}/virt_answer.py /root/")
+    lab.call("hv1", "saltutil.refresh_modules")
+    try:
+        said = lab.run_json("virt.list")["hv1"]["error"]
+    finally:
+        lab.exec("hv1", f"mv /root/virt_answer.py {MODULES}/")
+        lab.call("hv1", "saltutil.refresh_modules")
+    assert "salt hv1 saltutil.sync_all" in said

@@ -1,0 +1,230 @@
+"""An answer is believed when the host that was asked has signed it, for this question."""
+
+import pytest
+
+pytest.importorskip("salt")
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from saltvirt import errors
+from saltvirt.fleet import answer, client, proof, target
+
+JID = "20261121010203000001"
+WHOLE = {
+    "guests": {"web1": {"n": 1, "x": [1.5, None, True, "ä\n"], 7: "seven", "big": 2**70}},
+    "tuple": (1, 2),
+}
+
+
+def make_key():
+    key = rsa.generate_private_key(65537, 2048)
+    how = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return key.private_bytes(serialization.Encoding.PEM, *how), public.decode()
+
+
+@pytest.fixture(scope="module")
+def minions(tmp_path_factory):
+    """{id: (options of the minion, its public key)}."""
+    found = {}
+    for name in ("hv1", "web1"):
+        folder = tmp_path_factory.mktemp(name)
+        private, public = make_key()
+        (folder / "minion.pem").write_bytes(private)
+        found[name] = {"id": name, "pki_dir": str(folder)}, public
+    return found
+
+
+def signed(minions, host="hv1", jid=JID, fun="virt.vm_state", returned=WHOLE, retcode=0):
+    return proof.sign(minions[host][0], jid, fun, {"return": returned, "retcode": retcode})
+
+
+def travelled(data):
+    """Data as Salt brings it."""
+    import salt.payload
+
+    return salt.payload.loads(salt.payload.dumps(data))
+
+
+def test_what_a_host_says_is_proven_after_its_journey(minions):
+    found = proof.said("hv1", JID, "virt.vm_state", travelled(signed(minions)), minions["hv1"][1])
+    assert found["return"]["guests"]["web1"]["x"] == [1.5, None, True, "ä\n"]
+    assert found["retcode"] == 0
+
+
+def other_host(minions):
+    return signed(minions, "web1")
+
+
+def other_job(minions):
+    return signed(minions, jid="20261121010203000002")
+
+
+def other_question(minions):
+    return signed(minions, fun="virt.list_domains")
+
+
+def other_words(minions):
+    found = signed(minions)
+    return {**found, "said": {"return": {}, "retcode": 0}}
+
+
+def failed_instead(minions):
+    found = signed(minions)
+    return {**found, "said": {**found["said"], "retcode": 1}}
+
+
+def other_types(minions):
+    return {**signed(minions, returned={"a": 1}), "said": {"return": {"a": "1"}, "retcode": 0}}
+
+
+def unsigned(minions):
+    return {"said": {"return": {}, "retcode": 0}}
+
+
+def plain(minions):
+    return {"web1": "running"}
+
+
+def missing(minions):
+    return "'virt.answer' is not available."
+
+
+SHAPES = [
+    [], None, 7, {"said": 1, "proof": ""}, {"said": {}, "proof": None},
+    {"said": {"return": 1}, "proof": "ä"}, {"said": {"return": 1}, "proof": ["x"]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        other_host, other_job, other_question, other_words, failed_instead, other_types, unsigned,
+        plain, missing, *[lambda _minions, shape=shape: shape for shape in SHAPES],
+    ],
+)  # fmt: skip
+def test_what_another_says_is_not(minions, forged):
+    found = travelled(forged(minions))
+    assert proof.said("hv1", JID, "virt.vm_state", found, minions["hv1"][1]) is None
+
+
+# -- on the bus --------------------------------------------------------------------------------
+
+
+class Bus:
+    """Salt's LocalClient and its bus, on which the events come that the test has prepared.
+
+    say: a callable of (function, jid) that yields (id, what it returns, seconds after which).
+    """
+
+    def __init__(self, say):
+        self.say, self.event, self.t, self.due = say, self, 0.0, []
+
+    def now(self):
+        return self.t
+
+    def subscribe(self, _tag):
+        pass
+
+    unsubscribe = subscribe
+
+    def pub(self, names, fun, arg, tgt_type, jid, listen):
+        asked = arg[0]["fun"] if fun == proof.FUNCTION else fun
+        for name, data, *after_s in self.say(asked, jid):
+            event = {"id": name, "return": data, "retcode": 0, "success": True}
+            self.due.append((self.t + sum(after_s), f"salt/job/{jid}/ret/{name}", event))
+
+    def get_event(self, wait, tag, full, match_type="startswith"):
+        prefix = tag.strip("()").split("|")[0]
+        for one in self.due:
+            if one[0] <= self.t and one[1].startswith(prefix):
+                self.due.remove(one)
+                return {"tag": one[1], "data": one[2]}
+        self.t += wait
+        return None
+
+    def get_cache_returns(self, jid):
+        return {"hv1": {"ret": {}, "retcode": 0}}
+
+
+@pytest.fixture
+def ask(monkeypatch, minions):
+    """Asks hv1 for its guests; events as ``say`` has them."""
+    monkeypatch.setattr(target, "connected", lambda opts, ids=None: {"hv1"})
+    keys = {"hv1": minions["hv1"][1]}
+    store = type("Keys", (), {"__init__": lambda *_: None, "of_host": lambda _, host: keys[host]})
+    monkeypatch.setattr(client, "KeyStore", store)
+
+    def ask(say, fun="virt.vm_state", **options):
+        bus = Bus(say)
+        fleet = client.Fleet({"timeout": 5}, now=bus.now)
+        fleet._client = bus
+        [found] = fleet.ask(["hv1"], fun, **options)
+        return found, bus.t
+
+    return ask
+
+
+@pytest.mark.parametrize("forged", [{}, {"web9": "running"}, "ERROR: refused: no room"])
+def test_a_forged_return_is_not_taken_and_the_true_one_is(ask, minions, forged):
+    def say(fun, jid):
+        if fun == "virt.vm_state":
+            yield "hv1", forged
+            yield "hv1", {"said": {"return": forged, "retcode": 0}, "proof": "AAAA"}
+            yield "hv1", signed(minions, "web1", jid, fun, forged)
+            yield "hv1", signed(minions, "hv1", jid, fun, {"web1": "running"})
+
+    found, took_s = ask(say)
+    assert found.data == {"web1": "running"}
+    assert took_s < 1
+
+
+def test_a_true_return_that_is_late_is_waited_for(ask, minions):
+    """Somebody answers first, for the host, and that it has ended the job: the host denies it."""
+    jobs = []
+
+    def say(fun, jid):
+        jobs.append(jid)
+        if fun == "virt.vm_state":
+            yield "hv1", {}
+            yield "hv1", signed(minions, "hv1", jid, fun, {"web1": "running"}), 60
+        if fun == "saltutil.find_job":
+            yield "hv1", {}
+            yield "hv1", {"said": {"return": {}, "retcode": 0}, "proof": "AAAA"}
+            yield "hv1", signed(minions, "hv1", jid, fun, {"jid": jobs[0]})
+
+    found, took_s = ask(say, long=True)
+    assert found.data == {"web1": "running"}
+    assert took_s >= 60
+
+
+def test_a_host_that_cannot_sign_is_named_soon(ask):
+    found, took_s = ask(lambda fun, jid: [("hv1", f"'{proof.FUNCTION}' is not available.")])
+    assert found.kind == answer.BAD
+    assert "its answer is not signed with its key" in found.error
+    assert "salt hv1 saltutil.sync_all" in found.error
+    assert took_s < 5
+    with pytest.raises(errors.ConnectionFailed):
+        found.get()
+
+
+def test_what_the_master_wrote_down_is_no_proof(ask, minions):
+    """Salt writes down what any minion returns as a syndic."""
+
+    def say(fun, jid):
+        if fun == "saltutil.find_job":
+            yield "hv1", signed(minions, "hv1", jid, fun, {})
+
+    found, _ = ask(say)
+    assert found.kind != None  # noqa: E711
+    assert not found.ok
+
+
+def test_a_signed_error_is_the_hosts_own(ask, minions):
+    said = ("hv1", "ERROR: refused: no room")
+    found, _ = ask(lambda fun, jid: [(said[0], signed(minions, "hv1", jid, fun, said[1], 1))])
+    with pytest.raises(errors.Refused, match="hv1: no room"):
+        found.get()

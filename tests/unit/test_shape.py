@@ -1,0 +1,70 @@
+"""What a host answers is looked at before anything reads it."""
+
+import pytest
+
+from saltvirt import errors
+from saltvirt.fleet import answer, shape
+
+ESCAPES = {
+    "\x1b[2J\x1b[31mall is well\x1b[0m": "all is well",
+    "\x1b]0;title\x07text": "text",
+    "\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\": "link",
+    "a\rb\x00c\x08\x7fd": "abcd",
+    "\x9b2Jx": "2Jx",
+    "abc\u202edef\u2066": "abcdef",
+    "\x1bPq\x1b\\": "q",
+    "two\nlines\tand ä": "two\nlines\tand ä",
+}
+
+
+@pytest.mark.parametrize("text", ESCAPES)
+def test_no_escape_sequence_of_a_minion_reaches_a_terminal(text):
+    clean = ESCAPES[text]
+    assert shape.clean(text) == clean
+    assert shape.clean({text: [{"x": (text, 1, None)}]}) == {clean: [{"x": [clean, 1, None]}]}
+    found = answer.from_return("hv1", {"return": f"ERROR: {text}", "retcode": 1})
+    assert not set(found.error) & set("\x1b\x07\r\x00\x9b\n")
+    assert answer.from_return("hv1", {"return": {text: text}}).data == {clean: clean}
+
+
+STATES = {"web1": "running"}
+WRONG = [
+    ("virt.vm_state", [None, "x", ["web1"], {"web1": 1}, {1: "running"}, {"web1": {"a": 1}}]),
+    ("virt.list_domains", [None, "web1", {"web1": 1}, [1], [["web1"]]]),
+    ("virt.inventory", [None, [], {}, {"cpus": "4", "memory_kib": 1}, {"cpus": 4}]),
+    (
+        "virt.leftovers",
+        [
+            {}, {"guests": [], "unfinished": [], "migrations": {}},
+            {"guests": STATES, "unfinished": [1], "migrations": {}},
+            {"guests": STATES, "unfinished": [], "migrations": {"a": "hv2"}},
+        ],
+    ),
+    ("virt.migrate_census", [{}, {"guests": STATES, "unfinished": {"web1": 1}}]),
+    ("virt.maintenance", [True, {}, {"guests": "web1"}]),
+    ("virt.guest_addresses", [[], {"web1": []}]),
+    ("virt.init", [None, True, {}, {"name": 1, "disks": []}, {"name": "a", "disks": None}]),
+    ("virt.tls_info", [{}, None]),
+]  # fmt: skip
+CASES = [(fun, data) for fun, several in WRONG for data in several]
+
+
+@pytest.mark.parametrize(("fun", "data"), CASES, ids=repr)
+def test_what_does_not_fit_is_an_error_of_that_host(fun, data):
+    found = answer.from_return("hv1", {"return": data}, fun, {})
+    assert (found.kind, found.data) == (answer.BAD, None)
+    assert found.error == f"its answer to {fun} is not what this version expects"
+    with pytest.raises(errors.ConnectionFailed, match="hv1: its answer to"):
+        found.get()
+
+
+def test_what_fits_is_taken():
+    assert answer.from_return("hv1", {"return": STATES}, "virt.vm_state", {}).data == STATES
+    assert answer.from_return("hv1", {"return": {}}, "virt.init", {"test": True}).ok
+    assert answer.from_return("hv1", {"return": "anything"}, "virt.start", {}).ok
+
+
+@pytest.mark.parametrize("percent", ["12", [], {}, True, None])
+def test_a_step_has_a_number_or_none(percent):
+    assert shape.step({"percent": percent, "message": "\x1b[1mx"}).get("percent") is None
+    assert shape.step({"percent": 12.5, "message": "x"})["percent"] == 12.5
