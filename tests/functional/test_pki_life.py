@@ -3,6 +3,8 @@
 import datetime
 import shutil
 import subprocess
+import threading
+import time
 
 import pytest
 
@@ -244,6 +246,89 @@ def test_revoking_a_host_that_never_was_one_names_those_that_were(office):
         crl.revoke(office.store, "hv1")
     with pytest.raises(NotFound, match="not revoked"):
         crl.readmit(office.store, "hv2")
+
+
+def in_background(call):
+    """(thread, list that its result or error comes into)."""
+    found = []
+
+    def run():
+        try:
+            found.append(call())
+        except PkiError as exc:
+            found.append(exc)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, found
+
+
+def test_one_who_waited_for_the_lock_while_it_was_revoked_gets_nothing(office):
+    """It was judged before; S6."""
+    first = office.cert()
+    office.now += 300 * DAY  # what it asks for would be renewed
+    with office.store.exclusive():
+        asking, given = in_background(office.give)
+        time.sleep(0.3)
+        revoking, _ = in_background(lambda: crl.revoke(office.store, "hv1"))
+        time.sleep(0.3)
+        assert asking.is_alive()
+    asking.join()
+    revoking.join()
+    assert "were revoked" in str(given[0])
+    issued = list((office.store.host("hv1") / "issued").glob("*.pem"))
+    serials = {certs.serial(certs.load_certs(path.read_bytes())[0]) for path in issued}
+    assert certs.serial(first) in serials
+    assert serials <= crl.revoked_serials(office.store)
+
+
+def test_it_is_banned_while_its_revocation_still_waits(office):
+    office.give()
+    office.give("hv2")
+    with office.store.issuing("hv2"):
+        revoking, _ = in_background(lambda: crl.revoke(office.store, "hv1"))
+        time.sleep(0.3)
+        assert revoking.is_alive()
+        with pytest.raises(PkiError, match="were revoked"):
+            office.give()
+    revoking.join()
+
+
+def test_a_revocation_that_was_killed_can_be_done_again_or_undone(office, monkeypatch):
+    office.give()
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "exclusive", lambda _self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            crl.revoke(office.store, "hv1")
+    with pytest.raises(PkiError, match="were revoked"):
+        office.give()
+    crl.readmit(office.store, "hv1")
+    office.give()
+
+
+def test_requests_without_pause_do_not_keep_a_change_waiting(office):
+    """Each begins before the one before it has ended: shared, the lock is never free."""
+    office.give()
+    over = threading.Event()
+
+    def ask(number):
+        while not over.is_set():
+            with office.store.issuing(f"hv{number}"):
+                time.sleep(0.2)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
+    for number, thread in enumerate(threads):
+        thread.start()
+        time.sleep(0.01 * (number % 3))
+    began = time.monotonic()
+    try:
+        with office.store.exclusive():
+            took_s = time.monotonic() - began
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert took_s < 20
 
 
 # rotation

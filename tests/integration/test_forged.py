@@ -48,14 +48,3 @@ def test_what_hypervisors_say_is_signed(lab):
     assert set(said) == {"said", "proof"}
     assert set(lab.run_json("virt.list")) == set(lab.hosts)
     assert all("error" not in found for found in lab.run_json("virt.list").values())
-
-
-def test_a_host_of_another_version_is_named_with_what_to_do(lab):
-    lab.exec("hv1", f"mv {MODULES}/virt_answer.py /root/")
-    lab.call("hv1", "saltutil.refresh_modules")
-    try:
-        said = lab.run_json("virt.list")["hv1"]["error"]
-    finally:
-        lab.exec("hv1", f"mv /root/virt_answer.py {MODULES}/")
-        lab.call("hv1", "saltutil.refresh_modules")
-    assert "salt hv1 saltutil.sync_all" in said

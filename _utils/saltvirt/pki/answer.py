@@ -36,17 +36,13 @@ def answer(opts, get, host, asked, grains):
 
 def _give(store, rules, host, asked, grains):
     """The answer to a hypervisor that may have it."""
-    store.host(host)
-    if host in store.record("revoked.json", {}).get("hosts", []):
-        raise PkiError(
-            f"the certificates of {host} were revoked; to admit it again, run "
-            f"salt-run virt.revoke {host} undo=True"
-        )
+    _refuse_banned(store, host)
     if asked.dry and not store.host(host).is_dir():
         found = {"libvirt.mode": rules.mode, "libvirt.pending": [use.name for use in USES]}
         return {**found, "libvirt.subjects": _subjects(store)} if asked.subjects else found
     prepare(store, rules)
     with store.issuing(host) as folder:
+        _refuse_banned(store, host)  # it may have been revoked while this one waited
         authorities = ca.current(store)
         names = _own_names(store, policy.wanted_names(rules, host, grains), host)
         want = issue.wanted(rules, asked, host, names, crl.revoked_serials(store))
@@ -55,6 +51,14 @@ def _give(store, rules, host, asked, grains):
         if asked.subjects:
             found["libvirt.subjects"] = _subjects(store)
         return found
+
+
+def _refuse_banned(store, host):
+    if crl.banned(store, host):
+        raise PkiError(
+            f"the certificates of {host} were revoked; to admit it again, run "
+            f"salt-run virt.revoke {host} undo=True"
+        )
 
 
 def _names(opts, rules):

@@ -1,5 +1,6 @@
 """Which certificates are revoked, and the signed lists that say so."""
 
+import contextlib
 import datetime
 
 from cryptography import x509
@@ -9,11 +10,18 @@ from saltvirt.pki import ca, certs, files
 from saltvirt.pki.store import AUTHORITIES, USES
 
 RECORD = "revoked.json"
+# a folder in a host's own: it gets nothing, from before its certificates are revoked
+_BAN = ".banned"
 
 
 def record(store):
     """``hosts``: ids that get nothing. ``serials``: what is revoked, by serial in hex."""
     return {"hosts": [], "serials": {}, **store.record(RECORD, {})}
+
+
+def banned(store, host):
+    """True for a host that gets nothing. Certain under the host's lock alone."""
+    return (store.host(host) / _BAN).exists() or host in record(store)["hosts"]
 
 
 def revoked_serials(store):
@@ -24,12 +32,15 @@ def revoked_serials(store):
 def revoke(store, host):
     """Revokes every certificate that the host was ever given. How many that were.
 
+    It is banned before the lock is waited for: who asks meanwhile gets nothing new.
     Raises NotFound for a host that never had any, and PkiError when a CA may not sign
     lists: then the host gets no new certificates, but its present ones go on working.
     """
     folder = store.host(host)
     if not folder.is_dir():
         raise NotFound(f"{host} was never given a certificate; known: {_known(store)}")
+    files.folder(folder / _BAN)
+    files.sync_folder(folder)
     with store.exclusive():
         found = _given(folder)
         known = record(store)
@@ -77,10 +88,12 @@ def readmit(store, host):
     """Lets the host have new certificates; the revoked ones stay revoked."""
     with store.exclusive():
         known = record(store)
-        if host not in known["hosts"]:
+        if not banned(store, host):
             raise NotFound(f"{host} is not revoked; revoked: {', '.join(known['hosts']) or 'none'}")
-        known["hosts"].remove(host)
+        known["hosts"] = [name for name in known["hosts"] if name != host]
         store.keep(RECORD, known)
+        with contextlib.suppress(FileNotFoundError):
+            (store.host(host) / _BAN).rmdir()
 
 
 def _given(folder):

@@ -11,7 +11,8 @@
     HOST/aside/                     what was damaged and had to be replaced
 
 Everything is 0600 in folders of 0700. ``.lock`` is shared while certificates are
-issued, and exclusive while an authority changes; ``HOST/.lock`` is one host's.
+issued, and exclusive while an authority changes; ``HOST/.lock`` is one host's. Who waits for
+``.lock`` holds ``.turn``, so that requests without pause never keep a change waiting.
 """
 
 import contextlib
@@ -88,15 +89,23 @@ class Store:
         """The whole store for the block: authorities may change in it."""
         files.folder(self.base)
         self.base.chmod(0o700)
-        with files.locked(self.path(".lock")):
+        with self._locked():
             files.sweep(self.base)
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self, shared=False):
+        """The store's lock for the block, by turns: one who came first is not overtaken."""
+        with contextlib.ExitStack() as held:
+            with files.locked(self.path(".turn")):
+                held.enter_context(files.locked(self.path(".lock"), shared=shared))
             yield
 
     @contextlib.contextmanager
     def issuing(self, host):
         """One host's folder for the block; the authorities stay as they are in it."""
         folder = self.host(host)
-        with files.locked(self.path(".lock"), shared=True):
+        with self._locked(shared=True):
             files.folder(folder)
             folder.chmod(0o700)
             with files.locked(folder / ".lock"):
