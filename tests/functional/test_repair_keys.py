@@ -100,7 +100,7 @@ def reported_meanwhile(cloud):
 @pytest.mark.parametrize(
     ("event", "why"),
     [
-        (an_init_under_way, "virt.init is under way"),
+        (an_init_under_way, "web1: virt.init, process"),
         (made_meanwhile, "it is on hv2 now"),
         (silent_meanwhile, "not every host was heard: hv2: down"),
         (lost_meanwhile, "not every host was heard: hv1: virt:hosts does not match it"),
@@ -122,6 +122,17 @@ def test_what_happens_between_looking_and_mending_is_seen(cloud, event, why):
 def test_an_error_of_the_lock_is_one_line(cloud):
     with (
         lock.guest(cloud.opts, "web1", "virt.purge"),
-        pytest.raises(errors.OperationFailed, match=r"web1: virt\.purge is under way"),
+        pytest.raises(errors.OperationFailed, match=r"web1: virt\.purge, process .* is under way"),
     ):
         repair._delete_key(cloud, "web1")
+
+
+@pytest.mark.parametrize("name", ["../../x", "", ".x", "a/b", "a\0b"])
+def test_what_a_host_calls_a_guest_is_no_path_of_the_master(cloud, name):
+    calls = (
+        lambda: lock.guest(cloud.opts, name, "x").__enter__(),
+        lambda: lock.at_work(cloud.opts, name),
+    )
+    for call in calls:
+        with pytest.raises(errors.InvalidInput, match="cannot be a guest's name"):
+            call()

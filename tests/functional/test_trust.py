@@ -1,6 +1,8 @@
 """What a host says of a guest's key decides nothing: the key comes by the ext_pillar, and only for
 the guest that this host was asked for."""
 
+from unittest import mock
+
 import pytest
 
 pytest.importorskip("salt.key")
@@ -63,6 +65,7 @@ def create(cloud, name="web1", **more):
     wanted = Wanted(name, 1, 64, "/a", arguments={"seed": True}, **more)
     with Revert() as undo:
         placed = Init(cloud, policy.Policy(), wanted, cloud.report(name, "init"))
+        placed.slot = mock.Mock()
         done = placed.create_on("hv1", undo)
         undo.success()
     return done

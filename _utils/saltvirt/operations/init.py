@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from saltvirt import errors, names, units
 from saltvirt.fleet import authorise, pillars, target
-from saltvirt.fleet.answer import LOST, SILENT
+from saltvirt.fleet.answer import BAD, LOST, SILENT
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import inventory, lock, slots, unique, wait
 from saltvirt.operations.begun import Begun
@@ -261,7 +261,7 @@ class Init:
         made = self.fleet.gather(
             [host], "virt.init", asked, long=True, watch=watch, quiet=(slots.QUIET_S, self.idle)
         )[host]
-        if not made.ok and made.kind == SILENT:
+        if not made.ok and made.kind in (SILENT, BAD):
             raise errors.ConnectionFailed(
                 f"{host}: {made.error}; it may still be making {name}: look with virt.where "
                 f"{name}, and remove it with virt.purge {name}; virt.repair names it, too"

@@ -8,8 +8,11 @@ from saltvirt import errors
 from saltvirt.operations import held
 
 
-def _folder(opts):
-    return Path(opts["cachedir"]) / "virt" / "locks"
+def _path(opts, name):
+    """The guest's lock. The name may be what a host calls a guest, of whatever origin."""
+    if not name or "/" in name or "\0" in name or name[0] == ".":
+        raise errors.InvalidInput(f"{name!r} cannot be a guest's name")
+    return Path(opts["cachedir"]) / "virt" / "locks" / name
 
 
 @contextlib.contextmanager
@@ -21,7 +24,7 @@ def guest(opts, name, what):
     Raises OperationFailed at once, with who it is, when another operation on that guest is
     under way.
     """
-    path = _folder(opts) / name
+    path = _path(opts, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = held.take(path, what)
     if handle is None:
@@ -34,7 +37,7 @@ def guest(opts, name, what):
 
 def at_work(opts, name):
     """Who works on the guest on this master, or None."""
-    path = _folder(opts) / name
+    path = _path(opts, name)
     if not path.exists():
         return None
     handle = held.take(path, "a look")
