@@ -20,7 +20,7 @@ from saltvirt.fleet import demand  # noqa: E402
 from saltvirt.host import guest_lock  # noqa: E402
 from saltvirt.images import inspect  # noqa: E402
 from saltvirt.seed import data as seed_data  # noqa: E402
-from saltvirt.seed import minion  # noqa: E402
+from saltvirt.seed import minion, tree  # noqa: E402
 
 __func_alias__ = {"apply_": "apply"}
 
@@ -159,10 +159,9 @@ def prep_bootstrap(mpt):
 
         salt hv1 seed.prep_bootstrap /srv/roots/web1
     """
-    inside = f"/tmp/{secrets.token_hex(16)}"
-    folder = os.path.join(mpt, inside.lstrip("/"))
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
-    os.mkdir(folder, 0o700)
-    script = os.path.join(folder, "bootstrap-salt.sh")
-    _write(script, _hypervisor().bootstrap(), 0o700)
-    return script, inside
+    inside, name = f"/tmp/{secrets.token_hex(16)}", "bootstrap-salt.sh"
+    script = _hypervisor().bootstrap()
+    with tree.DirTree(mpt) as guest:
+        folder = guest.make_dir(inside, 0o700)
+        guest.write(f"{inside}/{name}", script.encode(), 0o700)
+    return os.path.join(folder, name), inside

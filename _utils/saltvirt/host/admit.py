@@ -45,7 +45,7 @@ class Gate:
         It lies in a folder that only root can write to (``virt:lock``, /run/salt-virt).
         """
         folder = locks.private(str(settings.option(self.get, "lock", locks.RUN)))
-        return locks.exclusive(os.path.join(folder, "admit"))
+        return locks.exclusive(os.path.join(folder, "admit.lock"))
 
 
 def _pending_bytes(conn):

@@ -1,6 +1,5 @@
 """Chooses who shows us the guest's files, and seeds them."""
 
-import contextlib
 import os
 
 from saltvirt import errors
@@ -11,6 +10,12 @@ from saltvirt.seed.tree import DirTree
 
 AUTO, GUESTFS, FUSE, NBD, DIRECTORY = "auto", "libguestfs", "fuse", "nbd", "directory"
 BACKENDS = (AUTO, GUESTFS, FUSE, NBD, DIRECTORY)
+_WANTED = {
+    GUESTFS: "install guestfs-tools (EL, SUSE: libguestfs-tools), or, for images that you trust, "
+    "set virt:seed:backend to fuse or nbd, by which this host's own kernel reads them",
+    FUSE: "install qemu-storage-daemon, and let this host have /dev/fuse",
+    NBD: "install qemu-nbd and load the kernel's module nbd",
+}
 
 
 def prove_free(path, format):
@@ -22,31 +27,26 @@ def prove_free(path, format):
 
 
 def choose(path, backend=AUTO):
-    """The back end for a path. Raises InvalidInput, Unsupported."""
+    """The back end for a path. Raises InvalidInput, Unsupported.
+
+    ``auto`` is libguestfs: another is taken only when it is named, never for want of it.
+    """
     if backend not in BACKENDS:
         raise errors.InvalidInput(f"virt:seed:backend is one of {', '.join(BACKENDS)}")
     if os.path.isdir(path):
         return DIRECTORY
     if backend == DIRECTORY:
         raise errors.InvalidInput(f"{path} is no directory, as virt:seed:backend demands")
-    there = {
-        GUESTFS: guestfish.available,
-        FUSE: lambda: mounted.available(FUSE),
-        NBD: lambda: mounted.available(NBD),
-    }
-    for name in [backend] if backend != AUTO else there:
-        if there[name]():
-            return name
-    wanted = "" if backend == AUTO else f" by {backend}, as virt:seed:backend demands"
-    raise errors.Unsupported(
-        f"this host has nothing to seed an image with{wanted}: install guestfs-tools (EL, SUSE: "
-        "also libguestfs-tools), or qemu-storage-daemon, or load the module nbd"
-    )
+    name = GUESTFS if backend == AUTO else backend
+    there = guestfish.available() if name == GUESTFS else mounted.available(name)
+    if not there:
+        raise errors.Unsupported(f"this host cannot seed an image by {name}: {_WANTED[name]}")
+    return name
 
 
 def _shown(path, format, chosen, programs):
     if chosen == DIRECTORY:
-        return contextlib.nullcontext(DirTree(path))
+        return DirTree(path)
     if chosen == GUESTFS:
         return guestfish.opened(path, format, programs)
     return mounted.opened(path, format, chosen, programs)

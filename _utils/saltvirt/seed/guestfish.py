@@ -16,8 +16,11 @@ import time
 
 from saltvirt import errors
 from saltvirt.images import tools
+from saltvirt.seed.tree import MOST_BYTES, SCRIPT_TIMEOUT_S
 
 _LARGEST_INLINE = 32 * 1024
+_MOST_BYTES = 4 * MOST_BYTES  # of what one command says, a list of files, too
+_MOST_WORDS = 64 * 1024
 _PLAIN = {"ext2", "ext3", "ext4", "xfs"}
 _NO_ROOT = {"", "vfat", "swap", "unknown"}
 _ERROR = "libguestfs: error: "
@@ -73,24 +76,32 @@ class Session:
 
     def _new_errors(self):
         size = os.fstat(self._errors.fileno()).st_size
-        said = os.pread(self._errors.fileno(), size - self._seen, self._seen)
+        length = min(size - self._seen, _MOST_WORDS)
+        said = os.pread(self._errors.fileno(), length, size - length)
         self._seen = size
         return said.decode("utf-8", "replace")
 
-    def _until(self, mark):
-        out, end = b"", time.monotonic() + _COMMAND_S
+    def _until(self, mark, command, timeout_s):
+        """What came before the mark; the session is over where it does not come, or too much."""
+        out, end = b"", time.monotonic() + timeout_s
+        stream = self._process.stdout.fileno()
         while not out.endswith(mark):
-            if not select.select([self._process.stdout], [], [], max(0, end - time.monotonic()))[0]:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([stream], [], [], left)[0]:
                 self._process.kill()
-                raise errors.SeedFailed(f"guestfish did not answer within {_COMMAND_S} s")
-            block = os.read(self._process.stdout.fileno(), 65536)
+                raise errors.SeedFailed(f"guestfish: {command} took longer than {timeout_s} s")
+            block = os.read(stream, 65536)
             if not block:
                 raise errors.SeedFailed(f"guestfish ended: {tools.last_words(self._new_errors())}")
             out += block
+            if len(out) > _MOST_BYTES:
+                self._process.kill()
+                raise errors.SeedFailed(f"guestfish: {command} said more than {_MOST_BYTES} bytes")
         return out[: -len(mark)]
 
-    def run(self, command, *arguments):
-        """What one command printed, as bytes. Raises SeedFailed with guestfish's own words."""
+    def run(self, command, *arguments, timeout_s=_COMMAND_S):
+        """What one command printed, as bytes. Raises SeedFailed with guestfish's own words, or
+        when it takes longer than ``timeout_s``."""
         mark = secrets.token_hex(12)
         line = " ".join([f"-{command}", *(quote(str(one)) for one in arguments)])
         try:
@@ -99,7 +110,7 @@ class Session:
         except OSError:
             words = tools.last_words(self._new_errors())
             raise errors.SeedFailed(f"guestfish ended: {words}") from None
-        out = self._until(f"{mark}\n".encode())
+        out = self._until(f"{mark}\n".encode(), command, timeout_s)
         said = self._new_errors()
         reasons = [line.split(_ERROR, 1)[1] for line in said.splitlines() if _ERROR in line]
         if reasons or "unknown command" in said:
@@ -131,6 +142,10 @@ class Tree:
         return self._text("ls", path).splitlines() if self.is_dir(path) else []
 
     def read(self, path):
+        if self._text("is-file", path, "followsymlinks:true") != "true":
+            raise errors.SeedFailed(f"{path} in the guest is no regular file")
+        if int(self._text("filesize", path)) > MOST_BYTES:
+            raise errors.SeedFailed(f"{path} in the guest is larger than {MOST_BYTES} bytes")
         return self._run("download", path, "-")  # cat would end it with a new line
 
     def make_dir(self, path, mode):
@@ -163,7 +178,8 @@ class Tree:
         path = f"/tmp/salt-virt-{secrets.token_hex(8)}.sh"
         self.write(path, script.encode(), 0o700)
         try:
-            self._run("sh", f"exec /bin/sh {shlex.quote(path)} {args}")
+            line = f"exec /bin/sh {shlex.quote(path)} {args} >/dev/null"
+            self._run("sh", line, timeout_s=SCRIPT_TIMEOUT_S)
         finally:
             self.remove(path)
 

@@ -16,7 +16,7 @@ import time
 
 from saltvirt import errors
 from saltvirt.images import locks, tools
-from saltvirt.seed import partitions
+from saltvirt.seed import partitions, rooted
 from saltvirt.seed.tree import DirTree
 
 _TIMEOUT_S = 20
@@ -25,7 +25,7 @@ _OPTIONS = {
     "btrfs": "",
 }
 # where the system is in a btrfs whose default is the top of the tree
-_SUBVOLUMES = ("", "/@", "/root", "/@rootfs")
+_SUBVOLUMES = (".", "@", "root", "@rootfs")
 
 
 class Space:
@@ -149,12 +149,23 @@ def available(backend):
     return bool(shutil.which("qemu-storage-daemon") and os.path.exists("/dev/fuse"))
 
 
-def _root_folder(space, mounted):
-    """Our path of the guest's root on a mounted file system, or None."""
-    for subvolume in _SUBVOLUMES:
-        root = space.outside(mounted + subvolume)
-        if os.path.isdir(f"{root}/etc") and os.path.isdir(f"{root}/usr"):
-            return subvolume
+def _system(space, mounted):
+    """The DirTree of the system on a mounted file system, or None.
+
+    What the image calls a subvolume has to be a folder itself: a link could lead to this host.
+    """
+    top = os.open(space.outside(mounted), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in _SUBVOLUMES:
+            root = rooted.below(top, name)
+            if root is None:
+                continue
+            tree = DirTree(root, space.enter, os.path.normpath(os.path.join(mounted, name)))
+            if tree.is_dir("/etc") and tree.is_dir("/usr"):
+                return tree
+            tree.close()
+    finally:
+        os.close(top)
     return None
 
 
@@ -202,9 +213,9 @@ def opened(path, format, backend, programs=False):
     with Space() as space, _SHOW[backend](space, path, format) as shown:
         for place in _places(space, shown):
             with _one_at_a_time(place), _mounted(space, shown, place, programs) as target:
-                subvolume = _root_folder(space, target)
-                if subvolume is not None:
-                    inside = target + subvolume
-                    yield DirTree(space.outside(inside), space.enter, inside)
+                tree = _system(space, target)
+                if tree is not None:
+                    with tree:
+                        yield tree
                     return
     raise errors.SeedFailed("no file system on it has an operating system that can be seen here")

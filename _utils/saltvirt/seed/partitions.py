@@ -12,6 +12,8 @@ FILE_SYSTEMS = ("ext2", "ext3", "ext4", "xfs", "btrfs")
 _LVM = "LVM2_member"
 _SECTOR = 512
 _AREA_MAGIC = b" LVM2 x[5A%r0N*>"
+_TIMEOUT_S = 60
+_TEXT_MAX, _MOST_VOLUMES = 1024 * 1024, 256
 _METADATA_MAX = 16 * 1024 * 1024
 
 
@@ -27,20 +29,24 @@ class Place:
 def _blkid(path, offset, size):
     """What is at a place: blkid's values, {} for nothing known."""
     argv = ["blkid", "-p", "-o", "export", "-O", str(offset), "-S", str(size), path]
-    out = tools.run(argv, f"look at {path}", errors.SeedFailed, good=(0, 2)).decode()
+    what = f"look at {path}"
+    out = tools.run(argv, what, errors.SeedFailed, good=(0, 2), timeout_s=_TIMEOUT_S)
+    out = out.decode("utf-8", "replace")
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
 def _table(path, size):
     """The (offset, size) of each partition; the whole disk where there is no table."""
     argv = ["sfdisk", "--json", path]
-    out = tools.run(argv, f"read the partitions of {path}", errors.SeedFailed, good=(0, 1))
+    what = f"read the partitions of {path}"
+    out = tools.run(argv, what, errors.SeedFailed, good=(0, 1), timeout_s=_TIMEOUT_S)
     if not out:
         return [(0, size)]
     table = json.loads(out)["partitiontable"]
     sector = table.get("sectorsize", _SECTOR)
     parts = table.get("partitions", [])
-    return [(part["start"] * sector, part["size"] * sector) for part in parts]
+    found = [(part["start"] * sector, part["size"] * sector) for part in parts]
+    return [(start, length) for start, length in found if 0 < length <= size - start]
 
 
 def _section(text, name):
@@ -56,7 +62,7 @@ def _section(text, name):
 
 
 def _number(text, name):
-    found = re.search(rf"(?m)^\s*{name} = (\d+)", text)
+    found = re.search(rf"(?m)^\s*{name} = (\d{{1,15}})\b", text)
     return int(found.group(1)) if found else None
 
 
@@ -76,6 +82,8 @@ def _metadata(head):
     ring = struct.unpack_from("<Q", head, area + 32)[0]
     offset, length = struct.unpack_from("<QQ", head, area + 40)
     text = head[area + offset : area + min(offset + length, ring)]
+    if length > _TEXT_MAX:
+        raise errors.SeedFailed("its LVM metadata is too large: use the back end libguestfs")
     if len(text) < length:  # it goes on behind the ring's header
         text += head[area + _SECTOR : area + _SECTOR + length - len(text)]
     return text.rstrip(b"\0").decode("utf-8", "replace")
@@ -92,9 +100,11 @@ def linear_volumes(text):
     if physical.count("pe_start") != 1 or not extent or start is None:
         return
     logical = _section(text, "logical_volumes")
-    for name in re.findall(r"(?m)^([A-Za-z0-9+_.-]+) \{$", logical.replace("\t", "")):
+    for name in re.findall(r"(?m)^([A-Za-z0-9+_.-]+) \{$", logical.replace("\t", ""))[
+        :_MOST_VOLUMES
+    ]:
         volume = _section(logical, name)
-        stripes = re.findall(r'stripes = \[\s*"pv0", (\d+)\s*\]', volume)
+        stripes = re.findall(r'stripes = \[\s*"pv0", (\d{1,15})\s*\]', volume)
         if _number(volume, "segment_count") == 1 and 'type = "striped"' in volume and stripes:
             extents = _number(_section(volume, "segment1"), "extent_count")
             first = start + int(stripes[0]) * extent
@@ -105,8 +115,11 @@ def _volumes(path, offset):
     with open(path, "rb") as file:
         file.seek(offset)
         head = file.read(_METADATA_MAX)
-    for start, size in linear_volumes(_metadata(head)):
-        yield offset + start, size
+    try:
+        text = _metadata(head)
+    except struct.error:  # it leads out of its own area
+        raise errors.SeedFailed("its LVM metadata is damaged") from None
+    yield from ((offset + start, size) for start, size in linear_volumes(text))
 
 
 def find(path, size):
@@ -121,6 +134,8 @@ def find(path, size):
             found.append(Place(offset, length, kind))
         elif kind == _LVM:
             for start, volume_size in _volumes(path, offset):
+                if volume_size > size - start:
+                    continue
                 inner = _blkid(path, start, volume_size).get("TYPE")
                 if inner in FILE_SYSTEMS:
                     found.append(Place(start, volume_size, inner))

@@ -1,99 +1,142 @@
 """A guest's files in a folder of this host.
 
-What is in a guest is not to be trusted: a link in it to /etc is the guest's /etc, never ours.
+What is in a guest is not to be trusted: a link in it to /etc is the guest's /etc, never ours, a
+FIFO is not waited for, and no file is larger than what we would read of it.
 """
 
 import os
+import secrets
 import shutil
 import stat
-import tempfile
 
 from saltvirt import errors
 from saltvirt.images import tools
+from saltvirt.seed import rooted
 
-_MOST_LINKS = 40
-_SCRIPT_TIMEOUT_S = 1800
+MOST_BYTES = 4 * 1024**2  # of a file that seeding reads: names, settings
+MOST_NAMES = 100_000
+SCRIPT_TIMEOUT_S = 1800
 # not in /tmp, over which systemd-nspawn mounts another
 _SCRIPT = "/root/.salt-virt-bootstrap.sh"
 
 
 class DirTree:
-    """The guest's files below ``root``. Paths are the guest's absolute ones.
+    """The guest's files below ``root``. Paths are the guest's absolute ones. To be closed.
 
-    enter: makes an argv run where ``inside`` is the root's path; default: here.
+    root: a path of ours, or a descriptor, which the tree then owns. enter: makes an argv run
+    where ``inside`` is the root's path; default: here.
     """
 
     def __init__(self, root, enter=list, inside=None):
-        self.root = os.path.abspath(root)
+        path = None if isinstance(root, int) else os.path.abspath(root)
+        flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+        self._root = root if path is None else os.open(path, flags)
         self._enter = enter
-        self._inside = inside or self.root
+        self._inside = inside or path
 
-    def _place(self, path, follow=True):
-        """Our path of a guest's path: links are followed inside of the root alone."""
-        todo = [part for part in path.split("/") if part]
-        done, links = [], 0
-        while todo:
-            part = todo.pop(0)
-            if part in (".", ".."):
-                done = done[:-1] if part == ".." else done
-                continue
-            here = os.path.join(self.root, *done, part)
-            if os.path.islink(here) and (todo or follow):
-                links += 1
-                if links > _MOST_LINKS:
-                    raise errors.SeedFailed(f"{path} in the guest is a circle of links")
-                target = os.readlink(here)
-                done = [] if target.startswith("/") else done
-                todo = [one for one in target.split("/") if one] + todo
-            else:
-                done.append(part)
-        return os.path.join(self.root, *done)
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exc_info):
+        self.close()
+
+    def close(self):
+        """Lets go of the folder, which can be unmounted then."""
+        os.close(self._root)
+
+    def _walk(self, path, **how):
+        return rooted.found(self._root, path, **how)
+
+    def _mode(self, path, follow=True):
+        """The mode of what is there; 0 for nothing."""
+        try:
+            with self._walk(path, follow=follow) as walk:
+                found = rooted.status(walk)
+                return found.st_mode if found else 0
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
 
     def exists(self, path):
-        return os.path.exists(self._place(path))
+        return bool(self._mode(path))
 
     def is_dir(self, path):
-        return os.path.isdir(self._place(path))
+        return stat.S_ISDIR(self._mode(path))
 
     def is_file(self, path):
         """A file itself, not a link to one."""
-        here = self._place(path, follow=False)
-        return os.path.lexists(here) and stat.S_ISREG(os.lstat(here).st_mode)
+        return stat.S_ISREG(self._mode(path, follow=False))
 
     def names(self, path):
-        return sorted(os.listdir(self._place(path))) if self.is_dir(path) else []
+        if not self.is_dir(path):
+            return []
+        with self._walk(path) as walk:
+            fd = os.open(
+                walk.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=walk.folder
+            )
+        try:
+            found = []
+            for entry in os.scandir(fd):
+                found.append(entry.name)
+                if len(found) > MOST_NAMES:
+                    raise errors.SeedFailed(f"{path} in the guest has more than {MOST_NAMES} files")
+            return sorted(found)
+        finally:
+            os.close(fd)
 
     def read(self, path):
-        with open(self._place(path), "rb") as file:
-            return file.read()
+        with self._walk(path) as walk:
+            found = rooted.status(walk)
+            if found is not None and not stat.S_ISREG(found.st_mode):
+                raise errors.SeedFailed(f"{path} in the guest is no regular file")
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with os.fdopen(os.open(walk.name, flags, dir_fd=walk.folder), "rb") as file:
+                content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise errors.SeedFailed(f"{path} in the guest is larger than {MOST_BYTES} bytes")
+        return content
 
     def make_dir(self, path, mode):
-        os.makedirs(self._place(path), exist_ok=True)
-        os.chmod(self._place(path), mode)
+        """The path of it on this host."""
+        with self._walk(path, make=True) as walk:
+            names = [*walk.names, walk.name] if walk.name != "." else walk.names
+            if rooted.status(walk) is None:
+                os.mkdir(walk.name, mode, dir_fd=walk.folder)
+            fd = os.open(
+                walk.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=walk.folder
+            )
+            try:
+                os.fchmod(fd, mode)
+            finally:
+                os.close(fd)
+        return os.path.join(self._inside, *names)
 
     def write(self, path, content, mode):
         """A new file of root's under that name, whatever was there."""
-        here = self._place(path)
-        os.makedirs(os.path.dirname(here), exist_ok=True)
-        fd, part = tempfile.mkstemp(dir=os.path.dirname(here), prefix=".salt-virt-")
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(content)
-                os.fchmod(file.fileno(), mode)
-                os.fsync(file.fileno())
-            os.replace(part, here)
-        except OSError:
-            os.unlink(part)
-            raise
+        with self._walk(path, make=True) as walk:
+            part = f".salt-virt-{secrets.token_hex(8)}"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(part, flags, 0o600, dir_fd=walk.folder)
+            try:
+                with os.fdopen(fd, "wb") as file:
+                    file.write(content)
+                    os.fchmod(file.fileno(), mode)
+                    os.fsync(file.fileno())
+                os.replace(part, walk.name, src_dir_fd=walk.folder, dst_dir_fd=walk.folder)
+            except OSError:
+                os.unlink(part, dir_fd=walk.folder)
+                raise
 
     def remove(self, path):
-        here = self._place(path, follow=False)
-        if os.path.lexists(here):
-            os.unlink(here)
+        try:
+            with self._walk(path, follow=False) as walk:
+                os.unlink(walk.name, dir_fd=walk.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return
 
     def link(self, target, path):
         self.remove(path)
-        os.symlink(target, self._place(path, follow=False))
+        with self._walk(path, follow=False) as walk:
+            os.symlink(target, walk.name, dir_fd=walk.folder)
 
     def run_script(self, script, args):
         """Runs a shell script inside of the guest's system, in a container of its own."""
@@ -109,7 +152,7 @@ class DirTree:
                 self._enter([*container, self._inside, "/bin/sh", _SCRIPT, *args.split()]),
                 "run the bootstrap script inside of the image",
                 errors.SeedFailed,
-                timeout_s=_SCRIPT_TIMEOUT_S,
+                timeout_s=SCRIPT_TIMEOUT_S,
             )
         finally:
             self.remove(_SCRIPT)

@@ -1,0 +1,123 @@
+"""Finds a guest's files below a folder, and cannot leave it.
+
+Each part of a path is opened by itself, below the folder that was opened before it, and no link
+is ever followed by the kernel: a link is read, and gone by part after part. ``..`` goes back to
+the folder we came from. So an absolute link is the guest's, and no swap in between leads out.
+(openat2 with RESOLVE_IN_ROOT would do the same; not every kernel and Python has it.)
+"""
+
+import contextlib
+import os
+import stat
+
+from saltvirt import errors
+
+_MOST_LINKS = 40
+_MOST_PARTS = 4096
+
+
+def _parts(path):
+    return [part for part in path.split("/") if part and part != "."]
+
+
+class Walk:
+    """Where a path ends: ``folder``, a descriptor, and ``name`` in it, which is no link unless
+    the last part was not to be followed. ``names``: of the folders on the way."""
+
+    def __init__(self, root, path):
+        self._path = path
+        self._stack = [os.dup(root)]
+        self.names = []
+        self.name = "."
+
+    @property
+    def folder(self):
+        return self._stack[-1]
+
+    def close(self):
+        for fd in self._stack:
+            os.close(fd)
+
+    def _back_to(self, depth):
+        while len(self._stack) > depth:
+            os.close(self._stack.pop())
+        del self.names[depth - 1 :]
+
+    def go(self, follow, make):
+        """Goes all the way. make: folders that are missing are made."""
+        todo, links = _parts(self._path), 0
+        while todo:
+            part = todo.pop(0)
+            if part == "..":
+                self._back_to(max(1, len(self._stack) - 1))
+                continue
+            if not todo and not follow:
+                self.name = part
+                return
+            fd = self._open(part, make and bool(todo))
+            if fd is None and not todo:
+                self.name = part
+                return
+            if fd is None:
+                raise FileNotFoundError(2, "No such file or directory", self._path)
+            mode = os.fstat(fd).st_mode
+            if stat.S_ISDIR(mode):
+                self._stack.append(fd)
+                self.names.append(part)
+                continue
+            target = os.readlink("", dir_fd=fd) if stat.S_ISLNK(mode) else None
+            os.close(fd)
+            if target is None:
+                if todo:
+                    raise NotADirectoryError(20, "Not a directory", self._path)
+                self.name = part
+                return
+            links += 1
+            if links > _MOST_LINKS or len(todo) > _MOST_PARTS:
+                raise errors.SeedFailed(f"{self._path} in the guest is a circle of links")
+            if target.startswith("/"):
+                self._back_to(1)
+            todo = _parts(target) + todo
+
+    def _open(self, part, make):
+        """A descriptor that opens nothing, of one part; None where there is nothing."""
+        flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+        for _ in range(2):
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(part, flags, dir_fd=self.folder)
+            if not make:
+                return None
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, 0o755, dir_fd=self.folder)
+        return None
+
+
+@contextlib.contextmanager
+def found(root, path, follow=True, make=False):
+    """The Walk to a guest's path, for the block.
+
+    root: a descriptor of the guest's root. follow: the last part, too, where it is a link.
+    Raises FileNotFoundError for a folder that is not there, NotADirectoryError, SeedFailed.
+    """
+    walk = Walk(root, path)
+    try:
+        walk.go(follow, make)
+        yield walk
+    finally:
+        walk.close()
+
+
+def status(walk):
+    """The stat of what is there, or None."""
+    try:
+        return os.stat(walk.name, dir_fd=walk.folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def below(root, name):
+    """A descriptor of a folder directly below ``root``; None for anything else, a link, too."""
+    try:
+        return os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
+    except OSError:
+        return None

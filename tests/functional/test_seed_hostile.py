@@ -1,0 +1,296 @@
+"""Images whose maker wants this host to seed, read or wait for something else."""
+
+import os
+import pathlib
+import stat
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+from saltvirt import errors, seed
+from saltvirt.seed import backends, guestfish, keys, mounted, partitions
+from saltvirt.seed.tree import MOST_BYTES, DirTree
+from tests.functional.conftest import load
+from tests.functional.test_seed import system
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def data():
+    return seed.SeedData("web1", *keys.generate(), master="10.0.0.1", hostname="web1")
+
+
+@pytest.fixture
+def host(tmp_path):
+    """Stands for the hypervisor itself."""
+    return system(tmp_path / "host")
+
+
+def content(root):
+    """All that is in a folder: kinds and texts."""
+    found = {}
+    for folder, names, files in os.walk(root):
+        for name in names + files:
+            path = os.path.join(folder, name)
+            mode = os.lstat(path).st_mode
+            found[path] = (mode, pathlib.Path(path).read_bytes() if stat.S_ISREG(mode) else None)
+    return found
+
+
+# -- a tree that leads out of itself ------------------------------------------------------
+
+MOUNTING = pytest.mark.skipif(
+    os.geteuid() != 0 or not mounted.available("fuse"), reason="mounting needs root and /dev/fuse"
+)
+
+
+@MOUNTING
+@pytest.mark.parametrize("name", ["@", "root", "@rootfs"])
+def test_an_image_does_not_make_the_host_the_guest(tmp_path, host, data, name):
+    inside = tmp_path / "inner"
+    inside.mkdir()
+    (inside / name).symlink_to(host)
+    (inside / "padding").write_bytes(bytes(MIB))
+    disk = whole_disk(tmp_path, inside)
+    before = content(host)
+    with pytest.raises(errors.SeedFailed, match="no file system on it has an operating system"):
+        seed.apply(str(disk), "raw", data, "fuse")
+    assert content(host) == before
+
+
+def whole_disk(tmp_path, inside):
+    """A raw disk that is one ext4 with what is in the folder ``inside``."""
+    disk = tmp_path / "disk.raw"
+    with open(disk, "wb") as file:
+        file.truncate(20 * MIB)
+    subprocess.run(["mkfs.ext4", "-q", "-d", str(inside), str(disk)], check=True)
+    return disk
+
+
+@MOUNTING
+def test_a_subvolume_that_is_one_is_seeded(tmp_path, data):
+    inside = tmp_path / "inner"
+    inside.mkdir()
+    system(inside / "@")
+    disk = whole_disk(tmp_path, inside)
+    seed.apply(str(disk), "raw", data, "fuse")
+    with backends._shown(str(disk), "raw", "fuse", False) as tree:
+        assert tree.read("/etc/hostname") == b"web1\n"
+
+
+LINKS = ["/etc", "/etc/salt", "/etc/hosts", "/etc/ssh", "/usr", "/etc/salt/pki/minion"]
+
+
+@pytest.mark.parametrize("up", ["", "../../../../../../../../.."])
+@pytest.mark.parametrize("place", LINKS)
+def test_no_link_in_the_tree_leads_to_the_host(tmp_path, host, data, place, up):
+    root = system(tmp_path / "root")
+    where = root / place[1:]
+    subprocess.run(["rm", "-rf", where], check=True)
+    where.symlink_to(f"{up}{host}{place}")
+    before = content(host)
+    try:
+        seed.apply(str(root), None, data)
+    except errors.SeedFailed as exc:
+        assert "\n" not in str(exc)
+    assert content(host) == before
+
+
+def test_paths_stay_in_the_tree(tmp_path, host):
+    root = tmp_path / "root"
+    (root / "a/b").mkdir(parents=True)
+    (root / "a/up").symlink_to("../../../../../../../..")
+    (root / "a/back").symlink_to("b/../b")
+    (root / "a/b/file").write_text("ours")
+    with DirTree(root) as tree:
+        assert tree.read("/a/up/a/b/file") == tree.read("/../../a/back/file") == b"ours"
+        assert not tree.exists("/a/up" + str(host) + "/etc/hostname")
+        assert tree.names("/a/up") == ["a"]
+        tree.write("/a/up/etc/x", b"x", 0o644)
+        assert (root / "etc/x").read_text() == "x"
+        tree.remove("/a/up")
+        assert not os.path.lexists(root / "a/up")
+        assert tree.names("/") == ["a", "etc"]
+
+
+def test_a_tree_that_changes_under_us_leads_nowhere_else(tmp_path, host):
+    """A folder becomes a link to the host again and again while files are written."""
+    root = tmp_path / "root"
+    (root / "etc").mkdir(parents=True)
+    (root / "swap").symlink_to(host / "etc")
+    script = (
+        "import os, sys\n"
+        "while True:\n"
+        "    try: os.rename('etc', 'keep'); os.rename('swap', 'etc')\n"
+        "    except OSError: pass\n"
+        "    try: os.rename('etc', 'swap'); os.rename('keep', 'etc')\n"
+        "    except OSError: pass\n"
+    )
+    before = content(host)
+    with (
+        subprocess.Popen([sys.executable, "-c", script], cwd=root) as swapper,
+        DirTree(root) as tree,
+    ):
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            for action in (
+                lambda: tree.write("/etc/hostname", b"evil", 0o644),
+                lambda: tree.remove("/etc/machine-id"),
+                lambda: tree.make_dir("/etc/salt", 0o777),
+            ):
+                try:
+                    action()
+                except OSError:
+                    continue
+        swapper.kill()
+    assert content(host) == before
+
+
+def test_the_script_for_a_bootstrap_stays_in_the_guest(tmp_path, host):
+    pytest.importorskip("salt")
+    root = system(tmp_path / "root")
+    (root / "tmp").symlink_to("../host")
+    before = content(host)
+    script = tmp_path / "bootstrap.sh"
+    script.write_text("#!/bin/sh\n")
+    modules = load("test:///default", seed={"bootstrap": str(script)})
+    made, inside = modules["seed.prep_bootstrap"](str(root))
+    assert content(host) == before
+    assert made.startswith(str(root))
+    assert pathlib.Path(made).read_text() == "#!/bin/sh\n"
+    with DirTree(root) as tree:
+        assert tree.read(f"{inside}/bootstrap-salt.sh") == b"#!/bin/sh\n"
+
+
+# -- what never ends ----------------------------------------------------------------------
+
+
+def a_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_sparse_file(path):
+    with open(path, "wb") as file:
+        file.truncate(1024**4)
+
+
+def a_device(path):
+    path.unlink()
+    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (a_pipe, "no regular file"),
+        (a_sparse_file, "is larger than"),
+        pytest.param(
+            a_device, "no regular file",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="makes a device: needs root"),
+        ),
+    ],
+)  # fmt: skip
+def test_what_never_ends_is_not_read(tmp_path, data, make, why):
+    root = system(tmp_path / "root")
+    make(root / "etc/hosts")
+    with pytest.raises(errors.SeedFailed, match=f"/etc/hosts in the guest {why}|{why}"):
+        seed.apply(str(root), None, data)
+
+
+def test_a_file_as_large_as_is_read(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(MOST_BYTES))
+    with DirTree(tmp_path) as tree:
+        assert len(tree.read("/file")) == MOST_BYTES
+
+
+GUESTFISH = """#!/bin/sh
+while read -r line; do
+    case $line in
+        -download*) yes | head -c 100000000;;
+        -sleep*) sleep 600;;
+        echo*) echo "${line#echo }";;
+    esac
+done
+"""
+
+
+@pytest.fixture
+def session(tmp_path, monkeypatch):
+    (tmp_path / "guestfish").write_text(GUESTFISH)
+    (tmp_path / "guestfish").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with guestfish.Session() as found:
+        yield found
+
+
+def test_guestfish_says_no_more_than_we_read(session):
+    with pytest.raises(errors.SeedFailed, match="said more than"):
+        session.run("download", "/etc/hosts", "-")
+
+
+def test_guestfish_is_not_waited_for_without_end(session):
+    with pytest.raises(errors.SeedFailed, match="sleep took longer than 1 s"):
+        session.run("sleep", 600, timeout_s=1)
+
+
+def test_libguestfs_is_told_to_read_regular_files_of_some_size():
+    answers = {"is-file": b"true\n", "filesize": str(1024**4).encode()}
+    asked = []
+
+    def run(command, *_arguments):
+        asked.append(command)
+        return answers[command]
+
+    tree = guestfish.Tree(
+        type(
+            "S",
+            (),
+            {"run": staticmethod(run), "text": staticmethod(lambda *a: run(*a).decode().strip())},
+        )
+    )
+    with pytest.raises(errors.SeedFailed, match="is larger than"):
+        tree.read("/etc/hosts")
+    answers["is-file"] = b"false\n"
+    with pytest.raises(errors.SeedFailed, match="no regular file"):
+        tree.read("/etc/hosts")
+    assert "download" not in asked
+
+
+# -- which back end -----------------------------------------------------------------------
+
+
+def test_auto_is_libguestfs_or_says_what_to_install(tmp_path, monkeypatch):
+    """It never falls back to this host's own kernel."""
+    monkeypatch.setattr(guestfish, "available", lambda: False)
+    monkeypatch.setattr(mounted, "available", lambda backend: True)
+    disk = str(tmp_path / "disk.qcow2")
+    with pytest.raises(errors.Unsupported, match="install guestfs-tools"):
+        backends.choose(disk)
+    assert backends.choose(disk, "fuse") == "fuse"
+    monkeypatch.setattr(guestfish, "available", lambda: True)
+    assert backends.choose(disk) == "libguestfs"
+
+
+# -- tables that lie ----------------------------------------------------------------------
+
+
+def test_a_partition_beyond_the_disk_is_passed_over(tmp_path, monkeypatch):
+    table = b'{"partitiontable": {"sectorsize": 512, "partitions": [{"start": 36028797018963968, '
+    table += b'"size": 8}, {"start": 2048, "size": 36028797018963968}, {"start": 8, "size": 8}]}}'
+    monkeypatch.setattr(partitions.tools, "run", lambda *_args, **_more: table)
+    assert partitions._table("disk", 20 * MIB) == [(4096, 4096)]
+
+
+def test_damaged_lvm_metadata_is_one_line(tmp_path):
+    disk = tmp_path / "disk"
+    head = bytearray(8192)
+    head[512 : 512 + 8] = b"LABELONE"
+    struct.pack_into("<I", head, 512 + 20, 0xFFFFFFF0)
+    disk.write_bytes(head)
+    with pytest.raises(errors.SeedFailed, match="LVM metadata"):
+        list(partitions._volumes(str(disk), 0))
