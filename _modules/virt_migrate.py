@@ -241,7 +241,8 @@ def migrate_unfinished():
 
     ``virt.migrate`` of the same guest, or ``virt.migrate_recover``, ends them.
 
-    :return: dict: the guest's name to ``target`` (URI) and ``at_work`` (bool)
+    :return: dict: the guest's name to ``target`` (URI) and ``at_work`` (bool); and ``NAME@HOST`` to
+        the same with ``left``: what a host that did not answer may still hold for a guest
 
     CLI Example:
 
@@ -249,9 +250,9 @@ def migrate_unfinished():
 
         salt 'hyper1' virt.migrate_unfinished
     """
-    from saltvirt.host import migrate_journal  # noqa: PLC0415 - needs the binding
+    from saltvirt.host import migrate_journal, migrate_left  # noqa: PLC0415 - needs the binding
 
-    return migrate_journal.unfinished()
+    return {**migrate_journal.unfinished(), **migrate_left.unfinished()}
 
 
 def migrate_census(**kwargs):
@@ -285,31 +286,44 @@ def migrate_census(**kwargs):
     }
 
 
-def migrate_recover(vm_, **kwargs):
+def migrate_recover(vm_, lost=None, **kwargs):
     """
     End a migration that was killed half way: find the guest, clean the other host.
 
+    When the other host does not answer, it ends only where the guest can be nowhere but here,
+    or is known to be elsewhere; what that host still holds is taken away by a later call.
+
     :param vm_: name of the guest
+    :param lost: the other host's name, by a person who knows that it does not run the guest and
+        will not when it comes back: off for good, or looked at. The guest then goes on here
+        without it. Of no effect when that host answers. Nothing here tells whether it is true:
+        if it is not, the guest runs twice
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with on the target
     :param password: to connect with on the target
 
     :return: dict: ``outcome``: ``moved`` (it is on the target, and was cleaned up here),
-        ``undone`` (it is here, and the target was cleaned) or ``nothing``; ``deleted``: files
+        ``undone`` (it is here, and the target was cleaned) or ``nothing``; ``deleted``: files;
+        ``left``: host to why something is still there
 
     :raises MigrationFailed: a person must decide; the message says what
+    :raises ConnectionFailed: the other host does not answer and may run the guest
 
     CLI Example:
 
     .. code-block:: bash
 
         salt 'hyper1' virt.migrate_recover web1
+        salt 'hyper1' virt.migrate_recover web1 lost=hyper2
     """
     from saltvirt.host import migrate as moving  # noqa: PLC0415 - needs the binding
 
     order = _order(vm_, "localhost", kwargs)
+    if lost:
+        about = {"name": order.name, "lost": str(lost), "host": __opts__["id"]}
+        __salt__["event.send"](f"salt/virt/{order.name}/migrate/lost", about)
     with connection.connect(order.local) as conn:
-        return moving.recover(conn, order)
+        return moving.recover(conn, order, str(lost) if lost else None)
 
 
 def seed_non_shared_migrate(disks, force=False):

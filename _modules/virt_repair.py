@@ -28,7 +28,8 @@ def leftovers(**kwargs):
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: a dict: ``guests`` (name to state), ``unfinished`` (names of guests that an init
-        which died has half made) and ``migrations`` (as ``virt.migrate_unfinished``)
+        which died has half made), ``migrations`` (as ``virt.migrate_unfinished``) and ``left``
+        (``NAME@HOST`` of what a host that did not answer may hold for a guest)
 
     CLI Example:
 

@@ -1,11 +1,23 @@
-"""What a migration does when somebody else touches the guest in its last moments."""
+"""A migration when others touch the guest in its last moments, and when its target is dead."""
+
+import contextlib
 
 import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
 from saltvirt import errors  # noqa: E402
-from saltvirt.host import migrate_finish, migrate_recover  # noqa: E402
+from saltvirt.host import (  # noqa: E402
+    migrate,
+    migrate_arrivals,
+    migrate_finish,
+    migrate_journal,
+    migrate_left,
+    migrate_recover,
+    migrate_store,
+)
+from saltvirt.migration import options, transport  # noqa: E402
+from tests.functional.conftest import EMPTY  # noqa: E402
 
 XML = (
     "<domain type='test'><name>web1</name><memory>65536</memory><os><type>hvm</type></os></domain>"
@@ -17,7 +29,11 @@ def dom():
     conn = libvirt.open("test:///default")
     found = conn.defineXML(XML)
     yield found
-    found.connect().lookupByName("web1").destroy() if found.isActive() else None
+    for left in conn.listAllDomains():
+        if left.name() == "web1":
+            if left.isActive():
+                left.destroy()
+            left.undefine()
     conn.close()
 
 
@@ -64,3 +80,157 @@ def test_a_copy_that_has_just_begun_to_run_is_not_ended(dom):
     with pytest.raises(errors.OperationFailed, match="has just begun to run"):
         migrate_recover._end(dom)
     assert dom.isActive()
+
+
+DISK = "/vm/web1_vda.qcow2"
+PROMISE = f"{migrate_arrivals.FOLDER}/web1~65536~1~1000"
+
+
+@pytest.fixture
+def order(tmp_path):
+    return migrate.Order(
+        "web1", transport.parse("hv3"), options.parse({}),
+        journals=str(tmp_path / "journals"), locks=str(tmp_path / "locks"),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def target(monkeypatch):
+    """The other host, which is dead until its ``up`` is set; its libvirt."""
+
+    class Target:
+        up, conn = False, libvirt.open(EMPTY)
+
+        @contextlib.contextmanager
+        def at(self, _order, uri):
+            assert uri == "qemu+tls://hv2/system"
+            if not self.up:
+                raise errors.ConnectionFailed("cannot connect to hv2: No route to host")
+            yield self.conn
+
+        def volume(self, path, make=False):
+            """Whether it has that file."""
+            with migrate_store.opened(self.conn, path.rpartition("/")[0]) as pool:
+                if make:
+                    migrate_store.create(pool, path, "raw", 0)
+                return migrate_store.volume(pool, path) is not None
+
+    found = Target()
+    monkeypatch.setattr(migrate_recover, "at", found.at)
+    monkeypatch.setattr(migrate_recover, "has_job", lambda _dom: False)  # the test driver has none
+    # the test driver forgets what was in a passing pool
+    for folder in ("/vm", migrate_arrivals.FOLDER):
+        name = folder.strip("/").replace("/", "-")
+        found.conn.storagePoolCreateXML(
+            f"<pool type='dir'><name>{name}</name><target><path>{folder}</path></target></pool>"
+        )
+    yield found
+    found.conn.close()
+
+
+def broken_off(order, dom, phase=None, **more):
+    """What a process that was killed then leaves."""
+    report = {
+        "uuid": dom.UUIDString(), "name": "web1", "host": "hv1", "active": bool(dom.isActive()),
+        "state": "running" if dom.isActive() else "shutdown",
+    }  # fmt: skip
+    with migrate_journal.Journal(order.journals, "web1") as journal:
+        journal.write(
+            phase=phase, report=report, target="qemu+tls://hv2/system", created=[PROMISE, DISK],
+            left=[], keep_source=False, xml="", **more,
+        )  # fmt: skip
+
+
+def unfinished(order):
+    return sorted({
+        **migrate_journal.unfinished(order.journals), **migrate_left.unfinished(order.journals)
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("phase", "more", "outcome"),
+    [
+        (migrate_journal.BEGUN, {}, "undone"),
+        (migrate_journal.MOVING, {"over": True}, "nothing"),
+    ],
+)
+def test_a_dead_target_that_cannot_have_the_guest_pins_it_not(
+    order, target, dom, phase, more, outcome
+):
+    broken_off(order, dom, phase, **more)
+    done = migrate.recover(dom.connect(), order)
+    assert done["outcome"] == outcome
+    assert "No route to host" in done["left"]["hv2"]
+    assert unfinished(order) == ["web1@hv2"], "no migration is held up by it"
+    target.up = True
+    for path in (PROMISE, DISK):
+        target.volume(path, make=True)
+    done = migrate.recover(dom.connect(), order)
+    assert (done["outcome"], done["left"]) == ("nothing", {})
+    assert sorted(done["deleted"]) == sorted([PROMISE, DISK])
+    assert not target.volume(DISK)
+    assert unfinished(order) == []
+
+
+def test_a_dead_target_that_may_run_it_is_for_a_person(order, target, dom):
+    dom.create()
+    broken_off(order, dom, migrate_journal.MOVING)
+    with pytest.raises(errors.ConnectionFailed, match=r"virt\.migrate_recover web1 lost=hv2"):
+        migrate.recover(dom.connect(), order)
+    with pytest.raises(errors.InvalidInput, match="was on its way to hv2, not to hv9"):
+        migrate.recover(dom.connect(), order, lost="hv9")
+    assert unfinished(order) == ["web1"]
+    done = migrate.recover(dom.connect(), order, lost="hv2")
+    assert (done["outcome"], list(done["left"])) == ("undone", ["hv2"])
+    assert dom.isActive()
+    with pytest.raises(errors.InvalidInput, match="no migration of web1 from here is unfinished"):
+        migrate.recover(dom.connect(), order, lost="hv2")
+
+
+def test_journals_of_an_older_version_are_for_a_person_too(order, target, dom):
+    broken_off(order, dom)
+    with pytest.raises(errors.ConnectionFailed, match="may run web1"):
+        migrate.recover(dom.connect(), order)
+
+
+def test_nobody_can_vouch_for_a_guest_that_is_not_here(order, target, dom):
+    broken_off(order, dom, migrate_journal.MOVING)
+    conn = dom.connect()
+    dom.undefine()
+    with pytest.raises(errors.MigrationFailed, match=r"on neither host.*web1\.json"):
+        migrate.recover(conn, order, lost="hv2")
+    assert unfinished(order) == ["web1"]
+
+
+@pytest.mark.parametrize("back", ["as a guest", "on its way"])
+def test_what_was_left_stays_when_the_guest_is_there_again(order, target, dom, back):
+    """Its disk there has the name of the one that was left: it is the living one now."""
+    broken_off(order, dom, migrate_journal.BEGUN)
+    migrate.recover(dom.connect(), order)
+    target.up = True
+    target.volume(DISK, make=True)
+    if back == "as a guest":
+        target.conn.defineXML(XML)
+    else:
+        now = migrate_arrivals.place({"name": "web1", "memory_kib": 65536, "vcpus": 1})
+        target.volume(now, make=True)
+    why = migrate.recover(dom.connect(), order)["left"]["hv2"]
+    assert ("has a guest web1" if back == "as a guest" else "on its way to hv2 again") in why
+    assert target.volume(DISK)
+    assert unfinished(order) == ["web1@hv2"]
+
+
+def test_the_last_disks_stay_when_the_target_has_lost_the_guest(order, target, dom, tmp_path):
+    """Moved and confirmed; killed before the clean-up; then the target was made anew."""
+    disk = tmp_path / "web1_vda.qcow2"
+    disk.touch()
+    broken_off(order, dom, migrate_journal.MOVED)
+    conn, path = dom.connect(), f"{order.journals}/web1.json"
+    entry = migrate_journal.read(path)
+    migrate_journal.put(path, **{**entry, "left": [str(disk)]})
+    dom.undefine()
+    target.up = True
+    done = migrate.recover(conn, order)
+    assert done["outcome"] == "moved"
+    assert "is not on" in done["kept"][str(disk)]
+    assert disk.exists()

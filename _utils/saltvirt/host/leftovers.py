@@ -1,6 +1,6 @@
 """What operations that died have left on this host."""
 
-from saltvirt.host import admit, domain, migrate_journal
+from saltvirt.host import admit, domain, migrate_journal, migrate_left
 
 
 def read(conn):
@@ -10,4 +10,5 @@ def read(conn):
         "guests": guests,
         "unfinished": sorted(name for name in guests if admit.leftover(conn, name)),
         "migrations": migrate_journal.unfinished(),
+        "left": sorted(migrate_left.all_of(migrate_journal.FOLDER)),
     }

@@ -14,6 +14,7 @@ from saltvirt.host import (
     migrate_arrivals,
     migrate_facts,
     migrate_journal,
+    migrate_left,
     migrate_move,
     migrate_recover,
     migrate_remote,
@@ -69,6 +70,9 @@ def migrate(conn, order):
             return ended
         dom = domain.lookup(conn, order.name)
         with _reached(order) as peer:
+            _, still = migrate_left.take_away(order, order.transport.host)
+            for why in still.values():
+                raise errors.MigrationFailed(f"{order.name} stays where it is: {why}")
             report, host, request = examine(dom, peer, order)
             why = checks.standing(report, request) + checks.against(report, host, request)
             if why:
@@ -84,7 +88,9 @@ def _end_earlier(conn, order, journal):
     if journal.read() is None:
         return None
     order.say("ending an earlier migration of this guest")
-    outcome = migrate_recover.recover(conn, journal, order)
+    outcome = migrate_left.ended(conn, journal, order)
+    for host in outcome.get("left", ()):
+        order.say(f"{host} does not answer: what it holds for {order.name} is taken away later")
     return outcome if outcome["outcome"] == migrate_recover.MOVED else None
 
 
@@ -142,12 +148,18 @@ def migratable(conn, order, against):
     return {"migratable": not why, "reasons": why, "disks": disks, "certificates": shown}
 
 
-def recover(conn, order):
-    """Ends a killed migration: see migrate_recover.recover; outcome "nothing" without one."""
+def recover(conn, order, lost=None):
+    """Ends a killed migration: see migrate_left.ended; outcome "nothing" without one. Then takes
+    away what earlier ones have left on hosts that did not answer."""
     with (
         migrate_journal.Journal(order.journals, order.name) as journal,
         guest_lock.held(order.locks, "virt.migrate_recover", order.name),
     ):
-        if journal.read() is None:
-            return {"name": order.name, "outcome": migrate_recover.NOTHING, "deleted": []}
-        return migrate_recover.recover(conn, journal, order)
+        done = {"name": order.name, "outcome": migrate_recover.NOTHING, "deleted": []}
+        if journal.read() is not None:
+            done = migrate_left.ended(conn, journal, order, lost)
+        elif lost:
+            raise errors.InvalidInput(f"no migration of {order.name} from here is unfinished")
+        gone, still = migrate_left.take_away(order)
+        done["deleted"] = [*done["deleted"], *gone]
+        return {**done, "left": still}

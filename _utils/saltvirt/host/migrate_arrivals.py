@@ -25,27 +25,32 @@ def here(present, folder=FOLDER):
         return []
 
 
-def there(peer, present):
-    """The same of another host, as plain dicts."""
+def there(peer, present, without=()):
+    """The same of another host, as plain dicts. without: files that do not count."""
     with migrate_store.opened(peer, FOLDER) as pool:
-        return _pending(pool, present) if pool is not None else []
+        return _pending(pool, present, without) if pool is not None else []
 
 
-def _pending(pool, present):
-    found = arrivals.pending(pool.listVolumes(), time.time(), present)
+def _pending(pool, present, without=()):
+    files = [file for file in pool.listVolumes() if file not in without]
+    found = arrivals.pending(files, time.time(), present)
     return [{"name": a.name, "memory_kib": a.memory_kib, "vcpus": a.vcpus} for a in found]
 
 
-def promise(peer, report, host, request):
-    """Promises the guest its share of the target; the promise's path.
+def place(report):
+    """The path of the promise that a guest will have; it is written down before it is made."""
+    mine = arrivals.Arrival(report["name"], report["memory_kib"], report["vcpus"], int(time.time()))
+    return os.path.join(FOLDER, mine.file)
+
+
+def promise(peer, path, report, host, request):
+    """Promises the guest its share of the target. path: of :func:`place`.
 
     report, host, request: as the checks have them. Raises MigrationFailed when others were
     promised the room since the checks.
     """
-    mine = arrivals.Arrival(report["name"], report["memory_kib"], report["vcpus"], int(time.time()))
-    path = os.path.join(FOLDER, mine.file)
     with migrate_store.opened(peer, FOLDER, create=True) as pool, translated():
-        _tidy(pool, mine.name)
+        _tidy(pool, report["name"])
         migrate_store.create(pool, path, "raw", 0, mode="0600")
         domains = migrate_facts.domains(peer)
         present = {domain["name"] for domain in domains}
@@ -54,7 +59,6 @@ def promise(peer, report, host, request):
         if why:
             migrate_store.volume(pool, path).delete(0)
             raise errors.MigrationFailed("; ".join(why))
-    return path
 
 
 def withdraw(peer, paths):

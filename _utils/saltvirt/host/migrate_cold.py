@@ -24,20 +24,20 @@ def for_target(text, report, host):
     return text.replace(ours, theirs)
 
 
-def move(target, dom, report, host, plans, unchanged):
-    """Copies the disks' files and defines the guest on the target.
-
-    target: a migrate_prepare.Target; host: its report. unchanged: the Still of the disks. The
-    guest's definition stays here: the caller confirms first, then forgets it.
-    """
+def copy(target, report, plans):
+    """Copies the disks' files. target: a migrate_prepare.Target."""
     for plan in plans:
         migrate_prepare.own(target, plan)
     for plan in storage.copied(plans):
         target.say(f"copying disk {plan.target} of {report['name']}")
         migrate_prepare.copy(target, plan)
-    unchanged.check()
     if report["nvram"] and os.path.exists(report["nvram"]):
         target.copy(report["nvram"])
+
+
+def define(target, dom, report, host):
+    """Defines the guest on the target, whose report is ``host``. Its definition stays here: the
+    caller confirms first, then forgets it."""
     with translated():
         still_off(dom)
         there = target.peer.defineXML(for_target(definition(dom), report, host))

@@ -11,6 +11,9 @@ import os
 from saltvirt import errors
 
 FOLDER = "/var/lib/salt-virt/migrations"
+# how far it got. BEGUN: the guest can be nowhere but here, whatever the target holds for it.
+# MOVING: it may be on either host. MOVED: both hosts have confirmed that it is on the target
+BEGUN, MOVING, MOVED = "begun", "moving", "moved"
 
 
 class Journal:
@@ -63,13 +66,7 @@ class Journal:
 
     def write(self, **entry):
         """Replaces the journal, on the disk before this returns."""
-        text = json.dumps(entry, indent=1)
-        fd = os.open(f"{self.path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{self.path}.new", self.path)
+        put(self.path, **entry)
 
     def is_to_end(self):
         """Whether virt.migrate_abort has asked for it."""
@@ -88,6 +85,22 @@ class Journal:
     def _forget(self, what):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{self.path}.{what}")
+
+
+def put(path, **entry):
+    """Replaces a file of JSON, on the disk before this returns."""
+    text = json.dumps(entry, indent=1)
+    fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.new", path)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def read(path):

@@ -8,6 +8,7 @@ from saltvirt.host import (
     migrate_arrivals,
     migrate_cold,
     migrate_finish,
+    migrate_journal,
     migrate_perform,
     migrate_prepare,
     migrate_recover,
@@ -41,6 +42,8 @@ class Move:
         self.order, self.journal = order, journal
         self.still = wishes.stands_still(order.options, report["virt_type"])
         self.promise = None
+        self.phase, self.made = migrate_journal.BEGUN, []
+        self.xml = migrate_cold.definition(self.dom)
 
     def run(self):
         """What virt.migrate returns. Raises MigrationFailed; the guest is then where it was."""
@@ -51,6 +54,7 @@ class Move:
                 there = self._do(undo, held)
             except BaseException as exc:
                 return self._failed(undo, exc)
+            self._at(migrate_journal.MOVED)
             undo.success()
             result = self._result(there)
             result.update(self._clean())
@@ -58,8 +62,10 @@ class Move:
 
     def _do(self, undo, held):
         active = self.report["active"]
-        self.promise = migrate_arrivals.promise(self.peer, self.report, self.host, self.request)
+        self.promise = migrate_arrivals.place(self.report)
+        self._note([])
         undo.push("withdraw the promise", migrate_store.delete, self.peer, self.promise)
+        migrate_arrivals.promise(self.peer, self.promise, self.report, self.host, self.request)
         watch = migrate_watch.Watch(self.journal, self.order.tell)
         target = migrate_prepare.Target(self.peer, undo, self._note, self.order.say, watch)
         migrate_prepare.disks(target, self.plans, active)
@@ -67,6 +73,7 @@ class Move:
             if self._own_variables():
                 migrate_prepare.variables(target, self.report["nvram"])
             watch.end_if_asked()
+            self._at(migrate_journal.MOVING)
             self._live()
         else:
             self._cold(target, held)
@@ -82,18 +89,27 @@ class Move:
         disks = [path for plan in self.plans for path in plan.left]
         unchanged = held.enter_context(still.Still(self.report["name"], disks))
         migrate_cold.still_off(self.dom)
-        migrate_cold.move(target, self.dom, self.report, self.host, self.plans, unchanged)
+        migrate_cold.copy(target, self.report, self.plans)
+        unchanged.check()
+        self._at(migrate_journal.MOVING)
+        migrate_cold.define(target, self.dom, self.report, self.host)
 
     def _note(self, made):
         """Writes down what is under way, and what was ``made`` on the target so far."""
+        self.made = list(made)
         self.journal.write(
+            phase=self.phase,
             report=self.report,
             target=self.order.transport.uri,
             created=[*([self.promise] if self.promise else []), *made],
             left=self._left(),
             keep_source=self._keeps_source(),
-            xml=migrate_cold.definition(self.dom),
+            xml=self.xml,
         )
+
+    def _at(self, phase):
+        self.phase = phase
+        self._note(self.made)
 
     def _left(self):
         """The files that stay here when the guest is gone."""

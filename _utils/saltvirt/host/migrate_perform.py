@@ -87,6 +87,8 @@ def perform(dom, job, tell):
             break
         elapsed_s = time.monotonic() - started
         progress = policies.advance(progress, statistics(dom), elapsed_s)
+        if in_postcopy(dom):
+            progress = replace(progress, postcopy=True)
         action = policies.decide(progress, elapsed_s, job.policy)
         tell(progress, elapsed_s, action.reason or None)
         progress, ended = _act(dom, action, progress, ended)
@@ -102,6 +104,13 @@ def _resume(dom):
     with contextlib.suppress(libvirt.libvirtError):
         if dom.state() == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER]:
             dom.resume()
+
+
+def in_postcopy(dom):
+    """Whether the guest has begun to run on the target, whoever asked for that."""
+    with contextlib.suppress(libvirt.libvirtError):  # it is gone from here: done
+        return dom.state() == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_POSTCOPY]
+    return False
 
 
 def statistics(dom):

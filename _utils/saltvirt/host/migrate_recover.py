@@ -6,7 +6,14 @@ import time
 from dataclasses import replace
 
 from saltvirt import errors
-from saltvirt.host import connection, domain, migrate_arrivals, migrate_finish, migrate_store
+from saltvirt.host import (
+    connection,
+    domain,
+    migrate_arrivals,
+    migrate_finish,
+    migrate_journal,
+    migrate_store,
+)
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.migration import outcome
 from saltvirt.migration import transport as transports
@@ -16,16 +23,19 @@ PATIENCE_S = 60
 MOVED, UNDONE, NOTHING = outcome.MOVED, outcome.UNDONE, "nothing"
 
 # virDomainPausedReason: it waits for the other end of a migration, or has not begun to run
-_BY_MIGRATION = (2, 11, 12)
+_BY_MIGRATION = (2, 11)
+# post-copy, under way or failed: virDomainPausedReason and virDomainRunningReason
+_SPLIT = {outcome.PAUSED: (12, 13), outcome.RUNNING: (10, 11)}
 
 
-def _side(dom):
+def side(dom):
     """What a host has of the guest; dom may be None."""
     if dom is None:
         return outcome.Side()
     code, why = dom.state()
     word = domain.state_name(code)
-    return outcome.Side(word, word == outcome.PAUSED and why in _BY_MIGRATION)
+    waits = word == outcome.PAUSED and why in _BY_MIGRATION
+    return outcome.Side(word, waits, why in _SPLIT.get(word, ()))
 
 
 def settle(conn, peer, report):
@@ -40,8 +50,8 @@ def settle(conn, peer, report):
         here = migrate_finish.find(conn, report["uuid"])
         there = migrate_finish.find(peer, report["uuid"])
         verdict = outcome.decide(
-            _side(here),
-            _side(there),
+            side(here),
+            side(there),
             report["active"],
             report["state"] == outcome.RUNNING,
             here is not None and bool(here.isPersistent()),
@@ -72,7 +82,7 @@ def undefine(dom):
 
 def _end(dom):
     """Removes a copy that never ran."""
-    if _side(dom).alive:
+    if side(dom).alive:
         raise errors.OperationFailed(f"{dom.name()} has just begun to run: asking again")
     if dom.isActive():
         dom.destroy()
@@ -102,22 +112,38 @@ def recover(conn, journal, order):
     report = entry["report"]
     if _replaced(conn, report):
         return _forgotten(journal, order, entry)
-    here = migrate_finish.find(conn, report["uuid"])
-    if here is not None and here.isActive() and here.jobInfo()[0] in (1, 2):
-        raise errors.OperationFailed(
-            f"libvirt is still moving {report['name']} to {entry['target']}: wait for it, "
-            "or end it with virt.migrate_abort"
-        )
-    with _at(order, entry["target"]) as peer:
+    not_at_work(conn, entry)
+    with at(order, entry["target"]) as peer:
         result = _ended(conn, peer, entry)
     journal.close()
     return result
 
 
+def has_job(dom):
+    """Whether libvirt works at something with the domain, such as moving it."""
+    return dom.jobInfo()[0] in (1, 2)
+
+
+def not_at_work(conn, entry):
+    """Raises OperationFailed while libvirt itself is still moving the guest."""
+    here = migrate_finish.find(conn, entry["report"]["uuid"])
+    if here is not None and here.isActive() and has_job(here):
+        raise errors.OperationFailed(
+            f"libvirt is still moving {entry['report']['name']} to {entry['target']}: wait for "
+            "it, or end it with virt.migrate_abort"
+        )
+
+
 def _ended(conn, peer, entry):
     """Settles where the guest is and removes what is left of it on the other host."""
-    report = entry["report"]
-    ended, deleted, kept = settle(conn, peer, report), [], {}
+    report, deleted, kept = entry["report"], [], {}
+    if entry.get("phase") == migrate_journal.MOVED:
+        ended, why = MOVED, _gone_since(peer, report)
+        if why:  # what stayed here may be the last there is of it
+            entry = {**entry, "keep_source": True}
+            kept = dict.fromkeys(entry["left"], why)
+    else:
+        ended = settle(conn, peer, report)
     if ended == UNDONE:
         deleted = clean_target(peer, entry["created"])
     else:
@@ -135,9 +161,16 @@ def _ended(conn, peer, entry):
     }
 
 
+def _gone_since(peer, report):
+    """Why the target does not have the guest that was confirmed to be there; None when it has."""
+    if migrate_finish.find(peer, report["uuid"]) is not None:
+        return None
+    return f"{report['name']} is not on {peer.getHostname()} any more: look where it is, first"
+
+
 def _withdrawn(journal, order, entry):
     """What a move that is complete may have left: the target's promise, when it was cut off."""
-    with _at(order, entry["target"]) as peer:
+    with at(order, entry["target"]) as peer:
         migrate_arrivals.withdraw(peer, entry["created"])
     journal.close()
     return {"name": entry["report"]["name"], "outcome": NOTHING, "deleted": [], "kept": {}}
@@ -152,14 +185,14 @@ def _replaced(conn, report):
 def _forgotten(journal, order, entry):
     """Cleans up after a guest that is no more."""
     report = entry["report"]
-    with _at(order, entry["target"]) as peer:
+    with at(order, entry["target"]) as peer:
         there = migrate_finish.find(peer, report["uuid"])
         gone = clean_target(peer, entry["created"]) if there is None else []
     journal.close()
     return {"name": report["name"], "outcome": UNDONE, "deleted": gone, "kept": {}}
 
 
-def _at(order, uri):
+def at(order, uri):
     """The connection to the target that a journal names."""
     return replace(order, transport=transports.parse(uri)).peer()
 

@@ -18,15 +18,17 @@ PAUSE_THERE = "pause there"
 
 @dataclass(frozen=True)
 class Side:
-    """What one host has of the guest. waits: paused by the migration itself, or not begun."""
+    """What one host has of the guest. waits: paused by the migration itself, or not begun.
+    split: it is in post-copy: one part of its memory is here, another on the other host."""
 
     state: str = GONE
     waits: bool = False
+    split: bool = False
 
     @property
     def alive(self):
         """It is the user's guest: running, or paused by somebody."""
-        return self.state in (RUNNING, PAUSED) and not self.waits
+        return self.state in (RUNNING, PAUSED) and not (self.waits or self.split)
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ def decide(here, there, was_active, was_running, persistent_here=True):
     migration. Nothing that may be the only living guest is ever ended; where both live, the
     younger is paused and a person decides.
     """
+    if there.split and there.state == RUNNING and here.state == GONE:
+        there = Side(RUNNING)  # it has all of its memory: libvirt ended the other one then
+    if here.split or there.split:
+        return Verdict(UNDECIDED, words=_SPLIT)
     if there.state == GONE:
         return _only_here(here, was_running)
     if there.alive:
@@ -52,6 +58,13 @@ def decide(here, there, was_active, was_running, persistent_here=True):
     if there.state == OFF and not was_active:
         return _cold(here)
     return _undecided(here, there)
+
+
+_SPLIT = (
+    "it is in post-copy: a part of its memory is on either host, and nothing was ended; while "
+    "libvirt is at it, wait; if it has failed, virt.stop it on both and virt.start it on the "
+    "target, whose disks are the newer ones"
+)
 
 
 def _only_here(here, was_running):

@@ -73,8 +73,12 @@ def abort(fleet, name):
 def choose_target(fleet, policy, name, source):
     """The best host for the guest that is not the source. Raises Refused with each's reason."""
     hosts, unheard = inventory.gather(fleet)
-    here = next(host for host in hosts if host.name == source)
-    guest = next(guest for guest in here.guests if guest.name == name)
+    here = next((host for host in hosts if host.name == source), None)
+    if here is None:
+        raise errors.ConnectionFailed(f"{source}: {unheard.get(source, 'it did not answer')}")
+    guest = next((guest for guest in here.guests if guest.name == name), None)
+    if guest is None:
+        raise errors.NotFound(f"{name} is not on {source} any more: call it again")
     others = [host for host in hosts if host.name != source]
     decision = choose.choose(others, rebalance.as_request(guest, here), policy)
     if decision.ranked:
@@ -157,9 +161,12 @@ class _Migration:
         seen = census(self.fleet)
         if self.name in seen.unfinished:
             earlier = seen.unfinished[self.name]
-            self._end_earlier(earlier)
+            ended = self._end_earlier(earlier)
             seen = census(self.fleet)
-            KeyStore(self.fleet.opts).moved(self.name, earlier, seen.host_of(self.name))
+            source = seen.host_of(self.name)
+            KeyStore(self.fleet.opts).moved(self.name, earlier, source)
+            if ended.get("outcome") == MOVED and self.target in (None, "", source):
+                return self._answer(_ended(self.name, earlier, source), _changes(earlier, source))
         source = seen.host_of(self.name)
         if source == self.target:
             return self._answer(f"{self.name} is on {source} already", {})
@@ -185,7 +192,7 @@ class _Migration:
         self.report.step(
             "recover", f"{self.name}: ending a migration that was broken off on {host}"
         )
-        self.fleet.one(host, "virt.migrate_recover", {"vm_": self.name}, long=True)
+        return self.fleet.one(host, "virt.migrate_recover", {"vm_": self.name}, long=True)
 
     def _wait(self, why):
         self.report.step("wait", f"{self.name} waits: {why}")
@@ -208,6 +215,10 @@ class _Migration:
         done = answer.get()
         if done.get("outcome") != MOVED:
             raise errors.OperationFailed(f"{source} answered {done!r} for {self.name}")
+        if not done.get("transport"):  # an earlier attempt was ended, perhaps to another host
+            now = census(self.fleet).host_of(self.name)
+            if now != target:
+                raise errors.OperationFailed(f"{_ended(self.name, source, now)}, not on {target}")
         return done
 
     def _watch(self, _tag, event):
@@ -225,6 +236,10 @@ class _Migration:
             f"{source}: {answer.error}; {self.name} is {known or 'on no host that answers'}; "
             f"call virt.migrate again to end it"
         )
+
+
+def _ended(name, source, target):
+    return f"{name}: its earlier migration from {source} was ended: it is on {target}"
 
 
 def _changes(source, target):

@@ -18,7 +18,8 @@ KEY = "key-without-guest"
 PILLAR = "pillar-without-key"
 PERMISSION = "permission-expired"
 GIVEN_UP = "given-up"
-CODES = (HALF_MADE, BROKEN_OFF, TWICE, KEY, PILLAR, PERMISSION, GIVEN_UP)
+LEFT = "left-on-target"
+CODES = (HALF_MADE, BROKEN_OFF, LEFT, TWICE, KEY, PILLAR, PERMISSION, GIVEN_UP)
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,10 @@ def look(fleet):
             unheard[answer.host] = answer.error
             continue
         found += list(_of_host(fleet, answer.host, answer.data))
+        found += list(_left(fleet, answer.host, answer.data))
         for name, state in answer.data["guests"].items():
             guests.setdefault(name, {})[answer.host] = state
-    moving = {finding.about for finding in found}
+    moving = {finding.about for finding in found if finding.code != LEFT}
     found += list(_given_up(fleet, guests, unheard, moving))
     found += list(_twice(guests, moving))
     if not unheard:
@@ -149,6 +151,25 @@ def _of_host(fleet, host, data):
             host,
             functools.partial(_on_host, fleet, host, "virt.migrate_recover", name),
         )  # fmt: skip
+
+
+def _left(fleet, host, data):
+    for name, _, on in (key.rpartition("@") for key in data.get("left", ())):
+        yield Finding(
+            LEFT, name,
+            f"{on} may hold files of a migration from {host} that was ended without it",
+            f"removed from {on}",
+            f"{host} has written down what was made on {on}, which did not answer then",
+            on,
+            functools.partial(_take_away, fleet, host, name),
+        )  # fmt: skip
+
+
+def _take_away(fleet, host, name):
+    with lock.guest(fleet.opts, name, "virt.repair"):
+        found = fleet.one(host, "virt.migrate_recover", {"vm_": name}, long=True)
+    if found.get("left"):
+        raise errors.OperationFailed("; ".join(found["left"].values()))
 
 
 def _given_up(fleet, guests, unheard, half):

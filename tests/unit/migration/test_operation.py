@@ -4,7 +4,7 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down, silent
-from saltvirt.operations import migrate
+from saltvirt.operations import migrate, recover
 from saltvirt.placement import policy
 
 DONE = {"transport": "TLS", "time_ms": 1500, "downtime_ms": 80, "kept": {}, "outcome": "moved"}
@@ -18,7 +18,8 @@ class Cloud:
         self.guests = hosts
         self.unfinished, self.maintenance = {}, {}
         self.moves, self.answer = moves, answer
-        self.asked, self.down = [], set()
+        self.asked, self.down, self.known = [], set(), {}
+        self.recovered = {"migratable": True, "reasons": []}
 
     def hosts(self, only=None):
         if only and only not in self.guests:
@@ -29,6 +30,8 @@ class Cloud:
         for host in hosts:
             if host in self.down:
                 yield down(host)
+            elif fun == "virt.migrate_unfinished":
+                yield Answer(host, data=self.known.get(host, {}))
             elif fun == "virt.inventory":
                 yield Answer(host, data=inventory(self.guests[host]))
             else:
@@ -52,7 +55,7 @@ class Cloud:
     def one(self, host, fun, kwarg=None, **options):
         self.asked.append((host, fun))
         self.unfinished = {}
-        return {"migratable": True, "reasons": []}
+        return self.recovered
 
     def tell(self, tag, data):
         pass
@@ -179,3 +182,70 @@ def test_a_host_that_only_had_to_end_an_earlier_attempt(tmp_path):
     cloud = Cloud(tmp_path, answer=ended, hv1={"web1": "running"}, hv2={})
     said = run(cloud)["web1"]["comment"]
     assert said == "web1 was moved from hv1 to hv2; /a was left on hv1: used"
+
+
+@pytest.mark.parametrize(("target", "moves"), [("", False), ("hv2", False), ("hv3", True)])
+def test_a_guest_that_an_earlier_attempt_has_moved_is_not_moved_again_by_surprise(
+    tmp_path, target, moves
+):
+    cloud = Cloud(tmp_path, hv1={}, hv2={"web1": "running"}, hv3={})
+    cloud.unfinished = {"hv1": ["web1"]}
+    cloud.recovered = {"outcome": "moved"}
+    found = run(cloud, target=target)["web1"]
+    asked = [fun for _, fun in cloud.asked if fun == "virt.migrate_recover"]
+    assert asked == ["virt.migrate_recover"]
+    assert (len(cloud.asked) > 1) == moves
+    if not moves:
+        assert found["comment"] == ("web1: its earlier migration from hv1 was ended: it is on hv2")
+        assert found["changes"] == {"host": {"old": "hv1", "new": "hv2"}}
+
+
+def test_an_attempt_that_was_undone_is_made_anew(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.unfinished, cloud.recovered = {"hv1": ["web1"]}, {"outcome": "undone"}
+    assert run(cloud, target="")["web1"]["changes"] == {"host": {"old": "hv1", "new": "hv2"}}
+
+
+def test_moved_elsewhere_by_an_earlier_attempt_is_no_success(tmp_path):
+    ended = Answer("hv1", data={"outcome": "moved", "deleted": [], "kept": {}})
+    cloud = Cloud(tmp_path, moves=False, answer=ended, hv1={"web1": "running"}, hv2={}, hv3={})
+    with pytest.raises(errors.OperationFailed, match="it is on hv1, not on hv2"):
+        run(cloud)
+
+
+def test_a_source_that_falls_silent_while_a_target_is_chosen_is_said(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.down = {"hv1"}
+    with pytest.raises(errors.ConnectionFailed, match="hv1: down"):
+        migrate.choose_target(cloud, policy.Policy(), "web1", "hv1")
+    cloud.down, cloud.guests["hv1"] = set(), {}
+    with pytest.raises(errors.NotFound, match="web1 is not on hv1 any more"):
+        migrate.choose_target(cloud, policy.Policy(), "web1", "hv1")
+
+
+def test_recovery_as_a_verb(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.unfinished, cloud.recovered = {"hv1": ["web1"]}, {"outcome": "undone", "left": {}}
+    host, found = recover.recover(cloud, "web1", Report())
+    assert recover.recovered("web1", host, found) == "web1 is on hv1; the target was cleaned"
+    cloud.down = {"hv2"}
+    with pytest.raises(errors.OperationFailed, match=r"no unfinished migration|hv2: down"):
+        recover.recover(cloud, "web1", Report())
+
+
+def test_a_host_that_answers_and_has_the_guest_is_not_lost(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={"web1": "paused"})
+    cloud.unfinished = {"hv1": ["web1"]}
+    with pytest.raises(errors.InvalidInput, match="hv2 answers, and web1 is paused there"):
+        recover.recover(cloud, "web1", Report(), lost="hv2")
+    assert cloud.asked == []
+
+
+def test_what_is_unfinished_and_who_was_not_heard(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    assert recover.listed(*recover.unfinished(cloud)) == "no migration is unfinished"
+    cloud.known, cloud.down = {"hv1": {"web1": {"target": "t"}, "db@hv3": {"left": True}}}, {"hv2"}
+    said = recover.listed(*recover.unfinished(cloud))
+    assert said.startswith("db@hv3, web1; hv2 was not asked: down")
+    host, _ = recover.recover(cloud, "db", Report())
+    assert host == "hv1"

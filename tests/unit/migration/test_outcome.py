@@ -12,6 +12,8 @@ SIDES = [
     o.Side(o.RUNNING),
     o.Side(o.PAUSED),
     o.Side(o.PAUSED, waits=True),
+    o.Side(o.PAUSED, split=True),
+    o.Side(o.RUNNING, split=True),
     o.Side("crashed"),
     o.Side("in an unknown state"),
 ]
@@ -34,11 +36,20 @@ def test_no_living_guest_is_ever_ended(here, there, was):
 
 
 @pytest.mark.parametrize(("here", "there", "was"), ALL)
+def test_in_post_copy_neither_side_is_touched(here, there, was):
+    if here.split or (there.split and here.state != o.GONE):
+        found = o.decide(here, there, *was)
+        assert (found.outcome, found.actions) == (o.UNDECIDED, ())
+        assert "post-copy" in found.words
+
+
+@pytest.mark.parametrize(("here", "there", "was"), ALL)
 def test_disks_are_only_cleaned_where_the_guest_is_not(here, there, was):
     """MOVED removes the source's disks, UNDONE the target's."""
     found = o.decide(here, there, *was)
     if found.outcome == o.MOVED:
-        assert there.alive or (there.state == o.OFF and here.state == o.GONE)
+        gone = here.state == o.GONE
+        assert there.alive or (there.state in (o.OFF, o.RUNNING) and gone)
     if found.outcome == o.UNDONE:
         assert here.state != o.GONE
         assert not there.alive
