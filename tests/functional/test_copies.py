@@ -1,5 +1,6 @@
 """Whose turn it is to copy from the master: the queue, and the host that waits in it."""
 
+import fcntl
 import threading
 
 import pytest
@@ -129,3 +130,14 @@ def test_a_queue_that_does_not_move_is_not_waited_in_for_ever(monkeypatch):
     assert now[0] > turns._STUCK_S + 500, "it counts from the last step"
     # so that the master sees that it waits
     assert len(said) >= now[0] / 70
+
+
+def test_a_queue_that_another_process_holds_does_not_hang_the_master(tmp_path, monkeypatch):
+    monkeypatch.setattr(copies, "LOCK_S", 0.2)
+    queue = copies.Turns({"cachedir": str(tmp_path)})
+    assert queue.ask("hv1", "a" * 40) == 0
+    with open(tmp_path / "virt" / "copies", "r+b") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(errors.OperationFailed, match=r"another process has held .*copies for"):
+            queue.ask("hv2", "a" * 40)
+    assert queue.ask("hv2", "a" * 40) == 0

@@ -7,7 +7,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet import answer
 from saltvirt.fleet.answer import FAILED, Answer
-from saltvirt.operations import begun, find, identity, lifecycle
+from saltvirt.operations import begun, find, identity, lifecycle, slots
 from saltvirt.operations.init import Init, Wanted
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy
@@ -165,3 +165,45 @@ def test_a_stop_presses_the_button_again_every_ten_seconds(tmp_path, monkeypatch
     with pytest.raises(errors.OperationFailed, match="is running after 35 s"):
         lifecycle.run(cloud, "web1", "stop", wait_s=35)
     assert cloud.called.count(("hv1", "virt.shutdown")) == 4
+
+
+def test_a_host_that_is_gone_was_told_nothing_and_the_next_is_tried(tmp_path):
+    gone = {**MAKES, "virt.init": answer.down("hv1")}
+    cloud = Cloud(tmp_path, hv1=gone, hv2=MAKES)
+    placed = init(cloud, host=None).run()
+    assert placed.host == "hv2"
+    cloud = Cloud(tmp_path, hv1=gone)
+    with pytest.raises(errors.Refused, match="hv1: down"):
+        init(cloud).run()
+    assert begun.of(cloud.opts, "web1") is None
+
+
+def test_who_makes_no_progress_gives_his_place_to_others(tmp_path):
+    cloud = Cloud(tmp_path, hv1=MAKES)
+    cloud.opts["virt"] = {"inits_at_once": 1, "queue_timeout": 1}
+    gather, got = cloud.gather, []
+
+    def hanging(hosts, fun, kwarg=None, **options):
+        if fun == "virt.init":
+            with pytest.raises(errors.OperationFailed), slots.deploying(cloud.opts, got.append):
+                pass
+            after_s, quiet = options["quiet"]
+            assert after_s == slots.QUIET_S
+            quiet()
+            with slots.deploying(cloud.opts, got.append):
+                got.append("a place")
+        return gather(hosts, fun, kwarg)
+
+    cloud.gather = hanging
+    init(cloud).run()
+    assert got[-1] == "a place"
+
+
+def test_who_is_left_out_is_said(tmp_path):
+    cloud = Cloud(tmp_path, hv1=MAKES, hv2=silent("hv2"))
+    told = []
+    cloud.tell = lambda tag, data: told.append((tag, data["message"]))
+    init(cloud, name_is_free=True).run()
+    tag, text = told[0]
+    assert tag == "salt/virt/web1/init/unheard"
+    assert text.startswith("web1: without hv2: no answer in 15 s")

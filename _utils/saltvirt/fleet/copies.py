@@ -63,7 +63,7 @@ class Turns:
             return 0 if mine["copies"] else ahead
 
     @staticmethod
-    def _lock(file):
+    def _lock(file, path):
         """Others hold it for an instant; one that hangs must not hang the master's workers."""
         end = time.monotonic() + LOCK_S
         while True:
@@ -72,7 +72,7 @@ class Turns:
             except BlockingIOError:
                 if time.monotonic() > end:
                     raise errors.OperationFailed(
-                        f"another process has held {file.name} for {LOCK_S} s: fuser {file.name}"
+                        f"another process has held {path} for {LOCK_S} s: see who with fuser {path}"
                     ) from None
                 time.sleep(0.02)
 
@@ -80,9 +80,10 @@ class Turns:
     def _queue(self):
         """The queue as a list of places, locked; what is changed in it is kept."""
         os.makedirs(self._folder, exist_ok=True)
-        fd = os.open(os.path.join(self._folder, "copies"), os.O_RDWR | os.O_CREAT, 0o600)
+        path = os.path.join(self._folder, "copies")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(fd, "r+", encoding="utf-8") as file:
-            self._lock(file)
+            self._lock(file, path)
             try:
                 queue = json.load(file)
             except ValueError:  # new, or cut off by a crash: who copies asks again

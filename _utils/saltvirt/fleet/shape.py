@@ -21,6 +21,7 @@ ANSWERS = {
     "virt.vm_state": STATES,
     "virt.full_info": {str: object},
     "virt.list_domains": [str],
+    "virt.names_on_disk": [str],
     "virt.inventory": {"cpus": NUMBER, "memory_kib": NUMBER, "guests?": {str: {str: object}}},
     "virt.leftovers": {"guests": STATES, "unfinished": [str], "migrations": {str: {"target": str}}},
     "virt.migrate_census": {"guests": STATES, "unfinished": [str]},

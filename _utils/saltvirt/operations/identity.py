@@ -4,6 +4,7 @@ import contextlib
 
 from saltvirt import errors, names
 from saltvirt.fleet import authorise, target
+from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import find, lock, unique
@@ -113,8 +114,11 @@ def clone(fleet, report, name, new, start=False, options=None, sure=False):
 
 def _made(fleet, host, new, asked, watch):
     """What the host answered to ``virt.clone``. Raises, with what to do, when it gave no answer."""
+    made = fleet.gather([host], "virt.clone", asked, long=True, watch=watch)[host]
+    if made.kind == DOWN:
+        raise errors.OperationFailed(f"{host}: {made.error}; nothing was made")
     try:
-        return fleet.one(host, "virt.clone", asked, long=True, watch=watch)
+        return made.get()
     except errors.ConnectionFailed as exc:
         raise errors.ConnectionFailed(
             f"{exc.text}; it may be making {new}, or have made it: look with virt.where {new}, "

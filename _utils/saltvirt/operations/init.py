@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from saltvirt import errors, names, units
 from saltvirt.fleet import authorise, pillars, target
-from saltvirt.fleet.answer import BAD, LOST, SILENT
+from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import inventory, lock, slots, unique, wait
 from saltvirt.operations.begun import Begun
@@ -125,6 +125,7 @@ class Init:
         self.report = report
         self.keys = KeyStore(fleet.opts)
         self.slot = None
+        self.unheard = {}
 
     def run(self):
         """Returns Placed. Whatever fails, everything made so far is undone.
@@ -137,6 +138,8 @@ class Init:
             try:
                 with self.deploying() as self.slot:
                     decision, _ = self.check(request)
+                    for host, why in sorted(self.unheard.items()):
+                        self.left_out(host, why)
                     placed = self.make(request, decision)
                 if self.wanted.wait_for and self.wanted.start:
                     self.wait(placed.host)
@@ -166,6 +169,10 @@ class Init:
     def queued(self, why):
         """Says that this one has to wait for others."""
         self.report.step("queued", f"{self.wanted.name}: waiting: {why}")
+
+    def left_out(self, host, why):
+        """Says that a host is no candidate because it was not heard."""
+        self.report.step("unheard", f"{self.wanted.name}: without {host}: {why}", host=host)
 
     def check_pillar(self):
         """A pillar is bound to the guest's key, so there has to be one."""
@@ -198,6 +205,7 @@ class Init:
         for host in hosts:
             if any(guest.name == request.name for guest in host.guests):
                 raise errors.AlreadyExists(f"{request.name} exists already, on {host.name}")
+        self.unheard = unheard
         unique.check(
             self.fleet, request.name, unheard,
             seeded=bool(self.wanted.arguments.get("seed")), sure=self.wanted.name_is_free,
@@ -261,7 +269,9 @@ class Init:
         made = self.fleet.gather(
             [host], "virt.init", asked, long=True, watch=watch, quiet=(slots.QUIET_S, self.idle)
         )[host]
-        if not made.ok and made.kind in (SILENT, BAD):
+        if made.kind == DOWN:  # it was told nothing
+            raise errors.Refused(f"{host}: {made.error}")
+        if made.kind in (SILENT, BAD):
             raise errors.ConnectionFailed(
                 f"{host}: {made.error}; it may still be making {name}: look with virt.where "
                 f"{name}, and remove it with virt.purge {name}; virt.repair names it, too"
