@@ -42,8 +42,7 @@ def _split(kwargs):
 
 
 def _gate():
-    get = __salt__["config.get"]
-    return admit.Gate(get, str(settings.option(get, "images", settings.IMAGES_FOLDER)))
+    return admit.Gate.configured(__salt__["config.get"])
 
 
 def _say(name, verb):

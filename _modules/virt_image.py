@@ -11,7 +11,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 from saltvirt import settings  # noqa: E402
 from saltvirt.fleet import demand, files  # noqa: E402
-from saltvirt.host import connection, guest_lock, image_place, medium  # noqa: E402
+from saltvirt.host import connection, guest_lock, image_place, images_folder, medium  # noqa: E402
 from saltvirt.images import cache, sources, turns, users  # noqa: E402
 
 __virtualname__ = "virt"
@@ -27,7 +27,7 @@ def _connect(kwargs):
 
 
 def _folder():
-    return str(settings.option(__salt__["config.get"], "images", settings.IMAGES_FOLDER))
+    return images_folder.configured(__salt__["config.get"]).folder
 
 
 def images(**kwargs):

@@ -9,7 +9,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, settings  # noqa: E402
-from saltvirt.host import admit, connection, making, wants  # noqa: E402
+from saltvirt.host import admit, connection, images_folder, making, wants  # noqa: E402
 from saltvirt.host import inventory as host_inventory  # noqa: E402
 from saltvirt.host import maintenance as mark  # noqa: E402
 from saltvirt.host import names_on_disk as on_disk  # noqa: E402
@@ -23,11 +23,11 @@ def __virtual__():
     return __virtualname__
 
 
-def _wanted(conn, config_get, folder, arguments):
+def _wanted(conn, config_get, place, arguments):
     """What the guest of these arguments would take of this host, or the problem with it."""
     try:
         spec = guests.parse(**arguments, known_profiles=profiles.read(config_get))
-        gate = admit.Gate(config_get, str(folder))
+        gate = admit.Gate(config_get, place.folder, place.pool)
         # nothing is seeded: what matters is that it could be
         tools = making.Tools(gate, seeder=True, medium=spec.deploy.cloud_init)
         return wants.read(conn, spec, tools)
@@ -68,11 +68,11 @@ def inventory(guest=None, **kwargs):
         salt 'hyper*' virt.inventory
     """
     config_get = __salt__["config.get"]
-    folder = settings.option(config_get, "images", settings.IMAGES_FOLDER)
+    place = images_folder.configured(config_get)
     with connection.connect(settings.connection(config_get, kwargs)) as conn:
-        found = host_inventory.read(conn, config_get, folder)
+        found = host_inventory.read(conn, config_get, place.folder)
         if guest:
-            found["guest"] = _wanted(conn, config_get, folder, guest)
+            found["guest"] = _wanted(conn, config_get, place, guest)
         return found
 
 
@@ -124,9 +124,8 @@ def maintenance(reason=None, guests=None, off=False):
         return mark.read()
     if not off and not str(reason).strip():
         raise errors.InvalidInput("reason: say why the host gets no guests")
-    folder = settings.option(__salt__["config.get"], "images", settings.IMAGES_FOLDER)
     # an init that was let in before is defined by then, one that asks later is refused
-    with admit.Gate(__salt__["config.get"], str(folder)).lock():
+    with admit.Gate(__salt__["config.get"], settings.IMAGES_FOLDER).lock():
         if off and not guests:
             mark.clear()
         else:

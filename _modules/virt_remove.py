@@ -25,8 +25,7 @@ def _connect(kwargs):
 
 
 def _gate():
-    get = __salt__["config.get"]
-    return admit.Gate(get, str(settings.option(get, "images", settings.IMAGES_FOLDER)))
+    return admit.Gate.configured(__salt__["config.get"])
 
 
 def undefine(vm_, **kwargs):

@@ -7,8 +7,8 @@ Images in a hypervisor's cache as states.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import settings  # noqa: E402
 from saltvirt.fleet import files  # noqa: E402
+from saltvirt.host import images_folder  # noqa: E402
 from saltvirt.images import desired as images  # noqa: E402
 from saltvirt.images import sources  # noqa: E402
 from saltvirt.states import desired  # noqa: E402
@@ -51,7 +51,7 @@ def image_cached(name, image_hash=None, saltenv="base", **kwargs):
 
     def work():
         desired.only_known(kwargs, image_cached)
-        folder = str(settings.option(__salt__["config.get"], "images", settings.IMAGES_FOLDER))
+        folder = images_folder.configured(__salt__["config.get"]).folder
         download = sources.SaltFiles(__salt__, saltenv, files.Chunks(__opts__).read)
         return images.cached(str(name), folder, download, image_hash, __opts__["test"])
 

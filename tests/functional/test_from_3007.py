@@ -10,6 +10,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt.host import pool_source  # noqa: E402
+from tests.functional.conftest import load  # noqa: E402
 from tests.functional.test_init import MIB, host, image, info  # noqa: E402, F401
 from tests.functional.test_update import guest  # noqa: E402, F401
 
@@ -247,3 +248,44 @@ def test_a_pool_for_xen_and_one_of_multipath(conn, kind, block):
     assert (found.kind, found.path) == ("block" if block else "file", f"{path}/g1_system")
     assert (pool_source.direct(conn, pool, "g1_system") is None) == (kind != "mpath")
     pool.undefine()
+
+
+def on_host(images, tmp_path, **more):
+    placement = {"reserved_memory_kib": 0, "memory_ratio": 10, "reserved_disk_bytes": 0}
+    return load(
+        "test:///default", images=images, lock=str(tmp_path / "lock"), placement=placement, **more
+    )
+
+
+def test_virt_images_may_name_a_pool(conn, tmp_path):
+    modules = on_host("default-pool", tmp_path)
+    given = {"disks": [{"name": "system", "size": 8}], "disk": None, "nic": None}
+    given.update(seed=False, start=False)
+    made = modules["virt.init"]("g1", 1, 64, **given)
+    assert (made["disks"][0]["pool"], made["disks"][0]["volume"]) == ("default-pool", "g1_system")
+    pool = conn.storagePoolLookupByName("default-pool")
+    assert pool.listVolumes() == ["g1_system"]
+    more = [{"name": "system"}, {"name": "data"}]
+    modules["virt.update"]("g1", disks=[more[0], {**more[1], "size": 8}])
+    assert sorted(pool.listVolumes()) == ["g1_data", "g1_system"]
+    assert modules["virt.update"]("g1", disks=more)["definition"] is False
+    assert modules["virt.inventory"](guest={"name": "g2", "cpu": 1, "mem": 64, **given})["guest"][
+        "pools"
+    ] == {"default-pool": 8 * MIB}
+    modules["virt.purge"]("g1")
+    assert pool.listVolumes() == []
+
+
+@pytest.mark.parametrize("value", ["images", "./images", "nosuch pool"])
+def test_a_relative_path_is_refused(conn, tmp_path, monkeypatch, value):
+    monkeypatch.chdir(tmp_path)
+    modules = on_host(value, tmp_path)
+    for call in (
+        lambda: modules["virt.init"]("g1", 1, 64, seed=False, nic=None),
+        modules["virt.inventory"],
+        modules["virt.images"],
+        lambda: modules["virt.image_fetch"]("/x.qcow2"),
+    ):
+        with pytest.raises(Exception, match=r"neither an absolute path nor a storage pool of"):
+            call()
+    assert sorted(path.name for path in tmp_path.iterdir()) in ([], ["lock"])

@@ -9,7 +9,16 @@ import os
 from dataclasses import dataclass, replace
 
 from saltvirt import errors, settings
-from saltvirt.host import disks, domain, files, guest_lock, inventory, migrate_arrivals, record
+from saltvirt.host import (
+    disks,
+    domain,
+    files,
+    guest_lock,
+    images_folder,
+    inventory,
+    migrate_arrivals,
+    record,
+)
 from saltvirt.host.connection import libvirt
 from saltvirt.images import cache, locks
 from saltvirt.placement import choose, facts
@@ -20,11 +29,24 @@ from saltvirt.placement import policy as policies
 class Gate:
     """What admission on this host goes by.
 
-    get: Salt's ``config.get``. images_dir: where guests' disks are made.
+    get: Salt's ``config.get``. images_dir: the folder of images. pool: the storage pool where
+    guests' disks are made; None: in the folder.
     """
 
     get: object
     images_dir: str
+    pool: str | None = None
+
+    @classmethod
+    def configured(cls, get):
+        """The Gate of this host's configuration."""
+        place = images_folder.configured(get)
+        return cls(get, place.folder, place.pool)
+
+    @property
+    def disks_in(self):
+        """The folder or the pool where guests' disks are made."""
+        return self.pool or self.images_dir
 
     @property
     def cache_dir(self):

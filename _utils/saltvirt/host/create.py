@@ -32,7 +32,7 @@ class Creation(Making):
         """The xml Domain that it would be, and the Works of its disks; changes nothing."""
         self.caps = building.caps_for(self.conn, self.spec)
         virt_type = building.virt_type(self.caps, self.spec)
-        self.works = disks.plan(self.conn, self.spec, self.tools.gate.images_dir, virt_type)
+        self.works = disks.plan(self.conn, self.spec, self.tools.gate.disks_in, virt_type)
         if self.tools.medium:
             self.add_medium(virt_type)
         elif self.seeded_work() and not self.tools.seeder:

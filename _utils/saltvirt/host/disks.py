@@ -94,10 +94,16 @@ def _in_folder(conn, spec, guest, folder, fallback):
 
 
 def plan_one(conn, spec, guest, images_dir, virt_type):
-    """The Work for one DiskSpec; changes nothing. virt_type: kvm, qemu, xen, test…"""
+    """The Work for one DiskSpec; changes nothing.
+
+    images_dir: where disks go of which nobody said it: a folder, or a storage pool.
+    virt_type: kvm, qemu, xen, test…
+    """
     fallback = profiles.DISK_DEFAULTS.get(virt_type, {}).get("format", "raw")
     if spec.source or spec.empty:
         return Work(spec)
+    if not (spec.pool or spec.source_file or images_dir.startswith("/")):
+        spec.pool = images_dir
     if spec.pool and not spec.pool.startswith("/"):
         format = _format(spec, fallback)
         found = Work(spec, **pool_disk.plan(conn, spec, guest, format, virt_type == "xen"))

@@ -126,7 +126,7 @@ class Update:
                 sources[spec.name] = _known_place(disk)
                 self.note_size(spec, disk)
             elif not (spec.source or spec.empty):
-                folder = self.tools.gate.images_dir
+                folder = self.tools.gate.disks_in
                 kind = self.actual.type
                 work = disks.plan_one(self.conn, spec, self.spec.name, folder, kind)
                 self.works.append(work)

@@ -1,0 +1,39 @@
+"""Where guests' disks are made: the folder, or the storage pool, that ``virt:images`` names."""
+
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+
+from saltvirt import errors, settings
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+
+_FILES = ("dir", "fs", "netfs")
+
+
+@dataclass(frozen=True)
+class Place:
+    """folder: for images, kernels and, without a pool, disks. pool: where disks are made."""
+
+    folder: str
+    pool: str | None = None
+
+
+def configured(get):
+    """The Place of the configuration; ``get`` is Salt's ``config.get``.
+
+    Raises InvalidInput for what is neither an absolute path nor a pool of this host.
+    """
+    value = str(settings.option(get, "images", settings.IMAGES_FOLDER))
+    if value.startswith("/"):
+        return Place(value)
+    with connection.connect(settings.connection(get, {})) as conn:
+        try:
+            tree = ET.fromstring(conn.storagePoolLookupByName(value).XMLDesc(0))
+        except libvirt.libvirtError as exc:
+            raise errors.InvalidInput(
+                f"virt:images {value!r} is neither an absolute path nor a storage pool of "
+                f"{conn.getHostname()}"
+            ) from exc
+    if tree.get("type") in _FILES:
+        return Place(tree.findtext("target/path"), value)
+    return Place(settings.IMAGES_FOLDER, value)
