@@ -89,7 +89,7 @@ class Session:
             left = end - time.monotonic()
             if left <= 0 or not select.select([stream], [], [], left)[0]:
                 self._process.kill()
-                raise errors.SeedFailed(f"guestfish: {command} took longer than {timeout_s} s")
+                raise errors.SeedFailed(f"guestfish did not answer within {timeout_s} s: {command}")
             block = os.read(stream, 65536)
             if not block:
                 raise errors.SeedFailed(f"guestfish ended: {tools.last_words(self._new_errors())}")
@@ -99,7 +99,7 @@ class Session:
                 raise errors.SeedFailed(f"guestfish: {command} said more than {_MOST_BYTES} bytes")
         return out[: -len(mark)]
 
-    def run(self, command, *arguments, timeout_s=_COMMAND_S):
+    def run(self, command, *arguments, timeout_s=None):
         """What one command printed, as bytes. Raises SeedFailed with guestfish's own words, or
         when it takes longer than ``timeout_s``."""
         mark = secrets.token_hex(12)
@@ -110,7 +110,7 @@ class Session:
         except OSError:
             words = tools.last_words(self._new_errors())
             raise errors.SeedFailed(f"guestfish ended: {words}") from None
-        out = self._until(f"{mark}\n".encode(), command, timeout_s)
+        out = self._until(f"{mark}\n".encode(), command, timeout_s or _COMMAND_S)
         said = self._new_errors()
         reasons = [line.split(_ERROR, 1)[1] for line in said.splitlines() if _ERROR in line]
         if reasons or "unknown command" in said:
