@@ -1,5 +1,6 @@
 """Real files, a real qemu-img, a real web server; no libvirt and no root."""
 
+import email.message
 import hashlib
 import json
 import os
@@ -15,7 +16,18 @@ from types import SimpleNamespace
 import pytest
 
 from saltvirt import errors
-from saltvirt.images import cache, chain, clone, confined, header, inspect, tools
+from saltvirt.images import (
+    cache,
+    chain,
+    clone,
+    confined,
+    header,
+    inspect,
+    room,
+    sources,
+    tools,
+)
+from saltvirt.images import web as web_of
 from tests.functional import ftpd
 
 MIB = 1024 * 1024
@@ -713,6 +725,117 @@ def test_what_the_web_lacks_is_named_without_the_password(tmp_path, web):
     with pytest.raises(errors.NotFound, match="404") as caught:
         cache.fetch(address, tmp_path / "images")
     assert "secret" not in str(caught.value)
+
+
+@pytest.fixture
+def other_host():
+    """Another server, which tells what it was asked with; and one that leads where it is told."""
+
+    class Other(BaseHTTPRequestHandler):
+        seen, leads, content = [], None, b""
+
+        def do_HEAD(self):
+            self._answer(b"")
+
+        def do_GET(self):
+            self._answer(self.content)
+
+        def _answer(self, body):
+            Other.seen.append(self.headers.get("Authorization"))
+            self.send_response(302 if Other.leads else 200)
+            if Other.leads:
+                self.send_header("Location", Other.leads)
+            self.send_header("Content-Length", str(len(self.content)))
+            self.end_headers()
+            self.wfile.write(b"" if Other.leads else body)
+
+        def log_message(self, *_args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Other)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield SimpleNamespace(handler=Other, url=f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
+    server.server_close()
+
+
+def test_credentials_stay_with_the_host_they_are_for(tmp_path, web, other_host, qcow2):
+    leading = type("Leading", (other_host.handler,), {})
+    other_host.handler.content = qcow2.read_bytes()
+    asked = []
+
+    def moved(self):
+        asked.append(self.headers.get("Authorization"))
+        self.send_response(302)
+        self.send_header("Location", other_host.url + "/disk.qcow2")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    leading.do_GET = leading.do_HEAD = moved
+    server = ThreadingHTTPServer(("127.0.0.1", 0), leading)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        address = f"http://user:secret@127.0.0.1:{server.server_port}/disk.qcow2"
+        cache.fetch(address, tmp_path / "images")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert set(asked) == {"Basic dXNlcjpzZWNyZXQ="}
+    assert set(other_host.handler.seen) == {None}
+
+
+@pytest.mark.parametrize(
+    ("start", "leads", "why"),
+    [
+        ("https://a.example/x.qcow2", "http://a.example/x.qcow2", "from https to http"),
+        ("http://a.example/x.qcow2", "ftp://a.example/x.qcow2", "refused"),
+        ("http://a.example/x.qcow2", "http://user:secret@b.example/x.qcow2", "refused"),
+    ],
+)
+def test_where_a_server_may_not_lead(start, leads, why):
+    headers = email.message.Message()
+    with pytest.raises(errors.ImageError, match=why) as caught:
+        web_of._Redirects().redirect_request(
+            web_of._request(start), None, 302, "moved", headers, leads
+        )
+    assert "secret" not in str(caught.value)
+
+
+def test_credentials_stay_where_only_the_path_changes():
+    request = web_of._request("https://user:secret@a.example/x")
+    moved = [request, None, 302, "moved", email.message.Message()]
+    same = web_of._Redirects().redirect_request(*moved, "https://a.example:443/y")
+    other = web_of._Redirects().redirect_request(*moved, "https://a.example:444/y")
+    assert same.has_header("Authorization")
+    assert not other.has_header("Authorization")
+
+
+def test_a_download_leaves_room_for_the_guests(tmp_path, web, monkeypatch):
+    images = tmp_path / "images"
+    full = SimpleNamespace(total=100 * MIB, free=5 * MIB + 1)
+    monkeypatch.setattr(room.shutil, "disk_usage", lambda _: full)
+    with pytest.raises(errors.Refused, match=r"5.* MiB free, of which 5 MiB stay free: make room"):
+        cache.fetch(f"{web}/debian.qcow2", images)
+    assert os.listdir(images / "_base" / ".partial") == []
+    with pytest.raises(errors.Refused, match="is larger than 2 TiB"):
+        room.Room("image x", tmp_path).check(room.MOST_BYTES + 1, None)
+    with pytest.raises(errors.Refused, match=r"has 3 TiB|is larger"):
+        room.Room("image x", tmp_path).check(1, 3 * 1024**4)
+
+
+def test_no_address_is_shown_with_what_lets_one_in(tmp_path):
+    assert sources.shown("https://u:p@a/x.img?sig=1") == "https://…@a/x.img?…"
+    assert sources.shown("salt://x.qcow2?saltenv=dev") == "salt://x.qcow2?saltenv=dev"
+    assert sources.shown("/srv/a?b@c") == "/srv/a?b@c"
+    for bad in ("htps://user:secret@a/x", "https://user:secret@a:port/x", "http://u:secret@[::1/x"):
+        with pytest.raises(errors.InvalidInput) as caught:
+            sources.kind(bad)
+        assert "secret" not in str(caught.value)
+
+
+def test_a_list_of_hashes_that_is_a_pipe_is_not_waited_for(tmp_path, raw, fifo):
+    with pytest.raises(errors.ImageError, match="neither a file"):
+        cache.fetch(str(raw), tmp_path / "images", None, str(fifo))
 
 
 def test_a_truncated_qcow2_is_refused(tmp_path, web):

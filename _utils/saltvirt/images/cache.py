@@ -18,8 +18,8 @@ import time
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.images import checksum, inspect, locks, sources, web
-from saltvirt.migration import storage
+from saltvirt.images import checksum, inspect, locks, room, sources, storage, web
+from saltvirt.migration import storage as migration_storage
 
 DEFAULT_DIR = "/srv/salt-images"
 BASE = "_base"
@@ -114,8 +114,8 @@ def _demanded(image_hash, source, download):
     elif where == sources.SALT:
         text = download.read(image_hash)
     else:
-        with open(image_hash, encoding="utf-8", errors="replace") as file:
-            text = file.read()
+        with storage.reading(image_hash) as file:
+            text = file.read(sources.LONGEST_LIST).decode("utf-8", "replace")
     return checksum.from_list(text, sources.name(source), sources.shown(image_hash))
 
 
@@ -133,7 +133,7 @@ def _verify(path, source, demanded, algorithms=()):
 
 def _local(source, place, demanded):
     """A file or device on this host is used where it lies."""
-    if os.path.exists(storage.coming(os.path.abspath(place.path))):
+    if os.path.exists(migration_storage.coming(os.path.abspath(place.path))):
         raise errors.ImageError(f"a migration is just copying {place.path} to this host: try again")
     info = inspect.inspect(place.path, place.format)
     sums = _verify(place.path, source, demanded, ["sha256"]) if demanded else {}
@@ -205,7 +205,17 @@ def _admit(folder, part, wish, version):
 def _download(folder, wish, version):
     part = folder.path(".partial", key(wish.source))
     web.remember(part, version)
-    wish.client.fetch(wish.source, part, version, wish.progress)
+    limit = room.Room(f"image {sources.shown(wish.source)}", folder.base)
+
+    def progress(done, total):
+        limit.check(done, total)
+        wish.progress(done, total)
+
+    try:
+        wish.client.fetch(wish.source, part, version, progress)
+    except errors.Refused:  # what is there of it would be in the way of others
+        web.forget(part)
+        raise
     try:
         return _admit(folder, part, wish, version)
     finally:

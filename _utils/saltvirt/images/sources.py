@@ -11,6 +11,7 @@ from saltvirt import errors
 SALT, WEB, PATH, POOL = "salt", "web", "path", "pool"
 _ATTEMPTS = 4
 _PAUSE_S = 2
+LONGEST_LIST = 4 * 1024 * 1024  # of a file that lists hashes
 
 
 def kind(source):
@@ -22,22 +23,39 @@ def kind(source):
         return PATH
     if text.startswith("salt://") and text != "salt://":
         return SALT
-    if re.match(r"(https?|ftp)://[^/]+/.", text):
+    if re.match(r"(https?|ftp)://[^/]+/.", text) and _is_address(text):
         return WEB
     if re.match(r"pool://[^/]+/.", text):
         return POOL
     raise errors.InvalidInput(
-        f"image {text!r}: give salt://…, an absolute path on the host, pool://POOL/VOLUME, "
-        "http(s)://… or ftp://…"
+        f"image {_unread(text)!r}: give salt://…, an absolute path on the host, "
+        "pool://POOL/VOLUME, http(s)://… or ftp://…"
     )
 
 
+def _is_address(text):
+    """False for a port that is no number, and the like."""
+    try:
+        parts = urlsplit(text)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _unread(text):
+    """An address that means nothing to us may hold a password all the same."""
+    return re.sub(r"//[^/@]*@", "//…@", text)
+
+
 def shown(source):
-    """The address without a password, for messages and records."""
+    """The address without what lets one in, for messages and records: a password, or the query
+    of a web address, which can be a signature."""
     parts = urlsplit(source)
-    if "@" not in parts.netloc:
-        return source
-    return urlunsplit(parts._replace(netloc="…@" + parts.netloc.rsplit("@", 1)[1]))
+    if parts.scheme in ("http", "https") and parts.query:
+        parts = parts._replace(query="…")
+    if "@" in parts.netloc:
+        parts = parts._replace(netloc="…@" + parts.netloc.rsplit("@", 1)[1])
+    return urlunsplit(parts) if parts.netloc else source
 
 
 def name(source):
@@ -49,6 +67,11 @@ def stem(source):
     """What a file in the cache is called after: letters, digits, dots and dashes."""
     base = re.sub(r"\.(qcow2|raw|img|vmdk|vdi|vhdx?|qcow)$", "", name(source), flags=re.IGNORECASE)
     return re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip(".-_")[:80] or "image"
+
+
+def _short(done, _total):
+    if done > LONGEST_LIST:
+        raise errors.ImageError(f"a list of hashes is larger than {LONGEST_LIST} bytes")
 
 
 class SaltFiles:
@@ -113,6 +136,6 @@ class SaltFiles:
         """The text of a small file, such as SHA256SUMS."""
         with tempfile.TemporaryDirectory() as folder:
             target = os.path.join(folder, "list")
-            self._go_on(source, target, lambda *_step: None)
+            self._go_on(source, target, _short)
             with open(target, encoding="utf-8", errors="replace") as file:
                 return file.read()

@@ -12,14 +12,45 @@ import urllib.request
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from saltvirt import errors
-from saltvirt.images.sources import shown
+from saltvirt.images.sources import LONGEST_LIST, shown
 
 _TIMEOUT_S = 60
 _ATTEMPTS = 4
 _PAUSE_S = 0.5
 _BLOCK = 1024 * 1024
-_LONGEST_LIST = 4 * 1024 * 1024
 _BROKEN = (OSError, http.client.HTTPException, EOFError)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows a server elsewhere, but never to less safety, and takes no credentials along."""
+
+    def redirect_request(self, request, answer, code, message, headers, new):
+        found = super().redirect_request(request, answer, code, message, headers, new)
+        old, target = urlsplit(request.full_url), urlsplit(new)
+        if target.scheme not in ("http", "https") or "@" in target.netloc:
+            raise errors.ImageError(f"{shown(request.full_url)} leads to {shown(new)}: refused")
+        if old.scheme == "https" and target.scheme != "https":
+            raise errors.ImageError(
+                f"{shown(request.full_url)} leads from https to http, which anybody on the way "
+                "could change: refused"
+            )
+        if found is not None and _place(old) != _place(target):
+            found.remove_header("Authorization")
+        return found
+
+
+def _place(parts):
+    """Who is spoken to: scheme, host and port."""
+    try:
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError as exc:
+        raise http.client.InvalidURL(str(exc)) from exc
+    return parts.scheme, parts.hostname, port
+
+
+def _open(request):
+    """The answer to a request; an address's own credentials go to its own host alone."""
+    return urllib.request.build_opener(_Redirects).open(request, timeout=_TIMEOUT_S)
 
 
 def _request(url, headers=None, method=None):
@@ -49,9 +80,7 @@ class Http:
     def version(self, source):
         """What tells this version of the file from another: its ETag, date and size."""
         try:
-            with urllib.request.urlopen(
-                _request(source, method="HEAD"), timeout=_TIMEOUT_S
-            ) as reply:
+            with _open(_request(source, method="HEAD")) as reply:
                 names = ("ETag", "Last-Modified", "Content-Length")
                 return {key: reply.headers[key] for key in names if reply.headers[key]}
         except urllib.error.HTTPError as exc:
@@ -83,7 +112,7 @@ class Http:
         if have and validator:
             headers = {"Range": f"bytes={have}-", "If-Range": validator}
         try:
-            reply = urllib.request.urlopen(_request(source, headers), timeout=_TIMEOUT_S)
+            reply = _open(_request(source, headers))
         except urllib.error.HTTPError as exc:
             if exc.code == 416 and str(have) == version.get("Content-Length"):
                 return
@@ -162,8 +191,8 @@ def client(source):
 def read_list(url):
     """The text of a small file, such as SHA256SUMS."""
     try:
-        with urllib.request.urlopen(_request(url), timeout=_TIMEOUT_S) as reply:
-            return reply.read(_LONGEST_LIST).decode("utf-8", "replace")
+        with _open(_request(url)) as reply:
+            return reply.read(LONGEST_LIST).decode("utf-8", "replace")
     except _BROKEN as exc:
         raise _failed(url, exc) from exc
 
