@@ -9,6 +9,7 @@ import re
 from saltvirt.errors import InvalidInput
 
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
+_UNFIT = re.compile(r"[/\x00-\x1f\x7f]")
 _GUEST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 MAX_LENGTH = 200  # file names end at 255 bytes and we append disk names and suffixes
 
@@ -25,4 +26,15 @@ def guest(name):
             f"{text!r} cannot be a guest's name: use letters, digits, '-', '_' and '.', "
             f"begin and end with a letter or digit, at most {MAX_LENGTH} characters"
         )
+    return text
+
+
+def there(name):
+    """The name of a guest that is there, whoever gave it: libvirt takes more than we do.
+
+    Raises InvalidInput for what libvirt does not take either, and for ``.`` and ``..``.
+    """
+    text = str(name)
+    if not text.strip() or text in (".", "..") or _UNFIT.search(text):
+        raise InvalidInput(f"{text!r} cannot be a guest's name")
     return text

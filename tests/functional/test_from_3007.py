@@ -9,7 +9,11 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.host import pool_source  # noqa: E402
+from saltvirt.errors import InvalidInput  # noqa: E402
+from saltvirt.host import admit, disks, pool_source  # noqa: E402
+from saltvirt.spec.disk import DiskSpec  # noqa: E402
+from saltvirt.xml.domain import Domain  # noqa: E402
+from saltvirt.xml.interface import Interface  # noqa: E402
 from tests.functional.conftest import load  # noqa: E402
 from tests.functional.test_init import MIB, host, image, info  # noqa: E402, F401
 from tests.functional.test_update import guest  # noqa: E402, F401
@@ -289,3 +293,15 @@ def test_a_relative_path_is_refused(conn, tmp_path, monkeypatch, value):
         with pytest.raises(Exception, match=r"neither an absolute path nor a storage pool of"):
             call()
     assert sorted(path.name for path in tmp_path.iterdir()) in ([], ["lock"])
+
+
+def test_a_disk_of_vmware_is_not_made_in_a_folder_of_this_host(conn, tmp_path):
+    spec = DiskSpec.parse({"name": "system", "size": 8}, "disks")
+    with pytest.raises(InvalidInput, match="datastores: name one as pool"):
+        disks.plan_one(conn, spec, "g1", str(tmp_path), "vmware")
+    built = Domain(type="vmware", name="g1")
+    built.memory_kib = 1024
+    built.interfaces.append(Interface(type="bridge", bridge="DEFAULT"))
+    assert admit.request_of(built).bridges == frozenset()
+    built.type = "kvm"
+    assert admit.request_of(built).bridges == {"DEFAULT"}

@@ -8,7 +8,7 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt.host import domain, files, inventory  # noqa: E402
+from saltvirt.host import domain, inventory, usage  # noqa: E402
 from saltvirt.placement import facts  # noqa: E402
 
 
@@ -70,10 +70,12 @@ def test_who_uses_a_file(conn, tmp_path):
     xml = dom.XMLDesc().replace("<devices>", f"<devices>{disk}")
     xml = xml[: xml.index("<uuid>")] + xml[xml.index("</uuid>") + 7 :]
     other = conn.defineXML(xml.replace("<name>test<", "<name>web1<"))
-    used = files.used_by_others(conn, dom.UUIDString())
-    assert used == dict.fromkeys([str(base), str(top), "/guest/diskimage1"], "web1")
-    left = files.used_by_others(conn, other.UUIDString())
-    assert left == {"/guest/diskimage1": "test"}
+    used = usage.read(conn, dom.UUIDString(), images=False)
+    for path in (str(base), str(top), "/guest/diskimage1"):
+        assert used.guests(usage.keys_of(conn, path)) == ["web1"]
+    left = usage.read(conn, other.UUIDString(), images=False)
+    assert left.guests(usage.keys_of(conn, "/guest/diskimage1")) == ["test"]
+    assert left.guests(usage.keys_of(conn, str(top))) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a network namespace: needs root")

@@ -156,7 +156,10 @@ def request_of(built, works=()):
         memory_kib=built.memory_kib,
         disk_bytes=disks.in_folder_bytes(works),
         hypervisor=built.type,
-        bridges=frozenset(source for kind, source in sources if kind == "bridge"),
+        # VMware's are port groups of its own
+        bridges=frozenset(
+            source for kind, source in sources if kind == "bridge" and built.type != "vmware"
+        ),
         networks=frozenset(source for kind, source in sources if kind == "network"),
         pools=disks.pool_bytes(works),
         cpu_model=built.cpu.model if built.cpu.mode == "custom" else None,

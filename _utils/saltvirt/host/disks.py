@@ -104,6 +104,10 @@ def plan_one(conn, spec, guest, images_dir, virt_type):
         return Work(spec)
     if not (spec.pool or spec.source_file or images_dir.startswith("/")):
         spec.pool = images_dir
+    if virt_type == "vmware" and not (spec.pool or spec.source_file):
+        raise errors.InvalidInput(
+            f"disk {spec.name}: VMware has its disks in datastores: name one as pool"
+        )
     if spec.pool and not spec.pool.startswith("/"):
         format = _format(spec, fallback)
         found = Work(spec, **pool_disk.plan(conn, spec, guest, format, virt_type == "xen"))

@@ -30,6 +30,11 @@ def _key(parse):
     return field(default=None, metadata={"parse": parse})
 
 
+def _hypervisor(value, what):
+    """A word of libvirt's; ``esxi`` and ``esx`` are other words for vmware."""
+    return {"esxi": "vmware", "esx": "vmware"}.get(value) or v.word(value, what)
+
+
 def _os_type(value, what):
     """hvm, xen, xenpvh or exe; ``linux`` is an old word for xen."""
     return {"linux": "xen"}.get(value) or v.choice("hvm", "xen", "xenpvh", "exe")(value, what)
@@ -45,7 +50,7 @@ class GuestSpec:
     name: str
     cpu: cpus.CpuSpec = _key(cpus.parse)
     memory: memories.MemorySpec = _key(memories.parse)
-    hypervisor: str | None = _key(_optional(v.word))
+    hypervisor: str | None = _key(_optional(_hypervisor))
     os_type: str | None = _key(_optional(_os_type))
     arch: str | None = _key(_optional(v.word))
     machine: str | None = _key(_optional(v.word))
@@ -107,7 +112,7 @@ def parse(name, cpu=None, mem=None, *, known_profiles=None, update=False, hyperv
 
     Raises InvalidInput, which names the argument.
     """
-    spec = GuestSpec(names.guest(name))
+    spec = GuestSpec(names.there(name) if update else names.guest(name))
     more = {key: value for key, value in more.items() if not key.startswith("__")}
     for word in more:
         if word not in arguments():

@@ -154,6 +154,8 @@ class PoolSpec(Part):
         for word in ("source_" + n for n in _SOURCES):
             if getattr(self, word) and word not in allowed:
                 raise InvalidInput(f"{what}: a pool of type {self.type} has no {word}")
+        if self.source_dir and (self.type, self.source_format) == ("netfs", "cifs"):
+            self.source_dir = self.source_dir.lstrip("/")  # a share's name
         if self.source_dir and self.type != "netfs":
             v.path(self.source_dir, f"{what}: source_dir")
         if self.source_auth and not self.source_auth.type:

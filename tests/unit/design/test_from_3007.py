@@ -9,7 +9,8 @@ from saltvirt.design import caps, domain
 from saltvirt.design.changes import changes
 from saltvirt.design.context import Given
 from saltvirt.design.source import Source
-from saltvirt.spec import guest
+from saltvirt.errors import InvalidInput
+from saltvirt.spec import guest, pool
 from saltvirt.xml.domain import Domain
 from tests import golden
 
@@ -255,3 +256,31 @@ def test_xen_gets_a_pools_volume_by_its_path(block, kind):
     (disk,) = domain.build(spec, xen, Given(sources={"system": source})).disks
     assert (disk.type, disk.source.file or disk.source.dev) == (kind, "/p/g1_system")
     assert disk.source.pool is None
+
+
+@pytest.mark.parametrize("name", ["web 1", "wéb", "a@b", "-x", "x" * 230])
+def test_a_guest_that_is_there_may_have_any_name_of_libvirts(name):
+    assert guest.parse(name, update=True, mem=64).name == name
+    with pytest.raises(InvalidInput, match="cannot be a guest's name"):
+        guest.parse(name, 1, 64)
+
+
+@pytest.mark.parametrize("name", ["", " ", "..", "a/b", "../x", "a\nb"])
+def test_what_is_no_name_to_libvirt_is_none_here(name):
+    with pytest.raises(InvalidInput, match="cannot be a guest's name"):
+        guest.parse(name, update=True, mem=64)
+
+
+@pytest.mark.parametrize("word", ["esxi", "esx", "vmware"])
+def test_words_for_vmware(word):
+    spec = guest.parse("g1", 1, 64, hypervisor=word)
+    assert (spec.hypervisor, spec.nics[0].source, spec.nics[0].model) == (
+        "vmware", "DEFAULT", "e1000",
+    )  # fmt: skip
+
+
+def test_a_share_of_cifs_has_no_slash():
+    hosts = {"source_hosts": ["nas"], "target": "/mnt/x"}
+    for kind, shown in (("cifs", "share/sub"), ("nfs", "/share/sub")):
+        spec = pool.parse("p", "netfs", source_dir="/share/sub", source_format=kind, **hosts)
+        assert spec.source_dir == shown
