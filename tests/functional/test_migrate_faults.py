@@ -1,6 +1,8 @@
 """A migration when others touch the guest in its last moments, and when its target is dead."""
 
 import contextlib
+import os
+import time
 
 import pytest
 
@@ -234,3 +236,13 @@ def test_the_last_disks_stay_when_the_target_has_lost_the_guest(order, target, d
     assert done["outcome"] == "moved"
     assert "is not on" in done["kept"][str(disk)]
     assert disk.exists()
+
+
+def test_a_promise_is_as_old_as_this_hosts_clock_says_of_its_file(tmp_path):
+    """Its name was made by another host's clock."""
+    for name, age_s in (("a~1024~1~1000", 10), (f"b~1024~1~{int(time.time())}", 4000)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, time.time() - age_s))
+    (tmp_path / ".clock-0").touch()
+    assert [a.name for a in migrate_arrivals.here((), str(tmp_path))] == ["a"]
+    assert migrate_arrivals.here((), str(tmp_path / "none")) == []

@@ -41,3 +41,13 @@ def test_a_wish_to_end_is_not_for_the_next_migration(tmp_path):
     with journal:
         assert not journal.is_to_end()
     assert not migrate_journal.at_work(journal)
+
+
+def test_a_long_copy_says_now_and_then_that_it_lives(journal, monkeypatch):
+    clock, beats = iter([0.0, 0.0, 0.6, 1.2, 1.8]), []
+    monkeypatch.setattr(migrate_watch.time, "monotonic", lambda: next(clock))
+    watch = migrate_watch.Watch(journal, lambda event: None, lambda: beats.append(1))
+    watch.begin()
+    for done in (1, 2, 3):
+        watch(done, 10)
+    assert len(beats) == 4

@@ -5,8 +5,10 @@ migration at a time can have. An init there writes first, too, and looks then: o
 do not fit together at least one sees the other.
 """
 
+import contextlib
 import os
 import time
+import uuid
 
 from saltvirt import errors
 from saltvirt.host import migrate_facts, migrate_store
@@ -19,10 +21,12 @@ FOLDER = "/var/lib/salt-virt/arrivals"
 
 def here(present, folder=FOLDER):
     """The Arrivals that this host has promised. present: names of its guests."""
-    try:
-        return arrivals.pending(sorted(os.listdir(folder)), time.time(), present)
-    except FileNotFoundError:
-        return []
+    ages, now = {}, time.time()
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):  # withdrawn just now
+                ages[file.name] = now - file.stat().st_mtime
+    return arrivals.pending(ages, present)
 
 
 def there(peer, present, without=()):
@@ -32,9 +36,45 @@ def there(peer, present, without=()):
 
 
 def _pending(pool, present, without=()):
-    files = [file for file in pool.listVolumes() if file not in without]
-    found = arrivals.pending(files, time.time(), present)
+    found = arrivals.pending(_ages(pool, without), present)
     return [{"name": a.name, "memory_kib": a.memory_kib, "vcpus": a.vcpus} for a in found]
+
+
+def _ages(pool, without=()):
+    """File to the seconds since it was made or renewed, by the clock of the pool's own host."""
+    files = [f for f in pool.listVolumes() if arrivals.parse(f) and f not in without]
+    if not files:
+        return {}
+    now, ages = _clock(pool), {}
+    for file in files:
+        with migrate_store.unless_deleted():
+            written = migrate_store.written_at(pool.storageVolLookupByName(file))
+            made = arrivals.parse(file).made
+            ages[file] = time.time() - made if None in (now, written) else now - written
+    return ages
+
+
+def _clock(pool):
+    """What time it is where the pool is: of a file that is made there now."""
+    file = f".clock-{uuid.uuid4().hex}"
+    found = migrate_store.create(pool, os.path.join(FOLDER, file), "raw", 0, mode="0600")
+    try:
+        return migrate_store.written_at(found)
+    finally:
+        with migrate_store.unless_deleted():
+            found.delete(0)
+
+
+def renew(peer, path):
+    """Says that the promise of that path holds on: its migration lives."""
+    with migrate_store.opened(peer, FOLDER, create=True) as pool, translated():
+        found = migrate_store.volume(pool, path)
+        if found is None:
+            found = migrate_store.create(pool, path, "raw", 0, mode="0600")
+        stream = peer.newStream(0)
+        found.upload(stream, 0, 1, 0)
+        stream.send(b".")
+        stream.finish()
 
 
 def place(report):
@@ -70,8 +110,7 @@ def withdraw(peer, paths):
 
 def _tidy(pool, name):
     """Removes what died long ago, and what an earlier attempt of this guest left."""
-    for file in pool.listVolumes():
-        arrival = arrivals.parse(file)
-        if arrival and (arrival.name == name or arrivals.stale(arrival, time.time())):
+    for file, age_s in _ages(pool).items():
+        if arrivals.parse(file).name == name or arrivals.stale(age_s):
             with migrate_store.unless_deleted():
                 pool.storageVolLookupByName(file).delete(0)

@@ -1,6 +1,8 @@
 """One migration, from checked facts to a verified end or back to where it began."""
 
 import contextlib
+import logging
+import time
 from dataclasses import dataclass
 
 from saltvirt import errors
@@ -18,9 +20,11 @@ from saltvirt.host import (
     still,
 )
 from saltvirt.host.connection import libvirt
-from saltvirt.migration import flags, policy, storage
+from saltvirt.migration import arrivals, flags, policy, storage
 from saltvirt.migration import options as wishes
 from saltvirt.revert import Revert
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Move:
         self.plans, self.copied = request.plans, storage.copied(request.plans)
         self.order, self.journal = order, journal
         self.still = wishes.stands_still(order.options, report["virt_type"])
-        self.promise = None
+        self.promise, self.renewed = None, 0
         self.phase, self.made = migrate_journal.BEGUN, []
         self.xml = migrate_cold.definition(self.dom)
 
@@ -65,8 +69,9 @@ class Move:
         self.promise = migrate_arrivals.place(self.report)
         self._note([])
         undo.push("withdraw the promise", migrate_store.delete, self.peer, self.promise)
+        self.renewed = time.monotonic()
         migrate_arrivals.promise(self.peer, self.promise, self.report, self.host, self.request)
-        watch = migrate_watch.Watch(self.journal, self.order.tell)
+        watch = migrate_watch.Watch(self.journal, self.order.tell, self._beat)
         target = migrate_prepare.Target(self.peer, undo, self._note, self.order.say, watch)
         migrate_prepare.disks(target, self.plans, active)
         if active:
@@ -154,7 +159,17 @@ class Move:
         )
         migrate_perform.perform(self.dom, job, self._watch)
 
+    def _beat(self):
+        """Renews the promise: without that it ends, an hour after this process has died."""
+        if time.monotonic() - self.renewed > arrivals.RENEW_S:
+            self.renewed = time.monotonic()
+            try:
+                migrate_arrivals.renew(self.peer, self.promise)
+            except errors.VirtError as exc:
+                log.info("the promise to %s is renewed later: %s", self.report["name"], exc)
+
     def _watch(self, progress, elapsed_s, reason):
+        self._beat()
         self.order.tell(
             {
                 "text": reason,

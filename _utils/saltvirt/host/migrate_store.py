@@ -17,9 +17,9 @@ from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate, translated
 from saltvirt.migration import shared
 
-# a passing pool is needed for a second or two: an older one was left by a killed process.
-# A copy into one of its files goes on without it.
-STALE_S = 60
+# a passing pool is needed for a second or two: one that we have seen for longer was left by a
+# killed process. A copy into one of its files, or a comparison, goes on without it.
+STALE_S = 30
 PATIENCE_S = 300
 # a pool of the user's that is filling a volume cannot be refreshed: it is asked for so long
 BUSY_S = 15
@@ -157,15 +157,9 @@ def is_passing(pool):
     return pool.name().startswith(_OURS) and pool.UUIDString() == _uuid_of(pool.name())
 
 
-def _stale(name):
-    """Whether a pool of ours has been there for longer than any of ours is needed."""
-    made = name.removeprefix(_OURS).partition("-")[0]
-    return not made.isdigit() or time.time() - int(made) > STALE_S
-
-
 def _open(conn, folder, create):
     """(pool, how to put it back as it was)."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline, seen = time.monotonic() + PATIENCE_S, {}
     with translated():
         while True:
             pool = _find(conn, folder)
@@ -178,7 +172,7 @@ def _open(conn, folder, create):
                     return pool, pool.destroy
             elif not is_passing(pool):
                 return _users(pool, create)
-            elif _stale(pool.name()):
+            elif time.monotonic() - seen.setdefault(pool.name(), time.monotonic()) > STALE_S:
                 _remove(pool)
             if time.monotonic() > deadline:
                 raise errors.OperationFailed(
@@ -274,6 +268,14 @@ def delete(conn, path):
         with translated():
             found.delete(0)
         return True
+
+
+def written_at(found):
+    """When the volume's file was last written to, in seconds by its own host's clock; None where
+    libvirt does not say."""
+    with translated():
+        when = ElementTree.fromstring(found.XMLDesc(0)).findtext("target/timestamps/mtime")
+    return float(when) if when else None
 
 
 def physical_bytes(found):

@@ -8,13 +8,14 @@ LOOK_S = 0.5
 
 
 class Watch:
-    """journal: of the migration; tell: as of a migrate.Order.
+    """journal: of the migration; tell: as of a migrate.Order. beat: called now and then, to say
+    that the migration lives.
 
     Called with (bytes done, bytes in all) at each block. Raises MigrationFailed when it is to end.
     """
 
-    def __init__(self, journal, tell):
-        self.journal, self.tell = journal, tell
+    def __init__(self, journal, tell, beat=lambda: None):
+        self.journal, self.tell, self.beat = journal, tell, beat
         self.began = self.looked = time.monotonic()
         self.before = 0
 
@@ -25,6 +26,7 @@ class Watch:
         self.end_if_asked()
 
     def end_if_asked(self):
+        self.beat()
         if self.journal.is_to_end():
             raise errors.MigrationFailed("aborted by virt.migrate_abort")
 

@@ -1,13 +1,15 @@
 """What a host has promised to guests on their way to it, as the names of files there.
 
-A promise is one empty file: whoever makes it needs nothing but the host's storage pools,
-and a name is there at once or not at all.
+A promise is one small file: whoever makes it needs nothing but the host's storage pools,
+and a name is there at once or not at all. It is renewed while its migration lives; its age is
+told by the host that keeps it.
 """
 
 from dataclasses import dataclass
 
-# the guest is on the host by then, and counted as what it is, or its migration has died
+# not renewed for so long, its migration has died
 KEEP_S = 3600
+RENEW_S = 300
 
 
 @dataclass(frozen=True)
@@ -32,15 +34,16 @@ def parse(file):
     return Arrival(name, *map(int, numbers))
 
 
-def stale(arrival, now):
-    """Whether the promise is too old to hold."""
-    return now - arrival.made > KEEP_S
+def stale(age_s):
+    """Whether a promise was not renewed for so long that it does not hold."""
+    return age_s > KEEP_S
 
 
-def pending(files, now, present):
+def pending(ages, present):
     """The Arrivals that count: not those of guests that are there by now.
 
-    files: names of the files; now: seconds; present: names of the host's guests.
+    ages: name of the file to seconds since it was made or renewed, by the clock of the host that
+    has it; present: names of the host's guests.
     """
-    found = [arrival for arrival in map(parse, files) if arrival]
-    return [a for a in found if not stale(a, now) and a.name not in present]
+    found = [parse(file) for file, age_s in sorted(ages.items()) if not stale(age_s)]
+    return [arrival for arrival in found if arrival and arrival.name not in present]

@@ -116,6 +116,22 @@ def test_a_failure_leaves_nothing_behind(cloud, guests):
     assert counter.unfinished(cloud, "hv1") == []
 
 
+def test_a_promise_holds_for_as_long_as_it_is_renewed(cloud, guests):
+    """Its name has the time of the host that made it, its file that of the host that keeps it."""
+    guests("cold5").define("hv1")
+    folder = "/var/lib/salt-virt/arrivals"
+    promise = f"{folder}/other~99999999999~1~1000"
+    cloud.exec("hv2", f"mkdir -p {folder} && touch {promise}")
+    try:
+        assert "MiB of memory wanted" in str(cloud.call("hv1", "virt.migratable", "cold5", "hv2"))
+        cloud.exec("hv2", f"touch -d '2 hours ago' {promise}")
+        assert cloud.call("hv1", "virt.migratable", "cold5", "hv2")["migratable"] is True
+        left = cloud.exec("hv2", f"ls -A {folder}").stdout.split()
+        assert left == ["other~99999999999~1~1000"], "nothing is left of the question"
+    finally:
+        cloud.exec("hv2", f"rm -f {promise}")
+
+
 @pytest.mark.slow
 def test_abort_of_a_copy(cloud, guests):
     guest = guests("cold4").define("hv1", "2G").fill("hv1", 900)

@@ -92,3 +92,22 @@ def test_out_of_time(cloud, guests):
     )
     assert "aborted: not done in 8 s" in done.stdout + done.stderr
     guest.is_whole_on("hv1")
+
+
+@pytest.mark.parametrize("signal", ["INT", "KILL"])
+def test_who_ends_the_call_in_post_copy_does_not_end_the_guest(cloud, guests, userfault, signal):
+    name = f"p-{signal.lower()}"
+    guest = busy(cloud, guests, name)
+    asked = f"virt.migrate {name} hv2 policy=postcopy max_bandwidth=20 postcopy_bandwidth=2"
+    cloud.exec("hv1", f"systemd-run --unit={name} salt-call {asked}")
+    cloud.wait(
+        lambda: "post-copy" in cloud.exec("hv1", f"virsh domstate --reason {name}").stdout,
+        "post-copy has begun",
+        every_s=0.2,
+    )
+    cloud.exec("hv1", f"systemctl kill --signal={signal} {name}")
+    recover = lambda: cloud.call("hv1", "virt.migrate_recover", name)  # noqa: E731
+    said = str(recover())
+    assert "post-copy" in said or "still moving" in said or "moved" in said, said
+    cloud.wait(lambda: "outcome" in str(recover()), "the migration is over", 180)
+    guest.is_whole_on("hv2")

@@ -9,6 +9,15 @@ def test_a_promise_is_told_by_the_name_of_its_file():
 
 
 def test_only_those_count_that_are_under_way():
-    files = ["a~1024~1~1000", "b~1024~1~1000", "c~1024~1~5000", "notes"]
-    found = arrivals.pending(files, 5001, present={"b"})
-    assert [a.name for a in found] == ["c"], "a is an hour old, b is there"
+    """Whenever they were made: a large copy takes longer, and renews its promise."""
+    ages = {"a~1024~1~1000": 3601, "b~1024~1~1000": 0, "c~1024~1~1000": 3599, "notes": 0}
+    found = arrivals.pending(ages, present={"b"})
+    assert [a.name for a in found] == ["c"], "a was not renewed for an hour, b is there"
+
+
+def test_a_promise_is_renewed_often_enough():
+    assert 4 * arrivals.RENEW_S < arrivals.KEEP_S
+
+
+def test_a_clock_that_was_put_back_ends_no_promise():
+    assert arrivals.pending({"a~1~1~9": -7200}, ()) == [arrivals.Arrival("a", 1, 1, 9)]
