@@ -15,6 +15,7 @@ from saltvirt import settings  # noqa: E402
 from saltvirt.host import caps_pool, lifecycle  # noqa: E402
 from saltvirt.host import connection as libvirt_connection  # noqa: E402
 from saltvirt.host import pool as host_pool  # noqa: E402
+from saltvirt.host import volume as host_volume  # noqa: E402
 from saltvirt.spec import pool as pool_spec  # noqa: E402
 
 __virtualname__ = "virt"
@@ -364,7 +365,7 @@ def pool_delete(name, **kwargs):
         salt 'hyper*' virt.pool_delete images
     """
     with _connect(kwargs) as conn:
-        return host_pool.delete(host_pool.lookup(conn, name))
+        return host_volume.delete_pool(conn, host_pool.lookup(conn, name))
 
 
 def pool_refresh(name, **kwargs):

@@ -4,12 +4,14 @@ Removing guests of a hypervisor.
 :depends: libvirt-python in Salt's own Python
 """
 
+from dataclasses import asdict
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings  # noqa: E402
-from saltvirt.host import admit, connection, domain, remove  # noqa: E402
+from saltvirt.host import admit, connection, domain, remove, shared, usage  # noqa: E402
 from saltvirt.host import purge as purging  # noqa: E402
 from saltvirt.spec import values  # noqa: E402
 
@@ -55,15 +57,17 @@ def undefine(vm_, **kwargs):
         return remove.undefine(conn, domain.lookup(conn, vm_))
 
 
-def purge(vm_, dirs=False, removables=False, disks="own", test=False, **kwargs):
+def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(), **kwargs):
     """
     Remove a guest and its own disks, and nothing else.
 
     Of a guest that ``virt.init`` made, its own disks are those that its record names, and
     the files of its snapshots. Of any other domain they are its writable disks. What another
     domain uses or stands on, the medium of a drive, a shared or read-only disk, an image of
-    the cache and a block device outside of libvirt's pools are never deleted. Saved memory,
-    snapshots, NVRAM and TPM state go with the guest. After a failure it can be called again.
+    the cache and a block device outside of libvirt's pools are never deleted. Nor is what other
+    hosts may have, too, as on NFS: ``salt-run virt.purge`` asks them. Where it cannot be proven
+    that nobody else uses a disk, it stays. Saved memory, snapshots, NVRAM and TPM state go with
+    the guest. After a failure it can be called again.
 
     :param vm_: name of the domain
     :param dirs: also remove the folders below ``virt:images`` that are empty afterwards.
@@ -73,12 +77,16 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, **kwargs):
     :param disks: ``own``, as above; ``made``: only those that a record of ours names, so of any
         other domain none; ``none``
     :param test: only say what would be deleted
+    :param unused: paths on storage that other hosts may have, of which the caller knows from all
+        of them that nobody there uses them; the runner asks by ``virt.storage_users``
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: True, after the disks are gone and libvirt no longer lists the domain; with ``test``
-        a dict: ``delete`` (paths) and ``keep`` (path to the reason)
+        a dict: ``delete`` (paths), ``keep`` (path to the reason) and where there
+        are any ``shared`` (what to ask other hosts about, by path) and ``unsure`` (the guest's own
+        disks that stay)
 
     :raises NotFound: there is no such domain
     :raises OperationFailed: a disk could not be deleted; the domain is then still defined
@@ -94,9 +102,35 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, **kwargs):
     gate = _gate()
     with _connect(kwargs) as conn:
         if test:
-            todo = purging.plan(conn, domain.lookup(conn, vm_), gate.cache_dir, disks)
-            return {"delete": todo.delete, "keep": todo.keep}
+            todo = purging.plan(conn, domain.lookup(conn, vm_), gate.cache_dir, disks, unused)
+            places = {path: asdict(place) for path, place in todo.shared.items()}
+            more = {"shared": places, "unsure": todo.unsure}
+            more = {key: value for key, value in more.items() if value}
+            return {"delete": todo.delete, "keep": todo.keep, **more}
         purging.not_at_work(domain.lookup(conn, vm_))  # said at once
         with gate.guest("virt.purge", vm_):
-            purging.purge(conn, vm_, gate.cache_dir, gate.images_dir, dirs, disks)
+            purging.purge(conn, vm_, gate.cache_dir, gate.images_dir, dirs, disks, unused)
     return True
+
+
+def storage_users(places, **kwargs):
+    """
+    Who on this host could reach what lies on storage that hosts share. Changes nothing.
+
+    :param places: path to a dict that describes it: ``path``, ``inode``, ``ids``, ``names``; as
+        ``virt.purge`` with ``test=True`` returns them in ``shared``
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: each path to the reason to keep it, or None when nobody here can reach it
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.storage_users '{/nfs/web1.qcow2: {path: /nfs/web1.qcow2}}'
+    """
+    wanted = [shared.Place(**place) for place in places.values()]
+    with _connect(kwargs) as conn:
+        return usage.elsewhere(conn, wanted, _gate().images_dir)

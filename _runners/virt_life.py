@@ -231,6 +231,9 @@ def purge(name, delete_key=True, test=False):
     """
     Remove a guest with its own disks, and its minion key. Nothing else is deleted.
 
+    A disk on storage that several hosts may have goes only when every hypervisor has answered
+    that it does not use it. What stays is named.
+
     :param name: of the guest
     :param delete_key: also delete the guest's key from the master; a key that this master did not
         accept for a guest of that host stays, and is named
@@ -257,7 +260,8 @@ def purge(name, delete_key=True, test=False):
     comment = f"{name} was removed from {host}"
     comment += " and its key from the master" if had_key else ""
     comment += f"; its key stays: {why}" if why else ""
-    return result.done(name, comment, {"removed": removed}, host=host)
+    comment += "".join(f"; {path} stays: {why}" for path, why in removed["keep"].items())
+    return result.done(name, comment, {"removed": True, **removed}, host=host)
 
 
 def _options(kwargs):

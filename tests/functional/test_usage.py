@@ -15,6 +15,7 @@ from saltvirt import errors  # noqa: E402
 from saltvirt.host import (  # noqa: E402
     chains,
     identity,
+    mounts,
     named,
     pool_desired,
     purge,
@@ -281,8 +282,8 @@ def test_a_loop_device_needs_its_file(place, monkeypatch):
 
 
 def test_what_this_host_has_mounted_stays(place, monkeypatch):
-    lines = {usage._MOUNTS: [f"1 2 3:4 / /mnt rw - ext4 {place.base} rw"]}
-    monkeypatch.setattr(usage, "_lines", lambda path: lines.get(path, []))
+    lines = {mounts.TABLE: [f"1 2 3:4 / /mnt rw - ext4 {place.base} rw"]}
+    monkeypatch.setattr(mounts, "lines", lambda path: lines.get(path, []))
     assert place.why() == "used by this host, mounted at /mnt"
 
 

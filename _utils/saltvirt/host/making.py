@@ -143,7 +143,19 @@ class Making:
         with self.tools.gate.lock():
             if admit.leftover(self.conn, self.wish.name):
                 self.tools.say("clean", "removing what an init that died has left")
-                purge.purge(self.conn, self.wish.name, self.tools.gate.cache_dir)
+                self.remove_leftover()
+
+    def remove_leftover(self):
+        """All of it, or nothing: a disk whose record is gone is nobody's."""
+        cache_dir, name = self.tools.gate.cache_dir, self.wish.name
+        found = purge.plan(self.conn, domain.lookup(self.conn, name), cache_dir)
+        for path in found.unsure:
+            raise errors.OperationFailed(
+                f"{name} was half made by an init that died, and {path} stays: "
+                f"{found.keep[path]}; salt-run "
+                f"virt.repair name={name} shows what to do"
+            )
+        purge.purge(self.conn, name, cache_dir)
 
     def admit(self, built):
         """placement's Request. Raises Refused when this host has no room for the guest."""

@@ -53,7 +53,7 @@ def remove_source(conn, report, paths):
             return [], dict.fromkeys(paths, f"{report['name']} is defined here")
         used = usage.read(conn, report["uuid"], beside=paths)
         names = {files.real(path): path for path in paths}
-        doomed, stay = usage.decide(conn, dict.fromkeys(names), used)
+        doomed, stay, _ = usage.decide(conn, dict.fromkeys(names), used)
     deleted, kept = [], {names[path]: why for path, why in stay.items()}
     for path in (names[path] for path in doomed):
         try:

@@ -177,7 +177,7 @@ def refresh(pool):
 
 
 def delete(pool):
-    """Deletes what the pool is made of; True. It must be stopped."""
+    """Deletes what the pool is made of; True. It must be stopped, and its volumes unused."""
     with translated(f"delete the resources of storage pool {pool.name()}"):
         pool.delete(libvirt.VIR_STORAGE_POOL_DELETE_NORMAL)
     return True

@@ -21,10 +21,14 @@ NOT_MADE = "not made for this guest"
 
 @dataclass
 class Plan:
-    """What a purge deletes (real paths), and what it leaves, with the reason."""
+    """What a purge deletes (real paths), and what it leaves, with the reason. shared: the Places
+    of what it would delete if it were known that no other host uses it. unsure: the guest's own
+    disks that stay."""
 
     delete: list = field(default_factory=list)
     keep: dict = field(default_factory=dict)
+    shared: dict = field(default_factory=dict)
+    unsure: list = field(default_factory=list)
 
 
 def _own_disks(conn, tree):
@@ -61,12 +65,13 @@ def _snapshot_files(dom):
                     yield disk.find("source").get("file"), files.declared(disk), False
 
 
-def plan(conn, dom, cache_dir=None, disks=OWN):
+def plan(conn, dom, cache_dir=None, disks=OWN, unused=()):
     """The Plan for a domain; changes nothing. disks: OWN, MADE (only what a record names) or NONE.
 
     Of a guest that we made, the disks that its record names, and what stands on them: the
     overlays of its snapshots. Of any other, its writable disks. Never what another domain
-    uses or stands on, a medium, a shared or read-only disk, or an image of the cache.
+    uses or stands on, a medium, a shared or read-only disk, or an image of the cache. What other
+    hosts may have only when it is in ``unused``: they were asked.
     """
     trees = files.trees(dom)
     for source in (one for tree in trees for one in tree.iterfind("devices/disk/source[@pool]")):
@@ -95,7 +100,9 @@ def plan(conn, dom, cache_dir=None, disks=OWN):
     for path in found:
         if cache and path.startswith(cache):
             found[path] = "an image of the cache"
-    return Plan(*usage.decide(conn, found, used))
+    own = {path for path, reason in found.items() if reason is None}
+    delete, keep, shared = usage.decide(conn, found, used, map(files.real, unused))
+    return Plan(delete, keep, shared, sorted(own - set(delete)))
 
 
 def delete_storage(conn, path):
@@ -144,15 +151,16 @@ def _remove_empty(paths, images_dir):
                 os.rmdir(folder)
 
 
-def purge(conn, name, cache_dir=None, images_dir=None, dirs=False, disks=OWN):
+def purge(conn, name, cache_dir=None, images_dir=None, dirs=False, disks=OWN, unused=()):
     """Stops the domain, deletes its own disks, undefines it; confirms each. The Plan.
 
-    dirs: also remove the folders below images_dir that became empty. disks: as for :func:`plan`.
+    dirs: also remove the folders below images_dir that became empty. disks, unused: as for
+    :func:`plan`.
     After a failure it can be called again.
     """
     dom = domain.lookup(conn, name)
     not_at_work(dom)
-    todo = plan(conn, dom, cache_dir, disks)
+    todo = plan(conn, dom, cache_dir, disks, unused)
     persistent = dom.isPersistent()
     if dom.isActive():
         lifecycle.stop(dom)

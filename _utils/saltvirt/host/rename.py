@@ -63,7 +63,9 @@ class Rename:
         folder, name = os.path.split(path or "")
         if not (name.startswith(f"{self.old}_") and files.is_regular(path)):
             return None
-        if usage.read(self.conn, self.dom.UUIDString()).why(usage.keys_of(self.conn, path)):
+        used = usage.read(self.conn, self.dom.UUIDString(), beside=[path])
+        others = usage.others_may_have(self.conn, path)
+        if others or used.why(usage.keys_of(self.conn, path)):
             return None  # who else needs it knows it by this name
         return Move(path, os.path.join(folder, self.wish.name + name[len(self.old) :]), own.pool)
 

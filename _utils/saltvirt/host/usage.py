@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from saltvirt.host import chains, identity, named, pool_source, record
+from saltvirt.host import chains, identity, mounts, named, pool_source, record, shared
 from saltvirt.host.connection import libvirt, translate
 
-_MOUNTS, _SWAPS = "/proc/self/mountinfo", "/proc/swaps"
+_SWAPS = "/proc/swaps"
 # pools whose volumes are files below their target
 FILES = ("dir", "fs", "netfs", "vstorage")
 _SHOWN = 2
@@ -89,13 +89,65 @@ def keys_of(conn, path):
     if not path.startswith("/"):
         with contextlib.suppress(libvirt.libvirtError):
             return keys_of_volume(conn, conn.storageVolLookupByPath(path))
-        return frozenset({("server", path)})
+        return frozenset({("server", path), ("server", urlsplit(path).path.lstrip("/"))})
     return identity.of(path) if is_local(conn) else frozenset({os.path.normpath(path)})
 
 
 def is_there(conn, path):
     """False for a path that is surely not on the connection's host."""
     return not is_local(conn) or not path.startswith("/") or os.path.lexists(path)
+
+
+def others_may_have(conn, path):
+    """Why other hosts could reach a path, too, in words; None when only this one can."""
+    if not path.startswith("/"):
+        return "it is on a server"
+    return shared.why(path) if is_local(conn) else "its host is another machine"
+
+
+def place(conn, path):
+    """The shared.Place of a path, or of libvirt's path of what a server has."""
+    if path.startswith("/"):
+        return shared.place(path)
+    names = {key[1] for key in keys_of(conn, path) if key[0] == "server"}
+    return shared.Place(path, names=tuple(sorted(names)))
+
+
+def elsewhere(conn, places, below=None):
+    """{path: who on this host could reach it, in words; None where nobody can} for Places of
+    another host."""
+    used, found = read(conn, below=below), {}
+    doomed = {os.path.basename(one.path) for one in places}
+    for one in places:
+        users = {
+            user.name
+            for user in _who_meets(used, one)
+            if not user.file or os.path.basename(user.file) not in doomed
+        }
+        found[one.path] = f"used by {', '.join(sorted(users))}" if users else used.why(())
+    return found
+
+
+def _who_meets(used, place):
+    """The Users of what may be the place of another host: by its path, its name, its inode."""
+    names = {("server", name) for name in place.names}
+    for key, users in used.users.items():
+        alike = _may_be(key, place) if isinstance(key, str) else key in names
+        if alike:
+            yield from users
+    for folder, user in used.folders:
+        if shared.why(folder):
+            yield user
+
+
+def _may_be(path, place):
+    named = path == place.path or os.path.basename(path) == os.path.basename(place.path)
+    if not os.path.lexists(path):
+        return named
+    there = shared.place(path)
+    same = place.inode is not None and place.inode == there.inode
+    alike = named or same or bool({*there.ids} & {*place.ids})
+    return alike and shared.why(path) is not None
 
 
 def keys(conn, pool, name, volume):
@@ -328,9 +380,9 @@ class _Reader:
 
     def host(self):
         """What this machine itself has mounted, swaps to or shows as a loop device."""
-        for source, place in _mounted():
-            self.use(source, f"this host, mounted at {place}")
-        for line in _lines(_SWAPS)[1:]:
+        for mount in mounts.read():
+            self.use(mount.source, f"this host, mounted at {mount.place}")
+        for line in mounts.lines(_SWAPS)[1:]:
             self.use(line.split()[0], "this host, for its swap")
         with contextlib.suppress(OSError):
             for name in os.listdir("/sys/block"):
@@ -343,12 +395,23 @@ class _Reader:
                 self.found.add(identity.of(part), User(words))
 
 
-def decide(conn, candidates, used):
-    """(paths to delete, {path: reason}) of {real path: reason to keep it or None}.
+def decide(conn, candidates, used, unused=()):
+    """(paths to delete, {path: reason}, {path: Place}) of {real path: reason to keep it or None}.
 
-    What is kept can stand on what was to be deleted: that is kept, too. What is not there is
-    deleted already.
+    unused: paths of which all other hosts have said that nobody there uses them. The Places are
+    those of paths that stay only for want of that. What is kept can stand on what was to be
+    deleted: that is kept, too. What is not there is deleted already.
     """
+    asked, places = set(unused), {}
+
+    def why(path):
+        found = used.why(keys_of(conn, path), doomed)
+        other = None if found or path in asked else others_may_have(conn, path)
+        if other:
+            places[path] = place(conn, path)
+            found = f"other hosts may have it ({other}) and were not asked: salt-run asks them"
+        return found
+
     doomed = {path for path, reason in candidates.items() if reason is None}
     keep = {path: reason for path, reason in candidates.items() if reason}
     for path in keep:
@@ -356,10 +419,10 @@ def decide(conn, candidates, used):
         if users:
             keep[path] = f"used by {', '.join(users)}"
     while True:
-        kept = {path: used.why(keys_of(conn, path), doomed) for path in doomed}
-        kept = {path: why for path, why in kept.items() if why and is_there(conn, path)}
+        kept = {path: why(path) for path in doomed if is_there(conn, path)}
+        kept = {path: reason for path, reason in kept.items() if reason}
         if not kept:
-            return sorted(doomed), dict(sorted(keep.items()))
+            return sorted(doomed), dict(sorted(keep.items())), places
         keep.update(kept)
         doomed -= set(kept)
 
@@ -385,28 +448,6 @@ def texts(dom):
                 raise
 
 
-def _lines(path):
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read().splitlines()
-    except OSError:
-        return []
-
-
-def _plain(text):
-    """A field of mountinfo without its escapes."""
-    for code, sign in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, sign)
-    return text
-
-
-def _mounted():
-    """(source, where) of what is mounted."""
-    for line in _lines(_MOUNTS):
-        before, _, after = line.partition(" - ")
-        yield _plain(after.split()[1]), _plain(before.split()[4])
-
-
 def _files_below(folder):
     for here, _, names in os.walk(folder):
         for name in names:
@@ -423,19 +464,11 @@ def _surely_gone(conn, path):
             return False
     except OSError:
         return False
-    mounted = {place for _, place in _mounted()}
+    mounted = {mount.place for mount in mounts.read()}
     return not any(
         place not in mounted and f"{path}/".startswith(f"{place.rstrip('/')}/")
-        for place in (*_to_mount(), *_pool_mounts(conn))
+        for place in (*mounts.to_mount(), *_pool_mounts(conn))
     )
-
-
-def _to_mount():
-    """Where this machine mounts something by /etc/fstab."""
-    for line in _lines("/etc/fstab"):
-        parts = line.split()
-        if len(parts) > 1 and parts[1].startswith("/") and not line.lstrip().startswith("#"):
-            yield _plain(parts[1])
 
 
 def _pool_mounts(conn):

@@ -64,6 +64,26 @@ def users_of_pool(conn, pool):
     return used.guests(own), used.running(own)
 
 
+def delete_pool(conn, pool):
+    """Deletes what a stopped pool is made of, such as its volume group; True.
+
+    Raises InvalidInput when a guest has a disk in it, or other hosts may have it.
+    """
+    kind, target = host_pool.read(pool).type, host_pool.read(pool).path
+    guests, _ = users_of_pool(conn, pool)
+    if guests:
+        raise errors.InvalidInput(f"storage pool {pool.name()} has volumes of {', '.join(guests)}")
+    # of these only a folder goes, and only an empty one
+    if kind not in usage.FILES and not pool.isActive():
+        for device in host_pool.read(pool).source.devices or [target or pool.name()]:
+            others = usage.others_may_have(conn, getattr(device, "path", device))
+            if others:
+                raise errors.InvalidInput(
+                    f"storage pool {pool.name()} stays: other hosts may have it ({others})"
+                )
+    return host_pool.delete(pool)
+
+
 def define(conn, pool, spec):
     """Makes the volume of a VolumeSpec; True."""
     there = host_pool.lookup(conn, pool)
@@ -107,6 +127,12 @@ def refuse_used(conn, pool, volumes):
         if why:
             raise errors.InvalidInput(
                 f"volume {volume.name()} in {pool} {why}; force=True deletes it all the same"
+            )
+        others = usage.others_may_have(conn, volume.path())
+        if others:
+            raise errors.InvalidInput(
+                f"volume {volume.name()} in {pool} stays: other hosts may have it ({others}), and "
+                "were not asked; force=True deletes it all the same"
             )
 
 

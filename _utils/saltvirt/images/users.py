@@ -64,4 +64,7 @@ def _why(conn, used, meta, grace_s):
     by = used.of(keys)
     if by:
         return f"needed by {', '.join(by)}"
-    return "used a moment ago" if time.time() - meta["used"] < grace_s else used.why(keys)
+    if time.time() - meta["used"] < grace_s:
+        return "used a moment ago"
+    others = usage.others_may_have(conn, meta["path"])
+    return used.why(keys) or (others and f"other hosts may need it, too: {others}")

@@ -7,7 +7,7 @@ from saltvirt.fleet import authorise, target
 from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import find, lock, unique
+from saltvirt.operations import find, lock, purge, unique
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.init import deliver, handed_in
 from saltvirt.revert import Revert
@@ -105,7 +105,7 @@ def clone(fleet, report, name, new, start=False, options=None, sure=False):
             told.on(host)
             with authorise.handing_in(fleet, host, new, undo):
                 made = _made(fleet, host, new, asked, watch)
-                undo.push(f"purge {new} on {host}", fleet.one, host, "virt.purge", {"vm_": new})
+                undo.push(f"purge {new} on {host}", purge.on_host, fleet, host, new)
                 handed_in(fleet, report, host, new, made)
             state = deliver(fleet, report, host, new, start=start)
             undo.success()

@@ -7,7 +7,7 @@ from saltvirt import errors, names, units
 from saltvirt.fleet import authorise, pillars, target
 from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import inventory, lock, slots, unique, wait
+from saltvirt.operations import inventory, lock, purge, slots, unique, wait
 from saltvirt.operations.begun import Begun
 from saltvirt.placement import choose, facts
 from saltvirt.revert import Revert
@@ -256,7 +256,7 @@ class Init:
         handing_in = authorise.handing_in(self.fleet, host, name, undo, pillar)
         with handing_in if seeded else contextlib.nullcontext():
             made = self.make_on(host)
-            undo.push(f"purge {name} on {host}", self.fleet.one, host, "virt.purge", {"vm_": name})
+            undo.push(f"purge {name} on {host}", purge.on_host, self.fleet, host, name)
             handed_in(self.fleet, self.report, host, name, made, pillar)
         state = deliver(self.fleet, self.report, host, name, start=self.wanted.start)
         return Placed(host, state, made)
@@ -295,7 +295,7 @@ class Init:
             has = self.fleet.one(host, "virt.leftovers", long=True)
             half = name in has["unfinished"]
             if half:
-                self.fleet.one(host, "virt.purge", {"vm_": name, "disks": "made"}, long=True)
+                purge.on_host(self.fleet, host, name, disks="made")
         except errors.VirtError as exc:
             raise errors.ConnectionFailed(
                 f"{why}; it may have made {name}: look with virt.where {name}, and remove it with "

@@ -2,7 +2,7 @@
 
 from saltvirt import errors, names
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import begun, find, lock
+from saltvirt.operations import begun, find, lock, proof
 
 
 def check(fleet, name, delete_key=True):
@@ -11,11 +11,44 @@ def check(fleet, name, delete_key=True):
     name = names.guest(name)
     host, _ = find.locate(fleet, name)
     goes, why = _key(KeyStore(fleet.opts), name, host) if delete_key else (False, None)
-    return host, fleet.one(host, "virt.purge", {"vm_": name, "test": True}, long=False), goes, why
+    return host, plan(fleet, host, name), goes, why
+
+
+def plan(fleet, host, name, **options):
+    """What ``virt.purge`` would do on the host, the other hosts asked: a dict with ``delete``,
+    ``keep``, ``unused`` (what they do not use) and ``unsure`` (own disks that stay). Changes
+    nothing."""
+    found = fleet.one(host, "virt.purge", {"vm_": name, "test": True, **options}, long=False)
+    found = {"delete": [], "keep": {}, **(found if isinstance(found, dict) else {})}
+    places = found.get("shared") or {}
+    unused, why = proof.elsewhere(fleet, host, places)
+    keep = {path: words for path, words in found["keep"].items() if path not in unused}
+    return {
+        "delete": sorted({*found["delete"], *unused}), "keep": {**keep, **why}, "unused": unused,
+        "unsure": sorted({*found.get("unsure", ())} - {*unused}),
+    }  # fmt: skip
+
+
+def on_host(fleet, host, name, **options):
+    """Purges the guest there; what was deleted and what stayed. What other hosts may have goes
+    only when each of them said that it does not use it."""
+    found = plan(fleet, host, name, **options)
+    asked = {"vm_": name, "unused": found.pop("unused"), **options}
+    fleet.one(host, "virt.purge", asked, long=True)
+    return found
+
+
+def leftover(fleet, host, name):
+    """Purges a guest that an init has half made. Raises OperationFailed, before anything is
+    changed, when a disk would stay: without its record it would be nobody's."""
+    found = plan(fleet, host, name)
+    for path in found["unsure"]:
+        raise errors.OperationFailed(f"{path} on {host} stays: {found['keep'][path]}")
+    return on_host(fleet, host, name)
 
 
 def run(fleet, name, delete_key=True, on=None):
-    """Returns (host, what the host says it removed, whether a key was deleted, why it stays).
+    """Returns (host, what was deleted and kept there, whether a key was deleted, why it stays).
 
     on: the host that must have it. The key goes when it was accepted for this guest of this host.
     Raises NotFound, OperationFailed; the key stays when the guest could not be removed.
@@ -25,7 +58,7 @@ def run(fleet, name, delete_key=True, on=None):
         host, _ = find.locate(fleet, name)
         if on not in (None, host):
             raise errors.OperationFailed(f"{name} is on {host} now, not on {on}: it stays")
-        removed = fleet.one(host, "virt.purge", {"vm_": name}, long=True)
+        removed = on_host(fleet, host, name)
         if name in (fleet.one(host, "virt.vm_state") or {}):
             raise errors.OperationFailed(f"{host}: libvirt still has {name}")
         begun.forget(fleet.opts, name)

@@ -9,7 +9,7 @@ from saltvirt.fleet import target
 from saltvirt.fleet.authorise import Authorisations
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import begun, find, lock
+from saltvirt.operations import begun, find, lock, purge
 
 HALF_MADE = "half-made"
 BROKEN_OFF = "migration-broken-off"
@@ -137,7 +137,7 @@ def _of_host(fleet, host, data):
             f"removed from {host}",
             f"its record on {host} names the process that was making it, and that process is gone",
             host,
-            functools.partial(_on_host, fleet, host, "virt.purge", name),
+            functools.partial(_leftover, fleet, host, name),
         )  # fmt: skip
     for name, about in data["migrations"].items():
         if about.get("at_work"):
@@ -214,6 +214,11 @@ def _on_host(fleet, host, function, name):
     """Mends it on its host, while no operation of this master is at work on the guest."""
     with lock.guest(fleet.opts, name, "virt.repair"):
         fleet.one(host, function, {"vm_": name}, long=True)
+
+
+def _leftover(fleet, host, name):
+    with lock.guest(fleet.opts, name, "virt.repair"):
+        purge.leftover(fleet, host, name)
 
 
 def _keys(fleet, guests, hosts):
