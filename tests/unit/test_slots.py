@@ -106,3 +106,27 @@ def test_the_lock_of_a_guest_names_its_owner_and_goes_with_a_kill(tmp_path):
     with lock.guest(config, "web1", "virt.purge"), lock.deployments(config):
         pass
     assert lock.at_work(config, "web1") is None
+
+
+def test_a_look_at_a_lock_is_in_nobodys_way(tmp_path):
+    config = {"cachedir": str(tmp_path)}
+    with lock.guest(config, "web1", "virt.init"):
+        before = lock.at_work(config, "web1")
+        assert before.startswith("virt.init, process")
+        assert lock.at_work(config, "web1") == before
+    stop = threading.Event()
+
+    def looking():
+        while not stop.is_set():
+            lock.at_work(config, "web1")
+            stop.wait(0.01)
+
+    thread = threading.Thread(target=looking)
+    thread.start()
+    try:
+        for _ in range(50):
+            with lock.guest(config, "web1", "virt.init"):
+                pass
+    finally:
+        stop.set()
+        thread.join()

@@ -38,6 +38,21 @@ def take(path, what):
     return handle
 
 
+def is_taken(path):
+    """Whether somebody holds it. Who wants it in this very instant must ask twice."""
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+
+
 def _user():
     try:
         return getpass.getuser()

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from pathlib import Path
 
 from saltvirt import errors
@@ -26,7 +27,7 @@ def guest(opts, name, what):
     """
     path = _path(opts, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = held.take(path, what)
+    handle = held.take(path, what) or _again(path, what)
     if handle is None:
         raise errors.OperationFailed(f"{name}: {held.owner(path)}, is under way; wait for it")
     try:
@@ -35,16 +36,16 @@ def guest(opts, name, what):
         os.close(handle)
 
 
+def _again(path, what):
+    """Somebody may only have looked whether it is held."""
+    time.sleep(0.05)
+    return held.take(path, what)
+
+
 def at_work(opts, name):
     """Who works on the guest on this master, or None."""
     path = _path(opts, name)
-    if not path.exists():
-        return None
-    handle = held.take(path, "a look")
-    if handle is None:
-        return held.owner(path)
-    os.close(handle)
-    return None
+    return held.owner(path) if held.is_taken(path) else None
 
 
 @contextlib.contextmanager
