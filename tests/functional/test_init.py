@@ -241,6 +241,32 @@ def test_a_disk_that_looks_like_more_than_raw_needs_a_format(host, tmp_path, for
     assert found["disks"][0]["format"] == (format or "raw")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a loop device: needs root")
+def test_an_operators_device_is_filled_with_an_image_and_never_deleted(host, image, tmp_path):
+    """A storage pool lists it, as that of a volume group lists all of its volumes."""
+    (tmp_path / "back").write_bytes(bytes(16 * MIB))
+    argv = ["losetup", "-f", "--show", tmp_path / "back"]
+    device = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        pool = host.conn.storagePoolCreateXML(
+            "<pool type='dir'><name>vg</name><target><path>/dev</path></target></pool>"
+        )
+        name = os.path.basename(device)
+        pool.createXML(
+            f"<volume type='block'><name>{name}</name><capacity>1048576</capacity></volume>"
+        )
+        disks = [{"name": "system", "source_file": device, "image": image}]
+        host.init(disk=None, disks=disks)
+        with open(device, "rb") as file:
+            assert file.read(514)[510:] == b"\x55\xaada"
+        host.modules["virt.purge"]("g1")
+        assert pool.listVolumes() == [name]
+        assert "g1" not in names(host)
+        pool.destroy()
+    finally:
+        subprocess.run(["losetup", "-d", device], check=True)
+
+
 def test_a_disk_is_a_file_or_a_block_device(host, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/zero", str(tmp_path / "pipe"), str(tmp_path)):

@@ -3,7 +3,7 @@
 import os
 import xml.etree.ElementTree as ET
 
-from saltvirt.host import files
+from saltvirt.host import existing, files
 from saltvirt.host.connection import libvirt
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import NAMESPACE
@@ -29,13 +29,19 @@ def unmark(record):
 
 
 def disk_paths(conn, trees):
-    """The paths of the disks that records name, those of pools as far as they are there."""
+    """The paths of the disks that records name, those of pools as far as they are there.
+
+    A block device that no pool made for the guest was there before: an image was put onto it,
+    and it is still the operator's.
+    """
     found = set()
     for tree in trees:
         for disk in of_tree(tree).disks:
             path = disk.path
             if disk.pool:
                 path = files.volume_path(conn, disk.pool, disk.volume)
+            elif path and existing.is_block(path):
+                continue
             if path:
                 found.add(path)
     return found
