@@ -12,7 +12,8 @@ virt.migrate`` does the same by the guest's name alone.
     virt:
       tunnel: False           # True: all through libvirt's own port; memory only
       migration:
-        address: 10.0.0.2     # where the target's QEMU is reached; default: its host name
+        address: 10.9.0.0/24  # where this host is reached by guests that come: its address
+                              # there; or an address or name of its own. Default: its host name
         bandwidth: 1000       # MiB/s
         disks_port: 49152     # of the disks' copy; default: libvirt's choice
         policy: converge      # or safe, postcopy, pause
@@ -21,18 +22,22 @@ virt.migrate`` does the same by the guest's name alone.
         longest_pause: 60     # seconds, of policy pause
 """
 
+import logging
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, settings  # noqa: E402
-from saltvirt.host import connection, guest_lock  # noqa: E402
+from saltvirt.host import connection, guest_lock, own_address  # noqa: E402
 from saltvirt.migration import options as migration_options  # noqa: E402
-from saltvirt.migration import transport  # noqa: E402
+from saltvirt.migration import transport, where  # noqa: E402
 from saltvirt.pki import validity  # noqa: E402
 from saltvirt.placement import policy as placement_policy  # noqa: E402
 
 __virtualname__ = "virt"
+
+log = logging.getLogger(__name__)
 
 
 def __virtual__():
@@ -51,7 +56,9 @@ def _order(vm_, target, kwargs):
     ours = {k: given.pop(k) for k in ("connection",) if k in given}
     user, password = given.pop("username", None), given.pop("password", None)
     told = {k: given.pop(k, None) or {} for k in ("ratios", "certificates")}
-    network = _config("migration", {})
+    address = given.pop("address", None)
+    network = dict(_config("migration", {}))
+    network["address"] = where.of_target(address, network.get("address"), own_address.own)
     policy = network.get("policy", migration_options.Options.policy)
     options = migration_options.parse(given, _config("tunnel", False), policy)
     name = names.guest(vm_)
@@ -128,6 +135,9 @@ def migrate(vm_, target, **kwargs):
     :param ratios: the target's own ``virt:ratios``, as the runner has asked for them; how full
         it may get is otherwise taken from ``virt:placement`` here
     :param certificates: the target's, as the runner has asked for them
+    :param address: where the target's QEMU is reached; ``salt-run virt.migrate`` asks the target
+        for its own ``virt:migration:address``. Without it an address in this host's own
+        ``virt:migration:address`` that is not this host's is taken for the target's
     :param connection: URI of our own libvirt, overriding ``virt:connection:uri``
     :param username: to connect with on the target
     :param password: to connect with on the target
@@ -255,6 +265,15 @@ def migrate_unfinished():
     return {**migrate_journal.unfinished(), **migrate_left.unfinished()}
 
 
+def _address():
+    """What this host says of itself; a mistake in it is no reason to say nothing of its guests."""
+    try:
+        return where.of_itself(_config("migration", {}).get("address"), own_address.own)
+    except errors.InvalidInput as exc:
+        log.warning("%s", exc)
+        return None
+
+
 def migrate_census(**kwargs):
     """
     What the master's ``virt.migrate`` asks of every host: guests, and whether it takes more.
@@ -265,6 +284,7 @@ def migrate_census(**kwargs):
 
     :return: dict: ``guests`` (name to state), ``unfinished`` (names of guests whose migration
         from here was broken off), ``ratios``, ``maintenance`` (the reason, or None),
+        ``address`` (where guests that come reach it; None: by its name),
         ``certificates`` (those of this host: use to ``host``, ``file``, ``until``, ``wrong``)
 
     CLI Example:
@@ -281,6 +301,7 @@ def migrate_census(**kwargs):
         "guests": guests,
         "unfinished": migrate_journal.names(),
         "ratios": _config("ratios", {}),
+        "address": _address(),
         "certificates": validity.here(__opts__["id"]),
         "maintenance": (maintenance.read() or {}).get("reason"),
     }

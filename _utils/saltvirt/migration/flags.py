@@ -1,5 +1,7 @@
 """Which of libvirt's migration flags and parameters a request means, by their names."""
 
+from saltvirt.migration import where
+
 MIB = 1024 * 1024
 # since then libvirt can have the zeroes of a copied disk discarded
 ZEROES_SINCE = 10009000
@@ -69,6 +71,6 @@ def parameters(options, disks, network, zeroes=()):
         "MIGRATE_DISKS": list(disks),
         "MIGRATE_DISKS_DETECT_ZEROES": list(zeroes),
         "DISKS_PORT": network.get("disks_port"),
-        "URI": network.get("address") and f"tcp://{network['address']}",
+        "URI": where.uri(network.get("address")),
     }
     return {name: value for name, value in found.items() if value not in (None, [])}

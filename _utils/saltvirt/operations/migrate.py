@@ -141,7 +141,7 @@ def _examined(fleet, seen, source, asked):
 def _told(seen, host):
     """What a target has said of itself that its libvirt does not tell the source."""
     about = seen.hosts.get(host, {})
-    return {key: about[key] for key in ("ratios", "certificates") if about.get(key)}
+    return {key: about[key] for key in ("ratios", "certificates", "address") if about.get(key)}
 
 
 def _closed(seen, host):

@@ -19,6 +19,7 @@ class Cloud:
         self.unfinished, self.maintenance = {}, {}
         self.moves, self.answer = moves, answer
         self.asked, self.down, self.known = [], set(), {}
+        self.address = {}
         self.recovered = {"migratable": True, "reasons": []}
 
     def hosts(self, only=None):
@@ -41,6 +42,7 @@ class Cloud:
         return {
             "guests": dict(self.guests[host]), "unfinished": self.unfinished.get(host, []),
             "ratios": {"memory": 2}, "maintenance": self.maintenance.get(host),
+            "address": self.address.get(host),
         }  # fmt: skip
 
     def gather(self, hosts, fun, kwarg=None, **options):
@@ -249,3 +251,14 @@ def test_what_is_unfinished_and_who_was_not_heard(tmp_path):
     assert said.startswith("db@hv3, web1; hv2 was not asked: down")
     host, _ = recover.recover(cloud, "db", Report())
     assert host == "hv1"
+
+
+def test_the_address_is_the_targets_own_to_say(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.address = {"hv1": "10.9.0.1", "hv2": "10.9.0.2"}
+    run(cloud)
+    assert cloud.asked[0][1]["address"] == "10.9.0.2"
+    back = Cloud(tmp_path, hv1={}, hv2={"web1": "running"})
+    back.address = cloud.address
+    run(back, target="hv1", address="192.0.2.9")
+    assert back.asked[0][1]["address"] == "192.0.2.9", "what the call says"

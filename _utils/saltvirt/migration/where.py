@@ -1,0 +1,60 @@
+"""At which address a host's QEMU is reached by guests that come.
+
+Each host says it of itself, in ``virt:migration:address``: an address, a name, a network
+(``10.9.0.0/24``: its own address there), or a list of those, the first that fits.
+"""
+
+import ipaddress
+import re
+
+from saltvirt.errors import InvalidInput
+
+_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*|::[0-9a-f:]*")
+
+
+def _entries(given):
+    if given in (None, ""):
+        return []
+    return [str(one) for one in (given if isinstance(given, (list, tuple)) else [given])]
+
+
+def _network(text):
+    try:
+        return ipaddress.ip_network(text, strict=False) if "/" in text else None
+    except ValueError as exc:
+        raise InvalidInput(f"virt:migration:address: {text!r} is no network: {exc}") from exc
+
+
+def of_itself(given, own):
+    """What a host says of itself; None when it says nothing.
+
+    given: its ``virt:migration:address``. own: a callable, addresses of a name, or with None all
+    of the host; what is not the host's own is not said.
+    """
+    for entry in _entries(given):
+        network = _network(entry)
+        if network is None and own(entry):
+            return entry
+        if network is not None:
+            found = [a for a in own(None) if ipaddress.ip_address(a) in network]
+            if found:
+                return found[0]
+    return None
+
+
+def of_target(told, given, own):
+    """Where the source sends a guest: what the target has said; else, as before there was that,
+    an address in the source's own configuration that is not its own. None: the target's name."""
+    if told and not _ADDRESS.fullmatch(str(told)):
+        raise InvalidInput(f"the target's address {str(told)!r} is neither an address nor a name")
+    if told:
+        return str(told)
+    others = (entry for entry in _entries(given) if _network(entry) is None)
+    return next((entry for entry in others if not own(entry)), None)
+
+
+def uri(address):
+    """libvirt's URI for it, or None."""
+    if not address:
+        return None
+    return f"tcp://[{address}]" if ":" in str(address) else f"tcp://{address}"
