@@ -131,6 +131,17 @@ def test_the_marker_is_written_as_who_may_where_root_is_nobody(disk, monkeypatch
     assert os.listdir(folder) == ["web1.qcow2"]
 
 
+def test_a_file_that_root_may_not_read_is_known(disk, monkeypatch):
+    assert not migrate_marks.is_hidden(disk)
+    assert not migrate_marks.is_hidden(f"{disk}.gone")
+
+    def deny(*_args):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(migrate_marks.os, "open", deny)
+    assert migrate_marks.is_hidden(disk)
+
+
 def test_a_link_to_a_file_elsewhere_is_not_proven_by_the_folder_of_the_link(disk, tmp_path):
     link = tmp_path / "shared" / "web1.qcow2"
     link.parent.mkdir()

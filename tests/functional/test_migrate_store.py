@@ -130,6 +130,25 @@ def test_a_users_pool_at_work_is_waited_for_then_used_as_it_is(conn, monkeypatch
         migrate_store.volume(pool, path).delete(0)
 
 
+class Unreadable(Filling):
+    """A pool with a file that libvirt may not read: it stops the pool over it."""
+
+    def refresh(self, _flags):
+        self.pool.destroy()
+        raise libvirt.libvirtError("cannot read header '/x': Permission denied")
+
+
+def test_a_users_pool_that_cannot_be_looked_into_is_not_left_stopped(conn, monkeypatch):
+    pool = conn.storagePoolLookupByName("default-pool")
+    monkeypatch.setattr(migrate_store, "_find", lambda *_: Unreadable(pool, 0))
+    with (
+        pytest.raises(migrate_store.errors.OperationFailed, match="Permission denied"),
+        migrate_store.opened(conn, "/default-pool"),
+    ):
+        pass
+    assert pool.isActive()
+
+
 def test_what_an_image_stands_on(tmp_path):
     base, middle, top = (str(tmp_path / name) for name in ("base", "middle", "top"))
     run = ["qemu-img", "create", "-q", "-f", "qcow2"]

@@ -6,7 +6,13 @@ import pytest
 
 from tests.integration.applied import applied  # noqa: F401 - a fixture
 from tests.integration.hv import hv  # noqa: F401 - a fixture
-from tests.lab.fixtures import bare_lab, empty_lab, fresh_lab, lab  # noqa: F401 - fixtures
+from tests.lab.fixtures import (  # noqa: F401 - fixtures
+    bare_lab,
+    empty_lab,
+    fresh_lab,
+    lab,
+    shared_lab,
+)
 
 LOGGED = (
     *("journalctl", "--no-pager", "-q", "-o", "short-iso", "-n", "25"),

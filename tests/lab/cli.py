@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.lab import bare, cache, layers, matrix, packages, paths, process, suite
+from tests.lab import bare, cache, layers, matrix, packages, paths, process, storage, suite
 from tests.lab.cloud import Cloud
 from tests.lab.recipe import SALTS, SUITES, Recipe
 from tests.lab.sh import LabError
@@ -34,6 +34,7 @@ def parser():
             verb.add_argument("hosts", nargs="?", type=int, default=2, metavar="N")
             verb.add_argument("--bare", action="store_true", help="no br0: eth0 has the address")
             verb.add_argument("--empty", action="store_true", help="no br0 and no libvirt")
+            verb.add_argument("--shared", action="store_true", help="network storage: GlusterFS")
             verb.add_argument("--owner", type=int, metavar="PID", help="go down when PID ends")
     verb = verbs.add_parser("exec", help="run a command in a machine")
     verb.add_argument("host")
@@ -70,7 +71,9 @@ def up(cloud, given):
     if given.owner:
         process.die_with_parent()
     recipe = Recipe(given.debian, given.salt)
-    cloud.up(given.hosts, recipe, given.bare, given.owner, say, given.empty)
+    cloud.up(given.hosts, recipe, given.bare, given.owner, say, given.empty, given.shared)
+    if given.shared:
+        storage.serve(cloud)
     say(f"{cloud.name} is up in {time.monotonic() - began:.0f} s: {' '.join(cloud.names())}")
 
 

@@ -65,15 +65,19 @@ class Cloud:
         with cache.locked(self.lock):
             yield
 
-    def up(self, hosts=2, recipe=None, bare=False, owner=None, say=lambda text: None, empty=False):
+    def up(
+        self, hosts=2, recipe=None, bare=False, owner=None, say=lambda text: None, empty=False,
+        shared=False,
+    ):  # fmt: skip
         """Bring the lab up; returns when all hypervisors answer test.ping.
 
         bare: the machines have no br0. empty: nor libvirt; they are to become hypervisors.
+        shared: the machines have GlusterFS, see storage.py.
         owner: pid of a process with which the lab shall go down, however it ends.
         """
         recipe = recipe or Recipe()
         packages.ensure(say)
-        below = layers.layers(recipe, say, empty)
+        below = layers.layers(recipe, say, empty, shared)
         sweep()
         with self.locked():
             self._remove()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.lab import packages, paths, sync
+from tests.lab import packages, paths, storage, sync
 from tests.lab.cloud import Cloud
 from tests.lab.recipe import Recipe
 from tests.lab.sh import LabError
@@ -216,3 +216,12 @@ def bare_lab(request):
 def empty_lab(request):
     """Like bare_lab, but the machines have no libvirt, and an apt repository that has it."""
     yield from own_lab(request, empty=True)
+
+
+@pytest.fixture(scope="module")
+def shared_lab(request):
+    """A lab whose master serves storage over the network, see storage.py; synced."""
+    for cloud in own_lab(request, shared=True):
+        storage.serve(cloud)
+        cloud.sync()
+        yield cloud

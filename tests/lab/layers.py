@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab import cache
-from tests.lab.build import empty_os, guest, host_os, salt, wheels
+from tests.lab.build import empty_os, guest, host_os, salt, shared, wheels
 
 HERE = Path(__file__).parent / "build"
 DEBIAN = HERE / "debian.py"
@@ -19,6 +19,7 @@ class Layers:
     salt: Path
     guest: Path
     empty_os: Path | None = None
+    shared: Path | None = None
 
     @property
     def image(self):
@@ -29,13 +30,15 @@ class Layers:
         """The lower layers of a machine of a kind ("master", "hypervisor", "empty"), top first."""
         if kind == "empty":
             return (self.salt / "layer", self.empty_os)
-        return (self.guest / kind, self.salt / "layer", self.host_os)
+        between = (self.shared / "layer",) if self.shared else ()
+        return (self.guest / kind, self.salt / "layer", *between, self.host_os)
 
 
-def layers(recipe, say=lambda text: None, empty=False):
+def layers(recipe, say=lambda text: None, empty=False, network_storage=False):
     """Build what the cache lacks, side by side where one build does not need another.
 
-    empty: also the root of machines that are no hypervisors yet.
+    empty: also the root of machines that are no hypervisors yet. network_storage: also the layer
+    with a server and a client of it.
     """
     names = keys(recipe)
     with ThreadPoolExecutor() as pool:
@@ -54,12 +57,19 @@ def layers(recipe, say=lambda text: None, empty=False):
     found["guest"] = cache.built(
         names["guest"], lambda part: guest.build(part, found["guest_os"], found["salt"]), say
     )
-    return Layers(found["host_os"], found["salt"], found["guest"], found.get("empty_os"))
+    if network_storage:
+        found["shared"] = cache.built(
+            names["shared"], lambda part: shared.build(part, found["host_os"]), say
+        )
+    return Layers(
+        found["host_os"], found["salt"], found["guest"], found.get("empty_os"), found.get("shared")
+    )
 
 
 def keys(recipe):
     """The cache's folder names of a recipe: a change of a part changes what rests on it."""
     os_key = cache.key(DEBIAN, HERE / "host_os.py", recipe.debian)
+    shared_key = cache.key(os_key, HERE / "shared.py")
     empty_key = cache.key(os_key, HERE / "empty_os.py")
     guest_os = cache.key(DEBIAN, HERE / "guest.py")
     wheel = cache.key(HERE / "wheels.py", recipe.salt_version)
@@ -67,6 +77,7 @@ def keys(recipe):
     return {
         "host_os": f"os-debian{recipe.debian}-{os_key}",
         "empty_os": f"empty-debian{recipe.debian}-{empty_key}",
+        "shared": f"shared-debian{recipe.debian}-{shared_key}",
         "guest_os": f"guestos-{guest_os}",
         "wheels": f"wheels-{recipe.salt_version}-{wheel}",
         "salt": f"salt-{recipe.salt_version}-{layer}",

@@ -145,10 +145,18 @@ def refresh(pool):
             return pool.refresh(0)
         except libvirt.libvirtError as exc:
             if "asynchronous job" not in str(exc):
+                _start_again(pool)
                 raise
         if time.monotonic() > deadline:
             return None
         time.sleep(0.5)
+
+
+def _start_again(pool):
+    """libvirt stops a pool into which it could not look; a user's is put back if that can be."""
+    with contextlib.suppress(libvirt.libvirtError):
+        if pool.isPersistent() and not pool.isActive():
+            pool.create(0)
 
 
 def is_passing(pool):

@@ -1,0 +1,41 @@
+"""Storage of the network that the lab's master serves: volumes of GlusterFS and LUNs of iSCSI.
+
+The kernel needs FUSE for the one and nothing for the other, where QEMU itself is the client.
+``server.root-squash`` takes root of the hypervisors for nobody, as NFS servers do.
+"""
+
+SERVER = "master"
+BRICKS = "/srv/bricks"
+
+
+def serve(cloud):
+    """Starts the servers."""
+    cloud.exec(SERVER, ["systemctl", "start", "glusterd", "tgt"])
+
+
+def volume(cloud, name, owner=None, squash=False):
+    """Makes and starts a volume. owner: uid:gid of its folder; squash: root is nobody to it."""
+    brick = f"{BRICKS}/{name}"
+    cloud.exec(SERVER, f"mkdir -p {brick}")
+    gluster = "gluster --mode=script volume"
+    cloud.exec(SERVER, f"{gluster} create {name} {SERVER}:{brick} force")
+    if owner:
+        uid, _, gid = owner.partition(":")
+        cloud.exec(SERVER, f"{gluster} set {name} storage.owner-uid {uid}")
+        cloud.exec(SERVER, f"{gluster} set {name} storage.owner-gid {gid}")
+    cloud.exec(SERVER, f"{gluster} start {name}")
+    if squash:
+        cloud.exec(SERVER, f"{gluster} set {name} server.root-squash on")
+
+
+def lun(cloud, iqn, number, size="64M"):
+    """Makes a LUN of that size; number: of its target, too."""
+    file = f"{BRICKS}/lun{number}"
+    admin = f"tgtadm --lld iscsi --tid {number}"
+    cloud.exec(
+        SERVER,
+        f"mkdir -p {BRICKS} && truncate -s {size} {file} && "
+        f"{admin} --op new --mode target -T {iqn} && "
+        f"{admin} --op new --mode logicalunit --lun 1 -b {file} && "
+        f"{admin} --op bind --mode target -I ALL",
+    )
