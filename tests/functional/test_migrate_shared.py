@@ -1,7 +1,6 @@
 """Proofs of shared storage: marker files of two hosts, numbers of devices, volumes of pools."""
 
 import os
-import subprocess
 
 import pytest
 
@@ -165,7 +164,7 @@ def test_which_file_system_a_path_is_on(tmp_path):
     assert migrate_marks.file_system("/srv/with space/a", mounts) == "xfs"
 
 
-def test_a_device_is_read_whole(tmp_path):
+def test_a_device_is_read_whole(tmp_path, monkeypatch):
     """It tells neither its size to stat nor its holes."""
     path = tmp_path / "disk.raw"
     with open(path, "wb") as file:
@@ -174,20 +173,8 @@ def test_a_device_is_read_whole(tmp_path):
         file.truncate(2**21)
     with open(path, "rb") as file:
         assert sum(size for data, _, size in migrate_store._sections(file) if data) < 2**20
-    made = subprocess.run(
-        ["losetup", "--find", "--show", "--read-only", path],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if made.returncode:
-        pytest.skip("no loop device here")
-    try:
-        with open(made.stdout.strip(), "rb") as file:
-            size = path.stat().st_size // 512 * 512
-            assert list(migrate_store._sections(file)) == [(True, 0, size)]
-    finally:
-        subprocess.run(["losetup", "-d", made.stdout.strip()], check=True)
+        monkeypatch.setattr(migrate_store.stat, "S_ISREG", lambda _mode: False)
+        assert list(migrate_store._sections(file)) == [(True, 0, 2**21)]
 
 
 @pytest.fixture

@@ -8,7 +8,13 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt.host import files, migrate_disks, migrate_finish, migrate_store  # noqa: E402
+from saltvirt.host import (  # noqa: E402
+    files,
+    migrate_disks,
+    migrate_finish,
+    migrate_recover,
+    migrate_store,
+)
 
 
 @pytest.fixture
@@ -198,3 +204,18 @@ def test_an_error_is_not_taken_for_an_absent_volume(conn):
     pool.destroy()
     with pytest.raises(migrate_store.errors.OperationFailed):
         migrate_store.volume(pool, "/default-pool/web1_vda.qcow2")
+
+
+DOMAIN = """<domain type='test'><name>web1</name><memory>1024</memory><os><type>hvm</type></os>
+<devices><disk type='volume' device='disk'><source pool='default-pool' volume='web1_vda'/>
+<target dev='vda'/></disk></devices></domain>"""
+
+
+def test_the_volume_of_a_guest_that_is_there_is_not_cleaned_away(conn):
+    path = "/default-pool/web1_vda"
+    with migrate_store.opened(conn, "/default-pool") as pool:
+        migrate_store.create(pool, path, "qcow2", 2**20)
+    dom = conn.defineXML(DOMAIN)
+    assert migrate_recover.clean_target(conn, [path]) == []
+    dom.undefine()
+    assert migrate_recover.clean_target(conn, [path]) == [path]

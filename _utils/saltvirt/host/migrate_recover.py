@@ -9,6 +9,7 @@ from saltvirt import errors
 from saltvirt.host import (
     connection,
     domain,
+    files,
     migrate_arrivals,
     migrate_finish,
     migrate_journal,
@@ -215,19 +216,24 @@ def patiently(journal, order):
             time.sleep(2)
 
 
-def _descriptions(peer):
+def _used(peer):
+    """Every path that a domain there names, as it runs and as it starts next; of a pool's volume
+    the path that it has."""
+    found = set()
     for dom in peer.listAllDomains():
         with unless_gone():
-            yield dom.XMLDesc(0)
+            for tree in files.trees(dom):
+                found |= files.paths(tree) | {path for path, _ in files.named(peer, tree)}
+    return found
 
 
 def clean_target(peer, paths):
     """Deletes what was prepared on the target, unless a domain there uses it."""
     with translated():
-        used = "".join(_descriptions(peer))
+        used = _used(peer)
     gone = []
     for path in reversed(paths):
-        needed = f"'{path}'" in used or _stood_on(peer, path, paths)
+        needed = path in used or _stood_on(peer, path, paths)
         if not needed and migrate_store.delete(peer, path):
             gone.append(path)
     return gone
