@@ -137,6 +137,9 @@ def test_a_file_that_root_may_not_read_is_known(disk, monkeypatch):
     def deny(*_args):
         raise PermissionError(13, "Permission denied")
 
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate_marks.os, "pread", deny)
+        assert migrate_marks.is_hidden(disk)
     monkeypatch.setattr(migrate_marks.os, "open", deny)
     assert migrate_marks.is_hidden(disk)
 

@@ -92,10 +92,7 @@ def _network(source):
 def _look(found, conn):
     """Adds what the disk's file or device tells of itself."""
     if migrate_marks.is_hidden(found["source"]):
-        found["trouble"] = (
-            "root of this host may not read it (root_squash): libvirt's pools cannot show it to "
-            "the other host either; let all read it (mode 0644), or export it with no_root_squash"
-        )
+        found["trouble"] = migrate_marks.HIDDEN
         return
     if found["type"] == "file":
         found["fs"] = migrate_marks.file_system(found["source"])

@@ -14,6 +14,10 @@ from saltvirt.migration import shared
 
 # clients of network file systems show others' new files by then (NFS: acdirmax, 60 s)
 CACHED_S = 75
+HIDDEN = (
+    "root of this host may not read it (root_squash): libvirt's pools cannot show it to the other "
+    "host either; let all read it (mode 0644), or export it with no_root_squash"
+)
 _MOUNTS = "/proc/self/mountinfo"
 _TEXT = "Salt Virt looks whether this folder is shared between hosts"
 # root of this host may be nobody on the server (root_squash): the folder's owner is not
@@ -94,13 +98,22 @@ def _run(owner, *argv):
 
 def is_hidden(path):
     """Whether we may not read a file that is there: a server takes our root for nobody. libvirt
-    fails in the same way, and stops a pool that it refreshes then."""
+    fails in the same way, and stops a pool that it refreshes then.
+
+    One that is opened may still not be read: GlusterFS opens late.
+    """
     try:
-        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as exc:
+        return isinstance(exc, PermissionError)
+    try:
+        os.pread(handle, 1, 0)
     except PermissionError:
         return True
     except OSError:
-        pass
+        return False
+    finally:
+        os.close(handle)
     return False
 
 

@@ -19,11 +19,14 @@ def local(conn, pool_name, volume, direct=False):
         if not pool.isActive():
             return {"type": "file", "trouble": f"storage pool {pool_name} is not started here"}
         found = pool.storageVolLookupByName(volume)
+        if migrate_marks.is_hidden(found.path()):
+            return {"type": "file", "trouble": migrate_marks.HIDDEN}
+        about = _about(pool)
+        what = _is(about["type"], direct)
+        known = {"pool": about, "identity": _identity(found, what)}
     except libvirt.libvirtError as exc:
         return {"type": "file", "trouble": exc.get_error_message()}
-    about = _about(pool)
-    what = _is(about["type"], direct)
-    return {"type": what, "source": found.path(), "pool": about, "identity": _identity(found, what)}
+    return {"type": what, "source": found.path(), **known}
 
 
 def _is(pool_type, direct):
