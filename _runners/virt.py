@@ -359,7 +359,7 @@ def vm_info(name, quiet=False):
     :param name: of the guest
     :param quiet: taken for Salt's sake; use ``--quiet``
 
-    :return: host to ``vm_info`` with the guest
+    :return: host to the guest by its name, and the same under ``vm_info`` as in ``virt.query``
 
     CLI Example:
 
@@ -370,7 +370,8 @@ def vm_info(name, quiet=False):
     name = names.guest(str(name))
     with Fleet(__opts__) as fleet:
         host, _ = find.locate(fleet, name)
-        return {host: {"vm_info": fleet.one(host, "virt.vm_info", {"vm_": name}, long=False)}}
+        found = fleet.one(host, "virt.vm_info", {"vm_": name}, long=False)
+        return {host: {**found, "vm_info": found}}
 
 
 @result.reporting
