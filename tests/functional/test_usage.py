@@ -14,14 +14,18 @@ pytest.importorskip("salt")
 from saltvirt import errors  # noqa: E402
 from saltvirt.host import (  # noqa: E402
     chains,
+    disks,
     identity,
     mounts,
     named,
     pool_desired,
     purge,
+    remove,
+    snapshot_layers,
     usage,
     volume_desired,
 )
+from saltvirt.spec.disk import DiskSpec  # noqa: E402
 from tests.functional.conftest import load  # noqa: E402
 
 MIB = 1024**2
@@ -491,3 +495,47 @@ def test_a_pools_folder_that_is_a_link_stays(place):
     found = purged(place, test=True)
     assert "deleted" not in found.changes
     assert "is a symbolic link, which stays" in found.notes[0]
+
+
+@pytest.mark.parametrize("nvram", ["used", "shared", "mine"])
+def test_the_variables_of_firmware_go_only_when_they_are_proven_unused(place, monkeypatch, nvram):
+    os_ = f"<loader type='pflash'>/x</loader><nvram>{place.base}</nvram>"
+    dom = place.guest(os=os_, name="old")
+    if nvram == "used":
+        place.guest(os=os_)
+    if nvram == "shared":
+        monkeypatch.setattr(usage.shared, "why", lambda path: "nfs4")
+    assert remove.variables(place.conn, dom) == ("NVRAM" if nvram == "mine" else "KEEP_NVRAM")
+
+
+def test_a_layer_that_another_guest_needs_is_not_merged(place):
+    layer = create(place.above, place.base)
+    dom = place.guest(disk(layer), name="old")
+    snapshot_layers.refuse_needed(place.conn, dom, [str(layer), str(place.base)])
+    place.guest(disk(place.base, "raw"))
+    with pytest.raises(errors.Refused, match=r"base.raw would be lost, and web1 needs it"):
+        snapshot_layers.refuse_needed(place.conn, dom, [str(layer), str(place.base)])
+
+
+def test_a_device_that_was_given_to_a_guest_is_not_its_own(place, monkeypatch):
+    """An image was written onto it; it was there before."""
+    made = (
+        "<metadata><sv:guest xmlns:sv='https://saltproject.io/xmlns/salt-virt/1' version='1'>"
+        f"<sv:disk target='vda' path='{place.base}'/></sv:guest></metadata>"
+    )
+    dom = place.guest(disk(place.base, "raw"), more=made, name="old")
+    assert purge.plan(place.conn, dom).delete == [str(place.base)]
+    monkeypatch.setattr(disks.existing, "is_block", lambda path: path == str(place.base))
+    assert purge.plan(place.conn, dom).keep == {str(place.base): "not made for this guest"}
+
+
+@pytest.mark.parametrize(
+    ("need", "words"),
+    [(_overlay, "is used by web1"), (_damaged, "is not overwritten: it cannot be proven")],
+)
+def test_no_image_is_written_over_what_somebody_needs(place, monkeypatch, need, words):
+    need(place)
+    monkeypatch.setattr(disks.existing, "is_block", lambda path: True)
+    work = disks.Work(DiskSpec(name="d", device="disk"), make=True, path=str(place.base))
+    with pytest.raises(errors.Refused, match=words):
+        disks.not_in_use(place.conn, [work], "new")

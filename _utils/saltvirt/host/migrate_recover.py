@@ -14,6 +14,7 @@ from saltvirt.host import (
     migrate_finish,
     migrate_journal,
     migrate_store,
+    remove,
 )
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.migration import outcome
@@ -73,7 +74,7 @@ def undefine(dom):
     xml = dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE)
     if dom.isActive():
         raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
-    wanted = ("MANAGED_SAVE", "SNAPSHOTS_METADATA", "NVRAM")
+    wanted = ("MANAGED_SAVE", "SNAPSHOTS_METADATA", remove.variables(conn, dom))
     number = sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}") for name in wanted)
     dom.undefineFlags(number)
     if migrate_finish.find(conn, guest_uuid) is not None:

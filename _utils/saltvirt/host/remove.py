@@ -1,7 +1,9 @@
 """Taking a domain's definition away, with what libvirt itself keeps for it."""
 
+from xml.etree import ElementTree
+
 from saltvirt import errors
-from saltvirt.host import connection, domain
+from saltvirt.host import connection, domain, usage
 from saltvirt.host.connection import libvirt
 
 # an older daemon or another driver refuses flags that it does not know
@@ -12,17 +14,33 @@ def _flags(*names):
     return sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}", 0) for name in names)
 
 
-def _attempts(everything):
+def variables(conn, dom):
+    """What to do with the file of the firmware's variables: NVRAM (it goes), or KEEP_NVRAM where
+    it is not proven that nobody else uses it."""
+    trees = [ElementTree.fromstring(text) for text in usage.texts(dom)]
+    paths = {tree.findtext("os/nvram") for tree in trees} - {None, ""}
+    if not paths:
+        return "NVRAM"
+    used = usage.read(conn, dom.UUIDString(), images=False)
+    sure = not any(
+        used.why(usage.keys_of(conn, path)) or usage.others_may_have(conn, path)
+        for path in paths
+        if usage.is_there(conn, path)
+    )
+    return "NVRAM" if sure else "KEEP_NVRAM"
+
+
+def _attempts(everything, nvram):
     if not everything:
-        return [_flags("NVRAM"), 0]
-    basic = _flags("MANAGED_SAVE", "SNAPSHOTS_METADATA", "NVRAM")
+        return [_flags(nvram), 0]
+    basic = _flags("MANAGED_SAVE", "SNAPSHOTS_METADATA", nvram)
     checkpoints = basic | _flags("CHECKPOINTS_METADATA")
-    return [checkpoints | _flags("TPM"), checkpoints, basic, basic & ~_flags("NVRAM"), 0]
+    return [checkpoints | _flags("TPM"), checkpoints, basic, basic & ~_flags(nvram), 0]
 
 
-def _undefine(dom, everything):
+def _undefine(dom, everything, nvram):
     unknown = {getattr(libvirt, name) for name in _FLAGS_UNKNOWN}
-    attempts = list(dict.fromkeys(_attempts(everything)))
+    attempts = list(dict.fromkeys(_attempts(everything, nvram)))
     for flags in attempts:
         try:
             return dom.undefineFlags(flags)
@@ -34,14 +52,14 @@ def _undefine(dom, everything):
 def undefine(conn, dom, everything=False):
     """Undefines a stopped domain, and confirms that it is gone.
 
-    Its NVRAM goes with it; its saved memory, snapshots and TPM state only with ``everything``:
-    without, libvirt refuses while they are there.
+    Its NVRAM goes with it, unless somebody else may use that file; its saved memory, snapshots
+    and TPM state only with ``everything``: without, libvirt refuses while they are there.
     """
     name = dom.name()
     if dom.isActive():
         raise errors.OperationFailed(f"cannot undefine {name}: it runs; stop it first")
     with connection.translated(f"undefine {name}"):
-        _undefine(dom, everything)
+        _undefine(dom, everything, variables(conn, dom))
     if domain.find(conn, name):
         raise errors.OperationFailed(f"cannot undefine {name}: libvirt still lists it")
     return True

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.host import record, snapshot_layers
+from saltvirt.host import chains, record, snapshot_layers
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import lookup
 
@@ -65,12 +65,26 @@ def delete(conn, guest, names, everything=False, children=False):
     doomed = list(there) if everything else _known(guest, names, there)
     if children:
         doomed = _with_children(doomed, there)
+    _refuse_needed(conn, domain, [there[name] for name in doomed])
     deleted = {}
     for name in (name for name in there if name in doomed):
         description = describe(there[name])
         there[name].delete(0)
         deleted[name] = description
     return {"available": {guest: _described(domain)}, "deleted": deleted}
+
+
+def _refuse_needed(conn, domain, snapshots):
+    """Raises Refused when another guest stands on what is merged: the layers of external
+    snapshots, and what is next below them."""
+    paths = set()
+    for snapshot in snapshots:
+        for disk in ElementTree.fromstring(snapshot.getXMLDesc(0)).iterfind("disks/disk"):
+            source = disk.find("source")
+            if disk.get("snapshot") == "external" and source is not None and source.get("file"):
+                paths |= set(chains.read(source.get("file"), "qcow2").paths[:2])
+    if paths:
+        snapshot_layers.refuse_needed(conn, domain, paths)
 
 
 def revert(conn, guest, name=None, cleanup=False, test=False):

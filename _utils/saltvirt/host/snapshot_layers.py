@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.host import usage
 from saltvirt.host.connection import libvirt
 from saltvirt.images import chain, confined, header
 
@@ -65,6 +66,7 @@ def revert(conn, domain, snapshot, above):
     """
     wanted = layers(snapshot)
     others = {layer.path for one in above for layer in layers(one)}
+    refuse_needed(conn, domain, {layer.path for layer in wanted} | others)
     if domain.isActive():
         domain.destroy()
     fresh = {}
@@ -81,9 +83,18 @@ def revert(conn, domain, snapshot, above):
     for one in above:
         one.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
     for path in others - set(fresh):
-        if os.path.exists(path):
+        if os.path.exists(path) and not usage.others_may_have(conn, path):
             os.unlink(path)
     _make_current(domain, snapshot)
+
+
+def refuse_needed(conn, domain, paths):
+    """Raises Refused when another guest needs a layer that goes, is merged or begins anew."""
+    used = usage.read(conn, domain.UUIDString(), images=False)
+    for path in sorted(paths):
+        users = used.guests(usage.keys_of(conn, path))
+        if users:
+            raise errors.Refused(f"{path} would be lost, and {', '.join(users)} needs it")
 
 
 def _point_at(conn, domain, wanted):
