@@ -281,6 +281,8 @@ def init(
     arguments = {key: value for key, value in locals().items() if key != "kwargs"}
     connect, more = _split(kwargs)
     test = more.pop("test", False)
+    if more.pop("from_master", False):
+        more.update(demand.secrets(__salt__, __opts__, name))
     spec = _spec({**arguments, **more})
     with _connect(connect) as conn:
         if test:
@@ -422,6 +424,8 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     connect, more = _split(kwargs)
     autostart = bool(more.pop("autostart", False))
     more = {key: value for key, value in more.items() if not key.startswith("__")}
+    if more.pop("from_master", False):
+        more.update(demand.secrets(__salt__, __opts__, name))
     deploy = DeploySpec.parse(more, "clone")
     with _connect(connect) as conn:
         if seed is None:

@@ -4,7 +4,8 @@ What hypervisors and new guests ask this master for: ext_pillar ``virtkey``.
 A hypervisor that made a guest hands its minion's key in, through ``pillar.ext`` in ``virt.init``
 and ``seed.apply``. The key is accepted only when this master gave that hypervisor the permission
 for that name (``salt-run virt.authorize web1 hv1``), which is good for ten minutes and for one
-key. A hypervisor that wants to copy an image from this master asks for its turn. Salt allows
+key. While an operation of the runner makes a guest, its hypervisor asks for what is secret of the
+arguments. A hypervisor that wants to copy an image from this master asks for its turn. Salt allows
 this pillar to be asked for by default (``on_demand_ext_pillar``).
 
 For ``salt-run virt.init … pillar=…`` it has to be in the master's configuration, too: it gives
@@ -16,15 +17,18 @@ each guest the pillar that was recorded for it, and to no other minion.
       - virtkey: _
 """
 
+import base64
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt.fleet import authorise, copies, target  # noqa: E402
 from saltvirt.fleet.keys import KeyStore  # noqa: E402
 from saltvirt.fleet.pillars import Pillars  # noqa: E402
+from saltvirt.pki import seal as sealing  # noqa: E402
 
 
-def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False):
+def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False, seal=None):
     """The minion's own pillar; or ``{"virtkey": …}`` with the answer to what it asks.
 
     :param minion_id: who asks, verified by Salt
@@ -34,6 +38,8 @@ def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False):
     :param copy: the image that a hypervisor wants to copy, as 40 hexadecimal digits; the answer
         is ``{"turn": number}``: it may copy when that is 0, else so many are before it
     :param done: it has copied the image
+    :param seal: the key of a hypervisor that makes the guest ``name``; the answer is ``{"sealed":
+        …}``: the arguments that may be secret, from an operation of this master that is under way
 
     CLI Example:
 
@@ -48,6 +54,10 @@ def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False):
             return {}
         turn = copies.Turns(__opts__).ask(minion_id, str(copy), bool(done))
         return {"virtkey": {"turn": turn}}
+    if name and seal:
+        secret = authorise.Authorisations(__opts__).secret(minion_id, str(name))
+        receiver = base64.b64decode(str(seal))
+        return {"virtkey": {"sealed": sealing.seal(receiver, minion_id, secret)} if secret else {}}
     if not name or not key:
         return Pillars(__opts__).of(minion_id, KeyStore(__opts__).accepted)
     accepted = authorise.hand_in(__opts__, KeyStore(__opts__), minion_id, str(name), str(key))

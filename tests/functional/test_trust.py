@@ -260,3 +260,82 @@ def test_a_host_lists_guests_of_others_and_nothing_of_theirs_goes(
     assert deleted == []
     assert found.failed == {"db1": "db1 is on hv1 now, not on hv3: it stays"}
     assert "db1" in cloud.guests
+
+
+# -- what is secret of the arguments -----------------------------------------------------------
+
+SECRET = {
+    "config": {"token": "hush-1"}, "user_data": "password: hush-2", "priv_key": "hush-3",
+    "autosign_grains": {"uuid": "hush-4"}, "graphics": {"type": "vnc", "password": "hush-5"},
+}  # fmt: skip
+
+
+def make_with_secrets(cloud, verb="init"):
+    """What the host was asked, and what it could know meanwhile."""
+    known = []
+
+    def make(name, **asked):
+        known.append(authorise.Authorisations(cloud.opts).secret("hv1", name))
+        known.append(authorise.Authorisations(cloud.opts).secret("hv2", name))
+        return cloud.make(name, **asked)
+
+    cloud.modules["virt.init"] = make
+    cloud.modules["virt.clone"] = lambda vm_, name, test=False, **more: test or make(name, **more)
+    if verb == "init":
+        wanted = Wanted("web1", 1, 64, "/a", arguments={"seed": True, "disk": "big", **SECRET})
+        with Revert() as undo:
+            init = Init(cloud, policy.Policy(), wanted, cloud.report("web1", "init"))
+            init.slot = mock.Mock()
+            init.check_secrets([mock.Mock(host="hv1")])
+            init.create_on("hv1", undo)
+            undo.success()
+    else:
+        identity.clone(cloud, cloud.report("web1", "clone"), "db1", "web1", options=dict(SECRET))
+    return known
+
+
+@pytest.mark.parametrize("verb", ["init", "clone"])
+def test_what_is_secret_is_no_argument_of_a_job(cloud, verb):
+    known = make_with_secrets(cloud, verb)
+    assert "hush" not in repr(cloud.asked)
+    assert any(asked.get("from_master") for _, asked in cloud.asked if asked)
+    assert known == [SECRET, {}]
+    assert authorise.Authorisations(cloud.opts).secret("hv1", "web1") == {}
+
+
+def test_a_host_by_its_own_word_gets_no_secret(cloud):
+    cloud.opts["virt"]["hosts"] = "G@virt_host:hypervisor:True"
+    words = "may be secret, and hv1 is a hypervisor by its own word.*set virt:hosts"
+    for verb in ("init", "clone"):
+        with pytest.raises(errors.InvalidInput, match=words):
+            make_with_secrets(cloud, verb)
+    assert not any(fun == "virt.init" for fun, _ in cloud.asked)
+    cloud.opts["virt"]["pki"] = {"trust_grains": True}
+    assert make_with_secrets(cloud)
+
+
+def test_no_host_is_told_a_password_to_say_what_a_guest_takes_of_it():
+    wanted = Wanted("web1", 1, 64, "/a", arguments=dict(SECRET))
+    assert "hush" not in repr(wanted.for_all())
+    assert wanted.for_all()["graphics"] == {"type": "vnc"}
+
+
+def test_the_pillar_gives_it_to_that_host_alone_and_sealed(tmp_path):
+    from saltvirt.pki import seal
+    from tests.functional.pki_master import Master
+
+    master = Master(tmp_path, hosts="hv*").accept("hv1", "hv2")
+    receiver = seal.Receiver("hv1")
+
+    def ask(minion, name="web1"):
+        asked = {"virtkey": {"name": name, "seal": receiver.public}}
+        return master.pillar(minion, ext=asked).get("virtkey", {}).get("sealed")
+
+    assert ask("hv1") is None
+    with authorise.Authorisations(master.opts).held("hv1", "web1", secret=SECRET):
+        found = ask("hv1")
+        assert "hush" not in found
+        assert receiver.open(found) == SECRET
+        assert ask("hv2") is None
+        assert ask("hv1", "web2") is None
+    assert ask("hv1") is None

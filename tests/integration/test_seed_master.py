@@ -99,14 +99,27 @@ def as_minion(host, name, key, *words):
         return None
 
 
+def in_no_job_of_minions(lab, hv1):
+    """A secret of the arguments reached the guest, and no minion could read it on its way."""
+    told = hv1.inside("/srv/salt-images/store7_system.qcow2", "/etc/salt/minion")
+    assert "hush9" in told["/etc/salt/minion"]
+    cache = "/var/cache/salt/master"
+    found = f"grep -rl hush9 {cache}/jobs | xargs -r grep -l virt.answer"
+    assert lab.exec("master", ["sh", "-c", found], check=False).stdout == ""
+    found = f"grep -rl hush9 {cache} /etc/salt/pki/master --exclude-dir=jobs"
+    assert lab.exec("master", ["sh", "-c", found], check=False).stdout == ""
+
+
 def test_a_pillar_reaches_the_guest_it_was_given_to_and_nobody_else(lab, hosts):
     hv1 = hosts[0]
     pillar = {"store": {"id": 7, "token": "s3cret"}}
     given = {"host": "hv1", "start": False, "nic": None, "pillar": pillar}
+    given["config"] = {"store_token": "hush9"}
     done = lab.run("virt.init", "store7", 1, 64, IMAGE, **given)
     assert done.rc == 0, done.stdout + done.stderr
     inside = hv1.inside("/srv/salt-images/store7_system.qcow2", "/etc/salt/pki/minion/minion.pem")
     key = inside["/etc/salt/pki/minion/minion.pem"]
+    in_no_job_of_minions(lab, hv1)
     assert as_minion(hv1, "store7", key, "pillar.raw", "store") == pillar["store"]
     hv1.sh("! grep -raq s3cret /srv/salt-images /etc/salt /var/log/salt /etc/libvirt")
     own = hv1.sh("cat /etc/salt/pki/minion/minion.pem")

@@ -45,15 +45,18 @@ class Authorisations:
         """
         path = self._path(host, target.refuse_host(self._opts, name))
         until = time.time() + lifetime_s
-        private.write(path, json.dumps({"until": until, "pillar": pillar or {}, **more}))
+        private.write(
+            path, json.dumps({"until": until, "pillar": pillar or {}, **more}, default=str)
+        )
 
     @contextlib.contextmanager
-    def held(self, host, name, pillar=None, replace=False):
+    def held(self, host, name, pillar=None, **more):
         """Such a permission for the block; it ends with it, and with the process.
 
         replace: the new key takes the place of the one that was accepted for this host's guest.
+        secret: what the host may ask for meanwhile, see fleet.secret.
         """
-        self.grant(host, name, _LONGEST_S, pillar, held=True, replace=replace)
+        self.grant(host, name, _LONGEST_S, pillar, held=True, **more)
         with open(self._path(host, name), "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
@@ -93,6 +96,10 @@ class Authorisations:
         except (ValueError, TypeError, KeyError, FileNotFoundError):
             return None
 
+    def secret(self, host, name):
+        """What the host may know for the operation that is under way; {} when there is none."""
+        return (self._read(self._path(host, name)) or {}).get("secret") or {}
+
     def redeem(self, host, name):
         """The permission that the host has for the guest, which is then used up, or None."""
         taken = os.path.join(self._root, f".{secrets.token_hex(8)}")
@@ -117,9 +124,10 @@ def _free(file):
 
 
 @contextlib.contextmanager
-def handing_in(fleet, host, name, undo, pillar=None):
+def handing_in(fleet, host, name, undo, pillar=None, secret=None):
     """Lets the host hand in the key of the guest that it makes in the block.
 
+    secret: what it may ask for to make it.
     A key that came in goes again when the block fails, and with ``undo``, a Revert, later.
     """
     if fleet.opts.get("order_masters") and host not in target.accepted(fleet.opts):
@@ -137,7 +145,7 @@ def handing_in(fleet, host, name, undo, pillar=None):
 
     with Revert() as own:
         own.push(f"take back the key of {name}", take_back)
-        with Authorisations(fleet.opts).held(host, name, pillar):
+        with Authorisations(fleet.opts).held(host, name, pillar, secret=secret or {}):
             yield
         own.success()
     undo.push(f"take back the key of {name}", take_back)

@@ -5,6 +5,8 @@ import time
 
 import salt.utils.args
 
+from saltvirt import errors
+
 # a busy master may not answer at once
 _TRIES = 3
 _PAUSE_S = 2
@@ -25,6 +27,23 @@ def ask(function, external):
 def virtkey(functions):
     """A callable that asks the ext_pillar ``virtkey``. functions: ``__salt__`` of the minion."""
     return lambda asked: (ask(functions["pillar.ext"], {"virtkey": asked}) or {}).get("virtkey")
+
+
+def secrets(functions, opts, name):
+    """What the master's operation keeps for this host alone; see fleet.secret.
+
+    opts: the minion's options. Raises OperationFailed.
+    """
+    from saltvirt.pki import seal  # noqa: PLC0415
+
+    receiver = seal.Receiver(opts["id"])
+    found = virtkey(functions)({"name": name, "seal": receiver.public}) or {}
+    if not found.get("sealed"):
+        raise errors.OperationFailed(
+            f"the master does not give what is secret of {name}: no operation of it is under way "
+            "there (on_demand_ext_pillar must have virtkey in its configuration)"
+        )
+    return receiver.open(found["sealed"])
 
 
 def hand_in(functions, name, pub_key):

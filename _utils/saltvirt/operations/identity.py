@@ -3,7 +3,7 @@
 import contextlib
 
 from saltvirt import errors, names
-from saltvirt.fleet import authorise, target
+from saltvirt.fleet import authorise, secret, target
 from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
@@ -32,7 +32,7 @@ def check(fleet, name, new, function, options=None, sure=False):
             f"the master already has an accepted key for {new}: it belongs to another machine; "
             f"remove it with salt-key -d {new} if that one is gone"
         )
-    asked = {"vm_": name, "name": new, **(options or {}), "test": True}
+    asked = {"vm_": name, "name": new, **secret.without(options or {}), "test": True}
     return host, fleet.one(host, function, asked, long=True)
 
 
@@ -100,10 +100,12 @@ def clone(fleet, report, name, new, start=False, options=None, sure=False):
         host, _ = check(fleet, name, new, "virt.clone", options, sure)
         asked = {"vm_": name, "name": new, **(options or {}), "start": False, "approve_key": True}
         watch = (f"salt/virt/{new}/clone/", report.host_says)
+        asked, hidden = secret.split(asked)
+        secret.refuse_claimed(fleet.opts, host, hidden)
         undo = Revert()
         with Begun(fleet.opts, new, "virt.clone", undo) as told, undo:
             told.on(host)
-            with authorise.handing_in(fleet, host, new, undo):
+            with authorise.handing_in(fleet, host, new, undo, secret=hidden):
                 made = _made(fleet, host, new, asked, watch)
                 undo.push(f"purge {new} on {host}", purge.on_host, fleet, host, new)
                 handed_in(fleet, report, host, new, made)

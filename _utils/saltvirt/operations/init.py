@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import dataclass, field
 
 from saltvirt import errors, names, units
-from saltvirt.fleet import authorise, pillars, target
+from saltvirt.fleet import authorise, pillars, secret, target
 from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import inventory, lock, purge, slots, unique, wait
@@ -68,7 +68,10 @@ class Wanted:
     def for_all(self):
         """The arguments by which every host says what the guest would take of it: without
         what is only to be read in the guest, which may be secret."""
-        return {k: v for k, v in self.for_host().items() if k not in UNTOLD}
+        told = {k: v for k, v in self.for_host().items() if k not in UNTOLD}
+        if isinstance(told.get("graphics"), dict):
+            told["graphics"] = {k: v for k, v in told["graphics"].items() if k != "password"}
+        return told
 
     def request(self):
         """The placement request. Raises InvalidInput for a bad name, cpu or mem."""
@@ -194,6 +197,7 @@ class Init:
         """(Decision, the facts.Host that comes first). Changes nothing."""
         decision, hosts = self.place(request)
         self.check_key(request.name)
+        self.check_secrets(decision.ranked[: self.attempts()])
         best = decision.ranked[0].host
         return decision, next(host for host in hosts if host.name == best)
 
@@ -215,6 +219,15 @@ class Init:
         if not decision.ranked:
             raise _nowhere(request.name, decision)
         return decision, hosts
+
+    def check_secrets(self, candidates):
+        """They go to hosts that the master's configuration names."""
+        words = [
+            *secret.split(self.wanted.for_host())[1],
+            *(["pillar"] if self.wanted.pillar else []),
+        ]
+        for candidate in candidates:
+            secret.refuse_claimed(self.fleet.opts, candidate.host, words)
 
     def check_key(self, name):
         """A key that the master already trusts under this name is some other machine's."""
@@ -253,19 +266,19 @@ class Init:
         name = self.wanted.name
         pillar = self.wanted.pillar
         seeded = self.wanted.arguments.get("seed", True)
-        handing_in = authorise.handing_in(self.fleet, host, name, undo, pillar)
-        with handing_in if seeded else contextlib.nullcontext():
-            made = self.make_on(host)
+        asked, hidden = secret.split(self.wanted.for_host())
+        handing_in = authorise.handing_in(self.fleet, host, name, undo, pillar, hidden)
+        with handing_in if seeded or hidden else contextlib.nullcontext():
+            made = self.make_on(host, asked)
             undo.push(f"purge {name} on {host}", purge.on_host, self.fleet, host, name)
             handed_in(self.fleet, self.report, host, name, made, pillar)
         state = deliver(self.fleet, self.report, host, name, start=self.wanted.start)
         return Placed(host, state, made)
 
-    def make_on(self, host):
+    def make_on(self, host, asked):
         """The host's answer, when it made the guest; its key has come in by then."""
         name = self.wanted.name
         watch = (f"{self.report.tag}/", self.report.host_says)
-        asked = self.wanted.for_host()
         made = self.fleet.gather(
             [host], "virt.init", asked, long=True, watch=watch, quiet=(slots.QUIET_S, self.idle)
         )[host]
