@@ -75,6 +75,20 @@ def test_a_certificate_is_for_the_id_the_short_name_and_what_the_master_configur
     assert certs.names(office.cert(host="hv2")) == ["hv2", "hv2.b.org"]
 
 
+def test_a_name_that_the_master_gave_to_another_host_is_not_to_be_claimed(tmp_path):
+    """With trust_grains; the other may have no certificate yet."""
+    office = Office(tmp_path, trust_grains=True, domain="x.org", names={"hv2": ["vip", "10.0.0.9"]})
+    grains = {"fqdn": "vip", "host": "hv2", "fqdn_ip4": ["10.0.0.9", "10.0.0.1"], "fqdn_ip6": []}
+    asked = request.parse("_", {}, {})
+    given = answer._give(office.store, office.rules, "hv1", asked, grains)
+    cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
+    assert set(certs.names(cert)) == {"hv1", "hv1.x.org", "10.0.0.1"}
+    grains["fqdn"] = "hv2.x.org"
+    given = answer._give(office.store, office.rules, "hv1", asked, grains)
+    cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
+    assert "hv2.x.org" not in certs.names(cert)
+
+
 def test_it_is_renewed_when_less_than_a_third_is_left(office):
     first = office.cert()
     office.now = START + 243 * DAY

@@ -44,7 +44,7 @@ def _give(store, rules, host, asked, grains):
     with store.issuing(host) as folder:
         _refuse_banned(store, host)  # it may have been revoked while this one waited
         authorities = ca.current(store)
-        names = _own_names(store, policy.wanted_names(rules, host, grains), host)
+        names = _own_names(store, rules, host, grains)
         want = issue.wanted(rules, asked, host, names, crl.revoked_serials(store))
         case = issue.Case(store, rules, folder, authorities, want)
         found = {**_common(case), **_own(case, asked)}
@@ -94,10 +94,15 @@ def _subjects(store):
     return sorted(cert.subject.rfc4514_string() for cert in found if cert is not None)
 
 
-def _own_names(store, names, host):
-    """Without names that are another hypervisor's id."""
+def _own_names(store, rules, host, grains):
+    """The host's names: without another hypervisor's id, and of those that it claims itself
+    without any that the master's configuration gives to another."""
+    ids = {*store.hosts(), *rules.names} - {host}
+    taken = {name for other in ids for name in policy.wanted_names(rules, other, {})}
+    own = policy.wanted_names(rules, host, {})
+    found = policy.wanted_names(rules, host, grains)
     others = set(store.hosts()) - {host}
-    return [name for name in names if name not in others]
+    return [n for n in found if n not in others and (n in own or n not in taken)]
 
 
 def _common(case):

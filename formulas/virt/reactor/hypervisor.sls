@@ -1,8 +1,7 @@
 {#- For salt/minion/*/start: a hypervisor that has started gets its states, the cloud its guests.
-    The id is the one that the master knows; a minion can fire a tag with any name in it. #}
-{{ data['id'] | yaml_dquote }}:
-  runner.state.orchestrate:
+    The id is a minion's own word: the runner passes over who is no hypervisor, and runs one
+    orchestration of a host at a time, however many of these events come. #}
+hypervisor started:
+  runner.virt.started:
     - args:
-      - mods: virt.orch.hypervisor
-      - pillar:
-          hypervisor: {{ data['id'] | yaml_dquote }}
+      - host: {{ data['id'] | yaml_dquote }}

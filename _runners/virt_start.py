@@ -1,0 +1,50 @@
+"""
+A hypervisor has started: it gets its states, and then the guests that are not there yet.
+"""
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt.fleet import target  # noqa: E402
+from saltvirt.operations import result, starts  # noqa: E402
+
+__virtualname__ = "virt"
+
+ORCHESTRATION = "virt.orch.hypervisor"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+@result.reporting
+def started(host):
+    """
+    For a reactor on ``salt/minion/*/start``: runs ``state.orchestrate virt.orch.hypervisor`` for a
+    hypervisor. A minion that ``virt:hosts`` does not match is passed over without asking anybody,
+    and of many starts of one host one is run at a time and one waits.
+
+    :param host: minion id, as the event has it
+
+    :return: under the minion id ``result``, ``comment`` and, when it was run, ``orchestration``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.started hyper3
+    """
+    host = str(host)
+    if host not in target.hosts(__opts__):
+        return result.done(host, f"{host} is no hypervisor of this master: nothing to do")
+    orchestrate = __salt__["state.orchestrate"]
+    pillar = {"hypervisor": host}
+    done = starts.once(__opts__, host, lambda: orchestrate(mods=ORCHESTRATION, pillar=pillar))
+    if done is None:
+        return result.done(host, f"{host}: another start of it waits for its turn already")
+    if isinstance(done, dict) and done.get("retcode"):
+        failed = result.failed(host, f"{host}: {ORCHESTRATION} failed")
+        failed[host]["orchestration"] = done
+        return failed
+    return result.done(host, f"{host} was given what it gets at its start", orchestration=done)
