@@ -23,6 +23,8 @@ class Fleet:
         return ["hv1"]
 
     def ask(self, hosts, fun, kwarg=None, **options):
+        if not hosts:
+            return
         self.asked.append((fun, kwarg))
         try:
             yield Answer("hv1", data=self.modules[fun](**(kwarg or {})))
