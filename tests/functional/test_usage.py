@@ -275,6 +275,15 @@ def test_an_image_that_no_guest_names_needs_what_it_stands_on(place, need):
     assert place.why(below=str(below), doomed={str(above)}) is None  # they go together
 
 
+def test_a_disk_that_a_record_alone_names_is_an_image_as_any_other(place):
+    _record(place)
+    record_of = place.conn.lookupByName("web1").XMLDesc().replace(str(place.base), str(place.above))
+    place.conn.defineXML(record_of)
+    create(place.above, place.base)
+    place.pool("there", place.above.parent)
+    assert place.why() == f"used by {place.above}"
+
+
 def test_a_loop_device_needs_its_file(place, monkeypatch):
     device = place.root / "loop0"
     device.touch()
@@ -305,6 +314,13 @@ def _not_mounted(place):
     place.guest(disk(place.above))  # in a folder without any file
 
 
+def _in_a_pool_that_is_gone(place):
+    place.guest(
+        "<disk type='volume'><driver type='qcow2'/><source pool='gone' volume='v'/>"
+        "<target dev='vda'/></disk>"
+    )
+
+
 def _on_a_server(place):
     place.guest(
         "<disk type='network'><driver type='qcow2'/><source protocol='rbd' name='p/v'>"
@@ -324,7 +340,7 @@ def _a_pool_that_is_silent(place):
     "doubt",
     [
         *(_unknown_format, _damaged, _not_mounted, _on_a_server, _base_on_a_server),
-        _a_pool_that_is_silent,
+        *(_a_pool_that_is_silent, _in_a_pool_that_is_gone),
     ],
 )
 def test_what_cannot_be_read_proves_nothing(place, doubt):

@@ -13,7 +13,8 @@ class Name:
     """path: of this host; or volume: (pool, name); or server: the name of what a server has.
 
     format: the declared one, None where none is. closed: what it stands on is all in the
-    definition. folder: all that is below it is meant.
+    definition. folder: all that is below it is meant. loose: a path that merely stands in it,
+    which says nothing of what is in the file.
     """
 
     path: str | None = None
@@ -22,6 +23,7 @@ class Name:
     format: str | None = None
     closed: bool = False
     folder: bool = False
+    loose: bool = False
 
 
 def of_tree(root):
@@ -33,7 +35,7 @@ def of_tree(root):
     for node in _elements(root):
         for text in (node.text or "", *node.attrib.values()):
             if text.strip().startswith("/"):
-                yield Name(path=text.strip(), format="raw")
+                yield Name(path=text.strip(), format="raw", loose=True)
         if node.tag == OwnDisk.TAG:
             yield from _of_record(node)
         source = node.find("source")

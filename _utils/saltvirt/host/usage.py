@@ -241,7 +241,7 @@ class _Reader:
         for one in names if self.local else ():
             path = self.volume_path(one) if one.volume else one.path
             chain = chains.read(path, one.format or "raw").paths if path else []
-            for part in chain:
+            for part in () if one.loose else chain:
                 self.declared |= identity.of(part)
             for part in chain[1:]:
                 self.found.add(identity.of(part), User(path, file=identity.real(path)))
@@ -271,7 +271,7 @@ class _Reader:
         chain = chains.read(path, one.format)
         for part in chain.paths:
             keys = identity.of(part)
-            self.declared |= keys
+            self.declared |= set() if one.loose else keys
             self.found.add(keys, user)
         if one.closed:
             return
@@ -314,10 +314,6 @@ class _Reader:
                 return os.path.join(target, one.volume[1])
         except libvirt.libvirtError:
             pass
-        if not one.closed and one.format not in (None, *chains.ALONE):
-            self.found.doubt(
-                f"{'/'.join(map(str, one.volume))}, a disk of {user.name}, is not there"
-            )
         return None
 
     def image(self, path):
