@@ -23,7 +23,8 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings, units  # noqa: E402
-from saltvirt.host import (  # noqa: E402  # noqa: E402
+from saltvirt.host import (  # noqa: E402
+    admit,
     bulk,
     connection,
     describe,
@@ -60,6 +61,13 @@ def _change(name, what, act, kwargs, *args):
 
 def _locked(what, *names):
     return guest_lock.held(guest_lock.folder(__salt__["config.get"]), f"virt.{what}", *names)
+
+
+def _admitted(name, what, act, kwargs, *args):
+    """The same with the host's admission, whose lock is held: ``act(domain, gate, …)``."""
+    gate = admit.gate(__salt__["config.get"], kwargs)
+    with _locked(what, name), _connect(kwargs) as conn, gate.lock():
+        return act(domain.lookup(conn, name), gate, *args)
 
 
 def _tree(name, kwargs):
@@ -316,6 +324,9 @@ def setmem(vm_, memory, config=False, **kwargs):
     :param memory: MiB, or a size such as ``2GiB``
     :param config: of a running domain, also change what it has from its next start on;
         then it may be more than its present maximum
+    :param overcommit: do it also where the host has promised its memory or CPUs to others;
+        default: ``virt:overcommit``, else False
+    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
@@ -323,6 +334,7 @@ def setmem(vm_, memory, config=False, **kwargs):
     :return: True
 
     :raises Unsupported: more than the running domain can take without ``config``
+    :raises NoRoom: the host has promised to others what it would get more
 
 
     CLI Example:
@@ -331,7 +343,7 @@ def setmem(vm_, memory, config=False, **kwargs):
 
         salt '*' virt.setmem <domain> 768
     """
-    return _change(vm_, "setmem", sizing.set_memory, kwargs, units.parse_kib(memory), config)
+    return _admitted(vm_, "setmem", sizing.set_memory, kwargs, units.parse_kib(memory), config)
 
 
 def setvcpus(vm_, vcpus, config=False, **kwargs):
@@ -345,6 +357,9 @@ def setvcpus(vm_, vcpus, config=False, **kwargs):
     :param vcpus: how many
     :param config: of a running domain, also change what it has from its next start on;
         then it may be more than its present maximum
+    :param overcommit: do it also where the host has promised its memory or CPUs to others;
+        default: ``virt:overcommit``, else False
+    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
@@ -352,6 +367,7 @@ def setvcpus(vm_, vcpus, config=False, **kwargs):
     :return: True
 
     :raises Unsupported: more than the running domain can take without ``config``
+    :raises NoRoom: the host has promised to others what it would get more
 
 
     CLI Example:
@@ -360,7 +376,7 @@ def setvcpus(vm_, vcpus, config=False, **kwargs):
 
         salt '*' virt.setvcpus <domain> 4
     """
-    return _change(
+    return _admitted(
         vm_, "setvcpus", sizing.set_vcpus, kwargs, units.parse_count(vcpus, "vcpus"), config
     )
 
@@ -481,17 +497,25 @@ def resume(vm_, **kwargs):
     return _change(vm_, "resume", lifecycle.resume, kwargs)
 
 
-def start(name, **kwargs):
+def start(name, test=False, **kwargs):
     """
     Start a defined domain.
 
+    Refused where the guests that run would then have more memory or vCPUs than placement allows
+    (``virt:placement``); with Salt 3007 it was started.
+
     :param name: name of the domain
+    :param test: only see whether this host admits it; change nothing
+    :param overcommit: do it also where the host has promised its memory or CPUs to others;
+        default: ``virt:overcommit``, else False
+    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: True, after libvirt showed it running
 
+    :raises NoRoom: the host's memory or CPUs are promised to others
     :raises OperationFailed: libvirt refused; the message has its words
 
 
@@ -501,7 +525,12 @@ def start(name, **kwargs):
 
         salt '*' virt.start <domain>
     """
-    return _change(name, "start", lifecycle.start, kwargs)
+    return _admitted(name, "start", _started, kwargs, test)
+
+
+def _started(dom, gate, test):
+    admit.starting(dom.connect(), gate, dom)
+    return True if test else lifecycle.start(dom)
 
 
 def stop(name, **kwargs):
@@ -625,6 +654,8 @@ def create_xml_str(xml, **kwargs):
     Start a transient domain from its XML: it is gone when it stops.
 
     :param xml: the domain's XML text
+    :param overcommit: do it also where the host has promised its memory or CPUs to others;
+        default: ``virt:overcommit``, else False
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
@@ -638,7 +669,10 @@ def create_xml_str(xml, **kwargs):
 
         salt '*' virt.create_xml_str <XML in string format>
     """
-    with _locked("create_xml_str", *domain.names_in(xml)), _connect(kwargs) as conn:
+    gate = admit.gate(__salt__["config.get"], kwargs)
+    locked = _locked("create_xml_str", *domain.names_in(xml))
+    with locked, _connect(kwargs) as conn, gate.lock():
+        admit.transient(conn, gate, xml)
         domain.create(conn, xml)
     return True
 
@@ -648,6 +682,8 @@ def create_xml_path(path, **kwargs):
     Start a transient domain from an XML file: it is gone when it stops.
 
     :param path: of the file, on the hypervisor
+    :param overcommit: do it also where the host has promised its memory or CPUs to others;
+        default: ``virt:overcommit``, else False
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``

@@ -41,8 +41,9 @@ def _split(kwargs):
     return ours, kwargs
 
 
-def _gate():
-    return admit.Gate.configured(__salt__["config.get"])
+def _gate(given):
+    """The admission that a call asks for; takes its words out of the keyword arguments."""
+    return admit.gate(__salt__["config.get"], given)
 
 
 def _say(name, verb):
@@ -143,10 +144,10 @@ def _turns(name, verb):
     return turns.taker(demand.virtkey(__salt__), lambda text: say("image", text))
 
 
-def _tools(name, deploy, verb="init"):
+def _tools(name, deploy, gate, verb="init"):
     here = minion.Hypervisor(__salt__, __opts__)
     return making.Tools(
-        gate=_gate(),
+        gate=gate,
         download=sources.SaltFiles(
             __salt__, deploy.saltenv, files.Chunks(__opts__).read, _turns(name, verb)
         ),
@@ -256,6 +257,9 @@ def init(
     :param autostart: start the guest with the host
     :param test: check what can be checked before anything is changed or fetched, and say what
         would be made
+    :param overcommit: do it also where the host has promised its room to others; default:
+        ``virt:overcommit``, else False
+    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
@@ -280,14 +284,15 @@ def init(
     """
     arguments = {key: value for key, value in locals().items() if key != "kwargs"}
     connect, more = _split(kwargs)
+    gate = _gate(more)
     test = more.pop("test", False)
     if more.pop("from_master", False):
         more.update(demand.secrets(__salt__, __opts__, name))
     spec = _spec({**arguments, **more})
     with _connect(connect) as conn:
         if test:
-            return create.preview(conn, spec, _tools(spec.name, spec.deploy))
-        made = create.create(conn, spec, _tools(spec.name, spec.deploy))
+            return create.preview(conn, spec, _tools(spec.name, spec.deploy, gate))
+        made = create.create(conn, spec, _tools(spec.name, spec.deploy, gate))
     if made["pub_key"] and spec.deploy.approve_key:
         _approve(spec.name, made["pub_key"])
     return made
@@ -351,6 +356,9 @@ def update(
     :param host_devices: all the host's devices that it shall have; None leaves them
     :param autostart: whether it starts with the host; None leaves it. (With Salt 3007 every
         update without this parameter switched it off.)
+    :param overcommit: do it also where the host has promised its room to others; default:
+        ``virt:overcommit``, else False
+    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
@@ -375,11 +383,12 @@ def update(
     for key in ("kwargs", "live", "test", "detach"):
         del arguments[key]
     connect, more = _split(kwargs)
+    gate = _gate(more)
     how = updating.How(live, detach, test)
     arguments.update(cpu=cpu or None, mem=mem or None, **more)
     spec = _spec(arguments, update=True)
     with _connect(connect) as conn:
-        return updating.update(conn, spec, _tools(name, spec.deploy, "update"), how)
+        return updating.update(conn, spec, _tools(name, spec.deploy, gate, "update"), how)
 
 
 def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
@@ -404,6 +413,9 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     :param autosign_grains: dictionary of grains by which the master signs
     :param startup_states: ``highstate``, ``top`` or a list of states for the first start
     :param autostart: start the copy with the host
+    :param overcommit: do it also where the host has promised its room to others; default:
+        ``virt:overcommit``, else False
+    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
@@ -422,6 +434,7 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
         salt 'hypervisor' virt.clone web1 web2 start=True
     """
     connect, more = _split(kwargs)
+    gate = _gate(more)
     autostart = bool(more.pop("autostart", False))
     more = {key: value for key, value in more.items() if not key.startswith("__")}
     if more.pop("from_master", False):
@@ -431,7 +444,7 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
         wish = making.Wish(name, bool(seed), bool(start), autostart)
-        tools = _tools(name, deploy, "clone")
+        tools = _tools(name, deploy, gate, "clone")
         if test:
             return cloning.look(conn, vm_, wish, tools)
         made = cloning.clone(conn, vm_, wish, tools)
@@ -471,13 +484,14 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
         salt 'hypervisor' virt.rename web1 web2
     """
     connect, more = _split(kwargs)
+    gate = _gate(more)
     more = {key: value for key, value in more.items() if not key.startswith("__")}
     deploy = DeploySpec.parse(more, "rename")
     with _connect(connect) as conn:
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
         wish = making.Wish(name, bool(seed))
-        made = renaming.rename(conn, vm_, wish, _tools(name, deploy, "rename"), test)
+        made = renaming.rename(conn, vm_, wish, _tools(name, deploy, gate, "rename"), test)
     if not test and made["pub_key"] and deploy.approve_key:
         _approve(name, made["pub_key"])
     return made
@@ -492,6 +506,9 @@ def resize_disk(vm_, disk, size, **kwargs):
     :param vm_: name of the domain
     :param disk: target of the disk, such as ``vda``
     :param size: MiB, or a size such as ``20GiB``
+    :param overcommit: do it also where the host has promised its room to others; default:
+        ``virt:overcommit``, else False
+    :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
@@ -508,7 +525,7 @@ def resize_disk(vm_, disk, size, **kwargs):
 
         salt '*' virt.resize_disk <domain> vda 20GiB
     """
-    size_bytes = units.parse_bytes(size)
-    with _gate().guest("virt.resize_disk", vm_), _connect(kwargs) as conn:
-        before, after = resize.grow(conn, vm_, disk, size_bytes)
+    size_bytes, gate = units.parse_bytes(size), _gate(kwargs)
+    with gate.guest("virt.resize_disk", vm_), _connect(kwargs) as conn:
+        before, after = resize.grow(conn, vm_, disk, size_bytes, gate)
     return {"before": before, "after": after}

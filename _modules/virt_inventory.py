@@ -48,15 +48,23 @@ def inventory(guest=None, **kwargs):
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: a dict: ``cpus`` (threads), ``memory_kib``, ``arch``, ``types`` (libvirt's domain
-        types), ``arches`` (of guests it can run), ``guests`` (name to ``uuid``, ``state``,
-        ``vcpus``, ``memory_kib``, ``autostart``, ``groups``, ``deployment``), ``arriving`` (the
-        same of guests that are being moved here), ``images_folder`` (``path``,
-        ``total_bytes``, ``free_bytes``, ``promised_bytes``: what thin disks may still grow),
-        ``images`` (addresses of the cached ones), ``bridges``, ``networks``, ``pools`` (active
-        ones, with sizes as of the folder), ``labels``, ``ratios``, ``maintenance`` (the
+        types), ``arches`` (of guests it can run), ``hugepages`` (size in KiB to how many KiB of
+        the memory), ``hugepage_kib`` (their usual size), ``guests`` (name to ``uuid``,
+        ``state``, ``vcpus``, ``memory_kib``, ``autostart``, and where they have them
+        ``max_memory_kib``, ``page_kib`` (of huge pages), ``creating``, ``groups``,
+        ``group_policy``, ``labels``, ``prefer``, ``deployment``, ``bridges``, ``networks``,
+        ``cpu_model``, ``disks`` (``size_bytes``, ``path`` or ``pool``, ``shared``)), ``arriving``
+        (the same of guests that are being moved here), ``stores`` (id of a file system to
+        ``total_bytes``, ``free_bytes``, ``promised_bytes``: what thin disks may still grow,
+        ``shared``: its name for all hosts that reach it), ``mounts`` (mount point to the id),
+        ``images_folder`` (``path``, ``store``, its sizes), ``images`` (addresses of the cached
+        ones), ``bridges``, ``networks``, ``pools`` (active ones, with ``store`` and sizes),
+        ``labels``, ``ratios``, ``placement`` (its own ``virt:placement``), ``maintenance`` (the
         reason, or None),
         ``libvirt`` (version as libvirt's number); of a guest that was asked about, under
-        ``guest``: ``disk_bytes``, ``pools`` (name to bytes), ``bridges``, ``networks``,
+        ``guest``: ``vcpus``, ``memory_kib``, ``max_memory_kib``, ``page_kib``, ``disk_bytes``
+        (in the images folder), ``disks`` (in others), ``pools`` (name to bytes), ``bridges``,
+        ``networks``,
         ``cpu_model``, ``cpu_models`` (those this host can give), ``image_here``; or ``problem``
 
     :raises ConnectionFailed: no libvirt answers

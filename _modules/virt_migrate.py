@@ -29,7 +29,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, settings  # noqa: E402
-from saltvirt.host import connection, guest_lock, own_address  # noqa: E402
+from saltvirt.host import admit, connection, guest_lock, own_address  # noqa: E402
 from saltvirt.migration import options as migration_options  # noqa: E402
 from saltvirt.migration import transport, where  # noqa: E402
 from saltvirt.pki import validity  # noqa: E402
@@ -55,7 +55,8 @@ def _order(vm_, target, kwargs):
     given = {k: v for k, v in kwargs.items() if not k.startswith("__")}
     ours = {k: given.pop(k) for k in ("connection",) if k in given}
     user, password = given.pop("username", None), given.pop("password", None)
-    told = {k: given.pop(k, None) or {} for k in ("ratios", "certificates")}
+    gate = admit.gate(__salt__["config.get"], given)
+    told = {k: given.pop(k, None) or {} for k in ("ratios", "limits", "certificates")}
     address = given.pop("address", None)
     network = dict(_config("migration", {}))
     network["address"] = where.of_target(address, network.get("address"), own_address.own)
@@ -71,8 +72,10 @@ def _order(vm_, target, kwargs):
         password=password,
         locks=guest_lock.folder(__salt__["config.get"]),
         local=settings.connection(__salt__["config.get"], ours),
-        placement=placement_policy.from_config(_config("placement", {})),
-        ratios=told["ratios"],
+        placement=gate.policy(),
+        ratios=placement_policy.ratios(told["ratios"]),
+        limits=placement_policy.limits(told["limits"]),
+        overcommit=gate.overcommit,
         certificates={"source": validity.here(__opts__["id"]), "target": told["certificates"]},
         tell=_teller(name),
     )
@@ -132,8 +135,12 @@ def migrate(vm_, target, **kwargs):
         the target; ``pause`` pauses it for the rest. Default: ``virt:migration:policy``,
         else ``converge``
     :param timeout: seconds for the whole. Default: 300 per GiB, at least 300
-    :param ratios: the target's own ``virt:ratios``, as the runner has asked for them; how full
-        it may get is otherwise taken from ``virt:placement`` here
+    :param placement: what the runner sends: the master's policy, which says how full the target
+        may get; default: ``virt:placement`` here
+    :param ratios: the target's own ``virt:ratios``, as the runner has asked for them
+    :param limits: the target's own ``virt:placement``: what is stricter there holds
+    :param overcommit: move it also where the target has promised its memory, CPUs or storage to
+        others; default: ``virt:overcommit``, else False
     :param certificates: the target's, as the runner has asked for them
     :param address: where the target's QEMU is reached; ``salt-run virt.migrate`` asks the target
         for its own ``virt:migration:address``. Without it an address in this host's own
@@ -149,6 +156,7 @@ def migrate(vm_, target, **kwargs):
 
     :raises InvalidInput: an argument is wrong
     :raises NotFound: no such guest here
+    :raises TargetRefused: this target does not take it; the guest stays as it was
     :raises MigrationFailed: all the reasons, and where the guest runs
 
     CLI Example:
@@ -173,7 +181,8 @@ def migratable(vm_, target=None, **kwargs):
     :param target: the host to move it to; without one only the guest itself is looked at
     :param kwargs: as for ``virt.migrate``
 
-    :return: dict: ``migratable`` (bool), ``reasons`` (list of sentences), and with a target
+    :return: dict: ``migratable`` (bool), ``reasons`` (list of sentences), ``standing`` (True when
+        it can go nowhere), and with a target
         ``disks`` (what would happen to each) and ``certificates`` (list of dicts: ``host``,
         ``file``, ``until`` (UTC), ``wrong``: None, or why it does not hold), those that the
         move needs: this host's, and the target's when the runner asks
@@ -283,8 +292,9 @@ def migrate_census(**kwargs):
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: dict: ``guests`` (name to state), ``unfinished`` (names of guests whose migration
-        from here was broken off), ``ratios``, ``maintenance`` (the reason, or None),
-        ``address`` (where guests that come reach it; None: by its name),
+        from here was broken off), ``ratios``, ``limits`` (its ``virt:placement``),
+        ``maintenance`` (the reason, or None), ``address`` (where guests that come reach it;
+        None: by its name),
         ``certificates`` (those of this host: use to ``host``, ``file``, ``until``, ``wrong``)
 
     CLI Example:
@@ -301,6 +311,7 @@ def migrate_census(**kwargs):
         "guests": guests,
         "unfinished": migrate_journal.names(),
         "ratios": _config("ratios", {}),
+        "limits": _config("placement", {}),
         "address": _address(),
         "certificates": validity.here(__opts__["id"]),
         "maintenance": (maintenance.read() or {}).get("reason"),

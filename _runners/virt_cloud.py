@@ -34,10 +34,15 @@ def migrate(name, target="", test=False, **kwargs):
     Move a guest to another host, live when it runs, over TLS, with its disks.
 
     :param name: of the guest
-    :param target: minion id of the host to move to; default: placement chooses
+    What ``virt.init`` was asked for (``labels``, ``prefer``, ``groups``, ``group_policy``) is kept
+    with the guest and holds for its next host, too.
+
+    :param target: minion id of the host to move to; default: placement chooses, and where that host
+        refuses, the next one is tried
     :param test: show where it would move and what would be in the way, change nothing
     :param kwargs: as for the module's ``virt.migrate``: ``policy``, ``max_bandwidth``,
-        ``copy_storage``, ``keep_source``, …
+        ``copy_storage``, ``keep_source``, …; ``overcommit=True`` moves it to the target also where
+        placement would not
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``migration`` (what
         the module's ``virt.migrate`` returns)
@@ -70,15 +75,18 @@ def _migration_plan(name, source, target, found):
     return result.planned(name, comment, changes, host=source, disks=found.get("disks"))
 
 
-def _mover():
-    """A callable(guest, target) for operations.moves: it runs in threads of its own."""
+def _mover(others=False):
+    """A callable(guest, target) for operations.moves: it runs in threads of its own.
+
+    others: another host will do where the target refuses; it returns the one that took the guest.
+    """
     opts, policy = dict(__opts__), _policy()  # Salt's dunders are not there in other threads
 
     def move(guest, target):
         with Fleet(opts) as fleet:
             report = reports.Report(fleet, guest, "migrate")
-            migrating.run(fleet, policy, guest, target, report)
-        return target
+            found = migrating.run(fleet, policy, guest, target, report, others=others)[guest]
+        return found["changes"].get("host", {}).get("new", target)
 
     return move
 
@@ -104,7 +112,8 @@ def evacuate(host, reason="evacuated", test=False):
     ``virt:migration:at_once`` (8) at a time, and ``virt:migration:at_once_per_host`` (2) from or
     to one host. A guest that cannot be moved does not stop the others; what is left is
     named with its reason, and the exit code is 1. The mark comes first, and the host is looked at
-    again at the end: a guest that was being made meanwhile is moved, too, or named.
+    again at the end: a guest that was being made meanwhile is moved, too, or named. Each goes to
+    a host that ``virt.init`` would have taken for it; where that one refuses, to the next.
 
     :param host: minion id of the hypervisor
     :param reason: shown to whoever asks why the host gets no guests
@@ -131,7 +140,9 @@ def evacuate(host, reason="evacuated", test=False):
             reports.of_runner(fleet, host, "evacuate", __salt__),
             slots.limits(__opts__),
         )
-        outcome = evacuating.run(fleet, host, _policy(), _mover(), report, reason, limits)
+        outcome = evacuating.run(
+            fleet, host, _policy(), _mover(others=True), report, reason, limits
+        )
     return _moved(host, outcome, f"{host} is in maintenance")
 
 
@@ -194,7 +205,7 @@ def rebalance(apply=False, threshold=rebalancing.THRESHOLD, test=False):
         planned = rebalancing.plan(hosts, _policy(), float(threshold))
         if apply and not test:
             report = reports.of_runner(fleet, "rebalance", "rebalance", __salt__)
-            outcome = evacuating.rebalance(fleet, _policy(), planned, _mover(), report)
+            outcome = evacuating.rebalance(fleet, _policy(), planned, _mover(others=True), report)
             return _moved("rebalance", outcome, "rebalanced")
     score = rebalancing.score(hosts, _policy())
     rows = [["guest", "from", "to", "score after"]]

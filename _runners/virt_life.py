@@ -24,11 +24,13 @@ def __virtual__():
     return __virtualname__
 
 
-def _verb(name, verb, test, wait_s=0):
+def _verb(name, verb, test, wait_s=0, options=None):
     name = str(name)
     with Fleet(__opts__) as fleet:
-        look = lifecycle.check if test else lifecycle.run
-        plan = look(fleet, name, verb, *([] if test else [wait_s]))
+        if test:
+            plan = lifecycle.look(fleet, name, verb, options)
+        else:
+            plan = lifecycle.run(fleet, name, verb, wait_s, options)
     about = {"host": plan.host, "state": plan.before if test else plan.after}
     if plan.nothing and verb != "reset":
         return result.done(name, f"{name} on {plan.host} is {plan.after} already", **about)
@@ -40,12 +42,14 @@ def _verb(name, verb, test, wait_s=0):
 
 
 @result.reporting
-def start(name, test=False):
+def start(name, test=False, overcommit=False):
     """
-    Start a guest.
+    Start a guest. Its host refuses where the guests that run there would then have more memory or
+    vCPUs than placement allows (``virt:placement``).
 
     :param name: of the guest
     :param test: show what would be done, change nothing
+    :param overcommit: start it all the same
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 
@@ -55,7 +59,7 @@ def start(name, test=False):
 
         salt-run virt.start web1
     """
-    return _verb(name, "start", test)
+    return _verb(name, "start", test, options={"overcommit": True} if overcommit else None)
 
 
 @result.reporting

@@ -54,7 +54,28 @@ class Refused(VirtError):
     PREFIX = "refused: "
 
     def __init__(self, message):
-        super().__init__(self.PREFIX + str(message).removeprefix(self.PREFIX))
+        super().__init__(self.PREFIX + self.without_prefix(message))
+
+    @classmethod
+    def without_prefix(cls, message):
+        """A text without the fixed words at its beginning."""
+        return str(message).removeprefix(cls.PREFIX)
+
+    @property
+    def words(self):
+        """What it says, without the fixed words."""
+        return self.without_prefix(self)
+
+
+class NoRoom(Refused):
+    """By placement's account the host has no room, or no longer: the master looked at the same
+    facts a moment ago, so somebody else was faster, and any other host may still have it."""
+
+    PREFIX = "refused: no room: "
+
+    @classmethod
+    def without_prefix(cls, message):
+        return str(message).removeprefix(cls.PREFIX).removeprefix(Refused.PREFIX)
 
 
 class OperationFailed(VirtError):
@@ -79,6 +100,10 @@ class PkiError(VirtError):
 
 class MigrationFailed(VirtError):
     """The guest was not migrated; the message says where it runs."""
+
+
+class TargetRefused(Refused, MigrationFailed):
+    """This target does not take the guest, nothing was begun: another one may."""
 
 
 class StaleLibrary(VirtError):

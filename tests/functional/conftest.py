@@ -28,7 +28,8 @@ def load(uri, context=None, **virt):
 @pytest.fixture(scope="module")
 def virt():
     """Execution modules on ``test:///default``: one running domain, ``test``."""
-    return load("test:///default")
+    # its host has 3 GiB and a guest of 8
+    return load("test:///default", overcommit=True)
 
 
 @pytest.fixture

@@ -26,7 +26,8 @@ def test_guests_and_sizes(conn, tmp_path):
     assert found["guests"]["test"] == {
         "uuid": conn.lookupByName("test").UUIDString(),
         "state": "running", "vcpus": 2, "memory_kib": 8388608, "autostart": False, "groups": [],
-        "deployment": None,
+        "deployment": None, "type": "test", "arch": "i686", "networks": ["default"],
+        "disks": [{"path": "/guest/diskimage1", "size_bytes": 0}],
     }  # fmt: skip
     assert found["networks"] == ["default"]
     assert found["images_folder"]["free_bytes"] > 0

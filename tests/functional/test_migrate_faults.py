@@ -214,7 +214,7 @@ def test_what_was_left_stays_when_the_guest_is_there_again(order, target, dom, b
     if back == "as a guest":
         target.conn.defineXML(XML)
     else:
-        now = migrate_arrivals.place({"name": "web1", "memory_kib": 65536, "vcpus": 1})
+        now = migrate_arrivals.place({"name": "web1", "memory_kib": 65536, "vcpus": 1}, [])
         target.volume(now, make=True)
     why = migrate.recover(dom.connect(), order)["left"]["hv2"]
     assert ("has a guest web1" if back == "as a guest" else "on its way to hv2 again") in why

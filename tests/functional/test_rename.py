@@ -143,7 +143,7 @@ def test_the_host_admits_by_the_room_in_a_pool(host):  # noqa: F811
     disk = {"name": "d", "size": f"{2 * free // MIB} MiB", "pool": "default-pool"}
     with pytest.raises(Exception, match=r"wanted of pool default-pool, .* free") as caught:
         host.init("g9", disk=None, disks=[disk])
-    assert type(caught.value).__name__ == "Refused"
+    assert type(caught.value).__name__ == "NoRoom"
 
 
 def test_a_guest_of_another_name_is_not_of_its_deployment_any_more(host, image):  # noqa: F811

@@ -29,7 +29,8 @@ class Host(Fleet):
             "virt.init": self.make, "virt.clone": self.clone, "virt.rename": self.rename,
             "virt.vm_state": lambda vm_=None: dict(self.guests),
             "virt.purge": self.purge,
-            "virt.start": lambda name: self.guests.update({name: "running"}),
+            "virt.inventory": lambda **_more: {"cpus": 1, "memory_kib": 2**20},
+            "virt.start": lambda name, **_more: self.guests.update({name: "running"}),
         }  # fmt: skip
 
     def make(self, name, **_more):

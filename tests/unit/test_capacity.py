@@ -2,9 +2,10 @@ from dataclasses import replace
 
 from saltvirt.placement import capacity, policy
 from saltvirt.placement.facts import Guest, Host, Request
+from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
-PLAIN = policy.Policy(reserved_memory_kib=0, reserved_disk_bytes=0)
+PLAIN = policy.from_config(NOTHING_BESIDE)
 ASK = Request("x", vcpus=1, memory_kib=GIB_KIB)
 
 

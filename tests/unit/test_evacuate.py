@@ -14,9 +14,10 @@ from saltvirt.fleet.answer import Answer, down
 from saltvirt.operations import evacuate, moves
 from saltvirt.placement import policy
 from saltvirt.placement.facts import Guest, Host
+from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
-PLAIN = policy.Policy(reserved_memory_kib=0, reserved_disk_bytes=0)
+PLAIN = policy.from_config(NOTHING_BESIDE)
 
 
 class Silent:

@@ -6,10 +6,11 @@ import pytest
 from saltvirt.errors import InvalidInput
 from saltvirt.placement import choose, facts, policy
 from saltvirt.placement.facts import Guest, Host, Request
+from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
 GIB = 1024**3
-PLAIN = policy.Policy(reserved_memory_kib=0, reserved_disk_bytes=0)
+PLAIN = policy.from_config(NOTHING_BESIDE)
 
 
 def host(name, guests=(), **changes):

@@ -4,9 +4,10 @@ import pytest
 
 from saltvirt.placement import policy, rebalance
 from saltvirt.placement.facts import Guest, Host
+from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
-PLAIN = policy.Policy(reserved_memory_kib=0, reserved_disk_bytes=0)
+PLAIN = policy.from_config(NOTHING_BESIDE)
 
 
 def host(name, *sizes, state="running"):

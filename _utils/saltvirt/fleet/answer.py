@@ -30,13 +30,15 @@ class Answer:
         return self.error is None
 
     def get(self):
-        """The data. Raises OperationFailed, Refused or ConnectionFailed with the host's words."""
+        """The data. Raises OperationFailed, Refused, NoRoom or ConnectionFailed with the host's
+        words."""
         if self.ok:
             return self.data
         if self.kind != FAILED:
             raise errors.ConnectionFailed(f"{self.host}: {self.error}")
-        text = self.error.removeprefix(errors.Refused.PREFIX)
-        kind = errors.OperationFailed if text == self.error else errors.Refused
+        kinds = (errors.NoRoom, errors.Refused)
+        kind = next((k for k in kinds if self.error.startswith(k.PREFIX)), errors.OperationFailed)
+        text = self.error.removeprefix(getattr(kind, "PREFIX", ""))
         # the host may have named itself already
         raise kind(f"{self.host}: {text.removeprefix(f'{self.host}: ')}")
 

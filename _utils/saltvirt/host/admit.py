@@ -7,22 +7,24 @@ process dies, the mark outlives it, and the next init or repair of the name clea
 
 import os
 from dataclasses import dataclass, replace
+from xml.etree import ElementTree
 
 from saltvirt import errors, settings
 from saltvirt.host import (
     disks,
     domain,
     files,
+    guest_facts,
     guest_lock,
     images_folder,
     inventory,
     migrate_arrivals,
     record,
 )
-from saltvirt.host.connection import libvirt
 from saltvirt.images import cache, locks
-from saltvirt.placement import choose, facts
+from saltvirt.placement import account, choose, facts
 from saltvirt.placement import policy as policies
+from saltvirt.xml.domain import Domain
 
 
 @dataclass(frozen=True)
@@ -30,18 +32,22 @@ class Gate:
     """What admission on this host goes by.
 
     get: Salt's ``config.get``. images_dir: the folder of images. pool: the storage pool where
-    guests' disks are made; None: in the folder.
+    guests' disks are made; None: in the folder. terms: what the master sent with the request, see
+    placement.account; None when nobody has asked through a master. overcommit: the room is not
+    looked at.
     """
 
     get: object
     images_dir: str
     pool: str | None = None
+    terms: dict | None = None
+    overcommit: bool = False
 
     @classmethod
-    def configured(cls, get):
+    def configured(cls, get, **more):
         """The Gate of this host's configuration."""
         place = images_folder.configured(get)
-        return cls(get, place.folder, place.pool)
+        return cls(get, place.folder, place.pool, **more)
 
     @property
     def disks_in(self):
@@ -54,8 +60,18 @@ class Gate:
         return os.path.join(self.images_dir, cache.BASE)
 
     def policy(self):
-        """The placement policy of the configuration, as the master's placement has it."""
-        return policies.from_config(settings.option(self.get, "placement", {}))
+        """The placement policy: the master's when it has sent it, else that of the configuration.
+
+        What the configuration here says more strictly holds either way, see placement.facts.Host.
+        """
+        sent = (self.terms or {}).get("policy")
+        if sent is None:
+            sent = settings.option(self.get, "placement", {})
+        return policies.from_config(sent)
+
+    def elsewhere(self):
+        """{name of shared storage: what the thin disks of other hosts' guests may still grow}."""
+        return (self.terms or {}).get("elsewhere") or {}
 
     def guest(self, what, *names):
         """The locks of guests, for a ``with`` block: see ``guest_lock.held``."""
@@ -70,33 +86,27 @@ class Gate:
         return locks.exclusive(os.path.join(folder, "admit.lock"))
 
 
-def _pending_bytes(conn):
-    """What guests that are being made will take, for disks that are not there yet: by storage
-    pool, and under None in the images folder."""
-    total = {}
-    for dom in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_INACTIVE):
-        for tree in files.trees(dom)[:1]:
-            found = record.of_tree(tree)
-            if found and found.creating:
-                for disk in found.disks:
-                    if not _is_there(conn, disk):
-                        total[disk.pool] = total.get(disk.pool, 0) + (disk.size_bytes or 0)
-    return total
+def gate(get, given):
+    """The Gate of an adapter's call.
 
-
-def _is_there(conn, disk):
-    if disk.pool:
-        return files.volume_path(conn, disk.pool, disk.volume) is not None
-    return not disk.path or os.path.exists(disk.path)
+    given: its keyword arguments, from which ``placement`` and ``overcommit`` are taken; None is as
+    if they were not given.
+    """
+    terms, overcommit = given.pop("placement", None), given.pop("overcommit", None)
+    if terms is not None and not isinstance(terms, dict):
+        raise errors.InvalidInput(f"placement: a dictionary that the runner sends, not {terms!r}")
+    if overcommit is None:
+        overcommit = settings.option(get, "overcommit", False)
+    if not isinstance(overcommit, bool):
+        raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
+    return Gate.configured(get, terms=terms, overcommit=overcommit)
 
 
 def host_facts(conn, gate):
-    """This host as placement sees it, with what is being made counted."""
+    """This host as placement on the master sees it."""
     data = inventory.read(conn, gate.get, gate.images_dir)
-    for pool, size in _pending_bytes(conn).items():
-        place = data["pools"].get(pool, {}) if pool else data["images_folder"]
-        place["promised_bytes"] = place.get("promised_bytes", 0) + size
-    return facts.host_from_inventory(conn.getHostname(), data)
+    host = facts.host_from_inventory(conn.getHostname(), data)
+    return account.told(host, gate.elsewhere())
 
 
 def name_is_free(conn, name):
@@ -129,32 +139,64 @@ def still(conn, gate, request):
     it calls this once its guest is defined.
     """
     if migrate_arrivals.here(present=()):
-        check(conn, gate, replace(request, disk_bytes=0, pools={}), new=False)
+        check(conn, gate, replace(request, disk_bytes=0, pools={}, disks=()), new=False)
 
 
-def check(conn, gate, request, new=True):
-    """Raises Refused, with the host and the reason, when the host does not take the guest.
+def check(conn, gate, request, new=True, only=None):
+    """Raises Refused, with the host and the reason, when the host does not take the guest; NoRoom
+    when it only has no room.
 
     request: placement's Request. new: raise AlreadyExists for a name that is taken; without,
-    it is the guest that is there, which wants more.
+    it is the guest that is there, which wants more. only: names of the filters that are asked.
     """
     if new:
         name_is_free(conn, request.name)
     host = host_facts(conn, gate)
-    others = tuple(guest for guest in host.guests if guest.name != request.name)
-    fell = choose.first_reason(replace(host, guests=others), request, gate.policy())
+    but = choose.ROOM if gate.overcommit else ()
+    fell = choose.admits(host, request, gate.policy(), but, only)
     if fell:
-        raise errors.Refused(f"{host.name}: {fell[1]}")
+        kind = errors.NoRoom if fell[0] in choose.ROOM else errors.Refused
+        raise kind(f"{host.name}: {fell[1]}")
+
+
+def starting(conn, gate, dom):
+    """Raises NoRoom when the memory or the vCPUs of those that run would be more than the policy
+    allows if this guest were started. What stopped guests keep for later is not asked."""
+    host = host_facts(conn, gate)
+    guest = next((one for one in host.guests if one.name == dom.name()), None)
+    if guest is not None and guest.state not in facts.ACTIVE and not gate.overcommit:
+        _running(host, facts.of_guest(guest, host), gate.policy())
+
+
+def transient(conn, gate, xml):
+    """The same of a guest that is started from a definition, and is gone when it stops."""
+    if not gate.overcommit:
+        _running(host_facts(conn, gate), request_of(Domain.fromstring(xml)), gate.policy())
+
+
+def _running(host, request, policy):
+    request = replace(request, stopped=False, disks=())
+    policy = replace(host.held(policy), stopped_ratio=0.0)
+    there = replace(host, limits={})  # they are in the policy by now
+    fell = choose.admits(there, request, policy, only=("vcpu", "memory"))
+    if fell:
+        raise errors.NoRoom(
+            f"{host.name}: {fell[1]}: stop another guest, move this one, or start it all the same "
+            "with overcommit=True"
+        )
 
 
 def request_of(built, works=()):
     """placement's Request for a guest's xml Domain. works: disks.Work of its disks."""
     sources = {(nic.type, nic.source) for nic in built.interfaces}
+    tree = ElementTree.fromstring(built.tostring())
     return facts.Request(
         name=built.name,
         vcpus=built.vcpu.maximum or 1,
         memory_kib=built.memory_kib,
-        disk_bytes=disks.in_folder_bytes(works),
+        max_memory_kib=built.max_memory_kib or 0,
+        page_kib=guest_facts.page_kib(tree),
+        disks=tuple(facts.Disk(size, files.real(path)) for path, size in disks.folder_bytes(works)),
         hypervisor=built.type,
         # VMware's are port groups of its own
         bridges=frozenset(

@@ -206,10 +206,13 @@ def _far(source):
     return source.place() if source.protocol else None
 
 
-def in_folder_bytes(works):
-    """The bytes that the files to be made promise of the images folder's file system."""
-    sizes = (w.size_bytes for w in works if w.make and not w.pool and not existing.is_block(w.path))
-    return sum(size or 0 for size in sizes)
+def folder_bytes(works):
+    """(path, bytes that it promises) of each file that is to be made."""
+    return [
+        (w.path, w.size_bytes or 0)
+        for w in works
+        if w.make and w.path and not w.pool and not existing.is_block(w.path)
+    ]
 
 
 def pool_bytes(works):

@@ -1,15 +1,14 @@
 """What placement must know of this host, read at the moment it is asked."""
 
-import os
-from dataclasses import asdict
-from pathlib import Path
 from xml.etree import ElementTree
 
 from saltvirt import settings
-from saltvirt.host import domain, links, maintenance, migrate_arrivals
+from saltvirt.host import domain, guest_facts, links, maintenance, migrate_arrivals, pages
 from saltvirt.host.connection import libvirt
 from saltvirt.host.record import of_tree
+from saltvirt.host.stores import Stores
 from saltvirt.images import cache
+from saltvirt.placement import facts
 
 
 def read(conn, get, images_folder):
@@ -18,122 +17,81 @@ def read(conn, get, images_folder):
     conn: libvirt connection. get: Salt's ``config.get``. images_folder: path.
     """
     info = conn.getInfo()
-    guests, growth = _guests(conn)
-    types, arches = _runs(conn)
+    stores = Stores(conn)
+    guests = _guests(conn, stores)
+    arriving = _arriving(guests, stores)
+    own = stores.folder(images_folder)
+    found = stores.read()
     return {
         "cpus": info[2],
         "memory_kib": info[1] * 1024,
         "arch": info[0],
-        "arches": arches,
-        "types": types,
+        **_runs(conn, info[1] * 1024),
+        "hugepage_kib": pages.usual_kib(),
         "guests": guests,
-        "arriving": {a.name: asdict(a) for a in migrate_arrivals.here(guests)},
-        "images_folder": _growing(folder(images_folder), growth),
+        "arriving": arriving,
+        "images_folder": {"path": str(images_folder), **found["stores"][own], "store": own},
         "images": sorted({meta["source"] for meta in cache.known(images_folder)}),
         "bridges": links.bridges(),
         "networks": sorted(n.name() for n in conn.listAllNetworks() if n.isActive()),
-        "pools": _pools(conn, growth),
+        **found,
         "labels": settings.option(get, "labels", {}),
         "ratios": settings.option(get, "ratios", {}),
+        "placement": settings.option(get, "placement", {}),
         "maintenance": (maintenance.read() or {}).get("reason"),
         "libvirt": conn.getLibVersion(),
     }
 
 
-def folder(path):
-    """Total and free bytes of the file system that the folder is, or will be, on."""
-    there = Path(path)
-    while not there.exists():
-        there = there.parent
-    stat = os.statvfs(there)
+def _runs(conn, memory_kib):
+    """libvirt's domain ``types`` and the ``arches`` of the guests that this host can run, and its
+    ``hugepages``: size in KiB to how many KiB they are."""
+    root = ElementTree.fromstring(conn.getCapabilities())
+    types = {d.get("type") for d in root.iterfind("guest/arch/domain")}
+    arches = {a.get("name") for a in root.iterfind("guest/arch")}
     return {
-        "path": str(path),
-        "total_bytes": stat.f_frsize * stat.f_blocks,
-        "free_bytes": stat.f_frsize * stat.f_bavail,
+        "types": sorted(types),
+        "arches": sorted(arches),
+        "hugepages": pages.named(pages.huge(root, memory_kib)),
     }
 
 
-def _device(path):
-    """Which file system a path is, or will be, on."""
-    there = Path(path)
-    while not there.exists():
-        there = there.parent
-    return there.stat().st_dev
-
-
-def _growing(place, growth):
-    """A folder's sizes with the bytes that thin disks on its file system may still grow."""
-    own = _device(place["path"])
-    promised = sum(size for device, size in growth.items() if device in (own, None))
-    return {**place, "promised_bytes": promised}
-
-
-def _pools(conn, growth):
-    """``total_bytes``, ``free_bytes`` and ``promised_bytes`` of each active storage pool."""
-    found = {}
-    for pool in conn.listAllStoragePools(libvirt.VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE):
-        try:
-            _, total, _, free = pool.info()
-            path = ElementTree.fromstring(pool.XMLDesc()).findtext("target/path")
-        except libvirt.libvirtError:
-            continue  # stopped since it was listed
-        if path and os.path.isdir(path) and not path.startswith("/dev"):
-            sizes = _growing(folder(path), growth)
-            del sizes["path"]
-        else:
-            sizes = {"total_bytes": total, "free_bytes": free, "promised_bytes": 0}
-        found[pool.name()] = sizes
-    return found
-
-
-def _runs(conn):
-    """(libvirt's domain types, the architectures) of the guests that this host can run."""
-    root = ElementTree.fromstring(conn.getCapabilities())
-    types = {d.get("type") for d in root.iterfind("guest/arch/domain")}
-    return sorted(types), sorted({a.get("name") for a in root.iterfind("guest/arch")})
-
-
-def _guests(conn):
-    """Every domain by name, and by file system what their thin disks may still grow.
-
-    The growth of what is on no file system of ours is under None.
-    """
+def _guests(conn, stores):
+    """Every domain by name; what their disks may still grow is counted in the stores."""
     autostarted = {
         d.UUIDString() for d in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_AUTOSTART)
     }
     wanted = libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BLOCK
-    guests, growth = {}, {}
+    guests = {}
     for dom, stats in conn.getAllDomainStats(
         wanted, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
     ):
+        active = domain.state_name(stats.get("state.state")) in facts.ACTIVE
         try:
-            root = ElementTree.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+            trees = guest_facts.definitions(dom, active)
         except libvirt.libvirtError:
             continue  # undefined since it was listed
-        for path, size in _growth(stats):
-            device = _device(path) if path and path.startswith("/") else None
-            growth[device] = growth.get(device, 0) + size
+        found = guest_facts.read(trees)
+        disks = stores.disks(dom.name(), trees, stats, active, of_tree(trees[0]))
         guests[dom.name()] = {
             "uuid": dom.UUIDString(),
             "state": domain.state_name(stats.get("state.state")),
-            "vcpus": int(root.findtext("vcpu", "1")),
-            "memory_kib": int(root.findtext("memory", "0")),
             "autostart": dom.UUIDString() in autostarted,
-            "groups": (_entry(root, "groups") or "").split(),
-            "deployment": _entry(root, "deployment"),
+            **found,
+            **({"disks": disks} if disks else {}),
         }
-    return guests, growth
+    return guests
 
 
-def _growth(stats):
-    """(path or None, bytes that it may still grow) of each disk in a domain's statistics."""
-    for index in range(stats.get("block.count", 0)):
-        capacity = stats.get(f"block.{index}.capacity", 0)
-        physical = stats.get(f"block.{index}.physical", capacity)
-        if capacity > physical:
-            yield stats.get(f"block.{index}.path"), capacity - physical
-
-
-def _entry(root, key):
-    """What the runner put into the guest's metadata under this key, or None."""
-    return next((e.value for e in of_tree(root).entries if e.key == key), None)
+def _arriving(guests, stores):
+    """What was promised to guests that are being moved here; their disks' growth is counted in
+    the stores."""
+    found = {}
+    for one in migrate_arrivals.here(guests):
+        found[one.name] = {
+            "memory_kib": one.memory_kib, "vcpus": one.vcpus, "page_kib": one.page_kib,
+        }  # fmt: skip
+        for place, size in one.disks:
+            store = stores.folder(place) if place.startswith("/") else stores.pool(place)
+            stores.grow(store, (one.name, place), size)
+    return found

@@ -122,8 +122,7 @@ class Making:
         pub_key = self.seed()
         self.finish(seeded=pub_key is not None)
         if self.wish.start:
-            self.tools.say("start", "starting it")
-            lifecycle.start(self.dom)
+            self.start()
         return self.result(pub_key)
 
     def check(self):
@@ -230,9 +229,12 @@ class Making:
                 lifecycle.set_autostart(self.dom, True)
 
     def start(self):
-        """Starts it and believes libvirt only."""
+        """Starts it and believes libvirt only. It counts as a stopped guest for a moment before:
+        where those do not count in full, somebody may have taken its room."""
         self.tools.say("start", "starting it")
-        lifecycle.start(self.dom)
+        with self.tools.gate.lock():
+            admit.starting(self.conn, self.tools.gate, self.dom)
+            lifecycle.start(self.dom)
 
     def result(self, pub_key):
         """The plain data that virt.init returns, read back from libvirt."""

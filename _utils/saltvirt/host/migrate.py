@@ -27,9 +27,9 @@ from saltvirt.settings import Connection
 @dataclass(frozen=True)
 class Order:
     """What to do. network: dict of ``virt:migration``. local: our own libvirt; username and
-    password are the target's. placement, ratios, certificates: see checks.Request. tell:
-    called with a dict at each step: ``text``, and while data travels ``percent``,
-    ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``.
+    password are the target's. placement, ratios, limits, certificates, overcommit: see
+    checks.Request. tell: called with a dict at each step: ``text``, and while data travels
+    ``percent``, ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``.
     """
 
     name: str
@@ -41,6 +41,8 @@ class Order:
     local: Connection = field(default_factory=Connection)
     placement: Policy = field(default_factory=Policy)
     ratios: dict = field(default_factory=dict)
+    limits: dict = field(default_factory=dict)
+    overcommit: bool = False
     certificates: dict = field(default_factory=dict)
     journals: str = migrate_journal.FOLDER
     locks: str = guest_lock.FOLDER
@@ -57,7 +59,8 @@ def migrate(conn, order):
     """Moves the guest; a dict of what happened, see ``virt.migrate``.
 
     What an earlier attempt left half done is ended first. Raises NotFound,
-    ConnectionFailed, MigrationFailed: the guest is then where it was, and the target clean
+    ConnectionFailed, MigrationFailed (TargetRefused when another target may take it): the guest is
+    then where it was, and the target clean
     unless the message says what is left.
     """
     what = f"virt.migrate to {order.transport.host}"
@@ -74,11 +77,11 @@ def migrate(conn, order):
             for why in still.values():
                 raise errors.MigrationFailed(f"{order.name} stays where it is: {why}")
             report, host, request = examine(dom, peer, order)
-            why = checks.standing(report, request) + checks.against(report, host, request)
-            if why:
-                raise errors.MigrationFailed(
-                    f"{order.name} stays on {report['host']}: " + "; ".join(why)
-                )
+            standing = checks.standing(report, request)
+            why = standing + checks.against(report, host, request)
+            if why:  # what is against this target alone need not be against another
+                kind = errors.MigrationFailed if standing else errors.TargetRefused
+                raise kind(f"{order.name} stays on {report['host']}: " + "; ".join(why))
             ends = migrate_move.Ends(conn, peer, dom)
             return migrate_move.Move(ends, report, host, request, order, journal).run()
 
@@ -102,7 +105,7 @@ def _reached(order):
             peer = stack.enter_context(order.peer())
         except errors.ConnectionFailed as exc:
             why = "; ".join(_unreachable(order, exc))
-            raise errors.MigrationFailed(f"{order.name} stays where it is: {why}") from exc
+            raise errors.TargetRefused(f"{order.name} stays where it is: {why}") from exc
         yield peer
 
 
@@ -120,8 +123,9 @@ def examine(dom, peer, order):
     host["arrivals"] = migrate_arrivals.there(peer, present)
     plans = storage.plan(report["disks"], host["paths"], order.options.copy_storage)
     request = checks.Request(
-        order.options, order.transport, plans, order.placement, order.ratios, order.certificates
-    )
+        order.options, order.transport, plans, order.placement, order.ratios, order.limits,
+        order.certificates, order.overcommit,
+    )  # fmt: skip
     return report, host, request
 
 
@@ -143,9 +147,11 @@ def migratable(conn, order, against):
     except errors.ConnectionFailed as exc:
         why = _unreachable(order, exc)
         return {"migratable": False, "reasons": why, "certificates": shown}
-    why = checks.standing(report, request) + checks.against(report, host, request)
+    standing = checks.standing(report, request)
+    why = standing + checks.against(report, host, request)
     disks = {plan.target: plan.how for plan in request.plans}
-    return {"migratable": not why, "reasons": why, "disks": disks, "certificates": shown}
+    found = {"migratable": not why, "reasons": why, "disks": disks, "certificates": shown}
+    return {**found, "standing": True} if standing else found
 
 
 def recover(conn, order, lost=None):

@@ -1,4 +1,4 @@
-"""Memory and CPUs of the target, promised to a guest before it comes.
+"""Memory, CPUs and storage of the target, promised to a guest before it comes.
 
 The target's folder of promises is read and written through a passing pool, which one
 migration at a time can have. An init there writes first, too, and looks then: of two that
@@ -9,11 +9,12 @@ import contextlib
 import os
 import time
 import uuid
+from dataclasses import asdict
 
 from saltvirt import errors
 from saltvirt.host import migrate_facts, migrate_store
 from saltvirt.host.connection import translated
-from saltvirt.migration import arrivals
+from saltvirt.migration import arrivals, storage
 from saltvirt.migration.checks import room
 
 FOLDER = "/var/lib/salt-virt/arrivals"
@@ -37,7 +38,7 @@ def there(peer, present, without=()):
 
 def _pending(pool, present, without=()):
     found = arrivals.pending(_ages(pool, without), present)
-    return [{"name": a.name, "memory_kib": a.memory_kib, "vcpus": a.vcpus} for a in found]
+    return [asdict(arrival) for arrival in found]
 
 
 def _ages(pool, without=()):
@@ -77,16 +78,19 @@ def renew(peer, path):
         stream.finish()
 
 
-def place(report):
+def place(report, plans):
     """The path of the promise that a guest will have; it is written down before it is made."""
-    mine = arrivals.Arrival(report["name"], report["memory_kib"], report["vcpus"], int(time.time()))
+    mine = arrivals.Arrival(
+        report["name"], report["memory_kib"], report["vcpus"], int(time.time()),
+        storage.promised(plans), report.get("page_kib"),
+    )  # fmt: skip
     return os.path.join(FOLDER, mine.file)
 
 
 def promise(peer, path, report, host, request):
     """Promises the guest its share of the target. path: of :func:`place`.
 
-    report, host, request: as the checks have them. Raises MigrationFailed when others were
+    report, host, request: as the checks have them. Raises TargetRefused when others were
     promised the room since the checks.
     """
     with migrate_store.opened(peer, FOLDER, create=True) as pool, translated():
@@ -98,7 +102,7 @@ def promise(peer, path, report, host, request):
         why = list(room.reasons(report, now, request))
         if why:
             migrate_store.volume(pool, path).delete(0)
-            raise errors.MigrationFailed("; ".join(why))
+            raise errors.TargetRefused("; ".join(why))
 
 
 def withdraw(peer, paths):

@@ -8,18 +8,22 @@ import os
 from xml.etree import ElementTree
 
 from saltvirt.host import (
+    describe,
     domain,
     files,
+    guest_facts,
     migrate_devices,
     migrate_disks,
     migrate_marks,
     migrate_same,
     migrate_store,
     migrate_volumes,
+    pages,
     record,
 )
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.migration import shared, storage
+from saltvirt.placement import facts
 
 METADATA = "{https://saltproject.io/xmlns/salt-virt/1}guest"
 JOBS = {1: "a job", 2: "a migration or save", 3: "a job that is over", 4: "a job", 5: "a job"}
@@ -77,6 +81,7 @@ def _machine(root):
     return {
         "memory_kib": int(root.findtext("maxMemory") or root.findtext("memory")),
         "vcpus": int(root.findtext("vcpu", "1")),
+        "page_kib": guest_facts.page_kib(root),
         "arch": kind.get("arch"),
         "machine": kind.get("machine"),
         "virt_type": root.get("type"),
@@ -177,6 +182,10 @@ def target(peer, report, marks=None):
             "qemu": peer.getVersion(),
             "libvirt": peer.getLibVersion(),
             "domains": domains(peer),
+            "growth": growth(peer),
+            "hugepages": pages.huge(
+                ElementTree.fromstring(peer.getCapabilities()), peer.getInfo()[1] * 1024
+            ),
             "cpus": peer.getInfo()[2],
             "memory_kib": peer.getInfo()[1] * 1024,
             "networks": {net.name(): bool(net.isActive()) for net in peer.listAllNetworks()},
@@ -200,16 +209,33 @@ def domains(peer):
 
 
 def _domain(dom):
-    root = ElementTree.fromstring(dom.XMLDesc(0))
-    macs = [mac.get("address").lower() for mac in root.iterfind("devices/interface/mac")]
+    active = domain.state(dom) in facts.ACTIVE
+    trees = guest_facts.definitions(dom, active)
+    macs = [mac.get("address").lower() for mac in trees[-1].iterfind("devices/interface/mac")]
     return {
         "name": dom.name(),
         "uuid": dom.UUIDString(),
         "state": domain.state(dom),
         "macs": macs,
-        "vcpus": int(root.findtext("vcpu", "1")),
-        "memory_kib": int(root.findtext("memory", "0")),
+        **guest_facts.read(trees),
     }
+
+
+def growth(peer):
+    """What the thin disks of the target's guests may still grow, by folder."""
+    found = {}
+    for _, stats in peer.getAllDomainStats(
+        libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BLOCK,
+        libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT,
+    ):
+        active = domain.state_name(stats.get("state.state")) in facts.ACTIVE
+        for disk in describe.block_stats(stats).values():
+            has = disk.get("physical" if active else "allocation", 0)
+            more = disk.get("capacity", 0) - has
+            if more > 0 and disk.get("path", "").startswith("/"):
+                folder = os.path.dirname(disk["path"])
+                found[folder] = found.get(folder, 0) + more
+    return found
 
 
 def _links(peer, kind=None):

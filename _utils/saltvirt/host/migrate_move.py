@@ -66,7 +66,7 @@ class Move:
 
     def _do(self, undo, held):
         active = self.report["active"]
-        self.promise = migrate_arrivals.place(self.report)
+        self.promise = migrate_arrivals.place(self.report, self.plans)
         self._note([])
         undo.push("withdraw the promise", migrate_store.delete, self.peer, self.promise)
         self.renewed = time.monotonic()
@@ -218,7 +218,9 @@ class Move:
     def _stays(self, exc, more=None):
         verb = "runs" if self.report["active"] else "stays"
         text = f"{_words(exc)}; {self.report['name']} {verb} on {self.report['host']}"
-        return errors.MigrationFailed(f"{text}; {more}" if more else text)
+        refused = isinstance(exc, errors.TargetRefused) and not more
+        kind = errors.TargetRefused if refused else errors.MigrationFailed
+        return kind(f"{text}; {more}" if more else text)
 
     def _result(self, there):
         done = migrate_perform.completed(there) if there and self.report["active"] else {}

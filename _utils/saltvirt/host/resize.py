@@ -1,12 +1,15 @@
 """Growing a guest's disk, also while it runs."""
 
-import shutil
+import contextlib
+from dataclasses import replace
 
 from saltvirt import errors
-from saltvirt.host import bulk, connection, describe, domain, files, usage
+from saltvirt.host import admit, bulk, connection, describe, domain, files, usage
 from saltvirt.host.connection import libvirt
 from saltvirt.images import chain, confined, inspect
+from saltvirt.placement import facts
 from saltvirt.units import human_bytes
+from saltvirt.xml.domain import Domain
 
 
 def _find(conn, dom, target):
@@ -71,15 +74,27 @@ def _grow_stopped(conn, path, format, size_bytes):
     confined.run(argv, f"grow {path}", reads=chain.names(path, format)[1:], writes=[path])
 
 
-def _room(path, more):
-    if path and files.is_regular(path):
-        free = shutil.disk_usage(path).free
-        if more > free:
-            raise errors.Refused(f"{human_bytes(more)} more wanted, {human_bytes(free)} free")
+def place(source, more_bytes):
+    """What a disk gets more, as a facts.Disk. source: of the disk's xml element."""
+    path = source.file or source.dev
+    return facts.Disk(more_bytes, path and files.real(path), source.pool)
 
 
-def grow(conn, name, target, size_bytes):
-    """Makes the disk larger and confirms it. (bytes before, bytes after)."""
+def _room(conn, gate, dom, target, more):
+    """Raises NoRoom when the host has promised the room to others."""
+    built = Domain.fromstring(dom.XMLDesc(0))
+    request = admit.request_of(built)
+    grown = [place(d.source, more) for d in built.disks if d.target == target and d.source]
+    wanted = replace(request, disks=tuple(d for d in grown if d.path or d.pool))
+    admit.check(conn, gate, wanted, new=False, only=("disk", "pools"))
+
+
+def grow(conn, name, target, size_bytes, gate=None):
+    """Makes the disk larger and confirms it. (bytes before, bytes after).
+
+    gate: admit.Gate; None when the host has admitted it already. Raises NoRoom when the room is
+    promised to others.
+    """
     dom = domain.lookup(conn, name)
     path, format = _find(conn, dom, target)
     with connection.translated(f"grow disk {target} of {name}"):
@@ -90,11 +105,13 @@ def grow(conn, name, target, size_bytes):
             )
         if size_bytes > before:
             refuse_shared(conn, dom, target)
-            _room(path, size_bytes - before)
-            if dom.isActive():
-                dom.blockResize(target, size_bytes, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
-            else:
-                _grow_stopped(conn, path, format, size_bytes)
+            with gate.lock() if gate else contextlib.nullcontext():
+                if gate:
+                    _room(conn, gate, dom, target, size_bytes - before)
+                if dom.isActive():
+                    dom.blockResize(target, size_bytes, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
+                else:
+                    _grow_stopped(conn, path, format, size_bytes)
         after = _now(dom, target, path, format)
     if after < size_bytes:
         raise errors.OperationFailed(f"disk {target} of {name} still has {human_bytes(after)}")

@@ -24,6 +24,7 @@ from saltvirt.host import (
     resize,
 )
 from saltvirt.host.connection import libvirt, translated
+from saltvirt.placement import account
 from saltvirt.revert import Revert
 from saltvirt.spec.disk import DiskSpec, HostSpec
 from saltvirt.units import human_bytes
@@ -241,12 +242,28 @@ class Update:
     def admit(self):
         """Raises Refused when the host has no room for what the guest gets more."""
         disks.not_in_use(self.conn, self.works, self.spec.name)
-        more = self.wanted.memory_kib > self.actual.memory_kib
-        more = more or (self.wanted.vcpu.maximum or 1) > (self.actual.vcpu.maximum or 1)
-        nics = {(n.type, n.source) for n in self.wanted.interfaces}
-        if more or self.works or nics - {(n.type, n.source) for n in self.actual.interfaces}:
-            request = admit.request_of(self.wanted, self.works)
-            admit.check(self.conn, self.tools.gate, request, new=False)
+        request, now = (admit.request_of(d, w) for d, w in
+                        ((self.wanted, self.works), (self.actual, [])))  # fmt: skip
+        more = {
+            "memory": account.promised_kib(request) > account.promised_kib(now)
+            or request.page_kib != now.page_kib,
+            "vcpu": request.vcpus > now.vcpus,
+            "bridges": request.bridges - now.bridges,
+            "networks": request.networks - now.networks,
+            "disk": self.works or self.sizes,
+            "pools": self.works or self.sizes,
+        }
+        asked = [name for name, wanted in more.items() if wanted]
+        if asked:
+            request = replace(request, disks=(*request.disks, *self.grown()))
+            admit.check(self.conn, self.tools.gate, request, new=False, only=asked)
+
+    def grown(self):
+        """What the disks that are there get more, as facts.Disk."""
+        for disk in self.actual.disks:
+            if disk.target in self.sizes:
+                before, after = self.sizes[disk.target]
+                yield resize.place(disk.source, after - before)
 
     def fetch(self):
         """Gets the images of new disks, and kernels."""

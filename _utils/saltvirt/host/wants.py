@@ -1,8 +1,9 @@
 """What a guest that is asked for would take of this host, by the host's own profiles."""
 
+import os
 from dataclasses import dataclass
 
-from saltvirt.host import admit, image_place
+from saltvirt.host import admit, files, image_place
 from saltvirt.host.connection import translated
 from saltvirt.host.create import Creation
 from saltvirt.images import cache
@@ -39,17 +40,33 @@ def read(conn, spec, tools):
     with translated(f"plan {spec.name}"):
         plan = _Plan(conn, spec, tools)
         built = plan.plan()
-        here = plan.image_sizes()
+        image_here = plan.image_sizes()
         asked = admit.request_of(built, plan.works)
+        here_bytes, elsewhere = _split(asked.disks, tools.gate.images_dir)
         return {
-            "disk_bytes": asked.disk_bytes,
+            "vcpus": asked.vcpus,
+            "memory_kib": asked.memory_kib,
+            "max_memory_kib": asked.max_memory_kib,
+            "page_kib": asked.page_kib,
+            "disk_bytes": here_bytes,
+            "disks": elsewhere,
             "pools": asked.pools,
             "bridges": sorted(asked.bridges),
             "networks": sorted(asked.networks),
             "cpu_model": asked.cpu_model,
             "cpu_models": _usable(plan.caps.domain) if asked.cpu_model else None,
-            "image_here": here,
+            "image_here": image_here,
         }
+
+
+def _split(disks, images_dir):
+    """(bytes in the images folder, the disks in other folders as plain data)."""
+    own = files.real(images_dir)
+    inside = [disk for disk in disks if os.path.dirname(disk.path) == own]
+    others = [
+        {"size_bytes": disk.size_bytes, "path": disk.path} for disk in disks if disk not in inside
+    ]
+    return sum(disk.size_bytes for disk in inside), others
 
 
 def _usable(caps):

@@ -6,32 +6,64 @@ told by the host that keeps it.
 """
 
 from dataclasses import dataclass
+from urllib.parse import quote, unquote
 
 # not renewed for so long, its migration has died
 KEEP_S = 3600
 RENEW_S = 300
 
 
+# of a file's name; the file systems that Linux has take 255 bytes
+_LONGEST = 255
+_MORE = "!"
+
+
 @dataclass(frozen=True)
 class Arrival:
-    """A guest on its way: what it will take, and when that was promised (seconds)."""
+    """A guest on its way: what it will take, and when that was promised (seconds).
+
+    disks: pairs of a place (a folder of the target, or a storage pool) and the bytes that the
+    guest's disks may become there. page_kib: as a facts.Guest has it.
+    """
 
     name: str
     memory_kib: int
     vcpus: int
     made: int
+    disks: tuple = ()
+    page_kib: int | None = None
 
     @property
     def file(self):
-        return f"{self.name}~{self.memory_kib}~{self.vcpus}~{self.made}"
+        found = f"{self.name}~{self.memory_kib}~{self.vcpus}~{self.made}"
+        if self.page_kib is not None:
+            found += f"{_MORE}p{self.page_kib}"
+        for number, (place, size) in enumerate(self.disks):
+            room = (_LONGEST - len(found.encode())) // (len(self.disks) - number)
+            found += _disk(place, size, room)
+        return found
+
+
+def _disk(place, size, room):
+    """A disk's part of the name. A folder that is too long stands for itself by one above it,
+    which is on the same file system most of the time."""
+    text = f"{_MORE}d{size}@{quote(place, safe='')}"
+    while len(text) > room and place != "/" and place.startswith("/"):
+        place = place.rpartition("/")[0] or "/"
+        text = f"{_MORE}d{size}@{quote(place, safe='')}"
+    return text if len(text) <= room else ""
 
 
 def parse(file):
     """The Arrival that a file's name tells of, or None."""
-    name, *numbers = file.rsplit("~", 3)
+    found, *more = file.split(_MORE)
+    name, *numbers = found.rsplit("~", 3)
     if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
         return None
-    return Arrival(name, *map(int, numbers))
+    pages = [word[1:] for word in more if word.startswith("p") and word[1:].isdigit()]
+    parts = [word[1:].partition("@") for word in more if word.startswith("d")]
+    disks = tuple((unquote(place), int(size)) for size, _, place in parts if size.isdigit())
+    return Arrival(name, *map(int, numbers), disks, int(pages[0]) if pages else None)
 
 
 def stale(age_s):

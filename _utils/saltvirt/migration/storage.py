@@ -212,3 +212,17 @@ def needed(plans):
             directory = path.rpartition("/")[0] or "/"
             found[directory] = found.get(directory, 0) + size
     return found
+
+
+def promised(plans):
+    """What the copied disks may become on the target, with what they stand on there: pairs of a
+    directory and bytes."""
+    found = {}
+    for one in plans:
+        size = max(one.size_bytes, one.moved_bytes)
+        parts = [(one.there, size)] if one.how in (COPY, OVERLAY) else []
+        parts += [(base["path"], base["used_bytes"]) for base in one.bases]
+        for path, size in parts:
+            directory = path.rpartition("/")[0] or "/"
+            found[directory] = found.get(directory, 0) + size
+    return tuple(sorted(found.items()))

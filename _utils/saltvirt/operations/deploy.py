@@ -15,7 +15,7 @@ from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import begun, inventory, lock, purge, unique
 from saltvirt.operations.init import Init, Wanted
 from saltvirt.operations.report import Report
-from saltvirt.placement import choose, facts
+from saltvirt.placement import account, choose, facts
 from saltvirt.spec import guest as guest_spec
 from saltvirt.spec.base import mapping, unknown
 
@@ -194,12 +194,15 @@ def _place(found, cloud, request, policy):
     decision = choose.choose(cloud.values(), request, policy)
     if not decision.ranked:
         raise errors.Refused(f"no host can take it: {decision.reasons()}")
-    best = cloud[decision.ranked[0].host]
-    found.placed[request.name] = best.name
+    best = decision.ranked[0].host
+    found.placed[request.name] = best
+    asked = request.at(cloud[best])
     new = facts.Guest(
-        request.name, "", "running", request.vcpus, request.memory_kib, groups=request.groups
-    )
-    cloud[best.name] = replace(best, guests=(*best.guests, new))
+        asked.name, "", "running", asked.vcpus, asked.memory_kib, groups=asked.groups,
+        more={"max_memory_kib": asked.max_memory_kib, "page_kib": asked.page_kib,
+              "type": asked.type},
+    )  # fmt: skip
+    cloud.update(account.taken(cloud, best, request, new))
 
 
 def carry_out(opts, policy, wishes, found, at_once=4, screen=None):

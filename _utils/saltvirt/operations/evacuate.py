@@ -1,10 +1,8 @@
 """Moving many guests: drain a host, bring its guests back, make the cloud even."""
 
-from dataclasses import replace
-
 from saltvirt import errors
 from saltvirt.operations import find, inventory, moves
-from saltvirt.placement import choose
+from saltvirt.placement import account, choose, facts
 from saltvirt.placement import rebalance as rebalancing
 
 # a host that goes on getting guests although it is marked is not looked at for ever
@@ -20,13 +18,13 @@ def plan(hosts, source_name, policy):
     source = cloud.pop(source_name)
     targets, homeless = {}, {}
     for guest in sorted(source.guests, key=lambda g: (-g.memory_kib, g.name)):
-        decision = choose.choose(cloud.values(), rebalancing.as_request(guest, source), policy)
+        request = facts.of_guest(guest, source)
+        decision = choose.choose(cloud.values(), request, policy)
         if not decision.ranked:
             homeless[guest.name] = decision.reasons() or "there is no other host"
             continue
-        best = cloud[decision.ranked[0].host]
-        targets[guest.name] = best.name
-        cloud[best.name] = replace(best, guests=(*best.guests, guest))
+        targets[guest.name] = decision.ranked[0].host
+        cloud = account.taken(cloud, targets[guest.name], request, guest)
     return targets, homeless
 
 

@@ -7,9 +7,10 @@ from saltvirt.fleet import authorise, secret, target
 from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import find, lock, purge, unique
+from saltvirt.operations import find, inventory, lock, purge, unique
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.init import deliver, handed_in
+from saltvirt.placement import policy as policies
 from saltvirt.revert import Revert
 
 
@@ -20,6 +21,12 @@ def check(fleet, name, new, function, options=None, sure=False):
     does not answer has a guest of the new name.
     Raises NotFound, AlreadyExists, KeyRefused, and what the host refuses.
     """
+    host, _, found = _checked(fleet, name, new, function, options, sure)
+    return host, found
+
+
+def _checked(fleet, name, new, function, options=None, sure=False):
+    """(host, the arguments for it without ``test``, what it would do)."""
     name, new = names.guest(name), target.refuse_host(fleet.opts, names.guest(new))
     census = find.census(fleet)
     host = census.host_of(name)
@@ -32,8 +39,11 @@ def check(fleet, name, new, function, options=None, sure=False):
             f"the master already has an accepted key for {new}: it belongs to another machine; "
             f"remove it with salt-key -d {new} if that one is gone"
         )
-    asked = {"vm_": name, "name": new, **secret.without(options or {}), "test": True}
-    return host, fleet.one(host, function, asked, long=True)
+    asked = {"vm_": name, "name": new, **(options or {})}
+    if function == "virt.clone":
+        asked["placement"] = inventory.terms(fleet, host, policies.of_master(fleet.opts))
+    seen = {**secret.without(asked), "test": True}
+    return host, asked, fleet.one(host, function, seen, long=True)
 
 
 def rename(fleet, report, name, new, options=None, sure=False):
@@ -97,8 +107,8 @@ def _back(fleet, report, host, pair):
 def clone(fleet, report, name, new, start=False, options=None, sure=False):
     """(host, the host's answer, libvirt's word for the copy's state)."""
     with _both(fleet, report, name, new, "virt.clone"):
-        host, _ = check(fleet, name, new, "virt.clone", options, sure)
-        asked = {"vm_": name, "name": new, **(options or {}), "start": False, "approve_key": True}
+        host, asked, _ = _checked(fleet, name, new, "virt.clone", options, sure)
+        asked = {**asked, "start": False, "approve_key": True}
         watch = (f"salt/virt/{new}/clone/", report.host_says)
         asked, hidden = secret.split(asked)
         secret.refuse_claimed(fleet.opts, host, hidden)
@@ -109,7 +119,9 @@ def clone(fleet, report, name, new, start=False, options=None, sure=False):
                 made = _made(fleet, host, new, asked, watch)
                 undo.push(f"purge {new} on {host}", purge.on_host, fleet, host, new)
                 handed_in(fleet, report, host, new, made)
-            state = deliver(fleet, report, host, new, start=start)
+            state = deliver(
+                fleet, report, host, new, start=start, policy=policies.of_master(fleet.opts)
+            )
             undo.success()
         return host, made, state
 

@@ -1,6 +1,7 @@
 """Deploy a guest: place, create on the host, accept its key, start, confirm."""
 
 import contextlib
+import json
 from dataclasses import dataclass, field
 
 from saltvirt import errors, names, units
@@ -9,7 +10,7 @@ from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import inventory, lock, purge, slots, unique, wait
 from saltvirt.operations.begun import Begun
-from saltvirt.placement import choose, facts
+from saltvirt.placement import account, choose, facts
 from saltvirt.revert import Revert
 
 GROUP_POLICIES = ("spread", "separate", "gather")
@@ -60,10 +61,18 @@ class Wanted:
             "name": self.name, "cpu": self.cpu, "mem": self.mem, "image": self.image,
             "hypervisor": self.hypervisor, **self.arguments, "start": False, "approve_key": True,
         }  # fmt: skip
-        if self.groups:
-            given = arguments.get("metadata") or {}
-            arguments["metadata"] = {**given, "groups": " ".join(self.groups)}
+        wish = self.kept()
+        if wish:
+            arguments["metadata"] = {**(arguments.get("metadata") or {}), **wish}
         return arguments
+
+    def kept(self):
+        """What is kept with the guest: it holds wherever the guest is moved later."""
+        told = {name: getattr(self, name) for name in ("labels", "prefer")}
+        found = {name: json.dumps(value, sort_keys=True) for name, value in told.items() if value}
+        if self.groups:
+            found.update(groups=" ".join(self.groups), group_policy=self.group_policy)
+        return found
 
     def for_all(self):
         """The arguments by which every host says what the guest would take of it: without
@@ -75,15 +84,16 @@ class Wanted:
 
     def request(self):
         """The placement request. Raises InvalidInput for a bad name, cpu or mem."""
-        cpu, mem = self.cpu, self.mem
+        cpu, mem, most = self.cpu, self.mem, None
         if isinstance(cpu, dict):
             cpu = cpu.get("maximum", 1)
         if isinstance(mem, dict):
-            mem = mem.get("boot") or mem.get("current")
+            most, mem = mem.get("max"), mem.get("boot") or mem.get("current")
         return facts.Request(
             name=names.guest(self.name),
             vcpus=units.parse_count(cpu, "cpu"),
             memory_kib=units.parse_kib(mem, what="mem"),
+            max_memory_kib=units.parse_kib(most, what="mem max") if most else 0,
             hypervisor=self.hypervisor or "kvm",
             arch=self.arguments.get("arch"),
             image=self.image,
@@ -129,6 +139,7 @@ class Init:
         self.keys = KeyStore(fleet.opts)
         self.slot = None
         self.unheard = {}
+        self.terms = {}
 
     def run(self):
         """Returns Placed. Whatever fails, everything made so far is undone.
@@ -199,6 +210,7 @@ class Init:
         self.check_key(request.name)
         self.check_secrets(decision.ranked[: self.attempts()])
         best = decision.ranked[0].host
+        self.terms = {host.name: account.terms(host, self.policy) for host in hosts}
         return decision, next(host for host in hosts if host.name == best)
 
     def place(self, request):
@@ -238,17 +250,25 @@ class Init:
             )
 
     def create(self, decision, undo, told):
-        refusals = []
-        for candidate in decision.ranked[: self.attempts()]:
+        """Placed, by the first host of the ranking that takes it.
+
+        A host without room had it a moment ago: somebody else was faster, and the next is asked,
+        however many there are. What fails for another reason is one of the ``attempts``.
+        """
+        refusals, left = [], self.attempts()
+        for candidate in decision.ranked:
+            if not left:
+                break
             host = candidate.host
             self.report.step("placed", f"{self.wanted.name}: creating it on {host}", host=host)
             try:
                 told.on(host)
                 return self.create_on(host, undo)
             except errors.Refused as exc:
-                refusals.append(exc.text.removeprefix(errors.Refused.PREFIX))
-                self.report.step("refused", f"{self.wanted.name}: {refusals[-1]}", host=host)
-        raise errors.Refused(f"no host took {self.wanted.name}: {'; '.join(refusals)}")
+                left -= not isinstance(exc, errors.NoRoom)
+                refusals.append(exc.words)
+                self.report.step("refused", f"{self.wanted.name}: {exc.words}", host=host)
+        raise errors.Refused(f"no host took {self.wanted.name}: {said(refusals)}")
 
     def wait(self, host):
         """Until the guest has answered; then the volume that told it who it is can go."""
@@ -266,13 +286,16 @@ class Init:
         name = self.wanted.name
         pillar = self.wanted.pillar
         seeded = self.wanted.arguments.get("seed", True)
-        asked, hidden = secret.split(self.wanted.for_host())
+        told = {**self.wanted.for_host(), "placement": self.terms.get(host)}
+        asked, hidden = secret.split(told)
         handing_in = authorise.handing_in(self.fleet, host, name, undo, pillar, hidden)
         with handing_in if seeded or hidden else contextlib.nullcontext():
             made = self.make_on(host, asked)
             undo.push(f"purge {name} on {host}", purge.on_host, self.fleet, host, name)
             handed_in(self.fleet, self.report, host, name, made, pillar)
-        state = deliver(self.fleet, self.report, host, name, start=self.wanted.start)
+        state = deliver(
+            self.fleet, self.report, host, name, start=self.wanted.start, policy=self.policy
+        )
         return Placed(host, state, made)
 
     def make_on(self, host, asked):
@@ -351,13 +374,13 @@ def handed_in(fleet, report, host, name, made, pillar=None):
         raise errors.InvalidInput(f"pillar: {name} has no disk of an image, so no minion")
 
 
-def deliver(fleet, report, host, name, *, start=False):
+def deliver(fleet, report, host, name, *, start=False, policy=None):
     """What follows when a host has made a guest: its start, libvirt's word for its state.
 
-    start: whether to start it. Raises OperationFailed.
+    start: whether to start it, by this placement policy. Raises OperationFailed, NoRoom.
     """
     if start:
-        _start(fleet, host, name)
+        _start(fleet, host, name, policy)
     state = fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
     if start and state != "running":
         raise errors.OperationFailed(f"{host}: {name} was started but libvirt says {state}")
@@ -365,13 +388,21 @@ def deliver(fleet, report, host, name, *, start=False):
     return state
 
 
-def _start(fleet, host, name):
+def _start(fleet, host, name, policy):
     """Starts it; when the host's answer is missing, its state is what counts."""
+    asked = {"name": name, "placement": account.terms(None, policy)}
     try:
-        fleet.one(host, "virt.start", {"name": name}, long=True)
+        fleet.one(host, "virt.start", asked, long=True)
     except errors.ConnectionFailed:
         if fleet.one(host, "virt.vm_state", {"vm_": name}).get(name) != "running":
             raise
+
+
+def said(refusals):
+    """The refusals of many hosts as one clause; of a crowd the first ones."""
+    more = len(refusals) - choose.NAMED
+    shown = "; ".join(refusals[: choose.NAMED])
+    return f"{shown}; and {more} more" if more > 0 else shown
 
 
 def _nowhere(name, decision):

@@ -1,6 +1,7 @@
 """What every host has and could take: for placement and for people."""
 
-from saltvirt.placement import facts
+from saltvirt import errors
+from saltvirt.placement import account, facts
 
 OTHER_VERSION = "answers as another version of this project does: salt {host} saltutil.sync_all"
 
@@ -19,9 +20,18 @@ def gather(fleet, hosts=None, guest=None, patient=False):
             continue
         try:
             found.append(facts.host_from_inventory(answer.host, answer.data))
+        except errors.InvalidInput as exc:  # what its own configuration has wrong
+            unheard[answer.host] = exc.text
         except (AttributeError, KeyError, TypeError, ValueError):
             unheard[answer.host] = OTHER_VERSION.format(host=answer.host)
-    return sorted(found, key=lambda h: h.name), unheard
+    return account.joined(sorted(found, key=lambda h: h.name)), unheard
+
+
+def terms(fleet, host, policy):
+    """What goes with a request to a host: see placement.account. What a host that did not answer
+    has promised is not in it."""
+    hosts, _ = gather(fleet)
+    return account.terms(next((one for one in hosts if one.name == host), None), policy)
 
 
 def summary(host, policy):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from saltvirt import errors, names
 from saltvirt.operations import begun, find
+from saltvirt.placement import account
+from saltvirt.placement import policy as policies
 
 RUNNING, PAUSED, OFF = "running", "paused", "shutdown"
 PAUSE_S = 1
@@ -52,6 +54,23 @@ class Plan:
         return self.before == self.after
 
 
+def look(fleet, name, verb_name, options=None):
+    """The Plan, after the host was asked whether it would do it. Changes nothing.
+
+    Raises what :func:`run` would raise before it changes something.
+    """
+    plan = check(fleet, name, verb_name)
+    if verb_name == "start" and not plan.nothing:
+        fleet.one(plan.host, "virt.start", {**_start(fleet, name, options), "test": True})
+    return plan
+
+
+def _start(fleet, name, options):
+    """The arguments of the host's ``virt.start``: it admits by the master's policy."""
+    terms = account.terms(None, policies.of_master(fleet.opts))
+    return {"name": names.guest(name), **(options or {}), "placement": terms}
+
+
 def check(fleet, name, verb_name):
     """The Plan. Changes nothing. Raises NotFound, InvalidInput (the verb makes no sense now)."""
     verb = VERBS[verb_name]
@@ -63,18 +82,21 @@ def check(fleet, name, verb_name):
     return Plan(host, before, verb.after)
 
 
-def run(fleet, name, verb_name, wait_s=0):
+def run(fleet, name, verb_name, wait_s=0, options=None):
     """Does the verb and confirms it with libvirt; the Plan as it came true.
 
     A guest that already is as wanted is left alone. wait_s: how long the guest's own system may
-    take. Raises NotFound, InvalidInput, OperationFailed.
+    take. options: more arguments of the host's ``virt.start``. Raises NotFound, InvalidInput,
+    OperationFailed, NoRoom.
     """
     verb = VERBS[verb_name]
     name = names.guest(name)
     plan = check(fleet, name, verb_name)
     if plan.nothing and verb_name != "reset":
         return plan
-    fleet.one(plan.host, verb.function, {verb.parameter: name}, long=True)
+    starts = verb_name == "start"
+    asked = _start(fleet, name, options) if starts else {verb.parameter: name}
+    fleet.one(plan.host, verb.function, asked, long=True)
     pressed = time.monotonic()
     end = pressed + wait_s
     while True:

@@ -3,23 +3,24 @@
 Its host confirms the move with both libvirts before it reports it: nobody is asked again.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from saltvirt import errors, names
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import find, inventory, lock, slots
-from saltvirt.placement import choose, rebalance
+from saltvirt.placement import account, choose, facts
 
 MOVED = "moved"
 # the host itself notices a dead peer after 20 s and libvirt after 30: be more patient
 SILENT_S = 60
 
 
-def run(fleet, policy, name, target, report, options=None):
+def run(fleet, policy, name, target, report, options=None, others=False):
     """Moves the guest; the runner's answer: {name: {result, comment, changes, …}}.
 
-    policy: placement's, for when no target is given. report: a report.Report. options: dict
-    of arguments for the host's ``virt.migrate``.
+    policy: placement's. report: a report.Report. options: dict of arguments for the host's
+    ``virt.migrate``. others: another host will do where the target refuses, as it does when no
+    target is given.
     Raises NotFound, InvalidInput, OperationFailed, ConnectionFailed; the message says where
     the guest is.
     """
@@ -27,7 +28,8 @@ def run(fleet, policy, name, target, report, options=None):
     fleet.hosts(target or None)  # an unknown target is said before anything is asked
     with lock.guest(fleet.opts, name, "virt.migrate"):
         try:
-            return _Migration(fleet, policy, name, target, report, options or {}).run()
+            options, wish = wished(target, options, others)
+            return _Migration(fleet, policy, name, wish, report, options).run()
         except errors.VirtError as exc:
             report.failed(exc)
             raise
@@ -70,35 +72,100 @@ def abort(fleet, name):
     return unfinished[name]
 
 
-def choose_target(fleet, policy, name, source):
-    """The best host for the guest that is not the source. Raises Refused with each's reason."""
-    hosts, unheard = inventory.gather(fleet)
+@dataclass(frozen=True)
+class Targets:
+    """names: of the hosts that may take the guest, best first. terms: host to what goes with the
+    request. refused: host to why it does not."""
+
+    names: list
+    terms: dict
+    refused: dict
+
+
+def targets(fleet, policy, name, source, wish):
+    """The Targets for a guest of the source. wish: Wish.
+
+    What the guest needs is read from its definition, and what virt.init was asked for is kept with
+    it: all of it holds for its next host as it held for its first. Raises Refused with each host's
+    reason when none is left.
+    """
+    asked = [source, wish.target] if wish.target and not wish.others else fleet.hosts()
+    hosts, unheard = inventory.gather(fleet, sorted(set(asked)))
     here = next((host for host in hosts if host.name == source), None)
     if here is None:
         raise errors.ConnectionFailed(f"{source}: {unheard.get(source, 'it did not answer')}")
     guest = next((guest for guest in here.guests if guest.name == name), None)
     if guest is None:
         raise errors.NotFound(f"{name} is not on {source} any more: call it again")
+    request = facts.of_guest(guest, here)
+    if wish.target:  # whom the operator names is not one that placement chooses
+        policy = replace(policy, exclude=tuple(h for h in policy.exclude if h != wish.target))
     others = [host for host in hosts if host.name != source]
-    decision = choose.choose(others, rebalance.as_request(guest, here), policy)
-    if decision.ranked:
-        return decision.ranked[0].host
-    decision.rejected.update((host, ("down", why)) for host, why in unheard.items())
-    reasons = decision.reasons() or "there is no other host"
-    raise errors.Refused(f"no host can take {name} from {source}: {reasons}")
+    decision = choose.choose(others, request, policy)
+    found = [candidate.host for candidate in decision.ranked]
+    refused = {host: why for host, (_, why) in decision.rejected.items()}
+    if wish.overcommit and wish.target not in found and wish.target not in unheard:
+        found, refused = [wish.target, *found], {}
+    if wish.target in found:
+        found = [wish.target, *(host for host in found if host != wish.target)]
+    if not found or (wish.target and not wish.others and wish.target not in found):
+        decision.rejected.update((host, ("down", why)) for host, why in unheard.items())
+        reasons = decision.reasons() or "there is no other host"
+        raise errors.Refused(f"no host can take {name} from {source}: {reasons}")
+    terms = {host.name: account.terms(host, policy) for host in others}
+    return Targets(found, terms, {**refused, **unheard})
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Where a guest shall go. target: the host, if one is named. others: where that one refuses,
+    another will do. overcommit: there also where it has no room, or is not what the guest was made
+    for."""
+
+    target: str | None = None
+    others: bool = False
+    overcommit: bool = False
 
 
 def check(fleet, policy, name, target, options=None):
     """(source, target, what ``virt.migratable`` says of the guest). Changes nothing."""
+    options, wish = wished(target, options)
     seen, source = _look(fleet, name, target)
     if source == target:
         return source, target, None
-    target = target or choose_target(fleet, policy, name, source)
-    return (
-        source,
-        target,
-        _examined(fleet, seen, source, {"vm_": name, "target": target, **(options or {})}),
-    )
+    why = _closed(seen, target)
+    if why:
+        return source, target, {"migratable": False, "reasons": [why]}
+    try:
+        found = targets(fleet, policy, name, source, wish)
+    except errors.Refused as exc:
+        if not target:
+            raise
+        reasons = _all_reasons(fleet, seen, source, {**options, "vm_": name}, target, exc)
+        return source, target, {"migratable": False, "reasons": reasons}
+    refusals = {}
+    for host in found.names:
+        asked = {"vm_": name, "target": host, **_terms(seen, found, host), **options}
+        answer = _examined(fleet, seen, source, asked)
+        if answer["migratable"] or not _next_may_take(wish, answer):
+            return source, host, answer
+        refusals[host] = "; ".join(answer["reasons"])
+    why = "; ".join(f"{host}: {reason}" for host, reason in refusals.items())
+    return source, target or found.names[0], {"migratable": False, "reasons": [why]}
+
+
+def wished(target, options, others=False):
+    """(the options for the source's ``virt.migrate``, the Wish)."""
+    options = dict(options or {})
+    overcommit = options.get("overcommit", False)
+    if not isinstance(overcommit, bool):
+        raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
+    return options, Wish(target or None, others or not target, overcommit)
+
+
+def _next_may_take(wish, answer):
+    """Whether it is this target that does not take the guest, and another may."""
+    return wish.others and not answer.get("standing")
 
 
 def examine(fleet, name, target=None):
@@ -131,17 +198,33 @@ def _look(fleet, name, target):
 
 def _examined(fleet, seen, source, asked):
     target = asked["target"]
-    found = fleet.one(source, "virt.migratable", {**asked, **_told(seen, target)}, long=True)
+    asked = {**_told(seen, target), **asked}
+    found = fleet.one(source, "virt.migratable", asked, long=True)
     why = _closed(seen, target)
     if why:
         found.update(migratable=False, reasons=[why, *found["reasons"]])
     return found
 
 
+def _all_reasons(fleet, seen, source, asked, target, refusal):
+    """Why a named target does not take the guest: what placement says, and what both hosts say."""
+    try:
+        more = _examined(fleet, seen, source, {**asked, "target": target})["reasons"]
+    except errors.VirtError as exc:
+        more = [exc.text]
+    return [refusal.words, *more]
+
+
 def _told(seen, host):
     """What a target has said of itself that its libvirt does not tell the source."""
     about = seen.hosts.get(host, {})
-    return {key: about[key] for key in ("ratios", "certificates", "address") if about.get(key)}
+    words = ("ratios", "limits", "certificates", "address")
+    return {key: about[key] for key in words if about.get(key)}
+
+
+def _terms(seen, found, host):
+    """The same, with the policy by which all hosts count."""
+    return {**_told(seen, host), "placement": found.terms[host]}
 
 
 def _closed(seen, host):
@@ -153,9 +236,10 @@ def _closed(seen, host):
 
 
 class _Migration:
-    def __init__(self, fleet, policy, name, target, report, options):
+    def __init__(self, fleet, policy, name, wish, report, options):
         self.fleet, self.policy = fleet, policy
-        self.name, self.target, self.report, self.options = name, target, report, options
+        self.name, self.wish, self.report, self.options = name, wish, report, options
+        self.target = wish.target
 
     def run(self):
         seen = census(self.fleet)
@@ -170,17 +254,40 @@ class _Migration:
         source = seen.host_of(self.name)
         if source == self.target:
             return self._answer(f"{self.name} is on {source} already", {})
-        self._takes_guests(seen)
-        target = self.target or choose_target(self.fleet, self.policy, self.name, source)
-        with slots.taken(
-            self.fleet.opts, (source, target), self._wait, f"virt.migrate of {self.name}"
-        ):
-            self.report.step("target", f"{self.name}: moving it from {source} to {target}")
-            done = self._move(source, target, _told(seen, target))
+        if not self.wish.others:
+            self._takes_guests(seen)
+        target, done = self._move_to_one(seen, source)
         KeyStore(self.fleet.opts).moved(self.name, source, target)
         return self._answer(
             _sentence(self.name, source, target, done), _changes(source, target), done
         )
+
+    def _move_to_one(self, seen, source):
+        """(the host that has taken it, what its old host answered): the first that does."""
+        found = self._targets(seen, source)
+        names = found.names if self.wish.others else found.names[:1]
+        refusals = []
+        for target in names:
+            with slots.taken(
+                self.fleet.opts, (source, target), self._wait, f"virt.migrate of {self.name}"
+            ):
+                self.report.step("target", f"{self.name}: moving it from {source} to {target}")
+                try:
+                    return target, self._move(source, target, _terms(seen, found, target))
+                except errors.Refused as exc:
+                    refusals.append(f"{target}: {exc.words}")
+                    self.report.step("refused", f"{self.name}: {refusals[-1]}", host=target)
+        raise errors.Refused(f"no host took {self.name} from {source}: {'; '.join(refusals)}")
+
+    def _targets(self, seen, source):
+        try:
+            return targets(self.fleet, self.policy, self.name, source, self.wish)
+        except errors.Refused as exc:
+            if self.wish.others:
+                raise
+            asked = {**self.options, "vm_": self.name}
+            reasons = _all_reasons(self.fleet, seen, source, asked, self.target, exc)
+            raise errors.Refused("; ".join(reasons)) from exc
 
     def _answer(self, comment, changes, done=None):
         self.fleet.tell(f"{self.report.tag}/done", {"guest": self.name, "message": comment})

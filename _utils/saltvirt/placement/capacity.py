@@ -1,13 +1,14 @@
 """How many more guests of one size fit: on each host, in all, and with one host lost."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from saltvirt.placement import choose, facts
+from saltvirt.placement import account, choose, facts
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """fits: host to count. limits: host to what ends it. lost: host to (count, homeless guests).
+    """fits: host to count, as if it were asked alone. total: in all, what hosts share counted
+    once. limits: host to what ends it. lost: host to (count, homeless guests).
 
     ``lost`` says for each host how many would still fit if it were gone and its guests had
     moved to the others, and which of its guests would find no place.
@@ -16,10 +17,7 @@ class Capacity:
     fits: dict
     limits: dict
     lost: dict
-
-    @property
-    def total(self):
-        return sum(self.fits.values())
+    total: int
 
     @property
     def total_with_one_lost(self):
@@ -36,7 +34,30 @@ def capacity(hosts, request, policy):
         fits={name: number for name, (number, _) in counted.items()},
         limits={name: limit for name, (_, limit) in counted.items()},
         lost={host.name: _without(host, hosts, request, policy) for host in hosts},
-    )
+        total=_in_all(hosts, {name: number for name, (number, _) in counted.items()}, request,
+                      policy),
+    )  # fmt: skip
+
+
+def _in_all(hosts, fits, request, policy):
+    """The sum, where storage that several hosts reach gives its room once."""
+    left, found = {}, 0
+    for host in hosts:
+        asked, number = request.at(host), fits[host.name]
+        for store, size in _shared(asked, host).items():
+            name = host.storage[store].shared
+            free = max(0, host.free_store_bytes(policy, store))
+            left[name] = min(left.get(name, free), free)
+            number = min(number, int(left[name] // size))
+        for store, size in _shared(asked, host).items():
+            left[host.storage[store].shared] -= number * size
+        found += number
+    return found
+
+
+def _shared(asked, host):
+    wanted = account.storage(asked, host)
+    return {s: size for s, size in wanted.items() if size and host.storage[s].shared}
 
 
 def count(host, request, policy):
@@ -45,17 +66,16 @@ def count(host, request, policy):
     if fell:
         return 0, fell[0]
     request = request.at(host)
-    room = {
-        "vcpu": host.free_vcpus(policy) // request.vcpus,
-        "memory": host.free_memory_kib(policy) // request.memory_kib,
-    }
-    if request.disk_bytes:
-        room["disk"] = host.free_disk_bytes(policy) // request.disk_bytes
-    room.update(
-        (f"pool {pool}", host.free_pool_bytes(policy, pool) // wanted)
-        for pool, wanted in request.pools.items()
-        if wanted
-    )
+    vcpus, memory_kib, pages = account.takes(request, host, policy)
+    room = {"vcpu": host.free_vcpus(policy) // vcpus}
+    if memory_kib:
+        room["memory"] = host.free_memory_kib(policy) // memory_kib
+    for size, kib in pages.items():
+        room[f"huge pages of {size} KiB"] = host.free_hugepages_kib(policy, size) // kib
+    for store, size in account.storage(request, host).items():
+        if size:
+            name = "disk" if store == host.images_store else store
+            room[name] = host.free_store_bytes(policy, store) // size
     if request.groups and request.group_policy == "separate":
         room["separate"] = 1
     limit = min(room, key=room.get)
@@ -69,15 +89,11 @@ def _without(gone, hosts, request, policy):
     for guest in sorted(gone.guests, key=lambda g: -g.memory_kib):
         if not guest.meant_to_run:
             continue
-        moving = facts.Request(guest.name, guest.vcpus, guest.memory_kib, hypervisor=_any(left))
+        moving = facts.of_guest(guest, gone)
         ranked = choose.choose(left.values(), moving, policy).ranked
         if ranked:
-            best = left[ranked[0].host]
-            left[best.name] = replace(best, guests=(*best.guests, guest))
+            left = account.taken(left, ranked[0].host, moving, guest)
         else:
             homeless.append(guest.name)
-    return sum(count(host, request, policy)[0] for host in left.values()), homeless
-
-
-def _any(hosts):
-    return next((t for host in hosts.values() for t in host.types), "kvm")
+    fits = {host.name: count(host, request, policy)[0] for host in left.values()}
+    return _in_all(left.values(), fits, request, policy), homeless

@@ -1,16 +1,20 @@
 """Filters, then weights: the ranking, and for each host that fell the reason."""
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass, field, replace
 
 from saltvirt.placement import filters, weights
 
-# scores that differ by less are equal: the name decides, so that the answer is stable
+# scores that differ by less are equal: a digest of the guest's name and the host's decides, so that
+# the answer is stable and a crowd of guests does not ask for the same host
 EPSILON = 1e-9
 # in a message, so many hosts of one reason are named
 NAMED = 5
 # raw scores that differ by less are the same: scaling to 0…1 would blow the noise of two
 # disks' free space up to a full difference
 NOISE = 0.01
+# the filters at which a host falls because others have taken what it had
+ROOM = ("vcpu", "memory", "disk", "pools", "separate")
 
 
 @dataclass(frozen=True)
@@ -49,35 +53,62 @@ def choose(hosts, request, policy):
     """
     passed, rejected = [], {}
     for host in hosts:
-        fell = first_reason(host, request, policy)
+        asked = request.at(host)
+        fell = _first(host, asked, policy, filters.ALL)
         if fell:
             rejected[host.name] = fell
         else:
-            passed.append(host)
-    return Decision(tuple(_rank(passed, request, policy)), rejected)
+            passed.append((host, asked))
+    return Decision(tuple(_rank(passed, request.name, policy)), rejected)
 
 
-def first_reason(host, request, policy):
-    """(filter, reason) of the first filter that the host falls at, or None."""
-    asked = request.at(host)
-    for module in filters.ALL:
+def admits(host, request, policy, but=(), only=None):
+    """(filter, reason) why the host does not take the guest, or None. It may have it already: a
+    guest that wants more, or that is started, does not stand in its own way."""
+    others = tuple(guest for guest in host.guests if guest.name != request.name)
+    coming = tuple(guest for guest in host.arriving if guest.name != request.name)
+    there = replace(host, guests=others, arriving=coming)
+    return first_reason(there, request, policy, but, only)
+
+
+def first_reason(host, request, policy, but=(), only=None):
+    """(filter, reason) of the first filter that the host falls at, or None.
+
+    but: names of filters that are not asked; only: of those that are.
+    """
+    modules = _some_filters(but, only) if but or only else filters.ALL
+    return _first(host, request.at(host), policy, modules)
+
+
+def _first(host, asked, policy, modules):
+    for module in modules:
         why = module.reason(host, asked, policy)
         if why:
             return filters.name_of(module), why
     return None
 
 
-def _rank(hosts, request, policy):
-    parts = {host.name: {} for host in hosts}
+def _some_filters(but, only):
+    named = {filters.name_of(module): module for module in filters.ALL}
+    return [module for name, module in named.items() if name not in but and name in (only or named)]
+
+
+def _rank(passed, guest, policy):
+    """passed: pairs of a Host and the Request as it is there."""
+    parts = {host.name: {} for host, _ in passed}
     for name, module in weights.ALL.items():
         multiplier = policy.weights.get(name, 0)
-        if not multiplier or not hosts:
+        if not multiplier or not passed:
             continue
-        raw = {host.name: module.score(host, request.at(host), policy) for host in hosts}
+        raw = {host.name: module.score(host, asked, policy) for host, asked in passed}
         for host, value in _scaled(raw).items():
             parts[host][name] = multiplier * value
     found = [Candidate(host, sum(shares.values()), shares) for host, shares in parts.items()]
-    return sorted(found, key=lambda c: (-round(c.score / EPSILON), c.host))
+    return sorted(found, key=lambda c: (-round(c.score / EPSILON), _digest(guest, c.host), c.host))
+
+
+def _digest(guest, host):
+    return hashlib.sha256(f"{guest}{host}".encode()).digest()
 
 
 def _scaled(raw):

@@ -1,15 +1,42 @@
-"""What placement knows of a host and of the guest to place."""
+"""What placement knows of a host and of the guest to place.
+
+What a guest takes of a host is counted in saltvirt.placement.account, for every verb.
+"""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from saltvirt.placement import account
+from saltvirt.placement import policy as policies
 
 # of the words that saltvirt.host.domain has for states: these hold their memory
 ACTIVE = {"running", "paused", "pmsuspended"}
+IMAGES = "images"
+SPREAD = "spread"
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A disk that a guest has: how large it may become, the file or folder it is in or its storage
+    pool, and the name of the storage where several hosts reach it."""
+
+    size_bytes: int
+    path: str | None = None
+    pool: str | None = None
+    shared: str | None = None
+
+
+_NOTHING = {}
 
 
 @dataclass(frozen=True)
 class Guest:
-    """One guest that a host has: its full size, whether it is meant to run, and the deployment
-    that it was made for."""
+    """One guest that a host has: its full size at its start, whether it is meant to run, and the
+    deployment that it was made for.
+
+    more: what ``virt.inventory`` tells of it beside, as plain data: a cloud has many guests, and
+    this is read of few.
+    """
 
     name: str
     uuid: str = ""
@@ -19,27 +46,63 @@ class Guest:
     autostart: bool = False
     groups: tuple = ()
     deployment: str | None = None
+    more: dict = field(default_factory=lambda: _NOTHING)
+
+    @property
+    def creating(self):
+        """Whether it is being made."""
+        return bool(self.more.get("creating"))
+
+    @property
+    def max_memory_kib(self):
+        """What it may be given while it runs."""
+        return self.more.get("max_memory_kib") or 0
+
+    @property
+    def page_kib(self):
+        """The size of its huge pages, 0 for the host's usual ones; None without."""
+        return self.more.get("page_kib")
+
+    @property
+    def type(self):
+        """libvirt's domain type, or None."""
+        return self.more.get("type")
 
     @property
     def meant_to_run(self):
-        return self.autostart or self.state in ACTIVE
+        return self.autostart or self.state in ACTIVE or self.creating
 
 
 @dataclass(frozen=True)
-class Pool:
-    """A storage pool: what it has, what is free, and what its thin volumes may still grow."""
+class Store:
+    """A file system or storage pool: what it has, what is free, what its thin disks may still
+    grow.
+
+    shared: the name that all hosts have for it which reach it; elsewhere_bytes: what the thin
+    disks of the others may still grow.
+    """
 
     total_bytes: int = 0
     free_bytes: int = 0
     promised_bytes: int = 0
+    shared: str | None = None
+    elsewhere_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Pool(Store):
+    """A storage pool. store: the id of what it is on, when others are on it, too."""
+
+    store: str | None = None
 
 
 @dataclass(frozen=True)
 class Needs:
     """What a guest would take of one host, by the profiles of that host.
 
-    pools: name to bytes. cpu_models: those that the host can give, None when it does not
-    tell. problem: why the guest cannot be made there, whatever room there is.
+    disk_bytes: in the images folder; disks: in other folders; pools: name to bytes. cpu_models:
+    those that the host can give, None when it does not tell. problem: why the guest cannot be made
+    there, whatever room there is.
     """
 
     disk_bytes: int = 0
@@ -50,13 +113,20 @@ class Needs:
     cpu_models: frozenset | None = None
     image_here: bool = False
     problem: str | None = None
+    disks: tuple = ()
+    vcpus: int = 0
+    memory_kib: int = 0
+    max_memory_kib: int = 0
+    page_kib: int | None = None
 
 
 @dataclass(frozen=True)
 class Host:
     """A host's answer to ``virt.inventory``; see there for the units.
 
-    needs: Needs of the guest that it was asked about.
+    needs: Needs of the guest that it was asked about. limits: its own ``virt:placement``. stores:
+    id to Store; mounts: mount point to the id of its Store; images_store: that of the images
+    folder. hugepages: their size in KiB to how much of the memory they are.
     """
 
     name: str
@@ -78,24 +148,42 @@ class Host:
     maintenance: str | None = None
     ratios: dict = field(default_factory=dict)
     needs: Needs | None = None
+    limits: dict = field(default_factory=dict)
+    hugepages: dict = field(default_factory=dict)
+    page_kib: int = 0
+    stores: dict = field(default_factory=dict)
+    mounts: dict = field(default_factory=dict)
+    images_store: str = IMAGES
+
+    def held(self, policy):
+        """The policy with what this host's own configuration says more strictly."""
+        return policy.stricter(self.limits) if self.limits else policy
 
     def ratio(self, policy, name):
         """The host's own ratio where it has one, else the policy's."""
-        return float(self.ratios.get(name, getattr(policy, f"{name}_ratio")))
+        own = self.ratios.get(name)
+        return float(getattr(self.held(policy), f"{name}_ratio") if own is None else own)
+
+    @cached_property
+    def sums(self):
+        """(account.Sum of all that counts in full, of the stopped guests)."""
+        full = [guest for guest in self.guests if guest.meant_to_run]
+        stopped = [guest for guest in self.guests if not guest.meant_to_run]
+        return account.total([*full, *self.arriving]), account.total(stopped)
 
     def used(self, policy, what):
-        """Sum of ``vcpus`` or ``memory_kib`` of its guests, stopped ones by ratio, and of
-        those that are on their way to it."""
-        return sum(getattr(g, what) for g in self.arriving) + sum(
-            getattr(g, what) * (1.0 if g.meant_to_run else policy.stopped_ratio)
-            for g in self.guests
-        )
+        """``vcpus`` or ``memory_kib`` that its guests take, stopped ones by ratio, and those that
+        are on their way to it; memory with what QEMU takes for each."""
+        policy = self.held(policy)
+        full, stopped = (getattr(account, what)(one, policy) for one in self.sums)
+        return full + stopped * policy.stopped_ratio
 
     def capacity_vcpus(self, policy):
         return self.cpus * self.ratio(policy, "cpu")
 
     def capacity_memory_kib(self, policy):
-        usable = max(0, self.memory_kib - policy.reserved_memory_kib)
+        reserve = self.held(policy).reserve_kib(self.memory_kib)
+        usable = max(0, self.memory_kib - sum(self.hugepages.values()) - reserve)
         return usable * self.ratio(policy, "memory")
 
     def free_vcpus(self, policy):
@@ -104,37 +192,65 @@ class Host:
     def free_memory_kib(self, policy):
         return self.capacity_memory_kib(policy) - self.used(policy, "memory_kib")
 
-    def free_disk_bytes(self, policy):
+    def usual_page_kib(self, size):
+        """The size of huge pages that a guest gets which asks for this one; 0 is the usual."""
+        return size or self.page_kib or min(self.hugepages, default=0)
+
+    def free_hugepages_kib(self, policy, size):
+        """Of huge pages of one size; they are never promised twice."""
+        full, stopped = (
+            sum(kib for page, kib in one.pages.items() if self.usual_page_kib(page) == size)
+            for one in self.sums
+        )
+        used = full + stopped * self.held(policy).stopped_ratio
+        return self.hugepages.get(size, 0) - used
+
+    @cached_property
+    def storage(self):
+        """Id to Store: every file system, and every pool that is on none of them."""
+        sizes = (self.disk_total_bytes, self.disk_free_bytes, self.disk_promised_bytes)
+        found = {self.images_store: Store(*sizes), **self.stores}
+        for name, pool in self.pools.items():
+            found.setdefault(self.pool_store(name), pool)
+        return found
+
+    def pool_store(self, name):
+        """The id of the Store that a pool is on."""
+        return self.pools[name].store or f"pool {name}"
+
+    def folder_store(self, path):
+        """The id of the Store that a path is on."""
+        found = account.longest(self.mounts, path)
+        return self.images_store if found is None else self.mounts[found]
+
+    def free_store_bytes(self, policy, store):
         """What may still be promised: free space, less what thin disks can still grow."""
-        usable = self.disk_free_bytes - policy.reserved_disk_bytes
-        return usable * self.ratio(policy, "disk") - self.disk_promised_bytes
+        found, policy = self.storage[store], self.held(policy)
+        kept = policy.reserved_disk_bytes if store == self.images_store else 0
+        promised = found.promised_bytes + found.elsewhere_bytes
+        return (found.free_bytes - kept) * self.ratio(policy, "disk") - promised
+
+    def free_disk_bytes(self, policy):
+        """The same of the images folder."""
+        return self.free_store_bytes(policy, self.images_store)
 
     def free_pool_bytes(self, policy, name):
-        """The same of a storage pool, of which nothing is reserved."""
-        pool = self.pools[name]
-        return pool.free_bytes * self.ratio(policy, "disk") - pool.promised_bytes
+        """The same of a storage pool."""
+        return self.free_store_bytes(policy, self.pool_store(name))
 
 
 def host_from_inventory(name, data):
-    """A Host from the plain dict that ``virt.inventory`` returned."""
+    """A Host from the plain dict that ``virt.inventory`` returned.
+
+    Raises InvalidInput, which names the setting, for what the host's configuration has wrong.
+    """
     folder = data.get("images_folder") or {}
-    guests = tuple(
-        Guest(
-            name=guest,
-            uuid=facts.get("uuid", ""),
-            state=facts.get("state", "shutdown"),
-            vcpus=int(facts.get("vcpus", 0)),
-            memory_kib=int(facts.get("memory_kib", 0)),
-            autostart=bool(facts.get("autostart")),
-            groups=tuple(facts.get("groups") or ()),
-            deployment=facts.get("deployment"),
-        )
-        for guest, facts in sorted((data.get("guests") or {}).items())
-    )
+    guests = tuple(guest_of(*item) for item in sorted((data.get("guests") or {}).items()))
     arriving = tuple(
-        Guest(guest, vcpus=int(facts["vcpus"]), memory_kib=int(facts["memory_kib"]))
+        Guest(guest, vcpus=int(facts["vcpus"]), memory_kib=int(facts["memory_kib"]), more=facts)
         for guest, facts in sorted((data.get("arriving") or {}).items())
-    )
+    )  # fmt: skip
+    pages = {int(size): int(kib) for size, kib in (data.get("hugepages") or {}).items()}
     return Host(
         name=name,
         cpus=int(data["cpus"]),
@@ -153,8 +269,29 @@ def host_from_inventory(name, data):
         images=frozenset(data.get("images") or ()),
         labels=dict(data.get("labels") or {}),
         maintenance=data.get("maintenance"),
-        ratios=dict(data.get("ratios") or {}),
+        ratios=policies.ratios(data.get("ratios")),
         needs=_needs(data["guest"]) if data.get("guest") else None,
+        limits=policies.limits(data.get("placement")),
+        hugepages=pages,
+        page_kib=int(data.get("hugepage_kib") or 0),
+        stores={store: Store(**sizes) for store, sizes in (data.get("stores") or {}).items()},
+        mounts=dict(data.get("mounts") or {}),
+        images_store=folder.get("store") or IMAGES,
+    )
+
+
+def guest_of(name, data):
+    """A Guest from the plain dict under ``guests`` of ``virt.inventory``."""
+    return Guest(
+        name,
+        data.get("uuid", ""),
+        data.get("state", "shutdown"),
+        int(data.get("vcpus", 0)),
+        int(data.get("memory_kib", 0)),
+        bool(data.get("autostart")),
+        tuple(data.get("groups") or ()),
+        data.get("deployment"),
+        data,
     )
 
 
@@ -164,6 +301,7 @@ def _needs(data):
     for key in ("bridges", "networks", "cpu_models"):
         if found.get(key) is not None:
             found[key] = frozenset(found[key])
+    found["disks"] = tuple(Disk(**disk) for disk in found.get("disks") or ())
     return Needs(**found)
 
 
@@ -171,8 +309,10 @@ def _needs(data):
 class Request:
     """The guest to place. ``hypervisor``: libvirt's domain type, ``kvm`` also fits plain QEMU.
 
-    pools: name of a storage pool to the bytes wanted of it. labels: the host must have them.
-    prefer: labels by which a host is better. by_profile: each host's own Needs count.
+    disk_bytes: in the images folder. pools: name of a storage pool to the bytes wanted of it.
+    disks: Disks in other folders, or those of a guest that moves. labels: the host must have them.
+    prefer: labels by which a host is better. by_profile: each host's own Needs count. stopped: it
+    stays off, and counts as such guests do.
     """
 
     name: str
@@ -189,9 +329,18 @@ class Request:
     labels: dict = field(default_factory=dict)
     prefer: dict = field(default_factory=dict)
     groups: tuple = ()
-    group_policy: str = "spread"
+    group_policy: str = SPREAD
     only: str | None = None
     by_profile: bool = False
+    max_memory_kib: int = 0
+    page_kib: int | None = None
+    disks: tuple = ()
+    stopped: bool = False
+
+    @property
+    def type(self):
+        """The same word as a Guest's."""
+        return self.hypervisor
 
     def at(self, host):
         """The request with what the host's own profiles make of it."""
@@ -204,5 +353,34 @@ class Request:
             bridges=self.bridges | needs.bridges,
             networks=self.networks | needs.networks,
             pools={**self.pools, **needs.pools},
+            disks=(*self.disks, *needs.disks),
             cpu_model=self.cpu_model or needs.cpu_model,
+            vcpus=needs.vcpus or self.vcpus,
+            memory_kib=needs.memory_kib or self.memory_kib,
+            max_memory_kib=needs.max_memory_kib or self.max_memory_kib,
+            page_kib=self.page_kib if needs.page_kib is None else needs.page_kib,
         )
+
+
+def of_guest(guest, source):
+    """The Request for a Guest that exists on the source Host: what it needs is read from its
+    definition, what was wished for it is kept with it."""
+    more = guest.more
+    return Request(
+        guest.name,
+        guest.vcpus,
+        guest.memory_kib,
+        hypervisor=guest.type or (source.types[0] if source.types else "kvm"),
+        arch=more.get("arch") or source.arch or None,
+        bridges=frozenset(more.get("bridges") or ()),
+        networks=frozenset(more.get("networks") or ()),
+        cpu_model=more.get("cpu_model"),
+        labels=dict(more.get("labels") or {}),
+        prefer=dict(more.get("prefer") or {}),
+        groups=guest.groups,
+        group_policy=more.get("group_policy") or SPREAD,
+        max_memory_kib=guest.max_memory_kib,
+        page_kib=guest.page_kib,
+        disks=tuple(Disk(**disk) for disk in more.get("disks") or ()),
+        stopped=not guest.meant_to_run,
+    )

@@ -1,8 +1,12 @@
-"""What the operator wants of placement, from ``virt:placement`` of the master's configuration.
+"""What the operator wants of placement, from ``virt:placement``.
+
+One policy decides everywhere: the master's goes with every request to the host, which admits by
+it. What a host's own configuration says more strictly holds there as well.
 
 The default ratios are Nova's (cpu 4, ram 1, disk 1), whose operators have run them for years.
 """
 
+import math
 from dataclasses import dataclass, field, fields, replace
 
 from saltvirt.errors import InvalidInput
@@ -11,6 +15,8 @@ from saltvirt.errors import InvalidInput
 WEIGHTS = {
     "memory": 1.0, "vcpu": 0.5, "disk": 0.5, "image": 0.25, "labels": 4.0, "spread": 1.0,
 }  # fmt: skip
+# the setting that is the stricter one of two: the smaller, or the larger
+_LOOSER_IS_MORE = ("cpu_ratio", "memory_ratio", "disk_ratio")
 
 
 @dataclass(frozen=True)
@@ -19,8 +25,14 @@ class Policy:
 
     cpu_ratio, memory_ratio, disk_ratio: promised over physical; a host may set its own.
     stopped_ratio: how much of a stopped guest counts, 0 to 1; autostarted ones count full.
-    reserved_memory_kib: what the host keeps for itself.
-    reserved_disk_bytes: what must stay free in the images folder.
+    reserved_memory_kib, reserved_memory_ratio, reserved_memory_most_kib: what the host keeps for
+    itself: this fraction of its memory, at least the first, and at most the last unless the first
+    is more. Nova keeps 512 MiB of any host; 5 % up to 8 GiB is what XenServer gives its control
+    domain.
+    overhead_kib, overhead_vcpu_kib, overhead_ratio: what QEMU takes beside a guest's memory: per
+    guest, for each of its vCPUs, and the fraction that are page tables. KubeVirt counts 30 MiB
+    for QEMU, 32 MiB for its display, 8 MiB a vCPU and a 512th of the memory.
+    reserved_disk_bytes: what must stay free on the file system of the images folder.
     weights: name of a weigher to its multiplier; 0 switches it off.
     exclude: hosts that get no guest.
     """
@@ -30,9 +42,34 @@ class Policy:
     disk_ratio: float = 1.0
     stopped_ratio: float = 1.0
     reserved_memory_kib: int = 512 * 1024
+    reserved_memory_ratio: float = 0.05
+    reserved_memory_most_kib: int = 8 * 1024**2
+    overhead_kib: int = 62 * 1024
+    overhead_vcpu_kib: int = 8 * 1024
+    overhead_ratio: float = 1 / 512
     reserved_disk_bytes: int = 1024**3
     weights: dict = field(default_factory=lambda: dict(WEIGHTS))
     exclude: tuple = ()
+
+    def reserve_kib(self, memory_kib):
+        """What a host with so much memory keeps for itself."""
+        share = min(memory_kib * self.reserved_memory_ratio, self.reserved_memory_most_kib)
+        return max(self.reserved_memory_kib, share)
+
+    def sent(self):
+        """The part that goes with a request to a host, which ``from_config`` reads again there."""
+        return {key: getattr(self, key) for key in sorted(KNOWN)}
+
+    def stricter(self, own):
+        """This policy where the settings of ``own`` (checked) are not stricter."""
+        found = {}
+        for key, value in own.items():
+            pick = min if key in _LOOSER_IS_MORE else max
+            found[key] = pick(value, getattr(self, key))
+        return replace(self, **found) if found else self
+
+
+KNOWN = frozenset(f.name for f in fields(Policy)) - {"exclude", "weights"}
 
 
 def of_master(opts):
@@ -43,18 +80,62 @@ def of_master(opts):
 
 def from_config(placement, exclude=()):
     """The Policy in the mapping ``virt:placement``. Raises InvalidInput for unknown keys."""
-    placement = dict(placement or {})
-    known = {f.name for f in fields(Policy)} - {"exclude", "weights"}
-    weights = placement.pop("weights", None) or {}
-    unknown = sorted(set(placement) - known) + sorted(set(weights) - set(WEIGHTS))
+    placement = _mapping(placement, "virt:placement")
+    weights = _mapping(placement.pop("weights", None), "virt:placement:weights")
+    limits(placement)
+    unknown = sorted(set(weights) - set(WEIGHTS))
     if unknown:
-        raise InvalidInput(
-            f"virt:placement: unknown setting {', '.join(unknown)}; "
-            f"known: {', '.join(sorted(known))}, weights of {', '.join(sorted(WEIGHTS))}"
-        )
-    for key, value in {**placement, **weights}.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-            raise InvalidInput(f"virt:placement: {key} must be a number from 0, not {value!r}")
+        raise _unknown(unknown)
+    for key, value in weights.items():
+        number(value, key, "virt:placement")
     return replace(
         Policy(**placement), weights={**WEIGHTS, **weights}, exclude=tuple(exclude or ())
     )
+
+
+def limits(placement):
+    """The settings of a host's own ``virt:placement`` that can be stricter than the master's.
+
+    Raises InvalidInput for unknown keys and for what is no number.
+    """
+    placement = _mapping(placement, "virt:placement")
+    placement.pop("weights", None)  # the master ranks
+    unknown = sorted(set(placement) - KNOWN)
+    if unknown:
+        raise _unknown(unknown)
+    for key, value in placement.items():
+        number(value, key, "virt:placement")
+    return placement
+
+
+RATIOS = ("cpu", "memory", "disk")
+
+
+def ratios(given):
+    """A host's own ``virt:ratios``. Raises InvalidInput, which names the ratio."""
+    given = _mapping(given, "virt:ratios")
+    for key, value in given.items():
+        if key not in RATIOS:
+            raise InvalidInput(f"virt:ratios: unknown ratio {key}; known: {', '.join(RATIOS)}")
+        number(value, key, "virt:ratios")
+    return given
+
+
+def _mapping(given, where):
+    if given is not None and not isinstance(given, dict):
+        raise InvalidInput(f"{where} must be a mapping, not {given!r}")
+    return dict(given or {})
+
+
+def _unknown(names):
+    return InvalidInput(
+        f"virt:placement: unknown setting {', '.join(names)}; "
+        f"known: {', '.join(sorted(KNOWN))}, weights of {', '.join(sorted(WEIGHTS))}"
+    )
+
+
+def number(value, key, where):
+    """Raises InvalidInput unless the value is a finite number from 0."""
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not fits or not math.isfinite(value) or value < 0:
+        raise InvalidInput(f"{where}: {key} must be a number from 0, not {value!r}")

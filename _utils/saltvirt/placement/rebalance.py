@@ -8,7 +8,7 @@ small difference move guests back and forth: hence a threshold, and a least gain
 from dataclasses import dataclass, replace
 from statistics import pstdev
 
-from saltvirt.placement import choose, facts
+from saltvirt.placement import account, choose, facts
 
 THRESHOLD = 0.1
 LEAST_GAIN = 0.01
@@ -59,15 +59,13 @@ def plan(hosts, policy, threshold=THRESHOLD, most=50):
 
 
 def moved(cloud, move):
-    """The cloud (name to Host) after the move."""
-    source, target = cloud[move.source], cloud[move.target]
+    """The cloud (name to Host) after the move. The source's disks stay counted there: they are
+    deleted when the guest has moved, and until then nobody can have their room."""
+    source = cloud[move.source]
     guest = next(g for g in source.guests if g.name == move.guest)
     rest = tuple(g for g in source.guests if g.name != move.guest)
-    return {
-        **cloud,
-        source.name: replace(source, guests=rest),
-        target.name: replace(target, guests=(*target.guests, guest)),
-    }
+    found = account.taken(cloud, move.target, facts.of_guest(guest, source), guest)
+    return {**found, source.name: replace(found[source.name], guests=rest)}
 
 
 def _best(cloud, policy, now):
@@ -85,22 +83,10 @@ def _best(cloud, policy, now):
 
 
 def _moves(guest, source, targets, cloud, policy, now):
-    request = as_request(guest, source)
+    request = facts.of_guest(guest, source)
     for target in targets:
         if target is source or choose.first_reason(target, request, policy):
             continue
         move = Move(guest.name, source.name, target.name, now, 0.0)
         after = score(list(moved(cloud, move).values()), policy)
         yield replace(move, after=after)
-
-
-def as_request(guest, source):
-    """The placement request for a guest that exists on the source host."""
-    return facts.Request(
-        guest.name,
-        guest.vcpus,
-        guest.memory_kib,
-        hypervisor=source.types[0] if source.types else "kvm",
-        arch=source.arch or None,
-        groups=guest.groups,
-    )

@@ -110,7 +110,7 @@ def test_what_was_promised_to_another_guest_is_taken(cloud, guests):
         cloud.exec("hv2", f"rm {promises}/other~*")
     assert list(coming) == ["other"]
     [reason] = answer["reasons"]
-    assert reason.startswith("hv2: 128 MiB of memory wanted, 0 of")
+    assert reason.startswith("hv2: 128 MiB of memory wanted and ")
 
 
 @pytest.mark.slow

@@ -88,7 +88,9 @@ def run(cloud, name="web1", target="hv2", **options):
 def test_it_is_found_moved_and_confirmed(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     found = run(cloud, policy="safe")["web1"]
+    terms = {"policy": policy.Policy().sent()}
     asked = {"policy": "safe", "vm_": "web1", "target": "hv2", "ratios": {"memory": 2}}
+    asked["placement"] = terms
     assert cloud.asked == [("hv1", asked)]
     assert found["changes"] == {"host": {"old": "hv1", "new": "hv2"}}
     assert found["comment"] == (
@@ -219,10 +221,10 @@ def test_a_source_that_falls_silent_while_a_target_is_chosen_is_said(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.down = {"hv1"}
     with pytest.raises(errors.ConnectionFailed, match="hv1: down"):
-        migrate.choose_target(cloud, policy.Policy(), "web1", "hv1")
+        migrate.targets(cloud, policy.Policy(), "web1", "hv1", migrate.Wish())
     cloud.down, cloud.guests["hv1"] = set(), {}
     with pytest.raises(errors.NotFound, match="web1 is not on hv1 any more"):
-        migrate.choose_target(cloud, policy.Policy(), "web1", "hv1")
+        migrate.targets(cloud, policy.Policy(), "web1", "hv1", migrate.Wish())
 
 
 def test_recovery_as_a_verb(tmp_path):

@@ -37,15 +37,18 @@ TARGET = (
 
 @dataclass(frozen=True)
 class Request:
-    """placement: how full a host may get; ratios: what the target's own configuration says;
-    certificates: see checks.trust."""
+    """placement: how full a host may get; ratios, limits: what the target's own configuration says
+    (``virt:ratios``, ``virt:placement``); certificates: see checks.trust; overcommit: room is
+    not looked at."""
 
     options: Options
     transport: Transport
     plans: list = field(default_factory=list)
     placement: Policy = field(default_factory=Policy)
     ratios: dict = field(default_factory=dict)
+    limits: dict = field(default_factory=dict)
     certificates: dict = field(default_factory=dict)
+    overcommit: bool = False
 
 
 def standing(report, request):

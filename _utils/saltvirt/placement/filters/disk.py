@@ -1,10 +1,19 @@
-"""Room in the images folder, for the virtual size and by ratio."""
+"""Room on the file systems that the disks are on, for the virtual size and by ratio: in the images
+folder and in any other."""
 
+from saltvirt.placement import account
 from saltvirt.units import human_bytes
 
 
 def reason(host, request, policy):
-    free = max(0, host.free_disk_bytes(policy))
-    if request.disk_bytes > free:
-        return f"{human_bytes(request.disk_bytes)} of disk wanted, {human_bytes(free)} free"
+    in_folders = {host.folder_store(disk.path or "") for disk in request.disks if not disk.pool}
+    if request.disk_bytes:
+        in_folders.add(host.images_store)
+    if not in_folders:
+        return None
+    lacks = account.lacks(request, host, policy)
+    for store in sorted(in_folders & set(lacks)):
+        wanted, free = lacks[store]
+        where = "" if store == host.images_store else f" on {store}"
+        return f"{human_bytes(wanted)} of disk wanted{where}, {human_bytes(free)} free"
     return None

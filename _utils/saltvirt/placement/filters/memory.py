@@ -1,11 +1,31 @@
-"""Memory that is promised, not the free memory of the moment."""
+"""Memory that is promised, not the free memory of the moment; huge pages apart from it."""
+
+from saltvirt.placement import account
 
 
 def reason(host, request, policy):
+    _, wanted, pages = account.takes(request, host, policy)
     free = host.free_memory_kib(policy)
-    if request.memory_kib > free:
+    if wanted > free:
+        own = 0 if pages else account.promised_kib(request) * account.share(request, host, policy)
         return (
-            f"{request.memory_kib // 1024} MiB of memory wanted, {max(0, free) / 1024:.0f} of "
+            f"{_words(own / 1024, (wanted - own) / 1024)}, {max(0, free) / 1024:.0f} of "
             f"{host.capacity_memory_kib(policy) / 1024:.0f} MiB free"
         )
+    for size, kib in pages.items():
+        if size not in host.hugepages:
+            return f"has no huge pages of {size} KiB" if size else "has no huge pages"
+        free = host.free_hugepages_kib(policy, size)
+        if kib > free:
+            return (
+                f"{kib / 1024:.0f} MiB of huge pages of {size} KiB wanted, "
+                f"{max(0, free) / 1024:.0f} of {host.hugepages[size] / 1024:.0f} MiB free"
+            )
     return None
+
+
+def _words(own, beside):
+    """What is wanted, in MiB: of the guest itself, and beside it."""
+    if own and beside >= 1:
+        return f"{own:.0f} MiB of memory wanted and {beside:.0f} for QEMU"
+    return f"{own + beside:.0f} MiB of memory wanted"

@@ -1,14 +1,19 @@
 """Every storage pool that the guest uses must be there, with room by ratio."""
 
+from saltvirt.placement import account
 from saltvirt.units import human_bytes
 
 
 def reason(host, request, policy):
-    missing = sorted(set(request.pools) - set(host.pools))
+    wanted = {*request.pools, *(disk.pool for disk in request.disks if disk.pool)}
+    if not wanted:
+        return None
+    missing = sorted(wanted - set(host.pools))
     if missing:
         return f"has no storage pool {', '.join(missing)}"
-    for name, wanted in sorted(request.pools.items()):
-        free = max(0, host.free_pool_bytes(policy, name))
-        if wanted > free:
-            return f"{human_bytes(wanted)} wanted of pool {name}, {human_bytes(free)} free"
+    lacks = account.lacks(request, host, policy)
+    for name in sorted(wanted):
+        if host.pool_store(name) in lacks:
+            size, free = lacks[host.pool_store(name)]
+            return f"{human_bytes(size)} wanted of pool {name}, {human_bytes(free)} free"
     return None

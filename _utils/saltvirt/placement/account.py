@@ -1,0 +1,190 @@
+"""The one account: what a guest takes of a host, in memory, huge pages, vCPUs and storage.
+
+init, migrate, evacuate, rebalance, clone, start, update, setmem and the host's own admission count
+with these functions.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+# guests that are no machines: no QEMU works for them
+CONTAINERS = {"lxc", "openvz", "vz"}
+
+
+@dataclass
+class Sum:
+    """What some guests take: ``kib`` without, and ``pages`` of huge pages (size to KiB).
+
+    machines, machine_vcpus, machine_kib: those that have a QEMU each.
+    """
+
+    vcpus: int = 0
+    kib: int = 0
+    pages: dict = field(default_factory=dict)
+    machines: int = 0
+    machine_vcpus: int = 0
+    machine_kib: int = 0
+
+    def add(self, guest):
+        """Counts a facts.Guest or Request."""
+        memory_kib = promised_kib(guest)
+        self.vcpus += guest.vcpus
+        if guest.page_kib is None:
+            self.kib += memory_kib
+        else:
+            self.pages[guest.page_kib] = self.pages.get(guest.page_kib, 0) + memory_kib
+        if guest.type not in CONTAINERS:
+            self.machines += 1
+            self.machine_vcpus += guest.vcpus
+            self.machine_kib += memory_kib
+
+
+def promised_kib(guest):
+    """The memory that a guest may have: what it may be given while it runs, too."""
+    return max(guest.memory_kib, guest.max_memory_kib)
+
+
+def total(guests):
+    """The Sum of facts.Guests."""
+    found = Sum()
+    for guest in guests:
+        found.add(guest)
+    return found
+
+
+def vcpus(found, _policy):
+    """The vCPUs of a Sum."""
+    return found.vcpus
+
+
+def memory_kib(found, policy):
+    """The memory of a Sum outside of huge pages, with what QEMU takes for its guests."""
+    return (
+        found.kib
+        + found.machines * policy.overhead_kib
+        + found.machine_vcpus * policy.overhead_vcpu_kib
+        + found.machine_kib * policy.overhead_ratio
+    )
+
+
+def share(request, host, policy):
+    """How much of the guest of a Request counts on the host: 1, or the ratio of stopped ones."""
+    return host.held(policy).stopped_ratio if request.stopped else 1
+
+
+def takes(request, host, policy):
+    """(vCPUs, KiB of memory, huge pages: size to KiB) that a Request takes of a host."""
+    found, part = total([request]), share(request, host, policy)
+    pages = {host.usual_page_kib(size): kib * part for size, kib in found.pages.items()}
+    return found.vcpus * part, memory_kib(found, host.held(policy)) * part, pages
+
+
+def longest(mounts, path):
+    """The mount point that a path is below, or None."""
+    while path:
+        if path in mounts:
+            return path
+        path = path.rpartition("/")[0] or ("/" if path != "/" else "")
+    return None
+
+
+def storage(request, host):
+    """{id of a Store: bytes} that a Request promises of a host's storage.
+
+    A disk that lies on storage which the host reaches, too, is promised there already. Pools that
+    the host does not have are passed over: a filter names them.
+    """
+    found = Counter()
+    if request.disk_bytes:
+        found[host.images_store] += request.disk_bytes
+    for pool, size in request.pools.items():
+        if pool in host.pools:
+            found[host.pool_store(pool)] += size
+    for disk in request.disks:
+        store = store_of(disk, host)
+        if store and not _there(disk, host.storage[store]):
+            found[store] += disk.size_bytes
+    return found
+
+
+def store_of(disk, host):
+    """The id of the host's Store that a facts.Disk would be on; None for a pool it lacks."""
+    if disk.pool:
+        return host.pool_store(disk.pool) if disk.pool in host.pools else None
+    return host.folder_store(disk.path or "")
+
+
+def _there(disk, store):
+    return disk.shared is not None and disk.shared == store.shared
+
+
+def lacks(request, host, policy):
+    """{id of a Store: (bytes wanted, bytes free)} of those that have no room for a Request."""
+    found = {}
+    for store, wanted in storage(request, host).items():
+        free = max(0, host.free_store_bytes(policy, store))
+        if wanted > free:
+            found[store] = (wanted, free)
+    return found
+
+
+def joined(hosts):
+    """The facts.Hosts, each knowing what the others promise of storage that they share."""
+    promised = Counter()
+    for host in hosts:
+        for store in host.storage.values():
+            if store.shared:
+                promised[store.shared] += store.promised_bytes
+    return [_knowing(host, promised) if promised else host for host in hosts]
+
+
+def _knowing(host, promised):
+    told = {
+        name: replace(store, elsewhere_bytes=promised[store.shared] - store.promised_bytes)
+        for name, store in host.storage.items()
+        if store.shared
+    }
+    return replace(host, stores={**host.stores, **told}) if told else host
+
+
+def told(host, elsewhere):
+    """The facts.Host, told what others promise: {name of shared storage: bytes}."""
+    found = {
+        name: replace(store, elsewhere_bytes=int(elsewhere[store.shared]))
+        for name, store in host.storage.items()
+        if store.shared in elsewhere
+    }
+    return replace(host, stores={**host.stores, **found}) if found else host
+
+
+def terms(host, policy):
+    """What goes with a request to a host, as plain data: the policy, and what the host cannot
+    know. host: a facts.Host of :func:`joined`, or None."""
+    stores = host.storage.values() if host else ()
+    elsewhere = {one.shared: one.elsewhere_bytes for one in stores if one.elsewhere_bytes}
+    return {"policy": policy.sent(), **({"elsewhere": elsewhere} if elsewhere else {})}
+
+
+def taken(cloud, name, request, guest):
+    """The cloud (name to facts.Host) after the host has taken the guest of a Request."""
+    host = cloud[name]
+    asked = request.at(host)
+    stores = dict(host.stores)
+    grown = storage(asked, host)
+    for store, size in grown.items():
+        old = host.storage[store]
+        stores[store] = replace(old, promised_bytes=old.promised_bytes + size)
+    found = {**cloud, name: replace(host, guests=(*host.guests, guest), stores=stores)}
+    shared = {host.storage[s].shared: size for s, size in grown.items() if host.storage[s].shared}
+    for other in [o for o in found.values() if shared and o.name != name]:
+        found[other.name] = _grown(other, shared)
+    return found
+
+
+def _grown(host, shared):
+    more = {
+        name: replace(store, elsewhere_bytes=store.elsewhere_bytes + shared[store.shared])
+        for name, store in host.storage.items()
+        if store.shared in shared
+    }
+    return replace(host, stores={**host.stores, **more}) if more else host

@@ -1,0 +1,169 @@
+"""Where a guest may go: what init honoured holds, and a target that refuses is replaced."""
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet.answer import FAILED, Answer
+from saltvirt.operations import evacuate, migrate
+from saltvirt.placement import facts, policy
+from tests.unit.migration.test_operation import DONE, Cloud, Report, inventory
+
+GIB = 1024**3
+
+
+class Choosy(Cloud):
+    """Hosts of which some refuse, or say more of themselves and of their guests."""
+
+    def __init__(self, tmp_path, refuse=(), hosts=None, guests=None, **there):
+        super().__init__(tmp_path, **there)
+        self.refuse, self.about, self.of_guests = dict(refuse), hosts or {}, guests or {}
+
+    def ask(self, hosts, fun, kwarg=None, **options):
+        for answer in super().ask(hosts, fun, kwarg, **options):
+            if fun == "virt.inventory" and answer.ok:
+                answer.data.update(self.about.get(answer.host, {}))
+                for name, more in self.of_guests.items():
+                    if name in answer.data["guests"]:
+                        answer.data["guests"][name].update(more)
+            yield answer
+
+    def _migrate(self, host, asked):
+        if asked["target"] in self.refuse:
+            self.asked.append((host, asked))
+            return Answer(host, error=self.refuse[asked["target"]], kind=FAILED)
+        return super()._migrate(host, asked)
+
+    def tried(self):
+        return [asked["target"] for _, asked in self.asked if isinstance(asked, dict)]
+
+
+def run(cloud, target="", by=None, **options):
+    others = options.pop("others", False)
+    by = by or policy.Policy()
+    return migrate.run(cloud, by, "web1", target, Report(), options, others)["web1"]
+
+
+def four():
+    return {"hv1": {"web1": "running"}, "hv2": {}, "hv3": {}, "hv4": {}}
+
+
+NO_ROOM = "refused: web1 stays on hv1: {}: 1024 MiB of memory wanted, 0 free"
+
+
+def test_a_target_that_refuses_is_replaced_by_the_next(tmp_path):
+    cloud = Choosy(tmp_path, {h: NO_ROOM.format(h) for h in ("hv2", "hv3")}, **four())
+    found = run(cloud)
+    assert found["changes"]["host"]["new"] == "hv4"
+    assert cloud.tried()[-1] == "hv4"
+    assert len(set(cloud.tried())) == len(cloud.tried())
+
+
+def test_when_all_refuse_each_is_named_with_its_reason(tmp_path):
+    cloud = Choosy(tmp_path, {h: NO_ROOM.format(h) for h in ("hv2", "hv3", "hv4")}, **four())
+    with pytest.raises(
+        errors.Refused, match=r"no host took web1 from hv1: hv\d: .*; hv\d: "
+    ) as exc:
+        run(cloud)
+    assert all(f"{host}: 1024 MiB" in exc.value.text for host in ("hv2", "hv3", "hv4"))
+    assert exc.value.text.count("refused: ") == 1
+
+
+def test_what_failed_for_another_reason_is_not_tried_elsewhere(tmp_path):
+    first = Choosy(tmp_path, **four())
+    run(first)
+    (best,) = first.tried()
+    cloud = Choosy(tmp_path, {best: "aborted: no progress for 150 s; web1 runs on hv1"}, **four())
+    with pytest.raises(errors.OperationFailed, match="no progress"):
+        run(cloud)
+    assert cloud.tried() == [best]
+
+
+def test_a_named_target_that_refuses_is_the_answer(tmp_path):
+    cloud = Choosy(tmp_path, {"hv2": NO_ROOM.format("hv2")}, **four())
+    with pytest.raises(errors.Refused, match="hv2: 1024 MiB"):
+        run(cloud, "hv2")
+    assert cloud.tried() == ["hv2"]
+
+
+def test_evacuate_and_rebalance_go_on_to_the_next(tmp_path):
+    """Their plan is a wish: the target is named, and another will do."""
+    cloud = Choosy(tmp_path, {"hv2": NO_ROOM.format("hv2")}, **four())
+    assert run(cloud, "hv2", others=True)["changes"]["host"]["new"] in ("hv3", "hv4")
+    assert cloud.tried()[0] == "hv2"
+
+
+NEEDS = {
+    "bridges": ["br7"], "networks": ["lan"], "labels": {"rack": "a"}, "groups": ["web"],
+    "group_policy": "separate", "disks": [{"size_bytes": 10 * GIB, "pool": "ssd"}],
+}  # fmt: skip
+FITS = {"bridges": ["br7"], "networks": ["lan"], "labels": {"rack": "a"},
+        "pools": {"ssd": {"free_bytes": 20 * GIB}}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lacks", "words"),
+    [
+        ({"bridges": []}, "has no bridge br7"),
+        ({"networks": []}, "has no libvirt network lan"),
+        ({"labels": {}}, "has no label rack"),
+        ({"pools": {}}, "has no storage pool ssd"),
+        ({"pools": {"ssd": {"free_bytes": 5 * GIB}}}, "10 GiB wanted of pool ssd, 5 GiB free"),
+        ({"guests": {"web2": {"state": "running", "groups": ["web"]}}}, "already has web2"),
+    ],
+)
+def test_what_init_honoured_holds_for_the_next_host(tmp_path, lacks, words):
+    there = {"hv1": {"web1": "running"}, "hv2": {}, "hv3": {}}
+    about = {"hv2": {**FITS, **lacks}, "hv3": FITS}
+    cloud = Choosy(tmp_path, hosts=about, guests={"web1": NEEDS}, **there)
+    assert run(cloud)["changes"]["host"]["new"] == "hv3"
+    again = Choosy(tmp_path, hosts={"hv2": about["hv2"]}, guests={"web1": NEEDS},
+                   hv1={"web1": "running"}, hv2={})  # fmt: skip
+    with pytest.raises(errors.Refused, match=words):
+        run(again)
+    with pytest.raises(errors.Refused, match=words):
+        run(again, "hv2")
+    assert again.tried() == []
+    assert run(again, "hv2", overcommit=True)["changes"]["host"]["new"] == "hv2"
+    hosts = [facts.host_from_inventory(h, {**inventory(g), **about.get(h, {})})
+             for h, g in (("hv1", {"web1": "running"}), ("hv2", {}), ("hv3", {}))]  # fmt: skip
+    data = {**inventory({"web1": "running"})["guests"]["web1"], **NEEDS}
+    hosts[0] = facts.host_from_inventory("hv1", {**inventory({}), "guests": {"web1": data}})
+    targets, homeless = evacuate.plan(hosts, "hv1", policy.Policy())
+    assert (targets, homeless) == ({"web1": "hv3"}, {})
+
+
+def test_the_masters_policy_goes_with_the_request(tmp_path):
+    """W2: the source judged by its own configuration."""
+    by = policy.from_config({"memory_ratio": 2, "stopped_ratio": 0.5})
+    cloud = Choosy(tmp_path, hv1={"web1": "running"}, hv2={})
+    run(cloud, "hv2", by)
+    assert cloud.asked[0][1]["placement"] == {"policy": by.sent()}
+    assert policy.from_config(cloud.asked[0][1]["placement"]["policy"]) == by
+
+
+def test_a_host_with_a_wrong_ratio_is_named_and_the_others_go_on(tmp_path):
+    """D23: one host's '4x' broke all placement."""
+    cloud = Choosy(tmp_path, hosts={"hv2": {"ratios": {"cpu": "4x"}}}, hv1={"web1": "running"},
+                   hv2={}, hv3={})  # fmt: skip
+    assert run(cloud)["changes"]["host"]["new"] == "hv3"
+    alone = Choosy(tmp_path, hosts=cloud.about, hv1={"web1": "running"}, hv2={})
+    with pytest.raises(errors.Refused, match="hv2: virt:ratios: cpu must be a number from 0"):
+        run(alone)
+
+
+def test_test_true_shows_the_target_that_would_take_it(tmp_path):
+    cloud = Choosy(tmp_path, **four())
+    said = {"migratable": False, "reasons": ["hv: no"]}
+    order = []
+
+    def one(host, fun, kwarg=None, **options):
+        order.append(kwarg["target"])
+        return dict(said) if len(order) < 3 else {"migratable": True, "reasons": []}
+
+    cloud.one = one
+    source, target, found = migrate.check(cloud, policy.Policy(), "web1", "")
+    assert (source, target, found["migratable"]) == ("hv1", order[-1], True)
+    assert len(set(order)) == 3
+    assert DONE["outcome"] == "moved"

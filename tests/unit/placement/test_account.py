@@ -1,0 +1,212 @@
+"""What a guest takes of a host: memory, huge pages, vCPUs, storage; and by which settings."""
+
+from dataclasses import replace
+
+import pytest
+
+from saltvirt.errors import InvalidInput
+from saltvirt.placement import account, capacity, choose, facts, policy
+from saltvirt.placement.facts import Disk, Guest, Host, Pool, Request, Store
+from tests.unit.placement import NOTHING_BESIDE
+
+GIB_KIB = 1024**2
+GIB = 1024**3
+PLAIN = policy.from_config(NOTHING_BESIDE)
+
+
+def host(name="hv1", guests=(), **changes):
+    base = Host(
+        name=name, cpus=16, memory_kib=64 * GIB_KIB, guests=tuple(guests), types=("kvm", "qemu"),
+        disk_total_bytes=100 * GIB, disk_free_bytes=100 * GIB,
+    )  # fmt: skip
+    return replace(base, **changes)
+
+
+def guest(name="g", memory_gib=8, state="running", **more):
+    return Guest(name, "", state, 2, memory_gib * GIB_KIB, more=more)
+
+
+def why(there, request, by=PLAIN):
+    return choose.first_reason(there, request, by)
+
+
+def test_a_guest_that_is_being_made_counts_in_full():
+    """D15: at stopped_ratio 0 any number of them passed."""
+    free = replace(PLAIN, stopped_ratio=0.0)
+    made = [guest(f"g{i}", state="shutdown", creating=True) for i in range(8)]
+    assert why(host(guests=made), Request("new", 1, GIB_KIB), free)[0] == "memory"
+    stopped = [guest(f"g{i}", state="shutdown") for i in range(8)]
+    assert why(host(guests=stopped), Request("new", 1, GIB_KIB), free) is None
+
+
+def test_what_a_guest_may_be_given_while_it_runs_is_promised():
+    assert why(host(), Request("new", 1, GIB_KIB, max_memory_kib=65 * GIB_KIB))[0] == "memory"
+    growing = guest(max_memory_kib=60 * GIB_KIB)
+    assert why(host(guests=[growing]), Request("new", 1, 5 * GIB_KIB))[0] == "memory"
+    assert why(host(guests=[growing]), Request("new", 1, 4 * GIB_KIB)) is None
+
+
+def test_qemu_takes_memory_beside_each_guest():
+    found = policy.Policy(reserved_memory_kib=0, reserved_memory_ratio=0)
+    many = [guest(f"g{i}", memory_gib=1) for i in range(8)]
+    beside = host(guests=many).used(found, "memory_kib") - 8 * GIB_KIB
+    assert beside == 8 * (62 * 1024 + 2 * 8 * 1024 + GIB_KIB / 512)
+    exact = Request("new", 1, 64 * GIB_KIB)
+    assert why(host(), exact) is None
+    fell = why(host(), exact, found)
+    assert fell[1].startswith("65536 MiB of memory wanted and 198 for QEMU, 65536 of 65536")
+    container = [guest("c", type="lxc", memory_gib=1)]
+    assert host(guests=container).used(found, "memory_kib") == GIB_KIB
+
+
+@pytest.mark.parametrize(
+    ("memory_gib", "reserve_mib"), [(4, 512), (24, 1229), (64, 3277), (512, 8192), (4096, 8192)]
+)
+def test_what_the_host_keeps_for_itself_grows_with_it(memory_gib, reserve_mib):
+    found = policy.Policy().reserve_kib(memory_gib * GIB_KIB)
+    assert round(found / 1024) == reserve_mib
+    more = policy.from_config({"reserved_memory_kib": 16 * GIB_KIB})
+    assert more.reserve_kib(memory_gib * GIB_KIB) == 16 * GIB_KIB
+
+
+def test_huge_pages_are_memory_of_their_own():
+    there = host(hugepages={2048: 32 * GIB_KIB}, page_kib=2048)
+    assert there.capacity_memory_kib(PLAIN) == 32 * GIB_KIB
+    assert why(there, Request("new", 1, 32 * GIB_KIB, page_kib=0)) is None
+    fell = why(there, Request("new", 1, 33 * GIB_KIB, page_kib=2048))
+    assert fell[1].startswith("33792 MiB of huge pages of 2048 KiB wanted, 32768 of 32768 MiB free")
+    taken = replace(there, guests=(guest(memory_gib=30, page_kib=0),))
+    assert why(taken, Request("new", 1, 4 * GIB_KIB, page_kib=2048))[0] == "memory"
+    assert why(taken, Request("new", 1, 32 * GIB_KIB)) is None
+    assert why(there, Request("new", 1, 1, page_kib=1048576))[1] == (
+        "has no huge pages of 1048576 KiB"
+    )
+    assert why(host(), Request("new", 1, 1, page_kib=0))[1] == "has no huge pages"
+
+
+def test_a_disk_is_charged_to_the_file_system_that_it_is_on():
+    there = host(
+        stores={"/": Store(100 * GIB, 10 * GIB), "/data": Store(100 * GIB, 50 * GIB)},
+        mounts={"/": "/", "/data": "/data"}, images_store="/",
+        pools={"data": Pool(100 * GIB, 50 * GIB, store="/data")},
+    )  # fmt: skip
+    in_data = Request("new", 1, 1, disks=(Disk(20 * GIB, "/data/vm/new.qcow2"),))
+    assert why(there, in_data) is None
+    assert why(there, Request("new", 1, 1, disk_bytes=20 * GIB))[0] == "disk"
+    fell = why(there, replace(in_data, pools={"data": 31 * GIB}))
+    assert fell == ("disk", "51 GiB of disk wanted on /data, 50 GiB free")
+    assert why(there, Request("new", 1, 1, pools={"data": 51 * GIB}))[0] == "pools"
+    assert there.folder_store("/database/x") == "/"
+
+
+def shared(name, promised, free=100):
+    pool = Pool(200 * GIB, free * GIB, promised * GIB, "nfs nas:/vm", store="/nfs")
+    store = Store(200 * GIB, free * GIB, promised * GIB, "nfs nas:/vm")
+    return host(name, pools={"nfs": pool}, stores={"/nfs": store}, mounts={"/nfs": "/nfs"})
+
+
+def test_a_shared_pool_is_promised_once_for_all_its_hosts():
+    hosts = account.joined([shared("hv1", 30), shared("hv2", 40)])
+    wants = Request("new", 1, GIB_KIB, pools={"nfs": 31 * GIB})
+    assert why(hosts[0], wants)[1] == "31 GiB wanted of pool nfs, 30 GiB free"
+    assert why(hosts[1], replace(wants, pools={"nfs": 30 * GIB})) is None
+    found = capacity.capacity(hosts, replace(wants, pools={"nfs": 10 * GIB}), PLAIN)
+    assert (found.fits, found.total) == ({"hv1": 3, "hv2": 3}, 3)
+    cloud = {one.name: one for one in hosts}
+    cloud = account.taken(cloud, "hv1", replace(wants, pools={"nfs": 25 * GIB}), guest("new"))
+    assert cloud["hv2"].free_pool_bytes(PLAIN, "nfs") == 5 * GIB
+    assert cloud["hv1"].free_pool_bytes(PLAIN, "nfs") == 5 * GIB
+
+
+def test_a_host_is_told_what_others_promise():
+    """What goes with the request makes the host's own count the master's."""
+    alone, other = shared("hv1", 30), shared("hv2", 40)
+    seen = account.joined([alone, other])[0]
+    terms = account.terms(seen, PLAIN)
+    assert terms["elsewhere"] == {"nfs nas:/vm": 40 * GIB}
+    assert account.told(alone, terms["elsewhere"]).free_pool_bytes(PLAIN, "nfs") == 30 * GIB
+    assert "elsewhere" not in account.terms(host(), PLAIN)
+
+
+def test_a_guest_on_shared_storage_moves_without_wanting_room_there():
+    disk = {"size_bytes": 60 * GIB, "pool": "nfs", "shared": "nfs nas:/vm"}
+    moving = guest("web1", disks=[disk, {"size_bytes": 5 * GIB, "path": "/nfs/a.qcow2",
+                                         "shared": "nfs nas:/vm"}])  # fmt: skip
+    request = facts.of_guest(moving, host())
+    full = shared("hv2", 100)
+    assert why(full, request) is None
+    local = replace(full.pools["nfs"], shared=None)
+    local = replace(full, pools={"nfs": local},
+                    stores={"/nfs": replace(full.stores["/nfs"], shared=None)})  # fmt: skip
+    assert why(local, request)[0] in ("disk", "pools")
+
+
+def test_a_guest_is_known_by_its_definition_and_by_what_it_was_made_for():
+    """D12: what init honoured holds for the guest's next host."""
+    kept = guest(
+        "web1", bridges=["br7"], networks=["lan"], labels={"rack": "a"}, prefer={"disk": "ssd"},
+        group_policy="separate", cpu_model="Skylake-Server", page_kib=2048, type="kvm",
+        disks=[{"size_bytes": GIB, "pool": "ssd"}],
+    )  # fmt: skip
+    request = facts.of_guest(replace(kept, groups=("web",)), host())
+    there = host("hv2")
+    for changes, fell_at in (
+        ({}, "labels"),
+        ({"labels": {"rack": "a"}}, "bridges"),
+        ({"bridges": frozenset({"br7"})}, "networks"),
+        ({"networks": frozenset({"lan"}), "guests": (replace(guest(), groups=("web",)),)},
+         "separate"),
+        ({"guests": ()}, "memory"),
+        ({"hugepages": {2048: 16 * GIB_KIB}}, "pools"),
+    ):  # fmt: skip
+        there = replace(there, **changes)
+        assert why(there, request)[0] == fell_at
+    pool = Pool(GIB, 2 * GIB)
+    assert why(replace(there, pools={"ssd": pool}), request) is None
+    assert request.prefer == {"disk": "ssd"}
+
+
+def test_a_hosts_own_stricter_limits_hold_as_well():
+    """W2: the master's policy decides, and what the host says more strictly."""
+    loose = replace(PLAIN, memory_ratio=2.0)
+    big = Request("new", 1, 100 * GIB_KIB)
+    assert why(host(), big, loose) is None
+    assert why(host(limits={"memory_ratio": 1.5}), big, loose)[0] == "memory"
+    assert why(host(limits={"memory_ratio": 9}), big, loose) is None, "looser it cannot be"
+    assert why(host(limits={"memory_ratio": 9}), big)[0] == "memory"
+    assert why(host(limits={"reserved_memory_kib": 40 * GIB_KIB}), big, loose)[0] == "memory"
+    off = guest(state="shutdown", memory_gib=60)
+    free = replace(PLAIN, stopped_ratio=0.0)
+    assert why(host(guests=[off]), Request("new", 1, 8 * GIB_KIB), free) is None
+    strict = host(guests=[off], limits={"stopped_ratio": 1})
+    assert why(strict, Request("new", 1, 8 * GIB_KIB), free)[0] == "memory"
+
+
+def test_a_policy_travels_as_plain_data():
+    found = policy.from_config({"memory_ratio": 2, "overhead_kib": 0}, ["hv9"])
+    again = policy.from_config(found.sent())
+    assert again == replace(found, exclude=())
+    assert set(found.sent()) == policy.KNOWN
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"ratios": {"cpu": "4x"}}, "virt:ratios: cpu must be a number from 0, not '4x'"),
+        ({"ratios": {"cpu": None}}, "virt:ratios: cpu must be a number"),
+        ({"ratios": {"cpu": float("nan")}}, "virt:ratios: cpu must be a number"),
+        ({"ratios": {"cpus": 4}}, "virt:ratios: unknown ratio cpus"),
+        ({"ratios": "4"}, "virt:ratios must be a mapping"),
+        ({"placement": {"cpu_ratoi": 4}}, "virt:placement: unknown setting cpu_ratoi"),
+        ({"placement": {"cpu_ratio": "4x"}}, "virt:placement: cpu_ratio must be a number"),
+    ],
+)
+def test_what_a_hosts_configuration_has_wrong_is_named(data, words):
+    with pytest.raises(InvalidInput, match=words):
+        facts.host_from_inventory("hv1", {"cpus": 1, "memory_kib": 1, **data})
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+def test_a_number_that_is_none_is_refused(bad):
+    with pytest.raises(InvalidInput, match="virt:placement: memory_ratio must be a number"):
+        policy.from_config({"memory_ratio": bad})

@@ -1,0 +1,43 @@
+"""File systems as the kernel lists them."""
+
+from saltvirt.host import filesystems
+
+TEXT = """27 1 254:0 / / rw - ext4 /dev/vda rw
+30 27 254:1 / /data rw shared:1 - xfs /dev/vdb rw
+31 27 254:1 /vm /var/lib/libvirt/images rw - xfs /dev/vdb rw
+32 27 0:50 / /mnt/with\\040space rw - nfs4 nas:/export rw,vers=4.2
+33 27 0:22 / /proc rw - proc proc rw
+34 27 7:1 / /snap/x ro - squashfs /dev/loop1 ro
+nonsense
+"""
+
+
+def test_two_places_of_one_file_system_are_one():
+    found = filesystems.parse(TEXT)
+    assert found["/data"].id == found["/var/lib/libvirt/images"].id == "/data"
+    assert (found["/"].local, found["/data"].local) == (True, True)
+    assert not found["/proc"].local
+    assert not found["/snap/x"].local
+
+
+def test_what_other_hosts_reach_has_their_name_for_it():
+    found = filesystems.parse(TEXT)["/mnt/with space"]
+    assert (found.shared, found.local) == ("nfs nas:/export", False)
+    assert filesystems.parse(TEXT)["/data"].shared is None
+
+
+def test_a_server_that_does_not_answer_is_waited_for_a_while_only(tmp_path, monkeypatch):
+    slow = tmp_path / "stat"
+    slow.write_text("#!/bin/sh\nsleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setattr(filesystems, "_PATIENCE_S", 0.2)
+    gone = filesystems.parse(TEXT)["/mnt/with space"]
+    assert filesystems.sizes(gone) == {"total_bytes": 0, "free_bytes": 0}
+
+
+def test_sizes_are_those_of_the_file_system(monkeypatch):
+    root = filesystems.Mount("/", "/", "ext4", "/dev/vda")
+    far = filesystems.Mount("/tmp", "/tmp", "nfs", "nas:/tmp")
+    assert filesystems.sizes(root)["total_bytes"] > 0
+    assert filesystems.sizes(far)["total_bytes"] > 0
