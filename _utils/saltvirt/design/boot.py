@@ -56,13 +56,14 @@ def _firmware(spec, os, context):
 
 def _automatic(spec, os, context):
     """Let libvirt choose the firmware; what it chose before stays."""
+    if os.firmware == "efi":
+        return
     known = context.domain
     if known is not None and "efi" not in known.firmware:
         raise Unsupported("boot: efi: this host has no EFI firmware (package ovmf or edk2)")
-    if os.firmware != "efi":
-        os.loader = os.loader_type = os.loader_readonly = None
-        os.nvram = os.nvram_template = None
-        os.firmware = "efi"
+    os.loader = os.loader_type = os.loader_readonly = None
+    os.nvram = os.nvram_template = None
+    os.firmware = "efi"
 
 
 def _secure(spec, domain, context):

@@ -9,7 +9,7 @@ from saltvirt.design import caps, domain
 from saltvirt.design.changes import changes
 from saltvirt.design.context import Given
 from saltvirt.design.source import Source
-from saltvirt.errors import InvalidInput
+from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest, pool
 from saltvirt.xml.domain import Domain
 from tests import golden
@@ -284,3 +284,14 @@ def test_a_share_of_cifs_has_no_slash():
     for kind, shown in (("cifs", "share/sub"), ("nfs", "/share/sub")):
         spec = pool.parse("p", "netfs", source_dir="/share/sub", source_format=kind, **hosts)
         assert spec.source_dir == shown
+
+
+def test_firmware_that_is_there_is_not_looked_for_again():
+    text = golden.read("caps/qemu-kvm-domain.xml").replace("<value>efi</value>", "")
+    without = caps.parse(golden.read("caps/qemu.xml"), text)
+    actual = there()
+    actual.os.firmware = "efi"
+    spec = guest.parse("g1", update=True, boot={"efi": True})
+    assert changes(domain.amend(spec, actual, without), actual) == []
+    with pytest.raises(Unsupported, match="no EFI firmware"):
+        domain.amend(spec, there(), without)
