@@ -12,7 +12,8 @@ ASKED = {
     "virt.vm_state": {}, "virt.full_info": {}, "virt.list_domains": {}, "virt.inventory": {},
     "virt.leftovers": {}, "virt.migrate_census": {}, "virt.maintenance": {}, "virt.tls_info": {},
     "virt.guest_addresses": {"vm_": "test"}, "virt.list_snapshots": {"domain": "test"},
-    "virt.snapshot": {"domain": "test", "name": "s1"},
+    "virt.snapshot": {"domain": "test", "name": "s1"}, "virt.migrate_unfinished": {},
+    "virt.purge": {"vm_": "test", "test": True},
 }  # fmt: skip
 
 

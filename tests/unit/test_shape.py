@@ -44,6 +44,9 @@ WRONG = [
     ("virt.maintenance", [True, {}, {"guests": "web1"}]),
     ("virt.guest_addresses", [[], {"web1": []}]),
     ("virt.init", [None, True, {}, {"name": 1, "disks": []}, {"name": "a", "disks": None}]),
+    ("virt.purge", ["gone", None, {"keep": ["/a"]}, {"delete": "/"}, {"shared": []}]),
+    ("virt.storage_users", [[], {"/a": 1}]),
+    ("virt.names_on_disk", [{}, "web1"]),
     ("virt.tls_info", [{}, None]),
 ]  # fmt: skip
 CASES = [(fun, data) for fun, several in WRONG for data in several]

@@ -30,6 +30,12 @@ ANSWERS = {
     "virt.list_snapshots": {str: object},
     "virt.snapshot": {"name": str},
     "virt.migrate": {str: object},
+    "virt.migrate_unfinished": {str: {str: object}},
+    "virt.purge": (
+        {"delete?": [str], "keep?": {str: str}, "shared?": {str: object}, "unsure?": [str]},
+        bool,
+    ),
+    "virt.storage_users": {str: (str, None)},
     "virt.migratable": {"migratable": bool, "reasons": [str]},
     "virt.tls_info": _TLS,
     "virt.tls_update": {"changes": {str: object}, "info": _TLS},
