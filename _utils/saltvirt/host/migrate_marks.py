@@ -8,7 +8,7 @@ import time
 
 from saltvirt import errors
 from saltvirt.host import migrate_store
-from saltvirt.host.connection import libvirt, translate
+from saltvirt.host.connection import libvirt
 from saltvirt.images import tools
 from saltvirt.migration import shared
 
@@ -160,8 +160,8 @@ def _appears(pool, mark):
         time.sleep(2)
         try:
             pool.refresh(0)
-        except libvirt.libvirtError as exc:
-            raise translate(exc) from exc
+        except libvirt.libvirtError:  # a pool of ours that another migration took for left
+            return False
         if _visible(pool, mark):
             return True
     return False
