@@ -124,6 +124,26 @@ def test_an_image_that_somebody_writes_to_is_not_left_as_whole(base):
     assert target.made == [storage.coming(base["path"]), base["path"]]  # both are taken back
 
 
+def test_two_who_record_a_cached_image_at_once_do_not_hinder_each_other(base, tmp_path):
+    name = "debian-0123456789abcdef.qcow2"
+    image = tmp_path / "_base" / name
+    (image.parent / ".meta").mkdir(parents=True)
+    image.write_bytes(CONTENT)
+    (image.parent / ".meta" / f"{name}.json").write_text("{}")
+
+    class Late(Target):
+        """The other's record appears after we looked."""
+
+        def size(self, path):
+            return None if path.endswith(".json") else super().size(path)
+
+    peer, cached = Peer(), base | {"path": str(image)}
+    for target in (Target(peer), Late(peer)):
+        migrate_images.bring(target, cached)
+        assert target.made == []
+    assert len(peer.files) == 2
+
+
 def test_no_guest_is_made_from_an_image_that_is_just_coming(base):
     coming = storage.coming(base["path"])
     with open(coming, "x", encoding="ascii"):

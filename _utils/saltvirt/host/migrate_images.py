@@ -8,6 +8,7 @@ An image of the cache is named by its content. It is recorded in the target's ca
 ours, so that the next guest finds it and ``virt.image_prune`` knows it.
 """
 
+import contextlib
 import os
 import time
 
@@ -91,5 +92,6 @@ def _record(target, path):
     folder, name = os.path.split(path)
     record = os.path.join(folder, ".meta", f"{name}.json")
     if os.path.exists(record) and target.size(record) is None:
-        target.copy(record, "0600")
-        target.keep(record)
+        with contextlib.suppress(errors.AlreadyExists):  # of who waited for the same image
+            target.copy(record, "0600")
+            target.keep(record)
