@@ -267,6 +267,28 @@ def test_an_operators_device_is_filled_with_an_image_and_never_deleted(host, ima
         subprocess.run(["losetup", "-d", device], check=True)
 
 
+def test_a_pipe_is_not_waited_for_to_be_uploaded(host, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    pool = host.conn.storagePoolLookupByName("default-pool")
+    pool.createXML("<volume><name>v</name><capacity>1048576</capacity></volume>")
+    try:
+        with pytest.raises(Exception, match="no file or block device"):
+            host.modules["virt.volume_upload"]("default-pool", "v", str(tmp_path / "pipe"))
+    finally:
+        pool.storageVolLookupByName("v").delete()
+
+
+def test_a_disk_that_came_read_only_takes_what_a_snapshot_holds(host, image):
+    """libvirt cannot merge into a file of mode 0444, as early migrations left it."""
+    disk = host.init(image=image)["disks"][0]["path"]
+    host.modules["virt.snapshot"]("g1", "before")
+    os.chmod(disk, 0o444)
+    os.chmod(image, 0o444)
+    host.modules["virt.delete_snapshots"]("g1", "before")
+    assert os.stat(disk).st_mode & 0o777 == 0o600
+    assert os.stat(image).st_mode & 0o777 == 0o444
+
+
 def test_a_disk_is_a_file_or_a_block_device(host, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/zero", str(tmp_path / "pipe"), str(tmp_path)):

@@ -29,7 +29,10 @@ def format_of(conn, spec, path):
     known = spec.format or files.format_by_domains(conn, path)
     if known or spec.device != "disk" or is_block(path):
         return known or "raw"
-    looks = header.looks_like(path)
+    try:
+        looks = header.looks_like(path)
+    except OSError as exc:
+        raise errors.InvalidInput(f"disk {spec.name}: cannot read {path}: {exc.strerror}") from exc
     if looks != "raw":
         raise errors.InvalidInput(
             f"disk {spec.name}: {path} exists already and looks like {looks}: say which format it "

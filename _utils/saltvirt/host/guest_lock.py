@@ -12,6 +12,7 @@ import time
 from urllib.parse import quote
 
 from saltvirt import errors, settings
+from saltvirt.images import locks
 
 FOLDER = "/run/salt-virt-locks"
 # most operations take less; a longer one is named to whoever waits
@@ -48,7 +49,7 @@ def _one(where, what, name, deadline):
     if path in mine:
         yield
         return
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    locks.private(os.path.dirname(path))
     handle = _waited(path, name, deadline)
     try:
         mine.add(path)

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate, translated
+from saltvirt.images import storage
 from saltvirt.migration import shared
 
 # a passing pool is needed for a second or two: one that we have seen for longer was left by a
@@ -337,7 +338,7 @@ def begin_upload(found, path):
 def _open_here(path):
     """The local file, opened to be read. Raises OperationFailed."""
     try:
-        file = open(path, "rb")  # noqa: SIM115 - closed below
+        file = storage.reading(path)
     except OSError as exc:
         raise errors.OperationFailed(f"cannot read {path} to copy it: {exc.strerror}") from exc
     with file:

@@ -1,11 +1,13 @@
 """Snapshots of a guest: internal (in its disks) and external (a new layer of files)."""
 
 import datetime
+import os
+import stat
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.host import chains, record, snapshot_layers
+from saltvirt.host import chains, files, record, snapshot_layers
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import lookup
 
@@ -66,6 +68,7 @@ def delete(conn, guest, names, everything=False, children=False):
     if children:
         doomed = _with_children(doomed, there)
     _refuse_needed(conn, domain, [there[name] for name in doomed])
+    _let_write(conn, domain)
     deleted = {}
     for name in (name for name in there if name in doomed):
         description = describe(there[name])
@@ -85,6 +88,16 @@ def _refuse_needed(conn, domain, snapshots):
                 paths |= set(chains.read(source.get("file"), "qcow2").paths[:2])
     if paths:
         snapshot_layers.refuse_needed(conn, domain, paths)
+
+
+def _let_write(conn, domain):
+    """Lets the guest's own disks be written to: what is above them is merged into them.
+
+    One that came here by an early migration, from below a snapshot, is read-only like an image.
+    """
+    for path in map(files.real, record.disk_paths(conn, files.trees(domain))):
+        if files.is_regular(path) and not os.stat(path).st_mode & stat.S_IWUSR:
+            os.chmod(path, 0o600)
 
 
 def revert(conn, guest, name=None, cleanup=False, test=False):

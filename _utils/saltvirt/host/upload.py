@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from saltvirt import errors, units
 from saltvirt.host import volume as host_volume
 from saltvirt.host.connection import libvirt, translated
+from saltvirt.images import storage
 
 # formats whose file is larger or smaller than the disk it describes
 _RAW = {None, "none", "raw"}
@@ -29,9 +30,11 @@ def upload(conn, pool, name, path, part, sparse=False):
     """
     volume = host_volume.lookup(conn, pool, name)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = storage.descriptor(path)
     except OSError as exc:
         raise errors.InvalidInput(f"cannot read {path}: {exc.strerror}") from exc
+    except errors.ImageError as exc:
+        raise errors.InvalidInput(f"cannot read {path}: it is no file or block device") from exc
     try:
         size = _checked_size(conn, volume, descriptor, path, part)
         capacity = volume.info()[1]
