@@ -31,6 +31,7 @@ from saltvirt.host import (  # noqa: E402
     domain,
     guest_lock,
     lifecycle,
+    migrate_journal,
     overview,
     sizing,
 )
@@ -516,7 +517,8 @@ def start(name, test=False, **kwargs):
     :return: True, after libvirt showed it running
 
     :raises NoRoom: the host's memory or CPUs are promised to others
-    :raises OperationFailed: libvirt refused; the message has its words
+    :raises OperationFailed: libvirt refused; the message has its words. Or a migration of it was
+        broken off, and it may be on the other host: ``virt.migrate_recover`` comes first
 
 
     CLI Example:
@@ -529,6 +531,7 @@ def start(name, test=False, **kwargs):
 
 
 def _started(dom, gate, test):
+    migrate_journal.may_start(dom)
     admit.starting(dom.connect(), gate, dom)
     return True if test else lifecycle.start(dom)
 

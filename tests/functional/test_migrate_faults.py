@@ -246,3 +246,33 @@ def test_a_promise_is_as_old_as_this_hosts_clock_says_of_its_file(tmp_path):
     (tmp_path / ".clock-0").touch()
     assert [a.name for a in migrate_arrivals.here((), str(tmp_path))] == ["a"]
     assert migrate_arrivals.here((), str(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "more", "starts"),
+    [
+        (migrate_journal.MOVING, {}, False),
+        (migrate_journal.BEGUN, {}, True),
+        (migrate_journal.MOVING, {"over": True}, True),
+    ],
+)
+def test_what_may_be_on_the_target_is_not_started_here(order, dom, phase, more, starts):
+    """A stopped guest, and a process that was killed when both hosts could have it."""
+    broken_off(order, dom, phase, **more)
+    if starts:
+        return migrate_journal.may_start(dom, order.journals)
+    with pytest.raises(errors.OperationFailed, match=r"salt-run virt\.migrate_recover web1"):
+        migrate_journal.may_start(dom, order.journals)
+    conn = dom.connect()
+    dom.undefine()
+    another = conn.defineXML(XML)
+    return migrate_journal.may_start(another, order.journals)
+
+
+def test_start_asks_for_it(virt, dom, order, monkeypatch):
+    broken_off(order, dom, migrate_journal.MOVING)
+    whole = migrate_journal.may_start
+    monkeypatch.setattr(migrate_journal, "may_start", lambda found: whole(found, order.journals))
+    with pytest.raises(Exception, match="may be on the target of a migration"):
+        virt["virt.start"]("web1")
+    assert not dom.isActive()

@@ -119,6 +119,19 @@ def names(folder=FOLDER):
     return []
 
 
+def may_start(dom, folder=FOLDER):
+    """Raises OperationFailed for a guest that may be on another host, too: its migration there
+    was broken off when both could have it."""
+    entry = read(os.path.join(folder, f"{dom.name()}.json"))
+    if not entry or entry.get("over") or entry["report"]["uuid"] != dom.UUIDString():
+        return
+    if entry.get("phase") == MOVING:
+        raise errors.OperationFailed(
+            f"{dom.name()} may be on the target of a migration that was broken off, "
+            f"{entry['target']}: salt-run virt.migrate_recover {dom.name()} finds out, first"
+        )
+
+
 def at_work(journal):
     """Whether a process holds the journal."""
     try:
