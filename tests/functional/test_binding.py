@@ -39,6 +39,7 @@ VALUES = {
 FREE = {
     *("seed_non_shared_migrate", "migrate_non_shared", "migrate_non_shared_inc"),
     "migrate_unfinished",
+    "names_on_disk",  # for when libvirt does not answer: it reads files
 }
 
 
