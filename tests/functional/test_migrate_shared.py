@@ -137,11 +137,11 @@ def test_a_file_that_root_may_not_read_is_known(disk, monkeypatch):
     def deny(*_args):
         raise PermissionError(13, "Permission denied")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(migrate_marks.os, "pread", deny)
-        assert migrate_marks.is_hidden(disk)
-    monkeypatch.setattr(migrate_marks.os, "open", deny)
-    assert migrate_marks.is_hidden(disk)
+    for call in ("open", "pread", "close"):
+        with monkeypatch.context() as patch:
+            patch.setattr(migrate_marks.os, call, deny)
+            hidden = migrate_marks.is_hidden(disk)
+        assert hidden
 
 
 def test_a_link_to_a_file_elsewhere_is_not_proven_by_the_folder_of_the_link(disk, tmp_path):

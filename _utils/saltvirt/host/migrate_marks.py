@@ -100,20 +100,16 @@ def is_hidden(path):
     """Whether we may not read a file that is there: a server takes our root for nobody. libvirt
     fails in the same way, and stops a pool that it refreshes then.
 
-    One that is opened may still not be read: GlusterFS opens late.
+    One that was opened may still not be read, nor closed without an error: GlusterFS opens late.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            os.pread(handle, 1, 0)
+        finally:
+            os.close(handle)
     except OSError as exc:
         return isinstance(exc, PermissionError)
-    try:
-        os.pread(handle, 1, 0)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
     return False
 
 
