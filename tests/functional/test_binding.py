@@ -33,7 +33,7 @@ print(json.dumps(answers))
 # a good value for each parameter that must be given
 VALUES = {
     "memory": 64, "vcpus": 1, "path": __file__, "bridge": "br0", "forward": "bridge", "size": 8,
-    "cpu": 1, "mem": 64, "ptype": "mpath", "source": "pool://images/i.qcow2",
+    "cpu": 1, "mem": 64, "ptype": "mpath", "source": "pool://images/i.qcow2", "places": {},
 }  # fmt: skip
 # they say that they are gone, or read a file
 FREE = {
