@@ -14,7 +14,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, settings, units  # noqa: E402
 from saltvirt.fleet import demand, files  # noqa: E402
-from saltvirt.host import admit, connection, create, making, resize  # noqa: E402
+from saltvirt.host import admit, connection, create, making, moved, resize  # noqa: E402
 from saltvirt.host import clone as cloning  # noqa: E402
 from saltvirt.host import rename as renaming  # noqa: E402
 from saltvirt.host import update as updating  # noqa: E402
@@ -260,6 +260,7 @@ def init(
     :param overcommit: do it also where the host has promised its room to others; default:
         ``virt:overcommit``, else False
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
+    :param unless_moved: refuse a guest that was moved away from this host, as the states do
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
@@ -286,6 +287,9 @@ def init(
     connect, more = _split(kwargs)
     gate = _gate(more)
     test = more.pop("test", False)
+    away = moved.why(str(name)) if more.pop("unless_moved", False) else None
+    if away:
+        raise errors.Refused(away)
     if more.pop("from_master", False):
         more.update(demand.secrets(__salt__, __opts__, name))
     spec = _spec({**arguments, **more})
@@ -293,6 +297,7 @@ def init(
         if test:
             return create.preview(conn, spec, _tools(spec.name, spec.deploy, gate))
         made = create.create(conn, spec, _tools(spec.name, spec.deploy, gate))
+    moved.forget(spec.name)
     if made["pub_key"] and spec.deploy.approve_key:
         _approve(spec.name, made["pub_key"])
     return made

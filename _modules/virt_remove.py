@@ -11,7 +11,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings  # noqa: E402
-from saltvirt.host import admit, connection, domain, remove, shared, usage  # noqa: E402
+from saltvirt.host import admit, connection, domain, moved, remove, shared, usage  # noqa: E402
 from saltvirt.host import purge as purging  # noqa: E402
 from saltvirt.spec import values  # noqa: E402
 
@@ -110,6 +110,7 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
         purging.not_at_work(domain.lookup(conn, vm_))  # said at once
         with gate.guest("virt.purge", vm_):
             purging.purge(conn, vm_, gate.cache_dir, gate.images_dir, dirs, disks, unused)
+    moved.forget(str(vm_))
     return True
 
 

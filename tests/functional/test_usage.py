@@ -213,10 +213,26 @@ def _record(place):
     )
 
 
+def _record_of_a_volume(place):
+    place.pool("there", place.base.parent)
+    place.guest(
+        more="<metadata><sv:guest xmlns:sv='https://saltproject.io/xmlns/salt-virt/1' version='1'>"
+        "<sv:disk target='vdb' pool='there' volume='base.raw'/></sv:guest></metadata>"
+    )
+
+
 @pytest.mark.parametrize(
     "need",
     [
-        *(_file, _overlay, _overlay_on_an_overlay, _relative, _relative_to_a_link, _json),
+        *(
+            _record_of_a_volume,
+            _file,
+            _overlay,
+            _overlay_on_an_overlay,
+            _relative,
+            _relative_to_a_link,
+            _json,
+        ),
         *(_file_protocol, _data_file, _symbolic_link, _hard_link, _declared_chain),
         *(_inactive_definition, _snapshot, _medium, _kernel, _initrd, _firmware, _nvram),
         *(_folder, _volume, _volume_of_a_stopped_pool, _record),

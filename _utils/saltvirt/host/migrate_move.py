@@ -17,6 +17,7 @@ from saltvirt.host import (
     migrate_remote,
     migrate_store,
     migrate_watch,
+    moved,
     still,
 )
 from saltvirt.host.connection import libvirt
@@ -240,6 +241,7 @@ class Move:
 
     def _clean(self):
         """Removes what the guest left here; the move stands, whatever becomes of this."""
+        moved.note(self.report["name"], self.host["hostname"])
         deleted, kept = [], {}
         if not self._keeps_source():
             deleted, kept = migrate_finish.remove_source(self.conn, self.report, self._left())

@@ -14,6 +14,7 @@ from saltvirt.host import (
     migrate_finish,
     migrate_journal,
     migrate_store,
+    moved,
     remove,
 )
 from saltvirt.host.connection import libvirt, translated, unless_gone
@@ -150,6 +151,8 @@ def _ended(conn, peer, entry):
         deleted = clean_target(peer, entry["created"])
     else:
         migrate_arrivals.withdraw(peer, entry["created"])
+    if ended == MOVED:
+        moved.note(report["name"], peer.getHostname())
     if ended == MOVED and not entry["keep_source"]:
         deleted, kept = migrate_finish.remove_source(conn, report, entry["left"])
     return {

@@ -61,7 +61,7 @@ def _make(host, name, given, start):
     ):
         if own in given and profile not in given:
             given[word] = None
-    made = host.call("init", name, start=start, test=host.test, **given)
+    made = host.call("init", name, start=start, test=host.test, unless_moved=True, **given)
     shown = {"definition": True}
     if made["disks"]:
         shown["disks"] = {disk["target"]: _place(disk) for disk in made["disks"]}
