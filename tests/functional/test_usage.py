@@ -440,6 +440,18 @@ def test_purge_keeps_the_base_of_what_it_keeps(place):
     assert purge.plan(place.conn, dom).delete == [str(place.base), str(middle)]
 
 
+def test_what_stays_keeps_what_it_stands_on(place):
+    """Nobody else needs the base: only the disk above it, which another guest has as raw data."""
+    middle = create(place.root / "data" / "middle.qcow2", place.base)
+    dom = place.guest(disk(middle) + disk(place.base, "raw", "vdb"), name="old")
+    assert purge.plan(place.conn, dom).delete == [str(place.base), str(middle)]
+    place.guest(disk(middle, "raw"))
+    assert purge.plan(place.conn, dom).keep == {
+        str(middle): "used by web1",
+        str(place.base): f"used by {middle}",
+    }
+
+
 @pytest.fixture
 def modules(place):
     return load("test:///default", images=str(place.root / "images"), lock=str(place.root / "l"))
