@@ -118,6 +118,13 @@ def test_a_device_is_as_own_as_its_parts(tmp_path, monkeypatch):
         assert shared._own_device(number) is is_own
 
 
+def test_several_ways_to_a_device_are_a_storage_network(tmp_path, monkeypatch):
+    parts = {"slaves__sdq": "", "dm__uuid": "mpath-3600"}
+    number = device(tmp_path, monkeypatch, "devices/virtual/block/dm-2", **parts)
+    monkeypatch.setattr(shared, "_own_path", lambda path: True)
+    assert shared._own_device(number) is False
+
+
 @pytest.fixture
 def nas(place, monkeypatch):  # noqa: F811
     """All of the host's folder ``data`` is other hosts', too."""
