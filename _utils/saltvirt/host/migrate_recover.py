@@ -16,8 +16,9 @@ from saltvirt.host import (
     migrate_store,
     moved,
     remove,
+    usage,
 )
-from saltvirt.host.connection import libvirt, translated, unless_gone
+from saltvirt.host.connection import libvirt, translated
 from saltvirt.migration import outcome
 from saltvirt.migration import transport as transports
 
@@ -220,24 +221,13 @@ def patiently(journal, order):
             time.sleep(2)
 
 
-def _used(peer):
-    """Every path that a domain there names, as it runs and as it starts next; of a pool's volume
-    the path that it has."""
-    found = set()
-    for dom in peer.listAllDomains():
-        with unless_gone():
-            for tree in files.trees(dom):
-                found |= files.paths(tree) | {path for path, _ in files.named(peer, tree)}
-    return found
-
-
 def clean_target(peer, paths):
-    """Deletes what was prepared on the target, unless a domain there uses it."""
+    """Deletes what was prepared on the target, unless a domain or an image there needs it."""
     with translated():
-        used = _used(peer)
-    gone = []
+        used = usage.read(peer)
+    gone, doomed = [], [files.real(path) for path in paths]
     for path in reversed(paths):
-        needed = path in used or _stood_on(peer, path, paths)
+        needed = used.of(usage.keys_of(peer, path), doomed) or _stood_on(peer, path, paths)
         if not needed and migrate_store.delete(peer, path):
             gone.append(path)
     return gone

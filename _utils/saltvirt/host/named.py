@@ -1,9 +1,13 @@
 """What a definition names: every file, device, folder and volume that stands in it."""
 
+import re
 from dataclasses import dataclass
 
 from saltvirt.xml.metadata import OwnDisk
 
+# a path in a QEMU option, where a comma is doubled; in JSON
+_GIVEN = re.compile(r"(?<=[=:])/(?:[^,]|,,)+")
+_QUOTED = re.compile(r'"(?:file:)?(/[^"]+)"')
 # what has a source of data, and says of which format it is
 _STORAGE = {"disk", "backingStore", "mirror", "dataStore", "filesystem"}
 
@@ -36,6 +40,9 @@ def of_tree(root):
         for text in (node.text or "", *node.attrib.values()):
             if text.strip().startswith("/"):
                 yield Name(path=text.strip(), format="raw", loose=True)
+        if node.tag.endswith("}arg"):
+            for path in _of_argument(node.get("value", "")):
+                yield Name(path=path, loose=True)
         if node.tag == OwnDisk.TAG:
             yield from _of_record(node)
         source = node.find("source")
@@ -43,6 +50,13 @@ def of_tree(root):
             yield from _of_source(source, _format(node), _closed(node))
         if node.tag == "nvram" and (node.text or "").startswith("/"):
             yield Name(path=node.text, format=node.get("format", "raw"))
+
+
+def _of_argument(text):
+    """The paths in an argument of QEMU's own (``file=/a,if=virtio``, or JSON)."""
+    if text.lstrip().startswith("{"):
+        return _QUOTED.findall(text)
+    return [path.replace(",,", ",") for path in _GIVEN.findall(text)]
 
 
 def _elements(node):

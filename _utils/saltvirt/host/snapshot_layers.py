@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.host import usage
+from saltvirt.host import files, usage
 from saltvirt.host.connection import libvirt
 from saltvirt.images import chain, confined, header
 
@@ -89,10 +89,14 @@ def revert(conn, domain, snapshot, above):
 
 
 def refuse_needed(conn, domain, paths):
-    """Raises Refused when another guest needs a layer that goes, is merged or begins anew."""
-    used = usage.read(conn, domain.UUIDString(), images=False)
+    """Raises Refused when another guest, or an image that no guest names, needs a layer that goes,
+    is merged or begins anew."""
+    used = usage.read(conn, domain.UUIDString(), beside=paths)
+    trees = [ElementTree.fromstring(text) for text in usage.texts(domain)]
+    own = [files.paths(tree) | files.volume_paths(conn, tree) for tree in trees]
+    own = {files.real(path) for path in set().union(*own)}
     for path in sorted(paths):
-        users = used.guests(usage.keys_of(conn, path))
+        users = used.of(usage.keys_of(conn, path), own)
         if users:
             raise errors.Refused(f"{path} would be lost, and {', '.join(users)} needs it")
 

@@ -17,6 +17,7 @@ from saltvirt import errors
 # QEMU, block/file-posix.c: a byte for each permission that is used, and that is not shared
 _USED, _UNSHARED = 100, 200
 _READ, _WRITE, _RESIZE = 0, 1, 3
+_ALL = range(5)
 _WITHOUT_LOCKS = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -42,6 +43,23 @@ def _seen(fd):
     except FileNotFoundError:
         return None
     return numbers[4], numbers[6]  # writes, and sectors written
+
+
+def is_open(path):
+    """Whether a QEMU has the file open, whatever started it: also one of another libvirt, of a
+    person, or of another host where the file system carries locks. Devices do not tell."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return False
+        return any(_is_locked(fd, kind + what) for kind in (_USED, _UNSHARED) for what in _ALL)
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(fd)
 
 
 class Still:

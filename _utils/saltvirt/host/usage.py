@@ -90,7 +90,16 @@ def keys_of(conn, path):
         with contextlib.suppress(libvirt.libvirtError):
             return keys_of_volume(conn, conn.storageVolLookupByPath(path))
         return frozenset({("server", path), ("server", urlsplit(path).path.lstrip("/"))})
-    return identity.of(path) if is_local(conn) else frozenset({os.path.normpath(path)})
+    if not is_local(conn):
+        return frozenset({os.path.normpath(path)})
+    below = chains.read(path, "raw").paths[1:]
+    return identity.of(path).union(*(_whole(part) for part in below))
+
+
+def _whole(path):
+    """The keys by which a part of a device finds who has all of it: a partition's disk, what a
+    logical volume lies on."""
+    return {("whole", key) for key in identity.of(path)}
 
 
 def is_there(conn, path):
@@ -269,6 +278,7 @@ class _Reader:
             self.remote_chain(path, one, user)
             return
         chain = chains.read(path, one.format)
+        self.found.add(_whole(path), user)
         for part in chain.paths:
             keys = identity.of(part)
             self.declared |= set() if one.loose else keys
@@ -372,7 +382,8 @@ class _Reader:
         if self.local and os.path.exists(path):
             self.image(path)
         if base:
-            self.found.add(keys_of(self.conn, base), User(path, file=identity.real(path)))
+            below = {key for key in keys_of(self.conn, base) if key[0] != "whole"}
+            self.found.add(below, User(path, file=identity.real(path)))
 
     def host(self):
         """What this machine itself has mounted, swaps to or shows as a loop device."""

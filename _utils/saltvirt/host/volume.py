@@ -2,7 +2,7 @@
 
 from saltvirt import errors, units
 from saltvirt.design import volume as design
-from saltvirt.host import identity, usage
+from saltvirt.host import identity, still, usage
 from saltvirt.host import pool as host_pool
 from saltvirt.host.connection import libvirt, translate, translated
 from saltvirt.xml.volume import Volume
@@ -127,6 +127,11 @@ def refuse_used(conn, pool, volumes):
         if why:
             raise errors.InvalidInput(
                 f"volume {volume.name()} in {pool} {why}; force=True deletes it all the same"
+            )
+        if usage.is_local(conn) and still.is_open(volume.path()):
+            raise errors.InvalidInput(
+                f"volume {volume.name()} in {pool} stays: a QEMU that this libvirt does not know "
+                "has it open; force=True deletes it all the same"
             )
         others = usage.others_may_have(conn, volume.path())
         if others:
