@@ -228,3 +228,70 @@ def test_a_signed_error_is_the_hosts_own(ask, minions):
     found, _ = ask(lambda fun, jid: [(said[0], signed(minions, "hv1", jid, fun, said[1], 1))])
     with pytest.raises(errors.Refused, match="hv1: no room"):
         found.get()
+
+
+# -- what any accepted minion can fire ---------------------------------------------------------
+
+
+def nested(levels):
+    found = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+class Noise(Bus):
+    """A bus on which another minion fires events of its own making, with every tag it is asked
+    for, without a pause."""
+
+    fired = ()
+
+    def get_event(self, wait, tag, full, match_type="startswith"):
+        found = super().get_event(0.0, tag, full, match_type)
+        if found:
+            return found
+        self.t += 0.1
+        prefixes = tag.strip("()").split("|")
+        self.count = getattr(self, "count", 0) + 1
+        assert self.count < 100_000, "it waits without end"
+        return {"tag": f"{prefixes[-1]}x", "data": self.fired[self.count % len(self.fired)]}
+
+
+NOISE = [
+    [{"id": ["hv1"], "return": {}}],
+    [{"id": {"hv1": 1}, "return": {}}, {}],
+    [{"id": "hv1", "return": {"said": {"return": nested(900)}, "proof": "AAAA"}}],
+    [{"id": "web9", "return": {}}],
+    [{"id": "hv1", "cmd": "_minion_event", "data": {"message": nested(900), "percent": 1}}],
+    [{"id": "hv1", "cmd": "_minion_event", "data": {"within_s": -1e9, "percent": 5}}],
+    [{"id": "hv1", "cmd": "_minion_event", "data": {"within_s": float("nan")}}],
+    [{"id": ["hv1"], "cmd": "_minion_event", "data": {"percent": 5}}],
+]
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("fired", NOISE, ids=range(len(NOISE)))
+def test_no_event_of_a_minion_breaks_or_holds_up_an_operation(
+    monkeypatch, ask, minions, fired, watched
+):
+    def breaks(_tag, event):
+        return f"{event['percent']} {event['elapsed_s']:.0f}"
+
+    monkeypatch.setattr(Noise, "fired", fired)
+    monkeypatch.setitem(globals(), "Bus", Noise)
+
+    def say(fun, jid):
+        if fun == "virt.migrate":
+            yield "hv1", signed(minions, "hv1", jid, fun, {"outcome": "moved", "kept": {}}), 20
+        if fun == "saltutil.find_job":
+            yield "hv1", signed(minions, "hv1", jid, fun, {"jid": jid})
+
+    options = {"watch": ("salt/virt/migrate/web1/", breaks)} if watched else {}
+    found, took_s = ask(say, "virt.migrate", long=True, **options)
+    assert found.data == {"outcome": "moved", "kept": {}}
+    assert took_s >= 20
+
+
+def test_what_a_host_has_signed_is_an_error_of_it_when_it_has_no_end():
+    found = answer.from_return("hv1", {"return": nested(900)})
+    assert (found.kind, found.error) == (answer.BAD, "its answer is nested too deeply")

@@ -80,7 +80,10 @@ def from_return(host, event, fun=None, kwarg=None):
     event: dict with ``return``, and as Salt sends them ``retcode`` and ``success``. fun, kwarg:
     what the host was asked.
     """
-    data = shape.clean(event.get("return"))
+    try:
+        data = shape.clean(event.get("return"))
+    except RecursionError:
+        return Answer(host, error="its answer is nested too deeply", kind=BAD)
     if event.get("retcode") or not event.get("success", True):
         return Answer(host, error=_one_line(data), kind=FAILED)
     try:

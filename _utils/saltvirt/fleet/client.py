@@ -45,6 +45,8 @@ LATE_S, RETURNS_S = 3, 30
 PATIENCE = 3
 # a host has so long to sign its answer to the probe, when somebody else gave one in its name
 UNSIGNED_S = 2
+# answers to the probe that are looked at before the job itself is looked at again
+_AT_A_TIME = 100
 # what minions answer without a signature
 UNSIGNED = ("test.ping",)
 # a long job is given up when there was no progress for so long: virt:stall_timeout
@@ -292,17 +294,26 @@ class _Job:
             return
         tag, data = event["tag"], event["data"]
         host = data.get("id")
+        if not isinstance(host, str):  # a minion makes up what it fires
+            return
         if self.watch_prefix and tag.startswith(self.watch_prefix):
             said = data.get("data")
             if data.get("cmd") == "_minion_event" and isinstance(said, dict):  # not our own
                 self._progress(host, said)
-                self.watcher(shape.clean(tag), shape.step(said))
+                self._watched(tag, said)
             return
         if host not in self.waiting:
             return
         self.heard(host)
         if tag.startswith(self.tags[0]):
             yield from self._answered(host, data)
+
+    def _watched(self, tag, said):
+        """Shows a step. Any minion may have sent it, so nothing in it breaks the operation."""
+        try:
+            self.watcher(shape.clean(tag), shape.step(said))
+        except Exception as exc:
+            log.warning("cannot show the step %r: %s", tag, exc)
 
     def _answered(self, host, event):
         """The host's Answer. One that is not proven to be its own is not taken: the true one may
@@ -326,11 +337,11 @@ class _Job:
         if host in self.moved:
             self.moved[host] = self.now()
             within_s = said.get("within_s")
-            self.granted_s[host] = within_s if isinstance(within_s, (int, float)) else 0
+            self.granted_s[host] = within_s if isinstance(within_s, shape.NUMBER) else 0
 
     def _quiet_s(self, host):
         """For how many seconds there was no progress, beyond what its step may take."""
-        granted_s = min(LONGEST_STEP_S, self.granted_s.get(host, 0))
+        granted_s = max(0, min(LONGEST_STEP_S, self.granted_s.get(host, 0)))
         return self.now() - self.moved[host] - granted_s
 
     def _given_up(self, patience):
@@ -433,13 +444,13 @@ class _Probe:
                 self.job.fleet.client.event.unsubscribe(self.tag)
 
     def listen(self):
-        """Takes the answers that have come."""
-        while True:
+        """Takes the answers that have come; so many at a time that nobody's events keep it here."""
+        for _ in range(len(self.job.waiting) + _AT_A_TIME):
             event = self.job.fleet.client.event.get_event(wait=0.05, tag=self.tag, full=True)
             if event is None:
                 return
             host, now = event["data"].get("id"), self.job.now()
-            if host not in self.job.waiting:
+            if not isinstance(host, str) or host not in self.job.waiting:
                 continue
             self.job.heard(host)
             said = self.job.fleet.said(host, self.jid, "saltutil.find_job", event["data"])

@@ -65,6 +65,8 @@ def said(host, jid, fun, returned, pub_pem=None):
         load_pem_public_key(pub_pem.encode()).verify(
             signature, _text(host, jid, fun, found), padding.PKCS1v15(), hashes.SHA256()
         )
-    except (InvalidSignature, ValueError, TypeError, AttributeError, binascii.Error):
+    except (
+        InvalidSignature, ValueError, TypeError, AttributeError, binascii.Error, RecursionError,
+    ):  # fmt: skip
         return None
     return found

@@ -23,7 +23,7 @@ def answering(client, opts, expression):
         end = last + float(opts["timeout"]) + quiet_s
         while time.monotonic() < min(end, last + quiet_s):
             event = client.event.get_event(wait=0.2, tag=tag, full=True)
-            if event and event["data"].get("id"):
+            if event and event["data"].get("id") and isinstance(event["data"]["id"], str):
                 found.add(event["data"]["id"])
                 last = time.monotonic()
     finally:
