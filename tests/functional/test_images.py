@@ -4,6 +4,7 @@ import email.message
 import hashlib
 import json
 import os
+import socketserver
 import struct
 import subprocess
 import threading
@@ -320,6 +321,15 @@ def test_a_confined_tool_has_limits(tmp_path):
             writes=[str(big)], limits=confined.Limits(file_bytes=MIB),
         )  # fmt: skip
     assert big.stat().st_size <= MIB
+
+
+@confined_only
+def test_a_path_that_is_written_otherwise_is_shown_all_the_same(tmp_path):
+    (tmp_path / "a").write_text("hello")
+    for path in (f"{tmp_path}//a", f"{tmp_path}/./a", f"/{tmp_path}/a"):
+        assert confined.run(["cat", path], "read it", reads=[path]) == b"hello"
+    with pytest.raises(errors.ImageError, match="without"):
+        confined.run(["cat", "/x"], "read it", reads=[f"{tmp_path}/../{tmp_path.name}/a"])
 
 
 @confined_only
@@ -718,6 +728,31 @@ def test_a_second_download_moves_nothing_and_a_new_version_is_noticed(tmp_path, 
     assert len(Web.log) == 1
     Web.content, Web.etag = raw.read_bytes(), '"2"'
     assert cache.fetch(address, tmp_path / "images").path != first.path
+
+
+@pytest.mark.parametrize(
+    "said", [b"200 OK\r\nContent-Length: much", b"302 Found\r\nLocation: http://[", b"nothing"]
+)
+def test_a_server_that_speaks_nonsense_is_one_line(tmp_path, monkeypatch, said):
+    class Nonsense(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(4096)
+            self.request.sendall(b"HTTP/1.1 " + said + b"\r\n\r\nimage")
+
+    monkeypatch.setattr(web_of, "_PAUSE_S", 0)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Nonsense) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with pytest.raises(errors.ImageError, match="cannot fetch"):
+                cache.fetch(f"http://127.0.0.1:{server.server_address[1]}/a.img", tmp_path)
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9/\u00fc", "http://.a/x", "ftp://.a/x"])
+def test_an_address_that_cannot_be_asked_is_one_line(tmp_path, address):
+    with pytest.raises(errors.ImageError, match="cannot fetch"):
+        cache.fetch(address, tmp_path)
 
 
 def test_what_the_web_lacks_is_named_without_the_password(tmp_path, web):

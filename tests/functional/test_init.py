@@ -406,6 +406,14 @@ def test_a_guest_that_is_being_made_is_not_touched(host, image):
     assert files(host) == ["g1_system.qcow2"]
 
 
+def test_a_disk_that_qemu_img_refuses_leaves_no_file(host):
+    disks = [{"name": "system", "size": "7E", "format": "raw"}]
+    with pytest.raises(Exception, match="too large"):
+        host.init(disks=disks, overcommit=True)
+    assert names(host) == ["test"]
+    assert files(host) == []
+
+
 def test_a_failure_after_the_disks_undoes_everything(host, image, monkeypatch):
     """The guest's start fails, as qemu's would: its disk folder is the real thing here."""
     from saltvirt import errors

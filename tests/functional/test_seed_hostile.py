@@ -286,6 +286,12 @@ def test_a_partition_beyond_the_disk_is_passed_over(tmp_path, monkeypatch):
     assert partitions._table("disk", 20 * MIB) == [(4096, 4096)]
 
 
+def test_lvm_metadata_of_nothing_but_lines_takes_no_time():
+    begun = time.process_time()
+    assert not list(partitions.linear_volumes("\n" * 200_000))
+    assert time.process_time() - begun < 5
+
+
 def test_damaged_lvm_metadata_is_one_line(tmp_path):
     disk = tmp_path / "disk"
     head = bytearray(8192)

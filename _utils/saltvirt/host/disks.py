@@ -225,7 +225,7 @@ def pool_bytes(works):
     return found
 
 
-def _empty(work):
+def _empty(work, undo):
     """A new disk without an image, perhaps on a backing file of the operator's."""
     argv = ["qemu-img", "create", "-q", "-f", work.format]
     base, kind = work.spec.backing_store_path, work.spec.backing_store_format
@@ -238,6 +238,7 @@ def _empty(work):
         argv.append(str(work.size_bytes))
     fd = os.open(work.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     os.close(fd)
+    undo.push(f"delete {work.path}", os.unlink, work.path)
     reads = chain.names(base, kind) if base else ()
     confined.run(argv, f"make the disk {work.path}", reads=reads, writes=[work.path])
 
@@ -271,5 +272,4 @@ def make(conn, work, undo, progress=None):
             undo.push(f"delete {work.path}", os.unlink, work.path)
     else:
         os.makedirs(os.path.dirname(work.path), exist_ok=True)
-        _empty(work)
-        undo.push(f"delete {work.path}", os.unlink, work.path)
+        _empty(work, undo)

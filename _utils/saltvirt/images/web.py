@@ -18,7 +18,8 @@ _TIMEOUT_S = 60
 _ATTEMPTS = 4
 _PAUSE_S = 0.5
 _BLOCK = 1024 * 1024
-_BROKEN = (OSError, http.client.HTTPException, EOFError)
+# ValueError: an address or a length that means nothing, also of a server that leads elsewhere
+_BROKEN = (OSError, http.client.HTTPException, EOFError, ValueError)
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

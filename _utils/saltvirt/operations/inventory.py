@@ -22,7 +22,7 @@ def gather(fleet, hosts=None, guest=None, patient=False):
             found.append(facts.host_from_inventory(answer.host, answer.data))
         except errors.InvalidInput as exc:  # what its own configuration has wrong
             unheard[answer.host] = exc.text
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
             unheard[answer.host] = OTHER_VERSION.format(host=answer.host)
     return account.joined(sorted(found, key=lambda h: h.name)), unheard
 

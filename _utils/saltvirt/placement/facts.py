@@ -251,7 +251,7 @@ def host_from_inventory(name, data):
         for guest, facts in sorted((data.get("arriving") or {}).items())
     )  # fmt: skip
     pages = {int(size): int(kib) for size, kib in (data.get("hugepages") or {}).items()}
-    return Host(
+    host = Host(
         name=name,
         cpus=int(data["cpus"]),
         memory_kib=int(data["memory_kib"]),
@@ -265,19 +265,29 @@ def host_from_inventory(name, data):
         disk_promised_bytes=int(folder.get("promised_bytes", 0)),
         bridges=frozenset(data.get("bridges") or ()),
         networks=frozenset(data.get("networks") or ()),
-        pools={pool: Pool(**sizes) for pool, sizes in (data.get("pools") or {}).items()},
+        pools={pool: Pool(**_sizes(sizes)) for pool, sizes in (data.get("pools") or {}).items()},
         images=frozenset(data.get("images") or ()),
-        labels=dict(data.get("labels") or {}),
+        labels=policies.mapping(data.get("labels"), "virt:labels"),
         maintenance=data.get("maintenance"),
         ratios=policies.ratios(data.get("ratios")),
         needs=_needs(data["guest"]) if data.get("guest") else None,
         limits=policies.limits(data.get("placement")),
         hugepages=pages,
         page_kib=int(data.get("hugepage_kib") or 0),
-        stores={store: Store(**sizes) for store, sizes in (data.get("stores") or {}).items()},
+        stores={
+            store: Store(**_sizes(sizes)) for store, sizes in (data.get("stores") or {}).items()
+        },
         mounts=dict(data.get("mounts") or {}),
         images_store=folder.get("store") or IMAGES,
     )
+    account.takes(Request(name, 1, 1, by_profile=True).at(host), host, policies.Policy())
+    host.free_memory_kib(policies.Policy())  # what does not add up is known here, not in a choice
+    return host
+
+
+def _sizes(data):
+    """A Store's values, with numbers where bytes are."""
+    return {key: int(value) if key.endswith("_bytes") else value for key, value in data.items()}
 
 
 def guest_of(name, data):

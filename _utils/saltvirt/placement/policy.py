@@ -6,7 +6,6 @@ it. What a host's own configuration says more strictly holds there as well.
 The default ratios are Nova's (cpu 4, ram 1, disk 1), whose operators have run them for years.
 """
 
-import math
 from dataclasses import dataclass, field, fields, replace
 
 from saltvirt.errors import InvalidInput
@@ -80,8 +79,8 @@ def of_master(opts):
 
 def from_config(placement, exclude=()):
     """The Policy in the mapping ``virt:placement``. Raises InvalidInput for unknown keys."""
-    placement = _mapping(placement, "virt:placement")
-    weights = _mapping(placement.pop("weights", None), "virt:placement:weights")
+    placement = mapping(placement, "virt:placement")
+    weights = mapping(placement.pop("weights", None), "virt:placement:weights")
     limits(placement)
     unknown = sorted(set(weights) - set(WEIGHTS))
     if unknown:
@@ -98,7 +97,7 @@ def limits(placement):
 
     Raises InvalidInput for unknown keys and for what is no number.
     """
-    placement = _mapping(placement, "virt:placement")
+    placement = mapping(placement, "virt:placement")
     placement.pop("weights", None)  # the master ranks
     unknown = sorted(set(placement) - KNOWN)
     if unknown:
@@ -109,11 +108,13 @@ def limits(placement):
 
 
 RATIOS = ("cpu", "memory", "disk")
+# far above all that any host has: what is counted with it stays a number
+_MOST = 2**60
 
 
 def ratios(given):
     """A host's own ``virt:ratios``. Raises InvalidInput, which names the ratio."""
-    given = _mapping(given, "virt:ratios")
+    given = mapping(given, "virt:ratios")
     for key, value in given.items():
         if key not in RATIOS:
             raise InvalidInput(f"virt:ratios: unknown ratio {key}; known: {', '.join(RATIOS)}")
@@ -121,7 +122,8 @@ def ratios(given):
     return given
 
 
-def _mapping(given, where):
+def mapping(given, where):
+    """The setting as a dictionary. Raises InvalidInput for what is none."""
     if given is not None and not isinstance(given, dict):
         raise InvalidInput(f"{where} must be a mapping, not {given!r}")
     return dict(given or {})
@@ -135,7 +137,9 @@ def _unknown(names):
 
 
 def number(value, key, where):
-    """Raises InvalidInput unless the value is a finite number from 0."""
+    """Raises InvalidInput unless the value is a number from 0 with which one can count."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not fits or not math.isfinite(value) or value < 0:
+    if fits and value > _MOST:
+        raise InvalidInput(f"{where}: {key} is larger than 2^60")
+    if not fits or not value >= 0:
         raise InvalidInput(f"{where}: {key} must be a number from 0, not {value!r}")

@@ -51,7 +51,7 @@ def _table(path, size):
 
 def _section(text, name):
     """The text inside of ``name { … }`` of LVM's metadata."""
-    start = re.search(rf"(?m)^\s*{re.escape(name)} \{{$", text)
+    start = re.search(rf"(?m)^[ \t]*{re.escape(name)} \{{$", text)
     if not start:
         return ""
     depth, at = 1, start.end()
@@ -62,7 +62,7 @@ def _section(text, name):
 
 
 def _number(text, name):
-    found = re.search(rf"(?m)^\s*{name} = (\d{{1,15}})\b", text)
+    found = re.search(rf"(?m)^[ \t]*{name} = (\d{{1,15}})\b", text)
     return int(found.group(1)) if found else None
 
 

@@ -1,10 +1,12 @@
 """What a guest takes of a host: memory, huge pages, vCPUs, storage; and by which settings."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from saltvirt.errors import InvalidInput
+from saltvirt.operations import inventory
 from saltvirt.placement import account, capacity, choose, facts, policy
 from saltvirt.placement.facts import Disk, Guest, Host, Pool, Request, Store
 from tests.unit.placement import NOTHING_BESIDE
@@ -199,6 +201,10 @@ def test_a_policy_travels_as_plain_data():
         ({"ratios": "4"}, "virt:ratios must be a mapping"),
         ({"placement": {"cpu_ratoi": 4}}, "virt:placement: unknown setting cpu_ratoi"),
         ({"placement": {"cpu_ratio": "4x"}}, "virt:placement: cpu_ratio must be a number"),
+        ({"ratios": {"disk": 1e308}}, "virt:ratios: disk is larger than"),
+        ({"ratios": {"disk": 10**400}}, "virt:ratios: disk is larger than"),
+        ({"labels": "rack1"}, "virt:labels must be a mapping, not 'rack1'"),
+        ({"labels": ["rack1"]}, "virt:labels must be a mapping"),
     ],
 )
 def test_what_a_hosts_configuration_has_wrong_is_named(data, words):
@@ -206,7 +212,38 @@ def test_what_a_hosts_configuration_has_wrong_is_named(data, words):
         facts.host_from_inventory("hv1", {"cpus": 1, "memory_kib": 1, **data})
 
 
-@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+@pytest.mark.parametrize("bad", [float("inf"), float("nan"), 1e308, -1, True])
 def test_a_number_that_is_none_is_refused(bad):
-    with pytest.raises(InvalidInput, match="virt:placement: memory_ratio must be a number"):
+    with pytest.raises(InvalidInput, match=r"virt:placement: memory_ratio (must be a n|is larger)"):
         policy.from_config({"memory_ratio": bad})
+    with pytest.raises(InvalidInput, match=r"virt:placement: memory (must be a n|is larger)"):
+        policy.from_config({"weights": {"memory": bad}})
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"cpus": float("inf")},
+        {"cpus": float("nan")},
+        {"stores": {"/": {"total_bytes": 1, "free_bytes": "much"}}},
+        {"stores": {"/": {"total_bytes": 1, "free_bytes": float("inf")}}},
+        {"pools": {"fast": {"total_bytes": None, "free_bytes": 1}}},
+        {"guests": {"web1": {"vcpus": 1, "memory_kib": 1, "max_memory_kib": "much"}}},
+        {"arriving": {"web1": {"vcpus": 1, "memory_kib": "much"}}},
+        {"hugepages": {"2048": "many"}},
+        {"guest": {"vcpus": 1, "memory_kib": "much"}},
+        {"guest": {"vcpus": [1], "memory_kib": 1}},
+        {"placement": {"cpu_ratio": 1e308}},
+    ],
+)
+def test_one_host_that_tells_nonsense_costs_only_itself(bad):
+    """Until now the other hosts were not placed on, either."""
+    good = {"cpus": 8, "memory_kib": 64 * GIB_KIB, "types": ["kvm"]}
+    said = [
+        SimpleNamespace(host="hv1", ok=True, data={**good, **bad}),
+        SimpleNamespace(host="hv2", ok=True, data=good),
+    ]
+    fleet = SimpleNamespace(hosts=lambda: ["hv1", "hv2"], ask=lambda *_args, **_more: said)
+    hosts, unheard = inventory.gather(fleet, guest={"name": "new"})
+    assert [one.name for one in hosts] == ["hv2"]
+    assert list(unheard) == ["hv1"]
