@@ -55,6 +55,9 @@ def _order(vm_, target, kwargs):
     given = {k: v for k, v in kwargs.items() if not k.startswith("__")}
     ours = {k: given.pop(k) for k in ("connection",) if k in given}
     user, password = given.pop("username", None), given.pop("password", None)
+    # virt:overcommit here says nothing of the target's room
+    overcommit = given.get("overcommit")
+    given["overcommit"] = False if overcommit is None else overcommit
     gate = admit.gate(__salt__["config.get"], given)
     told = {k: given.pop(k, None) or {} for k in ("ratios", "limits", "certificates")}
     address = given.pop("address", None)
@@ -140,7 +143,7 @@ def migrate(vm_, target, **kwargs):
     :param ratios: the target's own ``virt:ratios``, as the runner has asked for them
     :param limits: the target's own ``virt:placement``: what is stricter there holds
     :param overcommit: move it also where the target has promised its memory, CPUs or storage to
-        others; default: ``virt:overcommit``, else False
+        others. Default: False, whatever ``virt:overcommit`` says here
     :param certificates: the target's, as the runner has asked for them
     :param address: where the target's QEMU is reached; ``salt-run virt.migrate`` asks the target
         for its own ``virt:migration:address``. Without it an address in this host's own

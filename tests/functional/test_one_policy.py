@@ -224,3 +224,15 @@ def test_a_disk_grows_only_into_room_that_is_promised_to_nobody(made):
     assert type(caught.value).__name__ == "NoRoom"
     assert path.stat().st_size == MIB
     assert modules["virt.resize_disk"]("a", "vda", 3)["after"] == 3 * MIB
+
+
+def test_the_sources_overcommit_says_nothing_of_the_targets_room(made, monkeypatch):
+    """A host that may be overcommitted itself would have filled others past their policy."""
+    from saltvirt.host import migrate
+
+    monkeypatch.setattr(migrate, "migrate", lambda _conn, order: order.overcommit)
+    modules = made.load(overcommit=True)
+    assert modules["virt.migrate"]("test", "hyper2") is False
+    assert modules["virt.migrate"]("test", "hyper2", overcommit=True) is True
+    with pytest.raises(Exception, match="overcommit 'no' is not True or False"):
+        modules["virt.migrate"]("test", "hyper2", overcommit="no")
