@@ -224,8 +224,9 @@ def test_a_host_in_doubt_proves_nothing(nas):
 
 
 class Cloud:
-    def __init__(self, *answers):
+    def __init__(self, *answers, **opts):
         self.answers = {answer.host: answer for answer in answers}
+        self.opts = opts
         self.called = []
 
     def hosts(self, only=None):
@@ -245,10 +246,17 @@ class Cloud:
         return True
 
 
+@pytest.fixture
+def no_master(monkeypatch):
+    """A master whose hosts are all matched."""
+    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
+
+
 def free(host):
     return Answer(host, {"/nfs/a": None})
 
 
+@pytest.mark.usefixtures("no_master")
 def test_all_hosts_have_to_say_that_they_do_not_use_it():
     cloud = Cloud(free("hv2"), free("hv3"))
     done = purging.on_host(cloud, "hv1", "web1")
@@ -267,6 +275,7 @@ def test_all_hosts_have_to_say_that_they_do_not_use_it():
         (Answer("hv3", error="'virt.storage_users' is not available."), "not available"),
     ],
 )
+@pytest.mark.usefixtures("no_master")
 def test_silence_and_doubt_keep_it(answer, words):
     cloud = Cloud(free("hv2"), answer)
     done = purging.on_host(cloud, "hv1", "web1")
@@ -275,6 +284,21 @@ def test_silence_and_doubt_keep_it(answer, words):
     assert cloud.called[-1][2]["unused"] == []
     with pytest.raises(errors.OperationFailed, match=r"/nfs/a on hv1 stays"):
         purging.leftover(cloud, "hv1", "web1")
+
+
+def test_a_hypervisor_that_virt_hosts_lost_keeps_it(monkeypatch):
+    """The cache of its grains is gone: it is not asked, and may run the guest."""
+    lost = {"hv4": "virt:hosts does not match it"}
+    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: lost if "hv4" not in hosts else {})
+    done = purging.on_host(Cloud(free("hv2")), "hv1", "web1")
+    assert done["delete"] == ["/own"]
+    assert "hv4: virt:hosts does not match it" in done["keep"]["/nfs/a"]
+
+
+def test_a_master_of_masters_does_not_know_all_hosts(no_master):
+    done = purging.on_host(Cloud(free("hv2"), order_masters=True), "hv1", "web1")
+    assert "below one that is silent" in done["keep"]["/nfs/a"]
+    assert done["delete"] == ["/own"]
 
 
 def test_nobody_is_asked_about_what_is_the_hosts_own():

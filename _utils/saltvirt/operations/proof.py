@@ -1,14 +1,27 @@
 """What one host may delete on storage that others may have: when all of them said so."""
 
+from saltvirt.fleet import target
+from saltvirt.fleet.authorise import Authorisations
+from saltvirt.fleet.keys import KeyStore
+
+_BELOW = "this master has syndics, and a host below one that is silent is not known here"
+
 
 def elsewhere(fleet, host, places):
     """(paths that no other host uses, {path: why it must stay}) for the ``shared`` of a purge's
     plan on ``host``.
 
-    A host that does not answer, or not to this, proves nothing.
+    A host that does not answer, or not to this, proves nothing; nor does it that one which
+    ``virt:hosts`` lost, or which only a syndic knows, was not asked.
     """
-    why = {}
-    others = [one for one in fleet.hosts() if one != host] if places else []
+    if not places:
+        return [], {}
+    hosts, why = fleet.hosts(), {}
+    unasked = [f"{one}: {words}" for one, words in unmatched(fleet.opts, hosts).items()]
+    unasked += [_BELOW] if fleet.opts.get("order_masters") else []
+    for path in places if unasked else ():
+        why[path] = list(unasked)
+    others = [one for one in hosts if one != host]
     for answer in fleet.ask(others, "virt.storage_users", {"places": places}):
         for path in places:
             words = _words(answer, path)
@@ -16,6 +29,17 @@ def elsewhere(fleet, host, places):
                 why.setdefault(path, []).append(f"{answer.host}: {words}")
     kept = {path: "; ".join(sorted(words)) for path, words in why.items()}
     return sorted(set(places) - set(why)), kept
+
+
+def unmatched(opts, hosts):
+    """Host to why it is not asked, of the accepted minions that once handed in a guest's key.
+
+    A target with grains loses a hypervisor when the master loses its cache of them.
+    """
+    once = Authorisations(opts).hosts() | KeyStore(opts).hosts()
+    lost = once - set(hosts)
+    lost = lost.intersection(target.accepted(opts)) if lost else lost
+    return dict.fromkeys(sorted(lost), "virt:hosts does not match it, and guests were made on it")
 
 
 def _words(answer, path):

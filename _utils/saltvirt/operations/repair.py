@@ -9,7 +9,7 @@ from saltvirt.fleet import target
 from saltvirt.fleet.authorise import Authorisations
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import begun, find, lock, purge
+from saltvirt.operations import begun, find, lock, proof, purge
 
 HALF_MADE = "half-made"
 BROKEN_OFF = "migration-broken-off"
@@ -66,7 +66,7 @@ def look(fleet):
     ``virt:hosts`` does not match any more: the guest may be on the one that was not.
     """
     hosts = fleet.hosts()
-    guests, unheard, found = {}, unmatched(fleet.opts, hosts), []
+    guests, unheard, found = {}, proof.unmatched(fleet.opts, hosts), []
     for answer in fleet.ask(hosts, "virt.leftovers"):
         if not answer.ok:
             unheard[answer.host] = answer.error
@@ -83,17 +83,6 @@ def look(fleet):
     found += list(_permissions(fleet))
     found += list(_pillars(fleet))
     return sorted(found, key=lambda f: (f.about, f.what)), unheard
-
-
-def unmatched(opts, hosts):
-    """Host to why it is not asked, of the accepted minions that once handed in a guest's key.
-
-    A target with grains loses a hypervisor when the master loses its cache of them.
-    """
-    once = Authorisations(opts).hosts() | KeyStore(opts).hosts()
-    lost = once - set(hosts)
-    lost = lost.intersection(target.accepted(opts)) if lost else lost
-    return dict.fromkeys(sorted(lost), "virt:hosts does not match it, and guests were made on it")
 
 
 def chosen(findings, name=None, what=None):
@@ -244,7 +233,7 @@ def _delete_key(fleet, name):
     with lock.guest(fleet.opts, name, "virt.repair"):
         hosts = fleet.hosts()
         now = find.census(fleet, hosts)
-        unheard = {**now.unheard, **unmatched(fleet.opts, hosts)}
+        unheard = {**now.unheard, **proof.unmatched(fleet.opts, hosts)}
         if unheard:
             why = "; ".join(f"{host}: {reason}" for host, reason in sorted(unheard.items()))
             raise errors.OperationFailed(f"its key stays: not every host was heard: {why}")
