@@ -9,6 +9,7 @@ libvirt = pytest.importorskip("libvirt")
 from saltvirt import errors  # noqa: E402
 from saltvirt.host import (  # noqa: E402
     migrate_devices,
+    migrate_facts,
     migrate_marks,
     migrate_store,
     migrate_volumes,
@@ -154,6 +155,33 @@ def test_a_link_to_a_file_elsewhere_is_not_proven_by_the_folder_of_the_link(disk
         assert migrate_marks.same(Pool(str(link.parent)), mark, "ext4") == (False, None)
 
 
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_a_link_is_not_proven_by_a_neighbour_in_the_shared_folder(tmp_path, names):
+    """The target shares the folder, and has another file where the link leads: its own."""
+    folder, local = tmp_path / "shared", tmp_path / "local"
+    folder.mkdir()
+    local.mkdir()
+    (folder / "a").touch()
+    (local / "b").touch()
+    (folder / "b").symlink_to(local / "b")
+    report = {"nvram": None, "disks": [_file(folder / name) for name in names]}
+    peer = libvirt.open("test:///default")
+    there = migrate_store.opened(peer, str(folder))
+    with migrate_facts.marked(report) as marks, there as pool:
+        for name in ("a", "b", *marks.values()):
+            migrate_store.create(pool, str(folder / name), "raw", 0)
+        proof = migrate_marks.same(pool, marks[str(folder)], "nfs4")
+        seen = [migrate_facts._path(pool, str(folder / name), proof, None) for name in "ab"]
+        assert marks[str(folder)] in os.listdir(folder)
+    peer.close()
+    assert [one["shared"] for one in seen] == [True, None]
+    assert "is a link to" in seen[1]["why"]
+
+
+def _file(path):
+    return {"source": str(path), "type": "file", "read_only": False, "chain": []}
+
+
 def test_which_file_system_a_path_is_on(tmp_path):
     mounts = tmp_path / "mountinfo"
     mounts.write_text(
@@ -207,7 +235,13 @@ def test_a_volume_whose_pool_is_off_is_in_trouble(conn):
 
 def wanted(**pool):
     about = {"name": "default-pool", "type": "dir", "folder": "/x", "source": {}}
-    return {"pool": about | pool, "volume": "web1", "type": "file", "fs": "ext4"}
+    return {
+        "pool": about | pool,
+        "source": "/default-pool/web1",
+        "volume": "web1",
+        "type": "file",
+        "fs": "ext4",
+    }
 
 
 @pytest.mark.parametrize(

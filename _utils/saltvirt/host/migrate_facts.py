@@ -362,7 +362,7 @@ def _proof(pool, mark, folder):
 def _path(pool, path, proof, base):
     """What the target has at a path. base: what the source has there, of a backing file."""
     there = migrate_store.volume(pool, path) if pool is not None else None
-    exists, (shared, why) = there is not None, proof
+    exists, (shared, why) = there is not None, migrate_marks.of(path, proof)
     if shared and not exists:
         shared, why = None, f"the target shares the folder, but does not show {path}"
     found = {"exists": exists, "shared": shared, "why": why, "path": path, "pool": _name(pool)}

@@ -43,7 +43,7 @@ def put(paths):
     {folder: name}; without those of folders in which nobody could."""
     marks = {}
     try:
-        for path in paths:
+        for path in sorted(paths, key=leads_out):
             folder = os.path.dirname(path)
             if folder not in marks:
                 marks[folder] = _mark(path)
@@ -51,6 +51,20 @@ def put(paths):
     finally:
         for mark in filter(None, marks.values()):
             _remove(*mark)
+
+
+def leads_out(path):
+    """Whether a path is a link to a file in another folder, of which its own folder tells
+    nothing."""
+    return os.path.dirname(os.path.realpath(path)) != os.path.realpath(os.path.dirname(path))
+
+
+def of(path, proof):
+    """What :func:`same` found of a folder, for one file of this host in it."""
+    if proof[0] and leads_out(path):
+        there = os.path.realpath(path)
+        return None, f"{path} is a link to {there}, of which the shared folder tells nothing"
+    return proof
 
 
 def _mark(path):

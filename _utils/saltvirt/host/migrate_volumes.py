@@ -104,7 +104,7 @@ def _pool(peer, wanted):
 def _proven(pool, found, disk, mark):
     """(whether both hosts share the volume, why it is not known)."""
     if disk["type"] == "file":
-        return migrate_marks.same(pool, mark, disk["fs"])
+        return migrate_marks.of(disk["source"], migrate_marks.same(pool, mark, disk["fs"]))
     if disk["pool"]["type"] in shared.SERVED_POOLS:
         theirs = found and {"key": found.key(), "size_bytes": found.info()[1]}
         mine = {k: disk["identity"][k] for k in ("key", "size_bytes")}
