@@ -316,6 +316,8 @@ def test_a_revocation_that_was_killed_can_be_done_again_or_undone(office, monkey
             crl.revoke(office.store, "hv1")
     with pytest.raises(PkiError, match="were revoked"):
         office.give()
+    office.give("hv2")
+    assert [name.split(",")[0] for name in answer._subjects(office.store)] == ["CN=hv2"]
     crl.readmit(office.store, "hv1")
     office.give()
 

@@ -1,11 +1,14 @@
 """What the master makes of the hosts' answers, also of strange ones."""
 
+import copy
+
 import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt.fleet.answer import FAILED, Answer, down
-from saltvirt.operations import inventory
+from saltvirt.fleet.answer import FAILED, Answer, down, from_return
+from saltvirt.operations import evacuate, inventory
+from saltvirt.placement import choose, facts, policy
 
 WHOLE = {"cpus": 2, "memory_kib": 1024, "pools": {"ssd": {"free_bytes": 5}}}
 
@@ -45,3 +48,55 @@ def test_a_guest_is_asked_about_with_patience_when_it_shall_be_made():
     assert hosts[0].needs.disk_bytes == 7
     asked = (["hv1"], "virt.inventory", {"guest": {"name": "web1"}}, {"patient": True})
     assert fleet.asked == [asked]
+
+
+STORE = {"total_bytes": 10**12, "free_bytes": 10**11, "promised_bytes": 0, "shared": "nfs"}
+GUEST = {
+    "uuid": "u", "state": "running", "vcpus": 1, "memory_kib": 1024, "max_memory_kib": 1,
+    "autostart": True, "groups": ["g"], "deployment": "d", "type": "kvm", "page_kib": 2048,
+    "disks": [], "labels": {}, "bridges": [], "networks": [],
+}  # fmt: skip
+FULL = {
+    "cpus": 8, "memory_kib": 2**26, "arch": "x86_64", "types": ["kvm"], "arches": ["x86_64"],
+    "hugepages": {"2048": 1024}, "hugepage_kib": 2048, "guests": {"a": GUEST},
+    "arriving": {"b": {"memory_kib": 1, "vcpus": 1, "page_kib": 0}},
+    "images_folder": {"path": "/x", **STORE, "store": "fs1"}, "images": ["i"], "bridges": ["br0"],
+    "networks": ["n"], "stores": {"fs1": STORE}, "mounts": {"/": "fs1"},
+    "pools": {"p": {**STORE, "store": "fs1"}}, "labels": {}, "ratios": {"cpu": 4},
+    "placement": {}, "maintenance": None,
+    "guest": {
+        "disk_bytes": 1, "pools": {"p": 1}, "bridges": ["br0"], "networks": ["n"], "vcpus": 1,
+        "memory_kib": 1024, "disks": [],
+    },
+}  # fmt: skip
+WRONG = [None, "x", -1, float("inf"), float("nan"), [[1]], ["x"], {"a": [1]}, True, [{}]]
+
+
+def places(data, above=()):
+    for key, value in data.items():
+        yield (*above, key)
+        if isinstance(value, dict):
+            yield from places(value, (*above, key))
+
+
+@pytest.mark.parametrize("place", list(places(FULL)), ids=".".join)
+def test_nothing_that_one_host_says_keeps_another_from_getting_guests(place):
+    rules = policy.Policy()
+    asked = facts.Request("w", 1, 1024, by_profile=True, arch="x86_64", groups=("g",))
+    for wrong in WRONG:
+        said = copy.deepcopy(FULL)
+        inner = said
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = wrong
+        evil = from_return("evil", {"return": said}, "virt.inventory", {})
+        hosts, unheard = inventory.gather(Fleet(evil, Answer("good", copy.deepcopy(FULL))))
+        assert {host.name for host in hosts} | set(unheard) == {"evil", "good"}
+        assert "good" in [one.host for one in choose.choose(hosts, asked, rules).ranked]
+        evacuate.plan(hosts, "good", rules)
+
+
+def test_a_whole_answer_is_read():
+    hosts, unheard = inventory.gather(Fleet(Answer("good", FULL)))
+    assert [host.name for host in hosts] == ["good"]
+    assert unheard == {}

@@ -1,5 +1,7 @@
 """What virt.repair finds, says of it, and mends: on hosts of plain data."""
 
+import shlex
+
 import pytest
 
 pytest.importorskip("salt")
@@ -139,3 +141,23 @@ def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants
     begun.forget(cloud.opts, "whole")
     cloud.left["hv1"]["guests"]["whole"] = "running"
     assert "given-up:whole:hv1" not in [one.id for one in repair.look(cloud)[0]]
+
+
+@pytest.mark.parametrize("name", ["a; reboot", "$(reboot)", "a' b", "a\nreboot"])
+def test_a_name_that_a_host_made_up_is_no_command(tmp_path, name):
+    cloud = Cloud(tmp_path, {"hv1": left([name], [f"{name};"]), "hv2": left([name])})
+    found, _ = repair.look(cloud)
+    assert {one.code for one in found} == {repair.HALF_MADE, repair.TWICE}
+    for one in found:
+        for command in one.command.removeprefix("one of: ").split("; salt "):
+            words = shlex.split(command)
+            assert any(word in (name, f"what={one.id}") for word in words), command
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "\ud800", "ä" * 200, "a\nb"])
+def test_a_name_that_no_file_can_have_does_not_keep_the_others_from_being_mended(tmp_path, name):
+    cloud = Cloud(tmp_path, {"hv1": left(["c"], [name, "c"])})
+    found, _ = repair.look(cloud)
+    mended, unmended = repair.mend(found, Silent())
+    assert list(mended) == ["c"]
+    assert "cannot be a guest's name" in unmended[name]

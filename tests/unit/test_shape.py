@@ -38,6 +38,8 @@ WRONG = [
             {}, {"guests": [], "unfinished": [], "migrations": {}},
             {"guests": STATES, "unfinished": [1], "migrations": {}},
             {"guests": STATES, "unfinished": [], "migrations": {"a": "hv2"}},
+            {"guests": STATES, "unfinished": [], "migrations": {}, "left": 5},
+            {"guests": STATES, "unfinished": [], "migrations": {}, "left": [1]},
         ],
     ),
     ("virt.migrate_census", [{}, {"guests": STATES, "unfinished": {"web1": 1}}]),
@@ -46,6 +48,9 @@ WRONG = [
     ("virt.init", [None, True, {}, {"name": 1, "disks": []}, {"name": "a", "disks": None}]),
     ("virt.purge", ["gone", None, {"keep": ["/a"]}, {"delete": "/"}, {"shared": []}]),
     ("virt.storage_users", [[], {"/a": 1}]),
+    ("virt.migrate", [None, {}, {"outcome": "moved", "kept": []}, {"outcome": "", "time_ms": "1"}]),
+    ("virt.migrate_recover", [None, [], {"left": ["hv2"]}]),
+    ("virt.vm_info", [None, []]),
     ("virt.names_on_disk", [{}, "web1"]),
     ("virt.tls_info", [{}, None]),
 ]  # fmt: skip
@@ -71,3 +76,8 @@ def test_what_fits_is_taken():
 def test_a_step_has_a_number_or_none(percent):
     assert shape.step({"percent": percent, "message": "\x1b[1mx"}).get("percent") is None
     assert shape.step({"percent": 12.5, "message": "x"})["percent"] == 12.5
+
+
+def test_infinity_is_no_number():
+    data = {"a": [float("inf"), float("nan"), 1.5, True]}
+    assert shape.clean(data) == {"a": [None, None, 1.5, True]}

@@ -3,6 +3,7 @@
 A host may run another version, or have turned bad: what does not fit is an error of that host.
 """
 
+import math
 import re
 
 from saltvirt import errors
@@ -23,13 +24,20 @@ ANSWERS = {
     "virt.list_domains": [str],
     "virt.names_on_disk": [str],
     "virt.inventory": {"cpus": NUMBER, "memory_kib": NUMBER, "guests?": {str: {str: object}}},
-    "virt.leftovers": {"guests": STATES, "unfinished": [str], "migrations": {str: {"target": str}}},
+    "virt.leftovers": {
+        "guests": STATES, "unfinished": [str], "migrations": {str: {"target": str}}, "left?": [str],
+    },
     "virt.migrate_census": {"guests": STATES, "unfinished": [str]},
     "virt.maintenance": ({"guests": [str]}, None),
     "virt.guest_addresses": {str: {str: {str: object}}},
     "virt.list_snapshots": {str: object},
     "virt.snapshot": {"name": str},
-    "virt.migrate": {str: object},
+    "virt.migrate": {
+        "outcome": str, "kept?": {str: str}, "time_ms?": (*NUMBER, None),
+        "downtime_ms?": (*NUMBER, None),
+    },
+    "virt.migrate_recover": {"outcome?": str, "left?": {str: str}},
+    "virt.vm_info": {str: object},
     "virt.migrate_unfinished": {str: {str: object}},
     "virt.purge": (
         {"delete?": [str], "keep?": {str: str}, "shared?": {str: object}, "unsure?": [str]},
@@ -39,7 +47,7 @@ ANSWERS = {
     "virt.migratable": {"migratable": bool, "reasons": [str]},
     "virt.tls_info": _TLS,
     "virt.tls_update": {"changes": {str: object}, "info": _TLS},
-}
+}  # fmt: skip
 
 
 def fits(data, shape):
@@ -71,7 +79,10 @@ def check(fun, kwarg, data):
 
 
 def clean(data):
-    """The data without escape sequences and control characters in any text of it."""
+    """The data without escape sequences and control characters in any text of it, and None for
+    what is no number: infinity and NaN."""
+    if isinstance(data, float) and not math.isfinite(data):
+        return None
     if isinstance(data, str):
         return _UNSEEN.sub("", _ESCAPE.sub("", data)) if _UNSEEN.search(data) else data
     if isinstance(data, dict):

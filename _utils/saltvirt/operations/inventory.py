@@ -1,9 +1,15 @@
 """What every host has and could take: for placement and for people."""
 
+from dataclasses import replace
+
 from saltvirt import errors
-from saltvirt.placement import account, facts
+from saltvirt.placement import account, choose, facts
+from saltvirt.placement import policy as policies
 
 OTHER_VERSION = "answers as another version of this project does: salt {host} saltutil.sync_all"
+
+# the least that a guest can ask for
+_LEAST = facts.Request("-", 1, 1, prefer={"-": "-"}, groups=("-",), by_profile=True)
 
 
 def gather(fleet, hosts=None, guest=None, patient=False):
@@ -19,12 +25,26 @@ def gather(fleet, hosts=None, guest=None, patient=False):
             unheard[answer.host] = answer.error
             continue
         try:
-            found.append(facts.host_from_inventory(answer.host, answer.data))
+            found.append(_reckoned(facts.host_from_inventory(answer.host, answer.data)))
         except errors.InvalidInput as exc:  # what its own configuration has wrong
             unheard[answer.host] = exc.text
-        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
             unheard[answer.host] = OTHER_VERSION.format(host=answer.host)
     return account.joined(sorted(found, key=lambda h: h.name)), unheard
+
+
+def _reckoned(host):
+    """The host, when placement can reckon with all that it says: what it has wrong is found here,
+    as its own error, and not in the midst of placing a guest on another one."""
+    policy = policies.Policy()
+    [alone] = account.joined([host])
+    summary(alone, policy)
+    account.terms(alone, policy)
+    for arch in {None, alone.arch or None}:
+        choose.choose([alone, alone], replace(_LEAST, arch=arch), policy)
+    for guest in alone.guests:
+        facts.of_guest(guest, alone)
+    return host
 
 
 def terms(fleet, host, policy):

@@ -8,12 +8,20 @@ from pathlib import Path
 from saltvirt import errors
 from saltvirt.operations import held
 
+# the longest name of a file, in bytes
+_LONGEST = 255
+
 
 def _path(opts, name):
     """The guest's lock. The name may be what a host calls a guest, of whatever origin."""
-    if not name or "/" in name or "\0" in name or name[0] == ".":
+    if not name or "/" in name or "\0" in name or name[0] == "." or _no_file(name):
         raise errors.InvalidInput(f"{name!r} cannot be a guest's name")
     return Path(opts["cachedir"]) / "virt" / "locks" / name
+
+
+def _no_file(name):
+    """Whether no file is to have the name."""
+    return len(name.encode(errors="replace")) > _LONGEST or not name.isprintable()
 
 
 @contextlib.contextmanager

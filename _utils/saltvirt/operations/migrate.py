@@ -371,5 +371,7 @@ def _sentence(name, source, target, done):
         text += f" in {done['time_ms'] / 1000:.1f} s"
     if done.get("downtime_ms") is not None:
         text += f"; it stood still for {done['downtime_ms']} ms"
-    left = "; ".join(f"{path} was left on {source}: {why}" for path, why in done["kept"].items())
+    left = "; ".join(
+        f"{path} was left on {source}: {why}" for path, why in done.get("kept", {}).items()
+    )
     return f"{text}; {left}" if left else text

@@ -1,6 +1,7 @@
 """What interrupted operations have left behind: found first, mended on request."""
 
 import functools
+import shlex
 import time
 from dataclasses import dataclass
 
@@ -48,7 +49,9 @@ class Finding:
     @property
     def command(self):
         """What mends this one and nothing else."""
-        return f"salt-run virt.repair apply=True what={self.id}" if self.mend else self.do
+        # the name is a host's word, and a person gives this line to a shell
+        what = shlex.quote(f"what={self.id}")
+        return f"salt-run virt.repair apply=True {what}" if self.mend else self.do
 
     def data(self):
         """It as plain data."""
@@ -188,7 +191,7 @@ def _twice(guests, moving):
     for name, hosts in guests.items():
         if len(hosts) > 1 and name not in moving:
             places = ", ".join(f"{host} ({state})" for host, state in sorted(hosts.items()))
-            ways = (f"salt {host} virt.undefine {name}" for host in sorted(hosts))
+            ways = (f"salt {host} virt.undefine {shlex.quote(name)}" for host in sorted(hosts))
             yield Finding(
                 TWICE, name,
                 f"is on more than one host: {places}",

@@ -88,9 +88,9 @@ def _own(case, asked):
 
 def _subjects(store):
     """The client certificates' names of all hypervisors but the revoked ones."""
-    revoked = set(crl.record(store)["hosts"])
     client = next(use for use in USES if use.name == "client")
-    found = [issue.stored_cert(store.host(h), client) for h in store.hosts() if h not in revoked]
+    hosts = [host for host in store.hosts() if not crl.banned(store, host)]
+    found = [issue.stored_cert(store.host(host), client) for host in hosts]
     return sorted(cert.subject.rfc4514_string() for cert in found if cert is not None)
 
 
