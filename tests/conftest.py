@@ -7,6 +7,26 @@ import pytest
 from tests.lab import skips
 
 
+class Failures:
+    """Says of each failure at once which test it is and how it ended: a run of everything is
+    long, and one that is stopped half-way prints no summary."""
+
+    def __init__(self, terminal):
+        self.terminal = terminal
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self.terminal.write_line(f"\nfailed in {report.when}: {report.nodeid}", red=True)
+            self.terminal.write_line(report.longreprtext[-600:])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Failures(terminal), "failures-at-once")
+
+
 def pytest_collection_modifyitems(items):
     if os.environ.get("SLOW"):
         return

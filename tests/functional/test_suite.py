@@ -108,6 +108,21 @@ def test_a_module_that_is_not_collected_for_want_of_something_counts(pytester):
     assert "could not import 'nothing_of_that_name'" in done.stdout
 
 
+def test_a_failure_is_said_before_the_end(pytester):
+    pytester.makeconftest((paths.REPOSITORY / "tests/conftest.py").read_text())
+    pytester.makepyfile("def test_it():\n    assert 1 == 2")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", pytester.path],
+        env={**os.environ, "PYTHONPATH": str(paths.REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    before, _, _ = done.stdout.partition("= FAILURES =")
+    assert "failed in call: test_a_failure_is_said_before_the_end.py::test_it" in before
+    assert "assert 1 == 2" in before
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
