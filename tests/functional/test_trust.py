@@ -340,3 +340,18 @@ def test_the_pillar_gives_it_to_that_host_alone_and_sealed(tmp_path):
         assert ask("hv2") is None
         assert ask("hv1", "web2") is None
     assert ask("hv1") is None
+
+
+@pytest.mark.parametrize("version", [2, 0, None, "3"])
+def test_where_salt_does_not_prove_who_asks_no_key_is_taken(opts, store, pairs, version):  # noqa: F811
+    """With minimum_auth_version below 3 an accepted minion may ask in the name of another."""
+    permissions = authorise.Authorisations(opts)
+    permissions.grant("hv1", "web1")
+    opts["minimum_auth_version"] = version
+    assert authorise.hand_in(opts, store, "hv1", "web1", pairs[0]) is False
+    assert store.status("web1") is None
+    with pytest.raises(errors.Unsupported, match="set it to 3 and restart the master"):
+        permissions.grant("hv1", "web2")
+    del opts["minimum_auth_version"]
+    with pytest.raises(errors.Unsupported, match="update Salt"):
+        permissions.grant("hv1", "web2")

@@ -23,7 +23,22 @@ LIFETIME_S = 600
 # of an operation's own, which ends with it
 _LONGEST_S = 24 * 3600
 
+# Salt's setting minimum_auth_version: below this a minion may ask in the name of another
+# (CVE-2025-62349)
+_AUTH_VERSION = 3
+
 log = logging.getLogger(__name__)
+
+
+def refuse_unknown_senders(opts):
+    """Raises Unsupported where this master's Salt does not prove which minion asks for a pillar."""
+    given = opts.get("minimum_auth_version", 0)
+    if not isinstance(given, int) or given < _AUTH_VERSION:
+        raise errors.Unsupported(
+            f"minimum_auth_version is {given!r} on this master: a minion may ask in the name of "
+            f"another, so no key of a guest is taken; set it to {_AUTH_VERSION} and restart the "
+            "master (an older Salt has no such setting: update Salt)"
+        )
 
 
 class Authorisations:
@@ -41,8 +56,10 @@ class Authorisations:
     def grant(self, host, name, lifetime_s=LIFETIME_S, pillar=None, **more):
         """Lets ``host`` hand in one key for ``name`` within ``lifetime_s`` seconds.
 
-        pillar: what the guest gets with it. Raises InvalidInput for a name that virt:hosts keeps.
+        pillar: what the guest gets with it. Raises InvalidInput for a name that virt:hosts keeps,
+        Unsupported where Salt does not prove who hands it in.
         """
+        refuse_unknown_senders(self._opts)
         path = self._path(host, target.refuse_host(self._opts, name))
         until = time.time() + lifetime_s
         private.write(
@@ -158,6 +175,7 @@ def hand_in(opts, store, host, name, pub_pem):
     permission goes.
     """
     try:
+        refuse_unknown_senders(opts)
         permission = Authorisations(opts).redeem(host, name)
         if not permission:
             log.warning("%s handed in a key for %r without a permission", host, name)
