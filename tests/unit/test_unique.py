@@ -21,7 +21,12 @@ class Cloud:
     """hosts: name to a dict of function to its answer: data, an exception, or an Answer."""
 
     def __init__(self, tmp_path, **hosts):
-        self.opts = {"pki_dir": str(tmp_path), "cachedir": str(tmp_path), "virt": {}}
+        self.opts = {
+            "pki_dir": str(tmp_path),
+            "cachedir": str(tmp_path),
+            "virt": {},
+            "minimum_auth_version": 3,
+        }
         self.answers = hosts
         self.called = []
 
