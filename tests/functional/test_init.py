@@ -10,6 +10,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt.host import disks  # noqa: E402
 from tests.functional.conftest import load  # noqa: E402
 
 MIB = 1024**2
@@ -92,15 +93,15 @@ def test_only_what_was_made_is_purged_when_that_is_asked_for(host, tmp_path):
         f"<devices><disk type='file'><source file='{data}'/><target dev='vda'/></disk></devices>"
         "</domain>"
     )
-    for disks, plan in [
+    for which, plan in [
         ("none", {"delete": [], "keep": {str(data): "not made for this guest"}}),
         ("made", {"delete": [], "keep": {str(data): "not made for this guest"}}),
         ("own", {"delete": [str(data)], "keep": {}}),
     ]:
         host.conn.defineXML(xml)
-        assert host.modules["virt.purge"]("foreign", disks=disks, test=True) == plan
+        assert host.modules["virt.purge"]("foreign", disks=which, test=True) == plan
         assert data.exists()
-        assert host.modules["virt.purge"]("foreign", disks=disks) is True
+        assert host.modules["virt.purge"]("foreign", disks=which) is True
         assert names(host) == ["test"]
         assert data.exists() is (disks != "own")
 
@@ -427,3 +428,15 @@ def test_a_failure_after_the_disks_undoes_everything(host, image, monkeypatch):
         host.init(image=image, start=True)
     assert names(host) == ["test"]
     assert files(host) == []
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "by_default", "left"),
+    [(None, True, None), (None, False, None), (2**20, True, None), (2**30, True, 2**30)],
+)
+def test_a_disk_of_which_nobody_said_a_size_takes_any_image(size_bytes, by_default, left):
+    """A device that is there has no size of ours at all."""
+    spec = SimpleNamespace(name="system", size_bytes=size_bytes, size_is_default=by_default)
+    image = SimpleNamespace(virtual_size_bytes=2**25)
+    disks.fits(SimpleNamespace(spec=spec, image=image))
+    assert spec.size_bytes == left

@@ -241,6 +241,7 @@ def test_an_image_onto_a_block_device(hv):
     disks = [{"name": "system", "source_file": device, "image": IMAGE}]
     try:
         made = hv.call("init", "t1", 1, 64, disks=disks, **PLAIN)
+        assert isinstance(made, dict), made
         assert made["disks"][0]["path"] == device, made
         assert hv.xml("t1").find("devices/disk/source").get("dev") == device
         hv.sh(f"cmp -n {32 * MIB} {IMAGE} {device}")

@@ -141,9 +141,11 @@ def fits(work):
     A disk of which nobody said a size is as large as its image then.
     """
     wanted, image = work.spec.size_bytes, work.image
-    if work.spec.size_is_default and wanted < image.virtual_size_bytes:
-        work.spec.size_bytes = wanted = None
-    if wanted and wanted < image.virtual_size_bytes:
+    if not wanted or wanted >= image.virtual_size_bytes:
+        return
+    if work.spec.size_is_default:
+        work.spec.size_bytes = None
+    else:
         raise errors.InvalidInput(
             f"disk {work.spec.name}: its size {human_bytes(wanted)} is less than the "
             f"{human_bytes(image.virtual_size_bytes)} of its image; a disk is never shrunk"

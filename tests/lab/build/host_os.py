@@ -9,6 +9,7 @@ from tests.lab.sh import run
 PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,iproute2,iptables,nftables,procps,kmod,socat,openssl,"
     "libvirt-daemon-system,libvirt-daemon-driver-qemu,libvirt-clients,"
+    "libvirt-daemon-driver-storage-rbd,libvirt-daemon-driver-storage-iscsi-direct,"
     "qemu-system-x86,qemu-utils,qemu-block-extra,ovmf,swtpm,swtpm-tools,gnutls-bin,"
     "dnsmasq-base,lvm2,xfsprogs,btrfs-progs,e2fsprogs,dosfstools,parted,fdisk,gdisk,"
     "openssh-server,openssh-client,git,fuse3,xorriso,"
