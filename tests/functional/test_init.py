@@ -103,7 +103,7 @@ def test_only_what_was_made_is_purged_when_that_is_asked_for(host, tmp_path):
         assert data.exists()
         assert host.modules["virt.purge"]("foreign", disks=which) is True
         assert names(host) == ["test"]
-        assert data.exists() is (disks != "own")
+        assert data.exists() is (which != "own")
 
 
 def test_the_record_names_what_was_made_and_is_finished(host, image):
