@@ -38,18 +38,23 @@ def empty():
     return load(EMPTY)
 
 
-@pytest.fixture
-def conn():
-    """Raw libvirt on the same ``test:///default``, which lives as long as this is open."""
-    libvirt = pytest.importorskip("libvirt")
-    gc.collect()  # a traceback can hold the last test's host: it lives until the last object goes
-    raw = libvirt.open("test:///default")
-    for dom in raw.listAllDomains():
+def only_test(conn):
+    """The driver's host lives on between tests: takes away what is not its own."""
+    for dom in conn.listAllDomains():
         if dom.name() != "test":
             persistent = dom.isPersistent()
             if dom.isActive():
                 dom.destroy()
             if persistent:
                 dom.undefine()
+
+
+@pytest.fixture
+def conn():
+    """Raw libvirt on the same ``test:///default``, which lives as long as this is open."""
+    libvirt = pytest.importorskip("libvirt")
+    gc.collect()  # a traceback can hold the last test's host: it lives until the last object goes
+    raw = libvirt.open("test:///default")
+    only_test(raw)
     yield raw
     raw.close()

@@ -15,23 +15,12 @@ from saltvirt.operations import lifecycle  # noqa: E402
 from saltvirt.operations.init import Init, Wanted  # noqa: E402
 from saltvirt.placement import choose, facts, policy  # noqa: E402
 from tests.functional.cloud import Fleet  # noqa: E402
-from tests.functional.conftest import load  # noqa: E402
+from tests.functional.conftest import load, only_test  # noqa: E402
 
 MIB = 1024**2
 GIB = 1024**3
 BARE = {"reserved_memory_kib": 0, "reserved_memory_ratio": 0, "reserved_disk_bytes": 0,
         "overhead_kib": 0, "overhead_vcpu_kib": 0, "overhead_ratio": 0}  # fmt: skip
-
-
-def only_test(conn):
-    """The driver's host lives on between tests: takes away what is not its own."""
-    for dom in conn.listAllDomains():
-        if dom.name() != "test":
-            persistent = dom.isPersistent()
-            if dom.isActive():
-                dom.destroy()
-            if persistent:
-                dom.undefine()
 
 
 @pytest.fixture
