@@ -4,6 +4,8 @@ Each is a CommandExecutionError, so Salt prints it as one clean line and keeps i
 class across ``__salt__``. A message says what is wrong, where, and what to do.
 """
 
+from saltvirt import plain
+
 try:
     from salt.exceptions import CommandExecutionError as _Base
     from salt.exceptions import SaltException
@@ -12,7 +14,13 @@ except ImportError:  # the library is also used, and tested, without Salt
 
 
 class VirtError(_Base):
-    """Anything that Salt Virt refuses or fails at."""
+    """Anything that Salt Virt refuses or fails at.
+
+    Its message is one line, whatever an image, a guest or a tool had to say in it.
+    """
+
+    def __init__(self, message=""):
+        super().__init__(plain.line(message))
 
     @property
     def text(self):

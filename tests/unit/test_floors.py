@@ -8,7 +8,7 @@ import pytest
 
 LIBRARY = Path(__file__).resolve().parents[2] / "_utils" / "saltvirt"
 FLOOR = {
-    "errors": 0, "units": 0, "names": 0, "settings": 0, "spec": 0, "xml": 0,
+    "errors": 0, "plain": 0, "units": 0, "names": 0, "settings": 0, "spec": 0, "xml": 0,
     "design": 0, "placement": 0, "migration": 0, "render": 0, "revert": 0, "states": 0,
     "host": 1, "images": 1, "seed": 1,
     "fleet": 2, "operations": 2, "pki": 2,

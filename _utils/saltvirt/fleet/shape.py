@@ -4,13 +4,8 @@ A host may run another version, or have turned bad: what does not fit is an erro
 """
 
 import math
-import re
 
-from saltvirt import errors
-
-# control characters but the new line and the tab, and those that turn the direction of a text
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+from saltvirt import errors, plain
 
 NUMBER = (int, float)
 STATES = {str: str}
@@ -84,7 +79,7 @@ def clean(data):
     if isinstance(data, float) and not math.isfinite(data):
         return None
     if isinstance(data, str):
-        return _UNSEEN.sub("", _ESCAPE.sub("", data)) if _UNSEEN.search(data) else data
+        return plain.text(data)
     if isinstance(data, dict):
         return {clean(key): clean(value) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
