@@ -562,11 +562,12 @@ class Master:
             raise errors.NotFound(f"image {source} does not exist on the master")
         return {"hash_type": "sha256", "hsum": hashlib.sha256(path.read_bytes()).hexdigest()}
 
-    def fetch(self, source, target, _version, _progress):
+    def fetch(self, source, target, version, _progress):
         with self.lock:
             self.copies += 1
         with open(target, "wb") as file:
             file.write(self._path(source).read_bytes())
+        return version
 
     def read(self, source):
         return self._path(source).read_text()
@@ -686,13 +687,16 @@ class Web(BaseHTTPRequestHandler):
         if self.path == "/none":
             self.send_error(404)
             return
-        self._head(206 if start else 200, len(body))
+        self._head(206 if start else 200, len(body), start)
         if type(self).cut_after is not None:
             body, type(self).cut_after = body[: type(self).cut_after], None
         self.wfile.write(body)
 
-    def _head(self, status, length):
+    def _head(self, status, length, start=0):
         self.send_response(404 if self.path == "/none" else status)
+        if status == 206:
+            end = start + length
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{end}")
         self.send_header("ETag", self.etag)
         self.send_header("Content-Length", str(length))
         self.end_headers()

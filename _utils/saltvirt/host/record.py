@@ -3,12 +3,11 @@
 import os
 import xml.etree.ElementTree as ET
 
-from saltvirt.host import existing, files
+from saltvirt.host import boot, existing, files
 from saltvirt.host.connection import libvirt
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import NAMESPACE
 
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # entries that were given to a guest under its name: who removes by them must find no other
 _MARKS = ("deployment",)
 
@@ -69,20 +68,15 @@ def _started(pid):
         return file.read().rpartition(")")[2].split()[19]
 
 
-def _boot():
-    with open(_BOOT_ID, encoding="utf-8") as file:
-        return file.read().strip()
-
-
 def worker():
     """What tells this process from any other, past and future, on this host."""
-    return f"{os.getpid()}:{_started(os.getpid())}:{_boot()}"
+    return f"{os.getpid()}:{_started(os.getpid())}:{boot.current()}"
 
 
 def works(token):
     """True while the process that :func:`worker` described is alive."""
     pid, _, rest = token.partition(":")
     try:
-        return rest == f"{_started(int(pid))}:{_boot()}"
+        return rest == f"{_started(int(pid))}:{boot.current()}"
     except (OSError, ValueError, IndexError):
         return False

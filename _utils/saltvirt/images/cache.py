@@ -173,8 +173,9 @@ def _image(folder, meta, source):
 def _admit(folder, part, wish, version):
     """Checks what was fetched and gives it its name in the cache."""
     source = wish.source
-    sums = _verify(part, source, wish.demanded, {"sha256", "sha512"})
     served = version.get("hash_type")
+    ours = {"sha256", "sha512", *({served} & hashlib.algorithms_available)}
+    sums = _verify(part, source, wish.demanded, ours)
     if served in sums and sums[served] != version["hsum"]:
         raise errors.ImageError(f"{sources.shown(source)} changed while it was copied: try again")
     try:
@@ -196,8 +197,9 @@ def _admit(folder, part, wish, version):
         "source": sources.shown(source),
         "fetched": time.time(),
     }
-    os.rename(part, folder.path(name))
+    # who is killed between the two leaves a note of nothing, not an image that nobody knows
     folder.write(meta, ".meta", name + ".json")
+    os.rename(part, folder.path(name))
     folder.write({"version": version, "file": name}, ".index", key(source) + ".json")
     return _image(folder, meta, source)
 
@@ -212,9 +214,10 @@ def _download(folder, wish, version):
         wish.progress(done, total)
 
     try:
-        wish.client.fetch(wish.source, part, version, progress)
-    except errors.Refused:  # what is there of it would be in the way of others
-        web.forget(part)
+        version = wish.client.fetch(wish.source, part, version, progress)
+    except (errors.Refused, OSError) as exc:
+        if isinstance(exc, errors.Refused) or room.is_full(exc):
+            web.forget(part)  # what is there of it would be in the way of others
         raise
     try:
         return _admit(folder, part, wish, version)
@@ -276,7 +279,8 @@ def fetch(
         client = download if where == sources.SALT else web.client(source)
         return _shared(folder, _Wish(source, client, demanded, progress or _nothing))
     except OSError as exc:
-        raise errors.ImageError(
+        kind = errors.Refused if room.is_full(exc) else errors.ImageError
+        raise kind(
             f"cannot fetch {sources.shown(source)} to {cache_dir}: {exc.strerror or exc}"
         ) from exc
 

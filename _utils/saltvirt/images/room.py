@@ -1,5 +1,6 @@
 """Keeps a download from filling the file system on which this host's guests are."""
 
+import errno
 import os
 import shutil
 
@@ -9,6 +10,11 @@ from saltvirt.units import human_bytes
 MOST_BYTES = 2 * 1024**4
 _LEFT_BYTES = 1024**3  # or a twentieth of a small file system
 _STEP = 16 * 1024**2
+
+
+def is_full(exc):
+    """Whether the file system, or a quota, has no more room."""
+    return isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class Room:

@@ -100,11 +100,12 @@ class SaltFiles:
             )
         return {"hash_type": found["hash_type"], "hsum": found["hsum"]}
 
-    def fetch(self, source, target, _version, progress):
-        """Copies the file to ``target``, past the minion's own cache, when it is our turn."""
+    def fetch(self, source, target, version, progress):
+        """Copies the file to ``target``, past the minion's own cache, when it is our turn. Returns
+        the version; that it is of this one, its hash tells."""
         if self._turn is None:
             self._go_on(source, target, progress)
-            return
+            return version
         with self._turn(source) as turn:
 
             def renewing(done, total):
@@ -112,6 +113,7 @@ class SaltFiles:
                 progress(done, total)
 
             self._go_on(source, target, renewing)
+        return version
 
     def _go_on(self, source, target, progress):
         """Appends to what is there; a master that is busy or restarts is asked again."""

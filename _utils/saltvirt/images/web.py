@@ -12,6 +12,8 @@ import urllib.request
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from saltvirt import errors
+from saltvirt.host import boot
+from saltvirt.images import room, served
 from saltvirt.images.sources import LONGEST_LIST, shown
 
 _TIMEOUT_S = 60
@@ -82,8 +84,7 @@ class Http:
         """What tells this version of the file from another: its ETag, date and size."""
         try:
             with _open(_request(source, method="HEAD")) as reply:
-                names = ("ETag", "Last-Modified", "Content-Length")
-                return {key: reply.headers[key] for key in names if reply.headers[key]}
+                return served.version(reply.headers)
         except urllib.error.HTTPError as exc:
             if exc.code in (405, 501):  # a server without HEAD
                 return {}
@@ -92,45 +93,76 @@ class Http:
             raise _failed(source, exc) from exc
 
     def fetch(self, source, target, version, progress):
-        """Fetches to ``target``; what is there of the same version is kept and continued."""
+        """Fetches to ``target``; what is there of the same version is kept and continued.
+
+        Returns the version that was fetched, by what was said when its bytes came.
+        """
         for attempt in range(_ATTEMPTS):
             try:
-                self._go_on(source, target, version, progress)
-                return
+                return self._go_on(source, target, noted(target) or version, progress)
             except urllib.error.HTTPError as exc:
                 if exc.code < 500 or attempt == _ATTEMPTS - 1:
                     raise _failed(source, exc) from exc
             except _BROKEN as exc:
+                if room.is_full(exc):
+                    raise
                 if attempt == _ATTEMPTS - 1:
                     raise _failed(source, exc) from exc
             time.sleep(_PAUSE_S * 2**attempt)
 
     def _go_on(self, source, target, version, progress):
-        have = os.path.getsize(target) if os.path.exists(target) else 0
-        strong = version.get("ETag", "").startswith('"')
-        validator = version["ETag"] if strong else version.get("Last-Modified")
-        headers = {}
-        if have and validator:
-            headers = {"Range": f"bytes={have}-", "If-Range": validator}
+        have, total = _size(target), served.length(version)
+        proof = served.validator(version)
+        if have and proof and have == total:
+            return version
+        if not proof or have > (total or have):
+            have = 0
+        headers = {"Range": f"bytes={have}-", "If-Range": proof} if have else {}
         try:
-            reply = _open(_request(source, headers))
-        except urllib.error.HTTPError as exc:
-            if exc.code == 416 and str(have) == version.get("Content-Length"):
-                return
+            with _answer(source, headers, have) as reply:
+                sent = _judged(source, reply, have, version)
+                if not sent.start:
+                    remember(target, sent.version)
+                with open(target, "r+b" if sent.start else "wb") as file:
+                    _receive(reply, file, sent, progress)
+        except served.Unfit:
+            forget(target)
             raise
-        with reply, open(target, "r+b" if reply.status == 206 else "wb") as file:
-            done = file.seek(0, os.SEEK_END)
-            length = reply.headers["Content-Length"]
-            _receive(reply, file, done, done + int(length) if length else None, progress)
+        return sent.version
 
 
-def _receive(reply, file, done, total, progress):
+def _answer(source, headers, have):
+    """The answer to a request for an image, or for what follows the bytes that are there."""
+    try:
+        return _open(_request(source, headers))
+    except urllib.error.HTTPError as exc:
+        if exc.code == 416 and have:
+            raise served.Unfit(f"it has nothing after byte {have}") from exc
+        raise
+
+
+def _judged(source, reply, have, version):
+    try:
+        return served.judge(reply.status, reply.headers, have, version)
+    except errors.ImageError as exc:
+        raise errors.ImageError(f"cannot fetch {shown(source)}: {exc}") from exc
+
+
+def _size(path):
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def _receive(reply, file, sent, progress):
+    """Writes what was announced, and holds the answer to it."""
+    done = file.seek(sent.start)
     while block := reply.read(_BLOCK):
         file.write(block)
         done += len(block)
-        progress(done, total or done)
-    if total is not None and done < total:
-        raise http.client.IncompleteRead(b"", total - done)
+        progress(done, sent.total or done)
+    if sent.end is not None and done > sent.end:
+        raise served.Unfit(f"it sends more than the {sent.end - sent.start} bytes it announced")
+    if sent.total is not None and done < sent.total:
+        raise http.client.IncompleteRead(b"", sent.total - done)
 
 
 class Ftp:
@@ -150,22 +182,21 @@ class Ftp:
                 raise errors.NotFound(f"image {shown(source)} does not exist: {exc}") from exc
             raise errors.ImageError(f"cannot fetch {shown(source)}: {exc}") from exc
         except (ftplib.Error, *_BROKEN) as exc:
+            if room.is_full(exc):
+                raise
             raise errors.ImageError(f"cannot fetch {shown(source)}: {exc}") from exc
 
     def version(self, source):
         """The size, and the time of the last change where the server tells it."""
         with self._session(source) as (ftp, path):
-            found = {"size": str(ftp.size(path))}
-            with contextlib.suppress(ftplib.Error):
-                found["changed"] = ftp.voidcmd(f"MDTM {path}")
-            return found
+            return _told(ftp, path)
 
     def fetch(self, source, target, version, progress):
         """Fetches to ``target``; what is there of the same version is kept and continued."""
         for attempt in range(_ATTEMPTS):
             try:
                 self._go_on(source, target, version, progress)
-                return
+                return version
             except errors.ImageError:
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -173,15 +204,27 @@ class Ftp:
 
     def _go_on(self, source, target, version, progress):
         total = int(version["size"]) if version["size"].isdigit() else 0
-        with self._session(source) as (ftp, path), open(target, "ab") as file:
+        goes_on = "changed" in version and _size(target) < (total or _size(target) + 1)
+        with self._session(source) as (ftp, path), open(target, "ab" if goes_on else "wb") as file:
 
             def write(block):
                 file.write(block)
                 progress(file.tell(), total)
 
             ftp.retrbinary(f"RETR {path}", write, rest=file.tell() or None)
+            changed = _told(ftp, path) != version
+            if changed or file.tell() > (total or file.tell()):
+                file.truncate(0)
+                raise EOFError("it changed while it was fetched: try again")
             if file.tell() < total:
                 raise EOFError(f"it ended after {file.tell()} of {total} bytes")
+
+
+def _told(ftp, path):
+    found = {"size": str(ftp.size(path))}
+    with contextlib.suppress(ftplib.Error):
+        found["changed"] = ftp.voidcmd(f"MDTM {path}")
+    return found
 
 
 def client(source):
@@ -200,16 +243,21 @@ def read_list(url):
 
 def remember(part, version):
     """Keeps beside a part which version it is a part of; forgets a part of another version."""
-    note = part + ".json"
-    try:
-        with open(note, encoding="utf-8") as file:
-            same = json.load(file) == version
-    except (FileNotFoundError, ValueError):
-        same = False
-    if not same:
+    if noted(part) != version:
         forget(part)
-        with open(note, "w", encoding="utf-8") as file:
-            json.dump(version, file)
+        with open(part + ".json", "w", encoding="utf-8") as file:
+            json.dump({"version": version, "boot": boot.current()}, file)
+
+
+def noted(part):
+    """The version that a part is of, or None. A part from before a restart of this host is of
+    none: if the power failed, its last bytes need not be what was written."""
+    try:
+        with open(part + ".json", encoding="utf-8") as file:
+            note = json.load(file)
+    except (FileNotFoundError, ValueError):
+        return None
+    return note.get("version") if note.get("boot") == boot.current() else None
 
 
 def forget(part):
