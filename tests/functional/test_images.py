@@ -7,6 +7,7 @@ import os
 import socketserver
 import struct
 import subprocess
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -73,6 +74,18 @@ def qcow2(raw, tmp_path):
 
 def same_content(one, other):
     subprocess.run(["qemu-img", "compare", str(one), str(other)], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("format", ["raw", "qcow2"])
+def test_an_image_is_copied_to_another_kind_of_file_system(raw, qcow2, format):
+    """The kernel's own copying knows no way from ext4 to tmpfs, or to one of FUSE."""
+    image = raw if format == "raw" else qcow2
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        assert os.stat(folder).st_dev != image.stat().st_dev
+        made = Path(folder) / "vm"
+        clone.clone(inspect.inspect(image), made, format)
+        same_content(image, made)
+        assert allocated(made) < 5 * MIB
 
 
 def test_tools_do_not_speak_for_the_minions_service(monkeypatch):

@@ -18,6 +18,8 @@ from saltvirt.units import human_bytes
 
 _FICLONE = 0x40049409  # linux/fs.h
 _CHUNK = 32 * 1024 * 1024
+_BLOCK = 1024**2  # where bytes are read and written
+_NOT_IN_KERNEL = (errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 _PERCENT = re.compile(rb"\(([0-9.]+)/100%\)")
 _STALLED_S = 3600
 FORMATS = ("raw", "qcow2")
@@ -71,9 +73,20 @@ def _extents(fd, size):
         yield start, end
 
 
+def _copy_range(source, target, length, start):
+    """Copies bytes within the kernel where it can: it does not from one kind of file system to
+    another, nor where the file system does not know how."""
+    try:
+        return os.copy_file_range(source, target, length, start, start)
+    except OSError as exc:
+        if exc.errno not in _NOT_IN_KERNEL:
+            raise
+    return os.pwrite(target, os.pread(source, min(length, _BLOCK), start), start)
+
+
 def _copy_extent(source, target, start, end, report):
     while start < end:
-        done = os.copy_file_range(source, target, min(_CHUNK, end - start), start, start)
+        done = _copy_range(source, target, min(_CHUNK, end - start), start)
         if not done:
             raise OSError(errno.EIO, "the image became shorter while it was copied")
         start += done
