@@ -65,6 +65,7 @@ def install(lab):
     if not all(_speaks_tls(lab, host) for host in lab.hosts):
         answers = lab.salt("hv*", "state.apply", "libvirt", timeout=240)
         for host, answer in answers.items():
+            assert isinstance(answer, dict), f"{host}: {answer}"
             failed = [state for state in answer.values() if not state["result"]]
             assert not failed, f"{host}: {failed}"
     with tempfile.TemporaryDirectory() as folder:
