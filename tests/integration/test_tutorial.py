@@ -64,7 +64,7 @@ def plain(operator, cloud, step):
 
 
 def sync(operator, cloud, step):
-    master, minions = [operator.types(command) for command in step.commands]
+    master, _formula, minions = [operator.types(command) for command in step.commands]
     for name in ("modules.virt", "modules.seed", "states.virt_keys", "grains.virt_host"):
         assert name in minions
     for name in ("runners.virt", "pillar.libvirt", "output.virt_query"):

@@ -20,7 +20,11 @@ class Step:
 STEPS = (
     Step(
         "Modules, states and runners come to the master and to the hosts by sync",
-        ("salt-run saltutil.sync_all", "salt 'hv*' saltutil.sync_all"),
+        (
+            "salt-run saltutil.sync_all",
+            "salt-run salt.cmd cp.cache_dir salt://libvirt",
+            "salt 'hv*' saltutil.sync_all",
+        ),
     ),
     Step(
         "The formula makes hypervisors of them: libvirt, certificates, the TLS socket, br0",
