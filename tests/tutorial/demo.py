@@ -14,7 +14,7 @@ from tests.tutorial.steps import STEPS
 
 NAME = "demo"
 # how long a freshly started guest may need until its minion has answered (emulated CPUs)
-BOOT_S = 300
+BOOT_S = 600
 
 
 def show(cloud, command):
