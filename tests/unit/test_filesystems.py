@@ -26,16 +26,6 @@ def test_what_other_hosts_reach_has_their_name_for_it():
     assert filesystems.parse(TEXT)["/data"].shared is None
 
 
-def test_a_server_that_does_not_answer_is_waited_for_a_while_only(tmp_path, monkeypatch):
-    slow = tmp_path / "stat"
-    slow.write_text("#!/bin/sh\nsleep 60\n")
-    slow.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    monkeypatch.setattr(filesystems, "_PATIENCE_S", 0.2)
-    gone = filesystems.parse(TEXT)["/mnt/with space"]
-    assert filesystems.sizes(gone) == {"total_bytes": 0, "free_bytes": 0}
-
-
 def test_sizes_are_those_of_the_file_system(monkeypatch):
     root = filesystems.Mount("/", "/", "ext4", "/dev/vda")
     far = filesystems.Mount("/tmp", "/tmp", "nfs", "nas:/tmp")

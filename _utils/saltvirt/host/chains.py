@@ -6,7 +6,7 @@ import stat
 from dataclasses import dataclass, field
 
 from saltvirt import errors
-from saltvirt.host import identity
+from saltvirt.host import bounded, identity
 from saltvirt.images import header
 
 # formats whose images stand on no other file
@@ -78,7 +78,7 @@ def _next(found, path, format):
 def _is_storage(path):
     """A device for something else and the like hold no image."""
     try:
-        mode = os.stat(path).st_mode
+        mode = bounded.stat(path).st_mode
     except OSError:
         return True
     return stat.S_ISREG(mode) or stat.S_ISBLK(mode)
@@ -97,8 +97,15 @@ def _places(found, path, name, format):
         return [(local[local.index("/") :], "raw")] if "/" in local else []
     folders = dict.fromkeys([os.path.dirname(path), os.path.dirname(identity.real(path))])
     places = list(dict.fromkeys(os.path.join(folder, local) for folder in folders))
-    there = [place for place in places if os.path.lexists(place)]
+    there = [place for place in places if _may_be_there(place)]
     return [(place, format) for place in there or places[:1]]
+
+
+def _may_be_there(path):
+    try:
+        return bounded.lexists(path)
+    except bounded.Silent:
+        return True
 
 
 def _of_json(found, path, name, format):

@@ -1,10 +1,11 @@
 """Which files and volumes domains use, down to the images they stand on."""
 
 import contextlib
-import os
+import stat
 import xml.etree.ElementTree as ET
 
 from saltvirt import errors
+from saltvirt.host import bounded
 from saltvirt.host.connection import libvirt, unless_gone
 from saltvirt.images import chain as image_chain
 
@@ -12,7 +13,7 @@ from saltvirt.images import chain as image_chain
 def real(path):
     """The path without links, so that two names of a file are one. What is no path, as the name
     of a volume on a server, stays as it is."""
-    return os.path.realpath(path) if path.startswith("/") else path
+    return bounded.real(path) if path.startswith("/") else path
 
 
 def chain(path, format=None):
@@ -128,4 +129,7 @@ def writable(conn, tree):
 
 def is_regular(path):
     """True for a plain file of this host."""
-    return os.path.isfile(path)
+    try:
+        return stat.S_ISREG(bounded.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False

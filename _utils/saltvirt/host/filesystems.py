@@ -1,11 +1,9 @@
 """Which file systems this host has, and which of them other hosts reach, too."""
 
-import contextlib
-import os
 import re
-import subprocess
 from dataclasses import dataclass
 
+from saltvirt.host import bounded
 from saltvirt.placement import account
 
 MOUNTINFO = "/proc/self/mountinfo"
@@ -18,8 +16,6 @@ _SHARED = {
 }  # fmt: skip
 # file systems that disks can be on without a device below /dev
 _OTHERS = {"zfs", "btrfs", "bcachefs", "tmpfs"}
-# how long a server may take to say how large its file system is
-_PATIENCE_S = 3
 # devices that nothing can be written to
 _FIXED = {"squashfs", "iso9660", "udf", "erofs"}
 
@@ -41,7 +37,7 @@ class Mount:
 
     @property
     def local(self):
-        """Whether disks may be on it, and its size is known at once."""
+        """Whether disks may be on it."""
         real = self.type in _OTHERS or (self.source.startswith("/dev/") and self.type not in _FIXED)
         return real or self.point == "/"
 
@@ -81,34 +77,13 @@ def read(path=MOUNTINFO):
 
 def of(mounts, path):
     """The Mount that a path of this host is, or will be, on."""
-    return mounts[account.longest(mounts, os.path.realpath(path)) or "/"]
+    return mounts[account.longest(mounts, bounded.real(path)) or "/"]
 
 
 def sizes(mount):
     """``total_bytes`` and ``free_bytes``; nothing of a file system that does not tell."""
-    unit, total, free = _near(mount.id) if mount.local else _far(mount.id)
-    return {"total_bytes": unit * total, "free_bytes": unit * free}
-
-
-def _near(point):
     try:
-        stat = os.statvfs(point)
+        unit, total, free = bounded.room(mount.id)
     except OSError:
-        return 0, 0, 0
-    return stat.f_frsize, stat.f_blocks, stat.f_bavail
-
-
-def _far(point):
-    """The same of one whose server may be gone: who asks then waits for ever, so a process of its
-    own asks, which nobody waits for longer than that."""
-    argv = ["stat", "-f", "-c", "%S %b %a", "--", point]
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired, ValueError):
-        asks = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            said, _ = asks.communicate(timeout=_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            asks.kill()
-            raise
-        unit, total, free = map(int, said.split())
-        return unit, total, free
-    return 0, 0, 0
+        unit, total, free = 0, 0, 0
+    return {"total_bytes": unit * total, "free_bytes": unit * free}

@@ -4,15 +4,14 @@ import contextlib
 import os
 import stat
 
+from saltvirt.host import bounded
+
 _DEVICES = "/sys/dev/block"
 
 
 def real(path):
     """The path without links; as it is where it cannot be followed."""
-    try:
-        return os.path.realpath(path)
-    except (OSError, ValueError):  # such as a NUL in it
-        return path
+    return bounded.real(path)
 
 
 def of(path):
@@ -23,7 +22,7 @@ def of(path):
     """
     found = {real(path), os.path.normpath(path)}
     with contextlib.suppress(OSError, ValueError):
-        seen = os.stat(path)
+        seen = bounded.stat(path)
         if stat.S_ISBLK(seen.st_mode):
             found.add(("device", seen.st_rdev))
         else:
@@ -35,7 +34,7 @@ def below(path):
     """The paths of what a block device is made of: a loop device's file, a logical volume's or
     an array's parts, a partition's disk."""
     try:
-        seen = os.stat(path)
+        seen = bounded.stat(path)
     except (OSError, ValueError):
         return []
     if not stat.S_ISBLK(seen.st_mode):

@@ -2,9 +2,17 @@
 
 from xml.etree import ElementTree
 
-from saltvirt import settings
-from saltvirt.host import domain, guest_facts, links, maintenance, migrate_arrivals, pages
-from saltvirt.host.connection import libvirt
+from saltvirt import errors, settings
+from saltvirt.host import (
+    bounded,
+    domain,
+    guest_facts,
+    links,
+    maintenance,
+    migrate_arrivals,
+    pages,
+)
+from saltvirt.host.connection import libvirt, unless_gone
 from saltvirt.host.record import of_tree
 from saltvirt.host.stores import Stores
 from saltvirt.images import cache
@@ -16,6 +24,12 @@ def read(conn, get, images_folder):
 
     conn: libvirt connection. get: Salt's ``config.get``. images_folder: path.
     """
+    with bounded.noting() as silent:
+        found = _read(conn, get, images_folder)
+    return {**found, **({"silent": sorted(silent)} if silent else {})}
+
+
+def _read(conn, get, images_folder):
     info = conn.getInfo()
     stores = Stores(conn)
     guests = _guests(conn, stores)
@@ -31,7 +45,7 @@ def read(conn, get, images_folder):
         "guests": guests,
         "arriving": arriving,
         "images_folder": {"path": str(images_folder), **found["stores"][own], "store": own},
-        "images": sorted({meta["source"] for meta in cache.known(images_folder)}),
+        "images": _images(images_folder),
         "bridges": links.bridges(),
         "networks": sorted(n.name() for n in conn.listAllNetworks() if n.isActive()),
         **found,
@@ -41,6 +55,14 @@ def read(conn, get, images_folder):
         "maintenance": (maintenance.read() or {}).get("reason"),
         "libvirt": conn.getLibVersion(),
     }
+
+
+def _images(folder):
+    """The addresses of the cached images; none of a folder that does not answer."""
+    try:
+        return sorted({meta["source"] for meta in cache.known(folder)})
+    except errors.OperationFailed:
+        return []
 
 
 def _runs(conn, memory_kib):
@@ -61,11 +83,8 @@ def _guests(conn, stores):
     autostarted = {
         d.UUIDString() for d in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_AUTOSTART)
     }
-    wanted = libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BLOCK
     guests = {}
-    for dom, stats in conn.getAllDomainStats(
-        wanted, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
-    ):
+    for dom, stats in _statistics(conn, stores):
         active = domain.state_name(stats.get("state.state")) in facts.ACTIVE
         try:
             trees = guest_facts.definitions(dom, active)
@@ -81,6 +100,23 @@ def _guests(conn, stores):
             **({"disks": disks} if disks else {}),
         }
     return guests
+
+
+def _statistics(conn, stores):
+    """libvirt's statistics of all domains: with those of the disks, but where libvirt would wait
+    for ever for them."""
+    nowait = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+    some = libvirt.VIR_DOMAIN_STATS_STATE
+    wanted = some | libvirt.VIR_DOMAIN_STATS_BLOCK
+    if not bounded.somewhere():
+        return conn.getAllDomainStats(wanted, nowait)
+    answer, silent = [], []
+    for dom in conn.listAllDomains():
+        with unless_gone():
+            trees = guest_facts.definitions(dom, dom.isActive())
+            (answer if stores.answer(trees) else silent).append(dom)
+    found = conn.domainListGetStats(answer, wanted, nowait) if answer else []
+    return found + (conn.domainListGetStats(silent, some, nowait) if silent else [])
 
 
 def _arriving(guests, stores):

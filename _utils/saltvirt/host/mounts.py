@@ -4,6 +4,12 @@ import os
 from dataclasses import dataclass
 
 TABLE = "/proc/self/mountinfo"
+# file systems on this machine's own memory or devices
+LOCAL = {
+    *("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs", "bcachefs"),
+    *("nilfs2", "vfat", "exfat", "ntfs", "ntfs3", "tmpfs", "ramfs", "overlay", "devtmpfs"),
+    *("iso9660", "udf", "squashfs"),
+}
 
 
 @dataclass(frozen=True)

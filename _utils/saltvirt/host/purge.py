@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
 
 from saltvirt import errors
-from saltvirt.host import connection, domain, files, lifecycle, record, remove, still, usage
+from saltvirt.host import connection, domain, files, lifecycle, record, remove, usage
 from saltvirt.host.connection import libvirt
 
 log = logging.getLogger(__name__)
@@ -164,11 +164,12 @@ def purge(conn, name, cache_dir=None, images_dir=None, dirs=False, disks=OWN, un
     persistent = dom.isPersistent()
     if dom.isActive():
         lifecycle.stop(dom)
-    for path in todo.delete if usage.is_local(conn) else ():
-        if still.is_open(path):
+    for path in todo.delete:
+        why = usage.held(conn, path)
+        if why:
             raise errors.OperationFailed(
-                f"{path} stays: a QEMU that is not {name}'s has it open ('fuser -v {path}' shows "
-                f"which); {name} is stopped and still defined: end that QEMU and purge again"
+                f"{path} stays: {why}; {name} is stopped and still defined: purge again when that "
+                "has ended"
             )
     for path in todo.delete:
         delete_storage(conn, path)

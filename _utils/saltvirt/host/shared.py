@@ -8,14 +8,8 @@ import os
 import stat
 from dataclasses import dataclass
 
-from saltvirt.host import identity, mounts
+from saltvirt.host import bounded, identity, mounts
 
-# file systems on this machine's own memory or devices
-_LOCAL = {
-    *("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs", "bcachefs"),
-    *("nilfs2", "vfat", "exfat", "ntfs", "ntfs3", "tmpfs", "ramfs", "overlay", "devtmpfs"),
-    *("iso9660", "udf", "squashfs"),
-}
 _DEVICES = "/sys/dev/block"
 # how the kernel names what a disk of this machine is attached by; what leads out of it
 _OWN = ("/ata", "/virtio", "/mmc", "/usb", "/vbd-", "/host")
@@ -40,7 +34,7 @@ def why(path):
     """Why other hosts may have what is at the path, in words; None when it is this host's own."""
     here = identity.real(path)
     try:
-        seen = os.stat(here)
+        seen = bounded.stat(here)
     except OSError:
         here, seen = os.path.dirname(here), None
     if seen is not None and stat.S_ISBLK(seen.st_mode):
@@ -52,7 +46,7 @@ def place(path):
     """The Place of a path of this host."""
     here = identity.real(path)
     try:
-        seen = os.stat(here)
+        seen = bounded.stat(here)
     except OSError:
         return Place(here)
     if stat.S_ISBLK(seen.st_mode):
@@ -65,7 +59,7 @@ def _of_mount(path):
     mount = mounts.of(there, path)
     if mount is None:
         return "it is not known where it is mounted from"
-    if mount.kind not in _LOCAL:
+    if mount.kind not in mounts.LOCAL:
         return f"{mount.kind} at {mount.place}"
     if not _whole(mount, there):
         return f"{mount.place} is a part of a file system that this host does not see whole"
@@ -87,8 +81,8 @@ def _whole(mount, there):
 def _device_of(mount):
     """The number of the device below a file system; None where it has none."""
     try:
-        seen = os.stat(mount.source)
-        if mount.source.startswith("/") and stat.S_ISBLK(seen.st_mode):
+        seen = bounded.stat(mount.source) if mount.source.startswith("/") else None
+        if seen and stat.S_ISBLK(seen.st_mode):
             return seen.st_rdev
     except OSError:
         pass

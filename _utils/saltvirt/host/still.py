@@ -10,25 +10,13 @@ import errno
 import fcntl
 import os
 import stat
-import struct
 
 from saltvirt import errors
+from saltvirt.host import bounded, looks
 
-# QEMU, block/file-posix.c: a byte for each permission that is used, and that is not shared
-_USED, _UNSHARED = 100, 200
+# the permissions, in QEMU's order
 _READ, _WRITE, _RESIZE = 0, 1, 3
-_ALL = range(5)
 _WITHOUT_LOCKS = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-
-
-def _flock(kind, byte):
-    """The kernel's struct flock for one byte."""
-    return struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, 1, 0)
-
-
-def _is_locked(fd, byte):
-    answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, byte))
-    return struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK
 
 
 def _seen(fd):
@@ -47,19 +35,11 @@ def _seen(fd):
 
 def is_open(path):
     """Whether a QEMU has the file open, whatever started it: also one of another libvirt, of a
-    person, or of another host where the file system carries locks. Devices do not tell."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return False
-        return any(_is_locked(fd, kind + what) for kind in (_USED, _UNSHARED) for what in _ALL)
-    except OSError:  # a file system without locks
-        return False
-    finally:
-        os.close(fd)
+    person, or of another host where the file system carries locks. Devices do not tell.
+
+    Raises bounded.Silent where nobody answers.
+    """
+    return bounded.locked(path)
 
 
 class Still:
@@ -94,10 +74,10 @@ class Still:
             raise errors.OperationFailed(f"cannot read {path}: {exc.strerror}") from exc
         self._open[path] = fd, _seen(fd)
         try:
-            for byte in (_USED + _READ, _UNSHARED + _WRITE, _UNSHARED + _RESIZE):
-                fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_RDLCK, byte))
-            taken = any(_is_locked(fd, _USED + what) for what in (_WRITE, _RESIZE))
-            taken = taken or _is_locked(fd, _UNSHARED + _READ)
+            for byte in (looks.USED + _READ, looks.UNSHARED + _WRITE, looks.UNSHARED + _RESIZE):
+                fcntl.fcntl(fd, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_RDLCK, byte))
+            taken = any(looks.is_locked(fd, looks.USED + what) for what in (_WRITE, _RESIZE))
+            taken = taken or looks.is_locked(fd, looks.UNSHARED + _READ)
         except OSError as exc:
             taken = exc.errno in (errno.EAGAIN, errno.EACCES)
             if not taken and exc.errno not in _WITHOUT_LOCKS:

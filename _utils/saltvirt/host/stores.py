@@ -1,12 +1,14 @@
 """The storage of this host: file systems and pools, and what thin disks may still grow on them."""
 
 import os
+from stat import S_ISDIR
 from xml.etree import ElementTree
 
-from saltvirt.host import describe, filesystems
+from saltvirt.host import bounded, describe, filesystems
 from saltvirt.host.connection import libvirt
 
 _DISKS = ("disk", "lun")
+_DISK = "devices/disk"
 
 
 class Stores:
@@ -80,7 +82,7 @@ class Stores:
         made = {own.path or (own.pool, own.volume): own.size_bytes for own in record.disks}
         found = {}
         for tree in trees:
-            for node in tree.iterfind("devices/disk"):
+            for node in tree.iterfind(_DISK):
                 disk = _place(node)
                 if disk is None or disk in found:
                     continue
@@ -108,7 +110,7 @@ class Stores:
             return None  # a device that is there as it is
         else:
             found = {"size_bytes": size, "path": place}
-            self.grow(store, os.path.realpath(place), size - has)
+            self.grow(store, bounded.real(place), size - has)
         shared = self.shared(store)
         return {**found, "shared": shared} if shared else found
 
@@ -118,12 +120,31 @@ class Stores:
             return stats["capacity"], stats.get("physical" if active else "allocation", 0)
         try:
             if isinstance(place, tuple):
+                self._answers(*place)
                 pool = self.conn.storagePoolLookupByName(place[0])
                 return pool.storageVolLookupByName(place[1]).info()[1:]
-            stat = os.stat(place)
+            stat = bounded.stat(place)
         except (OSError, libvirt.libvirtError):
             return 0, 0
         return stat.st_size, stat.st_blocks * 512
+
+    def _answers(self, pool, volume):
+        """Raises bounded.Silent where libvirt would wait for ever for a volume."""
+        folder = self.pools.get(pool, {}).get("path")
+        if folder:
+            bounded.lexists(os.path.join(folder, volume))
+
+    def answer(self, trees):
+        """Whether all that the disks in a guest's definitions are on answers."""
+        try:
+            for place in filter(None, (_place(n) for t in trees for n in t.iterfind(_DISK))):
+                if isinstance(place, tuple):
+                    self._answers(*place)
+                else:
+                    bounded.lexists(place)
+        except bounded.Silent:
+            return False
+        return True
 
 
 def _place(node):
@@ -148,7 +169,7 @@ def _pools(conn):
         except libvirt.libvirtError:
             continue  # stopped since it was listed
         path = tree.findtext("target/path")
-        plain = path and not path.startswith("/dev") and os.path.isdir(path)
+        plain = path and not path.startswith("/dev") and _is_folder(path)
         yield (
             name,
             {
@@ -157,6 +178,16 @@ def _pools(conn):
                 "shared": _shared(tree),
             },
         )
+
+
+def _is_folder(path):
+    """Also of one that does not answer."""
+    try:
+        return S_ISDIR(bounded.stat(path).st_mode)
+    except bounded.Silent:
+        return True
+    except OSError:
+        return False
 
 
 def _shared(tree):

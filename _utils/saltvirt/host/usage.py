@@ -8,17 +8,29 @@ read, nothing is proven.
 
 import contextlib
 import os
+import stat
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from saltvirt.host import chains, identity, mounts, named, pool_source, record, shared
+from saltvirt.host import (
+    bounded,
+    chains,
+    identity,
+    mounts,
+    named,
+    pool_source,
+    record,
+    shared,
+    still,
+)
 from saltvirt.host.connection import libvirt, translate
 
 _SWAPS = "/proc/swaps"
 # pools whose volumes are files below their target
 FILES = ("dir", "fs", "netfs", "vstorage")
 _SHOWN = 2
+_SILENT = -1
 
 
 @dataclass(frozen=True)
@@ -104,7 +116,12 @@ def _whole(path):
 
 def is_there(conn, path):
     """False for a path that is surely not on the connection's host."""
-    return not is_local(conn) or not path.startswith("/") or os.path.lexists(path)
+    if not is_local(conn) or not path.startswith("/"):
+        return True
+    try:
+        return bounded.lexists(path)
+    except bounded.Silent:
+        return True
 
 
 def others_may_have(conn, path):
@@ -112,6 +129,19 @@ def others_may_have(conn, path):
     if not path.startswith("/"):
         return "it is on a server"
     return shared.why(path) if is_local(conn) else "its host is another machine"
+
+
+def held(conn, path):
+    """Why a path that no definition names must stay, in words: a QEMU has it open, whoever
+    started it, or nobody answers; None otherwise, and on another machine."""
+    if not is_local(conn) or not path.startswith("/"):
+        return None
+    try:
+        found = still.is_open(path)
+    except bounded.Silent as exc:
+        return exc.strerror
+    shows = f"'fuser -v {path}' shows which"
+    return f"a QEMU that this libvirt does not know has it open ({shows})" if found else None
 
 
 def place(conn, path):
@@ -151,7 +181,10 @@ def _who_meets(used, place):
 
 def _may_be(path, place):
     named = path == place.path or os.path.basename(path) == os.path.basename(place.path)
-    if not os.path.lexists(path):
+    try:
+        if not bounded.lexists(path):
+            return named
+    except bounded.Silent:  # which is a doubt by itself
         return named
     there = shared.place(path)
     same = place.inode is not None and place.inode == there.inode
@@ -212,6 +245,13 @@ class _Reader:
         self.declared = set()
 
     def read(self, images, below_folder, folders):
+        with bounded.noting() as silent:
+            self.all(images, below_folder, folders)
+        for place in sorted(silent):
+            self.found.doubt(f"what is on {place} is not known: it does not answer")
+        return self.found
+
+    def all(self, images, below_folder, folders):
         for dom in self.conn.listAllDomains():
             self.domain(dom)
         if self.local:
@@ -223,7 +263,6 @@ class _Reader:
                 self.folder(folder)
             for path in _files_below(below_folder) if self.local and below_folder else ():
                 self.image(path)
-        return self.found
 
     def domain(self, dom):
         name = "a guest"
@@ -348,7 +387,7 @@ class _Reader:
                 self.found.doubt(f"storage pool {pool.name()}: {translate(exc).text}")
             return
         if kind in FILES and target and self.local:
-            if not active and kind != "dir" and not os.path.ismount(target):
+            if not active and kind != "dir" and not _is_mounted(target):
                 self.found.doubt(f"storage pool {name} is not started: what it holds is not known")
             self.folder(target)
         elif not active and kind in (*FILES, "gluster"):
@@ -358,7 +397,7 @@ class _Reader:
 
     def folder(self, folder):
         try:
-            paths = [entry.path for entry in os.scandir(folder) if entry.is_file()]
+            paths = bounded.files(folder)
         except FileNotFoundError:
             return
         except OSError as exc:
@@ -371,7 +410,8 @@ class _Reader:
         """By its header where it can be read, else by what libvirt says of it."""
         try:
             path = volume.path()
-            if self.local and os.path.isfile(path):
+            there = self.local and path.startswith("/") and _mode(path)
+            if there and (stat.S_ISREG(there) or there == _SILENT):
                 self.image(path)
                 return
             base = ElementTree.fromstring(volume.XMLDesc(0)).findtext("backingStore/path")
@@ -379,7 +419,7 @@ class _Reader:
             if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_VOL:
                 self.found.doubt(translate(exc).text)
             return
-        if self.local and os.path.exists(path):
+        if there:
             self.image(path)
         if base:
             below = {key for key in keys_of(self.conn, base) if key[0] != "whole"}
@@ -412,8 +452,12 @@ def decide(conn, candidates, used, unused=()):
     asked, places = set(unused), {}
 
     def why(path):
-        found = used.why(keys_of(conn, path), doomed)
-        other = None if found or path in asked else others_may_have(conn, path)
+        with bounded.noting() as silent:
+            found = used.why(keys_of(conn, path), doomed)
+            far = not found and others_may_have(conn, path)
+        if silent:
+            return f"{', '.join(sorted(silent))} does not answer"
+        other = None if path in asked else far
         if other:
             places[path] = place(conn, path)
             found = f"other hosts may have it ({other}) and were not asked: salt-run asks them"
@@ -455,19 +499,30 @@ def texts(dom):
                 raise
 
 
+def _is_mounted(folder):
+    return identity.real(folder) in {mount.place for mount in mounts.read()}
+
+
+def _mode(path):
+    """What kind of thing is at a path; 0 for nothing, _SILENT where nobody answers."""
+    try:
+        return bounded.stat(path).st_mode
+    except bounded.Silent:
+        return _SILENT
+    except (OSError, ValueError):
+        return 0
+
+
 def _files_below(folder):
-    for here, _, names in os.walk(folder):
-        for name in names:
-            path = os.path.join(here, name)
-            if os.path.isfile(path):
-                yield path
+    with contextlib.suppress(bounded.Silent):  # of which is taken note
+        yield from bounded.files_below(folder)
 
 
 def _surely_gone(conn, path):
     """Whether a file that is not there is gone, and not only its file system."""
     folder = os.path.dirname(path)
     try:
-        if not os.listdir(folder):
+        if not bounded.names(folder):
             return False
     except OSError:
         return False

@@ -2,7 +2,7 @@
 
 from saltvirt import errors, units
 from saltvirt.design import volume as design
-from saltvirt.host import identity, still, usage
+from saltvirt.host import bounded, identity, usage
 from saltvirt.host import pool as host_pool
 from saltvirt.host.connection import libvirt, translate, translated
 from saltvirt.xml.volume import Volume
@@ -128,10 +128,10 @@ def refuse_used(conn, pool, volumes):
             raise errors.InvalidInput(
                 f"volume {volume.name()} in {pool} {why}; force=True deletes it all the same"
             )
-        if usage.is_local(conn) and still.is_open(volume.path()):
+        why = usage.held(conn, volume.path())
+        if why:
             raise errors.InvalidInput(
-                f"volume {volume.name()} in {pool} stays: a QEMU that this libvirt does not know "
-                "has it open; force=True deletes it all the same"
+                f"volume {volume.name()} in {pool} stays: {why}; force=True deletes it all the same"
             )
         others = usage.others_may_have(conn, volume.path())
         if others:
@@ -208,7 +208,11 @@ def _read_pool(pool):
 
 def _read(volume):
     try:
+        if usage.is_local(volume.connect()) and volume.path().startswith("/"):
+            bounded.lexists(volume.path())  # libvirt would wait for ever, and all others with it
         return describe(volume)
+    except bounded.Silent as exc:
+        return {"error": exc.strerror}
     except libvirt.libvirtError as exc:
         return {"error": str(translate(exc))}  # such as a file deleted behind libvirt's back
 

@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 
 from saltvirt import errors
+from saltvirt.host import bounded
 from saltvirt.images import checksum, inspect, locks, room, sources, storage, web
 from saltvirt.migration import storage as migration_storage
 
@@ -318,7 +319,12 @@ def here(source, cache_dir=DEFAULT_DIR, place=None):
 def known(cache_dir):
     """What is in the cache: dicts as in ``.meta``, with ``path`` and the second of last use."""
     store = _Folder(cache_dir)
-    names = os.listdir(store.base) if os.path.isdir(store.base) else []
+    try:
+        names = bounded.names(store.base)
+    except (FileNotFoundError, NotADirectoryError):
+        names = []
+    except bounded.Silent as exc:
+        raise errors.OperationFailed(f"{store.base} cannot be looked into: {exc.strerror}") from exc
     for name in sorted(names):
         meta = None if name.startswith(".") else _record(store, name)
         if meta:

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 
 from saltvirt import errors
+from saltvirt.host import bounded
 from saltvirt.images import header
 
 _DEEPEST = 32
@@ -39,7 +40,7 @@ def read(path, format=None):
     found, aside, broken = [], [], None
     while path:
         path = os.path.abspath(path)
-        here = os.path.realpath(path)
+        here = bounded.real(path)
         if here in (link.path for link in found):
             break
         found.append(Link(here, format, path))
@@ -55,7 +56,7 @@ def read(path, format=None):
             broken = str(exc) if format else None
             break
         if data := _local(path, head.data_file):
-            aside.append(os.path.realpath(data))
+            aside.append(bounded.real(data))
         path, format = _local(path, head.backing), head.backing_format
     return Chain(tuple(found), tuple(aside), broken)
 

@@ -189,8 +189,7 @@ def read(path, format=None):
     Raises NotFound, ImageError.
     """
     try:
-        with storage.reading(path) as file:
-            head = file.read(_HEAD)
+        head = storage.head(path, _HEAD)
     except FileNotFoundError:
         raise errors.NotFound(f"image {path} does not exist on this host") from None
     except OSError as exc:
@@ -205,8 +204,7 @@ def read(path, format=None):
 
 def looks_like(path):
     """The format that the content hints at, ``raw`` where it hints at none. Judges nothing else."""
-    with storage.reading(path) as file:
-        head = file.read(_HEAD)
+    head = storage.head(path, _HEAD)
     return next((name for sign, name in _FORMATS if head.startswith(sign)), None) or (
         "vdi" if head[64:68] == _VDI else "raw"
     )

@@ -5,9 +5,9 @@ for a writer, or a device that acts when it is opened, such as a watchdog or a t
 """
 
 import os
-import stat
 
 from saltvirt import errors
+from saltvirt.host import bounded, looks
 
 
 def _refused(path):
@@ -15,23 +15,27 @@ def _refused(path):
 
 
 def descriptor(path):
-    """A descriptor for reading. Raises OSError, and ImageError for anything else than storage.
-
-    It is looked at through a descriptor that opens nothing; what was seen is then opened.
-    """
+    """A descriptor for reading. Raises OSError, and ImageError for anything else than storage."""
     try:
-        seen = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        found = looks.opened(path)
     except ValueError:  # a NUL in it
         raise _refused(repr(path)) from None
-    try:
-        mode = os.fstat(seen).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
-            raise _refused(path)
-        return os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    finally:
-        os.close(seen)
+    if found is None:
+        raise _refused(path)
+    return found
 
 
 def reading(path):
     """The file, open for reading as bytes; see :func:`descriptor`."""
     return os.fdopen(descriptor(path), "rb")
+
+
+def head(path, size):
+    """The first bytes of it, by a question that has an end. Raises as :func:`descriptor` does."""
+    try:
+        found = bounded.head(path, size)
+    except ValueError:
+        raise _refused(repr(path)) from None
+    if found is None:
+        raise _refused(path)
+    return found

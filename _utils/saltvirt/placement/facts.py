@@ -126,7 +126,8 @@ class Host:
 
     needs: Needs of the guest that it was asked about. limits: its own ``virt:placement``. stores:
     id to Store; mounts: mount point to the id of its Store; images_store: that of the images
-    folder. hugepages: their size in KiB to how much of the memory they are.
+    folder. hugepages: their size in KiB to how much of the memory they are. silent: where a file
+    system is mounted that does not answer.
     """
 
     name: str
@@ -154,6 +155,7 @@ class Host:
     stores: dict = field(default_factory=dict)
     mounts: dict = field(default_factory=dict)
     images_store: str = IMAGES
+    silent: tuple = ()
 
     def held(self, policy):
         """The policy with what this host's own configuration says more strictly."""
@@ -223,6 +225,10 @@ class Host:
         found = account.longest(self.mounts, path)
         return self.images_store if found is None else self.mounts[found]
 
+    def is_silent(self, store):
+        """Whether a Store is on a file system that does not answer."""
+        return store in {self.mounts.get(place, place) for place in self.silent}
+
     def free_store_bytes(self, policy, store):
         """What may still be promised: free space, less what thin disks can still grow."""
         found, policy = self.storage[store], self.held(policy)
@@ -279,6 +285,7 @@ def host_from_inventory(name, data):
         },
         mounts=dict(data.get("mounts") or {}),
         images_store=folder.get("store") or IMAGES,
+        silent=tuple(map(str, data.get("silent") or ())),
     )
     account.takes(Request(name, 1, 1, by_profile=True).at(host), host, policies.Policy())
     host.free_memory_kib(policies.Policy())  # what does not add up is known here, not in a choice

@@ -11,6 +11,8 @@ def reason(host, request, policy):
         in_folders.add(host.images_store)
     if not in_folders:
         return None
+    for store in sorted(filter(host.is_silent, in_folders)):
+        return f"{store} does not answer"
     lacks = account.lacks(request, host, policy)
     for store in sorted(in_folders & set(lacks)):
         wanted, free = lacks[store]

@@ -13,6 +13,8 @@ def reason(host, request, policy):
         return f"has no storage pool {', '.join(missing)}"
     lacks = account.lacks(request, host, policy)
     for name in sorted(wanted):
+        if host.is_silent(host.pool_store(name)):
+            return f"pool {name} is on {host.pool_store(name)}, which does not answer"
         if host.pool_store(name) in lacks:
             size, free = lacks[host.pool_store(name)]
             return f"{human_bytes(size)} wanted of pool {name}, {human_bytes(free)} free"

@@ -1,0 +1,218 @@
+"""A file system whose server is dead, as a hard-mounted NFS: who asks it waits for ever. Nothing
+that is asked before a deletion, and no inventory, waits with it."""
+
+import os
+import time
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt.host import (  # noqa: E402
+    bounded,
+    inventory,
+    mounts,
+    purge,
+    shared,
+    still,
+    usage,
+)
+from saltvirt.host import volume as host_volume  # noqa: E402
+from saltvirt.placement import facts, policy  # noqa: E402
+from saltvirt.placement.filters import disk as disk_filter  # noqa: E402
+from saltvirt.placement.filters import pools  # noqa: E402
+from tests.functional import hung  # noqa: E402
+from tests.functional.test_usage import create, disk, place  # noqa: E402, F401
+
+
+@pytest.fixture
+def dead(tmp_path, monkeypatch):
+    """The path of a folder whose file system does not answer."""
+    monkeypatch.setattr(bounded, "PATIENCE_S", 1)
+    monkeypatch.setattr(bounded, "LIST_S", 1)
+    monkeypatch.setattr(bounded, "_table", [0.0, ()])
+    folder = tmp_path / "dead"
+    folder.mkdir()
+    with hung.mounted(folder):
+        yield str(folder)
+
+
+@pytest.fixture(autouse=True)
+def clock():
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("ask", ["stat", "lexists", "locked", "files", "names"])
+def test_each_question_has_an_end(dead, ask):
+    with bounded.noting() as silent, pytest.raises(bounded.Silent, match=f"{dead} does not answer"):
+        getattr(bounded, ask)(f"{dead}/x")
+    assert silent == {dead}
+    began = time.monotonic()
+    with pytest.raises(bounded.Silent):
+        getattr(bounded, ask)(f"{dead}/y")
+    assert time.monotonic() - began < 0.5, "it is asked only once"
+
+
+def test_what_leads_there_by_a_link_has_an_end(dead, tmp_path):
+    os.symlink(dead, tmp_path / "link")
+    with pytest.raises(bounded.Silent):
+        bounded.stat(str(tmp_path / "link" / "x"))
+    assert bounded.real(str(tmp_path / "link" / "x")) == str(tmp_path / "link" / "x")
+    assert bounded.lexists(str(tmp_path / "link"))
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """Our own folder ``far``, of which all questions go to the process beside us."""
+    folder = tmp_path / "far"
+    folder.mkdir()
+    row = mounts.Mount("0:40", "/", str(folder), "nfs4", "nas:/export")
+    real = mounts.read
+    monkeypatch.setattr(mounts, "read", lambda: [*real(), row])
+    monkeypatch.setattr(bounded, "_table", [0.0, ()])
+    return folder
+
+
+def test_one_that_answers_is_read_as_any_other(asked, tmp_path):
+    (asked / "in").mkdir()
+    (asked / "in" / "b\udcff").write_bytes(b"12345")
+    os.symlink("in/b\udcff", asked / "a")
+    os.symlink("../..", asked / "in" / "up")
+    os.symlink("round", asked / "round")
+    os.symlink(asked, tmp_path / "link")
+    os.mkfifo(asked / "fifo")
+    for path in (asked / "a", tmp_path / "link" / "in" / ".." / "a", asked / "in" / "up" / "far"):
+        assert bounded.real(str(path)) == os.path.realpath(path)
+        assert bounded.stat(str(path)).st_ino == os.stat(path).st_ino
+    assert bounded.head(str(asked / "a"), 3) == b"123"
+    assert bounded.head(str(asked / "fifo"), 3) is None
+    assert sorted(bounded.files_below(str(asked))) == sorted(
+        [str(asked / "a"), str(asked / "in" / "b\udcff")]
+    )
+    assert bounded.lexists(str(asked / "round"))
+    assert not bounded.lexists(str(asked / "none"))
+    for path, error in ((asked / "none", FileNotFoundError), (asked / "round", OSError)):
+        with pytest.raises(error):
+            bounded.stat(str(path))
+    assert bounded.real(str(asked / "round")) == str(asked / "round")
+    assert bounded.real("/with\0nul") == "/with\0nul"
+    with pytest.raises(ValueError, match="null"):
+        bounded.stat(f"{asked}/with\0nul")
+
+
+def test_a_process_that_was_forked_has_its_own_to_ask(asked):
+    assert bounded.stat(str(asked))
+    before = bounded._asker[1].pid
+    child = os.fork()
+    if not child:
+        os._exit(0 if bounded.stat(str(asked)) and bounded._asker[1].pid != before else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert bounded.stat(str(asked))
+    assert bounded._asker[1].pid == before
+
+
+def test_a_disk_there_stays_and_is_named(dead, place):  # noqa: F811
+    dom = place.guest(disk(f"{dead}/web1.raw", "raw"))
+    found = purge.plan(place.conn, dom)
+    assert found.delete == []
+    assert found.keep == {f"{dead}/web1.raw": f"{dead} does not answer"}
+
+
+def test_with_a_guest_that_may_stand_on_it_nothing_is_proven(dead, place):  # noqa: F811
+    place.guest(disk(f"{dead}/web1.qcow2"))
+    assert f"what is on {dead} is not known: it does not answer" in place.why()
+
+
+def test_a_pool_there_is_a_doubt(dead, place, monkeypatch):  # noqa: F811
+    place.pool("nas", dead)
+    assert f"what is on {dead} is not known" in place.why()
+
+
+def test_an_image_below_a_folder_there_is_a_doubt(dead, place):  # noqa: F811
+    assert f"what is on {dead} is not known" in place.why(below=str(place.root))
+
+
+def test_a_chain_that_leads_there(dead, place):  # noqa: F811
+    place.guest(disk(create(place.above, f"{dead}/base.raw")))
+    assert f"what is on {dead} is not known" in place.why()
+
+
+def test_a_link_beside_it_that_leads_there(dead, place):  # noqa: F811
+    os.symlink(f"{dead}/x", place.base.parent / "link")
+    assert f"what is on {dead} is not known" in place.why()
+
+
+def test_what_another_host_asks_about_is_in_doubt(dead, place):  # noqa: F811
+    place.guest(disk(f"{dead}/web1.raw", "raw"))
+    found = usage.elsewhere(place.conn, [shared.Place("/nfs/x.raw", inode=7)])
+    assert f"what is on {dead} is not known" in found["/nfs/x.raw"]
+
+
+def test_it_may_be_other_hosts(dead):
+    assert shared.why(f"{dead}/x") == f"fuse.hung at {dead}"
+
+
+def read(conn, folder):
+    return inventory.read(conn, lambda key, default=None: default, folder)
+
+
+def test_an_inventory_goes_on_and_names_it(dead, place):  # noqa: F811
+    """Its pool, its guests' disks, its folder of images."""
+    place.pool("nas", dead, start=True)
+    volume = "<disk type='volume'><source pool='nas' volume='v'/><target dev='vdb'/></disk>"
+    place.guest(disk(f"{dead}/web1.raw", "raw") + volume)
+    place.guest(disk(place.base, "raw"), name="web2")
+    found = read(place.conn, f"{dead}/images")
+    assert found["silent"] == [dead]
+    assert set(found["guests"]) == {"test", "web1", "web2"}
+    assert found["guests"]["web2"]["disks"][0]["size_bytes"] > 0
+    assert found["pools"]["nas"]["store"] == dead
+    assert (found["stores"][dead]["free_bytes"], found["images"]) == (0, [])
+
+
+def test_libvirt_is_not_asked_for_the_statistics_of_disks_there(dead, place):  # noqa: F811
+    place.guest(disk(f"{dead}/web1.raw", "raw"))
+
+    class Watched:
+        """libvirt waits in a lock of its own then, and all others with it."""
+
+        def __getattr__(self, name):
+            return getattr(place.conn, name)
+
+        def getAllDomainStats(self, *_):
+            raise AssertionError("all are asked")
+
+        def domainListGetStats(self, doms, wanted, flags):
+            if wanted & libvirt.VIR_DOMAIN_STATS_BLOCK:
+                assert "web1" not in {dom.name() for dom in doms}
+            return place.conn.domainListGetStats(doms, wanted, flags)
+
+    found = inventory.read(Watched(), lambda key, default=None: default, str(place.root))
+    assert found["guests"]["web1"]["state"] == "shutdown"
+
+
+def test_no_guest_is_placed_there(dead, place):  # noqa: F811
+    place.pool("nas", dead, start=True)
+    host = facts.host_from_inventory("hv1", read(place.conn, f"{dead}/images"))
+    request = facts.Request("web1", 1, 1, pools={"nas": 1}, disk_bytes=1)
+    words = pools.reason(host, request, policy.Policy())
+    assert words == f"pool nas is on {dead}, which does not answer"
+    assert disk_filter.reason(host, request, policy.Policy()) == f"{dead} does not answer"
+
+
+def test_what_is_open_is_not_known_there(dead, place):  # noqa: F811
+    """A file system that dies after everything else was asked."""
+    with pytest.raises(bounded.Silent):
+        still.is_open(f"{dead}/x")
+    assert usage.held(place.conn, f"{dead}/x") == f"{dead} does not answer"
+
+
+def test_volumes_are_listed_without_those_of_it(dead, place):  # noqa: F811
+    pool = place.pool("nas", dead, start=True)
+    pool.createXML("<volume><name>v</name><capacity>1024</capacity></volume>", 0)
+    assert host_volume.infos(place.conn)["nas"] == {
+        "v": {"error": f"{dead} does not answer", "used_by": []}
+    }
