@@ -12,12 +12,13 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors  # noqa: E402
 from saltvirt.fleet import proof  # noqa: E402
+from saltvirt.host import steps  # noqa: E402
 
 __virtualname__ = "virt"
 log = logging.getLogger(__name__)
 
 # what the runner asks beside functions of this module
-_OTHERS = ("saltutil.find_job",)
+_OTHERS = ("test.ping",)
 
 
 def __virtual__():
@@ -31,7 +32,7 @@ def answer(fun, kwarg=None, **kwargs):
     Salt does not check whose return a job gets: any accepted minion could answer for this host.
     ``salt-run virt.…`` asks its hosts by this function and believes signed answers alone.
 
-    :param fun: the function: one of ``virt``, or ``saltutil.find_job``
+    :param fun: the function: one of ``virt``, or ``test.ping``
     :param kwarg: dictionary of its arguments
 
     :return: a dict: ``said`` (``return`` and ``retcode``, as Salt has them) and ``proof``
@@ -44,10 +45,34 @@ def answer(fun, kwarg=None, **kwargs):
     """
     if not fun.startswith("virt.") and fun not in _OTHERS:
         raise errors.InvalidInput(f"fun={fun}: it is a function of virt, or {_OTHERS[0]}")
-    said = _called(fun, kwarg or {})
+    try:
+        said = _called(fun, kwarg or {})
+    finally:
+        steps.ended(steps.folder(__salt__["config.get"]))
     if said["retcode"]:
         __context__["retcode"] = said["retcode"]
     return proof.sign(__opts__, kwargs.get("__pub_jid"), fun, said)
+
+
+def working(jid):
+    """
+    Whether this host still works at a job, and when that made its last step.
+
+    :param jid: the job's id
+
+    :return: {} when it does not; else a dict: ``pid`` and, when it has made a step, ``quiet_s``
+        (seconds since the last one) and ``within_s`` (seconds that this one may take)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.working 20261121010203000001
+    """
+    found = __salt__["saltutil.find_job"](str(jid))
+    if not found:
+        return {}
+    return {"pid": found["pid"], **steps.last(steps.folder(__salt__["config.get"]), found["pid"])}
 
 
 def _called(fun, kwarg):

@@ -14,7 +14,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, settings, units  # noqa: E402
 from saltvirt.fleet import demand, files  # noqa: E402
-from saltvirt.host import admit, connection, create, making, moved, resize  # noqa: E402
+from saltvirt.host import admit, connection, create, making, moved, resize, steps  # noqa: E402
 from saltvirt.host import clone as cloning  # noqa: E402
 from saltvirt.host import rename as renaming  # noqa: E402
 from saltvirt.host import update as updating  # noqa: E402
@@ -50,10 +50,12 @@ def _say(name, verb):
     """A callable (step, message, **data) that fires ``salt/virt/<name>/<verb>/<step>``; without
     a master it only logs."""
     masterless = __opts__.get("file_client") == "local"
+    where = steps.folder(__salt__["config.get"])
 
     def fire(step, message, **data):
         log.info("%s of %s: %s", verb, name, message)
         if not masterless:
+            steps.made(where, data.get("within_s", 0))
             data.update(id=name, message=message)
             __salt__["event.send"](f"salt/virt/{name}/{verb}/{step}", data)
 

@@ -11,7 +11,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 from saltvirt import settings  # noqa: E402
 from saltvirt.fleet import demand, files  # noqa: E402
-from saltvirt.host import connection, guest_lock, image_place, images_folder, medium  # noqa: E402
+from saltvirt.host import connection, guest_lock, image_place, images_folder, medium, steps  # noqa: E402  # noqa: E402
 from saltvirt.images import cache, sources, turns, users  # noqa: E402
 
 __virtualname__ = "virt"
@@ -59,6 +59,7 @@ def _wait(text):
     """Tells the log and the master that this host waits."""
     log.info(text)
     if __opts__.get("file_client") != "local":
+        steps.made(steps.folder(__salt__["config.get"]))
         __salt__["event.send"]("salt/virt/images/wait", {"message": text})
 
 

@@ -29,7 +29,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, settings  # noqa: E402
-from saltvirt.host import admit, connection, guest_lock, own_address  # noqa: E402
+from saltvirt.host import admit, connection, guest_lock, own_address, steps  # noqa: E402
 from saltvirt.migration import options as migration_options  # noqa: E402
 from saltvirt.migration import transport, where  # noqa: E402
 from saltvirt.pki import validity  # noqa: E402
@@ -86,8 +86,10 @@ def _order(vm_, target, kwargs):
 
 def _teller(name):
     """Progress on the event bus: ``salt/virt/migrate/<name>/progress``."""
+    where = steps.folder(__salt__["config.get"])
 
     def tell(event):
+        steps.made(where)
         __salt__["event.send"](f"salt/virt/migrate/{name}/progress", {"name": name, **event})
 
     return tell

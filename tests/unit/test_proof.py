@@ -81,6 +81,44 @@ def other_types(minions):
     return {**signed(minions, returned={"a": 1}), "said": {"return": {"a": "1"}, "retcode": 0}}
 
 
+@pytest.mark.parametrize(
+    ("told", "other"),
+    [
+        (1, True), (0, False), (1, 1.0), (1, "1"), (None, "None"), (None, []), ("a", b"a"),
+        ([], {}), ("\udc80", "x"),
+        ({1: "a"}, {"1": "a"}), ({True: "a"}, {"True": "a"}), ({None: 1}, {"None": 1}),
+        ({"a": 1}, [["a", 1]]), ([1, 2], [2, 1]), (2**70, 2**69), ("ab", ["a", "b"]),
+        ({"a": {"b": 1}}, {"a": {"b": True}}),
+    ],
+)  # fmt: skip
+def test_what_is_signed_has_one_reading(minions, told, other):
+    """Its types as well: 1 is not True."""
+    found = travelled(signed(minions, returned=told))
+    key = minions["hv1"][1]
+    assert proof.said("hv1", JID, "virt.vm_state", found, key) is not None
+    changed = {**found, "said": {**found["said"], "return": other}}
+    assert proof.said("hv1", JID, "virt.vm_state", changed, key) is None
+
+
+def test_the_order_of_keys_says_nothing_and_a_second_one_of_a_name_is_not_read(minions):
+    found = signed(minions, returned={"a": 1, "b": 2})
+    turned = {**found, "said": {"retcode": 0, "return": {"b": 2, "a": 1}}}
+    assert proof.said("hv1", JID, "virt.vm_state", turned, minions["hv1"][1])
+    import msgpack
+
+    twice = msgpack.packb({"a": 1}).replace(b"\x81", b"\x82") + msgpack.packb("a") + b"\x07"
+    read = msgpack.unpackb(twice)
+    forged = {**found, "said": {"retcode": 0, "return": read}}
+    assert read == {"a": 7}
+    assert proof.said("hv1", JID, "virt.vm_state", forged, minions["hv1"][1]) is None
+
+
+def test_a_path_of_any_bytes_is_told(minions):
+    found = travelled(signed(minions, returned={"path": "/a\udcff", b"k": (1, {2}), "at": object}))
+    said = proof.said("hv1", JID, "virt.vm_state", found, minions["hv1"][1])
+    assert said["return"] == {"path": "/a?", "k": [1, [2]], "at": str(object)}
+
+
 def unsigned(minions):
     return {"said": {"return": {}, "retcode": 0}}
 
@@ -191,7 +229,7 @@ def test_a_true_return_that_is_late_is_waited_for(ask, minions):
         if fun == "virt.vm_state":
             yield "hv1", {}
             yield "hv1", signed(minions, "hv1", jid, fun, {"web1": "running"}), 60
-        if fun == "saltutil.find_job":
+        if fun == client.WORKING:
             yield "hv1", {}
             yield "hv1", {"said": {"return": {}, "retcode": 0}, "proof": "AAAA"}
             yield "hv1", signed(minions, "hv1", jid, fun, {"jid": jobs[0]})
@@ -283,8 +321,8 @@ def test_no_event_of_a_minion_breaks_or_holds_up_an_operation(
     def say(fun, jid):
         if fun == "virt.migrate":
             yield "hv1", signed(minions, "hv1", jid, fun, {"outcome": "moved", "kept": {}}), 20
-        if fun == "saltutil.find_job":
-            yield "hv1", signed(minions, "hv1", jid, fun, {"jid": jid})
+        if fun == client.WORKING:
+            yield "hv1", signed(minions, "hv1", jid, fun, {"pid": 1})
 
     options = {"watch": ("salt/virt/migrate/web1/", breaks)} if watched else {}
     found, took_s = ask(say, "virt.migrate", long=True, **options)
@@ -295,3 +333,21 @@ def test_no_event_of_a_minion_breaks_or_holds_up_an_operation(
 def test_what_a_host_has_signed_is_an_error_of_it_when_it_has_no_end():
     found = answer.from_return("hv1", {"return": nested(900)})
     assert (found.kind, found.error) == (answer.BAD, "its answer is nested too deeply")
+
+
+def test_a_ping_in_anothers_name_is_none(monkeypatch, ask, minions):
+    """The host is off: it is told nothing, and is down as soon as without the forger."""
+    monkeypatch.setattr(target, "connected", lambda opts, ids=None: set())
+    monkeypatch.setattr(client.peers, "all_known", lambda _opts: False)
+    told = []
+
+    def say(fun, jid):
+        told.append(fun)
+        for after_s in range(60):
+            yield "hv1", True, after_s
+            yield "hv1", signed(minions, "web1", jid, fun, True), after_s
+
+    found, took_s = ask(say, "virt.init", long=True)
+    assert (found.kind, set(told) - {client.WORKING}) == (answer.DOWN, {"test.ping"})
+    assert took_s < 8
+    assert "another minion answers in its name" in found.error

@@ -192,7 +192,7 @@ def test_who_makes_no_progress_gives_his_place_to_others(tmp_path):
         if fun == "virt.init":
             with pytest.raises(errors.OperationFailed), slots.deploying(cloud.opts, got.append):
                 pass
-            after_s, quiet = options["quiet"]
+            after_s, _most_s, quiet = options["quiet"]
             assert after_s == slots.QUIET_S
             quiet()
             with slots.deploying(cloud.opts, got.append):

@@ -23,12 +23,22 @@ OPTS = {"timeout": 5, "virt": {"hosts": "hv*", "stall_timeout": 100}}
 class Host:
     """A minion. after_s: when it answers, None: never. says: whether it tells of its work.
 
-    steps: seconds after which it fires a step of its work; lost: its return reaches no bus.
+    steps: seconds after which it makes a step of its work; forged: after which somebody else fires
+    an event of one; lost: its return reaches no bus; tells: what it says of its last step instead.
     """
 
-    def __init__(self, after_s=0.1, says=True, steps=(), lost=False, within_s=None):
+    def __init__(
+        self, after_s=0.1, says=True, steps=(), lost=False, within_s=0, forged=(), tells=None
+    ):
         self.after_s, self.says, self.steps, self.lost = after_s, says, steps, lost
-        self.within_s = within_s
+        self.within_s, self.forged, self.tells = within_s, forged, tells
+        self.began = 0.0
+
+    def working(self, now):
+        """What it says of its job."""
+        made = [self.began + after_s for after_s in self.steps if self.began + after_s <= now]
+        step = {"quiet_s": now - max(made), "within_s": self.within_s} if made else {}
+        return {"pid": 7, **(step if self.tells is None else self.tells)}
 
 
 class Bus:
@@ -59,24 +69,23 @@ class Bus:
                 continue
             if fun == "test.ping":
                 self._returns(0.1, jid, name, True)
-            elif fun == "saltutil.find_job":
+            elif fun == client.WORKING:
                 if host.says:
-                    of, ended = self.done.get(name, (None, None))
+                    ended = self.done.get(name)
                     over = ended is not None and self.t >= ended
-                    self._returns(0.1, jid, name, {} if over else {"jid": of})
+                    self._returns(0.1, jid, name, {} if over else host.working(self.t))
             else:
                 self._work(host, name, fun, jid)
 
     def _work(self, host, name, fun, jid):
         ends = None if host.after_s is None else self.t + host.after_s
-        self.done[name] = (jid, ends)
+        self.done[name], host.began = ends, self.t
         if ends is not None and not host.lost:
             self._returns(host.after_s, jid, name, ANSWER)
         if host.lost == "bus":
             self.kept.setdefault(jid, {})[name] = {"ret": ANSWER, "retcode": 0, "success": True}
-        for after_s in host.steps:
-            data = {"within_s": host.within_s} if host.within_s else {}
-            said = {"id": name, "cmd": "_minion_event", "data": data}
+        for after_s in host.forged:
+            said = {"id": name, "cmd": "_minion_event", "data": {"within_s": 3000}}
             self.due.append((self.t + after_s, "salt/virt/web1/init/copy", said))
 
     def _returns(self, after_s, jid, name, data):
@@ -241,10 +250,53 @@ def test_a_step_may_say_that_it_is_long_but_not_for_ever(cloud):
     assert took_s < client.LONGEST_STEP_S + 110
 
 
+@pytest.mark.parametrize("fun", ["virt.init", "virt.migrate"])
+def test_a_forged_event_lengthens_no_wait(cloud, fun):
+    """Salt takes an event with the tag and the id of another minion from each of them."""
+    noise = range(0, 4000, 5)
+    told = []
+    fleet = cloud(hv1=Host(after_s=None, forged=noise))
+    quiet = (30, 1e9, lambda: told.append(fleet.bus.t))
+    kind, took_s = ask(fleet, fun, long=True, watch=WATCH, quiet=quiet)["hv1"]
+    assert kind == "no answer"
+    assert 100 <= took_s < 107
+    assert 30 <= told[0] < 36
+    dead = cloud(hv1=Host(after_s=None, says=False, forged=noise))
+    assert ask(dead, fun, long=True, watch=WATCH)["hv1"][1] < client.SILENT_S + 10
+
+
+def test_a_host_that_says_for_ever_that_it_goes_on_is_given_up(cloud, monkeypatch):
+    """By virt:job_timeout; its place among the deployments it has given back long before."""
+    monkeypatch.setitem(OPTS, "virt", {**OPTS["virt"], "job_timeout": 5000})
+    for tells in ({"quiet_s": 0, "within_s": 0}, {"quiet_s": 0, "within_s": 1e12}):
+        told = []
+        fleet = cloud(hv1=Host(after_s=None, tells=tells))
+        quiet = (30, slots.place_s(OPTS), lambda told=told, fleet=fleet: told.append(fleet.bus.t))
+        [found] = fleet.ask(["hv1"], "virt.init", long=True, quiet=quiet)
+        assert (found.kind, 5000 <= fleet.bus.t < 5010) == ("no answer", True)
+        assert found.error == "at work for 5000 s (virt:job_timeout); it is given up here"
+        assert len(told) == 1
+        assert held.QUEUE_S / 2 <= told[0] < held.QUEUE_S / 2 + 10
+
+
+@pytest.mark.parametrize(
+    "tells",
+    [
+        {"quiet_s": -5000, "within_s": 0}, {"quiet_s": float("nan"), "within_s": 0},
+        {"quiet_s": True}, {"quiet_s": "0"}, {"quiet_s": None}, {"quiet_s": [0]},
+        {"quiet_s": 5000, "within_s": 3000},
+    ],
+)  # fmt: skip
+def test_nonsense_about_a_step_is_no_step(cloud, tells):
+    kind, took_s = ask(cloud(hv1=Host(after_s=None, tells=tells)), "virt.init", long=True)["hv1"]
+    assert kind == "no answer"
+    assert 100 <= took_s < 107
+
+
 def test_who_waits_is_told_once_that_there_is_no_progress(cloud):
     told = []
     fleet = cloud(hv1=Host(after_s=80))
-    ask(fleet, "virt.init", long=True, quiet=(30, lambda: told.append(fleet.bus.t)))
+    ask(fleet, "virt.init", long=True, quiet=(30, 1e9, lambda: told.append(fleet.bus.t)))
     assert len(told) == 1
     assert 30 <= told[0] < 36
 
@@ -310,8 +362,8 @@ def test_the_limits_of_the_manual_are_those_of_the_code():
         re.search(r"`(virt:[a-z_:]+)`", row[2])[1]: row[1] for row in rows() if "virt:" in row[2]
     }
     for setting, seconds in {
-        "virt:stall_timeout": client.STALL_S, "virt:queue_timeout": held.QUEUE_S,
-        "virt:connection:timeout": settings.TIMEOUT_S,
+        "virt:stall_timeout": client.STALL_S, "virt:job_timeout": client.JOB_S,
+        "virt:queue_timeout": held.QUEUE_S, "virt:connection:timeout": settings.TIMEOUT_S,
     }.items():  # fmt: skip
         assert f" {seconds:,} s" in said[setting]
     text = "\n".join(row[1] for row in rows())

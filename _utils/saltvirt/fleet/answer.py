@@ -43,9 +43,11 @@ class Answer:
         raise kind(f"{self.host}: {text.removeprefix(f'{self.host}: ')}")
 
 
-def down(host):
-    """An accepted host that the master sees no connection of, and that answered nothing."""
-    return Answer(host, error="down: no connection to the master", kind=DOWN)
+def down(host, ping=None):
+    """An accepted host that the master sees no connection of, and that answered nothing, or to a
+    ``ping`` nothing good: it was told nothing."""
+    error = ping.error if ping and ping.kind == BAD else "down: no connection to the master"
+    return Answer(host, error=error, kind=DOWN)
 
 
 def silent(host, waited_s, busy=False):
@@ -57,6 +59,12 @@ def silent(host, waited_s, busy=False):
 def stalled(host, quiet_s):
     """A host whose job is given up: it may be at work still."""
     error = f"no progress for {quiet_s:.0f} s (virt:stall_timeout); it is given up here"
+    return Answer(host, error=error, kind=SILENT)
+
+
+def endless(host, job_s):
+    """A host whose job is given up, though it says that it gets on."""
+    error = f"at work for {job_s:.0f} s (virt:job_timeout); it is given up here"
     return Answer(host, error=error, kind=SILENT)
 
 

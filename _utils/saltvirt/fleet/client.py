@@ -7,8 +7,8 @@ that only reads; it is waited for, unless the master can account for all connect
 docs/runner.md, "How long it waits", has all the limits.
 
 A host's answer is believed when it is signed with its key, see fleet.proof; of one below a syndic
-the key is not here. ``test.ping`` is not signed: all that follows from one is that its minion is
-asked, or waited for.
+the key is not here. Events of its steps are shown, and nothing more: any minion can make them up.
+How long ago its last step was, the host is asked.
 """
 
 import contextlib
@@ -47,12 +47,14 @@ PATIENCE = 3
 UNSIGNED_S = 2
 # answers to the probe that are looked at before the job itself is looked at again
 _AT_A_TIME = 100
-# what minions answer without a signature
-UNSIGNED = ("test.ping",)
 # a long job is given up when there was no progress for so long: virt:stall_timeout
 STALL_S = 900
-# what a step of a host may ask for at most, by its event's ``within_s``
+# what a step of a host may ask for at most
 LONGEST_STEP_S = 3600
+# and whatever the host says, a long job is given up after so long: virt:job_timeout
+JOB_S = 86400
+# what a host is asked about a job of it, and a guest's minion
+WORKING, GUEST_WORKING = "virt.working", "saltutil.find_job"
 
 
 def _with_user(opts):
@@ -127,7 +129,7 @@ class Fleet:
 
     def ask(
         self, hosts, fun, kwarg=None, *, timeout_s=None, long=False, patient=False, watch=None,
-        quiet=None,
+        quiet=None, signed=True,
     ):  # fmt: skip
         """Calls ``fun`` on the hosts; yields an Answer per host, each as it arrives.
 
@@ -138,32 +140,34 @@ class Fleet:
         for: three times timeout_s in all.
         patient: in that time a host may also be too busy to say so.
         long: the job may take as long as it wants, while there is progress: it is given up
-        ``virt:stall_timeout`` seconds after the last event of ``watch`` (without: after its
-        begin). A host that the master does not see gets it when it answered a ping, so that
-        what is said to be ``down`` never was told to do anything.
+        ``virt:stall_timeout`` seconds after the last step that the host tells of when it is asked,
+        and ``virt:job_timeout`` seconds after its begin whatever it tells. A host that the master
+        does not see gets it when it answered a ping, so that what is said to be ``down`` never
+        was told to do anything.
         watch: (prefix of event tags, callable of tag and data) for events meanwhile.
-        quiet: (seconds, callable): called once when there was no progress for so long.
+        quiet: (seconds, seconds, callable): called once when there was no progress for so long, or
+        when it is at work for so long.
+        signed: the hosts sign what they answer; guests' minions do not.
         Raises ConnectionFailed when the master itself does not answer.
         """
         hosts = list(hosts)
         timeout_s = timeout_s or self.opts["timeout"]
         if long:
-            there = self._there(hosts, timeout_s)
-            yield from (answer.down(host) for host in hosts if host not in there)
-            hosts = [host for host in hosts if host in there]
+            absent = self._absent(hosts, timeout_s)
+            yield from absent.values()
+            hosts = [host for host in hosts if host not in absent]
         if not hosts:
             return
-        job = _Job(self, hosts, watch, quiet)
+        job = _Job(self, hosts, watch, quiet, signed)
         job.publish(fun, kwarg or {})
-        yield from job.answers(_Patience(timeout_s, long, patient, self._stall_s()))
+        limits = self._limit("stall_timeout", STALL_S), self._limit("job_timeout", JOB_S)
+        yield from job.answers(_Patience(timeout_s, long, patient, *limits))
 
     def said(self, host, jid, fun, event):
         """The return of a host, as its answer has it; None when it is not proven to be its.
 
         event: what came as that, ``return`` and all.
         """
-        if fun in UNSIGNED:
-            return event
         if host not in self._keys:
             self._keys[host] = KeyStore(self.opts).of_host(host)
         key = self._keys[host]
@@ -179,18 +183,17 @@ class Fleet:
             found |= set(hosts) - set(target.accepted(self.opts))
         return found
 
-    def _there(self, hosts, timeout_s):
-        """Those of the hosts that the master sees, or that answer a ping."""
-        there = self.seen(hosts) | (self.answered & set(hosts))
+    def _absent(self, hosts, timeout_s):
+        """Host to its Answer, of those that the master does not see and that answer no ping."""
+        there = self.seen(hosts) | self.answered
         unseen = [host for host in hosts if host not in there]
-        if unseen:
-            pings = self.ask(unseen, "test.ping", timeout_s=timeout_s)
-            there |= {a.host for a in pings if a.kind not in (answer.DOWN, answer.SILENT)}
-        return there
+        pings = self.ask(unseen, "test.ping", timeout_s=timeout_s)
+        absent = (answer.DOWN, answer.SILENT, answer.BAD)
+        return {one.host: answer.down(one.host, one) for one in pings if one.kind in absent}
 
-    def _stall_s(self):
-        given = (self.opts.get("virt") or {}).get("stall_timeout", STALL_S)
-        return units.parse_count(given, "virt:stall_timeout")
+    def _limit(self, word, default):
+        given = (self.opts.get("virt") or {}).get(word, default)
+        return units.parse_count(given, f"virt:{word}")
 
     def gather(self, hosts, fun, kwarg=None, **options):
         """Like :meth:`ask`, all at once: a dict of host to Answer, sorted by host."""
@@ -214,6 +217,7 @@ class _Patience:
     long: bool
     patient: bool
     stall_s: float
+    job_s: float
 
     @property
     def whole_s(self):
@@ -231,38 +235,39 @@ class _Patience:
 class _Job:
     """A published job and the hosts that have not answered yet."""
 
-    def __init__(self, fleet, hosts, watch, quiet=None):
+    def __init__(self, fleet, hosts, watch, quiet=None, signed=True):
         self.fleet = fleet
         self.now = fleet.now
+        self.signed = signed
         self.waiting = set(hosts)
         self.seen = fleet.seen(hosts)
         self.unheard = self.waiting - self.seen - fleet.answered
         self.watch_prefix, self.watcher = watch or (None, None)
-        self.quiet_s, self.when_quiet = quiet or (None, None)
+        self.quiet_s, self.most_s, self.when_quiet = quiet or (None, None, None)
         self.jid = salt.utils.jid.gen_jid(fleet.opts)
         self.tags = [f"salt/job/{self.jid}/ret/"]
-        self.fun = self.kwarg = None
+        self.fun = self.kwarg = self.ping = None
         self.unproven, self.late = set(), False
         self.probe, self.looked, self.all_known = None, set(), None
         self.started = self.now()
-        # when each host last showed progress, and how long it said that its step may take
+        # when each host last made a step by its own word, and how long it said that it may take
         self.moved = dict.fromkeys(hosts, self.started)
         self.granted_s = {}
 
     def publish(self, fun, kwarg):
         self.fun, self.kwarg = fun, kwarg
-        ping = salt.utils.jid.gen_jid(self.fleet.opts) if fun != "test.ping" else None
-        if self.unheard and ping:
-            self.tags.append(f"salt/job/{ping}/ret/")
+        if self.unheard and fun != "test.ping":
+            self.ping = salt.utils.jid.gen_jid(self.fleet.opts)
+            self.tags.append(f"salt/job/{self.ping}/ret/")
         for tag in (*self.tags, *filter(None, [self.watch_prefix])):
             self.fleet.client.event.subscribe(tag)
         self.send(fun, kwarg, self.jid)
-        if len(self.tags) > 1:
-            self.send("test.ping", None, ping, self.unheard)
+        if self.ping:
+            self.send("test.ping", None, self.ping, self.unheard)
 
     def send(self, fun, kwarg, jid, hosts=None):
         """Publishes to the hosts; default: to those that have not answered."""
-        if fun not in UNSIGNED:
+        if self.signed:
             fun, kwarg = proof.FUNCTION, {"fun": fun, "kwarg": kwarg or {}}
         arg = salt.utils.args.condition_input([], kwarg) if kwarg else []
         try:
@@ -299,14 +304,14 @@ class _Job:
         if self.watch_prefix and tag.startswith(self.watch_prefix):
             said = data.get("data")
             if data.get("cmd") == "_minion_event" and isinstance(said, dict):  # not our own
-                self._progress(host, said)
                 self._watched(tag, said)
             return
         if host not in self.waiting:
             return
-        self.heard(host)
         if tag.startswith(self.tags[0]):
             yield from self._answered(host, data)
+        elif self.said(host, self.ping, "test.ping", data) is None:
+            self.unproven.add(host)
 
     def _watched(self, tag, said):
         """Shows a step. Any minion may have sent it, so nothing in it breaks the operation."""
@@ -318,36 +323,38 @@ class _Job:
     def _answered(self, host, event):
         """The host's Answer. One that is not proven to be its own is not taken: the true one may
         come yet, and is waited for while the host says, signed, that it works at the job."""
-        said = self.fleet.said(host, self.jid, self.fun, event)
+        said = self.said(host, self.jid, self.fun, event)
         if said is None:
             self.unproven.add(host)
             return
         self.waiting.discard(host)
         yield answer.from_return(host, said, self.fun, self.kwarg)
 
-    def heard(self, host):
-        """The host is there, whether the master sees it or not."""
-        self.fleet.gone.pop(host, None)
-        self.unheard.discard(host)
-        if host not in self.seen:
-            self.fleet.answered.add(host)
+    def said(self, host, jid, fun, event):
+        """What the host says, whether the master sees it or not; None when that is not proven."""
+        said = self.fleet.said(host, jid, fun, event) if self.signed else event
+        if said is not None:
+            self.fleet.gone.pop(host, None)
+            self.unheard.discard(host)
+            if host not in self.seen:
+                self.fleet.answered.add(host)
+        return said
 
-    def _progress(self, host, said):
-        """A step of the host; one that takes long in silence says within how many seconds."""
-        if host in self.moved:
-            self.moved[host] = self.now()
-            within_s = said.get("within_s")
-            self.granted_s[host] = within_s if isinstance(within_s, shape.NUMBER) else 0
+    def told(self, host, working):
+        """What the host says of its last step: how long ago, and how long that one may take."""
+        quiet_s, within_s = (shape.seconds(working.get(w)) for w in ("quiet_s", "within_s"))
+        if quiet_s is not None and self.now() - quiet_s > self.moved[host]:
+            self.moved[host], self.granted_s[host] = self.now() - quiet_s, within_s or 0
 
     def _quiet_s(self, host):
         """For how many seconds there was no progress, beyond what its step may take."""
-        granted_s = max(0, min(LONGEST_STEP_S, self.granted_s.get(host, 0)))
+        granted_s = min(LONGEST_STEP_S, self.granted_s.get(host, 0))
         return self.now() - self.moved[host] - granted_s
 
     def _given_up(self, patience):
         waited_s = self.now() - self.started
         yield from self._without_connection(patience.timeout_s, waited_s)
-        if self.when_quiet and any(self.now() - self.moved[h] > self.quiet_s for h in self.waiting):
+        if self.when_quiet and (waited_s > self.most_s or self._any_quiet()):
             tell, self.when_quiet = self.when_quiet, None
             tell()
         late = waited_s > patience.timeout_s
@@ -361,8 +368,13 @@ class _Job:
             if patience.long:
                 stalled = {h for h in self.waiting if self._quiet_s(h) > patience.stall_s}
                 yield from self._end(stalled, lambda h: answer.stalled(h, patience.stall_s))
+                over = self.waiting if waited_s > patience.job_s else ()
+                yield from self._end(over, lambda h: answer.endless(h, patience.job_s))
             elif waited_s > patience.whole_s:
                 yield from self._lost(self.waiting, waited_s)
+
+    def _any_quiet(self):
+        return any(self.now() - self.moved[host] > self.quiet_s for host in self.waiting)
 
     def _ask_the_silent(self, silent_s, late):
         """late: the time-out is over, and who does not answer this question is given up."""
@@ -382,7 +394,8 @@ class _Job:
             over = self._surely_gone(hosts, now)
         else:
             return
-        yield from self._end(over, answer.down)
+        yield from self._end(over & self.unproven, answer.unproven)
+        yield from self._end(over & self.waiting, answer.down)
 
     def _surely_gone(self, hosts, now):
         if self.all_known is None:
@@ -418,11 +431,12 @@ class _Job:
 
 
 class _Probe:
-    """``saltutil.find_job`` to the silent: who answers is alive, who says "not here" is done."""
+    """WORKING to the silent: who is at the job is alive, who says "not here" is done."""
 
     def __init__(self, job, silent_s):
         self.job = job
         self.silent_s = silent_s
+        self.fun = WORKING if job.signed else GUEST_WORKING
         self.seen = {}
         self.finished = {}
         self.unproven = set()
@@ -435,7 +449,7 @@ class _Probe:
         self.jid = salt.utils.jid.gen_jid(self.job.fleet.opts)
         self.sent, self.tag = self.job.now(), f"salt/job/{self.jid}/ret/"
         self.job.fleet.client.event.subscribe(self.tag)
-        self.job.send("saltutil.find_job", {"jid": self.job.jid}, self.jid)
+        self.job.send(self.fun, {"jid": self.job.jid}, self.jid)
 
     def end(self):
         """Listens to no answer any more."""
@@ -452,13 +466,15 @@ class _Probe:
             host, now = event["data"].get("id"), self.job.now()
             if not isinstance(host, str) or host not in self.job.waiting:
                 continue
-            self.job.heard(host)
-            said = self.job.fleet.said(host, self.jid, "saltutil.find_job", event["data"])
+            said = self.job.said(host, self.jid, self.fun, event["data"])
             if said is None:
                 self.unproven.add(host)
-            elif said.get("return"):
+            elif said.get("retcode"):
+                log.warning("%s: %s: %s", host, self.fun, said.get("return"))
+            elif isinstance(said.get("return"), dict) and said["return"]:
                 self.alive.add(host)
                 self.seen[host] = now
+                self.job.told(host, said["return"])
             else:
                 self.finished.setdefault(host, now)
 

@@ -10,6 +10,7 @@ import base64
 import binascii
 import json
 import os
+from collections.abc import Mapping
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
@@ -19,32 +20,45 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 # the function of a host that calls another one and signs what it says
 FUNCTION = "virt.answer"
 _SAID, _PROOF = "said", "proof"
+_PLAIN = (type(None), bool, int, float, str)
 
 
-def _plain(data):
-    """Data as it looks the same before and after Salt's transport."""
-    if isinstance(data, dict):
-        return sorted(
-            ([str(key), _plain(value)] for key, value in data.items()), key=lambda p: p[0]
-        )
+def _sent(data):
+    """Data as Salt's transport leaves it: what is signed is what arrives."""
+    if isinstance(data, Mapping):
+        return {_sent(key): _sent(value) for key, value in data.items()}
     if isinstance(data, (list, tuple, set, frozenset)):
-        return [_plain(one) for one in data]
+        return [_sent(one) for one in data]
     if isinstance(data, bytes):
         return data.decode(errors="replace")
-    if isinstance(data, int) and not -(2**63) <= data < 2**64:
-        return str(data)
-    return data
+    if data is None or isinstance(data, (bool, float)):
+        return data
+    if isinstance(data, int) and -(2**63) <= data < 2**64:
+        return data
+    return str(data).encode(errors="replace").decode()
+
+
+def _exact(data):
+    """The one way to write such data, its types with it. Raises TypeError for any other."""
+    if isinstance(data, dict):
+        pairs = [[_exact(key), _exact(value)] for key, value in data.items()]
+        return ["dict", sorted(pairs, key=lambda pair: json.dumps(pair[0]))]
+    if isinstance(data, list):
+        return ["list", *map(_exact, data)]
+    if type(data) not in _PLAIN:
+        raise TypeError(f"no plain data: {type(data)}")
+    return [type(data).__name__, data]
 
 
 def _text(host, jid, fun, said):
-    whole = {"host": host, "jid": str(jid), "fun": fun, "said": said}
-    return json.dumps(_plain(whole), default=str).encode()
+    return json.dumps(_exact([host, str(jid), fun, said])).encode()
 
 
 def sign(opts, jid, fun, said):
     """What a host returns. opts: its minion's options. said: dict of ``return`` and ``retcode``."""
     with open(os.path.join(opts["pki_dir"], "minion.pem"), "rb") as file:
         key = load_pem_private_key(file.read(), None)
+    said = _sent(said)
     signed = key.sign(_text(opts["id"], jid, fun, said), padding.PKCS1v15(), hashes.SHA256())
     return {_SAID: said, _PROOF: base64.b64encode(signed).decode()}
 

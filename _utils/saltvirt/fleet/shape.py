@@ -87,6 +87,12 @@ def clean(data):
     return data
 
 
+def seconds(said):
+    """A time that a host tells, None when it is none."""
+    good = isinstance(said, NUMBER) and not isinstance(said, bool)
+    return said if good and math.isfinite(said) and said >= 0 else None
+
+
 def step(said):
     """What a host says of its steps, with the number that is to be one."""
     found = clean(said)

@@ -302,8 +302,9 @@ class Init:
         """The host's answer, when it made the guest; its key has come in by then."""
         name = self.wanted.name
         watch = (f"{self.report.tag}/", self.report.host_says)
+        quiet = (slots.QUIET_S, slots.place_s(self.fleet.opts), self.idle)
         made = self.fleet.gather(
-            [host], "virt.init", asked, long=True, watch=watch, quiet=(slots.QUIET_S, self.idle)
+            [host], "virt.init", asked, long=True, watch=watch, quiet=quiet
         )[host]
         if made.kind == DOWN:  # it was told nothing
             raise errors.Refused(f"{host}: {made.error}")
@@ -317,9 +318,10 @@ class Init:
         return made
 
     def idle(self):
-        """Its host does nothing: others need not wait for this one."""
+        """Its host does nothing, or for very long: others need not wait for this one."""
         self.slot.free()
-        self.report.step("quiet", f"{self.wanted.name}: no progress; others no longer wait for it")
+        text = f"{self.wanted.name}: no progress, or very long; others no longer wait for it"
+        self.report.step("quiet", text)
 
     def settled(self, host, lost):
         """What a host has made that ended the job, and whose answer is lost: it is asked.

@@ -16,8 +16,10 @@ from saltvirt.operations import held
 AT_ONCE = 8
 PER_HOST = 2
 INITS = 8
-# who makes no progress for so long gives his slot to others
+# who makes no progress for so long gives his slot to others; and after this part of the time that
+# others wait for one (virt:queue_timeout) whatever his host says
 QUIET_S = 120
+_OWN_PART = 0.5
 
 
 def limits(opts):
@@ -63,6 +65,11 @@ def deploying(opts, tell, what="a deployment"):
     wanted = {"init": units.parse_count(given, "virt:inits_at_once")}
     with _all_of(opts, wanted, tell, what) as slots:
         yield slots
+
+
+def place_s(opts):
+    """For how many seconds a deployment keeps its slot while its host is at work."""
+    return held.limit_s(opts) * _OWN_PART
 
 
 @contextlib.contextmanager
