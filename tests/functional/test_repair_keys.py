@@ -1,5 +1,8 @@
 """Keys without a guest: only those that are certainly nobody's are deleted."""
 
+import os
+import pathlib
+
 import pytest
 
 pytest.importorskip("salt.key")
@@ -7,6 +10,7 @@ pytest.importorskip("salt.key")
 from saltvirt import errors
 from saltvirt.fleet import authorise, target
 from saltvirt.fleet.answer import Answer, down
+from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import lock, repair
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
 from tests.unit.test_repair import Silent
@@ -136,3 +140,64 @@ def test_what_a_host_calls_a_guest_is_no_path_of_the_master(cloud, name):
     for call in calls:
         with pytest.raises(errors.InvalidInput, match="cannot be a guest's name"):
             call()
+
+
+class Killed(BaseException):
+    """What ends the process at once."""
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_a_crash_while_a_key_comes_in_leaves_none_that_nobody_finds(
+    cloud, store, pairs, monkeypatch, after  # noqa: F811
+):  # fmt: skip
+    """kill -9 of the master's worker at each write, of pillar, record and key."""
+    writes = []
+
+    def counted(call):
+        def wrapped(*given, **more):
+            writes.append(given)
+            if len(writes) > after:
+                raise Killed
+            return call(*given, **more)
+
+        return wrapped
+
+    authorise.Authorisations(cloud.opts).grant("hv1", "web7", pillar={"token": "t"})
+    with monkeypatch.context() as patch:
+        patch.setattr("saltvirt.fleet.private.os.replace", counted(os.replace))
+        patch.setattr(type(store._store), "store", counted(type(store._store).store))
+        try:
+            done = authorise.hand_in(cloud.opts, store, "hv1", "web7", pairs[1])
+        except Killed:
+            done = False
+    assert done is (after >= len(writes))
+    if store.status("web7") == "accepted":
+        assert store.host_of("web7") == "hv1"
+        assert Pillars(cloud.opts).of("web7", store.accepted) == {"token": "t"}
+        found, _ = repair.look(cloud)
+        assert [(one.code, one.mend is not None) for one in found if one.about == "web7"] == [
+            (repair.KEY, True)
+        ]
+    else:
+        assert done is False
+        assert "web7" not in store.ours()
+
+
+def test_a_key_that_somebody_else_accepted_later_is_none_of_ours(store, pairs):  # noqa: F811
+    """Its record is of the key, and not of the name alone."""
+    store.accept("web1", pairs[0], host="hv1")
+    store._store.store("web1", pairs[1])  # salt-key -d, and -a of another machine
+    assert store.host_of("web1") is None
+    assert store.ours() == []
+    assert "it was not accepted here for a guest" in store.stays("web1", "hv1")
+    with pytest.raises(errors.KeyRefused, match="another key of web1"):
+        store.accept("web1", pairs[2], replace=True, host="hv1")
+
+
+def test_a_record_of_an_older_version_counts(store, pairs, opts):  # noqa: F811
+    store.accept("web1", pairs[0], host="hv1")
+    path = pathlib.Path(opts["pki_dir"], "virt-accepted", "web1")
+    path.write_text("hv1", encoding="utf-8")
+    assert (store.host_of("web1"), store.ours()) == ("hv1", ["web1"])
+    store.moved("web1", "hv1", "hv2")
+    assert (store.host_of("web1"), store.stays("web1", "hv2")) == ("hv2", None)

@@ -1,6 +1,10 @@
 """What a host says of a guest's key decides nothing: the key comes by the ext_pillar, and only for
 the guest that this host was asked for."""
 
+import os
+import pathlib
+import subprocess
+import sys
 from unittest import mock
 
 import pytest
@@ -172,9 +176,50 @@ def test_a_permission_of_an_operation_ends_with_its_process(opts, store, pairs):
     authorise.Authorisations(opts).grant("hv1", "web1", held=True)
     assert list(authorise.Authorisations(opts).expired()) == [("hv1", "web1")]
     assert authorise.hand_in(opts, store, "hv1", "web1", pairs[0]) is False
+    assert list(authorise.Authorisations(opts).expired()) == []
     with authorise.Authorisations(opts).held("hv1", "web1"):
         assert list(authorise.Authorisations(opts).expired()) == []
         assert authorise.hand_in(opts, store, "hv1", "web1", pairs[0]) is True
+
+
+KILLED = """
+import os, sys
+sys.path.insert(0, sys.argv[3])
+from saltvirt.fleet import authorise, private
+opts = {"pki_dir": sys.argv[1], "minimum_auth_version": 3, "virt": {"hosts": "hv*"}}
+if sys.argv[2] == "half written":
+    os.replace = lambda *_: os._exit(9)
+with authorise.Authorisations(opts).held("hv1", "web9", {"p": "hush"}, secret={"x": "hush"}):
+    os._exit(9)
+"""
+
+
+@pytest.mark.parametrize("when", ["half written", "at work"])
+@pytest.mark.parametrize("who", ["host", "operation", "hand in", "another's pillar"])
+def test_no_secret_of_a_killed_operation_stays(opts, store, pairs, tmp_path, when, who):  # noqa: F811
+    root = pathlib.Path(opts["pki_dir"], "virtkeys")
+    library = pathlib.Path(authorise.__file__).parents[2]
+    given = [sys.executable, "-c", KILLED, opts["pki_dir"], when, str(library)]
+    assert subprocess.run(given, check=False).returncode == 9
+
+    def files():
+        return [path for path in root.rglob("*") if path.is_file()]
+
+    [left] = files()
+    assert "hush" in left.read_text()
+    os.utime(left, (1, 1))
+    found = authorise.Authorisations(opts)
+    with found.held("hv1", "web8", secret={"x": "mine"}):
+        found.grant("hv2", "web7")
+        {
+            "host": lambda: found.secret("hv1", "web9"),
+            "operation": lambda: found.grant("hv1", "web6"),
+            "hand in": lambda: authorise.hand_in(opts, store, "hv1", "web9", pairs[0]),
+            "another's pillar": lambda: authorise.hand_in(opts, store, "hv1", "web5", pairs[0]),
+        }[who]()
+        assert not [path for path in files() if "hush" in path.read_text()]
+        assert found.secret("hv1", "web8") == {"x": "mine"}
+        assert found.redeem("hv2", "web7")
 
 
 @pytest.mark.parametrize("shape", ["ec", "short", "around", "twice", "long"])

@@ -2,7 +2,8 @@
 
 One file below ``pki_dir/virtkeys/<host>/<guest>`` holds the second until which it is good, and
 the pillar that the guest shall have. That of an operation of the runner is good no longer than
-the operation: it holds a lock on the file.
+the operation: it holds a lock on the file. What an operation that was killed left of it may be
+secret: whoever next asks for a permission, or gives one, removes it.
 """
 
 import contextlib
@@ -16,12 +17,13 @@ import time
 from saltvirt import errors, names
 from saltvirt.fleet import private, target
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.fleet.pillars import Pillars
 from saltvirt.revert import Revert
 
 LIFETIME_S = 600
 # of an operation's own, which ends with it
 _LONGEST_S = 24 * 3600
+# a file that is being written, or used up, is there for less
+_INSTANT_S = 60
 
 # Salt's setting minimum_auth_version: below this a minion may ask in the name of another
 # (CVE-2025-62349)
@@ -59,12 +61,15 @@ class Authorisations:
         pillar: what the guest gets with it. Raises InvalidInput for a name that virt:hosts keeps,
         Unsupported where Salt does not prove who hands it in.
         """
+        os.close(self._written(host, name, lifetime_s, {"pillar": pillar or {}, **more}))
+
+    def _written(self, host, name, lifetime_s, told):
+        """The open file of a new permission, which is locked."""
         refuse_unknown_senders(self._opts)
+        self.sweep()
         path = self._path(host, target.refuse_host(self._opts, name))
-        until = time.time() + lifetime_s
-        private.write(
-            path, json.dumps({"until": until, "pillar": pillar or {}, **more}, default=str)
-        )
+        text = json.dumps({"until": time.time() + lifetime_s, **told}, default=str)
+        return private.write_locked(path, text)
 
     @contextlib.contextmanager
     def held(self, host, name, pillar=None, **more):
@@ -73,13 +78,13 @@ class Authorisations:
         replace: the new key takes the place of the one that was accepted for this host's guest.
         secret: what the host may ask for meanwhile, see fleet.secret.
         """
-        self.grant(host, name, _LONGEST_S, pillar, held=True, **more)
-        with open(self._path(host, name), "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                self.revoke(host, name)
+        told = {"pillar": pillar or {}, "held": True, **more}
+        handle = self._written(host, name, _LONGEST_S, told)
+        try:
+            yield
+        finally:
+            self.revoke(host, name)
+            os.close(handle)
 
     def revoke(self, host, name):
         """Takes a permission back; True when there was one."""
@@ -113,12 +118,23 @@ class Authorisations:
         except (ValueError, TypeError, KeyError, FileNotFoundError):
             return None
 
+    def sweep(self):
+        """Removes what operations that were killed have left: their permissions, and files that
+        they were about to write."""
+        for folder, _, found in os.walk(self._root):
+            for path in (os.path.join(folder, name) for name in found):
+                with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+                    if _free(file) and _of_a_killed(path, file):
+                        os.unlink(path)
+
     def secret(self, host, name):
         """What the host may know for the operation that is under way; {} when there is none."""
+        self.sweep()
         return (self._read(self._path(host, name)) or {}).get("secret") or {}
 
     def redeem(self, host, name):
         """The permission that the host has for the guest, which is then used up, or None."""
+        self.sweep()
         taken = os.path.join(self._root, f".{secrets.token_hex(8)}")
         try:
             os.rename(self._path(host, name), taken)  # of many at once, one succeeds
@@ -129,6 +145,15 @@ class Authorisations:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(taken)
+
+
+def _of_a_killed(path, file):
+    """Whether a file that nobody holds is of an operation that was killed."""
+    if os.path.basename(path).startswith("."):  # it is there for an instant
+        return time.time() - os.fstat(file.fileno()).st_mtime > _INSTANT_S
+    with contextlib.suppress(ValueError, AttributeError):
+        return bool(json.load(file).get("held"))
+    return False
 
 
 def _free(file):
@@ -180,8 +205,9 @@ def hand_in(opts, store, host, name, pub_pem):
         if not permission:
             log.warning("%s handed in a key for %r without a permission", host, name)
             return False
-        store.accept(name, pub_pem, permission.get("replace", False), host)
-        Pillars(opts).keep(name, pub_pem, permission["pillar"])
+        store.accept(
+            name, pub_pem, permission.get("replace", False), host, pillar=permission["pillar"]
+        )
     except errors.VirtError as exc:
         log.warning("%s handed in a key for %r: %s", host, name, exc)
         return False

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from saltvirt import errors, names
 from saltvirt.fleet import private, target
-from saltvirt.fleet.pillars import Pillars
+from saltvirt.fleet.pillars import Pillars, print_of
 
 _FOLDERS = {
     "accepted": "minions",
@@ -131,12 +131,13 @@ class KeyStore:
         found = self._store.fetch(names.guest(name))
         return found["pub"] if found and found["state"] == "accepted" else None
 
-    def accept(self, name, pub_pem, replace=False, host=""):
+    def accept(self, name, pub_pem, replace=False, host="", pillar=None):
         """Accepts exactly this key for exactly this id, and fires Salt's ``salt/key`` event.
 
         A pending key of the id goes: it is another one's, or this one. host: the hypervisor that
         made the guest, to which the key is bound. replace: also take the place of the key that
-        was accepted for a guest of that host.
+        was accepted for a guest of that host. pillar: what the guest gets with it.
+        What belongs to the key is written down before it: a crash leaves no key without it.
         Returns True when it was not accepted before. Raises KeyRefused, InvalidInput.
         """
         target.refuse_host(self._opts, names.guest(name))
@@ -145,16 +146,26 @@ class KeyStore:
         same = bool(found) and _text(found["pub"]) == pub
         replace = replace and self.host_of(name) == host
         if same and found["state"] == "accepted":
+            self._keep(name, pub, pillar)
             return False
         if found and found["state"] != "pending" and not replace:
             raise errors.KeyRefused(
                 f"the master has another key of {name}, which is {found['state']}: if that "
                 f"machine is gone, remove its key with salt-key -d {name}"
             )
+        self._keep(name, pub, pillar)
+        self._record(name, host, pub)
         self._store.store(name, pub)
-        private.write(os.path.join(self._accepted, name), host)
         self._fire("accept", name, pub)
         return True
+
+    def _keep(self, name, pub, pillar):
+        if pillar is not None:
+            Pillars(self._opts).keep(name, pub, pillar)
+
+    def _record(self, name, host, pub):
+        """That this key was accepted here for a guest of the host; of no other key."""
+        private.write(os.path.join(self._accepted, name), f"{host}\n{print_of(pub)}")
 
     def of_host(self, host):
         """The public key (PEM) that was accepted for a minion that is no guest, or None."""
@@ -165,7 +176,7 @@ class KeyStore:
         """The ids whose keys were accepted here, for a guest, and are still accepted; sorted."""
         with contextlib.suppress(FileNotFoundError):
             found = [n for n in os.listdir(self._accepted) if not n.startswith(".")]
-            return sorted(n for n in found if self.status(n) == "accepted")
+            return sorted(n for n in found if self.accepted(n) and self.host_of(n) is not None)
         return []
 
     def host_of(self, name):
@@ -173,9 +184,11 @@ class KeyStore:
         older version accepted, None for a key that was not accepted here."""
         try:
             with open(os.path.join(self._accepted, names.guest(name)), encoding="utf-8") as file:
-                return file.read()
+                host, _, mark = file.read().partition("\n")
         except FileNotFoundError:
             return None
+        # an older version wrote down no key
+        return host if mark in ("", print_of(self.accepted(name) or "")) else None
 
     def hosts(self):
         """The hypervisors that the accepted keys of guests are bound to, as a set."""
@@ -183,8 +196,9 @@ class KeyStore:
 
     def moved(self, name, old, new):
         """The guest is on another host now, and its key is bound to that one."""
-        if self.host_of(name) == old:
-            private.write(os.path.join(self._accepted, name), new)
+        pub = self.accepted(name)
+        if pub and self.host_of(name) == old:
+            self._record(name, new, pub)
 
     def stays(self, name, host):
         """Why the key of a guest that was removed from this host stays; None when it may go."""

@@ -15,7 +15,8 @@ from saltvirt.fleet import private
 EXT_PILLAR = "virtkey"
 
 
-def _print_of(pub_pem):
+def print_of(pub_pem):
+    """The fingerprint of a public key, however its lines are broken."""
     return hashlib.sha256("".join(pub_pem.split()).encode()).hexdigest()
 
 
@@ -52,7 +53,7 @@ class Pillars:
         if not pillar:
             self.remove(name)
             return
-        text = json.dumps({"key": _print_of(pub_pem), "pillar": pillar})
+        text = json.dumps({"key": print_of(pub_pem), "pillar": pillar})
         private.write(self._path(name), text)
 
     def remove(self, name):
@@ -81,6 +82,6 @@ class Pillars:
             open(self._path(name), encoding="utf-8") as file,
         ):
             found = json.load(file)
-        if not found or found["key"] != _print_of(public(name) or ""):
+        if not found or found["key"] != print_of(public(name) or ""):
             return {}
         return found["pillar"]

@@ -303,9 +303,9 @@ class Init:
         name = self.wanted.name
         watch = (f"{self.report.tag}/", self.report.host_says)
         quiet = (slots.QUIET_S, slots.place_s(self.fleet.opts), self.idle)
-        made = self.fleet.gather(
-            [host], "virt.init", asked, long=True, watch=watch, quiet=quiet
-        )[host]
+        made = self.fleet.gather([host], "virt.init", asked, long=True, watch=watch, quiet=quiet)[
+            host
+        ]
         if made.kind == DOWN:  # it was told nothing
             raise errors.Refused(f"{host}: {made.error}")
         if made.kind in (SILENT, BAD):
