@@ -7,6 +7,8 @@ comes from ``virt:connection:uri`` and ``virt:connection:auth``.
 :depends: libvirt-python in Salt's own Python
 """
 
+from dataclasses import asdict
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -105,15 +107,20 @@ def delete_snapshots(name, *names, **kwargs):
         deleted
     :param all: True to delete every snapshot of the guest
     :param children: True to delete with each also those taken on top of it
+    :param test: only say what would be done
+    :param unused: files on storage that other hosts may have, of which the caller knows from all of
+        them that nobody there uses them; ``salt-run virt.delete_snapshots`` asks them
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: a dict: ``deleted`` (name to description) and ``available`` (what is left, as
-        :func:`list_snapshots` has it)
+        :func:`list_snapshots` has it); with ``test`` ``deleted``, and where there are any
+        ``shared`` and ``own``: what to ask other hosts about, by path
 
     :raises NotFound: no such guest or snapshot
     :raises InvalidInput: neither names nor ``all``
+    :raises Refused: somebody else needs a file that would be merged, or other hosts may
 
     CLI Example:
 
@@ -123,11 +130,23 @@ def delete_snapshots(name, *names, **kwargs):
         salt 'hyper1' virt.delete_snapshots web1 all=True
     """
     everything, children = kwargs.pop("all", False), kwargs.pop("children", False)
+    test, unused = kwargs.pop("test", False), kwargs.pop("unused", ())
+    names = (*names, *kwargs.pop("names", ()))
+    if test:
+        with _connect(kwargs) as conn:
+            found, stake = host_snapshot.plan_delete(conn, name, names, everything, children)
+        return {"deleted": found, **_places(stake)}
     with _locked("delete_snapshots", name), _connect(kwargs) as conn:
-        return host_snapshot.delete(conn, name, names, everything, children)
+        return host_snapshot.delete(conn, name, names, everything, children, unused)
 
 
-def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, **kwargs):
+def _places(stake):
+    found = {"shared": stake.shared, "own": stake.own if stake.shared else {}}
+    found = {key: {p: asdict(one) for p, one in places.items()} for key, places in found.items()}
+    return {key: places for key, places in found.items() if places}
+
+
+def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=(), **kwargs):
     """
     Put a guest back to where it was at a snapshot. What came after is lost.
 
@@ -138,15 +157,19 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, **kwargs)
     :param vm_snapshot: the snapshot's name; default the one before the current
     :param cleanup: True to delete all snapshots that are newer than it
     :param test: only say what would be done
+    :param unused: files on storage that other hosts may have, of which the caller knows from all of
+        them that nobody there uses them; ``salt-run virt.revert`` asks them
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: a dict: ``reverted`` (the name) and ``deleted`` (a list of names; ``N/A``
-        without ``cleanup``)
+        without ``cleanup``); with ``test`` also, where there are any, ``shared`` and ``own``: what
+        to ask other hosts about, by path
 
     :raises NotFound: no such guest or snapshot, or none before the current
     :raises InvalidInput: an external snapshot has others on top
+    :raises Refused: somebody else needs a layer that would be lost, or other hosts may
 
     CLI Example:
 
@@ -155,6 +178,12 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, **kwargs)
         salt 'hyper1' virt.revert_snapshot web1
         salt 'hyper1' virt.revert_snapshot web1 before-upgrade cleanup=True
     """
-    with _locked("revert_snapshot", *([] if test else [name])), _connect(kwargs) as conn:
-        reverted, deleted = host_snapshot.revert(conn, name, vm_snapshot, cleanup, test)
-    return {"reverted": reverted, "deleted": deleted if cleanup else host_snapshot.NONE}
+    places = {}
+    if test:
+        with _connect(kwargs) as conn:
+            reverted, deleted, stake = host_snapshot.plan_revert(conn, name, vm_snapshot, cleanup)
+        places = _places(stake)
+    else:
+        with _locked("revert_snapshot", name), _connect(kwargs) as conn:
+            reverted, deleted = host_snapshot.revert(conn, name, vm_snapshot, cleanup, unused)
+    return {"reverted": reverted, "deleted": deleted if cleanup else host_snapshot.NONE, **places}

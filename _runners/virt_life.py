@@ -12,7 +12,7 @@ from saltvirt import errors, names  # noqa: E402
 from saltvirt.fleet import authorise, pillars, target  # noqa: E402
 from saltvirt.fleet.client import Fleet  # noqa: E402
 from saltvirt.fleet.keys import KeyStore  # noqa: E402
-from saltvirt.operations import find, identity, lifecycle, result  # noqa: E402
+from saltvirt.operations import find, identity, lifecycle, result, snapshots  # noqa: E402
 from saltvirt.operations import lock as locks  # noqa: E402
 from saltvirt.operations import purge as purging  # noqa: E402
 from saltvirt.operations import report as reports  # noqa: E402
@@ -158,6 +158,10 @@ def reset(name, test=False):
     return _verb(name, "reset", test)
 
 
+def _alone(name, verb):
+    return locks.guest(__opts__, names.guest(name), verb)
+
+
 @result.reporting
 def snapshot(name, snapshot=None, test=False):
     """
@@ -177,7 +181,7 @@ def snapshot(name, snapshot=None, test=False):
     name = str(name)
     arguments = {"domain": name, "name": snapshot}
     with Fleet(__opts__) as fleet, locks.guest(__opts__, names.guest(name), "virt.snapshot"):
-        host, there = _snapshots(fleet, name)
+        host, there = snapshots.there(fleet, name)
         if snapshot and str(snapshot) in there:
             raise errors.AlreadyExists(f"{name} on {host} has a snapshot {snapshot} already")
         if test:
@@ -188,21 +192,18 @@ def snapshot(name, snapshot=None, test=False):
     return result.done(name, comment, {"snapshot": told["name"]}, host=host)
 
 
-def _snapshots(fleet, name):
-    """(host, name to what is known of it) of a guest's snapshots."""
-    host, _ = find.locate(fleet, name)
-    found = fleet.one(host, "virt.list_snapshots", {"domain": name}, long=False).get(name)
-    return host, {one["name"]: one for one in found if isinstance(found, list)}
-
-
 @result.reporting
-def revert(name, snapshot=None, test=False):
+def revert(name, snapshot=None, test=False, cleanup=False):
     """
     Put a guest back to a snapshot, wherever it runs.
+
+    Layers of an external snapshot on storage that several hosts may have are lost only when every
+    hypervisor has answered that it does not need them.
 
     :param name: of the guest
     :param snapshot: the snapshot's name; default: the one before the current
     :param test: show what would be done, change nothing
+    :param cleanup: also delete all snapshots that are newer than it, or on top of it
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
 
     CLI Example:
@@ -213,21 +214,67 @@ def revert(name, snapshot=None, test=False):
     """
     name = str(name)
     with Fleet(__opts__) as fleet, locks.guest(__opts__, names.guest(name), "virt.revert"):
-        host, there = _snapshots(fleet, name)
+        host, there = snapshots.there(fleet, name)
         parents = [one["parent"] for one in there.values() if one["current"]]
         wanted = snapshot or next(iter(parents), None)
         if wanted not in there:
             about = f"snapshot {wanted}" if wanted else "snapshot before the current one"
             known = ", ".join(there) or "none"
             raise errors.NotFound(f"{name} on {host} has no {about}; it has: {known}")
+        asked = host, "virt.revert_snapshot", {
+            "name": name, "vm_snapshot": wanted, "cleanup": bool(cleanup),
+        }  # fmt: skip
         if test:
+            snapshots.plan(fleet, *asked)
             comment = f"{name} on {host} would be put back to {wanted}"
             return result.planned(name, comment, {"reverted": wanted}, host=host)
-        told = fleet.one(
-            host, "virt.revert_snapshot", {"name": name, "vm_snapshot": wanted}, long=True
-        )
+        told = snapshots.run(fleet, *asked)
     comment = f"{name} on {host} was put back to {wanted}"
     return result.done(name, comment, {"reverted": told}, host=host)
+
+
+@result.reporting
+def delete_snapshots(name, *names, children=False, test=False, **kwargs):
+    """
+    Delete snapshots of a guest, wherever it runs. The guest and its disks stay as they are.
+
+    The layer of an external snapshot is merged into the file below it. On storage that several
+    hosts may have that is done only when every hypervisor has answered that it needs neither.
+
+    :param name: of the guest
+    :param names: the snapshots' names; one that is unknown fails the call before any is deleted
+    :param children: with each also those taken on top of it
+    :param test: show what would be done, change nothing
+    :param kwargs: ``all=True`` to delete every snapshot of the guest
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.delete_snapshots web1 before-upgrade
+        salt-run virt.delete_snapshots web1 all=True
+    """
+    name, options = str(name), _options(kwargs)
+    everything = bool(options.pop("all", False))
+    for word in options:
+        raise errors.InvalidInput(f"{word} is no argument of virt.delete_snapshots")
+    with Fleet(__opts__) as fleet, _alone(name, "virt.snapshot"):
+        host, there = snapshots.there(fleet, name)
+        wanted = list(there) if everything else [str(one) for one in names]
+        asked = host, "virt.delete_snapshots", {
+            "name": name, "names": wanted, "children": bool(children),
+        }  # fmt: skip
+        if test:
+            told, _ = snapshots.plan(fleet, *asked)
+            gone = {"deleted": sorted(told["deleted"])}
+            comment = f"{', '.join(gone['deleted'])} of {name} on {host} would be deleted"
+            return result.planned(name, comment, gone, host=host)
+        told = snapshots.run(fleet, *asked)
+    gone = {"deleted": sorted(told["deleted"])}
+    comment = f"{', '.join(gone['deleted'])} of {name} on {host} deleted"
+    return result.done(name, comment, gone, host=host)
 
 
 @result.reporting

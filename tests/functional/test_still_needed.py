@@ -10,7 +10,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors  # noqa: E402
-from saltvirt.host import identity, migrate_recover, named, purge, snapshot_layers  # noqa: E402
+from saltvirt.host import identity, migrate_recover, named, purge, snapshot_needs  # noqa: E402
 from saltvirt.host import volume as host_volume  # noqa: E402
 from tests.functional.test_usage import create, disk, place  # noqa: E402, F401
 
@@ -80,10 +80,11 @@ def test_a_layer_on_which_an_image_stands_is_not_merged(place):  # noqa: F811
     """No guest names that image: its guest is undefined, or saved in a file."""
     layer = create(place.above, place.base)
     dom = place.guest(disk(layer), name="old")
-    snapshot_layers.refuse_needed(place.conn, dom, [str(layer), str(place.base)])
+    stake = snapshot_needs.Stake("virt.revert", {str(layer), str(place.base)})
+    snapshot_needs.refuse(place.conn, dom, stake)
     create(place.root / "other" / "of-web1.qcow2", layer, "qcow2")
     with pytest.raises(errors.Refused, match=r"would be lost, and .*of-web1.qcow2 needs it"):
-        snapshot_layers.refuse_needed(place.conn, dom, [str(layer), str(place.base)])
+        snapshot_needs.refuse(place.conn, dom, stake)
 
 
 def test_a_part_of_a_device_that_a_guest_has_whole_is_that_guests(place, monkeypatch):  # noqa: F811

@@ -21,7 +21,7 @@ from saltvirt.host import (  # noqa: E402
     pool_desired,
     purge,
     remove,
-    snapshot_layers,
+    snapshot_needs,
     usage,
     volume_desired,
 )
@@ -555,10 +555,11 @@ def test_the_variables_of_firmware_go_only_when_they_are_proven_unused(place, mo
 def test_a_layer_that_another_guest_needs_is_not_merged(place):
     layer = create(place.above, place.base)
     dom = place.guest(disk(layer), name="old")
-    snapshot_layers.refuse_needed(place.conn, dom, [str(layer), str(place.base)])
+    stake = snapshot_needs.Stake("virt.revert", {str(layer), str(place.base)})
+    snapshot_needs.refuse(place.conn, dom, stake)
     place.guest(disk(place.base, "raw"))
     with pytest.raises(errors.Refused, match=r"base.raw would be lost, and web1 needs it"):
-        snapshot_layers.refuse_needed(place.conn, dom, [str(layer), str(place.base)])
+        snapshot_needs.refuse(place.conn, dom, stake)
 
 
 def test_a_device_that_was_given_to_a_guest_is_not_its_own(place, monkeypatch):

@@ -24,6 +24,7 @@ PLANS = [
     ("reset", ["runs"], {}, "runs on hv1 would be reset"),
     ("snapshot", ["runs"], {}, "a snapshot of runs on hv1 would be taken"),
     ("revert", ["rests", "before"], {}, "rests on hv1 would be put back to before"),
+    ("delete_snapshots", ["rests", "before"], {}, "before of rests on hv1 would be deleted"),
     (
         "purge",
         ["runs"],

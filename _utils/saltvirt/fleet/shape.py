@@ -38,6 +38,12 @@ ANSWERS = {
         {"delete?": [str], "keep?": {str: str}, "shared?": {str: object}, "unsure?": [str]},
         bool,
     ),
+    "virt.revert_snapshot": {
+        "reverted": str, "deleted": ([str], str), "shared?": {str: object}, "own?": {str: object},
+    },
+    "virt.delete_snapshots": {
+        "deleted": {str: object}, "shared?": {str: object}, "own?": {str: object},
+    },
     "virt.storage_users": {str: (str, None)},
     "virt.migratable": {"migratable": bool, "reasons": [str]},
     "virt.tls_info": _TLS,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.host import chains, files, record, snapshot_layers
+from saltvirt.host import files, record, snapshot_layers, snapshot_needs
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import lookup
 
@@ -52,22 +52,14 @@ def create(conn, guest, wanted):
     return made.getName()
 
 
-def delete(conn, guest, names, everything=False, children=False):
+def delete(conn, guest, names, everything=False, children=False, unused=()):
     """Deletes snapshots. Returns what was deleted and what is left, by name.
 
     names: each must exist, or nothing is deleted. everything: all that there are.
-    children: with all that were made on top of them.
+    children: with all that were made on top of them. unused: see snapshot_needs.refuse.
     """
-    domain = lookup(conn, guest)
-    if not names and not everything:
-        raise errors.InvalidInput(
-            f"name the snapshots of {guest} to delete, or all=True for every one"
-        )
-    there = {snapshot.getName(): snapshot for snapshot in _newest_first(domain)}
-    doomed = list(there) if everything else _known(guest, names, there)
-    if children:
-        doomed = _with_children(doomed, there)
-    _refuse_needed(conn, domain, [there[name] for name in doomed])
+    domain, there, doomed = _doomed(conn, guest, names, everything, children)
+    snapshot_needs.refuse(conn, domain, _merged(conn, domain, there, doomed), unused)
     _let_write(conn, domain)
     deleted = {}
     for name in (name for name in there if name in doomed):
@@ -77,17 +69,30 @@ def delete(conn, guest, names, everything=False, children=False):
     return {"available": {guest: _described(domain)}, "deleted": deleted}
 
 
-def _refuse_needed(conn, domain, snapshots):
-    """Raises Refused when another guest stands on what is merged: the layers of external
-    snapshots, and what is next below them."""
-    paths = set()
-    for snapshot in snapshots:
-        for disk in ElementTree.fromstring(snapshot.getXMLDesc(0)).iterfind("disks/disk"):
-            source = disk.find("source")
-            if disk.get("snapshot") == "external" and source is not None and source.get("file"):
-                paths |= set(chains.read(source.get("file"), "qcow2").paths[:2])
-    if paths:
-        snapshot_layers.refuse_needed(conn, domain, paths)
+def plan_delete(conn, guest, names, everything=False, children=False):
+    """(what it would delete, the snapshot_needs.Stake). Changes nothing."""
+    domain, there, doomed = _doomed(conn, guest, names, everything, children)
+    found = {name: describe(there[name]) for name in there if name in doomed}
+    return found, _merged(conn, domain, there, doomed)
+
+
+def _doomed(conn, guest, names, everything, children):
+    """(the domain, its snapshots by name with the newest first, the names of those that go)."""
+    domain = lookup(conn, guest)
+    if not names and not everything:
+        raise errors.InvalidInput(
+            f"name the snapshots of {guest} to delete, or all=True for every one"
+        )
+    there = {snapshot.getName(): snapshot for snapshot in _newest_first(domain)}
+    doomed = list(there) if everything else _known(guest, names, there)
+    if children:
+        doomed = _with_children(doomed, there)
+    return domain, there, doomed
+
+
+def _merged(conn, domain, there, doomed):
+    changed = snapshot_needs.merged(there[name] for name in doomed)
+    return snapshot_needs.of(conn, domain, changed, "virt.delete_snapshots")
 
 
 def _let_write(conn, domain):
@@ -100,27 +105,18 @@ def _let_write(conn, domain):
             os.chmod(path, 0o600)
 
 
-def revert(conn, guest, name=None, cleanup=False, test=False):
+def revert(conn, guest, name=None, cleanup=False, unused=()):
     """Puts the guest back. Returns the snapshot's name and the names deleted after it.
 
     name: None for the one before the current snapshot.
     cleanup: delete every snapshot that is newer or was made on top of it.
-    test: only say what would be done.
+    unused: see snapshot_needs.refuse.
     """
-    domain = lookup(conn, guest)
-    there = {snapshot.getName(): snapshot for snapshot in _newest_first(domain)}
-    if not there:
-        raise errors.NotFound(f"{guest} has no snapshots")
-    name = _known(guest, [name], there)[0] if name else _previous(guest, there)
-    newer = _newer(name, there) if cleanup else []
-    external = describe(there[name])["external"]
-    if external:
-        _nothing_above(name, there, newer)
-    if test:
-        return name, newer
+    domain, there, name, newer = _wanted(conn, guest, name, cleanup)
+    snapshot_needs.refuse(conn, domain, _put_back(conn, domain, there, name, newer), unused)
     before = record.of_domain(domain)
-    if external:
-        left = _revert_layers(conn, domain, (name, there), newer)
+    if describe(there[name])["external"]:
+        left = _revert_layers(conn, domain, (name, there), newer, unused)
     else:
         domain.revertToSnapshot(there[name], 0)
         left = newer
@@ -128,6 +124,35 @@ def revert(conn, guest, name=None, cleanup=False, test=False):
     for doomed in left:
         there[doomed].delete(0)
     return name, newer
+
+
+def plan_revert(conn, guest, name=None, cleanup=False):
+    """(the snapshot's name, the names deleted after it, the snapshot_needs.Stake). Changes
+    nothing."""
+    domain, there, name, newer = _wanted(conn, guest, name, cleanup)
+    return name, newer, _put_back(conn, domain, there, name, newer)
+
+
+def _put_back(conn, domain, there, name, newer):
+    """What is changed: the layers that begin anew or go, and where newer ones are merged."""
+    changed = snapshot_needs.merged(there[one] for one in newer)
+    if describe(there[name])["external"]:
+        gone = [there[one] for one in (name, *_above(name, there))]
+        changed |= snapshot_needs.layers(gone) | snapshot_needs.in_use(domain, there[name])
+    return snapshot_needs.of(conn, domain, changed, "virt.revert")
+
+
+def _wanted(conn, guest, name, cleanup):
+    """(the domain, its snapshots by name, the one to go back to, the names that are deleted)."""
+    domain = lookup(conn, guest)
+    there = {snapshot.getName(): snapshot for snapshot in _newest_first(domain)}
+    if not there:
+        raise errors.NotFound(f"{guest} has no snapshots")
+    name = _known(guest, [name], there)[0] if name else _previous(guest, there)
+    newer = _newer(name, there) if cleanup else []
+    if describe(there[name])["external"]:
+        _nothing_above(name, there, newer)
+    return domain, there, name, newer
 
 
 def _keep_marks(domain, before):
@@ -152,7 +177,7 @@ def _above(name, there):
     return [key for key in there if key in set(_descendants(name, there))]
 
 
-def _revert_layers(conn, domain, named, newer):
+def _revert_layers(conn, domain, named, newer, unused):
     """Goes back to an external snapshot; the names that are still to be deleted."""
     name, there = named
     above = _above(name, there)
@@ -162,7 +187,7 @@ def _revert_layers(conn, domain, named, newer):
     except libvirt.libvirtError as exc:
         if exc.get_error_code() not in _CANNOT:
             raise
-    snapshot_layers.revert(conn, domain, there[name], [there[key] for key in above])
+    snapshot_layers.revert(conn, domain, there[name], [there[key] for key in above], unused)
     return [key for key in newer if key not in above]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.host import files, usage
+from saltvirt.host import usage
 from saltvirt.host.connection import libvirt
 from saltvirt.images import chain, confined, header
 
@@ -59,14 +59,14 @@ def layers(snapshot):
     )
 
 
-def revert(conn, domain, snapshot, above):
+def revert(conn, domain, snapshot, above, unused=()):
     """Puts the guest's disks back to the snapshot and leaves it shut off.
 
-    above: the snapshots made on top of it, the newest first; they and their files go.
+    above: the snapshots made on top of it, the newest first; they and their files go, those that
+    other hosts may have where they are in ``unused``: nobody there needs them.
     """
     wanted = layers(snapshot)
     others = {layer.path for one in above for layer in layers(one)}
-    refuse_needed(conn, domain, {layer.path for layer in wanted} | others)
     if domain.isActive():
         domain.destroy()
     fresh = {}
@@ -82,23 +82,17 @@ def revert(conn, domain, snapshot, above):
                 os.unlink(made)
     for one in above:
         one.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
-    for path in others - set(fresh):
-        if os.path.exists(path) and not usage.others_may_have(conn, path):
-            os.unlink(path)
+    remove(conn, others - set(fresh), unused)
     _make_current(domain, snapshot)
 
 
-def refuse_needed(conn, domain, paths):
-    """Raises Refused when another guest, or an image that no guest names, needs a layer that goes,
-    is merged or begins anew."""
-    used = usage.read(conn, domain.UUIDString(), beside=paths)
-    trees = [ElementTree.fromstring(text) for text in usage.texts(domain)]
-    own = [files.paths(tree) | files.volume_paths(conn, tree) for tree in trees]
-    own = {files.real(path) for path in set().union(*own)}
-    for path in sorted(paths):
-        users = used.of(usage.keys_of(conn, path), own)
-        if users:
-            raise errors.Refused(f"{path} would be lost, and {', '.join(users)} needs it")
+def remove(conn, paths, unused=()):
+    """Deletes the files of layers, but those that other hosts may have and were not asked about,
+    and those that a QEMU has open."""
+    for path in paths:
+        sure = path in unused or not usage.others_may_have(conn, path)
+        if sure and not usage.held(conn, path) and os.path.lexists(path):
+            os.unlink(path)
 
 
 def _point_at(conn, domain, wanted):

@@ -156,12 +156,11 @@ def elsewhere(conn, places, below=None):
     """{path: who on this host could reach it, in words; None where nobody can} for Places of
     another host."""
     used, found = read(conn, below=below), {}
-    doomed = {os.path.basename(one.path) for one in places}
     for one in places:
         users = {
             user.name
             for user in _who_meets(used, one)
-            if not user.file or os.path.basename(user.file) not in doomed
+            if not user.file or not any(_is(user.file, other) for other in places)
         }
         found[one.path] = f"used by {', '.join(sorted(users))}" if users else used.why(())
     return found
@@ -177,6 +176,15 @@ def _who_meets(used, place):
     for folder, user in used.folders:
         if shared.why(folder):
             yield user
+
+
+def _is(path, place):
+    """Whether a path of this host is surely the place of another one."""
+    if os.path.basename(path) != os.path.basename(place.path):
+        return False
+    there = shared.place(path)
+    same = place.inode is not None and place.inode == there.inode
+    return same or bool({*there.ids} & {*place.ids}) or urlsplit(path).path[1:] in place.names
 
 
 def _may_be(path, place):

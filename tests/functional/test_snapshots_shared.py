@@ -1,0 +1,197 @@
+"""External snapshots: what goes, is merged or begins anew may be needed on this host, or on another
+one. libvirt's test driver keeps the layers' names and touches no file; with real ones:
+tests/integration/test_snapshots.py."""
+
+import os
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt import errors  # noqa: E402
+from saltvirt.fleet.answer import Answer  # noqa: E402
+from saltvirt.host import identity, snapshot, snapshot_layers, usage  # noqa: E402
+from saltvirt.operations import proof, snapshots  # noqa: E402
+from tests.functional.conftest import load  # noqa: E402
+from tests.functional.test_shared import nas  # noqa: E402, F401
+from tests.functional.test_still_needed import opened  # noqa: E402
+from tests.functional.test_usage import create, disk, place  # noqa: E402, F401
+
+SNAPSHOT = """<domainsnapshot><name>{name}</name><state>disk-snapshot</state>{parent}
+<creationTime>{time}</creationTime><memory snapshot='no'/><disks>
+<disk name='vda' snapshot='external' type='file'><driver type='qcow2'/>
+<source file='{path}'/></disk>
+</disks>{domain}</domainsnapshot>"""
+
+
+def layer(dom, name, base, kind="raw"):
+    """An external snapshot of the guest; the path of its layer, in which the guest goes on."""
+    path = str(base).removesuffix(".raw") + f".{name}"
+    create(path, base, kind)
+    there = [one.getName() for one in dom.listAllSnapshots() if one.isCurrent()]
+    parent = "".join(f"<parent><name>{one}</name></parent>" for one in there)
+    text = SNAPSHOT.format(
+        name=name, path=path, parent=parent, domain=dom.XMLDesc(0), time=1 + dom.snapshotNum()
+    )
+    flags = libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_CURRENT
+    dom.snapshotCreateXML(text, flags)
+    below = dom.XMLDesc(0).replace(f"'{base}'", f"'{path}'").replace("type='raw'", "type='qcow2'")
+    dom.connect().defineXML(below)
+    return path
+
+
+def layered(where):
+    """(the domain, the paths of its two layers)."""
+    dom = where.guest(disk(where.base, "raw"), name="web1")
+    first = layer(dom, "one", where.base)
+    return dom, first, layer(dom, "two", first, "qcow2")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What libvirt, or we instead of it, would have done to the files."""
+    done = []
+    monkeypatch.setattr(snapshot, "_revert_layers", lambda *a: done.append("revert") or [])
+    return done
+
+
+ACTS = {
+    "delete": lambda conn, **more: snapshot.delete(conn, "web1", ["two"], **more),
+    "all": lambda conn, **more: snapshot.delete(conn, "web1", [], everything=True, **more),
+    "revert": lambda conn, **more: snapshot.revert(conn, "web1", "two", **more),
+    "cleanup": lambda conn, **more: snapshot.revert(conn, "web1", "one", cleanup=True, **more),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_guest_of_this_host_that_stands_on_it_is_asked_for(place, calls, act):  # noqa: F811
+    """Also where libvirt itself goes back to a snapshot, as from 9.9 on."""
+    _, _, second = layered(place)
+    place.guest(disk(create(place.above, second, "qcow2")), name="web2")
+    with pytest.raises(errors.Refused, match="would be lost, and web2 needs it"):
+        ACTS[act](place.conn)
+    assert calls == []
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_what_nobody_needs_may_go(place, calls, act):  # noqa: F811
+    layered(place)
+    ACTS[act](place.conn)
+
+
+def test_newer_external_ones_are_merged_also_when_it_goes_back_to_an_internal_one(place):  # noqa: F811
+    dom = place.guest(disk(place.base, "raw"), name="web1")
+    dom.snapshotCreateXML("<domainsnapshot><name>first</name></domainsnapshot>")
+    layer(dom, "later", place.base)
+    place.guest(disk(place.base, "raw"), name="web2")
+    with pytest.raises(errors.Refused, match=rf"{place.base} would be lost, and web2 needs it"):
+        snapshot.revert(place.conn, "web1", "first", cleanup=True)
+    assert len(dom.listAllSnapshots()) == 2
+
+
+@pytest.mark.parametrize(
+    ("act", "verb"),
+    [
+        ("delete", "virt.delete_snapshots"), ("all", "virt.delete_snapshots"),
+        ("revert", "virt.revert"), ("cleanup", "virt.revert"),
+    ],
+)  # fmt: skip
+def test_other_hosts_that_may_have_it_must_have_been_asked(nas, calls, act, verb):  # noqa: F811
+    dom, first, second = layered(nas)
+    with pytest.raises(errors.Refused, match=rf"\(nfs4\): salt-run {verb} web1 asks them"):
+        ACTS[act](nas.conn)
+    assert (calls, len(dom.listAllSnapshots())) == ([], 2)
+    ACTS[act](nas.conn, unused=[str(nas.base), first, second])
+
+
+@pytest.mark.parametrize("missing", ["first", "second"])
+def test_a_proof_of_another_file_is_none(nas, missing):  # noqa: F811
+    _, first, second = layered(nas)
+    unused = [first] if missing == "second" else [second]
+    with pytest.raises(errors.Refused, match="other hosts may need it"):
+        ACTS["delete"](nas.conn, unused=unused)
+
+
+def test_what_to_ask_others_about(nas):  # noqa: F811
+    _, first, second = layered(nas)
+    modules = load("test:///default")
+    told = modules["virt.delete_snapshots"]("web1", "one", test=True)
+    assert set(told["deleted"]) == {"one"}
+    assert (set(told["shared"]), set(told["own"])) == ({str(nas.base), first}, {second})
+    told = modules["virt.delete_snapshots"](name="web1", names=["two"], test=True)
+    assert set(told["shared"]) == {first, second}
+    told = modules["virt.revert_snapshot"]("web1", "two", test=True)
+    assert (set(told["shared"]), told["reverted"]) == ({second}, "two")
+    assert len(nas.conn.lookupByName("web1").listAllSnapshots()) == 2
+
+
+def test_the_guests_own_layers_are_no_users_on_another_host(nas):  # noqa: F811
+    """There no guest names them; another file of that name is one."""
+    _, first, second = layered(nas)
+    nas.conn.lookupByName("web1").undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA)
+    nas.pool("there", nas.base.parent)
+    places = [usage.place(nas.conn, path) for path in (first, second)]
+    assert usage.elsewhere(nas.conn, places)[first] is None
+    assert usage.elsewhere(nas.conn, places[:1])[first] == f"used by {second}"
+    (nas.base.parent / "deep").mkdir()
+    name = identity.real(nas.base.parent / "deep" / second.rpartition("/")[2])
+    create(name, first, "qcow2")
+    nas.pool("deep", nas.base.parent / "deep")
+    assert usage.elsewhere(nas.conn, places)[first] == f"used by {name}"
+
+
+class Cloud:
+    """A host whose guest has layers on shared storage, and another one."""
+
+    def __init__(self, answer):
+        self.opts, self.answer, self.called = {}, answer, []
+
+    def hosts(self, only=None):
+        return ["hv1", "hv2"]
+
+    def ask(self, hosts, function, kwarg=None, **_options):
+        assert (hosts, function) == (["hv2"], "virt.storage_users")
+        self.called.append(sorted(kwarg["places"]))
+        yield self.answer
+
+    def one(self, host, function, kwarg=None, **_options):
+        self.called.append((function, kwarg))
+        return {"deleted": {}, "shared": {"/nfs/a": {}}, "own": {"/nfs/b": {}}}
+
+
+def test_the_runner_asks_all_hosts_before(monkeypatch):
+    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
+    cloud = Cloud(Answer("hv2", {"/nfs/a": None, "/nfs/b": "used by web9"}))
+    snapshots.run(cloud, "hv1", "virt.delete_snapshots", {"name": "web1"})
+    assert cloud.called == [
+        ("virt.delete_snapshots", {"name": "web1", "test": True}),
+        ["/nfs/a", "/nfs/b"],
+        ("virt.delete_snapshots", {"name": "web1", "unused": ["/nfs/a"]}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer("hv2", {"/nfs/a": "used by web9", "/nfs/b": None}),
+        Answer("hv2", {}),
+        Answer("hv2", error="down"),
+    ],
+)
+def test_one_that_uses_it_or_is_silent_keeps_the_layers(monkeypatch, answer):
+    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
+    cloud = Cloud(answer)
+    with pytest.raises(errors.Refused, match="/nfs/a on hv1 would be lost, and other hosts may"):
+        snapshots.run(cloud, "hv1", "virt.revert_snapshot", {"name": "web1"})
+    assert len(cloud.called) == 2
+
+
+def test_layers_that_libvirt_leaves_to_us_go_only_when_nobody_needs_them(nas):  # noqa: F811
+    mine = create(nas.root / "other" / "mine.qcow2")
+    _, first, second = layered(nas)
+    with opened(mine, "qcow2"):
+        snapshot_layers.remove(nas.conn, [str(mine), first, second], unused=[first])
+        assert [os.path.exists(path) for path in (mine, first, second)] == [True, False, True]
+    snapshot_layers.remove(nas.conn, [str(mine)])
+    assert not mine.exists()
