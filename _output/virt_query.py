@@ -14,12 +14,16 @@ CLI Example:
     salt 'hyper*' virt.full_info --out=virt_query
 """
 
+import re
 import shutil
 import sys
 
 # Outputters cannot import the library: Salt does not put it on their path. Hence the
-# few lines for sizes below.
+# few lines for sizes and texts below.
+# what a terminal acts upon, and what begins a line: none of it is a host's to send
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
 _BAR = 10
+_LEVELS = 50
 _UP_AND_CLEAR = "\x1b[1A\x1b[2K"
 
 
@@ -36,8 +40,12 @@ def output(data, **kwargs):
     if isinstance(data, dict) and set(data) == {"data", "outputter"}:
         data = data["data"]
     if not isinstance(data, dict):
-        return str(data)
-    rows = {key: value for key, value in data.items() if key != "retcode"}
+        return _text(data, "\n")
+    rows = {
+        _text(key): _text(value, "\n  ") if isinstance(value, str) else _seen(value)
+        for key, value in data.items()
+        if key != "retcode"
+    }
     for fits, draw in ((_is_host_size, _hosts), (_is_listing, _listing)):
         together = {key: value for key, value in rows.items() if fits(value)}
         if together:
@@ -46,10 +54,34 @@ def output(data, **kwargs):
     return "\n".join(_block(*row) for row in rows.items())
 
 
+def _text(value, break_=" "):
+    """What is shown of a value: text, on one line, or with lines that are told from ours."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return break_.join(_UNSEEN.sub(" ", line) for line in text.splitlines() or [""])
+
+
+def _seen(data, levels=_LEVELS):
+    """The data with its texts as they are shown, and what is nested deeper left out."""
+    if isinstance(data, (str, bytes)):
+        return _text(data)
+    if isinstance(data, (dict, list, tuple)) and not levels:
+        return "..."
+    if isinstance(data, dict):
+        return {_text(key): _seen(value, levels - 1) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_seen(one, levels - 1) for one in data]
+    return data
+
+
+def _mapping(value):
+    """A dictionary; an empty one for what is none."""
+    return value if isinstance(value, dict) else {}
+
+
 def _progress(event):
     """A line of a verb at work. On a terminal one about long work takes the place of the one
     before it; in a log those that are only passing are left out."""
-    text = str(event.get("message", ""))
+    text = _text(event.get("message", ""))
     if not sys.stdout.isatty():
         return "" if event.get("passing") else text
     if "again" not in event:
@@ -109,7 +141,7 @@ def _block(name, value):
     if "table" in value:
         return _table(value["table"], value.get("title"))
     if "vm_info" in value:
-        guests = value["vm_info"] or {}
+        guests = _mapping(value["vm_info"])
         return "\n".join([name, *(_guest(name, guest, guests[guest]) for guest in guests)])
     return "\n".join([name, *_pairs(value)])
 
@@ -130,11 +162,11 @@ def _guest(host, name, info):
     for label, key in (("CPU", "cpu"), ("Memory", "mem"), ("State", "state")):
         if key in info:
             lines.append(f"    {label}: {info[key]}")
-    lines += _graphics(host, info.get("graphics") or {})
-    for target, disk in (info.get("disks") or {}).items():
-        lines += _disk(target, disk)
-    for mac, nic in (info.get("nics") or {}).items():
-        lines += _nic(mac, nic)
+    lines += _graphics(host, _mapping(info.get("graphics")))
+    for target, disk in _mapping(info.get("disks")).items():
+        lines += _disk(target, _mapping(disk))
+    for mac, nic in _mapping(info.get("nics")).items():
+        lines += _nic(mac, _mapping(nic))
     return "\n".join(lines)
 
 

@@ -1,5 +1,7 @@
 """What a host answers is looked at before anything reads it."""
 
+import time
+
 import pytest
 
 from saltvirt import errors
@@ -76,6 +78,24 @@ def test_what_fits_is_taken():
 def test_a_step_has_a_number_or_none(percent):
     assert shape.step({"percent": percent, "message": "\x1b[1mx"}).get("percent") is None
     assert shape.step({"percent": 12.5, "message": "x"})["percent"] == 12.5
+
+
+@pytest.mark.parametrize("few", [" ", "\n", "\r\n ", "\x1b[", "\x1b]", "\u2028"])
+def test_what_a_host_says_is_one_line_and_soon(few):
+    begun = time.monotonic()
+    assert "\n" not in shape.one_line(shape.clean(f"a{few * 200_000}b"))
+    assert shape.one_line(" a \n\t b\r\nc ") == "a b c"
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("number", [-1, True, "7", None, 2**63, [], float("nan")])
+def test_what_is_counted_is_a_number_with_which_one_can_reckon(number):
+    inventory = {"cpus": 4, "memory_kib": 1, "stores": {"/": {"free_bytes": number}}}
+    assert not answer.from_return("hv1", {"return": inventory}, "virt.inventory", {}).ok
+
+
+def test_bytes_are_text():
+    assert shape.clean({b"a\xff": b"\x1b[2Jx"}) == {"a\ufffd": "x"}
 
 
 def test_infinity_is_no_number():

@@ -8,31 +8,105 @@ import math
 from saltvirt import errors, plain
 
 NUMBER = (int, float)
+# what is counted or measured: a number from 0 with which one can reckon
+COUNT = "count"
+_MOST = 2**63
 STATES = {str: str}
-_TLS = {"certs": {str: {str: object}}, "trusted": [str], "daemon": str}
-_MADE = {"name": str, "pub_key?": (str, None), "disks": [{str: object}]}
-# function to what it returns: a type, several of them, [of each], {str: of each value}, or the
-# keys that must be there ("key?": may be there)
+_TEXT = (str, None)
+_CERT = {"issuer": str, "sha256": str}
+_TLS = {"certs": {str: _CERT}, "trusted": [str], "daemon": str, "problems?": [str]}
+_SHOWN_CERT = {"host": str, "file": str, "until": str, "wrong?": _TEXT}
+_MADE = {"name": str, "pub_key?": _TEXT, "disks": [{str: object}]}
+_DISK = {"size_bytes": COUNT, "path?": _TEXT, "pool?": _TEXT, "shared?": _TEXT}
+_STORE = {
+    "total_bytes?": COUNT,
+    "free_bytes?": COUNT,
+    "promised_bytes?": COUNT,
+    "shared?": _TEXT,
+    "store?": _TEXT,
+}
+_GUEST = {
+    "uuid?": str,
+    "state?": str,
+    "vcpus?": COUNT,
+    "memory_kib?": COUNT,
+    "type?": _TEXT,
+    "max_memory_kib?": COUNT,
+    "page_kib?": (COUNT, None),
+    "arch?": _TEXT,
+    "cpu_model?": _TEXT,
+    "bridges?": [str],
+    "networks?": [str],
+    "groups?": [str],
+    "deployment?": _TEXT,
+    "group_policy?": _TEXT,
+    "labels?": {str: object},
+    "prefer?": {str: object},
+    "disks?": [_DISK],
+}
+_NEEDS = {
+    "problem?": _TEXT,
+    "vcpus?": COUNT,
+    "memory_kib?": COUNT,
+    "max_memory_kib?": COUNT,
+    "page_kib?": (COUNT, None),
+    "disk_bytes?": COUNT,
+    "disks?": [_DISK],
+    "pools?": {str: COUNT},
+    "bridges?": [str],
+    "networks?": [str],
+    "cpu_model?": _TEXT,
+    "cpu_models?": ([str], None),
+}
+_INVENTORY = {
+    "cpus": COUNT,
+    "memory_kib": COUNT,
+    "guests?": {str: _GUEST},
+    "arch?": str,
+    "arches?": [str],
+    "types?": [str],
+    "bridges?": [str],
+    "networks?": [str],
+    "images?": [str],
+    "hugepages?": {str: COUNT},
+    "hugepage_kib?": (COUNT, None),
+    "stores?": {str: _STORE},
+    "pools?": {str: _STORE},
+    "images_folder?": _STORE,
+    "mounts?": STATES,
+    "maintenance?": _TEXT,
+    "arriving?": {str: {"vcpus": COUNT, "memory_kib": COUNT, "page_kib?": (COUNT, None)}},
+    "guest?": (_NEEDS, None),
+}
+_SHOWN = {
+    "graphics?": ({str: object}, None),
+    "disks?": ({str: {str: object}}, None),
+    "nics?": ({str: {str: object}}, None),
+    "state?": str,
+}
+_SNAPSHOT = {"name": str, "parent": _TEXT, "current": bool}
+# function to what it returns: a type, several of them, COUNT, [of each], {str: of each value}, or
+# the keys that must be there ("key?": may be there)
 ANSWERS = {
     "virt.vm_state": STATES,
-    "virt.full_info": {str: object},
+    "virt.full_info": {"vm_info?": ({str: _SHOWN}, None)},
     "virt.list_domains": [str],
     "virt.names_on_disk": [str],
-    "virt.inventory": {"cpus": NUMBER, "memory_kib": NUMBER, "guests?": {str: {str: object}}},
+    "virt.inventory": _INVENTORY,
     "virt.leftovers": {
         "guests": STATES, "unfinished": [str], "migrations": {str: {"target": str}}, "left?": [str],
     },
     "virt.migrate_census": {"guests": STATES, "unfinished": [str]},
     "virt.maintenance": ({"guests": [str]}, None),
     "virt.guest_addresses": {str: {str: {str: object}}},
-    "virt.list_snapshots": {str: object},
+    "virt.list_snapshots": {str: ([_SNAPSHOT], {"error": str}, str)},
     "virt.snapshot": {"name": str},
     "virt.migrate": {
         "outcome": str, "kept?": {str: str}, "time_ms?": (*NUMBER, None),
         "downtime_ms?": (*NUMBER, None),
     },
     "virt.migrate_recover": {"outcome?": str, "left?": {str: str}},
-    "virt.vm_info": {str: object},
+    "virt.vm_info": {str: _SHOWN},
     "virt.migrate_unfinished": {str: {str: object}},
     "virt.purge": (
         {"delete?": [str], "keep?": {str: str}, "shared?": {str: object}, "unsure?": [str]},
@@ -45,7 +119,10 @@ ANSWERS = {
         "deleted": {str: object}, "shared?": {str: object}, "own?": {str: object},
     },
     "virt.storage_users": {str: (str, None)},
-    "virt.migratable": {"migratable": bool, "reasons": [str]},
+    "virt.migratable": {
+        "migratable": bool, "reasons": [str], "standing?": bool, "disks?": (STATES, None),
+        "certificates?": ([_SHOWN_CERT], None),
+    },
     "virt.tls_info": _TLS,
     "virt.tls_update": {"changes": {str: object}, "info": _TLS},
 }  # fmt: skip
@@ -57,8 +134,8 @@ def fits(data, shape):
         return any(fits(data, one) for one in shape)
     if shape is None or isinstance(shape, type):
         return isinstance(data, shape or type(None))
-    if not isinstance(data, type(shape)):
-        return False
+    if shape is COUNT or not isinstance(data, type(shape)):
+        return shape is COUNT and _counts(data)
     if isinstance(shape, list):
         return all(fits(one, shape[0]) for one in data)
     if str in shape:
@@ -69,19 +146,30 @@ def fits(data, shape):
     )
 
 
+def _counts(data):
+    return isinstance(data, NUMBER) and not isinstance(data, bool) and 0 <= data < _MOST
+
+
 def check(fun, kwarg, data):
     """Raises InvalidInput when the answer is none to this question."""
     if fun in ("virt.init", "virt.clone", "virt.rename"):
-        good = (kwarg or {}).get("test") or fits(data, _MADE)
+        good = fits(data, {str: object} if (kwarg or {}).get("test") else _MADE)
     else:
         good = fits(data, ANSWERS.get(fun, object))
     if not good:
         raise errors.InvalidInput(f"its answer to {fun} is not what this version expects")
 
 
+def one_line(text):
+    """A text for people as one line: nothing that a host says looks like a line of ours."""
+    return " ".join(filter(None, map(str.strip, str(text).splitlines())))
+
+
 def clean(data):
-    """The data without escape sequences and control characters in any text of it, and None for
-    what is no number: infinity and NaN."""
+    """The data without escape sequences and control characters in any text of it, text for bytes,
+    and None for what is no number: infinity and NaN."""
+    if isinstance(data, (bytes, bytearray)):
+        data = data.decode(errors="replace")
     if isinstance(data, float) and not math.isfinite(data):
         return None
     if isinstance(data, str):

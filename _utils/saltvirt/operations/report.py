@@ -1,6 +1,6 @@
 """The steps of an operation: lines for the person who waits, events for reactors."""
 
-from saltvirt.fleet import progress
+from saltvirt.fleet import progress, shape
 from saltvirt.operations import result
 
 
@@ -30,17 +30,18 @@ class Report:
     def show(self, text):
         """A line for the person who waits."""
         if self.screen:
-            self.screen.line(text)
+            self.screen.line(shape.one_line(text))
 
     def step(self, step, text, **data):
         """Something happened: a line, and the event ``<tag>/<step>`` with the text and data."""
         self.show(text)
-        self.fleet.tell(f"{self.tag}/{step}", {"guest": self.guest, "message": text, **data})
+        told = {"guest": self.guest, "message": shape.one_line(text), **data}
+        self.fleet.tell(f"{self.tag}/{step}", told)
 
     def progress(self, percent, text):
         """The line about long work."""
         if self.screen:
-            self.screen.update(percent, text)
+            self.screen.update(percent, shape.one_line(text))
 
     def failed(self, error):
         """The event ``<tag>/failed``. The line is the operation's own answer."""

@@ -5,6 +5,7 @@ import inspect
 import logging
 
 from saltvirt import errors
+from saltvirt.fleet import shape
 
 OUTPUTTER = "virt_query"
 
@@ -12,7 +13,11 @@ log = logging.getLogger(__name__)
 
 
 def shown(data):
-    """Data with the name of the outputter that draws it, as salt-run takes it."""
+    """Data with the name of the outputter that draws it, as salt-run takes it. Each comment is
+    one line, whatever a host has said."""
+    for one in data.values():
+        if isinstance(one, dict) and isinstance(one.get("comment"), str):
+            one["comment"] = shape.one_line(one["comment"])
     return {"data": data, "outputter": OUTPUTTER}
 
 

@@ -287,6 +287,8 @@ def host_from_inventory(name, data):
         images_store=folder.get("store") or IMAGES,
         silent=tuple(map(str, data.get("silent") or ())),
     )
+    for store in {*host.mounts.values(), host.images_store}:
+        host.storage[store]  # a mount of what it does not tell of is known here, not in a choice
     account.takes(Request(name, 1, 1, by_profile=True).at(host), host, policies.Policy())
     host.free_memory_kib(policies.Policy())  # what does not add up is known here, not in a choice
     return host

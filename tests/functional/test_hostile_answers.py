@@ -1,0 +1,471 @@
+"""A hypervisor that has turned bad: its answers are proven, and wrong at any place.
+
+Each verb of the runner is called in a cloud of two hosts that answer as real ones do; then again
+for each answer of hv1 that it read, with one place of it wrong. The verb says so in one line or
+leaves it out: no traceback, nothing for the terminal but text, nothing done to what the other host
+has, no key lost, no file made where none belongs.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import time
+from pathlib import Path
+from types import FunctionType, SimpleNamespace
+
+import pytest
+
+pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+import salt.config
+import salt.payload
+import salt.utils.event
+
+from saltvirt.fleet import answer, client, target
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import deploy
+from tests.functional import hostile
+from tests.functional.conftest import REPOSITORY, load
+from tests.functional.test_keys import pairs  # noqa: F401
+
+SLOW = bool(os.environ.get("SLOW"))
+# of each verb's cases, which are hundreds of thousands
+FEW = int(os.environ.get("HOSTILE_CASES") or (1500 if SLOW else 12))
+SEED = os.environ.get("HOSTILE_SEED", "1")
+ASKS = {
+    "virt.vm_state", "virt.full_info", "virt.inventory", "virt.leftovers", "virt.migrate_census",
+    "virt.guest_addresses", "virt.list_snapshots", "virt.vm_info", "virt.migrate_unfinished",
+    "virt.storage_users", "virt.migratable", "virt.tls_info", "virt.names_on_disk", "test.ping",
+    "saltutil.find_job",
+}  # fmt: skip
+GUESTS = {"hv1": {"web1": "running", "db1": "shutdown"}, "hv2": {"web2": "running"}}
+
+
+def recorded():
+    """What a real host answers, on libvirt's test driver."""
+    import libvirt
+
+    conn = libvirt.open("test:///default")
+    modules = load("test:///default", labels={"rack": "a"})
+    guest = {"name": "n", "cpu": 1, "mem": 64, "hypervisor": "test"}
+    asked = {
+        "virt.full_info": {}, "virt.inventory": {"guest": guest}, "virt.leftovers": {},
+        "virt.migrate_census": {}, "virt.guest_addresses": {"vm_": "test"},
+        "virt.vm_info": {"vm_": "test"}, "virt.tls_info": {},
+    }  # fmt: skip
+    found = {fun: json.loads(json.dumps(modules[fun](**kw))) for fun, kw in asked.items()}
+    modules["virt.snapshot"](domain="test", name="s1")
+    modules["virt.snapshot"](domain="test", name="s2")
+    found["virt.list_snapshots"] = modules["virt.list_snapshots"](domain="test")
+    conn.lookupByName("test").snapshotLookupByName("s2").delete()
+    conn.lookupByName("test").snapshotLookupByName("s1").delete()
+    conn.close()
+    return found
+
+
+class Host:
+    """A hypervisor as its answers show it."""
+
+    def __init__(self, name, real, broken):
+        self.name, self.real, self.broken = name, real, broken
+        self.guests = dict(GUESTS[name])
+        self.mark = {"reason": "disks", "guests": ["web2"]} if name == "hv1" else None
+
+    def _each(self, whole):
+        return dict.fromkeys(self.guests, whole["test"])
+
+    def answer(self, fun, vm_=None, name=None, domain=None, test=False, target=None, **more):
+        what = getattr(self, fun.partition(".")[2], None)
+        if what:
+            return what(vm_=vm_, name=name, test=test, target=target, **more)
+        if fun in ("virt.start", "virt.resume", "virt.reset"):
+            self.guests[name or vm_] = "running"
+        elif fun in ("virt.shutdown", "virt.stop"):
+            self.guests[name or vm_] = "shutdown"
+        elif fun == "virt.pause":
+            self.guests[vm_] = "paused"
+        elif fun in ("virt.list_snapshots", "virt.vm_info", "virt.guest_addresses"):
+            return {name or domain or vm_: self.real[fun]["test"]}
+        elif fun == "virt.snapshot":
+            return {"name": name or "s3"}
+        return True
+
+    def vm_state(self, vm_=None, **_more):
+        return {k: v for k, v in self.guests.items() if vm_ in (None, k)}
+
+    def full_info(self, **_more):
+        real = self.real["virt.full_info"]
+        return {**real, "vm_info": self._each(real["vm_info"])}
+
+    def inventory(self, guest=None, **_more):
+        real = self.real["virt.inventory"]
+        guests = self._each(real["guests"])
+        found = {
+            name: {**about, "memory_kib": 2**20, "networks": [], "deployment": "shop",
+                   "state": self.guests[name], "disks": [{"size_bytes": 9, "path": f"/i/{name}"}]}
+            for name, about in guests.items()
+        }  # fmt: skip
+        whole = {
+            **real, "guests": found, "memory_kib": 2**26, "types": ["test", "kvm", "qemu"],
+            "bridges": ["br0"], "mounts": {"/": "/", "/i": "/"},
+            "stores": {"/": {"total_bytes": 2**40, "free_bytes": 2**39, "promised_bytes": 0}},
+            "arriving": {"new9": {"memory_kib": 1, "vcpus": 1, "page_kib": None}},
+            "hugepages": {"2048": 4096},
+            "images_folder": {**real["images_folder"], "free_bytes": 2**39},
+        }  # fmt: skip
+        return whole if guest else {k: v for k, v in whole.items() if k != "guest"}
+
+    def leftovers(self, **_more):
+        found = {"guests": dict(self.guests), "unfinished": [], "migrations": {}, "left": []}
+        if self.broken and self.name == "hv1":
+            found["unfinished"] = ["db1"]
+            found["migrations"] = {"web1": {"target": "hv2", "at_work": False}}
+            found["left"] = ["old1@hv2"]
+        return found
+
+    def migrate_census(self, **_more):
+        here = {"host": self.name, "file": "/c", "until": "2027-01-01 00:00:00", "wrong": None}
+        unfinished = ["web1"] if self.broken and self.name == "hv1" else []
+        real = self.real["virt.migrate_census"]
+        more = {
+            "guests": dict(self.guests),
+            "certificates": {"client": here},
+            "address": "10.0.0.1",
+        }
+        return {**real, **more, "unfinished": unfinished}
+
+    def migrate_unfinished(self, **_more):
+        return {"web1": {"target": "hv2", "at_work": False}} if self.broken else {}
+
+    def migratable(self, **_more):
+        here = {"host": self.name, "file": "/c", "until": "2027-01-01 00:00:00", "wrong": None}
+        return {"migratable": True, "reasons": [], "standing": False, "disks": {"vda": "copied"},
+                "certificates": [here]}  # fmt: skip
+
+    def migrate(self, vm_, target, **_more):
+        self.cloud.hosts_[target].guests[vm_] = self.guests.pop(vm_)
+        return {"outcome": "moved", "kept": {"/i/x": "not its own"}, "transport": "TLS",
+                "time_ms": 900.0, "downtime_ms": 9, "deleted": ["/i/a"]}  # fmt: skip
+
+    def migrate_recover(self, vm_, **_more):
+        return {"outcome": "undone", "deleted": ["/i/a"], "left": {}}
+
+    def maintenance(self, reason=None, guests=None, off=False, **_more):
+        if reason:
+            self.mark = {"reason": reason, "guests": guests}
+        elif off:
+            self.mark = None
+        return self.mark
+
+    def init(self, name, **_more):
+        self.guests[name] = "shutdown"
+        disks = [{"name": "system", "path": f"/i/{name}.qcow2", "size_bytes": 8}]
+        return {"name": name, "pub_key": None, "disks": disks}
+
+    def clone(self, vm_, name, test=False, **_more):
+        if test:
+            return {"disks": ["/i/b"]}
+        return self.init(name)
+
+    def rename(self, vm_, name, test=False, **_more):
+        if test:
+            return {"disks": {"/i/a": "/i/b"}}
+        self.guests[name] = self.guests.pop(vm_)
+        return {"name": name, "pub_key": None, "disks": [{"name": "a", "path": "/i/b"}]}
+
+    def purge(self, vm_, test=False, **_more):
+        if test:
+            place = {"host": self.name, "store": "nfs:/x", "path": "/i/s"}
+            return {"delete": ["/i/a"], "keep": {"/i/m": "shared", "/i/s": "shared"},
+                    "shared": {"/i/s": place}, "unsure": ["/i/s"]}  # fmt: skip
+        self.guests.pop(vm_, None)
+        return True
+
+    def revert_snapshot(self, test=False, **_more):
+        place = {"path": "/i/s"}
+        told = {"reverted": "s1", "deleted": ["s2"]}
+        return {**told, "shared": {"/i/s": place}, "own": {"/i/s": place}} if test else told
+
+    def delete_snapshots(self, test=False, **_more):
+        return {**self.revert_snapshot(test=test), "deleted": {"s1": True, "s2": True}}
+
+    def storage_users(self, places=None, **_more):
+        return dict.fromkeys(places or {})
+
+    def tls_info(self, **_more):
+        cert = {
+            "subject": f"CN={self.name}", "issuer": "CN=ca", "sha256": "aa", "serial": "1",
+            "not_after": "2027-01-01T00:00:00", "names": [self.name],
+        }  # fmt: skip
+        return {"certs": {"server": cert}, "trusted": ["CN=ca"], "daemon": "serves",
+                "problems": ["nothing"]}  # fmt: skip
+
+    def tls_update(self, **_more):
+        return {"changes": {"server": "new"}, "info": self.tls_info()}
+
+
+class Cloud(Fleet):
+    """The real Fleet, whose jobs are calls of hosts of this process. What comes from hv1 goes
+    through ``twist``, which is given the function and the data."""
+
+    def __init__(self, opts, real, broken=False, twist=None, says=None):
+        super().__init__(opts, now=time.monotonic)
+        self.hosts_ = {name: Host(name, real, broken) for name in GUESTS}
+        for host in self.hosts_.values():
+            host.cloud = self
+        self.twist, self.says = twist or (lambda _fun, data: data), says
+        self.done, self.read, self.told = [], {}, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        pass
+
+    def _known(self):
+        return ["hv1", "hv2"]
+
+    def keys(self):
+        """The minions whose keys the master has."""
+        return {path.name for path in Path(self.opts["pki_dir"], "minions").iterdir()}
+
+    def tell(self, tag, data):
+        self.told.append((tag, data))
+
+    def ask(self, hosts, fun, kwarg=None, watch=None, **_options):
+        for host in hosts:
+            assert host in self.hosts_
+            kwarg = kwarg or {}
+            if fun not in ASKS and not kwarg.get("test"):
+                self.done.append((host, fun, kwarg))
+            data = self.hosts_[host].answer(fun, **kwarg)
+            if host == "hv1":
+                self.read.setdefault(fun, data)
+                data = self.twist(fun, data)
+                for said in self.says or ():
+                    if watch:
+                        job = SimpleNamespace(watcher=watch[1])
+                        client._Job._watched(job, f"{watch[0]}x", said)
+            yield answer.from_return(host, {"return": data}, fun, kwarg)
+
+
+# verb: (its arguments, the guests that they are about, whether hv1 has broken-off operations)
+VERBS = {
+    "query": ({}, ()), "list": ({}, ()), "host_info": ({}, ()), "next_host": ({}, ()),
+    "vm_info": ({"name": "web1"}, ()), "where": ({"name": "web1"}, ()),
+    "explain": ({"name": "new1", "cpu": 1, "mem": 64, "hypervisor": "test"}, ()),
+    "capacity": ({"cpu": 1, "mem": 64, "hypervisor": "test", "disk": "default"}, ()),
+    "init": (
+        {"name": "new1", "cpu": 1, "mem": 64, "image": None, "hypervisor": "test", "seed": False},
+        ("new1",),
+    ),
+    "start": ({"name": "db1"}, ("db1",)), "stop": ({"name": "web1", "timeout": 0}, ("web1",)),
+    "force_off": ({"name": "web1"}, ("web1",)), "pause": ({"name": "web1"}, ("web1",)),
+    "reset": ({"name": "web1"}, ("web1",)),
+    "snapshot": ({"name": "web1", "snapshot": "s3"}, ("web1",)),
+    "revert": ({"name": "web1"}, ("web1",)),
+    "delete_snapshots": ({"name": "web1", "all": True}, ("web1",)),
+    "purge": ({"name": "db1"}, ("db1",)),
+    "purge_test": ({"name": "db1", "test": True}, ()),
+    "rename": ({"name": "db1", "new": "db9"}, ("db1", "db9")),
+    "clone": ({"name": "db1", "new": "db9", "start": True}, ("db1", "db9")),
+    "seed_eject": ({"name": "web1"}, ("web1",)),
+    "migrate": ({"name": "web1"}, ("web1",)),
+    "migrate_to": ({"name": "web2", "target": "hv1"}, ("web2",)),
+    "migrate_test": ({"name": "web1", "target": "hv2", "test": True}, ()),
+    "migrate_broken": ({"name": "web1", "target": "hv2"}, ("web1",)),
+    "migratable": ({"name": "web1", "target": "hv2"}, ()),
+    "migrate_abort_broken": ({"name": "web1"}, ("web1",)),
+    "migrate_recover_broken": ({"name": "web1"}, ("web1",)),
+    "migrate_unfinished_broken": ({}, ()),
+    "evacuate": ({"host": "hv1"}, ("web1", "db1")),
+    "restore": ({"host": "hv1"}, ("web2",)),
+    "rebalance": ({"apply": True, "threshold": 0}, ("web1", "db1", "web2")),
+    "repair": ({"apply": True}, ()), "repair_broken": ({"apply": True}, ()),
+    "deployed": (
+        {"guests": {"web1": {"mem": 64, "seed": False, "hypervisor": "test"},
+                    "new1": {"mem": 64, "seed": False, "hypervisor": "test", "nic": None}},
+         "deployment": "shop", "remove": True},
+        ("new1", "db1", "web2"),
+    ),
+    "certs": ({}, ()), "rotate_ca": ({}, ()),
+}  # fmt: skip
+RUNNERS = {
+    "virt": ("query", "list", "host_info", "next_host", "explain", "capacity", "init", "vm_info",
+             "where"),
+    "virt_cloud": ("migrate", "evacuate", "restore", "rebalance", "repair"),
+    "virt_deploy": ("deployed",),
+    "virt_migrate": ("migratable", "migrate_abort", "migrate_recover", "migrate_unfinished"),
+    "virt_pki": ("certs", "rotate_ca"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def real():
+    return recorded()
+
+
+@pytest.fixture(scope="module")
+def modules():
+    """The files of the runner, by name."""
+    found = {}
+    for path in sorted((REPOSITORY / "_runners").glob("*.py")):
+        spec = importlib.util.spec_from_file_location(f"runner_{path.stem}", path)
+        found[path.stem] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(found[path.stem])
+    return found
+
+
+@pytest.fixture(scope="module")
+def draw():
+    """The outputter."""
+    spec = importlib.util.spec_from_file_location("drawn", REPOSITORY / "_output/virt_query.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.output
+
+
+class Events:
+    def __init__(self, *_a, **_k):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exc):
+        pass
+
+    def __getattr__(self, _name):
+        return lambda *_a, **_k: None
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
+    """call(verb, twist) → (Cloud, what the runner returned), with the master as new each time."""
+    monkeypatch.setattr(salt.utils.event, "get_event", Events)
+    monkeypatch.setattr(time, "sleep", lambda _s: None)
+    monkeypatch.setattr(target, "reported", lambda _opts, name: name == "web1")
+    base = salt.config.master_config(None)
+    count = iter(range(10**6))
+
+    def call(verb, twist=None, says=None):
+        root = tmp_path / str(next(count))
+        for folder in ("cache", "sock", "pki/minions", "pki/minions_pre", "pki/minions_rejected",
+                       "pki/minions_denied", "pki/virt-accepted"):  # fmt: skip
+            (root / folder).mkdir(parents=True)
+        for name in ("hv1", "hv2", "web1", "db1", "web2"):
+            (root / "pki/minions" / name).write_text(pairs[0])
+        for host, guests in GUESTS.items():
+            for name in guests:
+                (root / "pki/virt-accepted" / name).write_text(host)
+        opts = {
+            **base, "pki_dir": str(root / "pki"), "cachedir": str(root / "cache"), "user": "root",
+            "sock_dir": str(root / "sock"), "conf_file": str(root / "master"),
+            "virt": {"hosts": "hv*", "queue_timeout": 1,
+                     "placement": {"reserved_memory_kib": 0, "reserved_disk_bytes": 0}},
+        }  # fmt: skip
+        function = verb.removesuffix("_broken").removesuffix("_test").removesuffix("_to")
+        cloud = Cloud(opts, real, verb.endswith("_broken"), twist, says)
+        if function != "restore":
+            cloud.hosts_["hv1"].mark = None
+        stem = next((s for s, names in RUNNERS.items() if function in names), "virt_life")
+        module = modules[stem]
+        monkeypatch.setattr(module, "Fleet", lambda _opts: cloud)
+        monkeypatch.setattr(deploy, "Fleet", lambda _opts: cloud)
+        monkeypatch.setattr(module, "__opts__", opts, raising=False)
+        cloud.shown = []
+        channel = SimpleNamespace(fire_event=lambda data, _tag: cloud.shown.append(data))
+        function_ = FunctionType((lambda: None).__code__, {"__jid_event__": channel})
+        monkeypatch.setattr(module, "__salt__", {"virt.x": function_}, raising=False)
+        return cloud, getattr(module, function)(**VERBS[verb][0])
+
+    return call
+
+
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def wrong(verb, cloud, found, good, draw):
+    """What is wrong with what a verb did and said: sentences. good: the Cloud in which nothing
+    was wrong."""
+    yield from wrong_words(cloud, found, draw)
+    about, may = set(VERBS[verb][1]), {(h, f, str(k)) for h, f, k in good.done}
+    for host, fun, kwarg in cloud.done:
+        named = {kwarg.get("vm_"), kwarg.get("name"), kwarg.get("domain")} - {None} - about
+        if host != "hv1" and named and (host, fun, str(kwarg)) not in may:
+            yield f"{fun} of {named} on {host}"
+    lost = good.keys() - cloud.keys() - about
+    if lost:
+        yield f"keys lost: {lost}"
+
+
+def wrong_words(cloud, found, draw):
+    """What is wrong with what a verb said."""
+    seen = [*hostile.texts(found), *hostile.texts(cloud.told)]
+    for one in found["data"].values():
+        comment = one.get("comment") if isinstance(one, dict) else None
+        if "internal error" in str(comment):
+            yield comment[:300]
+        if "\n" in str(comment):
+            yield f"more than one line: {comment[:200]!r}"
+    try:
+        json.dumps(found)
+        salt.payload.dumps(found)
+        seen += draw(found).split("\n")
+    except Exception as exc:
+        yield f"it cannot be sent or drawn: {exc!r}"[:200]
+    for said in cloud.shown:
+        text = draw({"event": said, "suffix": "progress"})
+        seen.append(text.replace("\n", "\0"))
+    for text in seen:
+        if UNSEEN.search(text):
+            yield f"control characters: {text[:80]!r}"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_verb_itself_works(call, draw, verb):
+    cloud, found = call(verb)
+    assert not list(wrong(verb, cloud, found, cloud, draw)), found
+    # the hosts have no certificates
+    assert verb in ("certs", "rotate_ca") or not found["data"].get("retcode"), found
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_place_of_an_answer_breaks_it(call, draw, verb):
+    good, _ = call(verb)
+    cases = [
+        (fun, what, data)
+        for fun, whole in good.read.items()
+        for what, data in hostile.twisted(whole)
+    ]
+    bad = {}
+    for fun, what, data in hostile.sample(cases, verb + SEED, FEW):
+        begun = time.monotonic()
+        cloud, found = call(verb, lambda asked, whole, f=fun, d=data: d if asked == f else whole)
+        for why in wrong(verb, cloud, found, good, draw):
+            place = ".".join(map(str, what[0]))
+            bad.setdefault(f"{fun} {why}", f"{place} {what[1]} {hostile.show(what[2])}")
+        if time.monotonic() - begun > 20:
+            bad[f"{fun} {what[0]}"] = "slow"
+    assert not bad, "\n".join(f"{where}: {why}" for why, where in bad.items())
+
+
+STEPS = [
+    {"message": "web1: making disk", "percent": 12, "within_s": 30, "step": "copy"},
+    {"text": "it moves", "percent": 12.5, "speed": 2**20, "dirty_rate": 7, "elapsed_s": 3.0},
+    {"percent": 12.5, "speed": 2**20, "dirty_rate": 7, "elapsed_s": 3.0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["init", "clone", "rename", "migrate"])
+def test_no_place_of_an_event_breaks_it(call, draw, verb):
+    cases = [case for step in STEPS for case in hostile.twisted(step) if isinstance(case[1], dict)]
+    good, found = call(verb)
+    cases = hostile.sample(cases, verb + SEED, FEW * 4)
+    for start in range(0, len(cases), 20):
+        some = cases[start : start + 20]
+        cloud, same = call(verb, says=[said for _, said in some])
+        assert not list(wrong(verb, cloud, same, good, draw)), some
+        assert str(same) == str(found)
