@@ -9,7 +9,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings  # noqa: E402
-from saltvirt.host import connection  # noqa: E402
+from saltvirt.host import connection, guest_lock  # noqa: E402
 from saltvirt.host import leftovers as left  # noqa: E402
 
 __virtualname__ = "virt"
@@ -28,8 +28,9 @@ def leftovers(**kwargs):
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: a dict: ``guests`` (name to state), ``unfinished`` (names of guests that an init
-        which died has half made), ``migrations`` (as ``virt.migrate_unfinished``) and ``left``
-        (``NAME@HOST`` of what a host that did not answer may hold for a guest)
+        which died has half made), ``migrations`` (as ``virt.migrate_unfinished``), ``left``
+        (``NAME@HOST`` of what a host that did not answer may hold for a guest) and ``at_work``
+        (guest to the operation that is at work on it, its process and since when)
 
     CLI Example:
 
@@ -38,4 +39,4 @@ def leftovers(**kwargs):
         salt 'hyper*' virt.leftovers
     """
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
-        return left.read(conn)
+        return left.read(conn, guest_lock.folder(__salt__["config.get"]))

@@ -276,3 +276,36 @@ def test_start_asks_for_it(virt, dom, order, monkeypatch):
     with pytest.raises(Exception, match="may be on the target of a migration"):
         virt["virt.start"]("web1")
     assert not dom.isActive()
+
+
+@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize(
+    ("step", "before", "after"),
+    [
+        (migrate_journal.PAUSED, "running", "running"),
+        (migrate_journal.PAUSED, "paused", "paused"),  # the user had paused it before
+        (None, "running", "paused"),  # and here meanwhile
+        (migrate_journal.PAUSING, "running", "not known"),
+    ],
+)
+def test_a_guest_that_its_killed_migration_has_paused_runs_on(
+    order, target, dom, step, before, after, answers
+):
+    """policy=pause; the process was killed, then libvirt ended the migration."""
+    dom.create()
+    broken_off(order, dom, migrate_journal.BEGUN, pause=step)
+    path = f"{order.journals}/web1.json"
+    entry = migrate_journal.read(path)
+    entry["report"]["state"] = before
+    migrate_journal.put(path, **entry)
+    dom.suspend()
+    target.up = answers
+    if after == "not known":
+        with pytest.raises(errors.MigrationFailed, match=r"virt\.resume web1, or virt\.stop it"):
+            migrate.recover(dom.connect(), order)
+        assert dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED
+        assert unfinished(order) == ["web1"], "virt.repair names it"
+        dom.resume()
+    assert migrate.recover(dom.connect(), order)["outcome"] == "undone"
+    paused = dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED
+    assert paused == (after == "paused")

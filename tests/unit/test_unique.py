@@ -66,7 +66,8 @@ def init(cloud, name="web1", **more):
 
 
 MAKES = {"virt.inventory": HOST, "virt.init": {"name": "web1", "pub_key": None},
-         "virt.vm_state": {"web1": "shutdown"}}  # fmt: skip
+         "virt.vm_state": {"web1": "shutdown"},
+         "virt.leftovers": {"guests": {}, "unfinished": [], "migrations": {}}}  # fmt: skip
 
 
 def test_a_name_that_may_be_on_a_silent_host_is_refused_unless_the_operator_knows(tmp_path):

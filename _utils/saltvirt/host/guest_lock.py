@@ -9,7 +9,7 @@ import fcntl
 import os
 import threading
 import time
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from saltvirt import errors, settings
 from saltvirt.images import locks
@@ -61,6 +61,28 @@ def _one(where, what, name, deadline):
         mine.discard(path)
         os.unlink(path)
         os.close(handle)
+
+
+def owners(where):
+    """{guest: who is at work on it} of all whose lock is held."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError):
+        for file in sorted(os.listdir(where)):
+            with contextlib.suppress(FileNotFoundError):
+                owner = _owner(os.path.join(where, file))
+                if owner:
+                    found[unquote(file.removesuffix(".lock"))] = owner
+    return found
+
+
+def _owner(path):
+    """Who holds a lock, or None."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return file.read(300) or "an operation that has just begun"
+    return None
 
 
 def _waited(path, name, deadline):

@@ -14,6 +14,8 @@ FOLDER = "/var/lib/salt-virt/migrations"
 # how far it got. BEGUN: the guest can be nowhere but here, whatever the target holds for it.
 # MOVING: it may be on either host. MOVED: both hosts have confirmed that it is on the target
 BEGUN, MOVING, MOVED = "begun", "moving", "moved"
+# that policy=pause is about to pause the guest here; that it has
+PAUSING, PAUSED = "pausing", "paused"
 
 
 class Journal:

@@ -66,7 +66,8 @@ def _without(conn, journal, entry, host, lost):
     migrate_journal.put(
         path,
         name=journal.name, uuid=entry["report"]["uuid"], target=entry["target"],
-        created=entry["created"], since=int(time.time()), vouched=bool(lost),
+        created=entry["created"], making=entry.get("making"),
+        since=int(time.time()), vouched=bool(lost),
     )  # fmt: skip
     journal.close()
     return {
@@ -94,6 +95,7 @@ def _settled_here(conn, journal, entry, host):
             )
         if outcome.RESUME_HERE in verdict.actions:
             here.resume()
+        migrate_recover.run_on(conn, entry)
     return verdict.outcome
 
 
@@ -129,7 +131,7 @@ def take_away(order, host=None):
         try:
             with migrate_recover.at(order, entry["target"]) as peer:
                 _not_there(peer, entry, on)
-                gone += migrate_recover.clean_target(peer, entry["created"])
+                gone += migrate_recover.cleaned(peer, entry)[0]
         except errors.VirtError as exc:
             still[on] = str(exc)
             continue

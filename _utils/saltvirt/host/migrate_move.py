@@ -47,7 +47,7 @@ class Move:
         self.order, self.journal = order, journal
         self.still = wishes.stands_still(order.options, report["virt_type"])
         self.promise, self.renewed = None, 0
-        self.phase, self.made = migrate_journal.BEGUN, []
+        self.phase, self.made, self.pause = migrate_journal.BEGUN, [], None
         self.xml = migrate_cold.definition(self.dom)
 
     def run(self):
@@ -100,14 +100,17 @@ class Move:
         self._at(migrate_journal.MOVING)
         migrate_cold.define(target, self.dom, self.report, self.host)
 
-    def _note(self, made):
-        """Writes down what is under way, and what was ``made`` on the target so far."""
+    def _note(self, made, making=None):
+        """Writes down what is under way, what was ``made`` on the target so far, and the
+        migrate_store.sign of what is just being made."""
         self.made = list(made)
         self.journal.write(
             phase=self.phase,
             report=self.report,
             target=self.order.transport.uri,
             created=[*([self.promise] if self.promise else []), *made],
+            making=making,
+            pause=self.pause,
             left=self._left(),
             keep_source=self._keeps_source(),
             xml=self.xml,
@@ -115,6 +118,10 @@ class Move:
 
     def _at(self, phase):
         self.phase = phase
+        self._note(self.made)
+
+    def _pausing(self, step):
+        self.pause = step
         self._note(self.made)
 
     def _left(self):
@@ -153,6 +160,7 @@ class Move:
             parameters=flags.parameters(options, disks, order.network, zeroes),
             policy=policy.limits(size, network, "safe" if self.still else options.policy),
             max_downtime=options.max_downtime,
+            pausing=self._pausing,
         )
         order.say(
             f"moving {self.report['name']} from {self.report['host']} to "
@@ -200,6 +208,7 @@ class Move:
         if undo.failed:
             left = "; ".join(undo.failed)
             raise self._stays(exc, f"not cleaned: {left}; {_AGAIN}") from exc
+        migrate_recover.run_on(self.conn, {"report": self.report, "pause": self.pause})
         self.journal.close()
         if not isinstance(exc, Exception):
             raise exc

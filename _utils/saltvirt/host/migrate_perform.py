@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 from saltvirt import errors
+from saltvirt.host import migrate_journal
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.migration import policy as policies
 
@@ -19,13 +20,15 @@ _QEMUS_PORT = re.compile(r"connect.*:49\d\d\d\b")
 
 @dataclass(frozen=True)
 class Job:
-    """What libvirt is asked to do. flags, parameters: by the names that libvirt gives them."""
+    """What libvirt is asked to do. flags, parameters: by the names that libvirt gives them.
+    pausing: called with migrate_journal's PAUSING before we pause the guest, PAUSED after."""
 
     uri: str
     flags: frozenset = frozenset()
     parameters: dict = field(default_factory=dict)
     policy: policies.Policy = field(default_factory=policies.Policy)
     max_downtime: int | None = None
+    pausing: object = lambda step: None
 
 
 class _Call(threading.Thread):
@@ -91,7 +94,7 @@ def perform(dom, job, tell):
             progress = replace(progress, postcopy=True)
         action = policies.decide(progress, elapsed_s, job.policy)
         tell(progress, elapsed_s, action.reason or None)
-        progress, ended = _act(dom, action, progress, ended)
+        progress, ended = _act(dom, job, action, progress, ended)
     if call.error is not None:
         if progress.paused:
             _resume(dom)
@@ -129,7 +132,7 @@ def completed(dom):
         return {}
 
 
-def _act(dom, action, progress, ended):
+def _act(dom, job, action, progress, ended):
     """(the Progress with what was done noted, why we ended it or None)."""
     try:
         if action.kind == policies.ABORT and ended is None:
@@ -142,7 +145,9 @@ def _act(dom, action, progress, ended):
             dom.migrateStartPostCopy()
             return replace(progress, postcopy=True), ended
         if action.kind == policies.PAUSE:
+            job.pausing(migrate_journal.PAUSING)
             dom.suspend()
+            job.pausing(migrate_journal.PAUSED)
             return replace(progress, paused=True), ended
     except libvirt.libvirtError:
         # the job has just ended, or is not yet where it can take this: the next look tells

@@ -15,8 +15,9 @@ class Target:
     """The other host while it is prepared.
 
     undo: a Revert, which learns how to remove what is made. note: called with the list of
-    files made, before each is made. say: called with a line of progress. watch: a
-    migrate_watch.Watch.
+    files made and, before each is made, its migrate_store.sign, by which it is told from a file
+    that somebody else makes there; again when it is made. say: called with a line of progress.
+    watch: a migrate_watch.Watch.
     """
 
     peer: object
@@ -44,24 +45,38 @@ class Target:
         with migrate_store.opened(self.peer, os.path.dirname(path)) as pool:
             if migrate_store.volume(pool, path) is not None:
                 raise errors.AlreadyExists(f"{path} has just appeared on the target")
-            self.note([*self.made, path])
-            self.made.append(path)
+            making = migrate_store.sign(pool, path)
+            self.note(self.made, making)
+            self.undo.push(f"delete {path}", self._take_back, making)
             try:
-                found = migrate_store.create(pool, path, *wanted, mode=mode)
+                found = self._make(pool, making, wanted, mode)
             except errors.AlreadyExists:
-                self.made.remove(path)  # somebody else's
-                self.note(self.made)
+                self.note(self.made)  # somebody else's
                 raise
-            self.undo.push(f"delete {path}", self._take_back, path)
             if source:
                 send = migrate_store.begin_upload(found, source)
         if send:  # for as long as it takes: others need the folder's pool
             self.watch.begin()
             send(self.watch)
 
-    def _take_back(self, path):
-        if path in self.made:
-            migrate_store.delete(self.peer, path)
+    def _make(self, pool, making, wanted, mode):
+        """The volume, which is ours: so it is noted before anything is written to it."""
+        path, claimed = making["path"], making["bytes"] is not None
+        if claimed:
+            found = migrate_store.claim(pool, making, mode)
+        else:
+            found = migrate_store.create(pool, path, *wanted, mode=mode)
+        self.made.append(path)
+        self.note(self.made)
+        if claimed:
+            migrate_store.shape(found, *wanted)
+        return found
+
+    def _take_back(self, making):
+        if making["path"] in self.made:
+            migrate_store.delete(self.peer, making["path"])
+        else:
+            migrate_store.delete_claimed(self.peer, making)
 
     def keep(self, path):
         """The file stays (or is gone), whatever becomes of the migration."""
@@ -109,11 +124,9 @@ def own(target, plan):
 
 
 def variables(target, path):
-    """The file of the firmware's variables, which libvirt makes on the target and QEMU fills:
-    whoever cleans up must know of it."""
-    target.note([*target.made, path])
-    target.made.append(path)
-    target.undo.push(f"delete {path}", migrate_store.delete, target.peer, path)
+    """The file of the firmware's variables. libvirt would make it, QEMU fills it when the guest
+    comes: made by us it is known as ours."""
+    target.copy(path)
 
 
 def copy(target, plan):

@@ -149,7 +149,8 @@ def _ended(conn, peer, entry):
     else:
         ended = settle(conn, peer, report)
     if ended == UNDONE:
-        deleted = clean_target(peer, entry["created"])
+        deleted, kept = cleaned(peer, entry)
+        run_on(conn, entry)
     else:
         migrate_arrivals.withdraw(peer, entry["created"])
     if ended == MOVED:
@@ -165,6 +166,29 @@ def _ended(conn, peer, entry):
         "deleted": deleted,
         "kept": kept,
     }
+
+
+def run_on(conn, entry):
+    """Lets a guest that stays here run on, when ``policy=pause`` has paused it.
+
+    Raises MigrationFailed where it is paused and may be so by somebody else's will.
+    """
+    report, step = entry["report"], entry.get("pause")
+    if not step or report["state"] != outcome.RUNNING:
+        return
+    with translated():
+        here = migrate_finish.find(conn, report["uuid"])
+        by_somebody = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER]
+        if here is None or here.state() != by_somebody:
+            return
+        if step == migrate_journal.PAUSED:
+            here.resume()
+            return
+    name = report["name"]
+    raise errors.MigrationFailed(
+        f"{name} is paused on {report['host']}, by its migration or by somebody else: "
+        f"virt.resume {name}, or virt.stop it, then salt-run virt.migrate_recover {name}"
+    )
 
 
 def _gone_since(peer, report):
@@ -193,9 +217,9 @@ def _forgotten(journal, order, entry):
     report = entry["report"]
     with at(order, entry["target"]) as peer:
         there = migrate_finish.find(peer, report["uuid"])
-        gone = clean_target(peer, entry["created"]) if there is None else []
+        gone, kept = cleaned(peer, entry) if there is None else ([], {})
     journal.close()
-    return {"name": report["name"], "outcome": UNDONE, "deleted": gone, "kept": {}}
+    return {"name": report["name"], "outcome": UNDONE, "deleted": gone, "kept": kept}
 
 
 def at(order, uri):
@@ -219,6 +243,18 @@ def patiently(journal, order):
             if time.monotonic() > deadline:
                 raise
             time.sleep(2)
+
+
+def cleaned(peer, entry):
+    """Takes away what an entry says of the target: (the paths that are gone, path to why a file
+    stays that was about to be made)."""
+    making, kept = entry.get("making"), {}
+    gone = clean_target(peer, entry["created"])
+    if making:
+        deleted, why = migrate_store.delete_claimed(peer, making)
+        gone += [making["path"]] if deleted else []
+        kept = {making["path"]: why} if why else {}
+    return gone, kept
 
 
 def clean_target(peer, paths):

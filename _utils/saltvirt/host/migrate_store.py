@@ -8,14 +8,16 @@ import errno
 import functools
 import os
 import re
+import secrets
 import stat
+import tempfile
 import time
 import uuid
 from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate, translated
-from saltvirt.images import storage
+from saltvirt.images import storage, tools
 from saltvirt.migration import shared
 
 # a passing pool is needed for a second or two: one that we have seen for longer was left by a
@@ -30,6 +32,7 @@ _NAMESPACE = uuid.UUID("6f1d3c0a-53c8-4f0f-9f5e-4c1f6a0d7be2")
 _BLOCK = 1024 * 1024
 _EXISTS = re.compile("File exists|already exists")
 _DEVICES = ("dev", "proc", "sys")
+_LONGEST = 2**30
 
 
 @contextlib.contextmanager
@@ -240,6 +243,53 @@ def create(pool, path, format, size_bytes, backing=None, mode=None):
                 f"{path} would be of another size on the target: its pool rounds to other extents"
             )
         return found
+
+
+def sign(pool, path):
+    """How a new file of that path is known as ours before it is filled: it is that long, in bytes
+    and no whole sector, and empty. None of a device: it has no length of its own."""
+    if _type(pool) in shared.BLOCK_POOLS:
+        return {"path": path, "bytes": None}
+    return {"path": path, "bytes": 2 * secrets.randbelow(_LONGEST // 2) + 1}
+
+
+def claim(pool, making, mode):
+    """Makes the file of a :func:`sign`; the libvirt volume. Raises AlreadyExists."""
+    return create(pool, making["path"], "raw", making["bytes"], mode=mode)
+
+
+def shape(found, format, size_bytes, backing=None):
+    """Makes a claimed file what it is to be: an empty one of that format and virtual size."""
+    with translated():
+        raw = format == "raw"
+        found.resize(size_bytes if raw else 0, libvirt.VIR_STORAGE_VOL_RESIZE_SHRINK)
+        if raw:
+            return
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "empty")
+        argv = ["qemu-img", "create", "-q", "-u", "-f", format]
+        argv += ["-o", "compat=1.1"] if format == "qcow2" else []
+        argv += ["-b", backing["path"], "-F", backing["format"]] if backing else []
+        tools.run([*argv, path, str(size_bytes)], f"make an empty {format} file")
+        begin_upload(found, path)(lambda _done, _total: None)
+
+
+def delete_claimed(conn, making):
+    """Removes what was being made when it was broken off, if it is still as it was claimed.
+    Returns (whether it did, why a file of that path stays)."""
+    path = making["path"]
+    with opened(conn, os.path.dirname(path)) as pool:
+        found = volume(pool, path) if pool is not None else None
+        if found is None:
+            return False, None
+        if making["bytes"] is None:
+            return False, "a device that the migration was about to make, or that somebody made"
+        with translated():
+            _, _, used = found.info()
+            if used or physical_bytes(found) != making["bytes"]:
+                return False, "not what the migration was about to make: somebody else's"
+            found.delete(0)
+    return True, None
 
 
 def _made(pool, xml):

@@ -33,8 +33,12 @@ class Begun:
 
     def on(self, host):
         """This host is told to make it, now."""
-        text = json.dumps({"host": host, "what": self._what, "since": time.time()})
-        private.write(str(self._path), text)
+        told = {"host": host, "what": self._what, "since": time.time(), "started": False}
+        private.write(str(self._path), json.dumps(told))
+
+    def starting(self):
+        """It is whole and may have been started from now on."""
+        _started(self._path)
 
     def __enter__(self):
         return self
@@ -46,13 +50,24 @@ class Begun:
             self._path.unlink(missing_ok=True)
 
 
+def starting(opts, name):
+    """The same for a guest whose operation was killed before that."""
+    _started(_folder(opts) / name)
+
+
+def _started(path):
+    told = json.loads(path.read_text(encoding="utf-8"))
+    private.write(str(path), json.dumps({**told, "started": True}))
+
+
 def forget(opts, name):
     """The guest is gone, or somebody knows of it."""
     (_folder(opts) / name).unlink(missing_ok=True)
 
 
 def of(opts, name):
-    """``{"host", "what", "since"}`` of the guest, or None."""
+    """``{"host", "what", "since"}`` of the guest, or None; ``started`` is False as long as
+    nobody was told to start it."""
     try:
         found = json.loads((_folder(opts) / name).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

@@ -12,7 +12,7 @@ from saltvirt import errors, names, units
 from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import begun, inventory, lock, purge, unique
+from saltvirt.operations import inventory, purge, unended, unique
 from saltvirt.operations.init import Init, Wanted
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
@@ -29,10 +29,14 @@ _DEFAULTS = {"seed": True, "install": True, "disk": "default", "nic": "default"}
 
 @dataclass
 class Plan:
-    """placed: guest to the host that makes it. there: guest to the host that has it. differs:
-    guest to a list of sentences. unlisted: guest to its host. failed: guest to why."""
+    """placed: guest to the host that makes it. again: guest to the host where it is half made, by
+    an init that died: that goes first. started: guest to the host where such a one had only its
+    start left. there: guest to the host that has it. differs: guest to a list of sentences.
+    unlisted: guest to its host. failed: guest to why."""
 
     placed: dict = field(default_factory=dict)
+    again: dict = field(default_factory=dict)
+    started: dict = field(default_factory=dict)
     there: dict = field(default_factory=dict)
     differs: dict = field(default_factory=dict)
     unlisted: dict = field(default_factory=dict)
@@ -41,7 +45,10 @@ class Plan:
 
     def changes(self):
         """``{guest: {"old": host, "new": host}}``."""
-        new = {name: {"old": None, "new": host} for name, host in self.placed.items()}
+        new = {
+            name: {"old": self.again.get(name), "new": host} for name, host in self.placed.items()
+        }
+        new |= {name: {"old": host, "new": host} for name, host in self.started.items()}
         return new | {name: {"old": host, "new": None} for name, host in self.removed.items()}
 
     def text(self, test=False):
@@ -49,6 +56,8 @@ class Plan:
         would = "would be " if test else ""
         parts = [
             _line(f"{would}deployed", self.placed),
+            _line(f"{_HALF} {would}removed before", self.again),
+            _line(f"{_WHOLE} {would}ended", self.started),
             _line(f"{would}removed", self.removed),
             f"{len(self.there)} there" if self.there else "",
             _line("not listed", self.unlisted),
@@ -56,6 +65,10 @@ class Plan:
             *(f"{name} failed: {why}" for name, why in sorted(self.failed.items())),
         ]
         return "; ".join(filter(None, parts)) or "nothing is listed"
+
+
+_HALF = "half made by an init that died and"
+_WHOLE = "made by an init that died before its end, which"
 
 
 def _line(word, guests):
@@ -119,7 +132,10 @@ def plan(fleet, policy, wishes, deployment="default"):
         places = {h.name: g for h in hosts for g in h.guests if g.name == name}
         if places:
             _keep(found, wish, request, places)
-            _not_ended(fleet, found, name)
+            try:
+                _not_ended(fleet, found, wish, places, deployment)
+            except errors.VirtError as exc:
+                found.differs.setdefault(name, []).append(exc.text)
             continue
         try:
             target.refuse_host(fleet.opts, name)
@@ -169,12 +185,21 @@ def _keep(found, wish, request, places):
         found.differs[wish.name] = differs
 
 
-def _not_ended(fleet, found, name):
-    """What made it may have died before its key was accepted, or it was started."""
-    told = begun.of(fleet.opts, name)
-    if told and told["host"] == found.there.get(name) and not lock.at_work(fleet.opts, name):
-        text = f"{told['what']} of it was given up or killed: see virt.repair name={name}"
-        found.differs.setdefault(name, []).append(text)
+def _not_ended(fleet, found, wish, places, deployment):
+    """What made it may have died before it was whole, or started."""
+    if len(places) != 1:
+        return
+    ((host, guest),) = places.items()
+    what, words = unended.judge(fleet, wish, guest, host, deployment)
+    if words:
+        found.differs.setdefault(wish.name, []).append(words)
+    if what == unended.AGAIN:
+        found.again[wish.name], found.placed[wish.name] = host, wish.host or host
+    if what == unended.START:
+        found.started[wish.name] = host
+    if what:
+        del found.there[wish.name]
+        found.differs.pop(wish.name, None)
 
 
 def _compare(wish, request, guest):
@@ -216,6 +241,12 @@ def carry_out(opts, policy, wishes, found, at_once=4, screen=None):
     def make(wish):
         with Fleet(opts) as fleet:
             report = Report(fleet, wish.name, "init", _Lines(screen))
+            if wish.name in found.started:
+                host = found.started[wish.name]
+                unended.start(fleet, policy, wish, host, report)
+                return host
+            if wish.name in found.again:
+                unended.remove(fleet, wish.name, found.again[wish.name])
             try:
                 there = replace(wish, host=found.placed[wish.name])
                 return Init(fleet, policy, there, report).run().host
@@ -224,15 +255,17 @@ def carry_out(opts, policy, wishes, found, at_once=4, screen=None):
                     raise
                 return Init(fleet, policy, wish, report).run().host
 
-    todo = [wish for wish in wishes if wish.name in found.placed]
+    todo = [wish for wish in wishes if wish.name in {**found.placed, **found.started}]
     with ThreadPoolExecutor(max_workers=max(1, at_once)) as pool:
         running = {pool.submit(make, wish): wish.name for wish in todo}
         for done in as_completed(running):
             name = running[done]
+            into = found.placed if name in found.placed else found.started
             try:
-                found.placed[name] = done.result()
+                into[name] = done.result()
             except errors.VirtError as exc:
-                del found.placed[name]
+                del into[name]
+                found.again.pop(name, None)
                 found.failed[name] = exc.text
     return found
 

@@ -219,8 +219,12 @@ class Init:
         asked = self.wanted.for_all()
         hosts, unheard = inventory.gather(self.fleet, self.fleet.hosts(), asked, patient=True)
         for host in hosts:
-            if any(guest.name == request.name for guest in host.guests):
-                raise errors.AlreadyExists(f"{request.name} exists already, on {host.name}")
+            there = next((guest for guest in host.guests if guest.name == request.name), None)
+            if there is not None:
+                half = f" (being made, or half made: see virt.repair name={request.name})"
+                raise errors.AlreadyExists(
+                    f"{request.name} exists already, on {host.name}{half * there.creating}"
+                )
         self.unheard = unheard
         unique.check(
             self.fleet, request.name, unheard,
@@ -263,7 +267,7 @@ class Init:
             self.report.step("placed", f"{self.wanted.name}: creating it on {host}", host=host)
             try:
                 told.on(host)
-                return self.create_on(host, undo)
+                return self.create_on(host, undo, told)
             except errors.Refused as exc:
                 left -= not isinstance(exc, errors.NoRoom)
                 refusals.append(exc.words)
@@ -282,17 +286,17 @@ class Init:
     def attempts(self):
         return int((self.fleet.opts.get("virt") or {}).get("attempts", 3))
 
-    def create_on(self, host, undo):
+    def create_on(self, host, undo, told):
         name = self.wanted.name
         pillar = self.wanted.pillar
         seeded = self.wanted.arguments.get("seed", True)
-        told = {**self.wanted.for_host(), "placement": self.terms.get(host)}
-        asked, hidden = secret.split(told)
+        asked, hidden = secret.split({**self.wanted.for_host(), "placement": self.terms.get(host)})
         handing_in = authorise.handing_in(self.fleet, host, name, undo, pillar, hidden)
         with handing_in if seeded or hidden else contextlib.nullcontext():
             made = self.make_on(host, asked)
             undo.push(f"purge {name} on {host}", purge.on_host, self.fleet, host, name)
             handed_in(self.fleet, self.report, host, name, made, pillar)
+        told.starting()
         state = deliver(
             self.fleet, self.report, host, name, start=self.wanted.start, policy=self.policy
         )

@@ -18,6 +18,7 @@ def check(fleet, name, unheard, *, seeded=False, sure=False):
     anywhere, as long as the master has never seen a key of it. sure: the operator says so.
     Raises AlreadyExists, OperationFailed.
     """
+    _not_at_work(fleet, name, unheard)
     if not unheard or sure:
         return
     silent = _silent(fleet, name, unheard)
@@ -32,6 +33,19 @@ def check(fleet, name, unheard, *, seeded=False, sure=False):
         why = "; ".join(f"{host}: {reason}" for host, reason in sorted(silent.items()))
         raise errors.OperationFailed(
             f"{name}: it may be on a host that does not answer: {why}; {_advice()}"
+        )
+
+
+def _not_at_work(fleet, name, unheard):
+    """Raises OperationFailed while a host goes on with what a runner that died told it: before it
+    has a domain of the name, for it may be fetching the image."""
+    told = begun.of(fleet.opts, name)
+    if not told or told["host"] in unheard or told["host"] not in fleet.hosts():
+        return
+    owner = fleet.one(told["host"], "virt.leftovers").get("at_work", {}).get(name)
+    if owner:
+        raise errors.OperationFailed(
+            f"{told['host']} is still at work on {name}: {owner}; wait for it"
         )
 
 

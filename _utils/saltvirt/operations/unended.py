@@ -1,0 +1,71 @@
+"""A guest whose init was killed: what is proven of it, and so what ends it."""
+
+from saltvirt import errors
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.fleet.pillars import Pillars
+from saltvirt.operations import begun, lock, purge
+from saltvirt.operations.init import deliver
+
+# it goes and is made again; all of it is there, and it was never started
+AGAIN, START = "again", "start"
+
+
+def judge(fleet, wish, guest, host, deployment):
+    """(AGAIN, START or None, what to say of a guest that stays as it is or None).
+
+    wish: init.Wanted. guest: facts.Guest, on ``host``. Changes nothing.
+    """
+    opts, name = fleet.opts, wish.name
+    told = begun.of(opts, name) or {}
+    ours = guest.deployment == str(deployment)
+    if lock.at_work(opts, name):
+        return None, None
+    if guest.creating:
+        return _half(fleet, name, host, ours)
+    if told.get("host") != host or guest.state == "running":
+        return None, None
+    words = f"{told['what']} of it was given up or killed: see virt.repair name={name}"
+    never = told["what"] == "virt.init" and told.get("started") is False
+    off = guest.state == "shutdown"
+    return (START, None) if ours and never and off and _known(fleet, wish, host) else (None, words)
+
+
+def _half(fleet, name, host, ours):
+    if name not in fleet.one(host, "virt.leftovers")["unfinished"]:
+        return None, f"it is being made on {host}: call it again when that is done"
+    if ours:
+        return AGAIN, None
+    return None, f"half made by an init that died, not of this set: see virt.repair name={name}"
+
+
+def _known(fleet, wish, host):
+    """Whether the master has what it keeps of such a guest: its key and its pillar."""
+    keys, seeded = KeyStore(fleet.opts), wish.arguments.get("seed") and wish.image
+    if seeded and not (keys.accepted(wish.name) and keys.host_of(wish.name) == host):
+        return False
+    return not wish.pillar or Pillars(fleet.opts).of(wish.name, keys.accepted) == wish.pillar
+
+
+def remove(fleet, name, host):
+    """Takes away what is half made; its host proves again that nobody works on it. The key goes
+    that the master accepted for this very guest."""
+    with lock.guest(fleet.opts, name, "virt.deployed"):
+        if name not in fleet.one(host, "virt.leftovers")["unfinished"]:
+            raise errors.OperationFailed(f"{name} is not half made on {host} any more: look again")
+        purge.leftover(fleet, host, name)
+        keys = KeyStore(fleet.opts)
+        if keys.status(name) and keys.stays(name, host) is None:
+            keys.delete(name)
+        begun.forget(fleet.opts, name)
+
+
+def start(fleet, policy, wish, host, report):
+    """Ends what the killed one had left to do; libvirt's word for the guest's state then."""
+    with lock.guest(fleet.opts, wish.name, "virt.deployed"):
+        told = begun.of(fleet.opts, wish.name) or {}
+        if told.get("host") != host or told.get("started") is not False:
+            raise errors.OperationFailed(f"{wish.name} was ended by somebody else: look again")
+        begun.starting(fleet.opts, wish.name)
+        state = deliver(fleet, report, host, wish.name, start=wish.start, policy=policy)
+        begun.forget(fleet.opts, wish.name)
+        return state

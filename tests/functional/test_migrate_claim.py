@@ -1,0 +1,175 @@
+"""kill -9 of a migration at each line that makes a file on the target: what is taken away is ours.
+
+The target is a real libvirtd. The processes that are killed are real, too: one is begun for each
+line of the code that makes a file, and ends there.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.functional.daemon import libvirtd  # noqa: F401
+
+LIBRARY = Path(__file__).resolve().parents[2] / "_utils"
+THEIRS = b"somebody else's disk"
+
+# For each line: a process that ends there; what it left; what the clean-up then makes of it, where
+# somebody else is quicker (theirs), or nobody is. Prints a list of what came out.
+EACH_LINE = """
+import json, os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import libvirt
+from saltvirt.host import migrate_journal, migrate_prepare, migrate_recover, migrate_store
+from saltvirt.revert import Revert
+
+uri, folder, theirs = sys.argv[2], sys.argv[3], sys.argv[4].encode()
+wanted = json.loads(sys.argv[5])
+migrate_store.STALE_S = -1  # whose pool it is was just killed
+path = f"{folder}/web1_vda"
+traced = (migrate_prepare.__file__, migrate_store.__file__)
+names = ("file", "_make", "claim", "shape")
+
+def make(journal, conn):
+    def note(made, making=None):
+        journal.write(target=uri, created=list(made), making=making)
+    class Watch:
+        def begin(self): pass
+        def __call__(self, *_): pass
+    target = migrate_prepare.Target(conn, Revert(), note, print, Watch())
+    target.file(path, *wanted["wanted"], source=wanted["source"])
+
+def killed_at(line):
+    left = [line]
+    def trace(frame, event, _arg):
+        code = frame.f_code
+        if code.co_filename not in traced or code.co_name not in names:
+            return None
+        if event == "line":
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+    with migrate_journal.Journal(folder + "/journals", "web1") as journal:
+        conn = libvirt.open(uri)
+        sys.settrace(trace)
+        make(journal, conn)
+        sys.settrace(None)
+
+def clean():
+    entry = migrate_journal.read(folder + "/journals/web1.json") or {"created": []}
+    return (*migrate_recover.cleaned(libvirt.open(uri), entry), entry)
+
+def apart(what, *args):
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reader)
+        try:
+            os.write(writer, json.dumps(what(*args)).encode())
+            os._exit(0)
+        except BaseException as exc:
+            sys.stderr.write(f"{exc!r}\\n")
+            os._exit(1)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        text = file.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code, json.loads(text) if text else None
+
+found, line = [], 0
+while True:
+    line += 1
+    seen = {"line": line}
+    for quicker in (False, True):
+        if quicker and seen["alone"]["there"]:
+            break
+        if os.path.exists(path):
+            os.unlink(path)
+        migrate_journal.Journal(folder + "/journals", "web1").close()
+        code, _ = apart(killed_at, line)
+        there = os.path.exists(path)
+        if quicker and not there:
+            with open(path, "wb") as file:
+                file.write(theirs)
+        done = apart(clean)
+        assert done[0] == 0, "the clean-up failed"
+        gone, kept, entry = done[1]
+        seen["quicker" if quicker else "alone"] = {
+            "code": code, "there": there, "after": os.path.exists(path), "gone": gone,
+            "kept": kept, "noted": path in entry["created"], "making": entry.get("making"),
+        }
+    found.append(seen)
+    if seen["alone"]["code"] != -signal.SIGKILL:
+        break
+print(json.dumps(found))
+"""
+
+
+_SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("raw", "copy")]
+
+
+@pytest.mark.parametrize("kind", ["thin", *_SLOW])
+def test_at_each_line_what_is_ours_goes_and_what_is_not_stays(libvirtd, tmp_path, kind):  # noqa: F811
+    base = tmp_path / "base.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", base, "8M"], check=True)
+    wanted = {
+        "raw": ["raw", 2**20],
+        "thin": ["qcow2", 2**23, {"path": str(base), "format": "qcow2"}],
+        "copy": ["raw", 0, None],
+    }[kind]
+    asked = json.dumps({"wanted": wanted, "source": str(base) if kind == "copy" else None})
+    argv = [
+        sys.executable,
+        "-c",
+        EACH_LINE,
+        LIBRARY,
+        libvirtd.uri,
+        tmp_path,
+        THEIRS.decode(),
+        asked,
+    ]
+    done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    *killed, whole = found
+    assert len(killed) > 12
+    assert whole["alone"]["code"] == 0
+    unsure = 0
+    for seen in killed:
+        alone, quicker = seen["alone"], seen.get("quicker")
+        assert not alone["after"], f"left behind: {seen}"
+        assert bool(alone["gone"]) == alone["there"], seen
+        unsure += bool(alone["there"] and not alone["noted"])
+        if quicker:
+            assert not quicker["there"]
+            assert quicker["after"], f"somebody else's file was deleted: {seen}"
+            assert not quicker["gone"], seen
+            assert bool(quicker["kept"]) == bool(quicker["making"]), seen
+    assert unsure, "no process was killed between making the file and writing down that it did"
+
+
+def test_what_is_made_is_what_was_wanted(libvirtd, tmp_path):  # noqa: F811
+    """A thin disk with its format and what it stands on, as libvirt itself reads them."""
+    libvirt = pytest.importorskip("libvirt")
+    from saltvirt.host import migrate_store
+
+    base, disk = str(tmp_path / "base.qcow2"), str(tmp_path / "web1_vda.qcow2")
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", base, "8M"], check=True)
+    conn = libvirt.open(libvirtd.uri)
+    with migrate_store.opened(conn, str(tmp_path)) as pool:
+        found = migrate_store.claim(pool, migrate_store.sign(pool, disk), "0600")
+        migrate_store.shape(found, "qcow2", 2**24, {"path": base, "format": "qcow2"})
+    with migrate_store.opened(conn, str(tmp_path)) as pool:
+        text = migrate_store.volume(pool, disk).XMLDesc(0)
+    told = subprocess.run(
+        ["qemu-img", "info", "--output=json", disk], check=True, capture_output=True
+    ).stdout
+    info = json.loads(told)
+    assert (info["virtual-size"], info["full-backing-filename"]) == (2**24, base)
+    assert info["backing-filename-format"] == "qcow2"
+    assert f"<path>{base}</path>" in text
+    assert Path(disk).stat().st_mode & 0o777 == 0o600
+    conn.close()

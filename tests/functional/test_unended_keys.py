@@ -1,0 +1,56 @@
+"""The key of a guest whose init was killed: needed to end it, and gone with what is half made."""
+
+# ruff: noqa: F811
+import pytest
+
+pytest.importorskip("salt.key")
+
+from saltvirt import errors
+from saltvirt.operations import unended
+from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
+from tests.unit.test_unended import HALF, WEB, Cloud, plan, told
+
+
+@pytest.fixture
+def cloud(tmp_path, opts):
+    def made(*args, **more):
+        found = Cloud(tmp_path, *args, **more)
+        found.opts = opts
+        return found
+
+    return made
+
+
+def test_one_without_its_key_or_pillar_is_named_only(cloud, store, pairs):
+    there = cloud(WEB)
+    told(there)
+    seeded = {"web1": {"mem": 1024, "image": "salt://debian.qcow2"}}
+    assert "given up or killed" in plan(there, seeded).text()
+    store.accept("web1", pairs[0], host="hv1")
+    assert plan(there, seeded).started == {"web1": "hv1"}
+    with_pillar = {"web1": {**seeded["web1"], "pillar": {"a": 1}}}
+    assert "given up or killed" in plan(there, with_pillar).text()
+
+
+@pytest.mark.parametrize("opts", ["this Salt"], indirect=True)
+def test_its_host_is_asked_again_before_it_goes_and_its_key_goes_along(
+    cloud,
+    store,
+    pairs,
+):
+    there = cloud(HALF, [])
+    store.accept("web1", pairs[0], host="hv1")
+    with pytest.raises(errors.OperationFailed, match="not half made on hv1 any more"):
+        unended.remove(there, "web1", "hv1")
+    assert store.accepted("web1")
+    there.said["unfinished"] = ["web1"]
+    unended.remove(there, "web1", "hv1")
+    assert ("hv1", "virt.purge") in there.called
+    assert store.accepted("web1") is None
+
+
+def test_a_key_of_another_hosts_guest_stays(cloud, store, pairs):
+    there = cloud(HALF, ["web1"])
+    store.accept("web1", pairs[0], host="hv2")
+    unended.remove(there, "web1", "hv1")
+    assert store.accepted("web1")

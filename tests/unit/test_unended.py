@@ -1,0 +1,144 @@
+"""What a set of guests makes of those whose init was killed, on a cloud of plain data."""
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet.answer import Answer
+from saltvirt.operations import begun, deploy, lock, unended
+from saltvirt.operations.init import Init
+from saltvirt.placement import policy
+from saltvirt.revert import Revert
+
+HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
+HOST["images_folder"] = {"path": "/x", "total_bytes": 1 << 40, "free_bytes": 1 << 40}
+WEB = {"vcpus": 1, "memory_kib": 1 << 20, "state": "shutdown", "deployment": "shop"}
+HALF = {**WEB, "creating": True}
+WISH = {"web1": {"mem": 1024, "seed": False}}
+
+
+class Cloud:
+    """Two hosts; the guest is on hv1. ``unfinished``, ``at_work``: what hv1 says of it."""
+
+    def __init__(self, tmp_path, guest=None, unfinished=(), at_work=None):
+        self.opts = {"pki_dir": str(tmp_path), "cachedir": str(tmp_path), "virt": {}}
+        self.guests = {"hv1": {"web1": guest}} if guest else {}
+        self.said = {"unfinished": list(unfinished), "at_work": at_work or {}}
+        self.called = []
+
+    def hosts(self, only=None):
+        return ["hv1", "hv2"]
+
+    def ask(self, hosts, function, *_more, **_options):
+        for host in hosts:
+            self.called.append((host, function))
+            yield Answer(host, {**HOST, "guests": self.guests.get(host, {})})
+
+    def one(self, host, function, asked=None, **_options):
+        self.called.append((host, function))
+        if function == "virt.purge" and not asked.get("test"):
+            self.guests.pop(host, None)
+        if function == "virt.start":
+            self.guests[host][asked["name"]] = {**WEB, "state": "running"}
+        return {
+            "virt.leftovers": {"guests": {}, "migrations": {}, **self.said},
+            "virt.purge": {"delete": [], "keep": {}},
+            "virt.vm_state": {n: g["state"] for n, g in self.guests.get(host, {}).items()},
+        }.get(function, {})
+
+
+def plan(cloud, guests=None):
+    wishes = [deploy.wanted(name, said, "shop") for name, said in (guests or WISH).items()]
+    return deploy.plan(cloud, policy.from_config(None, None), wishes, "shop")
+
+
+def told(cloud, what="virt.init", host="hv1", starting=False):
+    one = begun.Begun(cloud.opts, "web1", what, Revert())
+    one.on(host)
+    if starting:
+        one.starting()
+
+
+def test_what_a_dead_init_half_made_goes_and_is_made_again(tmp_path):
+    found = plan(Cloud(tmp_path, HALF, ["web1"]))
+    assert (found.again, found.placed, found.there) == ({"web1": "hv1"}, {"web1": "hv1"}, {})
+    assert found.changes() == {"web1": {"old": "hv1", "new": "hv1"}}
+    assert "half made by an init that died and would be removed before: web1 on hv1" in found.text(
+        test=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("guest", "unfinished", "words"),
+    [
+        (HALF, [], "it is being made on hv1: call it again"),
+        ({**HALF, "deployment": "other"}, ["web1"], "not of this set: see virt.repair name=web1"),
+        ({**HALF, "deployment": None}, ["web1"], "not of this set: see virt.repair name=web1"),
+    ],
+)
+def test_what_is_not_proven_is_named_only(tmp_path, guest, unfinished, words):
+    found = plan(Cloud(tmp_path, guest, unfinished))
+    assert (found.again, found.placed, found.there) == ({}, {}, {"web1": "hv1"})
+    assert words in found.text()
+
+
+def test_a_whole_one_that_was_never_started_is_started(tmp_path):
+    cloud = Cloud(tmp_path, WEB)
+    told(cloud)
+    found = plan(cloud)
+    assert (found.started, found.placed, found.again) == ({"web1": "hv1"}, {}, {})
+    assert "died before its end, which would be ended: web1 on hv1" in found.text(test=True)
+    (wish,) = (deploy.wanted(name, said, "shop") for name, said in WISH.items())
+    report = type("Report", (), {"step": lambda *_, **__: None})()
+    unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
+    assert ("hv1", "virt.start") in cloud.called
+    assert begun.of(cloud.opts, "web1") is None
+    with pytest.raises(errors.OperationFailed, match="ended by somebody else"):
+        unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
+
+
+@pytest.mark.parametrize(
+    ("guest", "note"),
+    [
+        (WEB, {"starting": True}),  # it may have run, and been stopped by who owns it
+        ({**WEB, "deployment": "other"}, {}),
+        ({**WEB, "state": "paused"}, {}),
+        (WEB, {"what": "virt.clone"}),
+    ],
+)
+def test_one_that_may_have_run_is_named_only(tmp_path, guest, note):
+    cloud = Cloud(tmp_path, guest)
+    told(cloud, **note)
+    found = plan(cloud)
+    assert (found.started, found.placed, found.there) == ({}, {}, {"web1": "hv1"})
+    assert "was given up or killed: see virt.repair name=web1" in found.text()
+
+
+def test_one_that_runs_is_there(tmp_path):
+    cloud = Cloud(tmp_path, {**WEB, "state": "running"})
+    told(cloud, starting=True)
+    assert plan(cloud).text() == "1 there"
+
+
+def test_while_an_operation_is_at_work_nothing_is_done(tmp_path):
+    cloud = Cloud(tmp_path, HALF, ["web1"])
+    with lock.guest(cloud.opts, "web1", "virt.init"):
+        found = plan(cloud)
+        assert (found.again, found.placed, found.there) == ({}, {}, {"web1": "hv1"})
+        with pytest.raises(errors.OperationFailed, match="under way"):
+            unended.remove(cloud, "web1", "hv1")
+    assert ("hv1", "virt.purge") not in cloud.called
+
+
+def test_what_a_host_still_works_at_is_not_made_elsewhere(tmp_path):
+    """Its runner was killed while it fetches the image: it has no domain of the name yet."""
+    cloud = Cloud(tmp_path, at_work={"web1": "virt.init, process 7, since today"})
+    told(cloud)
+    found = plan(cloud)
+    assert found.placed == {}
+    assert "hv1 is still at work on web1: virt.init, process 7" in found.failed["web1"]
+    (wish,) = (deploy.wanted(name, said, "shop") for name, said in WISH.items())
+    report = type("Report", (), {"step": lambda *_, **__: None, "failed": lambda *_: None})()
+    with pytest.raises(errors.OperationFailed, match="still at work on web1"):
+        Init(cloud, policy.from_config(None, None), wish, report).run()
