@@ -6,7 +6,7 @@ SALT ?= 3008
 ARGS ?=
 
 .PHONY: help test test-unit test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
-	demo demo-down publish bench
+	demo demo-down publish bench corpus
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -43,6 +43,9 @@ bench: ## ratios against peers and floors: placement, images; query, 20 minions 
 	$(LAB) --name bench sync >/dev/null
 	$(LAB) bench query bench && $(LAB) bench minions bench && $(LAB) bench migrate bench; \
 		code=$$?; $(LAB) --name bench down; exit $$code
+
+corpus: ## the definitions of libvirt's own tests (Debian's source package) read, edited, defined
+	$(LAB) corpus --live 3 $(ARGS)
 
 lint: ## ruff
 	$(LAB) ruff check .

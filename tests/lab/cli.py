@@ -13,7 +13,7 @@ from tests.lab.sh import LabError
 from tests.lab.sync import sync
 
 # verbs that are about the tree, not about a lab
-OF_THE_TREE = ("test", "pytest", "ruff", "bench")
+OF_THE_TREE = ("test", "pytest", "ruff", "bench", "corpus")
 
 
 def say(text):
@@ -51,7 +51,8 @@ def parser():
     for name, text in (("test", "run all tests that can run here"),
                        ("pytest", "run pytest in the tests' Python"),
                        ("ruff", "run ruff in the tests' Python"),
-                       ("bench", "run a file of tests/bench in the tests' Python")):  # fmt: skip
+                       ("bench", "run a file of tests/bench in the tests' Python"),
+                       ("corpus", "read, edit and define libvirt's own definitions")):  # fmt: skip
         verb = verbs.add_parser(name, help=text, prefix_chars="\0")
         verb.add_argument("arguments", nargs=argparse.REMAINDER)
     verb = verbs.add_parser("bare", help="run a command on a Debian that has nothing")
@@ -135,6 +136,8 @@ def tests(_cloud, given):
     if given.verb == "bench":
         name, *arguments = given.arguments or ["placement"]
         return suite.bench(name, arguments, say)
+    if given.verb == "corpus":
+        return suite.corpus(given.arguments, say)
     if given.verb == "pytest":
         return suite.pytest(given.arguments, say)
     return suite.module(given.verb, given.arguments, say)
@@ -155,8 +158,8 @@ def barely(_cloud, given):
 VERBS = {
     "up": up, "build": build, "exec": enter, "shell": enter, "push": copy, "pull": copy,
     "sync": synced, "status": status, "down": down,
-    "test": tests, "pytest": tests, "ruff": tests, "bench": tests, "matrix": matrixed,
-    "bare": barely,
+    "test": tests, "pytest": tests, "ruff": tests, "bench": tests, "corpus": tests,
+    "matrix": matrixed, "bare": barely,
 }  # fmt: skip
 
 

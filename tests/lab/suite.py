@@ -64,3 +64,9 @@ def bench(name, arguments, say):
     """Run a file of tests/bench; its exit code. What it calls is installed first."""
     packages.ensure(say)
     return module(f"tests.bench.{name}", arguments, say)
+
+
+def corpus(arguments, say):
+    """Read, edit and define the definitions of libvirt's own tests; the exit code."""
+    packages.ensure(say)
+    return module("tests.corpus", arguments, say, {"PYTHONPATH": "_utils"})

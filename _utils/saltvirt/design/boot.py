@@ -11,6 +11,7 @@ NO_BIOS = ("aarch64", "armv7l", "riscv64", "loongarch64")
 
 def apply(spec, domain, context):
     """Lays a GuestSpec's boot and boot_dev onto a domain."""
+    _refuse(spec, context.guest.os_type)
     if spec.boot is not None:
         put(domain.os, spec.boot, "kernel", "initrd", "cmdline")
         _firmware(spec.boot, domain.os, context)
@@ -19,6 +20,21 @@ def apply(spec, domain, context):
         replace(domain.os, "boots", [Boot(dev=dev) for dev in spec.boot_dev])
         for device in (*domain.disks, *domain.interfaces):
             device.boot_order = None  # libvirt takes one way of saying it, not both
+
+
+def _refuse(spec, os_type):
+    """Raises Unsupported for what libvirt would forget: only machines have firmware."""
+    boot = spec.boot
+    if boot is None or os_type == "hvm":
+        words = []
+    else:
+        words = [word for word in ("efi", "loader", "secure") if said(getattr(boot, word))]
+        if os_type == "exe":
+            words += [word for word in ("kernel", "initrd", "cmdline") if said(getattr(boot, word))]
+    if words:
+        raise Unsupported(f"boot: {words[0]}: a guest of OS type {os_type} has none")
+    if spec.boot_dev and os_type != "hvm":
+        raise Unsupported(f"boot_dev: a guest of OS type {os_type} has no devices to boot from")
 
 
 def ordered(spec):

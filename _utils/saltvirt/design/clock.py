@@ -16,6 +16,7 @@ def apply(spec, domain, context):
     clock.offset = spec.offset()
     clock.basis = spec.basis() if clock.offset == "variable" else None
     clock.timezone, clock.adjustment = given(spec.timezone), given(spec.adjustment)
+    clock.start = None
     merge(
         clock, "timers", spec.timers,
         key=lambda child: child.name,

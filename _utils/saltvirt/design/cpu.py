@@ -18,7 +18,8 @@ def apply(spec, domain, context):
     if spec == CpuSpec():
         return
     _count(spec, domain, context)
-    _mode(spec, domain.cpu)
+    named = said(spec.model) and said(spec.model.name)
+    _mode("custom" if named and spec.mode is None else spec.mode, domain.cpu)
     _model(spec, domain.cpu)
     _topology(spec, domain)
     for cell in domain.cpu.cells:
@@ -45,13 +46,13 @@ def _count(spec, domain, context):
         domain.vcpu.current = None
 
 
-def _mode(spec, cpu):
+def _mode(mode, cpu):
     """Another mode makes what was said for the old one void."""
-    if not said(spec.mode) or spec.mode == cpu.mode:
+    if not said(mode) or mode == cpu.mode:
         return
-    if spec.mode != "custom":
+    if mode != "custom":
         cpu.model = cpu.fallback = cpu.vendor_id = cpu.vendor = cpu.match = cpu.check = None
-    if spec.mode not in ("host-passthrough", "maximum"):
+    if mode not in ("host-passthrough", "maximum"):
         cpu.migratable = None
 
 

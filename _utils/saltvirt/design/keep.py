@@ -2,10 +2,46 @@
 
 import copy
 
+from saltvirt.design.plain import declared
+from saltvirt.xml.base import Child, Prop
+from saltvirt.xml.tree import find
+
 
 def keep_unknown(new, actual):
-    """Copies from one Element to another the children that its class does not declare."""
-    known = type(new).order()
-    for node in actual.need():
-        if node.tag not in known:
-            new.need().append(copy.deepcopy(node))
+    """Copies from one Element to another the attributes and children that its class does not
+    declare: its own, and those of what both have below. Lists are left as they are."""
+    for steps, (attributes, tags) in _places(type(new)).items():
+        to, old = find(new.need(), steps), find(actual.need(), steps)
+        if to is None or old is None:
+            continue
+        for name, value in old.attrib.items():
+            if name not in attributes:
+                to.attrib.setdefault(name, value)
+        for node in old:
+            if node.tag not in tags:
+                to.append(copy.deepcopy(node))
+    for name, kind in declared(type(new)).items():
+        if isinstance(kind, Child) and getattr(new, name) and getattr(actual, name):
+            keep_unknown(getattr(new, name), getattr(actual, name))
+
+
+def keep_unknown_of(new, actual, keys):
+    """The same for the items of two lists, where their properties of these names are the same."""
+    there = {tuple(getattr(item, key) for key in keys): item for item in actual}
+    for item in new:
+        old = there.get(tuple(getattr(item, key) for key in keys))
+        if old is not None:
+            keep_unknown(item, old)
+
+
+def _places(cls):
+    """{steps: (attributes, tags)} that a class declares at its elements."""
+    found = {(): (set(), set())}
+    for kind in declared(cls).values():
+        for depth, tag in enumerate(kind.steps):
+            found.setdefault(kind.steps[:depth], (set(), set()))[1].add(tag)
+        if isinstance(kind, Prop):  # what is below another belongs to its class
+            place = found.setdefault(kind.steps, (set(), set()))
+            if kind.attribute:
+                place[0].add(kind.attribute)
+    return found

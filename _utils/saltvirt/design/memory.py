@@ -75,5 +75,5 @@ def _hugepages(spec, backing):
     pages = [
         Page(size=page.size_kib, unit="KiB", nodeset=page.nodeset) for page in spec if page.size_kib
     ]
-    backing.hugepages = True
     replace(backing, "pages", pages)
+    backing.hugepages = True

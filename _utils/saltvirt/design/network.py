@@ -1,7 +1,7 @@
 """A network's definition from what was asked for."""
 
 from saltvirt.design import nics
-from saltvirt.design.keep import keep_unknown
+from saltvirt.design.keep import keep_unknown, keep_unknown_of
 from saltvirt.design.put import put
 from saltvirt.spec.network import OWN_BRIDGE
 from saltvirt.xml.dhcp import DhcpHost, DhcpRange
@@ -104,13 +104,29 @@ def _keep(spec, network, actual):
     """What stays as it is because it was not spoken of."""
     network.uuid = actual.uuid
     network.title = actual.title
-    keep_unknown(network, actual)
     if spec.portgroups is None:
         network.portgroups = actual.portgroups
+    if spec.forward == actual.mode == "hostdev":
+        network.forward.driver = actual.forward.driver
     if spec.forward in OWN_BRIDGE and actual.mode in OWN_BRIDGE:
+        network.dns.forward_plain_names = actual.dns.forward_plain_names
         network.mac = actual.mac
         network.bridge = spec.bridge or actual.bridge
         network.routes = actual.routes
         for name in ("stp", "delay_s", "zone"):
             if getattr(network, name) is None:
                 setattr(network, name, getattr(actual, name))
+        _keep_ips(network, actual)
+    keep_unknown_of(network.portgroups, actual.portgroups, ("name",))
+    keep_unknown_of(network.dns.hosts, actual.dns.hosts, ("ip",))
+    keep_unknown(network, actual)
+
+
+def _keep_ips(network, actual):
+    there = {str(ip.interface()): ip for ip in actual.ips}
+    for ip in network.ips:
+        old = there.get(str(ip.interface()))
+        if old is not None:
+            ip.local_ptr = old.local_ptr
+            keep_unknown(ip, old)
+            keep_unknown_of(ip.hosts, old.hosts, ("ip", "mac", "name", "id"))

@@ -17,6 +17,7 @@ LIVE_LISTS = {
 }
 MODIFIED = ("portgroup",)  # sections whose items libvirt can also modify
 _NAT_PORTS = {"nat_port_start": 1024, "nat_port_end": 65535}
+_SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
 _COUNTS = ("connections",)
 _IGNORED = (*_COUNTS, "uuid", "mac", "title")
 
@@ -60,7 +61,7 @@ def _normal(network, wanted):
         if wanted.bridge is None:
             data.pop("bridge", None)
     data.pop("portgroups", None)
-    _normal_forward(data)
+    _normal_forward(data, network.mode)
     for name in ("hosts", "txts", "srvs"):
         data.get("dns", {}).pop(name, None)
     if not data.get("dns"):
@@ -76,10 +77,10 @@ def _normal(network, wanted):
     return dict(_leaves(data))
 
 
-def _normal_forward(data):
-    forward = data.get("forward", {})
-    if forward and "mode" not in forward:
-        forward["mode"] = "nat"
+def _normal_forward(data, mode):
+    forward = data.setdefault("forward", {})
+    if mode:
+        forward["mode"] = mode
     for name in ("interfaces", "dev"):  # compared as a list, see _pairs
         forward.pop(name, None)
     if "physical_function" in forward:  # its functions, which libvirt lists when it runs
@@ -113,7 +114,7 @@ def _lists(wanted, actual, restart):
         for key, item in after.items():
             if key not in before:
                 yield _change(name, section, "add", None, item, restart, index)
-            elif plain(before[key], skip=_COUNTS) != plain(item, skip=_COUNTS):
+            elif _said(before[key]) != _said(item):
                 if section in MODIFIED:
                     yield _change(name, section, "modify", before[key], item, restart, index)
                 else:
@@ -139,6 +140,14 @@ def _pairs(wanted, actual):
             index, old = there.get(_address(ip), (-1, None))
             before = list(getattr(old, name)) if old is not None else []
             yield path, section, keys, before, list(getattr(ip, name)), index
+
+
+def _said(item):
+    """What an item of a list says, the time of a lease in seconds."""
+    data = plain(item, skip=_COUNTS)
+    if "lease_expiry" in data:
+        data["lease_expiry"] *= _SECONDS[data.pop("lease_unit", "minutes")]
+    return data
 
 
 def _address(ip):

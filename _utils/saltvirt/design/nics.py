@@ -1,7 +1,10 @@
 """The guest's network interfaces."""
 
+import dataclasses
+
 from saltvirt.design import match
 from saltvirt.design.put import put, replace
+from saltvirt.spec.profiles import BRIDGE
 from saltvirt.xml.interface import Interface
 from saltvirt.xml.vlan import Tag
 
@@ -18,7 +21,9 @@ def model(spec, context):
 
 
 def build(spec, context):
-    """An Interface for a NicSpec."""
+    """An Interface for a NicSpec; joined to the default bridge where it says nothing."""
+    if not spec.type:
+        spec = dataclasses.replace(spec, **BRIDGE)
     nic = Interface(type=spec.type)
     mac = spec.mac or (context.given.mac(spec) if context.given.mac else None)
     nic.mac = mac
@@ -30,6 +35,9 @@ def build(spec, context):
 def edit(nic, spec):
     """Lays a NicSpec onto an Interface; type and source are set together."""
     if spec.type and (nic.type, nic.source) != (spec.type, spec.source):
+        source = nic.need().find("source")
+        if spec.type != nic.type and source is not None:
+            nic.need().remove(source)
         nic.type = spec.type
         nic.network = nic.bridge = nic.dev = nic.mode = None
         if spec.type in _PLACE:

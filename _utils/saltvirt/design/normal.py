@@ -57,7 +57,7 @@ def settings(wanted, actual):
     _firmware(new["os"], old.setdefault("os", {}))
     if not any(device.boot_order for device in (*wanted.disks, *wanted.interfaces)):
         _boots(new["os"], old["os"])
-    for name in ("emulator", "uuid", "vcpus"):
+    for name in ("emulator", "uuid", "generation_id", "vcpus"):
         if name not in new:
             old.pop(name, None)
     return dict(leaves(new)), dict(leaves(old))

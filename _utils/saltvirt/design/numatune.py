@@ -1,6 +1,6 @@
 """From which nodes of the host the guest's memory comes."""
 
-from saltvirt.design.put import merge, put
+from saltvirt.design.put import merge, put, said
 from saltvirt.spec.base import REMOVE
 from saltvirt.xml.numatune import MemNode
 
@@ -15,6 +15,8 @@ def apply(spec, domain, context):
         tune.mode = tune.nodeset = tune.placement = None
     elif spec.memory:
         put(tune, spec.memory, "mode", "nodeset", "placement")
+        if said(spec.memory.nodeset) and spec.memory.placement is None:
+            tune.placement = None  # libvirt forgets the nodes that stand beside auto
     merge(
         tune, "memnodes", spec.memnodes,
         key=lambda child: child.cellid,

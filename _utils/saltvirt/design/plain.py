@@ -1,12 +1,15 @@
 """An element as plain data: what it says, not how it is written."""
 
+import functools
+
 from saltvirt.xml.base import Child, Children, Prop
 
 
-def declared(element):
-    """The names and declarations of an element's properties."""
+@functools.cache
+def declared(cls):
+    """The names and declarations of the properties of a class of elements."""
     found = {}
-    for klass in reversed(type(element).__mro__):
+    for klass in reversed(cls.__mro__):
         for name, value in vars(klass).items():
             if isinstance(value, Prop | Child | Children):
                 found[name] = value
@@ -16,7 +19,7 @@ def declared(element):
 def plain(element, skip=()):
     """{property: value}, nested; what is absent is left out."""
     found = {}
-    for name, kind in declared(element).items():
+    for name, kind in declared(type(element)).items():
         if name in skip:
             continue
         value = getattr(element, name)

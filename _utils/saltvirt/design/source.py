@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from saltvirt.spec.disk import HostSpec
 from saltvirt.xml.disk_source import DiskSource, SourceHost
 
 
@@ -45,6 +46,23 @@ class Source:
             block = disk.source_file.startswith("/dev/")
             return cls(path=disk.source_file, block=block, format=disk.format)
         return None
+
+    @classmethod
+    def of_disk(cls, disk):
+        """The Source of an xml.disk.Disk that a guest has; None for one of another kind (nvme,
+        vhostuser …), which stays as it is."""
+        source = disk.source
+        if source.protocol:
+            hosts = [HostSpec(name=h.name, port=h.port, socket=h.socket) for h in source.hosts]
+            place = {"protocol": source.protocol, "name": source.name, "query": source.query}
+            return cls(**place, hosts=hosts, format=disk.driver_type)
+        if source.pool:
+            place = {"pool": source.pool, "volume": source.volume}
+        elif source.file or source.dev:
+            place = {"path": source.file or source.dev, "block": bool(source.dev)}
+        else:
+            return None
+        return cls(**place, format=disk.driver_type)
 
     @property
     def kind(self):

@@ -26,7 +26,7 @@ from saltvirt.host import (
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.placement import account
 from saltvirt.revert import Revert
-from saltvirt.spec.disk import DiskSpec, HostSpec
+from saltvirt.spec.disk import DiskSpec
 from saltvirt.units import human_bytes
 from saltvirt.xml.domain import Domain
 
@@ -40,19 +40,6 @@ def stored(dom):
     """The guest's definition for its next start, with passwords."""
     flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
     return Domain.fromstring(dom.XMLDesc(flags))
-
-
-def _known_place(disk):
-    """The Source of a disk that a guest has."""
-    source = disk.source
-    if source.protocol:
-        hosts = [HostSpec(name=h.name, port=h.port, socket=h.socket) for h in source.hosts]
-        place = {"protocol": source.protocol, "name": source.name, "query": source.query}
-        return Source(**place, hosts=hosts, format=disk.driver_type)
-    place = {"pool": source.pool, "volume": source.volume} if source.pool else {}
-    if not place:
-        place = {"path": source.file or source.dev, "block": bool(source.dev)}
-    return Source(**place, format=disk.driver_type)
 
 
 def _own_name(guest, spec, disk):
@@ -124,7 +111,7 @@ class Update:
             disk = next((d for d in there if self.is_it(spec, d)), None)
             if disk is not None:
                 there.remove(disk)
-                sources[spec.name] = _known_place(disk)
+                sources[spec.name] = Source.of_disk(disk)
                 self.note_size(spec, disk)
             elif not (spec.source or spec.empty):
                 folder = self.tools.gate.disks_in
@@ -148,7 +135,7 @@ class Update:
             spec.empty = not disk.source
             self.spec.disks = [*self.spec.disks, spec]
             if disk.source and not disk.source.protocol:
-                sources[spec.name] = _known_place(disk)
+                sources[spec.name] = Source.of_disk(disk)
 
     def keep_medium(self, left):
         """The drive with our volume for cloud-init is nobody's to ask for: it stays, also when

@@ -34,7 +34,7 @@ def fill(spec, more, known, update):
         else:
             # a guest that is there keeps its models, whatever a new one would get
             hypervisor = None if update else spec.hypervisor
-            found = profiles.nics(known, profile, own, hypervisor)
+            found = profiles.nics(known, profile, own, hypervisor, update)
         setattr(spec, target, _parsed(cls, found, extra))
         if short == "disk" and profile == profiles.DEFAULT not in known.disk:
             _mark_default(spec.disks, own or ())

@@ -25,13 +25,13 @@ DISK_DEFAULTS = {
     "bhyve": {"device": "disk", "format": "raw", "model": "virtio", "sparse_volume": False},
     "lxc": {"device": "disk"},
 }
-_BRIDGE = {"type": "bridge", "source": "br0"}
+BRIDGE = {"type": "bridge", "source": "br0"}
 NIC_DEFAULTS = {
-    "kvm": {**_BRIDGE, "model": "virtio"},
-    "qemu": {**_BRIDGE, "model": "virtio"},
-    "test": {**_BRIDGE, "model": "virtio"},
-    "xen": _BRIDGE,
-    "lxc": _BRIDGE,
+    "kvm": {**BRIDGE, "model": "virtio"},
+    "qemu": {**BRIDGE, "model": "virtio"},
+    "test": {**BRIDGE, "model": "virtio"},
+    "xen": BRIDGE,
+    "lxc": BRIDGE,
     "vmware": {"type": "bridge", "source": "DEFAULT", "model": "e1000"},
     "bhyve": {"type": "bridge", "source": "bridge0", "model": "virtio"},
 }
@@ -116,14 +116,24 @@ def disks(profiles, name, extra=None):
     return _merge(found, extra, "disks")
 
 
-def nics(profiles, name, extra=None, hypervisor=None):
+def nics(profiles, name, extra=None, hypervisor=None, update=False):
     """The interfaces, likewise; what is missing comes from the hypervisor's defaults.
 
-    With no hypervisor named, the model is left to the host's capabilities.
+    With no hypervisor named, the model is left to the host's capabilities. update: one that is
+    known by its MAC and of which no more is said stays joined to what it is.
     """
     found = _content(profiles.nic, name, NICS, "nic") if name else []
     merged = _merge(map(_source, found), map(_source, extra or ()), "interfaces")
-    return [_complete(nic, NIC_DEFAULTS.get(hypervisor, _BRIDGE)) for nic in merged]
+    defaults = NIC_DEFAULTS.get(hypervisor, BRIDGE)
+    return [nic if update and _known(nic) else _complete(nic, defaults) for nic in merged]
+
+
+def _known(nic):
+    return (
+        isinstance(nic, dict)
+        and bool(nic.get("mac"))
+        and not (nic.get("type") or nic.get("source"))
+    )
 
 
 def _source(nic):

@@ -13,4 +13,5 @@ class Clock(Element):
     adjustment = Prop("@adjustment")
     basis = Prop("@basis")
     timezone = Prop("@timezone")
+    start = Prop("@start")
     timers = Children("timer", Timer)

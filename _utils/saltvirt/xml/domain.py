@@ -40,6 +40,7 @@ class Domain(Element):
     id = Prop("@id", INT)
     name = Prop("name")
     uuid = Prop("uuid")
+    generation_id = Prop("genid")
     title = Prop("title")
     description = Prop("description")
     record = Child("metadata/" + GuestRecord.TAG, GuestRecord)

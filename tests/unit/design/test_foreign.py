@@ -5,9 +5,11 @@ import pytest
 from saltvirt.design import caps, domain
 from saltvirt.design.changes import changes
 from saltvirt.design.context import Given
-from saltvirt.errors import InvalidInput
+from saltvirt.design.source import Source
+from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest
 from saltvirt.xml.domain import Domain
+from saltvirt.xml.memory_backing import Page
 from tests import golden
 
 CAPS = caps.parse(golden.read("caps/qemu.xml"), golden.read("caps/qemu-kvm-domain.xml"))
@@ -89,3 +91,102 @@ def test_a_cell_is_known_by_its_place_where_it_has_no_number():
     (cell,) = wanted.cpu.cells
     assert (cell.id, cell.memory_kib, cell.cpus) == (0, 2097152, "0-3")
     assert amended(there(memory=""), mem=64).memory_kib == 65536
+
+
+NIC = "<interface type='{}'><mac address='52:54:00:00:00:0{}'/><source {}/></interface>"
+NICS = NIC.format("network", 1, "network='lan'") + NIC.format("direct", 2, "dev='eth1' mode='vepa'")
+
+
+def test_an_interface_that_is_named_by_its_mac_alone_stays_where_it_is():
+    actual = there(devices=NICS)
+    named = [{"name": f"n{at}", "mac": f"52:54:00:00:00:0{at}"} for at in (1, 2)]
+    assert changes(amended(actual, interfaces=named), actual) == []
+    down = [{**named[0], "link": False}, named[1]]
+    found = [change.path for change in changes(amended(actual, interfaces=down), actual)]
+    assert found == ["nics:52:54:00:00:00:01:link_state"]
+    new = {"name": "n3", "mac": "52:54:00:00:00:03"}
+    wanted = amended(actual, interfaces=[*named, new]).interfaces
+    assert [(nic.type, nic.source) for nic in wanted] == [
+        ("network", "lan"), ("direct", "eth1"), ("bridge", "br0"),
+    ]  # fmt: skip
+
+
+NVME = (
+    "<disk type='nvme' device='disk'><driver name='qemu' type='raw'/>"
+    "<source type='pci' managed='yes' namespace='1'>"
+    "<address domain='0x0000' bus='0x01' slot='0x00' function='0x0'/></source>"
+    "<target dev='vda' bus='virtio'/></disk>"
+)
+
+
+def test_a_disk_whose_source_we_cannot_name_keeps_it():
+    actual = there(devices=NVME)
+    (disk,) = actual.disks
+    assert Source.of_disk(disk) is None
+    kept = guest.parse("g1", update=True, disks=[{"name": "d", "target": "vda", "cache": "none"}])
+    wanted = domain.amend(kept, actual, CAPS, Given(sources={"d": Source.of_disk(disk)}))
+    assert [change.path for change in changes(wanted, actual)] == ["disks:vda:cache"]
+    assert wanted.disks[0].source.node.find("address") is not None
+
+
+def test_huge_pages_of_the_hosts_own_size_take_the_place_of_others():
+    actual = there()
+    actual.memory_backing.hugepages = True
+    actual.memory_backing.pages.append(Page(size=1048576, unit="KiB"))
+    wanted = amended(actual, mem={"hugepages": True})
+    assert wanted.memory_backing.hugepages and not len(wanted.memory_backing.pages)
+    assert changes(wanted, actual)
+    assert changes(amended(wanted, mem={"hugepages": True}), wanted) == []
+
+
+def test_the_clock_is_said_as_a_whole():
+    actual = there()
+    clock = "<clock offset='absolute' start='1234567890'/>"
+    actual = Domain.fromstring(actual.tostring().replace("</vcpu>", f"</vcpu>{clock}"))
+    assert amended(actual, clock={"utc": False}).clock.node.attrib == {"offset": "localtime"}
+    assert amended(actual).clock.node.get("start") == "1234567890"
+
+
+def test_nodes_that_are_named_are_not_chosen_by_the_host():
+    actual = there()
+    actual.numatune.mode, actual.numatune.placement = "strict", "auto"
+    wanted = amended(actual, numatune={"memory": {"nodeset": "0"}})
+    assert (wanted.numatune.nodeset, wanted.numatune.placement) == ("0", None)
+    assert [c.path for c in changes(wanted, actual)] == ["numatune:nodeset"]
+
+
+def test_an_interface_of_another_type_takes_nothing_of_its_source_along():
+    nic = (
+        "<interface type='ethernet'><mac address='52:54:00:00:00:01'/>"
+        "<source>{}</source></interface>"
+    )
+    actual = there(devices=nic.format("<ip address='192.0.2.1' prefix='24'/>"))
+    moved = {"name": "n", "mac": "52:54:00:00:00:01", "type": "bridge", "source": "br9"}
+    (wanted,) = amended(actual, interfaces=[moved]).interfaces
+    assert (wanted.bridge, list(wanted.node.find("source"))) == ("br9", [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        ("exe", {"boot_dev": "hd"}),
+        ("exe", {"boot": {"efi": True}}),
+        ("exe", {"boot": {"kernel": "/k", "initrd": "/i"}}),
+        ("xen", {"boot_dev": "network hd"}),
+        ("xen", {"boot": {"efi": True}}),
+    ],
+)
+def test_what_has_no_firmware_is_given_none(kind, asked):
+    host = caps.Caps(caps.Host(), (caps.Guest(kind, "x86_64", ("xen",)),))
+    actual = Domain.fromstring(
+        f"<domain type='xen'><name>g1</name><os><type arch='x86_64'>{kind}</type></os></domain>"
+    )
+    with pytest.raises(Unsupported, match="boot"):
+        domain.amend(guest.parse("g1", update=True, **asked), actual, host, Given())
+
+
+def test_a_cpu_model_makes_void_what_was_said_of_another_mode():
+    actual = there()
+    actual.cpu.mode, actual.cpu.migratable, actual.cpu.check = "host-passthrough", True, "none"
+    wanted = amended(actual, cpu={"model": "Nehalem"})
+    assert (wanted.cpu.mode, wanted.cpu.migratable) == ("custom", None)

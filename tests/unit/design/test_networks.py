@@ -206,3 +206,47 @@ def test_dhcp_hosts_by_address():
     for wrong in ({"10.0.0.7": None}, {"10.0.0.7": "a"}, {"seven": {"name": "a"}}):
         with pytest.raises(InvalidInput, match="hosts"):
             net(forward="nat", ipv4_config={**NET, "hosts": wrong})
+
+
+def test_what_others_said_and_we_cannot_say_stays():
+    actual = Network.fromstring(
+        "<network trustGuestRxFilters='yes'><name>lan</name><forward mode='hostdev' managed='yes'>"
+        "<driver name='vfio'/><pf dev='eth2'/></forward></network>"
+    )
+    spec = network_spec.parse("lan", forward="hostdev", physical_function="eth2")
+    wanted = network.build(spec, actual)
+    assert network_changes.changes(wanted, actual) == []
+    assert wanted.forward.driver == "vfio"
+    assert wanted.node.get("trustGuestRxFilters") == "yes"
+    actual = Network.fromstring(
+        "<network><name>lan</name><forward mode='nat'/>"
+        "<bridge name='b1' macTableManager='libvirt'/>"
+        "<dns forwardPlainNames='no'/><ip address='192.0.2.1' prefix='24' localPtr='yes'>"
+        "<dhcp><range start='192.0.2.2' end='192.0.2.9'><lease expiry='24' unit='hours'/></range>"
+        "</dhcp></ip><portgroup name='a' trustGuestRxFilters='yes'/></network>"
+    )
+    dhcp = [{"start": "192.0.2.2", "end": "192.0.2.9", "lease": 86400}]
+    ipv4 = {"cidr": "192.0.2.1/24", "dhcp_ranges": dhcp}
+    spec = network_spec.parse("lan", forward="nat", ipv4_config=ipv4, portgroups=[{"name": "a"}])
+    wanted = network.build(spec, actual)
+    assert network_changes.changes(wanted, actual) == []
+    text = wanted.tostring()
+    for word in ("macTableManager", "forwardPlainNames", "localPtr", "trustGuestRxFilters"):
+        assert word in text, word
+    dhcp[0]["lease"] = 7200
+    shorter = network_spec.parse("lan", forward="nat", ipv4_config=ipv4)
+    assert {c.path for c in network_changes.changes(network.build(shorter, actual), actual)} == {
+        "ip/ranges"
+    }
+    less = network_spec.parse("lan", forward="nat", ipv4_config={"cidr": "192.0.2.1/24"})
+    assert {c.path for c in network_changes.changes(network.build(less, actual), actual)} == {
+        "ip/ranges"
+    }
+
+
+def test_forwarding_is_nat_unless_said_otherwise():
+    actual = Network.fromstring(
+        "<network><name>lan</name><forward/><ip address='192.0.2.1' prefix='24'/></network>"
+    )
+    spec = network_spec.parse("lan", forward="nat", ipv4_config={"cidr": "192.0.2.1/24"})
+    assert network_changes.changes(network.build(spec, actual), actual) == []

@@ -1,0 +1,1 @@
+"""Definitions that others made, read, edited, written and defined: `make corpus`."""
