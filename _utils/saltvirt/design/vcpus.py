@@ -24,6 +24,8 @@ def apply(spec, domain):
     for number in range(maximum):
         state = there.get(number) or VcpuState(id=number, hotpluggable=number > 0)
         state.enabled = number in enabled
+        if not state.enabled:
+            state.hotpluggable = True  # libvirt has no other that is off
         if number in told:
             put(state, told[number], "hotpluggable", plug_order="order")
         if not state.enabled:

@@ -10,6 +10,7 @@ from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.memory_backing import Page
+from saltvirt.xml.vcpu import VcpuState
 from tests import golden
 
 CAPS = caps.parse(golden.read("caps/qemu.xml"), golden.read("caps/qemu-kvm-domain.xml"))
@@ -190,3 +191,14 @@ def test_a_cpu_model_makes_void_what_was_said_of_another_mode():
     actual.cpu.mode, actual.cpu.migratable, actual.cpu.check = "host-passthrough", True, "none"
     wanted = amended(actual, cpu={"model": "Nehalem"})
     assert (wanted.cpu.mode, wanted.cpu.migratable) == ("custom", None)
+
+
+def test_a_cpu_that_is_switched_off_can_be_plugged_in_again():
+    actual = there()
+    for number in range(4):
+        state = VcpuState(id=number, enabled=True, hotpluggable=False, plug_order=number + 1)
+        actual.vcpus.append(state)
+    wanted = amended(actual, cpu={"current": 1})
+    found = [(s.enabled, s.hotpluggable, s.plug_order) for s in wanted.vcpus]
+    assert found == [(True, False, 1), *[(False, True, None)] * 3]
+    assert changes(amended(wanted, cpu={"current": 1}), wanted) == []
