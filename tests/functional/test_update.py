@@ -10,7 +10,8 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.host import kernels, making  # noqa: E402
+from saltvirt.host import disks, kernels, making, migrate_arrivals, promise  # noqa: E402
+from saltvirt.images import locks  # noqa: E402
 from saltvirt.spec.boot import BootSpec  # noqa: E402
 from tests.functional.test_init import MIB, host, image, info  # noqa: E402, F401
 
@@ -301,3 +302,34 @@ def test_a_definition_that_never_rests_is_left_as_it_is(guest, in_between):
     with pytest.raises(Exception, match=r"g1 is being changed by somebody else"):
         guest.modules["virt.update"]("g1", mem=256)
     assert guest.tree().findtext("memory") == str(128 * 1024)
+
+
+def test_others_are_admitted_while_a_disk_is_copied_and_see_what_it_takes(
+    guest, tmp_path, monkeypatch
+):
+    """The host's lock is held for the decision alone; the room is promised meanwhile."""
+    monkeypatch.setattr(migrate_arrivals, "FOLDER", str(tmp_path / "promises"))
+    whole, seen = disks.make, []
+
+    def make(conn, work, undo, progress=None):
+        with locks.exclusive(str(tmp_path / "lock" / "admit.lock"), patience_s=0):
+            seen.extend(migrate_arrivals.here(("g1",), str(tmp_path / "promises")))
+        whole(conn, work, undo, progress)
+
+    monkeypatch.setattr(disks, "make", make)
+    guest.update(mem=160, disks=[SYSTEM, {"name": "data", "size": 8, "format": "raw"}])
+    (one,) = seen
+    assert (one.name, one.memory_kib) == ("g1+", 32 * 1024)
+    assert [size for _, size in one.disks] == [8 * MIB]
+    assert list((tmp_path / "promises").iterdir()) == []
+
+
+def test_a_promise_of_a_process_that_died_goes_with_the_next_one(tmp_path):
+    promise.Promise("g1", 1024, folder=str(tmp_path))
+    other = promise.Promise("g2", 1024, folder=str(tmp_path))
+    again = promise.Promise("g1", -5, 1, [("/srv", 7)], folder=str(tmp_path))
+    found = {one.name: one for one in migrate_arrivals.here((), str(tmp_path))}
+    assert (found["g1+"].memory_kib, found["g1+"].disks) == (0, (("/srv", 7),))
+    again.withdraw()
+    other.withdraw()
+    assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """A lab: one master and N hypervisors, up and down."""
 
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -69,7 +70,8 @@ class Cloud:
         self, hosts=2, recipe=None, bare=False, owner=None, say=lambda text: None, empty=False,
         shared=False,
     ):  # fmt: skip
-        """Bring the lab up; returns when all hypervisors answer test.ping.
+        """Bring the lab up; returns when all hypervisors answer test.ping, and libvirt on them
+        knows that they run guests of this machine's architecture.
 
         bare: the machines have no br0. empty: nor libvirt; they are to become hypervisors.
         shared: the machines have GlusterFS, see storage.py.
@@ -90,6 +92,8 @@ class Cloud:
             try:
                 self._boot(hosts, below, bare or empty, "empty" if empty else "hypervisor")
                 self._wait(say)
+                if not empty:
+                    self._wait_for_libvirt()
             except BaseException:
                 self._save_logs()
                 self._remove()
@@ -136,6 +140,20 @@ class Cloud:
                 answered = {k for k, v in json.loads(done.stdout).items() if v is True}
             except ValueError:
                 answered = set()
+
+    def _wait_for_libvirt(self, timeout_s=120):
+        """Until each libvirt has looked at the emulator: on a cold disk its look can fail, and is
+        done again."""
+        end, arch = time.monotonic() + timeout_s, os.uname().machine
+        for name in self.names()[1:]:
+            self.exec(name, [f"qemu-system-{arch}", "--version"], check=False)
+            while f"<arch name='{arch}'>" not in self._capabilities(name):
+                if time.monotonic() > end:
+                    raise LabError(f"libvirt on {name} knows of no {arch} guests in {timeout_s} s")
+                time.sleep(0.3)
+
+    def _capabilities(self, name):
+        return self.exec(name, ["virsh", "capabilities"], check=False).stdout
 
     def exec(self, host, command, check=True, timeout=600, input=None):
         """Run a command (a list, or a string for sh) in a machine; its CompletedProcess.

@@ -2,10 +2,12 @@
 
 import os
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 from tests.lab import cache, cgroup, config, fixtures, layers, matrix, network, paths, process
+from tests.lab.cloud import Cloud
 from tests.lab.recipe import SALTS, SUITES, Recipe
 from tests.lab.sh import LabError
 
@@ -126,3 +128,22 @@ def test_a_process_is_found_from_outside_by_its_pid_inside():
     assert process.outside(os.getpid(), os.getpid()) == os.getpid()
     with pytest.raises(ProcessLookupError):
         process.outside(os.getpid(), 2**22 + 1)
+
+
+def test_a_lab_is_up_when_libvirt_knows_what_its_machines_run(monkeypatch):
+    """On a cold disk its first look at the emulator can fail: i686 is all that it knows then."""
+    said = iter(["", "<arch name='i686'>", f"<arch name='{os.uname().machine}'>"])
+    asked = []
+
+    def exec_(_self, host, command, check=True):
+        asked.append((host, command[0]))
+        return SimpleNamespace(stdout=next(said) if command[0] == "virsh" else "")
+
+    monkeypatch.setattr(Cloud, "exec", exec_)
+    monkeypatch.setattr(Cloud, "names", lambda _self: ["master", "hv1"])
+    Cloud("x")._wait_for_libvirt()
+    assert [command for _, command in asked].count("virsh") == 3
+    assert {host for host, _ in asked} == {"hv1"}
+    said = iter(["<arch name='i686'>"] * 9)
+    with pytest.raises(LabError, match="libvirt on hv1 knows of no"):
+        Cloud("x")._wait_for_libvirt(timeout_s=0)

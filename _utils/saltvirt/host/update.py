@@ -21,6 +21,7 @@ from saltvirt.host import (
     live,
     medium,
     pool_source,
+    promise,
     resize,
 )
 from saltvirt.host.connection import libvirt, translated
@@ -206,17 +207,40 @@ class Update:
         self.admit()
         self.fetch()
         with Revert() as undo:
+            made = [work for work in self.works if work.make]
+            room = self.make(made, undo) if made else None
             with self.tools.gate.lock():
                 self.unchanged()
-                self.admit()
-                for work in self.works:
-                    if work.make:
-                        disks.make(self.conn, work, undo)
+                if room is None:
+                    self.admit()
                 if any(change.action != "resize" for change in found):
                     undo.push("define it as it was", self.conn.defineXML, self.actual.tostring())
                     self.dom = domain.define(self.conn, self.wanted.tostring())
+                if room is not None:
+                    room.withdraw()
             undo.success()
         return live.apply(self.conn, self.dom, self.wanted, found)
+
+    def make(self, works, undo):
+        """Makes disks, which may take long: others are admitted meanwhile. Returns the Promise of
+        their room."""
+        request, now = self.requests()
+        kib = account.promised_kib(request) - account.promised_kib(now)
+        places = [(os.path.dirname(path), size) for path, size in disks.folder_bytes(works)]
+        places += disks.pool_bytes(works).items()
+        with self.tools.gate.lock():
+            self.unchanged()
+            self.admit()
+            room = promise.Promise(self.spec.name, kib, request.vcpus - now.vcpus, places)
+            undo.push("take back the promised room", room.withdraw)
+        for work in works:
+            disks.make(self.conn, work, undo, room.renew)
+        return room
+
+    def requests(self):
+        """placement's Request for the guest as it is to be, and as it is."""
+        return tuple(admit.request_of(d, w) for d, w in
+                     ((self.wanted, self.works), (self.actual, [])))  # fmt: skip
 
     def unchanged(self):
         """Raises Changed when somebody has changed the definition since it was compared."""
@@ -229,8 +253,7 @@ class Update:
     def admit(self):
         """Raises Refused when the host has no room for what the guest gets more."""
         disks.not_in_use(self.conn, self.works, self.spec.name)
-        request, now = (admit.request_of(d, w) for d, w in
-                        ((self.wanted, self.works), (self.actual, [])))  # fmt: skip
+        request, now = self.requests()
         more = {
             "memory": account.promised_kib(request) > account.promised_kib(now)
             or request.page_kib != now.page_kib,
