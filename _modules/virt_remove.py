@@ -11,7 +11,16 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings  # noqa: E402
-from saltvirt.host import admit, connection, domain, moved, remove, shared, usage  # noqa: E402
+from saltvirt.host import (  # noqa: E402
+    admit,
+    alone,
+    connection,
+    domain,
+    moved,
+    remove,
+    shared,
+    usage,
+)
 from saltvirt.host import purge as purging  # noqa: E402
 from saltvirt.spec import values  # noqa: E402
 
@@ -112,6 +121,29 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
             purging.purge(conn, vm_, gate.cache_dir, gate.images_dir, dirs, disks, unused)
     moved.forget(str(vm_))
     return True
+
+
+def shared_disks(vm_, **kwargs):
+    """
+    Which disks of a domain other hosts may have, so that a copy of it there could write to them.
+
+    :param vm_: name of the domain
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict of disk to the reason; empty when all that it writes to is this host's own
+
+    :raises NotFound: there is no such domain
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.shared_disks web1
+    """
+    with _connect(kwargs) as conn:
+        return alone.shared_disks(domain.lookup(conn, vm_))
 
 
 def storage_users(places, **kwargs):

@@ -24,13 +24,13 @@ def __virtual__():
     return __virtualname__
 
 
-def _verb(name, verb, test, wait_s=0, options=None):
+def _verb(name, verb, test, wait_s=0, options=None, host=None):
     name = str(name)
     with Fleet(__opts__) as fleet:
         if test:
-            plan = lifecycle.look(fleet, name, verb, options)
+            plan = lifecycle.look(fleet, name, verb, options, host)
         else:
-            plan = lifecycle.run(fleet, name, verb, wait_s, options)
+            plan = lifecycle.run(fleet, name, verb, wait_s, options, host)
     about = {"host": plan.host, "state": plan.before if test else plan.after}
     if plan.nothing and verb != "reset":
         return result.done(name, f"{name} on {plan.host} is {plan.after} already", **about)
@@ -42,14 +42,16 @@ def _verb(name, verb, test, wait_s=0, options=None):
 
 
 @result.reporting
-def start(name, test=False, overcommit=False):
+def start(name, test=False, overcommit=False, host=None):
     """
     Start a guest. Its host refuses where the guests that run there would then have more memory or
-    vCPUs than placement allows (``virt:placement``).
+    vCPUs than placement allows (``virt:placement``), and while a hypervisor is silent that may run
+    it, too, on disks that other hosts may have.
 
     :param name: of the guest
     :param test: show what would be done, change nothing
-    :param overcommit: start it all the same
+    :param overcommit: start it all the same where there is no room
+    :param host: where it is: you know that it runs nowhere else, whoever is silent
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 
@@ -59,7 +61,8 @@ def start(name, test=False, overcommit=False):
 
         salt-run virt.start web1
     """
-    return _verb(name, "start", test, options={"overcommit": True} if overcommit else None)
+    options = {"overcommit": True} if overcommit else None
+    return _verb(name, "start", test, options=options, host=host)
 
 
 @result.reporting
@@ -121,12 +124,14 @@ def pause(name, test=False):
 
 
 @result.reporting
-def resume(name, test=False):
+def resume(name, test=False, host=None):
     """
-    Resume a paused guest.
+    Resume a paused guest. Refused while a hypervisor is silent that may run it, too, on disks that
+    other hosts may have.
 
     :param name: of the guest
     :param test: show what would be done, change nothing
+    :param host: where it is: you know that it runs nowhere else, whoever is silent
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
 
@@ -136,7 +141,7 @@ def resume(name, test=False):
 
         salt-run virt.resume web1
     """
-    return _verb(name, "resume", test)
+    return _verb(name, "resume", test, host=host)
 
 
 @result.reporting
@@ -163,13 +168,14 @@ def _alone(name, verb):
 
 
 @result.reporting
-def snapshot(name, snapshot=None, test=False):
+def snapshot(name, snapshot=None, test=False, host=None):
     """
-    Take a snapshot of a guest, wherever it runs.
+    Take a snapshot of a guest, wherever it runs. Of one that is off, refused as a start is.
 
     :param name: of the guest
     :param snapshot: the snapshot's name; default: the guest's name and the time
     :param test: show what would be done, change nothing
+    :param host: where it is: you know that it runs nowhere else, whoever is silent
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
 
     CLI Example:
@@ -181,7 +187,7 @@ def snapshot(name, snapshot=None, test=False):
     name = str(name)
     arguments = {"domain": name, "name": snapshot}
     with Fleet(__opts__) as fleet, locks.guest(__opts__, names.guest(name), "virt.snapshot"):
-        host, there = snapshots.there(fleet, name)
+        host, there = snapshots.there(fleet, name, host)
         if snapshot and str(snapshot) in there:
             raise errors.AlreadyExists(f"{name} on {host} has a snapshot {snapshot} already")
         if test:
@@ -193,9 +199,9 @@ def snapshot(name, snapshot=None, test=False):
 
 
 @result.reporting
-def revert(name, snapshot=None, test=False, cleanup=False):
+def revert(name, snapshot=None, test=False, cleanup=False, host=None):
     """
-    Put a guest back to a snapshot, wherever it runs.
+    Put a guest back to a snapshot, wherever it runs. One that is off, refused as a start is.
 
     Layers of an external snapshot on storage that several hosts may have are lost only when every
     hypervisor has answered that it does not need them.
@@ -204,6 +210,7 @@ def revert(name, snapshot=None, test=False, cleanup=False):
     :param snapshot: the snapshot's name; default: the one before the current
     :param test: show what would be done, change nothing
     :param cleanup: also delete all snapshots that are newer than it, or on top of it
+    :param host: where it is: you know that it runs nowhere else, whoever is silent
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
 
     CLI Example:
@@ -214,7 +221,7 @@ def revert(name, snapshot=None, test=False, cleanup=False):
     """
     name = str(name)
     with Fleet(__opts__) as fleet, locks.guest(__opts__, names.guest(name), "virt.revert"):
-        host, there = snapshots.there(fleet, name)
+        host, there = snapshots.there(fleet, name, host)
         parents = [one["parent"] for one in there.values() if one["current"]]
         wanted = snapshot or next(iter(parents), None)
         if wanted not in there:
@@ -236,7 +243,8 @@ def revert(name, snapshot=None, test=False, cleanup=False):
 @result.reporting
 def delete_snapshots(name, *names, children=False, test=False, **kwargs):
     """
-    Delete snapshots of a guest, wherever it runs. The guest and its disks stay as they are.
+    Delete snapshots of a guest, wherever it runs. The guest and its disks stay as they are. Of
+    one that is off, refused as a start is.
 
     The layer of an external snapshot is merged into the file below it. On storage that several
     hosts may have that is done only when every hypervisor has answered that it needs neither.
@@ -245,7 +253,8 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
     :param names: the snapshots' names; one that is unknown fails the call before any is deleted
     :param children: with each also those taken on top of it
     :param test: show what would be done, change nothing
-    :param kwargs: ``all=True`` to delete every snapshot of the guest
+    :param kwargs: ``all=True`` to delete every snapshot of the guest; ``host``, where it is, as for
+        ``virt.revert``
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``
 
@@ -258,10 +267,10 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
     """
     name, options = str(name), _options(kwargs)
     everything = bool(options.pop("all", False))
-    for word in options:
+    for word in set(options) - {"host"}:
         raise errors.InvalidInput(f"{word} is no argument of virt.delete_snapshots")
     with Fleet(__opts__) as fleet, _alone(name, "virt.snapshot"):
-        host, there = snapshots.there(fleet, name)
+        host, there = snapshots.there(fleet, name, options.pop("host", None))
         wanted = list(there) if everything else [str(one) for one in names]
         asked = host, "virt.delete_snapshots", {
             "name": name, "names": wanted, "children": bool(children),

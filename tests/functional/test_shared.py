@@ -9,7 +9,15 @@ pytest.importorskip("salt")
 
 from saltvirt import errors  # noqa: E402
 from saltvirt.fleet.answer import Answer, down  # noqa: E402
-from saltvirt.host import identity, mounts, purge, shared, usage, volume_desired  # noqa: E402
+from saltvirt.host import (  # noqa: E402
+    alone,
+    identity,
+    mounts,
+    purge,
+    shared,
+    usage,
+    volume_desired,
+)
 from saltvirt.operations import proof  # noqa: E402
 from saltvirt.operations import purge as purging  # noqa: E402
 from tests.functional.test_usage import create, disk, place  # noqa: E402, F401
@@ -303,3 +311,29 @@ def test_a_master_of_masters_does_not_know_all_hosts(no_master):
 
 def test_nobody_is_asked_about_what_is_the_hosts_own():
     assert proof.elsewhere(Cloud(down("hv2")), "hv1", {}) == ([], {})
+
+
+def test_which_disks_a_copy_elsewhere_could_write_to(nas):
+    own = nas.root / "other" / "own.raw"
+    remote = """<disk type='network' device='disk'><driver name='qemu' type='raw'/><source
+    protocol='rbd' name='pool/web1'><host name='ceph'/></source><target dev='vdc'/></disk>"""
+    pool = nas.pool("there", nas.root / "data", start=True)
+    pool.createXML("<volume><name>base.raw</name><capacity>1024</capacity></volume>", 0)
+    nas.pool("gone", nas.root / "other")
+    volume = """<disk type='volume' device='disk'><driver name='qemu' type='raw'/>
+    <source pool='{}' volume='{}'/><target dev='{}'/></disk>"""
+    disks = [
+        disk(own, "raw"),
+        disk(nas.base, "raw", "vdb"),
+        disk(nas.root / "data" / "cd.iso", "raw", "hda", "cdrom", "<readonly/>"),
+        remote,
+        volume.format("there", "base.raw", "vdd"),
+        volume.format("gone", "x.raw", "vde"),
+    ]
+    dom = nas.guest("".join(disks))
+    assert alone.shared_disks(dom) == {
+        str(nas.base): "nfs4", "pool/web1": "it is on a server",
+        "gone/x.raw": "its storage pool or volume is not there",
+    }  # fmt: skip
+    dom.undefine()
+    assert alone.shared_disks(nas.guest(disk(own, "raw"))) == {}

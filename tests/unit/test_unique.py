@@ -1,5 +1,9 @@
 """Is a name free, when not every host answers? And what is settled when an answer is missing."""
 
+import random
+import threading
+import time
+
 import pytest
 
 pytest.importorskip("salt")
@@ -7,7 +11,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet import answer
 from saltvirt.fleet.answer import FAILED, Answer
-from saltvirt.operations import begun, find, identity, lifecycle, slots
+from saltvirt.operations import alone, begun, find, identity, lifecycle, slots, unique
 from saltvirt.operations.init import Init, Wanted
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy
@@ -174,7 +178,7 @@ def test_a_stop_presses_the_button_again_every_ten_seconds(tmp_path, monkeypatch
 
 
 def test_a_host_that_is_gone_was_told_nothing_and_the_next_is_tried(tmp_path):
-    gone = {**MAKES, "virt.init": answer.down("hv1")}
+    gone = {**MAKES, "virt.init": answer.down("hv1"), "virt.vm_state": {}}
     cloud = Cloud(tmp_path, hv1=gone, hv2=MAKES)
     placed = init(cloud, host=None).run()
     assert placed.host == "hv2"
@@ -213,3 +217,182 @@ def test_who_is_left_out_is_said(tmp_path):
     tag, text = told[0]
     assert tag == "salt/virt/web1/init/unheard"
     assert text.startswith("web1: without hv2: no answer in 15 s")
+
+
+# -- two masters of the same hosts --------------------------------------------------------------
+
+
+class Hosts:
+    """hv1 to hv3 with their libvirt, which any number of masters ask; rarely at once."""
+
+    def __init__(self, seed):
+        self.guests = {f"hv{number}": {} for number in (1, 2, 3)}
+        self.lock, self.random, self.most = threading.Lock(), random.Random(seed), 0
+
+    def call(self, host, fun, kwarg):
+        time.sleep(self.random.choice((0, 0, 0.001, 0.003)))
+        with self.lock:
+            return self.do(self.guests[host], fun, kwarg or {})
+
+    def do(self, has, fun, kwarg):
+        name = kwarg.get("name") or kwarg.get("vm_")
+        if fun == "virt.inventory":
+            facts = {"vcpus": 1, "memory_kib": 1}
+            there = {one: {**facts, "state": state} for one, state in has.items()}
+            return {**HOST, "guests": there}
+        if fun == "virt.init":
+            if name in has:
+                return f"!{name} exists already"
+            has[name] = "shutdown"
+            return {"name": name, "pub_key": None, "disks": []}
+        if fun == "virt.start":
+            has[name] = "running"
+            running = [one for one in self.guests.values() if one.get(name) == "running"]
+            self.most = max(self.most, len(running))
+        if fun == "virt.purge":
+            return {} if kwarg.get("test") else has.pop(name)
+        return dict(has)
+
+
+class Master(Cloud):
+    def __init__(self, tmp_path, hosts):
+        super().__init__(tmp_path, **{host: {} for host in hosts.guests})
+        self.real = hosts
+
+    def ask(self, hosts, fun, kwarg=None, **options):
+        for host in hosts:
+            self.answers[host] = {fun: self.real.call(host, fun, kwarg)}
+            yield from super().ask([host], fun, kwarg, **options)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_two_masters_never_run_two_guests_of_a_name(tmp_path, monkeypatch, seed):
+    monkeypatch.setattr(unique, "YIELD_S", 0.1)
+    monkeypatch.setattr(unique, "LOOK_S", 0.002)
+    hosts, ended = Hosts(seed), []
+    places = hosts.random.sample(sorted(hosts.guests), 2) if seed % 4 else [None, None]
+
+    def deploy(number, place):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        one = init(Master(folder, hosts), host=place)
+        one.wanted.start = True
+        try:
+            ended.append(one.run().host)
+        except errors.VirtError as exc:
+            ended.append(exc.text)
+
+    threads = [threading.Thread(target=deploy, args=given) for given in enumerate(places)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    there = [host for host, has in hosts.guests.items() if has]
+    assert hosts.most <= 1
+    assert there == [one for one in ended if one in hosts.guests]
+    for text in set(ended) - set(there):
+        assert "exists already" in text or "in the same moment" in text
+
+
+@pytest.mark.parametrize(("own", "other"), [("hv1", "hv2"), ("hv2", "hv1")])
+def test_one_that_was_there_before_stays_whatever_its_host_is_called(
+    tmp_path, monkeypatch, own, other
+):
+    """The other master has looked before ours was there: it sees one, and starts it."""
+    monkeypatch.setattr(unique, "YIELD_S", 0.02)
+    monkeypatch.setattr(unique, "LOOK_S", 0.002)
+    hosts = Hosts(0)
+    do = hosts.do
+
+    def meanwhile(has, fun, kwarg):
+        done = do(has, fun, kwarg)
+        if fun == "virt.init":
+            hosts.guests[other]["web1"] = "running"
+        return done
+
+    hosts.do = meanwhile
+    with pytest.raises(errors.AlreadyExists, match=f"made on {other} in the same moment"):
+        init(Master(tmp_path, hosts), host=own).run()
+    assert [host for host, has in hosts.guests.items() if has] == [other]
+
+
+@pytest.mark.parametrize("verb", ["virt.clone", "virt.rename"])
+def test_a_copy_or_a_new_name_looks_again_too(tmp_path, monkeypatch, verb):
+    hosts = Hosts(0)
+    hosts.guests["hv2"]["a"] = "shutdown"
+
+    def do(has, fun, kwarg):
+        if fun == verb and not kwarg.get("test"):
+            hosts.guests["hv1"]["b"] = "running"
+            has[kwarg["name"]] = "shutdown"
+            if verb == "virt.rename":
+                has.pop(kwarg["vm_"])
+            return {"name": kwarg["name"], "pub_key": None, "disks": []}
+        return Hosts.do(hosts, has, fun, kwarg)
+
+    hosts.do = do
+    cloud = Master(tmp_path, hosts)
+    call = {"virt.clone": identity.clone, "virt.rename": identity.rename}[verb]
+    with pytest.raises(errors.AlreadyExists, match="b was made on hv1 in the same moment"):
+        call(cloud, Report(cloud, "b", "x"), "a", "b")
+    assert hosts.guests["hv2"] == {"a": "shutdown"}
+
+
+# -- a guest that is off here, while a host is silent -------------------------------------------
+
+OFF = {"virt.vm_state": {"web1": "shutdown"}, "virt.start": True,
+       "virt.shared_disks": {"/nfs/web1.qcow2": "nfs4 at /nfs"}}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["start", "resume"])
+def test_no_guest_on_shared_disks_is_started_beside_a_silent_host(tmp_path, verb):
+    state = {"web1": "paused" if verb == "resume" else "shutdown"}
+    cloud = Cloud(tmp_path, hv1={**OFF, "virt.vm_state": state}, hv2=silent("hv2"))
+    words = r"web1 stays .*/nfs/web1.qcow2 \(nfs4 at /nfs\).*hv2: no answer.*say host=hv1"
+    for call in (lifecycle.run, lifecycle.look):
+        with pytest.raises(errors.OperationFailed, match=words):
+            call(cloud, "web1", verb)
+    assert not {("hv1", "virt.start"), ("hv1", "virt.resume")} & set(cloud.called)
+    assert lifecycle.check(cloud, "web1", verb, "hv1").host == "hv1"
+    with pytest.raises(errors.NotFound, match="is on hv1, not on hv2"):
+        lifecycle.check(cloud, "web1", verb, "hv2")
+    cloud.answers["hv1"]["virt.shared_disks"] = {}
+    assert lifecycle.check(cloud, "web1", verb).host == "hv1"
+
+
+def test_nor_is_it_put_back_to_a_snapshot(tmp_path):
+    cloud = Cloud(tmp_path, hv1=OFF, hv2=silent("hv2"))
+    with pytest.raises(errors.OperationFailed, match="it may run where nobody answers"):
+        lifecycle.writes(cloud, "web1")
+    assert lifecycle.writes(cloud, "web1", "hv1") == "hv1"
+    cloud.answers["hv1"] = {**OFF, "virt.vm_state": {"web1": "running"}}
+    assert lifecycle.writes(cloud, "web1") == "hv1"
+
+
+def test_what_stops_a_guest_asks_nobody_else(tmp_path):
+    cloud = Cloud(tmp_path, hv1={**OFF, "virt.vm_state": {"web1": "running"}}, hv2=silent("hv2"))
+    assert lifecycle.check(cloud, "web1", "force_off").host == "hv1"
+    assert lifecycle.check(cloud, "web1", "start").nothing
+    assert ("hv1", "virt.shared_disks") not in cloud.called
+
+
+def test_where_the_files_of_a_hung_libvirt_tell_the_guest_starts(tmp_path):
+    hung = {"*": "!libvirt does not answer", "virt.names_on_disk": ["db1"]}
+    cloud = Cloud(tmp_path, hv1=OFF, hv2=hung)
+    assert lifecycle.check(cloud, "web1", "start").host == "hv1"
+    hung["virt.names_on_disk"] = ["web1"]
+    with pytest.raises(errors.AlreadyExists, match="on hv2, whose libvirt does not answer"):
+        lifecycle.check(cloud, "web1", "start")
+
+
+def test_a_host_that_is_not_even_known_is_silent_too(tmp_path, monkeypatch):
+    """Below a syndic; or one that made guests and that virt:hosts does not match any more."""
+    cloud = Cloud(tmp_path, hv1=OFF)
+    assert lifecycle.check(cloud, "web1", "start").host == "hv1"
+    cloud.opts["order_masters"] = True
+    with pytest.raises(errors.OperationFailed, match="this master has syndics"):
+        lifecycle.check(cloud, "web1", "start")
+    cloud.opts["order_masters"] = False
+    monkeypatch.setattr(alone.proof, "unmatched", lambda *_: {"hv9": "virt:hosts does not match"})
+    with pytest.raises(errors.OperationFailed, match="hv9: virt:hosts does not match"):
+        lifecycle.check(cloud, "web1", "start")

@@ -119,6 +119,7 @@ ANSWERS = {
     "virt.delete_snapshots": {
         "deleted": {str: object}, "shared?": {str: object}, "own?": {str: object},
     },
+    "virt.shared_disks": {str: str},
     "virt.storage_users": {str: (str, None)},
     "virt.migratable": {
         "migratable": bool, "reasons": [str], "standing?": bool, "disks?": (STATES, None),

@@ -56,6 +56,7 @@ def rename(fleet, report, name, new, options=None, sure=False):
                 made = _renamed(fleet, report, host, (name, new), options)
                 undo.push(f"rename {new} back to {name}", _back, fleet, report, host, (new, name))
                 handed_in(fleet, report, host, new, made)
+            unique.settle(fleet, report, new, host, sure=sure)
             told.starting()
             deliver(fleet, report, host, new)
             left = fleet.one(host, "virt.vm_state")
@@ -120,6 +121,7 @@ def clone(fleet, report, name, new, start=False, options=None, sure=False):
                 made = _made(fleet, host, new, asked, watch)
                 undo.push(f"purge {new} on {host}", purge.on_host, fleet, host, new)
                 handed_in(fleet, report, host, new, made)
+            unique.settle(fleet, report, new, host, sure=sure)
             told.starting()
             state = deliver(
                 fleet, report, host, new, start=start, policy=policies.of_master(fleet.opts)

@@ -296,6 +296,10 @@ class Init:
             made = self.make_on(host, asked)
             undo.push(f"purge {name} on {host}", purge.on_host, self.fleet, host, name)
             handed_in(self.fleet, self.report, host, name, made, pillar)
+        unique.settle(
+            self.fleet, self.report, name, host,
+            seeded=bool(self.wanted.arguments.get("seed")), sure=self.wanted.name_is_free,
+        )  # fmt: skip
         told.starting()
         state = deliver(
             self.fleet, self.report, host, name, start=self.wanted.start, policy=self.policy

@@ -4,7 +4,7 @@ from saltvirt.fleet import target
 from saltvirt.fleet.authorise import Authorisations
 from saltvirt.fleet.keys import KeyStore
 
-_BELOW = "this master has syndics, and a host below one that is silent is not known here"
+BELOW = "this master has syndics, and a host below one that is silent is not known here"
 
 
 def elsewhere(fleet, host, places):
@@ -18,7 +18,7 @@ def elsewhere(fleet, host, places):
         return [], {}
     hosts, why = fleet.hosts(), {}
     unasked = [f"{one}: {words}" for one, words in unmatched(fleet.opts, hosts).items()]
-    unasked += [_BELOW] if fleet.opts.get("order_masters") else []
+    unasked += [BELOW] if fleet.opts.get("order_masters") else []
     for path in places if unasked else ():
         why[path] = list(unasked)
     others = [one for one in hosts if one != host]

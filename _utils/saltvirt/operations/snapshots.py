@@ -1,12 +1,13 @@
 """Snapshots of a guest, wherever it runs."""
 
 from saltvirt import errors
-from saltvirt.operations import find, proof
+from saltvirt.operations import lifecycle, proof
 
 
-def there(fleet, name):
-    """(host, name to what is known of it) of a guest's snapshots."""
-    host, _ = find.locate(fleet, name)
+def there(fleet, name, only=None):
+    """(host, name to what is known of it) of a guest's snapshots, of which some are to be taken,
+    put back or deleted. only: as for lifecycle.check."""
+    host = lifecycle.writes(fleet, name, only)
     found = fleet.one(host, "virt.list_snapshots", {"domain": name}, long=False).get(name)
     return host, {one["name"]: one for one in found if isinstance(found, list)}
 

@@ -1,13 +1,20 @@
-"""Is a name free? A host that does not answer may have a guest of it: silence is no proof."""
+"""Is a name free? A host that does not answer may have a guest of it: silence is no proof.
+
+And is it still ours when the guest is there? Another master, or a person on a host, may have made
+one of the same name meanwhile: each shows its own before it looks for another, so that at
+least one of two sees both.
+"""
 
 import time
 
 from saltvirt import errors
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import begun
+from saltvirt.operations import begun, find
 
 # what an operator says who knows that no silent host has such a guest
 ARGUMENT = "name_is_free"
+# of two that were made at once one may take so long to go; and so often it is looked for
+YIELD_S, LOOK_S = 60, 2
 
 
 def check(fleet, name, unheard, *, seeded=False, sure=False):
@@ -21,16 +28,51 @@ def check(fleet, name, unheard, *, seeded=False, sure=False):
     _not_at_work(fleet, name, unheard)
     if not unheard or sure:
         return
-    silent = _silent(fleet, name, unheard)
+    never = seeded and KeyStore(fleet.opts).status(name) is None
+    _of_silent(fleet, name, unheard, never)
+
+
+def settle(fleet, report, name, host, *, seeded=False, sure=False):
+    """Raises unless the guest that was made on the host is the only one of its name.
+
+    Of two that were made at once the one on the host that comes first by its name stays, when the
+    other one goes. That is taken back by whoever made it, as is this one when this raises: it
+    must not have been started. seeded, sure: as in :func:`check`, when the name was found free.
+    Raises AlreadyExists, OperationFailed.
+    """
+    end = None
+    while True:
+        now = find.census(fleet)
+        others = sorted(set(now.guests.get(name, {})) - {host})
+        if not others:
+            break
+        places = ", ".join(others)
+        if others[0] < host or (end is not None and time.monotonic() > end):
+            raise errors.AlreadyExists(
+                f"{name} was made on {places} in the same moment, as on {host}: that on {host} is "
+                "taken back"
+            )
+        if end is None:
+            end = time.monotonic() + YIELD_S
+            report.step("twice", f"{name}: made on {places}, too: that one has to go")
+        time.sleep(LOOK_S)
+    unheard = {one: why for one, why in now.unheard.items() if one != host}
+    if unheard and not sure:
+        _of_silent(fleet, name, unheard, seeded)
+
+
+def _of_silent(fleet, name, unheard, never):
+    """Raises when the guest may be on a host that does not answer. never: none with a key is."""
+    there = silent(fleet, name, unheard)
     told = begun.of(fleet.opts, name)
-    if told and told["host"] in silent:
+    if told and told["host"] in there:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(told["since"]))
         raise errors.OperationFailed(
             f"{told['host']} was told to make {name} by {told['what']} at {since} and does not "
-            f"answer now: {silent[told['host']]}; {_advice()}"
+            f"answer now: {there[told['host']]}; {_advice()}"
         )
-    if silent and not (seeded and KeyStore(fleet.opts).status(name) is None):
-        why = "; ".join(f"{host}: {reason}" for host, reason in sorted(silent.items()))
+    if there and not never:
+        why = "; ".join(f"{host}: {reason}" for host, reason in sorted(there.items()))
         raise errors.OperationFailed(
             f"{name}: it may be on a host that does not answer: {why}; {_advice()}"
         )
@@ -53,14 +95,14 @@ def _advice():
     return f"wait for it, or say {ARGUMENT}=True when no such host has a guest of that name"
 
 
-def _silent(fleet, name, unheard):
+def silent(fleet, name, unheard):
     """Those of the unheard of which nothing is known. Raises AlreadyExists."""
-    silent = dict(unheard)
+    found = dict(unheard)
     for answer in fleet.ask(sorted(unheard), "virt.names_on_disk"):
         if answer.ok and isinstance(answer.data, list):
             if name in answer.data:
                 raise errors.AlreadyExists(
                     f"{name} exists already, on {answer.host}, whose libvirt does not answer"
                 )
-            del silent[answer.host]
-    return silent
+            del found[answer.host]
+    return found

@@ -1,0 +1,25 @@
+"""May a guest that is off here run on a host that does not answer? Where that could write to the
+same disks, it is not started here on the strength of a silence."""
+
+from saltvirt import errors
+from saltvirt.operations import proof, unique
+
+
+def check(fleet, census, name, host):
+    """Raises OperationFailed unless no silent host can have the disks of the guest on ``host``.
+
+    census: of all hosts. Where only libvirt is silent its files tell the names. On a master of
+    masters a host that is silent is not even known.
+    """
+    silent = unique.silent(fleet, name, census.unheard) if census.unheard else {}
+    silent.update(proof.unmatched(fleet.opts, fleet.hosts()))
+    where = [f"{one}: {why}" for one, why in sorted(silent.items())]
+    where += [proof.BELOW] if fleet.opts.get("order_masters") else []
+    if not where:
+        return
+    for path, why in sorted(fleet.one(host, "virt.shared_disks", {"vm_": name}).items()):
+        raise errors.OperationFailed(
+            f"{name} stays as it is on {host}: other hosts may have its disk {path} ({why}), and "
+            f"it may run where nobody answers: {'; '.join(where)}; wait for that, or say "
+            f"host={host} when you know that it runs nowhere else"
+        )
