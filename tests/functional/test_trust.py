@@ -71,7 +71,7 @@ def create(cloud, name="web1", **more):
     with Revert() as undo:
         placed = Init(cloud, policy.Policy(), wanted, cloud.report(name, "init"))
         placed.slot = mock.Mock()
-        done = placed.create_on("hv1", undo)
+        done = placed.create_on("hv1", undo, mock.Mock())
         undo.success()
     return done
 
@@ -333,7 +333,7 @@ def make_with_secrets(cloud, verb="init"):
             init = Init(cloud, policy.Policy(), wanted, cloud.report("web1", "init"))
             init.slot = mock.Mock()
             init.check_secrets([mock.Mock(host="hv1")])
-            init.create_on("hv1", undo)
+            init.create_on("hv1", undo, mock.Mock())
             undo.success()
     else:
         identity.clone(cloud, cloud.report("web1", "clone"), "db1", "web1", options=dict(SECRET))

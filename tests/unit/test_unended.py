@@ -33,7 +33,11 @@ class Cloud:
     def ask(self, hosts, function, *_more, **_options):
         for host in hosts:
             self.called.append((host, function))
-            yield Answer(host, {**HOST, "guests": self.guests.get(host, {})})
+            guests = self.guests.get(host, {})
+            if function == "virt.vm_state":
+                yield Answer(host, {name: one["state"] for name, one in guests.items()})
+            else:
+                yield Answer(host, {**HOST, "guests": guests})
 
     def one(self, host, function, asked=None, **_options):
         self.called.append((host, function))
@@ -96,6 +100,17 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
     assert begun.of(cloud.opts, "web1") is None
     with pytest.raises(errors.OperationFailed, match="ended by somebody else"):
         unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
+
+
+def test_one_that_another_master_has_made_meanwhile_is_named_and_none_is_started(tmp_path):
+    cloud = Cloud(tmp_path, WEB)
+    told(cloud)
+    cloud.guests["hv2"] = {"web1": WEB}
+    (wish,) = (deploy.wanted(name, said, "shop") for name, said in WISH.items())
+    with pytest.raises(errors.OperationFailed, match="more than one host: hv1 .*virt.repair"):
+        unended.start(cloud, policy.from_config(None, None), wish, "hv1", None)
+    assert ("hv1", "virt.start") not in cloud.called
+    assert begun.of(cloud.opts, "web1")["started"] is False
 
 
 @pytest.mark.parametrize(

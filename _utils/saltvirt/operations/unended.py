@@ -3,7 +3,7 @@
 from saltvirt import errors
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import begun, lock, purge
+from saltvirt.operations import begun, find, lock, purge
 from saltvirt.operations.init import deliver
 
 # it goes and is made again; all of it is there, and it was never started
@@ -65,6 +65,7 @@ def start(fleet, policy, wish, host, report):
         told = begun.of(fleet.opts, wish.name) or {}
         if told.get("host") != host or told.get("started") is not False:
             raise errors.OperationFailed(f"{wish.name} was ended by somebody else: look again")
+        find.locate(fleet, wish.name)  # one of another master is named, and neither is started
         begun.starting(fleet.opts, wish.name)
         state = deliver(fleet, report, host, wish.name, start=wish.start, policy=policy)
         begun.forget(fleet.opts, wish.name)
