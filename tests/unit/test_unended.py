@@ -107,7 +107,7 @@ def test_one_that_another_master_has_made_meanwhile_is_named_and_none_is_started
     told(cloud)
     cloud.guests["hv2"] = {"web1": WEB}
     (wish,) = (deploy.wanted(name, said, "shop") for name, said in WISH.items())
-    with pytest.raises(errors.OperationFailed, match="more than one host: hv1 .*virt.repair"):
+    with pytest.raises(errors.OperationFailed, match=r"more than one host: hv1 .*virt\.repair"):
         unended.start(cloud, policy.from_config(None, None), wish, "hv1", None)
     assert ("hv1", "virt.start") not in cloud.called
     assert begun.of(cloud.opts, "web1")["started"] is False
