@@ -25,6 +25,19 @@ def load(uri, context=None, **virt):
     return salt.loader.minion_mods(opts, context={} if context is None else context)
 
 
+def load_with_folders(tmp_path, **virt):
+    """The modules on ``test:///default``, with folders of their own for images and locks, and with
+    room: its host has 3 GiB and a running guest of 8."""
+    (tmp_path / "images").mkdir()
+    return load(
+        "test:///default",
+        images=str(tmp_path / "images"),
+        lock=str(tmp_path / "lock"),
+        placement={"reserved_memory_kib": 0, "memory_ratio": 10, "reserved_disk_bytes": 0},
+        **virt,
+    )
+
+
 @pytest.fixture(scope="module")
 def virt():
     """Execution modules on ``test:///default``: one running domain, ``test``."""

@@ -1,5 +1,6 @@
 """Making and purging guests on libvirt's test driver, with real disks."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -11,7 +12,9 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt.host import disks  # noqa: E402
-from tests.functional.conftest import load  # noqa: E402
+from tests.functional.conftest import load_with_folders  # noqa: E402
+from tests.functional.test_still_needed import opened  # noqa: E402
+from tests.functional.test_usage import GUEST, disk  # noqa: E402
 
 MIB = 1024**2
 RAW_GUEST = """<domain type='test'><name>raw</name><memory>65536</memory><os><type>hvm</type></os>
@@ -37,14 +40,7 @@ def image(tmp_path):
 def host(conn, tmp_path):
     """A host on the test driver: its modules, its libvirt, its images folder."""
     images = tmp_path / "images"
-    images.mkdir()
-    modules = load(
-        "test:///default",
-        images=str(images),
-        lock=str(tmp_path / "lock"),
-        # the test driver's host has 3 GiB and a running guest of 8
-        placement={"reserved_memory_kib": 0, "memory_ratio": 10, "reserved_disk_bytes": 0},
-    )
+    modules = load_with_folders(tmp_path)
 
     def init(name="g1", cpu=1, mem=64, **more):
         arguments = {"seed": False, "start": False, "nic": None, **more}
@@ -428,6 +424,34 @@ def test_a_failure_after_the_disks_undoes_everything(host, image, monkeypatch):
         host.init(image=image, start=True)
     assert names(host) == ["test"]
     assert files(host) == []
+
+
+@pytest.mark.parametrize("who", ["a QEMU", "a guest", "another file"])
+def test_an_undo_leaves_a_disk_that_somebody_uses_by_now_and_its_record(
+    host, image, monkeypatch, who
+):
+    from saltvirt import errors
+    from saltvirt.host import lifecycle
+
+    path = host.images / "g1_system.qcow2"
+    with contextlib.ExitStack() as stack:
+
+        def refuse(dom):
+            if who == "a QEMU":
+                stack.enter_context(opened(path, "qcow2"))
+            elif who == "a guest":
+                host.conn.defineXML(GUEST.format(name="web2", more="", os="", devices=disk(path)))
+            else:
+                path.rename(host.images / "moved")
+                path.write_text("theirs")
+            raise errors.OperationFailed("cannot start: no")
+
+        monkeypatch.setattr(lifecycle, "start", refuse)
+        words = {"a QEMU": "has it open", "a guest": "used by web2", "another file": "another file"}
+        with pytest.raises(Exception, match=rf"no; could not undo: delete .*{words[who]}.*defined"):
+            host.init(image=image, start=True)
+    assert path.exists()
+    assert "g1" in names(host)
 
 
 @pytest.mark.parametrize(

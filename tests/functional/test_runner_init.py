@@ -14,6 +14,7 @@ from saltvirt.operations.init import Init, Wanted  # noqa: E402
 from saltvirt.placement import policy  # noqa: E402
 from saltvirt.spec import guest  # noqa: E402
 from tests.functional.cloud import Fleet  # noqa: E402
+from tests.functional.conftest import load_with_folders  # noqa: E402
 from tests.functional.test_init import image, info  # noqa: E402, F401
 
 ROOMY = policy.Policy(memory_ratio=10, reserved_memory_kib=0, reserved_disk_bytes=0)
@@ -78,14 +79,8 @@ DELIVERED = {
 @pytest.fixture
 def runner(conn, tmp_path):
     """(the fleet, a function that runs the runner's init as the adapter does)."""
-    from tests.functional.conftest import load
-
-    (tmp_path / "images").mkdir()
-    modules = load(
-        "test:///default",
-        images=str(tmp_path / "images"),
-        lock=str(tmp_path / "lock"),
-        placement={"reserved_memory_kib": 0, "memory_ratio": 10, "reserved_disk_bytes": 0},
+    modules = load_with_folders(
+        tmp_path,
         nic={"lan": {"eth0": {"network": "default"}}, "default": {}},
         disk={"default": [{"a": {"size": 16}}], "two": [{"a": {"size": 16}}, {"b": {"size": 4}}]},
     )

@@ -6,7 +6,7 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt.fleet import authorise, proof
-from tests.functional.conftest import load
+from tests.functional.conftest import load_with_folders
 from tests.functional.pki_master import Master
 
 SECRET = {"graphics": {"type": "vnc", "password": "hush"}}
@@ -16,13 +16,7 @@ SECRET = {"graphics": {"type": "vnc", "password": "hush"}}
 def host(conn, tmp_path):
     """(the master, the modules of hv1 that has it as its master)."""
     master = Master(tmp_path / "master", hosts="hv*").accept("hv1")
-    (tmp_path / "images").mkdir()
-    modules = load(
-        "test:///default",
-        images=str(tmp_path / "images"),
-        lock=str(tmp_path / "lock"),
-        placement={"reserved_memory_kib": 0, "memory_ratio": 10, "reserved_disk_bytes": 0},
-    )
+    modules = load_with_folders(tmp_path)
     modules.opts["id"] = "hv1"
 
     def ext(external, unmask=None):

@@ -101,7 +101,9 @@ def device(tmp_path, monkeypatch, folder, **files):
     ("folder", "files", "is_own"),
     [
         ("devices/pci0/ata1/host0/target0/block/sda", {}, True),
-        ("devices/pci0/virtio1/block/vda", {}, True),
+        ("devices/pci0/virtio1/block/vda", {}, False),
+        ("devices/pci0/virtio1/host0/target0/block/sda", {}, False),
+        ("devices/vbd-51712/block/xvda", {}, False),
         ("devices/pci0/host0/target0:2:0/block/sda", {}, True),
         ("devices/pci0/nvme/nvme0/nvme0n1", {}, True),
         ("devices/virtual/block/zram0", {}, True),
@@ -117,6 +119,27 @@ def device(tmp_path, monkeypatch, folder, **files):
 )
 def test_devices(tmp_path, monkeypatch, folder, files, is_own):
     assert shared._own_device(device(tmp_path, monkeypatch, folder, **files)) is is_own
+
+
+@pytest.mark.parametrize("root", ["vda", "vda/vda1", "mapper"])
+def test_a_virtual_machines_disk_is_its_own_where_its_system_lies(tmp_path, monkeypatch, root):
+    """Who gives a disk to a virtual machine may give it to another one, too."""
+    folder = "devices/pci0/virtio1/block"
+    number = device(tmp_path, monkeypatch, f"{folder}/vda/vda3", partition="3")
+    blocks, numbers = tmp_path / "sys" / folder, tmp_path / "numbers"
+    (blocks / "vda" / "vda1").mkdir()
+    (blocks / "vda" / "vda1" / "partition").write_text("1")
+    (blocks / "vdb").mkdir()
+    (numbers / "8:32").symlink_to(blocks / "vdb")
+    if root == "mapper":
+        (blocks / "dm-0" / "slaves").mkdir(parents=True)
+        (blocks / "dm-0" / "slaves" / "vda1").symlink_to(blocks / "vda" / "vda1")
+        (numbers / "254:0").symlink_to(blocks / "dm-0")
+    else:
+        (numbers / "254:0").symlink_to(blocks / root)
+    table(monkeypatch, "1 0 254:0 / / rw - ext4 /nonexistent rw")
+    assert shared._own_device(number)
+    assert not shared._own_device(os.makedev(8, 32))
 
 
 def test_a_device_is_as_own_as_its_parts(tmp_path, monkeypatch):

@@ -10,8 +10,17 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors  # noqa: E402
-from saltvirt.host import identity, migrate_recover, named, purge, snapshot_needs  # noqa: E402
+from saltvirt.host import (  # noqa: E402
+    identity,
+    medium,
+    migrate_finish,
+    migrate_recover,
+    named,
+    purge,
+    snapshot_needs,
+)
 from saltvirt.host import volume as host_volume  # noqa: E402
+from saltvirt.images import users  # noqa: E402
 from tests.functional.test_usage import create, disk, place  # noqa: E402, F401
 
 
@@ -96,3 +105,55 @@ def test_a_part_of_a_device_that_a_guest_has_whole_is_that_guests(place, monkeyp
     assert place.why(part) is None
     place.guest(disk(whole, "raw"))
     assert place.why(part) == "used by web1"
+
+
+def test_the_clean_up_after_a_migration_leaves_what_a_qemu_has_open(place, monkeypatch):  # noqa: F811
+    gone = []
+    monkeypatch.setattr(
+        migrate_finish.migrate_store, "delete", lambda conn, path: gone.append(path)
+    )
+    report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "old"}
+    with opened(place.base, "raw"):
+        _, kept = migrate_finish.remove_source(place.conn, report, [str(place.base)])
+        assert "has it open" in kept[str(place.base)]
+    assert gone == []
+    migrate_finish.remove_source(place.conn, report, [str(place.base)])
+    assert gone == [str(place.base)]
+
+
+def test_an_image_that_a_qemu_has_open_stays_in_the_cache(place, monkeypatch):  # noqa: F811
+    meta = {"file": "base.raw", "path": str(place.base), "used": 0}
+    monkeypatch.setattr(users.cache, "known", lambda folder: [meta])
+    monkeypatch.setattr(users.cache, "forget", lambda folder, name: None)
+    with opened(place.base, "raw", "-r"):
+        assert "has it open" in users.prune(place.conn, place.root / "images")["kept"]["base.raw"]
+    assert users.prune(place.conn, place.root / "images")["removed"] == ["base.raw"]
+
+
+RECORD = (
+    '<metadata><s:guest xmlns:s="https://saltproject.io/xmlns/salt-virt/1" version="1">'
+    "</s:guest></metadata>"
+)
+
+
+@pytest.mark.parametrize("who", ["a QEMU", "a guest"])
+def test_the_volume_for_cloud_init_stays_while_somebody_else_uses_it(place, who):  # noqa: F811
+    images = str(place.root / "images")
+    volume = medium.path(images, "web1")
+    (place.root / "images" / "_seed").mkdir()
+    create(volume)
+    drive = disk(volume, "raw", "sda", "cdrom")
+    place.guest(more=RECORD)
+    if who == "a guest":
+        place.guest(drive, name="web2")
+        with pytest.raises(errors.OperationFailed, match=r"web1.iso stays: used by web2"):
+            medium.eject(place.conn, "web1", images)
+        place.conn.lookupByName("web2").undefine()
+    else:
+        with (
+            opened(volume, "qcow2", "-r"),
+            pytest.raises(errors.OperationFailed, match=r"web1.iso stays: .* has it open"),
+        ):
+            medium.eject(place.conn, "web1", images)
+    assert medium.eject(place.conn, "web1", images)
+    assert not medium.eject(place.conn, "web1", images)

@@ -3,13 +3,12 @@
 ``plan`` decides and checks, and changes nothing. ``make`` does it.
 """
 
-import contextlib
 import os
 from dataclasses import dataclass, replace
 
 from saltvirt import errors
 from saltvirt.design.source import Source
-from saltvirt.host import domain, existing, files, pool_disk, usage
+from saltvirt.host import domain, existing, files, pool_disk, taken_back, usage
 from saltvirt.images import chain, clone, confined
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
@@ -227,7 +226,7 @@ def pool_bytes(works):
     return found
 
 
-def _empty(work, undo):
+def _empty(conn, work, undo, guest):
     """A new disk without an image, perhaps on a backing file of the operator's."""
     argv = ["qemu-img", "create", "-q", "-f", work.format]
     base, kind = work.spec.backing_store_path, work.spec.backing_store_format
@@ -240,28 +239,25 @@ def _empty(work, undo):
         argv.append(str(work.size_bytes))
     fd = os.open(work.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     os.close(fd)
-    undo.push(f"delete {work.path}", os.unlink, work.path)
+    taken_back.push(undo, conn, work.path, guest)
     reads = chain.names(base, kind) if base else ()
     confined.run(argv, f"make the disk {work.path}", reads=reads, writes=[work.path])
 
 
-def remove_file(path):
-    """Removes a file that may be gone already."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-
-
-def make(conn, work, undo, progress=None):
-    """Makes one disk; pushes its deletion on the revert stack.
+def make(conn, work, undo, progress=None, guest=None):
+    """Makes one disk; pushes its deletion on the revert stack. guest: UUID of the domain that it is
+    made for, where it is defined by now.
 
     Raises AlreadyExists when something took its place meanwhile, ImageError.
     """
     if work.write:
         os.makedirs(os.path.dirname(work.path), exist_ok=True)
-        undo.push(f"delete {work.path}", remove_file, work.path)
+        if os.path.lexists(work.path):  # of a guest of that name, which is gone
+            usage.refuse_used(conn, work.path, guest)
+        taken_back.push(undo, conn, work.path, guest, made=False)
         work.write(work.path)
     elif work.pool:
-        pool_disk.make(conn, work, undo, progress)
+        pool_disk.make(conn, work, undo, progress, guest)
     elif work.image:
         if not existing.is_block(work.path):
             os.makedirs(os.path.dirname(work.path), exist_ok=True)
@@ -271,7 +267,7 @@ def make(conn, work, undo, progress=None):
             size_bytes=work.size_bytes, overlay=overlay, progress=progress,
         )  # fmt: skip
         if not existing.is_block(work.path):
-            undo.push(f"delete {work.path}", os.unlink, work.path)
+            taken_back.push(undo, conn, work.path, guest)
     else:
         os.makedirs(os.path.dirname(work.path), exist_ok=True)
-        _empty(work, undo)
+        _empty(conn, work, undo, guest)

@@ -184,13 +184,23 @@ class Making:
         for own in found.disks:
             own.size_bytes = sizes.get((own.path, own.volume))
 
-    def forget(self):
-        """Undoes the definition; the disks have undos of their own."""
+    def stop(self):
+        """Before its disks go: we, or somebody else, may have started it."""
         with contextlib.suppress(errors.NotFound):
             dom = domain.lookup(self.conn, self.wish.name)
             if dom.isActive():
                 dom.destroy()
-            remove.undefine(self.conn, dom, everything=True)
+
+    def forget(self):
+        """Undoes the definition; the disks have undos of their own. With one that stays it stays,
+        too: without its record that disk would be nobody's."""
+        self.stop()
+        if self.undo.failed:
+            raise errors.OperationFailed(
+                f"it stays defined: salt-run virt.repair name={self.wish.name} shows what to do"
+            )
+        with contextlib.suppress(errors.NotFound):
+            remove.undefine(self.conn, domain.lookup(self.conn, self.wish.name), everything=True)
 
     def make_disks(self):
         """Clones the images, creates the empty disks."""
@@ -198,7 +208,8 @@ class Making:
             if work.make:
                 self.tools.say("disk", f"making disk {work.spec.name}", path=work.path)
                 progress = pace.Pace(self.tools.say, "copy", f"copying disk {work.spec.name}")
-                disks.make(self.conn, work, self.undo, progress)
+                disks.make(self.conn, work, self.undo, progress, self.dom.UUIDString())
+                self.undo.push(f"stop {self.wish.name}", self.stop)
 
     def seeded_work(self):
         """The disk that is seeded: the first one made from an image."""

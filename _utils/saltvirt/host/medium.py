@@ -3,7 +3,7 @@
 import os
 
 from saltvirt import errors
-from saltvirt.host import domain, record
+from saltvirt.host import domain, record, usage
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.xml.domain import Domain
 
@@ -46,6 +46,9 @@ def eject(conn, guest, images_dir):
         if len(kept) != len(found.disks):
             found.disks = kept
             record.write(dom, found)
+    if not os.path.lexists(volume):
+        return False
+    usage.refuse_used(conn, volume, dom.UUIDString())
     try:
         os.unlink(volume)
     except FileNotFoundError:

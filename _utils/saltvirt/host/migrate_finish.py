@@ -55,7 +55,11 @@ def remove_source(conn, report, paths):
         names = {files.real(path): path for path in paths}
         doomed, stay, _ = usage.decide(conn, dict.fromkeys(names), used)
     deleted, kept = [], {names[path]: why for path, why in stay.items()}
-    for path in (names[path] for path in doomed):
+    for real in doomed:
+        path, why = names[real], usage.held(conn, real)
+        if why:
+            kept[path] = why
+            continue
         try:
             gone = migrate_store.delete(conn, path)
             if os.path.lexists(path):

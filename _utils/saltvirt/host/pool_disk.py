@@ -5,7 +5,7 @@ import re
 import xml.etree.ElementTree as ET
 
 from saltvirt import errors
-from saltvirt.host import connection, existing, pool_source
+from saltvirt.host import connection, existing, pool_source, taken_back, usage
 from saltvirt.host.connection import libvirt
 from saltvirt.images import clone
 
@@ -107,13 +107,14 @@ def _xml(work, kind):
     return ET.tostring(root, encoding="unicode")
 
 
-def _delete(conn, pool, volume):
+def _delete(conn, pool, volume, guest):
     found = _find(conn.storagePoolLookupByName(pool), volume)
     if found is not None:
+        usage.refuse_used(conn, found.path(), guest)
         found.delete(0)
 
 
-def _file_from_image(conn, pool, work, undo, progress):
+def _file_from_image(conn, pool, work, undo, progress, guest):
     folder = ET.fromstring(pool.XMLDesc()).findtext("target/path")
     path = os.path.join(folder, work.volume)
     overlay = bool(work.spec.overlay_image)
@@ -121,21 +122,22 @@ def _file_from_image(conn, pool, work, undo, progress):
         work.image, path, work.format,
         size_bytes=work.size_bytes, overlay=overlay, progress=progress,
     )  # fmt: skip
-    undo.push(f"delete {path}", os.unlink, path)
+    taken_back.push(undo, conn, path, guest)
     pool.refresh(0)
     work.path = path
 
 
-def make(conn, work, undo, progress=None):
-    """Makes the volume, from the image if there is one; pushes its deletion."""
+def make(conn, work, undo, progress=None, guest=None):
+    """Makes the volume, from the image if there is one; pushes its deletion. guest: as for
+    disks.make."""
     pool = _pool(conn, work.pool)
     kind = _kind(pool)
     with connection.translated(f"make volume {work.volume} in pool {work.pool}"):
         if work.image and kind in _FILES:
-            _file_from_image(conn, pool, work, undo, progress)
+            _file_from_image(conn, pool, work, undo, progress, guest)
             return
         volume = pool.createXML(_xml(work, kind), 0)
-        undo.push(f"delete volume {work.volume}", _delete, conn, work.pool, work.volume)
+        undo.push(f"delete volume {work.volume}", _delete, conn, work.pool, work.volume, guest)
         work.path = volume.path()
     if work.image:
         clone.clone(work.image, work.path, "raw", size_bytes=work.size_bytes, progress=progress)

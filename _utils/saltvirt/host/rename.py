@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 
 from saltvirt import errors, names
-from saltvirt.host import admit, disks, domain, files, making, medium, record, usage
+from saltvirt.host import admit, domain, files, making, medium, record, taken_back, usage
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.revert import Revert
 from saltvirt.xml.domain import Domain
@@ -85,13 +85,13 @@ class Rename:
         with Revert() as undo:
             for move in moves:
                 os.link(move.old, move.new)
-                undo.push(f"remove {move.new}", disks.remove_file, move.new)
+                undo.push(f"remove {move.new}", taken_back.remove_file, move.new)
             self._refresh(moves)
             self._define(moves, undo)
             pub_key = self._seed()
             undo.success()
         for move in moves:
-            disks.remove_file(move.old)
+            taken_back.remove_file(move.old)
         self._refresh(moves)
         found = [move.new for move in moves]
         return {

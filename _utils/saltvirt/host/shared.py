@@ -4,6 +4,7 @@ A file system of the network, a device of a storage network, a part of a file sy
 this host does not see: all of that other hosts may have, too.
 """
 
+import contextlib
 import os
 import stat
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from saltvirt.host import bounded, identity, mounts
 
 _DEVICES = "/sys/dev/block"
 # how the kernel names what a disk of this machine is attached by; what leads out of it
-_OWN = ("/ata", "/virtio", "/mmc", "/usb", "/vbd-", "/host")
+_OWN = ("/ata", "/mmc", "/usb", "/host")
+# of a virtual machine: who gives it such a disk may give it to others, too
+_GIVEN = ("/virtio", "/vbd-")
 _FOREIGN = ("/session", "/rport-", "/end_device-", "/fc_", "fabrics")
 _MEMORY = ("ram", "zram", "zd")
 
@@ -117,9 +120,34 @@ def _own_device(number):
         return why(backing) is None
     if "/virtual/" in place:
         return name.rstrip("0123456789") in _MEMORY or _own_nvme(place)
+    return _is_attached_here(place)
+
+
+def _is_attached_here(place):
+    """Whether a disk is attached to this machine alone, by its folder."""
     if any(sign in place for sign in _FOREIGN):
         return False
+    if any(sign in place for sign in _GIVEN):
+        return _whole_disk(place) in _of_the_system()
     return any(sign in place for sign in _OWN) or "/nvme" in place
+
+
+def _whole_disk(place):
+    """The folder of a disk, for that of one of its partitions."""
+    return os.path.dirname(place) if os.path.exists(f"{place}/partition") else place
+
+
+def _of_the_system():
+    """The folders of the disks that the system itself lies on: no other machine has those."""
+    root = next((one for one in reversed(mounts.read()) if one.place == "/"), None)
+    number = root and _device_of(root)
+    todo, found = [_folder(number)] if number is not None else [], set()
+    while todo:
+        place = os.path.realpath(todo.pop())
+        found.add(_whole_disk(place))
+        with contextlib.suppress(OSError):
+            todo += [f"{place}/slaves/{part}" for part in os.listdir(f"{place}/slaves")]
+    return found
 
 
 def _own_path(path):

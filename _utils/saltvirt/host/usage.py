@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
+from saltvirt import errors
 from saltvirt.host import (
     bounded,
     chains,
+    foreign,
     identity,
     mounts,
     named,
@@ -45,11 +47,13 @@ class User:
 @dataclass
 class Usage:
     """users: by key (see identity). folders: (real path, User). unknown: sentences that say what
-    could not be read: with one of them nothing is proven to be unused."""
+    could not be read: with one of them nothing is proven to be unused. private: the same of users'
+    own guests, by the user's number: of what that user may open."""
 
     users: dict = field(default_factory=dict)
     folders: list = field(default_factory=list)
     unknown: list = field(default_factory=list)
+    private: dict = field(default_factory=dict)
 
     def add(self, keys, user):
         for key in keys:
@@ -84,11 +88,24 @@ class Usage:
         users = self.of(keys, {*doomed} - {None})
         if users:
             return f"used by {', '.join(users)}"
-        if self.unknown:
-            more = len(self.unknown) - _SHOWN
-            shown = "; ".join(self.unknown[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        return self.doubts([key for key in keys if isinstance(key, str)])
+
+    def doubts(self, paths):
+        """Why it is not proven that nobody uses what has these paths, in words, or None."""
+        unknown = self.unknown or self._private(paths)
+        if unknown:
+            more = len(unknown) - _SHOWN
+            shown = "; ".join(unknown[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
             return f"it cannot be proven that nobody uses it: {shown}"
         return None
+
+    def _private(self, paths):
+        return [
+            text
+            for uid, texts in self.private.items()
+            if any(foreign.may_open(uid, path) for path in paths if path.startswith("/"))
+            for text in texts
+        ]
 
 
 def is_local(conn):
@@ -144,6 +161,15 @@ def held(conn, path):
     return f"a QEMU that this libvirt does not know has it open ({shows})" if found else None
 
 
+def refuse_used(conn, path, but=None):
+    """Raises OperationFailed where somebody uses what we have just made and would take away. but:
+    UUID of a domain that does not count."""
+    users = read(conn, but, beside=[path]).of(keys_of(conn, path))
+    why = f"used by {', '.join(users)}" if users else held(conn, path)
+    if why:
+        raise errors.OperationFailed(f"{path} stays: {why}")
+
+
 def place(conn, path):
     """The shared.Place of a path, or of libvirt's path of what a server has."""
     if path.startswith("/"):
@@ -162,7 +188,8 @@ def elsewhere(conn, places, below=None):
             for user in _who_meets(used, one)
             if not user.file or not any(_is(user.file, other) for other in places)
         }
-        found[one.path] = f"used by {', '.join(sorted(users))}" if users else used.why(())
+        words = f"used by {', '.join(sorted(users))}"
+        found[one.path] = words if users else used.doubts([one.path])
     return found
 
 
@@ -257,7 +284,45 @@ class _Reader:
             self.all(images, below_folder, folders)
         for place in sorted(silent):
             self.found.doubt(f"what is on {place} is not known: it does not answer")
+        for one in foreign.read(self.conn.getURI()) if self.local else ():
+            self.foreign(one)
         return self.found
+
+    def foreign(self, one):
+        """A guest that this connection does not show, or that it cannot be known."""
+        if isinstance(one, foreign.Doubt):
+            self.private_doubt(one.uid, one.text)
+        elif self.but is None or one.tree.findtext("uuid") != self.but:
+            for name in named.of_tree(one.tree):
+                if one.uid is None:
+                    self.name(name, User(one.who))
+                else:
+                    self.private(name, one)
+
+    def private_doubt(self, uid, text):
+        if uid is None:
+            self.found.doubt(text)
+        elif text not in self.found.private.setdefault(uid, []):
+            self.found.private[uid].append(text)
+
+    def private(self, name, one):
+        """What a user's own guest names: it uses what the user may open."""
+        if name.volume:
+            self.private_doubt(one.uid, f"{one.who} has a disk in a pool that is not known here")
+        if not name.path:
+            return
+        user = User(one.who)
+        if name.folder and _owner(name.path) == one.uid:
+            self.found.folders.append((identity.real(name.path), user))
+        chain = chains.read(name.path, name.format)
+        for part in chain.paths:
+            if foreign.may_open(one.uid, part):
+                self.found.add(identity.of(part), user)
+        why = chain.unreadable or chain.broken
+        if chain.missing and not _surely_gone(self.conn, chain.missing):
+            why = f"{chain.missing} is not there"
+        if why and not name.closed:
+            self.private_doubt(one.uid, f"what {one.who} needs is not known: {why}")
 
     def all(self, images, below_folder, folders):
         for dom in self.conn.listAllDomains():
@@ -505,6 +570,14 @@ def texts(dom):
         except libvirt.libvirtError as exc:
             if exc.get_error_code() not in unknown:
                 raise
+
+
+def _owner(path):
+    """The number of the user whose it is; None where that is not known."""
+    try:
+        return bounded.stat(path).st_uid
+    except (OSError, ValueError):
+        return None
 
 
 def _is_mounted(folder):

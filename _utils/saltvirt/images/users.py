@@ -67,4 +67,5 @@ def _why(conn, used, meta, grace_s):
     if time.time() - meta["used"] < grace_s:
         return "used a moment ago"
     others = usage.others_may_have(conn, meta["path"])
-    return used.why(keys) or (others and f"other hosts may need it, too: {others}")
+    others = others and f"other hosts may need it, too: {others}"
+    return used.why(keys) or others or usage.held(conn, meta["path"])

@@ -1,0 +1,191 @@
+"""Guests that the connection does not show: of libvirt's other drivers, of users' own libvirts."""
+
+import os
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt.host import bounded, foreign, usage  # noqa: E402
+from tests.functional import hung  # noqa: E402
+from tests.functional.test_usage import GUEST, create, disk, place  # noqa: E402, F401
+
+ALICE, BOB = 4001, 4002
+
+
+class Machine:
+    """Folders as libvirt and users have them."""
+
+    def __init__(self, root, monkeypatch):
+        self.root, self.monkeypatch = root, monkeypatch
+        self.home = root / "home" / "alice"
+        self.config = self.home / ".config" / "libvirt" / "qemu"
+        self.config.mkdir(parents=True)
+        passwd = root / "passwd"
+        passwd.write_text(f"alice:x:{ALICE}:1::{self.home}:/bin/sh\nnobody:x:9:9::/nonexistent:\n")
+        monkeypatch.setattr(foreign, "SYSTEM", (str(root / "etc"), str(root / "run")))
+        monkeypatch.setattr(foreign, "LIBRARY", str(root / "lib"))
+        monkeypatch.setattr(foreign, "PASSWD", str(passwd))
+        monkeypatch.setattr(foreign, "HOMES", str(root / "home"))
+        monkeypatch.setattr(foreign, "RUNTIME", str(root / "user"))
+
+    def put(self, path, devices, name="theirs", around="{}"):
+        path = self.root / path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(around.format(GUEST.format(name=name, more="", os="", devices=devices)))
+        return path
+
+
+@pytest.fixture
+def machine(place, monkeypatch):  # noqa: F811
+    place.base.chmod(0o644)
+    root = place.root / "machine"
+    root.mkdir()
+    return Machine(root, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("path", "around"),
+    [
+        ("etc/lxc/c1.xml", "{}"),
+        ("etc/libxl/c1.xml", "<!-- WARNING: by libvirt -->\n{}"),
+        ("etc/qemu/c1.xml", "{}"),
+        ("run/lxc/c1.xml", "<domstatus state='running' pid='1'>{}</domstatus>"),
+        (
+            "lib/qemu/snapshot/c1/one.xml",
+            "<domainsnapshot><name>one</name>{}</domainsnapshot>",
+        ),
+        (
+            "lib/qemu/checkpoint/c1/one.xml",
+            "<domaincheckpoint><name>one</name>{}</domaincheckpoint>",
+        ),
+    ],
+)
+def test_another_driver_of_the_system(place, machine, path, around):  # noqa: F811
+    place.base.chmod(0o600)
+    above = create(place.above, place.base)
+    assert place.why() is None
+    machine.put(path, disk(above), around=around)
+    driver = path.split("/")[1]
+    assert place.why() == f"used by theirs ({driver}:///system)"
+
+
+def test_a_folder_that_a_container_has(place, machine):  # noqa: F811
+    folder = f"<filesystem type='mount'><source dir='{place.base.parent}'/><target dir='/'/>"
+    machine.put("etc/lxc/c1.xml", f"{folder}</filesystem>")
+    assert place.why() == "used by theirs (lxc:///system)"
+
+
+def test_the_connections_own_driver_is_asked_and_not_read(machine):
+    machine.put("etc/qemu/c1.xml", "")
+    machine.put("etc/lxc/c2.xml", "")
+    assert [one.who for one in foreign.read("qemu:///system")] == ["theirs (lxc:///system)"]
+    assert [one.who for one in foreign.read("lxc:///system")] == ["theirs (qemu:///system)"]
+    assert len(list(foreign.read("qemu:///session"))) == 2
+
+
+def test_what_the_system_has_and_cannot_be_read_is_a_doubt(place, machine):  # noqa: F811
+    machine.put("etc/lxc/c1.xml", "", around="no {} xml <")
+    assert "c1.xml, a guest of lxc:///system, cannot be read" in place.why()
+
+
+@pytest.mark.parametrize("where", ["config", "snapshot", "run"])
+def test_a_users_own_guest(place, machine, where):  # noqa: F811
+    folder = {
+        "config": machine.config,
+        "snapshot": machine.config / "snapshot" / "one",
+        "run": machine.root / "user" / str(ALICE) / "libvirt" / "qemu" / "run",
+    }[where]
+    machine.put(folder / "x.xml", disk(create(place.above, place.base)))
+    assert place.why() == "used by theirs (qemu:///session of alice)"
+
+
+def test_a_user_keeps_nothing_that_he_cannot_open(place, machine):  # noqa: F811
+    """Else anybody could keep any disk from being deleted."""
+    machine.put(machine.config / "x.xml", disk(place.base, "raw"))
+    folder = f"<filesystem type='mount'><source dir='{place.base.parent}'/><target dir='/'/>"
+    machine.put(machine.config / "y.xml", f"{folder}</filesystem>", "all")
+    assert place.why() == "used by theirs (qemu:///session of alice)"
+    place.base.chmod(0o600)
+    assert place.why() is None
+    os.chown(place.base, ALICE, 0)
+    assert place.why() == "used by theirs (qemu:///session of alice)"
+
+
+def _broken(path):
+    path.write_text("<domain")
+
+
+def _fifo(path):
+    os.mkfifo(path)
+
+
+def _bomb(path):
+    path.write_text("<!DOCTYPE x [<!ENTITY a 'aaaa'>]><domain><name>&a;</name></domain>")
+
+
+def _endless(path):
+    path.symlink_to("/dev/zero")
+
+
+def _large(path):
+    path.write_text(f"<domain><!--{'x' * foreign._LONGEST}--></domain>")
+
+
+def _missing_base(path):
+    (path.parent / "empty").mkdir()
+    overlay = create(path.parent / "o.qcow2", path.parent / "empty" / "gone.qcow2", "qcow2")
+    path.write_text(GUEST.format(name="theirs", more="", os="", devices=disk(overlay)))
+
+
+@pytest.mark.parametrize("make", [_broken, _fifo, _bomb, _endless, _large, _missing_base])
+def test_what_cannot_be_read_is_a_doubt_about_what_that_user_may_open(place, machine, make):  # noqa: F811
+    make(machine.config / "x.xml")
+    assert "it cannot be proven that nobody uses it" in place.why()
+    assert "alice" in place.why()
+    place.base.chmod(0o600)
+    assert place.why() is None
+
+
+def test_more_files_than_anybody_has(place, machine, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(foreign, "_MOST", 2)
+    for number in range(3):
+        machine.put(machine.config / f"{number}.xml", "")
+    assert "more than 2 files" in place.why()
+
+
+def test_a_home_that_does_not_answer(place, machine, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(bounded, "LIST_S", 1)
+    monkeypatch.setattr(bounded, "PATIENCE_S", 1)
+    monkeypatch.setattr(bounded, "_table", [0.0, ()])
+    with hung.mounted(machine.home):
+        assert f"alice are not known: {machine.config}" in place.why()
+        place.base.chmod(0o600)
+        assert place.why() is None
+
+
+def test_users_that_only_a_directory_service_knows(place, machine):  # noqa: F811
+    bob = machine.root / "home" / "bob"
+    machine.put(bob / ".config/libvirt/qemu/x.xml", disk(place.base, "raw"))
+    os.chown(bob, BOB, BOB)
+    place.base.chmod(0o600)
+    assert place.why() is None
+    os.chown(place.base, BOB, 0)
+    assert place.why() == "used by theirs (qemu:///session of bob)"
+    run = machine.root / "user" / "4003" / "libvirt" / "qemu" / "run"
+    machine.put(run / "y.xml", disk(place.base, "raw"))
+    os.chown(place.base, 4003, 0)
+    assert place.why() == "used by theirs (qemu:///session of user 4003)"
+
+
+def test_another_host_asks(place, machine, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(usage.shared, "why", lambda path: "nfs4")
+    asked = [usage.place(place.conn, str(place.base))]
+    assert usage.elsewhere(place.conn, asked)[str(place.base)] is None
+    _broken(machine.config / "x.xml")
+    assert "alice" in usage.elsewhere(place.conn, asked)[str(place.base)]
+    machine.put(machine.config / "x.xml", disk(place.base, "raw"))
+    assert usage.elsewhere(place.conn, asked)[str(place.base)] == (
+        "used by theirs (qemu:///session of alice)"
+    )
