@@ -6,7 +6,7 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt.fleet import shape
-from tests.functional.test_init import host  # noqa: F401
+from tests.functional.test_init import host, image  # noqa: F401
 
 ASKED = {
     "virt.vm_state": {}, "virt.full_info": {}, "virt.list_domains": {}, "virt.inventory": {},
@@ -21,3 +21,10 @@ ASKED = {
 def test_what_a_host_answers_fits(host, fun):  # noqa: F811
     asked = dict(ASKED[fun])
     shape.check(fun, asked, host.modules[fun](**asked))
+
+
+def test_what_a_host_answers_of_a_guest_that_it_made_fits(host, image):  # noqa: F811
+    disks = [{"name": "system", "size": 16}]
+    shape.check("virt.init", {}, host.init("a", image=image, disks=disks))
+    shape.check("virt.clone", {}, host.modules["virt.clone"]("a", "b"))
+    shape.check("virt.rename", {}, host.modules["virt.rename"]("b", "c"))

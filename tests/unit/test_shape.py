@@ -48,6 +48,7 @@ WRONG = [
     ("virt.maintenance", [True, {}, {"guests": "web1"}]),
     ("virt.guest_addresses", [[], {"web1": []}]),
     ("virt.init", [None, True, {}, {"name": 1, "disks": []}, {"name": "a", "disks": None}]),
+    ("virt.rename", [None, {"name": "a", "disks": [{"path": "/a"}]}, {"name": 1, "disks": []}]),
     ("virt.purge", ["gone", None, {"keep": ["/a"]}, {"delete": "/"}, {"shared": []}]),
     ("virt.storage_users", [[], {"/a": 1}]),
     ("virt.migrate", [None, {}, {"outcome": "moved", "kept": []}, {"outcome": "", "time_ms": "1"}]),

@@ -16,7 +16,12 @@ _TEXT = (str, None)
 _CERT = {"issuer": str, "sha256": str}
 _TLS = {"certs": {str: _CERT}, "trusted": [str], "daemon": str, "problems?": [str]}
 _SHOWN_CERT = {"host": str, "file": str, "until": str, "wrong?": _TEXT}
-_MADE = {"name": str, "pub_key?": _TEXT, "disks": [{str: object}]}
+_KEY = {"name": str, "pub_key?": _TEXT}
+_MADE = {
+    "virt.init": {**_KEY, "disks": [{str: object}]},
+    "virt.clone": {**_KEY, "disks": [{str: object}]},
+    "virt.rename": {**_KEY, "disks": [str]},
+}
 _DISK = {"size_bytes": COUNT, "path?": _TEXT, "pool?": _TEXT, "shared?": _TEXT}
 _STORE = {
     "total_bytes?": COUNT,
@@ -154,8 +159,8 @@ def _counts(data):
 
 def check(fun, kwarg, data):
     """Raises InvalidInput when the answer is none to this question."""
-    if fun in ("virt.init", "virt.clone", "virt.rename"):
-        good = fits(data, {str: object} if (kwarg or {}).get("test") else _MADE)
+    if fun in _MADE:
+        good = fits(data, {str: object} if (kwarg or {}).get("test") else _MADE[fun])
     else:
         good = fits(data, ANSWERS.get(fun, object))
     if not good:
