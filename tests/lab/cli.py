@@ -13,7 +13,7 @@ from tests.lab.sh import LabError
 from tests.lab.sync import sync
 
 # verbs that are about the tree, not about a lab
-OF_THE_TREE = ("test", "pytest", "ruff", "bench", "corpus")
+OF_THE_TREE = ("test", "pytest", "ruff", "bench", "corpus", "chaos")
 
 
 def say(text):
@@ -52,7 +52,8 @@ def parser():
                        ("pytest", "run pytest in the tests' Python"),
                        ("ruff", "run ruff in the tests' Python"),
                        ("bench", "run a file of tests/bench in the tests' Python"),
-                       ("corpus", "read, edit and define libvirt's own definitions")):  # fmt: skip
+                       ("corpus", "read, edit and define libvirt's own definitions"),
+                       ("chaos", "random steps with faults: tests/chaos/README.md")):  # fmt: skip
         verb = verbs.add_parser(name, help=text, prefix_chars="\0")
         verb.add_argument("arguments", nargs=argparse.REMAINDER)
     verb = verbs.add_parser("bare", help="run a command on a Debian that has nothing")
@@ -138,6 +139,8 @@ def tests(_cloud, given):
         return suite.bench(name, arguments, say)
     if given.verb == "corpus":
         return suite.corpus(given.arguments, say)
+    if given.verb == "chaos":
+        return suite.chaos(given.arguments, say)
     if given.verb == "pytest":
         return suite.pytest(given.arguments, say)
     return suite.module(given.verb, given.arguments, say)
@@ -158,7 +161,7 @@ def barely(_cloud, given):
 VERBS = {
     "up": up, "build": build, "exec": enter, "shell": enter, "push": copy, "pull": copy,
     "sync": synced, "status": status, "down": down,
-    "test": tests, "pytest": tests, "ruff": tests, "bench": tests, "corpus": tests,
+    "test": tests, "pytest": tests, "ruff": tests, "bench": tests, "corpus": tests, "chaos": tests,
     "matrix": matrixed, "bare": barely,
 }  # fmt: skip
 

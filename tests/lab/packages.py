@@ -45,6 +45,7 @@ TESTS = (
     "gnutls-bin",
     "guestfs-tools",
     "iptables",
+    "libfaketime",
     "libguestfs-tools",
     "libvirt-clients",
     "libvirt-daemon-driver-qemu",

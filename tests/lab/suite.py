@@ -70,3 +70,9 @@ def corpus(arguments, say):
     """Read, edit and define the definitions of libvirt's own tests; the exit code."""
     packages.ensure(say)
     return module("tests.corpus", arguments, say, {"PYTHONPATH": "_utils"})
+
+
+def chaos(arguments, say):
+    """Run random steps in a lab; the exit code. What they call is installed first."""
+    packages.ensure(say)
+    return module("tests.chaos.run", arguments, say)

@@ -96,8 +96,11 @@ int main(void) {
     r.realtime_ns = now(CLOCK_REALTIME);
     memset(r.filler, (int)(number & 0xff), sizeof r.filler);
     r.sum = sum(&r);
-    if (pwrite(disk, &r, sizeof r, START + number * sizeof r) != sizeof r)
+    while (pwrite(disk, &r, sizeof r, START + number * sizeof r) != sizeof r) {
       printf("counter: write error at %llu\n", (unsigned long long)number);
+      fflush(stdout);
+      usleep(100000);
+    }
     printf("counter %llu\n", (unsigned long long)number);
     fflush(stdout);
     usleep(100000);

@@ -1,0 +1,95 @@
+"""What is known of the guests, from what was asked for and how it ended; nothing is looked at.
+
+A guest is ``alive`` (it was made, nobody was told to take it away), ``gone`` (it was told that it
+is) or ``unsure`` (an operation failed or was killed, or two crossed).
+"""
+
+from dataclasses import dataclass, field
+
+MAKES = ("init", "deployed", "clone", "rename")
+REMOVES = ("purge", "rename")
+
+
+@dataclass
+class Guest:
+    """floor: records that its disk must have. named: paths that a purge said would stay."""
+
+    name: str
+    status: str = "unsure"
+    disk: str = "local"
+    lun: int | None = None
+    seeded: bool = False
+    floor: int = 0
+    snapshots: dict = field(default_factory=dict)
+    named: str = ""
+
+
+def makes(op):
+    """The names that an operation makes."""
+    if op["verb"] == "deployed":
+        return list(op["names"])
+    return [op.get("new", op.get("name"))] if op["verb"] in MAKES else []
+
+
+def removes(op):
+    """The names that an operation takes away."""
+    return [op["name"]] if op["verb"] in REMOVES else []
+
+
+class Model:
+    """guests: name to Guest, those that are gone, too."""
+
+    def __init__(self):
+        self.guests = {}
+
+    def of(self, *statuses):
+        """The guests in one of these states, by name."""
+        return [g for _, g in sorted(self.guests.items()) if g.status in statuses]
+
+    def prepare(self, ops):
+        """Before the operations of a step begin: what can only be known now."""
+        for op in ops:
+            for name in makes(op):
+                guest = self.guests.setdefault(name, Guest(name))
+                if guest.status != "alive":
+                    before = (
+                        self.guests.get(op["name"]) if op["verb"] in ("clone", "rename") else None
+                    )
+                    guest.disk = before.disk if before else op.get("disk", "local")
+                    guest.lun = before.lun if before else op.get("lun")
+                    guest.floor = before.floor if before else 0
+                    guest.seeded = bool(before.seeded if before else op.get("seeded"))
+            if op["verb"] == "snapshot" and op["name"] in self.guests:
+                guest = self.guests[op["name"]]
+                guest.snapshots.setdefault(op["snapshot"], guest.floor)
+            if op["verb"] == "revert" and op["name"] in self.guests:
+                guest = self.guests[op["name"]]
+                guest.floor = min(guest.floor, guest.snapshots.get(op["snapshot"], 0))
+
+    def end(self, done):
+        """After all operations of a step ended. done: list of Done."""
+        made, removed, asked = {}, {}, set()
+        for one in done:
+            for name in makes(one.op):
+                made.setdefault(name, []).append(one)
+            for name in removes(one.op):
+                removed.setdefault(name, []).append(one)
+            asked.update(makes(one.op), removes(one.op))
+        for name in sorted(asked):
+            self._settle(name, made.get(name, []), removed.get(name, []))
+
+    def _settle(self, name, made, removed):
+        guest = self.guests.setdefault(name, Guest(name))
+        guest.named += "".join(one.out for one in removed)
+        there = guest.status == "alive"
+        if made and removed:
+            guest.status = "unsure"
+        elif any(one.ok for one in removed):
+            guest.status = "gone"
+        elif removed:
+            # one that failed before it changed anything leaves it whole: looked at later
+            guest.status = "unsure" if there else guest.status
+        elif any(one.ok for one in made):
+            guest.status = "alive"
+        elif made and not there:
+            guest.status = "unsure"

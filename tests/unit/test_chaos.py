@@ -1,0 +1,258 @@
+"""What make chaos decides without a lab: steps, what is known of the guests, what is broken."""
+
+import copy
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from tests.chaos import act, inside, invariants, shrink, steps
+from tests.chaos.model import Guest, Model
+
+
+def domain(state="running", **how):
+    disk = {"target": "vda", "device": "disk", "readonly": False, "format": "qcow2",
+            "kind": "file", "path": "/srv/local/g_system.qcow2"}  # fmt: skip
+    return {
+        "state": state, "persistent": True, "disks": [{**disk, **how}], "snapshots": [],
+        "memory_kib": 65536, "vcpus": 1, "content": {"count": 9, "problem": None},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def seen():
+    """Two hosts, of which the first has the guest g."""
+    one = {"mounts": ["/"], "loops": [], "sockets": [], "held": [], "tools": [], "runners": [],
+           "qemus": [], "traces": [], "files": ["/srv/local"], "domains": {}, "cpus": 2,
+           "memory_kib": 8 * 1024**2}  # fmt: skip
+    found = {"hv1": copy.deepcopy(one), "hv2": copy.deepcopy(one), "master": copy.deepcopy(one)}
+    del found["master"]["domains"]
+    found["master"] |= {"keys": {"accepted": ["hv1", "hv2"], "pending": []}, "luns": {}}
+    found["hv1"]["domains"]["g"] = domain()
+    found["hv1"]["qemus"] = ["g"]
+    return found
+
+
+@pytest.fixture
+def model():
+    found = Model()
+    found.guests["g"] = Guest("g", "alive", floor=5)
+    return found
+
+
+def broken(seen, model):
+    return invariants.settled(seen, model, ["hv1", "hv2"], 4)
+
+
+def test_the_same_seed_draws_the_same_steps_and_others_draw_others():
+    assert steps.draw(7) == steps.draw(7)
+    assert steps.draw(7) != steps.draw(8)
+    assert steps.loads(steps.dumps(steps.draw(7))) == steps.draw(7)
+    assert len(steps.draw(3, 25)) == 25
+
+
+def test_every_verb_every_way_every_fault_and_every_disk_is_drawn():
+    drawn = [step for seed in range(150) for step in steps.draw(seed, 12)]
+    ops = [op for step in drawn for op in step["ops"]]
+    assert {op["verb"] for op in ops} == {verb for verb, _, _ in steps.VERBS}
+    assert {op["via"] for op in ops} == {"runner", "host", "state"}
+    assert {op["disk"] for op in ops if op["verb"] == "init"} == set(steps.DISKS)
+    faults = [fault for step in drawn for fault in step["faults"]]
+    assert {fault["kind"] for fault in faults} == {kind for kind, _, _ in steps.FAULTS}
+    assert {len(step["ops"]) for step in drawn} == {1, 2, 3}
+
+
+def test_every_operation_is_a_command():
+    ops = [op for seed in range(60) for step in steps.draw(seed, 12) for op in step["ops"]]
+    for op in ops:
+        argv = act.command(op, lambda name: "hv1")
+        assert argv[0] in ("salt", "salt-run")
+        assert all(isinstance(word, str) for word in argv), argv
+
+
+def test_steps_that_are_none_are_refused():
+    for text in ("{}", "[1]", "[{}]", '[{"ops": 1}]', "x"):
+        with pytest.raises(ValueError):
+            steps.loads(text)
+
+
+def test_shrinking_finds_the_one_step_and_what_of_it_counts():
+    given = steps.draw(11, 12)
+    given[6] = {
+        "ops": [{"verb": "purge", "name": "a"}, {"verb": "bad", "name": "b"}],
+        "faults": [{"kind": "kill_runner", "op": 1}, {"kind": "cut", "host": "hv1"}],
+    }
+
+    def fails(fewer):
+        return any(
+            op["verb"] == "bad" and any(f.get("op") == at for f in step["faults"])
+            for step in fewer for at, op in enumerate(step["ops"])
+        )  # fmt: skip
+
+    short = [{"ops": [{"verb": "bad", "name": "b"}], "faults": [{"kind": "kill_runner", "op": 0}]}]
+    assert shrink.shrink(given, fails) == short
+
+
+def test_shrinking_that_has_no_time_left_gives_its_best():
+    asked = []
+
+    def fails(fewer):
+        asked.append(fewer)
+        if len(asked) > 1:
+            raise StopIteration
+        return True
+
+    given = steps.draw(5, 8)
+    assert shrink.shrink(given, fails) == asked[0]
+    assert len(asked[0]) == 4
+
+
+def test_nothing_is_broken_where_all_is_well(seen, model):
+    assert broken(seen, model) == []
+    assert invariants.same_as_before(seen, copy.deepcopy(seen)) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "spoil"),
+    [
+        ("place: g is on no host", lambda s: s["hv1"]["domains"].clear()),
+        ("place: g is on hv1 (running), hv2 (off)",
+         lambda s: s["hv2"]["domains"].update(g=domain("off"))),
+        ("place: g on hv1 is not defined",
+         lambda s: s["hv1"]["domains"]["g"].update(persistent=False)),
+        ("twice: g runs on hv1, hv2", lambda s: s["hv2"]["domains"].update(g=domain())),
+        ("disk: g on hv1 has 4 records, it had 5",
+         lambda s: s["hv1"]["domains"]["g"]["content"].update(count=4)),
+        ("disk: g on hv1: torn",
+         lambda s: s["hv1"]["domains"]["g"]["content"].update(problem="torn")),
+        ("key: x is pending", lambda s: s["master"]["keys"]["pending"].append("x")),
+        ("promised: 9 vCPUs on hv1", lambda s: s["hv1"]["domains"]["g"].update(vcpus=9)),
+        ("promised: ", lambda s: s["hv1"]["domains"]["g"].update(memory_kib=8 * 1024**2)),
+        ("qemu: x on hv2", lambda s: s["hv2"]["qemus"].append("x")),
+        ("qemu: g on hv1", lambda s: s["hv1"]["qemus"].clear()),
+        ("lock: /run/l is held on hv2", lambda s: s["hv2"]["held"].append("/run/l")),
+        ("tool: qemu-img runs on hv1", lambda s: s["hv1"]["tools"].append("qemu-img")),
+        ("traceback: master logged", lambda s: s["master"]["traces"].append("T")),
+    ],
+)  # fmt: skip
+def test_what_is_broken_is_named(seen, model, word, spoil):
+    spoil(seen)
+    assert any(line.startswith(word) for line in broken(seen, model)), broken(seen, model)
+
+
+def test_a_disk_on_shared_storage_is_the_same_on_two_hosts_and_a_local_one_is_not(seen, model):
+    seen["hv2"]["domains"]["h"] = domain()
+    seen["hv2"]["qemus"] = ["h"]
+    assert invariants.written_twice(seen) == []
+    for host, name in (("hv1", "g"), ("hv2", "h")):
+        seen[host]["domains"][name] = domain(path="/srv/gluster/g")
+    assert invariants.written_twice(seen) == [
+        "twice: shared:/srv/gluster/g is written by g on hv1, h on hv2"
+    ]
+    for host, name in (("hv1", "g"), ("hv2", "h")):
+        seen[host]["domains"][name] = domain(kind="network", path="iqn/1")
+    assert len(invariants.written_twice(seen)) == 1
+
+
+def test_of_a_purged_guest_nothing_is_left_but_what_the_purge_named(seen, model):
+    model.guests["s1-g1"] = Guest("s1-g1", "gone")
+    seen["hv2"]["files"] += ["/srv/local/s1-g1_system.qcow2", "/srv/local/s1-g10_system.qcow2"]
+    assert broken(seen, model) == ["left: /srv/local/s1-g1_system.qcow2 on hv2"]
+    model.guests["s1-g1"].named = "kept: /srv/local/s1-g1_system.qcow2"
+    assert broken(seen, model) == []
+
+
+def test_mounts_loops_sockets_and_files_that_came_are_named(seen):
+    before = copy.deepcopy(seen)
+    seen["hv1"]["mounts"].append("/mnt")
+    seen["hv1"]["loops"].append("/x")
+    seen["hv2"]["sockets"].append("port 49152")
+    seen["hv2"]["files"].append("/srv/local/part")
+    assert len(invariants.same_as_before(seen, before)) == 4
+
+
+def done(verb, ok=True, killed=False, **op):
+    rc = None if killed else int(not ok)
+    return act.Done({"verb": verb, "via": "runner", **op}, rc, "{}", "", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("ended", "status"),
+    [
+        ([done("purge", name="g")], "gone"),
+        ([done("purge", ok=False, name="g")], "unsure"),
+        ([done("purge", killed=True, name="g")], "unsure"),
+        ([done("migrate", ok=False, name="g")], "alive"),
+        ([done("purge", name="g"), done("migrate", ok=False, name="g")], "gone"),
+        ([done("rename", name="g", new="h")], "gone"),
+    ],
+)
+def test_what_became_of_a_guest(model, ended, status):
+    model.prepare([{**one.op, "disk": "local"} for one in ended])
+    model.end(ended)
+    assert model.guests["g"].status == status
+
+
+def test_a_new_guest_is_alive_only_when_it_was_said(model):
+    for name, one in {"a": done("init", name="a"), "b": done("init", ok=False, name="b"),
+                      "c": done("init", killed=True, name="c"),
+                      "d": done("clone", name="g", new="d")}.items():  # fmt: skip
+        model.prepare([{**one.op, "disk": "thin"}])
+        model.end([one])
+        assert model.guests[name].status == ("alive" if one.ok else "unsure")
+    assert model.guests["d"].floor == model.guests["g"].floor
+
+
+@pytest.mark.parametrize(
+    ("one", "word"),
+    [
+        (act.Done({"verb": "x", "via": "runner"}, 1, '{"comment": "no"}', "", 1.0), None),
+        (act.Done({"verb": "x", "via": "runner"}, 1, '{"comment": "a\\nb"}', "", 1.0), "lines"),
+        (act.Done({"verb": "x", "via": "runner"}, 2, '{"comment": "no"}', "", 1.0), "exit"),
+        (act.Done({"verb": "x", "via": "runner"}, 0, '{"result": false}', "", 1.0), "exit"),
+        (act.Done({"verb": "x", "via": "runner"}, 1, "", "", 1.0), "silent"),
+        (act.Done({"verb": "x", "via": "runner"}, 1, "", act.TRACE, 1.0), "traceback"),
+        (act.Done({"verb": "x", "via": "runner"}, -9, "", "", 900.0, True), "wait"),
+        (act.Done({"verb": "x", "via": "runner"}, None, "", "", 1.0), None),
+    ],
+)
+def test_how_a_failure_is_told(one, word):
+    found = act.wrong_form(one)
+    assert [line.partition(":")[0] for line in found] == ([word] if word else [])
+
+
+def record(number, filler=None, magic=b"SALTVIRT"):
+    body = inside.RECORD.pack(magic, number, 1, 1, b"boot", bytes([number & 255]) * 432, 0)[:-8]
+    if filler is not None:
+        body = body[:72] + filler + body[73:]
+    return body + inside.checksum(body).to_bytes(8, "little")
+
+
+@pytest.mark.parametrize(
+    ("records", "found"),
+    [
+        ([record(0), record(1)], (2, None)),
+        ([], (0, None)),
+        ([record(0), record(2)], (1, "record 1 has the number 2")),
+        ([record(0), bytes(512), record(2)], (1, "a record is missing after 1")),
+        ([record(0), record(1, b"x")], (1, "record 1 is torn")),
+        ([record(0), record(1)[:-1] + b"x"], (1, "record 1 has a wrong sum")),
+    ],
+)
+def test_the_pattern_of_a_disk(tmp_path, records, found):
+    path = tmp_path / "raw"
+    path.write_bytes(bytes(inside.START) + b"".join(records) + bytes(4096))
+    with open(path, "rb") as file:
+        assert inside.pattern(file, 0) == found
+
+
+def test_a_disk_is_read_from_its_definition():
+    text = ("<disk type='volume' device='disk'><driver type='raw'/><source pool='data' volume='v'/>"
+            "<target dev='vda'/></disk>")  # fmt: skip
+    read = inside.disk_of(inside.ET.fromstring(text))
+    assert (read["kind"], read["path"], read["format"]) == ("file", "/srv/gluster/v", "raw")
+    network = SimpleNamespace(text="<disk type='network'><source protocol='iscsi' name='i/1'/>"
+                                   "<target dev='vda'/></disk>")  # fmt: skip
+    read = inside.disk_of(inside.ET.fromstring(network.text))
+    assert (read["kind"], read["path"]) == ("network", "i/1")
+    assert json.dumps(read)
