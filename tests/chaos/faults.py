@@ -2,7 +2,7 @@
 
 What this kernel cannot do is done another way: it has no netem, so a slow network is one that drops
 packets beyond a number each second; all machines share its clock, so a clock that jumps is
-libfaketime before the daemons of Salt (files keep the kernel's time).
+clock.c before the daemons of Salt (files keep the kernel's time).
 """
 
 import contextlib

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.chaos.steps import LUNS
 from tests.integration.migration import counter
 from tests.lab import storage
-from tests.lab.sh import LabError
+from tests.lab.sh import LabError, run
 
 MASTER = "10.77.0.1"
 BOOT = counter.BOOT
@@ -46,12 +46,10 @@ CONFIG = """virt:
     shared: [{{system: {{size: 64, pool: data, cache: none}}}}]
 """
 PLACEMENT = "  placement: {reserved_disk_bytes: 16777216}\n  queue_timeout: 300\n"
-# libfaketime before each daemon of Salt: what the clock jump of a step writes is its offset
+# clock.c before each daemon of Salt: what the clock jump of a step writes is its offset
 CLOCK = "/etc/chaos-clock"
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
-UNIT = f"""[Service]
-Environment=LD_PRELOAD=/opt/chaos/{FAKETIME.name} FAKETIME_TIMESTAMP_FILE={CLOCK}
-Environment=FAKETIME_CACHE_DURATION=1 FAKETIME_DONT_FAKE_MONOTONIC=1
+UNIT = """[Service]
+Environment=LD_PRELOAD=/opt/chaos/clock.so
 """
 
 
@@ -86,7 +84,23 @@ def prepare(lab, say):
 
 def clock(lab, name, unit):
     """A daemon of Salt whose clock can be set by writing an offset to CLOCK."""
-    lab.push(name, FAKETIME, "/opt/chaos")
+    with tempfile.TemporaryDirectory() as made:
+        library = Path(made) / "clock.so"
+        source = Path(__file__).parent / "clock.c"
+        run(
+            [
+                "gcc",
+                "-O2",
+                "-Wall",
+                "-Wno-nonnull-compare",
+                "-shared",
+                "-fPIC",
+                "-o",
+                library,
+                source,
+            ]
+        )
+        lab.push(name, library, "/opt/chaos")
     folder = f"/etc/systemd/system/{unit}.service.d"
     script = f"echo +0 > {CLOCK}; mkdir -p {folder}; cat > {folder}/clock.conf"
     lab.exec(name, ["sh", "-c", script], input=UNIT)

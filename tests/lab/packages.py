@@ -45,7 +45,6 @@ TESTS = (
     "gnutls-bin",
     "guestfs-tools",
     "iptables",
-    "libfaketime",
     "libguestfs-tools",
     "libvirt-clients",
     "libvirt-daemon-driver-qemu",
