@@ -111,10 +111,9 @@ def _may_be_there(path):
 def _of_json(found, path, name, format):
     """QEMU's other way to name a file."""
     try:
-        told = json.loads(name.removeprefix("json:"))
-    except ValueError:
-        told = None
-    files = list(_filenames(told))
+        files = list(_filenames(json.loads(name.removeprefix("json:"))))
+    except (ValueError, RecursionError):  # no JSON, or deeper than anything that QEMU reads
+        files = []
     if not files:
         found.broken = found.broken or f"{path} stands on {name[:60]}, which cannot be read here"
     return [place for file in files for place in _places(found, path, file, format)]

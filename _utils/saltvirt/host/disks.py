@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from saltvirt import errors
 from saltvirt.design.source import Source
 from saltvirt.host import domain, existing, files, pool_disk, taken_back, usage
-from saltvirt.images import chain, clone, confined
+from saltvirt.images import chain, clone, confined, inspect
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
 from saltvirt.xml.disk import Disk
@@ -121,7 +121,17 @@ def plan_one(conn, spec, guest, images_dir, virt_type):
                 f"disk {spec.name}: {spec.source_file} does not exist {where}; a size makes it"
             )
         raise errors.InvalidInput(f"disk {spec.name}: size is missing")
+    if found.make and (spec.backing_store_path or "").startswith("/"):
+        _sound_base(conn, spec)
     return found
+
+
+def _sound_base(conn, spec):
+    """Raises ImageError, NotFound for a backing file that is none, or leads to files elsewhere
+    that no domain of this host has declared."""
+    path = spec.backing_store_path
+    folders = ["/"] if files.format_by_domains(conn, path) else None
+    inspect.inspect(path, spec.backing_store_format, folders=folders)
 
 
 def plan(conn, spec, images_dir, virt_type):

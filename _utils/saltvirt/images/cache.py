@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 from saltvirt import errors
 from saltvirt.host import bounded
-from saltvirt.images import checksum, inspect, locks, room, sources, storage, web
+from saltvirt.images import checksum, header, inspect, locks, room, sources, storage, web
 from saltvirt.migration import storage as migration_storage
+from saltvirt.units import human_bytes
 
 DEFAULT_DIR = "/srv/salt-images"
 BASE = "_base"
@@ -132,11 +133,21 @@ def _verify(path, source, demanded, algorithms=()):
     return sums
 
 
+def _not_empty(info, shown):
+    if not info.virtual_size_bytes:
+        raise errors.ImageError(f"{shown} is no disk image: the disk in it has no size")
+
+
 def _local(source, place, demanded):
     """A file or device on this host is used where it lies."""
     if os.path.exists(migration_storage.coming(os.path.abspath(place.path))):
         raise errors.ImageError(f"a migration is just copying {place.path} to this host: try again")
     info = inspect.inspect(place.path, place.format)
+    _not_empty(info, place.path)
+    if demanded and os.path.getsize(place.path) > room.MOST_BYTES:
+        raise errors.ImageError(
+            f"{place.path} is larger than {human_bytes(room.MOST_BYTES)}: its hash is not read"
+        )
     sums = _verify(place.path, source, demanded, ["sha256"]) if demanded else {}
     return CachedImage(info.path, info.format, info.virtual_size_bytes, sums.get("sha256"), source)
 
@@ -171,6 +182,23 @@ def _image(folder, meta, source):
     return CachedImage(path, meta["format"], meta["size_bytes"], sums["sha256"], source)
 
 
+def _looked_at(part, shown):
+    """The ImageInfo of what was fetched. The user knows the address, not our folder."""
+    try:
+        found = header.read(part)
+        if found.backing or found.data_file:
+            raise errors.ImageError(
+                f"{part} refers to another file, {found.backing or found.data_file!r}: make it "
+                "whole with qemu-img convert"
+            )
+        info = inspect.inspect(part)
+        _not_empty(info, part)
+        inspect.check(info)
+    except errors.ImageError as exc:
+        raise errors.ImageError(exc.text.replace(str(part), shown)) from exc
+    return info
+
+
 def _admit(folder, part, wish, version):
     """Checks what was fetched and gives it its name in the cache."""
     source = wish.source
@@ -179,13 +207,7 @@ def _admit(folder, part, wish, version):
     sums = _verify(part, source, wish.demanded, ours)
     if served in sums and sums[served] != version["hsum"]:
         raise errors.ImageError(f"{sources.shown(source)} changed while it was copied: try again")
-    try:
-        info = inspect.inspect(part, folders=[folder.path(".partial")])
-    except errors.ImageError as exc:  # the user knows the address, not our folder
-        raise errors.ImageError(str(exc).replace(str(part), sources.shown(source))) from exc
-    if info.backing:
-        raise errors.ImageError(f"{sources.shown(source)} stands on a backing file: convert it")
-    inspect.check(info)
+    info = _looked_at(part, sources.shown(source))
     name = f"{sources.stem(source)}-{sums['sha256'][:16]}.{info.format}"
     os.chmod(part, 0o444)
     with open(part, "rb") as file:

@@ -228,7 +228,9 @@ def _fill(task, part):
     else:
         _require_space(image, _needed_bytes(image, format), folder)
         method = _convert(image, part, format, task.progress)
-    if task.size_bytes > image.virtual_size_bytes:
+    # a raw image that ends within a sector has less than QEMU says
+    short = format == "raw" and os.path.getsize(part) < task.size_bytes
+    if short or task.size_bytes > image.virtual_size_bytes:
         _resize(part, format, task.size_bytes)
     return method
 

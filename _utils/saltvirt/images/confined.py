@@ -12,11 +12,11 @@ import shutil
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.images import locks, tools
+from saltvirt.images import locks, storage, tools
 
 _ROOT = os.path.join(locks.RUN, "root")
 _TIMEOUT_S = 120
-_MEMORY = 4 * 1024**3
+_MEMORY = 1024**3
 
 # $1: an empty folder. Then the files, each as r or w, its place below the new root, and what
 # lies there; an empty word ends them, and the command follows.
@@ -66,7 +66,10 @@ def _places(mode, paths):
     for path in paths:
         if not os.path.isabs(path) or ".." in path.split("/"):
             raise errors.ImageError(f"{path}: give the absolute path without ..")
-        yield from (mode, os.path.normpath(path), os.path.realpath(path))
+        real = os.path.realpath(path)
+        if os.path.exists(real) and not storage.is_storage(os.stat(real).st_mode):
+            raise storage.refused(path)  # the tool would wait for a FIFO
+        yield from (mode, os.path.normpath(path), real)
 
 
 def command(argv, reads=(), writes=(), limits=None):

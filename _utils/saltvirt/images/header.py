@@ -16,7 +16,7 @@ _EXT_BACKING_FORMAT = 0xE2792ACA
 _EXT_DATA_FILE = 0x44415441
 _INCOMPATIBLE_DATA_FILE = 1 << 2
 _INCOMPATIBLE_CORRUPT = 1 << 1
-_LONGEST_NAME = 1023  # qcow2's own limit
+_LONGEST_NAME = 1023  # QEMU's own limit
 _HEAD = 128 * 1024  # past the superblock of btrfs, the farthest signature
 _VMDK_HEADER = 512
 _VMDK_DESCRIPTOR = 20 * 512  # what QEMU reads of it to find a parent
@@ -89,6 +89,9 @@ def _qcow2(head, path):
     if len(head) < _QCOW2_V2_LENGTH:
         raise errors.ImageError(f"{path} ends inside its qcow2 header")
     version, offset, length, bits, size, crypt = struct.unpack_from(">IQIIQI", head, 4)
+    if version == 1:  # which has the name in the same place, and no word of its format
+        named = head[offset : offset + min(length, _LONGEST_NAME)]
+        return Header("qcow", size, _text(named, path) if offset else None)
     if version not in (2, 3) or not 9 <= bits <= 21 or length > _LONGEST_NAME:
         raise errors.ImageError(f"{path} has a damaged qcow2 header")
     features, header_length = 0, _QCOW2_V2_LENGTH
@@ -146,7 +149,7 @@ def _qed(head, path):
         raise errors.ImageError(f"{path} ends inside its QED header")
     features, size, offset, length = struct.unpack_from("<Q24xQII", head, 16)
     named = head[offset : offset + length] if features & 1 else None
-    if named is not None and len(named) < length:
+    if named is not None and not len(named) == length <= _LONGEST_NAME:
         raise errors.ImageError(f"{path} has a damaged QED header")
     return Header("qed", size, _text(named, path) if named else None)
 

@@ -9,7 +9,9 @@ from saltvirt.images import confined, header
 
 _DEEPEST_CHAIN = 16
 _CHECK_S = 3600
-_REFUSED = ("qed",)
+_CHECK_MEMORY = 4 * 1024**3  # it counts the clusters
+_MOST_SNAPSHOTS = 1000  # QEMU reads all of them each time
+_REFUSED = ("qed", "qcow")
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ def _check(path, found, folders, depth):
         raise errors.ImageError(f"{path} is encrypted: nobody can seed it")
     if found.corrupt:
         raise errors.ImageError(f"{path} is marked corrupt: run qemu-img check on it")
+    if found.snapshots > _MOST_SNAPSHOTS:
+        raise errors.ImageError(f"{path} has {found.snapshots} snapshots: convert it first")
     if found.data_file:
         _inside(found.data_file, path, folders)
         raise errors.ImageError(
@@ -117,6 +121,6 @@ def check(info):
         f"use image {info.path}",
         errors.ImageError,
         reads=[info.path],
-        limits=confined.Limits(_CHECK_S),
+        limits=confined.Limits(_CHECK_S, _CHECK_MEMORY),
         good=(0, leaks_only),
     )

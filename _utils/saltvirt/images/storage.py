@@ -5,12 +5,19 @@ for a writer, or a device that acts when it is opened, such as a watchdog or a t
 """
 
 import os
+import stat
 
 from saltvirt import errors
 from saltvirt.host import bounded, looks
 
 
-def _refused(path):
+def is_storage(mode):
+    """Whether a stat's mode is that of a regular file or a block device."""
+    return stat.S_ISREG(mode) or stat.S_ISBLK(mode)
+
+
+def refused(path):
+    """The error for a path where something else lies."""
     return errors.ImageError(f"{path} is neither a file nor a block device")
 
 
@@ -19,9 +26,9 @@ def descriptor(path):
     try:
         found = looks.opened(path)
     except ValueError:  # a NUL in it
-        raise _refused(repr(path)) from None
+        raise refused(repr(path)) from None
     if found is None:
-        raise _refused(path)
+        raise refused(path)
     return found
 
 
@@ -35,7 +42,7 @@ def head(path, size):
     try:
         found = bounded.head(path, size)
     except ValueError:
-        raise _refused(repr(path)) from None
+        raise refused(repr(path)) from None
     if found is None:
-        raise _refused(path)
+        raise refused(path)
     return found

@@ -1,12 +1,18 @@
 """Runs qemu-img, guestfish and their like."""
 
+import contextlib
 import os
+import selectors
 import shutil
 import subprocess
+import time
 
 from saltvirt import errors
 
 _LAST_WORDS = 300
+# of what a tool says: it repeats what stands in an image, and an image may hold any number of names
+MOST_BYTES = 16 * 1024**2
+_PIPE = 4096  # so much can be written at once without waiting, where any can
 # for what reads or writes little; who copies disks says how long that may take
 TIMEOUT_S = 600
 
@@ -59,19 +65,73 @@ def run(
     """
     if shutil.which(argv[0]) is None:
         raise missing(argv[0])
+    label = name or argv[0]
+    with subprocess.Popen(
+        command(argv),
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        **({"user": user[0], "group": user[1], "extra_groups": []} if user else {}),
+    ) as process:
+        try:
+            out, said = _talk(process, stdin, timeout_s)
+        except TimeoutError:
+            raise error(f"cannot {what}: {label} took longer than {timeout_s} s") from None
+        except BufferError:
+            raise error(f"cannot {what}: {label} said more than {MOST_BYTES} bytes") from None
+        finally:
+            if process.poll() is None:
+                process.kill()
+    if process.returncode not in good:
+        raise error(f"cannot {what}: {last_words(said or out)}")
+    return out
+
+
+def _talk(process, stdin, timeout_s):
+    """What a process prints and complains of, as bytes. Raises TimeoutError, BufferError."""
+    end = time.monotonic() + timeout_s if timeout_s is not None else None
+    found = {process.stdout: bytearray(), process.stderr: bytearray()}
+    with selectors.DefaultSelector() as waiting:
+        for stream in found:
+            waiting.register(stream, selectors.EVENT_READ)
+        if stdin is not None:
+            waiting.register(process.stdin, selectors.EVENT_WRITE)
+        left = memoryview(stdin or b"")
+        while waiting.get_map():
+            for key, _ in waiting.select(_left(end)):
+                if key.fileobj is process.stdin:
+                    left = _told(process.stdin, left)
+                    done = not left
+                else:
+                    block = os.read(key.fd, 65536)
+                    found[key.fileobj] += block
+                    done = not block
+                if done:
+                    waiting.unregister(key.fileobj)
+                    key.fileobj.close()
+            if max(map(len, found.values())) > MOST_BYTES:
+                raise BufferError
+            _left(end)
     try:
-        done = subprocess.run(
-            command(argv),
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            timeout=timeout_s,
-            env=environment(),
-            check=False,
-            **({"user": user[0], "group": user[1], "extra_groups": []} if user else {}),
-        )
+        process.wait(_left(end))
     except subprocess.TimeoutExpired:
-        raise error(f"cannot {what}: {name or argv[0]} took longer than {timeout_s} s") from None
-    if done.returncode not in good:
-        raise error(f"cannot {what}: {last_words(done.stderr or done.stdout)}")
-    return done.stdout
+        raise TimeoutError from None
+    return bytes(found[process.stdout]), bytes(found[process.stderr])
+
+
+def _left(end):
+    """The seconds that are left; None for any number. Raises TimeoutError."""
+    if end is None:
+        return None
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _told(stream, text):
+    """Writes a piece to a process; what is left of the text: nothing where nobody listens."""
+    with contextlib.suppress(BrokenPipeError):
+        return text[os.write(stream.fileno(), text[:_PIPE]) :]
+    return text[:0]
