@@ -199,9 +199,10 @@ class Served:
     def version(self, _source):
         return {"ETag": "1"}
 
-    def fetch(self, _source, target, _version, _progress):
+    def fetch(self, _source, target, version, _progress):
         shutil.copyfile(self.path, target)
         os.truncate(target, min(os.path.getsize(self.path), 64 * MIB))
+        return version
 
 
 DOWNLOADED = [name for name in IMAGES if not name.startswith(("a ", "raw of 1"))]
