@@ -6,7 +6,7 @@ SALT ?= 3008
 ARGS ?=
 
 .PHONY: help test test-unit test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
-	demo demo-down publish bench corpus chaos
+	demo demo-down publish bench corpus chaos coverage
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -50,6 +50,9 @@ corpus: ## the definitions of libvirt's own tests (Debian's source package) read
 chaos: ## random steps with faults in a lab of three hosts: SEED=7, STEPS=file, MINUTES=60, LENGTH=10, SHRINK=20
 	$(LAB) chaos $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(if $(MINUTES),--minutes $(MINUTES)) \
 		$(if $(LENGTH),--length $(LENGTH)) $(if $(SHRINK),--shrink $(SHRINK)) $(ARGS)
+
+coverage: ## which lines the unit and functional tests reach, by package
+	$(LAB) coverage $(ARGS)
 
 lint: ## ruff
 	$(LAB) ruff check .

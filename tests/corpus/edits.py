@@ -78,7 +78,8 @@ def _disk(**settings):
 def _on_disk(*parts):
     def places(domain):
         path = f"devices/disk[{_position(domain)}]"
-        return tuple(f"{path}/{part}" for part in parts)
+        # libvirt has a controller for each disk, whether it is written or not
+        return (*(f"{path}/{part}" for part in parts), CONTROLLERS)
 
     return places
 

@@ -11,9 +11,10 @@ from tests.lab.cloud import Cloud
 from tests.lab.recipe import SALTS, SUITES, Recipe
 from tests.lab.sh import LabError
 from tests.lab.sync import sync
+from tests.tools import coverage
 
 # verbs that are about the tree, not about a lab
-OF_THE_TREE = ("test", "pytest", "ruff", "bench", "corpus", "chaos")
+OF_THE_TREE = ("test", "pytest", "ruff", "bench", "corpus", "chaos", "coverage")
 
 
 def say(text):
@@ -53,7 +54,8 @@ def parser():
                        ("ruff", "run ruff in the tests' Python"),
                        ("bench", "run a file of tests/bench in the tests' Python"),
                        ("corpus", "read, edit and define libvirt's own definitions"),
-                       ("chaos", "random steps with faults: tests/chaos/README.md")):  # fmt: skip
+                       ("chaos", "random steps with faults: tests/chaos/README.md"),
+                       ("coverage", "run tests and print which lines they reach")):  # fmt: skip
         verb = verbs.add_parser(name, help=text, prefix_chars="\0")
         verb.add_argument("arguments", nargs=argparse.REMAINDER)
     verb = verbs.add_parser("bare", help="run a command on a Debian that has nothing")
@@ -141,6 +143,8 @@ def tests(_cloud, given):
         return suite.corpus(given.arguments, say)
     if given.verb == "chaos":
         return suite.chaos(given.arguments, say)
+    if given.verb == "coverage":
+        return coverage.run_tests(given.arguments, say)
     if given.verb == "pytest":
         return suite.pytest(given.arguments, say)
     return suite.module(given.verb, given.arguments, say)
@@ -162,6 +166,7 @@ VERBS = {
     "up": up, "build": build, "exec": enter, "shell": enter, "push": copy, "pull": copy,
     "sync": synced, "status": status, "down": down,
     "test": tests, "pytest": tests, "ruff": tests, "bench": tests, "corpus": tests, "chaos": tests,
+    "coverage": tests,
     "matrix": matrixed, "bare": barely,
 }  # fmt: skip
 

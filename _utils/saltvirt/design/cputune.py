@@ -23,7 +23,8 @@ def apply(spec, domain, context):
         domain.cputune = None
     elif tuning:
         _tune(tuning, domain)
-    _trim(domain)
+    if spec.maximum or spec.iothreads:
+        _trim(domain)
 
 
 def _trim(domain):

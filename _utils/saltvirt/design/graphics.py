@@ -93,9 +93,11 @@ def listen(graphics, spec):
 
 def _without_spice(domain):
     """Takes away what works through a SPICE display only."""
-    for name in ("channels", "redirdevs"):
-        setattr(domain, name, [item for item in getattr(domain, name) if item.type != "spicevmc"])
-    domain.audios = [audio for audio in domain.audios if audio.type != "spice"]
+    for name, word in (("channels", "spicevmc"), ("redirdevs", "spicevmc"), ("audios", "spice")):
+        view = getattr(domain, name)
+        for item in view:
+            if item.type == word:
+                view.remove(item)
 
 
 def inputs(domain, context):

@@ -1,5 +1,7 @@
 """A network's definition from what was asked for."""
 
+import copy
+
 from saltvirt.design import nics
 from saltvirt.design.keep import keep_unknown, keep_unknown_of
 from saltvirt.design.put import put
@@ -107,7 +109,8 @@ def _keep(spec, network, actual):
     if spec.portgroups is None:
         network.portgroups = actual.portgroups
     if spec.forward == actual.mode == "hostdev":
-        network.forward.driver = actual.forward.driver
+        for node in actual.forward.need().findall("driver"):
+            network.forward.need().append(copy.deepcopy(node))
     if spec.forward in OWN_BRIDGE and actual.mode in OWN_BRIDGE:
         network.dns.forward_plain_names = actual.dns.forward_plain_names
         network.mac = actual.mac

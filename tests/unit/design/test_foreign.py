@@ -8,6 +8,7 @@ from saltvirt.design.context import Given
 from saltvirt.design.source import Source
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest
+from saltvirt.xml.cputune import VcpuPin
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.memory_backing import Page
 from saltvirt.xml.vcpu import VcpuState
@@ -202,3 +203,22 @@ def test_a_cpu_that_is_switched_off_can_be_plugged_in_again():
     found = [(s.enabled, s.hotpluggable, s.plug_order) for s in wanted.vcpus]
     assert found == [(True, False, 1), *[(False, True, None)] * 3]
     assert changes(amended(wanted, cpu={"current": 1}), wanted) == []
+
+
+def test_a_display_that_goes_leaves_the_order_of_the_other_devices():
+    channel = "<channel type='{}'><target type='virtio' name='{}'/></channel>"
+    spice = channel.format("spicevmc", "com.redhat.spice.0")
+    ours, graphics = channel.format("unix", "a.b.0"), "<graphics type='spice'/>"
+    between = "<rng model='virtio'><backend model='random'>/dev/random</backend></rng>"
+    actual = there(devices=ours + graphics + spice + between + channel.format("pty", "c.d.0"))
+    wanted = amended(actual, graphics="none")
+    tags = [node.tag for node in wanted.node.find("devices")]
+    assert tags == ["channel", "rng", "channel"]
+    assert [item.name for item in wanted.channels] == ["a.b.0", "c.d.0"]
+
+
+def test_tuning_of_cpus_goes_only_when_their_number_is_asked_for():
+    actual = there()
+    actual.cputune.vcpupins.append(VcpuPin(vcpu=9, cpuset="0"))
+    assert len(amended(actual, cpu={"tuning": {"shares": 7}}).cputune.vcpupins) == 1
+    assert len(amended(actual, cpu=4).cputune.vcpupins) == 0

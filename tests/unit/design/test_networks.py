@@ -211,12 +211,12 @@ def test_dhcp_hosts_by_address():
 def test_what_others_said_and_we_cannot_say_stays():
     actual = Network.fromstring(
         "<network trustGuestRxFilters='yes'><name>lan</name><forward mode='hostdev' managed='yes'>"
-        "<driver name='vfio'/><pf dev='eth2'/></forward></network>"
+        "<driver name='vfio' model='m'/><pf dev='eth2'/></forward></network>"
     )
     spec = network_spec.parse("lan", forward="hostdev", physical_function="eth2")
     wanted = network.build(spec, actual)
     assert network_changes.changes(wanted, actual) == []
-    assert wanted.forward.driver == "vfio"
+    assert wanted.forward.node.find("driver").attrib == {"name": "vfio", "model": "m"}
     assert wanted.node.get("trustGuestRxFilters") == "yes"
     actual = Network.fromstring(
         "<network><name>lan</name><forward mode='nat'/>"

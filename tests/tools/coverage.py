@@ -1,0 +1,102 @@
+"""Which lines of what is published the tests reach, by package: `make coverage`.
+
+The tests run with a coverage.py that is put beside their Python, and so do the processes that
+they start. What runs in a lab's machines is not counted.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.lab import cache, packages, paths, suite, testenv
+from tests.lab.sh import run
+
+PUBLISHED = ("_utils", "_modules", "_runners", "_states", "_pillar", "_engines", "_grains",
+             "_output")  # fmt: skip
+TESTS = ("tests/unit", "tests/functional")
+START = "import coverage\n\ncoverage.process_startup()\n"
+CONFIG = """[run]
+parallel = True
+concurrency = multiprocessing,thread
+data_file = {data}
+source =
+{source}
+disable_warnings = no-data-collected,module-not-measured
+"""
+
+
+def tool(say):
+    """The folder with coverage.py, which PYTHONPATH names; made when it is not there."""
+    python = testenv.python(say)
+
+    def build(part):
+        pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", "coverage>=7"]
+        run([*pip, "--target", part])
+        (part / "sitecustomize.py").write_text(START, encoding="utf-8")
+
+    return cache.built(f"coverage-{cache.key(START, python)}", build, say, paths.python_cache())
+
+
+def run_tests(arguments, say):
+    """Run tests and print what they reached; pytest's exit code."""
+    if not packages.why_not():
+        packages.ensure(say)
+    with tempfile.TemporaryDirectory(prefix="coverage-") as folder:
+        config = Path(folder) / "config"
+        source = "\n".join(f"    {paths.REPOSITORY / name}" for name in PUBLISHED)
+        data = Path(folder) / "data"
+        config.write_text(CONFIG.format(data=data, source=source), encoding="utf-8")
+        found = tool(say)
+        env = {"PYTHONPATH": str(found), "COVERAGE_PROCESS_START": str(config)}
+        named = [word for word in arguments if word.startswith("tests/")]
+        more = [] if named else [*TESTS, *suite.side_by_side()]
+        code = suite.pytest(["-q", *more, *arguments], say, env)
+        report = {"PYTHONPATH": f"{found}:{paths.REPOSITORY}"}
+        suite.module("tests.tools.coverage", [str(config)], say, report)
+    return code
+
+
+def package(path):
+    """``_utils/saltvirt/design/cpu.py`` as ``saltvirt.design``."""
+    parts = path.parts[:-1]
+    return ".".join(parts[1:]) if parts[0] == "_utils" else parts[0]
+
+
+def ranges(lines):
+    """1, 2, 3, 7 as ``1-3, 7``."""
+    found = []
+    for line in lines:
+        if found and found[-1][1] == line - 1:
+            found[-1][1] = line
+        else:
+            found.append([line, line])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in found)
+
+
+def report(config):
+    """Print the table by package, and the lines that nothing reaches."""
+    import coverage
+
+    measured = coverage.Coverage(config_file=config)
+    measured.combine()
+    table, left = {}, []
+    for name in PUBLISHED:
+        for path in sorted((paths.REPOSITORY / name).rglob("*.py")):
+            _, statements, _, missing, _ = measured.analysis2(str(path))
+            short = path.relative_to(paths.REPOSITORY)
+            row = table.setdefault(package(short), [0, 0])
+            row[0] += len(statements)
+            row[1] += len(missing)
+            if missing:
+                left.append(f"{short}: {ranges(missing)}")
+    print("\n".join(left))
+    table["together"] = [sum(row[at] for row in table.values()) for at in (0, 1)]
+    for name, (all_, missing) in table.items():
+        share = 100 * (all_ - missing) / all_ if all_ else 100
+        print(f"{name:24} {all_:6} lines {missing:5} not reached {share:6.1f} %")
+
+
+if __name__ == "__main__":
+    os.environ.pop("COVERAGE_PROCESS_START", None)
+    report(sys.argv[1])
