@@ -134,19 +134,15 @@ def down(cloud, _given):
 
 def tests(_cloud, given):
     """Run tests, a bench or ruff; their exit code."""
-    if given.verb == "test":
-        return suite.everything(given.arguments, say)
     if given.verb == "bench":
         name, *arguments = given.arguments or ["placement"]
         return suite.bench(name, arguments, say)
-    if given.verb == "corpus":
-        return suite.corpus(given.arguments, say)
-    if given.verb == "chaos":
-        return suite.chaos(given.arguments, say)
-    if given.verb == "coverage":
-        return coverage.run_tests(given.arguments, say)
-    if given.verb == "pytest":
-        return suite.pytest(given.arguments, say)
+    own = {
+        "test": suite.everything, "corpus": suite.corpus, "chaos": suite.chaos,
+        "coverage": coverage.run_tests, "pytest": suite.pytest,
+    }  # fmt: skip
+    if given.verb in own:
+        return own[given.verb](given.arguments, say)
     return suite.module(given.verb, given.arguments, say)
 
 
