@@ -6,7 +6,7 @@ SALT ?= 3008
 ARGS ?=
 
 .PHONY: help test test-unit test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
-	demo demo-down publish bench corpus chaos coverage
+	demo demo-down publish bench corpus chaos coverage parity mutation
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -57,6 +57,12 @@ coverage: ## which lines the unit and functional tests reach, by package
 lint: ## ruff
 	$(LAB) ruff check .
 	$(LAB) ruff format --check .
+
+parity: ## Salt 3007's virt and ours with one table of arguments, and what differs without a reason
+	$(LAB) parity $(ARGS)
+
+mutation: ## what decides is changed bit by bit: do the tests notice? ARGS="MODULE..." for some
+	$(LAB) mutation $(ARGS)
 
 coverage-api: ## each function and state that Salt 3007 had, and the lab test that calls it
 	python3 -m tests.tools.coverage_api $(ARGS)

@@ -311,7 +311,7 @@ def get_disks(vm_, **kwargs):
         salt '*' virt.get_disks <domain>
     """
     with _connect(kwargs) as conn:
-        return overview.vm_info(conn, vm_)[vm_]["disks"]
+        return overview.disks(conn, vm_)
 
 
 def setmem(vm_, memory, config=False, **kwargs):

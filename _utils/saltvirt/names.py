@@ -20,7 +20,7 @@ def guest(name):
     Raises InvalidInput for anything else: empty, with ``/``, ``..``, spaces, quotes,
     control characters, leading dashes or dots.
     """
-    text = name if isinstance(name, str) else str(name)
+    text = str(name)
     if not _GUEST.fullmatch(text) or len(text) > MAX_LENGTH:
         raise InvalidInput(
             f"{text!r} cannot be a guest's name: use letters, digits, '-', '_' and '.', "

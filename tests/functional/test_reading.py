@@ -193,3 +193,10 @@ def test_no_daemon_is_one_clear_line(virt):
     with pytest.raises(Exception, match=r"^cannot connect to qemu:///nowhere: ") as caught:
         virt["virt.list_domains"](connection="qemu:///nowhere")
     assert type(caught.value).__name__ == "ConnectionFailed"
+
+
+def test_an_empty_name_is_no_guest(virt):
+    """Neither a traceback nor all guests."""
+    for function in ("get_disks", "get_nics", "get_macs", "get_graphics", "get_xml"):
+        with pytest.raises(Exception, match=r"no guest ''|cannot be a guest's name"):
+            virt[f"virt.{function}"]("")

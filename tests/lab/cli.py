@@ -14,7 +14,10 @@ from tests.lab.sync import sync
 from tests.tools import coverage
 
 # verbs that are about the tree, not about a lab
-OF_THE_TREE = ("test", "pytest", "ruff", "bench", "corpus", "chaos", "coverage")
+OF_THE_TREE = (
+    "test", "pytest", "ruff", "bench", "corpus", "chaos", "coverage", "parity", "mutation",
+)  # fmt: skip
+MODULES = {"parity": "tests.parity", "mutation": "tests.tools.mutation"}
 
 
 def say(text):
@@ -55,7 +58,9 @@ def parser():
                        ("bench", "run a file of tests/bench in the tests' Python"),
                        ("corpus", "read, edit and define libvirt's own definitions"),
                        ("chaos", "random steps with faults: tests/chaos/README.md"),
-                       ("coverage", "run tests and print which lines they reach")):  # fmt: skip
+                       ("coverage", "run tests and print which lines they reach"),
+                       ("parity", "compare Salt 3007's virt and this tree's"),
+                       ("mutation", "change what decides: do the tests notice?")):  # fmt: skip
         verb = verbs.add_parser(name, help=text, prefix_chars="\0")
         verb.add_argument("arguments", nargs=argparse.REMAINDER)
     verb = verbs.add_parser("bare", help="run a command on a Debian that has nothing")
@@ -143,7 +148,7 @@ def tests(_cloud, given):
     }  # fmt: skip
     if given.verb in own:
         return own[given.verb](given.arguments, say)
-    return suite.module(given.verb, given.arguments, say)
+    return suite.module(MODULES.get(given.verb, given.verb), given.arguments, say)
 
 
 def matrixed(_cloud, given):
@@ -162,7 +167,7 @@ VERBS = {
     "up": up, "build": build, "exec": enter, "shell": enter, "push": copy, "pull": copy,
     "sync": synced, "status": status, "down": down,
     "test": tests, "pytest": tests, "ruff": tests, "bench": tests, "corpus": tests, "chaos": tests,
-    "coverage": tests,
+    "coverage": tests, "parity": tests, "mutation": tests,
     "matrix": matrixed, "bare": barely,
 }  # fmt: skip
 

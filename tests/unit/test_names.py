@@ -17,3 +17,12 @@ def test_good_names(name):
 def test_bad_names(name):
     with pytest.raises(InvalidInput, match="cannot be a guest's name"):
         names.guest(name)
+
+
+def test_a_name_has_200_characters_at_most():
+    """Of labels that each are short enough."""
+    longest = ".".join(["a" * 49] * 4) + "b"
+    assert len(longest) == 200
+    assert names.guest(longest) == longest
+    with pytest.raises(InvalidInput, match="at most 200 characters"):
+        names.guest(longest + "b")

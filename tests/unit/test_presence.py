@@ -67,6 +67,31 @@ def machine(tmp_path):
             ["virtxend"],
         ),
         ("x86_64", ["usr/sbin/virtlxcd", "run/libvirt/virtlxcd-sock"], "lxc", ["virtlxcd"]),
+        (
+            "amd64",
+            ["usr/local/sbin/virtbhyved", "run/libvirt/virtbhyved-sock", "dev/vmm"],
+            "bhyve",
+            ["virtbhyved"],
+        ),
+        (
+            "amd64",
+            ["usr/local/sbin/libvirtd", "var/run/libvirt/libvirt-sock", "dev/vmm"],
+            "bhyve",
+            ["libvirtd"],
+        ),
+        # the daemon of one kind serves no other
+        (
+            "x86_64",
+            [
+                "usr/sbin/virtlxcd",
+                "run/libvirt/virtlxcd-sock",
+                "dev/vmm",
+                "proc/xen/capabilities",
+                *KVM,
+            ],
+            "lxc",
+            ["virtlxcd"],
+        ),
     ],
 )
 def test_hypervisors(machine, arch, files, kind, daemons):
@@ -91,3 +116,15 @@ def test_hypervisors(machine, arch, files, kind, daemons):
 def test_no_hypervisors(machine, files):
     found = presence.detect("x86_64", machine(*files))
     assert (found["hypervisor"], found["type"]) == (False, None)
+
+
+def test_an_unprivileged_xen_guest_is_no_hypervisor(machine):
+    """Its capabilities are there and say no control_d."""
+    root = machine("usr/sbin/libvirtd", "run/libvirt/libvirt-sock", "proc/xen/capabilities")
+    (root / "proc/xen/capabilities").write_text("")
+    assert presence.detect("x86_64", root)["type"] is None
+
+
+def test_without_a_daemon_no_kind_is_told(machine):
+    found = presence.detect("x86_64", machine(*KVM, "dev/vmm", "proc/xen/capabilities"))
+    assert (found["hypervisor"], found["type"], found["daemons"]) == (False, None, [])

@@ -83,3 +83,67 @@ def test_a_resource_of_salt_3008_is_no_hypervisor(monkeypatch):
     found = {"minions": ["hv1", "hv9"], "missing": []}
     monkeypatch.setattr(salts, "check_minions", lambda self, *args, **kwargs: found)
     assert target.hosts(opts("L@hv1,hv9")) == ["hv1"]
+
+
+def test_a_target_that_is_no_text_is_refused():
+    for wrong in (["hv1"], 5, {"hv1": True}):
+        with pytest.raises(errors.InvalidInput, match="virt:hosts must be a compound target"):
+            target.expression(opts(wrong))
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What Salt's reading of targets was asked, on a master with the minions hv1 and web1."""
+    salts = target.salt.utils.minions.CkMinions
+    found = []
+    monkeypatch.setattr(salts, "__init__", lambda self, opts: None)
+    monkeypatch.setattr(salts, "_pki_minions", lambda self: {"hv1", "web1"})
+
+    def check(self, expr, tgt_type, greedy):
+        found.append((expr, tgt_type, greedy))
+        return {"minions": ["web1", "hv1"], "missing": []}
+
+    monkeypatch.setattr(salts, "check_minions", check)
+    monkeypatch.setattr(
+        salts, "connected_ids", lambda self, subset=None: found.append(subset) or ["hv1"]
+    )
+    return found
+
+
+def test_which_minions_are_asked_for(asked):
+    """Not greedily: a minion without grains would match a grain and be waited for."""
+    assert target.hosts(opts("hv*")) == ["hv1", "web1"]
+    assert target.hosts(opts("hv*"), "db*") == ["hv1", "web1"]
+    assert target.accepted(opts("hv*")) == ["hv1", "web1"]
+    assert asked == [(text, "compound", False) for text in ("hv*", "db*", "*")]
+
+
+def test_who_is_connected(asked):
+    assert target.connected(opts("hv*")) == {"hv1"}
+    assert target.connected(opts("hv*"), ["hv1", "hv2"]) == {"hv1"}
+    assert target.connected(opts("hv*"), []) == {"hv1"}
+    assert asked == [None, {"hv1", "hv2"}, set()]
+
+
+def test_who_has_reported(monkeypatch):
+    grains = {"hv1": ("hv1", {"id": "hv1"}, None), "hv2": (None, None, {"pillar": 1})}
+    monkeypatch.setattr(
+        target.salt.utils.minions, "get_minion_data", lambda minion_id, opts: grains[minion_id]
+    )
+    assert target.reported(opts("hv*"), "hv1") is True
+    assert target.reported(opts("hv*"), "hv2") is False
+
+
+def mixed(count):
+    """A target of so many claims, of which some must hold and some must not, and a name."""
+    words = (f"{'not ' if number % 2 else ''}G@a:{number}" for number in range(count))
+    return f"{' and '.join(words)} and hyper*"
+
+
+def test_of_many_claims_all_or_none_are_tried():
+    """Six claims have 64 combinations; of seven none is tried one by one."""
+    for target_text in (mixed(1), mixed(6), mixed(6).replace("not ", ""),
+                        mixed(7).replace("not ", ""), mixed(9).replace("not ", "")):  # fmt: skip
+        with pytest.raises(errors.InvalidInput, match="hyper7 cannot be a guest's name"):
+            target.refuse_host(opts(target_text), "hyper7")
+    assert target.refuse_host(opts(mixed(7)), "hyper7") == "hyper7"

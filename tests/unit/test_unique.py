@@ -396,3 +396,22 @@ def test_a_host_that_is_not_even_known_is_silent_too(tmp_path, monkeypatch):
     monkeypatch.setattr(alone.proof, "unmatched", lambda *_: {"hv9": "virt:hosts does not match"})
     with pytest.raises(errors.OperationFailed, match="hv9: virt:hosts does not match"):
         lifecycle.check(cloud, "web1", "start")
+
+
+def test_what_stands_beside_an_error_is_no_answer(tmp_path):
+    """Whatever a host sends along with a failure, it says nothing of names."""
+    failed = Answer("hv2", ["web1"], error="it broke", kind=FAILED)
+    cloud = Cloud(tmp_path, hv1=MAKES, hv2={"virt.names_on_disk": failed})
+    with pytest.raises(errors.OperationFailed, match=r"web1: it may be on a host .* hv2: silent"):
+        unique.check(cloud, "web1", {"hv2": "silent"})
+    cloud = Cloud(tmp_path, hv2={"virt.vm_state": Answer("hv2", {"a": "running"}, "it broke")})
+    assert find.census(cloud) == find.Census({}, {"hv2": "it broke"})
+
+
+def test_a_guest_that_is_nowhere_is_said_with_who_was_not_heard():
+    with pytest.raises(errors.NotFound) as said:
+        find.Census({}, {}).host_of("web1")
+    assert str(said.value) == "no guest 'web1' on any hypervisor"
+    with pytest.raises(errors.NotFound) as said:
+        find.Census({}, {"hv2": "down", "hv1": "no answer"}).host_of("web1")
+    assert str(said.value).endswith("hypervisor that answered (hv1: no answer; hv2: down)")

@@ -2,7 +2,7 @@
 
 import time
 
-from saltvirt.host import bulk, connection, describe, disk_details
+from saltvirt.host import bulk, connection, describe, disk_details, domain
 from saltvirt.host.connection import libvirt
 
 # what Salt always took off for the host itself
@@ -48,6 +48,12 @@ def vm_info(conn, name=None):
         for disk in found[name].get("disks", {}).values():
             disk_details.complete(disk)
     return found
+
+
+def disks(conn, name):
+    """The disks of one domain, with their images' details. Raises NotFound."""
+    domain.lookup(conn, name)  # an empty name would mean all of them
+    return vm_info(conn, name)[name]["disks"]
 
 
 def vm_state(conn, name=None):

@@ -20,7 +20,7 @@ class CharSpec(Part):
 
     type: str | None = key(v.choice(*TYPES))
     path: str | None = key(v.path)
-    host: str | None = key(v.word)
+    host: str | None = key(v.address)
     port: int | None = key(v.port)
     protocol: str | None = key(v.choice("telnet", "raw", "telnets", "tls"))
     tls: bool | None = key(v.boolean)

@@ -22,7 +22,7 @@ class ListenSpec(Part):
     NONE_REMOVES = False
 
     type: str | None = key(v.choice("address", "network", "socket", "none", "None"))
-    address: str | None = key(v.word)
+    address: str | None = key(v.address)
     network: str | None = key(v.text)
     socket: str | None = key(v.path)
 

@@ -1,5 +1,6 @@
 """Checks of single values. Each takes (value, what) and returns what to use."""
 
+import ipaddress
 import re
 
 from saltvirt import units
@@ -71,6 +72,14 @@ def word(value, what):
     if not _WORD.fullmatch(str(value)):
         raise InvalidInput(f"{what} {value!r} is not a name of letters, digits, '_', '.', '-'")
     return str(value)
+
+
+def address(value, what):
+    """A host's name or address; one of IPv6 may begin with a colon, as ``::`` does."""
+    try:
+        return str(ipaddress.ip_address(str(value)))
+    except ValueError:
+        return word(value, what)
 
 
 def path(value, what):

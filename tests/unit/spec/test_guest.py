@@ -234,3 +234,15 @@ def test_a_spec_of_salts_yaml_with_strings_for_numbers():
     assert spec.cpu.tuning.vcpupin == {0: "1,3-4", 1: "0-1"}
     assert spec.cpu.vcpus[1].enabled is False
     assert spec.memory.slots == 10
+
+
+@pytest.mark.parametrize("address", ["::", "::1", "fe80::1", "127.0.0.1", "hv1.example.com"])
+def test_an_address_of_ipv6_is_one(address):
+    """Also where it begins with a colon, as those for all and for this host do."""
+    made = parse(
+        graphics={"type": "vnc", "listen": {"type": "address", "address": address}},
+        serials=[{"type": "tcp", "host": address, "port": 2222}],
+    )
+    assert (made.graphics.listen.address, made.serials[0].host) == (address, address)
+    with pytest.raises(InvalidInput, match="address"):
+        parse(graphics={"type": "vnc", "listen": {"address": ":::1"}})

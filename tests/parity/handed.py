@@ -1,0 +1,71 @@
+"""What Salt 3007 defined is handed to our `update` and states with the same arguments: nothing
+is to change."""
+
+UPDATES = {
+    "virt.init": ("virt.update", {"nic": "nic_profile", "disk": "disk_profile"}),
+    "virt.network_define": ("virt.network_update", {}),
+    "virt.pool_define": ("virt.pool_update", {}),
+}
+STATES = {
+    "virt.init": "state:virt.defined",
+    "virt.network_define": "state:virt.network_defined",
+    "virt.pool_define": "state:virt.pool_defined",
+}
+KINDS = {"virt.init": "domains", "virt.network_define": "networks", "virt.pool_define": "pools"}
+STEPS = {"domains": "define", "networks": "network", "pools": "pool"}
+# of making alone
+NOT_UPDATED = ("start", "seed", "os_type", "arch", "hypervisor", "transient", "autostart")
+SOURCE = "source_"
+
+
+def rows(table, answers):
+    """A row of update and one of a state for each definition that Salt 3007 made."""
+    found = []
+    for row in table:
+        kind = KINDS.get(row["function"])
+        made = answers[row["id"]].get("changed", {}).get(kind) if kind else None
+        for name, thing in (made or {}).items():
+            if not thing or not thing["persistent"]:
+                continue
+            setup = [*row["setup"], *files(answers[row["id"]]), step(kind, thing)]
+            update, renamed = UPDATES[row["function"]]
+            asked = {renamed.get(key, key): value for key, value in row["kwargs"].items()
+                     if key not in NOT_UPDATED}  # fmt: skip
+            number = row["id"].rpartition(" ")[2]
+            same = {"host": row["host"], "setup": setup}
+            found.append({**same, "id": f"{update} of {row['function']} {number}",
+                          "function": f"handed:{update}", "args": [name, *row["args"][1:]],
+                          "kwargs": {**asked, "test": True}})  # fmt: skip
+            if kind != "pools":
+                # the state of a pool takes its source as one dictionary
+                found.append({**same, "id": f"{STATES[row['function']]} of {number}",
+                              "function": f"handed:{STATES[row['function']]}",
+                              "args": [name, *row["args"][1:]],
+                              "kwargs": {**asked, "__test__": True}})  # fmt: skip
+    return found
+
+
+def files(answer):
+    """The steps that make the files that were made with it."""
+    return [["file", path, 8, "qcow2" if path.endswith("qcow2") else "raw"]
+            for path in answer["files"]["made"]]  # fmt: skip
+
+
+def step(kind, thing):
+    """The step that defines it as it was."""
+    given = [STEPS[kind], thing["xml"]]
+    return given if kind == "domains" else [*given, thing["active"]]
+
+
+def wrong(answer):
+    """What an update or a state would change, or why it refuses."""
+    if "error" in answer:
+        return [f"refused: {answer['error'][1]}"]
+    given = answer["return"]
+    if isinstance(given, bool):
+        return ["changes"] if given else []
+    if "definition" in given:
+        return ["changes"] if given["definition"] or given.get("changes") else []
+    if given["result"] is False:
+        return [f"refused: {given['comment']}"]
+    return ["changes"] if given["changes"] or given["result"] is None else []

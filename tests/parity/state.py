@@ -1,0 +1,126 @@
+"""A host's state as libvirt tells it, and how a row's is prepared. Runs in both Pythons."""
+
+import os
+import subprocess
+
+import libvirt
+
+INACTIVE = 2
+
+
+def dump(conn):
+    """What there is: kind → name → what libvirt says of it."""
+    found = {"domains": {}, "networks": {}, "pools": {}}
+    for dom in conn.listAllDomains():
+        found["domains"][dom.name()] = {
+            "state": dom.state()[0],
+            "persistent": bool(dom.isPersistent()),
+            "autostart": bool(dom.autostart()),
+            "xml": dom.XMLDesc(INACTIVE),
+            "snapshots": sorted(dom.snapshotListNames()),
+        }
+    for network in have(conn.listAllNetworks):
+        found["networks"][network.name()] = {
+            "active": bool(network.isActive()),
+            "persistent": bool(network.isPersistent()),
+            "autostart": bool(network.autostart()),
+            "xml": network.XMLDesc(),
+        }
+    for pool in have(conn.listAllStoragePools):
+        active = pool.isActive()
+        found["pools"][pool.name()] = {
+            "active": bool(active),
+            "persistent": bool(pool.isPersistent()),
+            "autostart": bool(pool.autostart()),
+            "xml": pool.XMLDesc(),
+            "volumes": {v.name(): v.XMLDesc() for v in pool.listAllVolumes()} if active else {},
+        }
+    return found
+
+
+def have(listing):
+    """What a listing gives; nothing where the driver has none of the kind."""
+    try:
+        return listing()
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() != libvirt.VIR_ERR_NO_SUPPORT:
+            raise
+        return []
+
+
+def changed(before, after):
+    """What differs: kind → name → what it is now, None where it went."""
+    found = {}
+    for kind, now in after.items():
+        was = before[kind]
+        for name in {*was, *now}:
+            if was.get(name) != now.get(name):
+                found.setdefault(kind, {})[name] = now.get(name)
+    return found
+
+
+def empty(conn, keep):
+    """Take away what a row left; keep: the names by kind that a fresh host has."""
+    for dom in conn.listAllDomains():
+        if dom.name() in keep["domains"]:
+            continue
+        persistent = dom.isPersistent()
+        if dom.isActive():
+            dom.destroy()
+        if persistent:
+            for snapshot in dom.listAllSnapshots():
+                snapshot.delete()
+            dom.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_NVRAM)
+    for kind, everything in (
+        ("networks", conn.listAllNetworks),
+        ("pools", conn.listAllStoragePools),
+    ):
+        for it in have(everything):
+            if it.name() not in keep[kind]:
+                persistent = it.isPersistent()
+                if it.isActive():
+                    it.destroy()
+                if persistent:
+                    it.undefine()
+
+
+def prepare(conn, steps):
+    """Does a row's steps by libvirt itself: lists of a verb and what it takes."""
+    for verb, *what in steps:
+        _STEPS[verb](conn, *what)
+
+
+def _file(_conn, path, mib, kind="raw", base=None):
+    backing = ["-b", base, "-F", "raw"] if base else []
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    argv = ["qemu-img", "create", "-q", "-f", kind, *backing, path, f"{mib}M"]
+    subprocess.run(argv, check=True)
+
+
+def _pool(conn, xml, start=True):
+    pool = conn.storagePoolDefineXML(xml)
+    if start:
+        pool.create()
+
+
+def _network(conn, xml, start=True):
+    network = conn.networkDefineXML(xml)
+    if start:
+        network.create()
+
+
+_STEPS = {
+    "file": _file,
+    "text": lambda _conn, path, text: open(path, "w", encoding="utf-8").write(text),  # noqa: SIM115
+    "define": lambda conn, xml: conn.defineXML(xml),
+    "start": lambda conn, name: conn.lookupByName(name).create(),
+    "destroy": lambda conn, name: conn.lookupByName(name).destroy(),
+    "suspend": lambda conn, name: conn.lookupByName(name).suspend(),
+    "autostart": lambda conn, name: conn.lookupByName(name).setAutostart(1),
+    "snapshot": lambda conn, name, xml: conn.lookupByName(name).snapshotCreateXML(xml),
+    "pool": _pool,
+    "pool-destroy": lambda conn, name: conn.storagePoolLookupByName(name).destroy(),
+    "volume": lambda conn, pool, xml: conn.storagePoolLookupByName(pool).createXML(xml),
+    "network": _network,
+    "network-destroy": lambda conn, name: conn.networkLookupByName(name).destroy(),
+}

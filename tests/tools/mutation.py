@@ -1,0 +1,407 @@
+"""Do the tests notice when what decides is changed? `make mutation`, or ARGS="MODULE..." for some.
+
+Each mutant is one change to a function of a module: a comparison turned, a condition negated, a
+statement left out, a number one more. The tests that run its line are run on it, in a process of
+its own with an end; a mutant that all of them pass lives. In GUARDED none may live but those of
+mutants.txt, which says in one line each why such a change changes nothing.
+"""
+
+import ast
+import copy
+import importlib
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.lab.paths import REPOSITORY
+
+EQUIVALENT = Path(__file__).with_name("mutants.txt")
+ROOT = REPOSITORY / "_utils"
+UNIT = "tests/unit"
+# what decides on deletion, on trust, or which host runs a guest → the tests beside the unit tests
+DELETION = {
+    "host.still": ("test_still_needed", "test_usage"),
+    "host.purge": ("test_usage", "test_init"),
+    "operations.purge": (),
+    "operations.repair": (),
+    "operations.report": (),
+}
+TRUST = {
+    "fleet.proof": (),
+    "fleet.shape": (),
+    "fleet.target": (),
+    "fleet.answer": (),
+    "pki.allow": ("test_pki_pillar",),
+    "pki.validity": ("test_pki_life",),
+    "names": (),
+}
+WHICH_HOST = {
+    "operations.unique": (),
+    "host.presence": (),
+    "operations.find": (),
+}
+GUARDED = {**DELETION, **TRUST, **WHICH_HOST}
+OTHERS = {
+    "placement.account": (),
+    "placement.capacity": (),
+    "placement.choose": (),
+    "placement.facts": (),
+    "placement.policy": (),
+    "placement.rebalance": (),
+    "migration.*": (),
+}
+MOST_S = 20
+# they hold the lab and the layers, and decide nothing of these
+NOT_THESE = ("test_lab.py", "test_floors.py", "test_waits.py")
+TURNED = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+SWAPPED = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.BitOr: ast.BitAnd,
+    ast.FloorDiv: ast.Mult, ast.Div: ast.Mult, ast.BitAnd: ast.BitOr,
+}  # fmt: skip
+NAMES = {"any": "all", "all": "any", "min": "max", "max": "min"}
+
+
+def changes(node):  # noqa: PLR0912 - a table
+    """(what, a function that changes a copy of the node in place) for each change of one node."""
+    kind = type(node)
+    if kind is ast.Compare:
+        for place, op in enumerate(node.ops):
+            turned = TURNED[type(op)]
+            yield (f"{type(op).__name__} → {turned.__name__}",
+                   lambda n, p=place, t=turned: n.ops.__setitem__(p, t()))  # fmt: skip
+    elif kind is ast.BoolOp:
+        other = ast.Or if type(node.op) is ast.And else ast.And
+        yield f"→ {other.__name__}", lambda n, o=other: setattr(n, "op", o())
+        for place in range(len(node.values)):
+            if len(node.values) > 1:
+                yield f"operand {place + 1} left out", lambda n, p=place: n.values.pop(p)
+    elif kind is ast.BinOp and type(node.op) in SWAPPED and not _is_text(node):
+        other = SWAPPED[type(node.op)]
+        yield f"→ {other.__name__}", lambda n, o=other: setattr(n, "op", o())
+    elif kind is ast.UnaryOp and type(node.op) is ast.Not:
+        yield "not left out", lambda n: setattr(n, "op", ast.UAdd())
+    elif kind is ast.Constant and isinstance(node.value, bool):
+        yield f"→ {not node.value}", lambda n: setattr(n, "value", not n.value)
+    elif kind is ast.Constant and isinstance(node.value, int):
+        yield f"{node.value} → {node.value + 1}", lambda n: setattr(n, "value", n.value + 1)
+    elif kind in (ast.If, ast.IfExp, ast.While):
+        for value in (True, False):
+            if not (kind is ast.While and value):
+                yield (f"condition → {value}",
+                       lambda n, v=value: setattr(n, "test", ast.Constant(v)))  # fmt: skip
+    elif kind is ast.comprehension:
+        for place in range(len(node.ifs)):
+            yield "filter left out", lambda n, p=place: n.ifs.pop(p)
+    elif kind is ast.Call and isinstance(node.func, ast.Name) and node.func.id in NAMES:
+        other = NAMES[node.func.id]
+        yield f"→ {other}", lambda n, o=other: setattr(n.func, "id", o)
+    elif kind is ast.Return and node.value is not None and not _is_none(node.value):
+        yield "return → None", lambda n: setattr(n, "value", ast.Constant(None))
+
+
+def _is_none(node):
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_text(node):
+    return any(isinstance(side, ast.JoinedStr) or
+               (isinstance(side, ast.Constant) and isinstance(side.value, str))
+               for side in (node.left, node.right))  # fmt: skip
+
+
+def left_out(statement):
+    """Is a statement one that can be left out by itself?"""
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, (ast.Call, ast.Yield))
+    return isinstance(statement, (ast.Raise, ast.Continue, ast.Break, ast.AugAssign, ast.Delete))
+
+
+class Mutant:
+    """One change to one function: its name, line, what is changed, and the changed tree."""
+
+    def __init__(self, module, function, line, text, tree):
+        self.module, self.function, self.line = module, function, line
+        self.text, self.tree = text, tree
+        self.tests = []
+
+    def __str__(self):
+        source = lines_of(self.module)[self.line - 1].strip()
+        return f"{self.module} | {self.function} | {source} | {self.text}"
+
+
+def lines_of(module):
+    return path_of(module).read_text(encoding="utf-8").splitlines()
+
+
+def path_of(module):
+    return ROOT / "saltvirt" / f"{module.replace('.', '/')}.py"
+
+
+def mutants(module):
+    """All mutants of a module's functions."""
+    tree = ast.parse(path_of(module).read_text(encoding="utf-8"))
+    found = []
+    for name, function in functions(tree):
+        nodes = list(inside(function))
+        for place, node in enumerate(nodes):
+            for text, change in changes(node):
+                made = copy.deepcopy(tree)
+                change(_at(made, name, place))
+                found.append(Mutant(module, name, _line(node, nodes), text, made))
+            for field in ("body", "orelse", "finalbody"):
+                for index, statement in enumerate(getattr(node, field, None) or []
+                                                  if not isinstance(node, (ast.IfExp, ast.Lambda))
+                                                  else []):  # fmt: skip
+                    if isinstance(statement, ast.stmt) and left_out(statement):
+                        made = copy.deepcopy(tree)
+                        block = getattr(_at(made, name, place), field)
+                        block[index] = ast.copy_location(ast.Pass(), block[index])
+                        found.append(
+                            Mutant(module, name, statement.lineno, "statement left out", made)
+                        )
+    return found
+
+
+def _line(node, nodes):
+    if hasattr(node, "lineno"):
+        return node.lineno
+    return next(n.target.lineno for n in nodes if n is node)
+
+
+def functions(tree, prefix=""):
+    """(qualified name, node) of the functions of a module and of its classes."""
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield prefix + node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from functions(node, f"{prefix}{node.name}.")
+
+
+def inside(function):
+    """The nodes of a function's body, in the order of the source; the function itself first."""
+    yield function
+    for statement in function.body:
+        yield from ast.walk(statement)
+
+
+def _at(tree, name, place):
+    function = dict(functions(tree))[name]
+    return list(inside(function))[place]
+
+
+def code_of(tree, name, filename):
+    """The compiled code of a function of a tree."""
+    code = compile(ast.fix_missing_locations(tree), filename, "exec")
+    for part in name.split("."):
+        code = [c for c in code.co_consts if hasattr(c, "co_name") and c.co_name == part][-1]
+    return code
+
+
+def live(module, name):
+    """The function object in the loaded module, whatever it is wrapped in."""
+    found = importlib.import_module(f"saltvirt.{module}")
+    for part in name.split("."):
+        found = vars(found)[part]
+    while not hasattr(found, "__code__") or hasattr(found, "__wrapped__"):
+        for field in ("__wrapped__", "fget", "__func__", "func"):
+            if getattr(found, field, None) is not None:
+                found = getattr(found, field)
+                break
+        else:
+            return None
+    return found
+
+
+class Runner:
+    """The plugin that first sees which test runs which line, then runs each mutant's tests."""
+
+    def __init__(self, modules):
+        self.modules = modules
+        self.paths = {str(path_of(module)): module for module in modules}
+        self.seen = {}
+        self.took = {}
+        self.results = {}
+
+    def pytest_runtestloop(self, session):
+        """In place of one run: one that looks, and one a mutant."""
+        items = list(session.items)
+        for item in items:
+            self.look(item)
+        wrong = [item.nodeid for item in items if item.nodeid in self.failed]
+        if wrong:
+            raise pytest.UsageError(f"tests fail without any mutant: {wrong[:5]}")
+        by_id = {item.nodeid: item for item in items}
+        for module in self.modules:
+            began = time.monotonic()
+            every = mutants(module)
+            alive = []
+            for mutant in every:
+                ids = self.seen.get((module, mutant.line), set())
+                order = sorted(ids, key=self.took.get)
+                if not self.killed(mutant, [by_id[name] for name in order]):
+                    alive.append(mutant)
+            self.results[module] = (len(every), alive)
+            print(f"{module}: {len(every)} mutants, {len(alive)} live, "
+                  f"{time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
+        return True
+
+    failed = set()
+
+    def look(self, item):
+        """Run a test and keep which lines of the modules it runs."""
+        lines = set()
+
+        def trace(frame, event, _):
+            module = self.paths.get(frame.f_code.co_filename)
+            if module is None:
+                return None
+
+            def line(frame, event, _):
+                if event == "line":
+                    lines.add((module, frame.f_lineno))
+                return line
+
+            lines.add((module, frame.f_lineno))
+            return line
+
+        began = time.monotonic()
+        import threading
+
+        threading.settrace(trace)
+        sys.settrace(trace)
+        try:
+            self.run([item])
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)
+        self.took[item.nodeid] = time.monotonic() - began
+        for where in lines:
+            self.seen.setdefault(where, set()).add(item.nodeid)
+
+    def run(self, items):
+        """Run tests; True when one failed."""
+        from _pytest.runner import runtestprotocol
+
+        for place, item in enumerate(items):
+            after = items[place + 1] if place + 1 < len(items) else None
+            reports = runtestprotocol(item, nextitem=after, log=False)
+            if any(report.failed for report in reports):
+                self.failed.add(item.nodeid)
+                return True
+        return False
+
+    def killed(self, mutant, items):
+        """Does a test fail, or not end, on the mutant?"""
+        if not items:
+            return False
+        function = live(mutant.module, mutant.function)
+        if function is None:
+            return False
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                quiet = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(quiet, 1)
+                os.dup2(quiet, 2)
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(MOST_S)
+                filename = str(path_of(mutant.module))
+                function.__code__ = code_of(mutant.tree, mutant.function, filename)
+                code = 1 if self.run(items) else 0
+            finally:
+                os._exit(code)
+        return os.waitpid(child, 0)[1] != 0
+
+
+def chosen(words):
+    """The modules that are asked for → their tests beside the unit tests."""
+    known = {}
+    for name, tests in {**GUARDED, **OTHERS}.items():
+        if name.endswith(".*"):
+            folder = ROOT / "saltvirt" / name[:-2].replace(".", "/")
+            for path in sorted(folder.glob("*.py")):
+                if path.stem != "__init__":
+                    known[f"{name[:-2]}.{path.stem}"] = tests
+        else:
+            known[name] = tests
+    return {name: tests for name, tests in known.items()
+            if not words or any(word in name for word in words)}  # fmt: skip
+
+
+def imported(path):
+    """The modules of saltvirt that a file imports, without the first part."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("saltvirt"):
+            package = node.module.partition(".")[2]
+            found.add(package)
+            found.update(f"{package}.{name.name}".lstrip(".") for name in node.names)
+        elif isinstance(node, ast.Import):
+            found.update(name.name.partition(".")[2] for name in node.names)
+    return found
+
+
+def touching(module):
+    """The files of unit tests that import a module, or one that imports it."""
+    around = {module}
+    for path in (ROOT / "saltvirt").rglob("*.py"):
+        if module in imported(path):
+            around.add(".".join(path.relative_to(ROOT / "saltvirt").with_suffix("").parts))
+    for path in sorted((REPOSITORY / UNIT).rglob("test_*.py")):
+        if path.name not in NOT_THESE and around & imported(path):
+            yield path
+
+
+def main(words):
+    """Run; the exit code."""
+    modules = chosen(words)
+    unknown = [name for name in modules if not path_of(name).exists()]
+    if unknown:
+        raise SystemExit(f"mutation: no such module: {', '.join(unknown)}")
+    more = {f"tests/functional/{name}.py" for tests in modules.values() for name in tests}
+    more.update(str(path) for module in modules for path in touching(module))
+    sys.path.insert(0, str(ROOT))
+    runner = Runner(modules)
+    os.chdir(REPOSITORY)
+    arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *sorted(more)]
+    code = pytest.main(arguments, plugins=[runner])
+    if not runner.results:
+        return int(code) or 1
+    return report(runner.results)
+
+
+def report(results):
+    """Print the living by module; 1 when one lives that may not, or a line names none."""
+    lines = EQUIVALENT.read_text(encoding="utf-8").splitlines() if EQUIVALENT.exists() else []
+    reasons = dict(line.rsplit(" | ", 1) for line in lines if line and not line.startswith("#"))
+    bad, used = [], Counter()
+    for module, (_, alive) in results.items():
+        for mutant in alive:
+            text = str(mutant)
+            used[text] += 1
+            if text in reasons:
+                continue
+            print(f"lives: {text} (line {mutant.line})")
+            if module in GUARDED:
+                bad.append(text)
+    stale = [text for text in reasons
+             if text.split(" | ", 1)[0] in results and not used[text]]  # fmt: skip
+    for text in stale:
+        print(f"dies, or is gone: {text}: take its line out of {EQUIVALENT.name}")
+    total = sum(count for count, _ in results.values())
+    alive = sum(len(some) for _, some in results.values())
+    print(f"{total} mutants in {len(results)} modules: {alive} live, {len(bad)} of them may not")
+    return 1 if bad or stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
