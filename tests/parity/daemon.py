@@ -39,7 +39,8 @@ def start(folder):
     for words in ("link set lo up", "link add br0 type bridge", "link set br0 up"):
         subprocess.run(["ip", *words.split()], check=True)
     with open(f"{folder}/libvirtd.log", "w", encoding="utf-8") as log:
-        subprocess.Popen(["libvirtd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        argv = ["libvirtd", "--pid-file", "/run/libvirt/own.pid"]
+        subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     end = time.monotonic() + START_S
     while time.monotonic() < end:
         with socket.socket(socket.AF_UNIX) as tried:

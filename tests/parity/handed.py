@@ -28,6 +28,8 @@ def rows(table, answers):
             if not thing or not thing["persistent"]:
                 continue
             setup = [*row["setup"], *files(answers[row["id"]]), step(kind, thing)]
+            if thing["autostart"]:
+                setup.append(["autostart", name, kind])
             update, renamed = UPDATES[row["function"]]
             asked = {renamed.get(key, key): value for key, value in row["kwargs"].items()
                      if key not in NOT_UPDATED}  # fmt: skip
@@ -41,8 +43,13 @@ def rows(table, answers):
                 found.append({**same, "id": f"{STATES[row['function']]} of {number}",
                               "function": f"handed:{STATES[row['function']]}",
                               "args": [name, *row["args"][1:]],
-                              "kwargs": {**asked, "__test__": True}})  # fmt: skip
+                              "kwargs": {**asked, **started(row), "__test__": True}})  # fmt: skip
     return found
+
+
+def started(row):
+    """What a row says of its start with the host, which a state asks for and an update does not."""
+    return {key: value for key, value in row["kwargs"].items() if key == "autostart"}
 
 
 def files(answer):

@@ -80,8 +80,12 @@ class Host:
             opts["states_dirs"] = [str(REPOSITORY / "_states")]
         utils = salt.loader.utils(opts)
         modules = salt.loader.minion_mods(opts, context={}, utils=utils)
-        states = salt.loader.states(opts, modules, utils, salt.loader.serializers(opts))
-        self.opts = opts
+        serializers = salt.loader.serializers(opts)
+        # what is loaded keeps the options that it was loaded with
+        states = {
+            test: salt.loader.states({**opts, "test": test}, modules, utils, serializers)
+            for test in (False, True)
+        }
         return modules, states
 
     def fresh(self):
@@ -126,12 +130,11 @@ class Host:
         """The return, or the exception's class and first line."""
         function = function.removeprefix("handed:")
         where, _, name = function.partition(":")
-        self.opts["test"] = False
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             try:
                 if where == "state":
-                    self.opts["test"] = kwargs.pop("__test__", False)
-                    return {"return": plain(self.states[name](*args, **kwargs))}
+                    states = self.states[kwargs.pop("__test__", False)]
+                    return {"return": plain(states[name](*args, **kwargs))}
                 return {"return": plain(self.modules[function](*args, **kwargs))}
             except Exception as exc:
                 lines = str(exc).strip().splitlines() or [""]

@@ -109,6 +109,11 @@ def _network(conn, xml, start=True):
         network.create()
 
 
+_LOOKUPS = {
+    "domains": lambda conn: conn.lookupByName,
+    "networks": lambda conn: conn.networkLookupByName,
+    "pools": lambda conn: conn.storagePoolLookupByName,
+}
 _STEPS = {
     "file": _file,
     "text": lambda _conn, path, text: open(path, "w", encoding="utf-8").write(text),  # noqa: SIM115
@@ -116,7 +121,7 @@ _STEPS = {
     "start": lambda conn, name: conn.lookupByName(name).create(),
     "destroy": lambda conn, name: conn.lookupByName(name).destroy(),
     "suspend": lambda conn, name: conn.lookupByName(name).suspend(),
-    "autostart": lambda conn, name: conn.lookupByName(name).setAutostart(1),
+    "autostart": lambda conn, name, kind: _LOOKUPS[kind](conn)(name).setAutostart(1),
     "snapshot": lambda conn, name, xml: conn.lookupByName(name).snapshotCreateXML(xml),
     "pool": _pool,
     "pool-destroy": lambda conn, name: conn.storagePoolLookupByName(name).destroy(),
