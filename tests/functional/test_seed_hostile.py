@@ -11,7 +11,7 @@ import time
 import pytest
 
 from saltvirt import errors, seed
-from saltvirt.seed import backends, guestfish, keys, mounted, partitions
+from saltvirt.seed import backends, guestfish, keys, mounted, network, partitions
 from saltvirt.seed.tree import MOST_BYTES, DirTree
 from tests.functional.conftest import load
 from tests.functional.test_seed import system
@@ -200,6 +200,19 @@ def test_what_never_ends_is_not_read(tmp_path, data, make, why):
     make(root / "etc/hosts")
     with pytest.raises(errors.SeedFailed, match=f"/etc/hosts in the guest {why}|{why}"):
         seed.apply(str(root), None, data)
+
+
+def test_many_files_of_netplan_are_not_all_read(tmp_path):
+    root = system(tmp_path / "root")
+    netplan = root / "etc/netplan"
+    netplan.mkdir(parents=True)
+    (root / "usr/sbin").mkdir(parents=True, exist_ok=True)
+    (root / "usr/sbin/netplan").write_text("")
+    for number in range(100):
+        with open(netplan / f"{number:03}.yaml", "wb") as file:
+            file.truncate(MIB)
+    with DirTree(root) as tree, pytest.raises(errors.SeedFailed, match="netplan in the guest has"):
+        network.configure(tree, [{"mac": "52:54:00:00:00:01", "addresses": ["192.0.2.7/24"]}])
 
 
 def test_a_file_as_large_as_is_read(tmp_path):

@@ -24,6 +24,7 @@ _RESOLVERS = (
     "/usr/sbin/resolvconf",
 )
 _INTERFACES = "/etc/network/interfaces"
+MOST_BYTES = 1024**2  # of netplan's files together
 
 
 def _enabled(tree):
@@ -35,7 +36,12 @@ def _netplan(tree):
     files = [name for name in tree.names("/etc/netplan") if name.endswith(".yaml")]
     if not files or not tree.exists("/usr/sbin/netplan"):
         return None
-    return b"\n".join(tree.read(f"/etc/netplan/{name}") for name in files)
+    text = b""
+    for name in files:
+        text += tree.read(f"/etc/netplan/{name}") + b"\n"
+        if len(text) > MOST_BYTES:
+            raise errors.SeedFailed(f"/etc/netplan in the guest has more than {MOST_BYTES} bytes")
+    return text
 
 
 def _family(version, nic, key):
