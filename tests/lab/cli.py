@@ -19,8 +19,6 @@ OF_THE_TREE = (
 )  # fmt: skip
 MODULES = {"parity": "tests.parity", "mutation": "tests.tools.mutation"}
 
-MODULES = {"parity": "tests.parity", "mutation": "tests.tools.mutation"}
-
 
 def say(text):
     """A line about progress, to people."""
