@@ -21,6 +21,7 @@ from saltvirt.host import guest_lock  # noqa: E402
 from saltvirt.images import inspect  # noqa: E402
 from saltvirt.seed import data as seed_data  # noqa: E402
 from saltvirt.seed import minion, tree  # noqa: E402
+from saltvirt.spec import base  # noqa: E402
 
 __func_alias__ = {"apply_": "apply"}
 
@@ -79,7 +80,7 @@ def apply_(
     format = more.pop("format", None)
     try:
         wish = minion.Wish(
-            config=config or {},
+            config=base.mapping(config or {}, "config"),
             install=install,
             prep_install=prep_install,
             pub_key=pub_key,
@@ -119,7 +120,9 @@ def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, pr
         salt hv1 seed.mkconfig tmp=/root/web1 id_=web1
     """
     folder = tmp or tempfile.mkdtemp()
-    wish = minion.Wish(config=config or {}, pub_key=pub_key, priv_key=priv_key)
+    wish = minion.Wish(
+        config=base.mapping(config or {}, "config"), pub_key=pub_key, priv_key=priv_key
+    )
     name = names.guest(id_ or wish.config.get("id") or "")
     data = _hypervisor().data(name, wish)
     texts = {

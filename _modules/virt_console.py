@@ -12,6 +12,7 @@ from saltvirt import settings  # noqa: E402
 from saltvirt.host import addresses, connection, domain  # noqa: E402
 from saltvirt.host import console as consoles  # noqa: E402
 from saltvirt.host import screenshot as pictures  # noqa: E402
+from saltvirt.spec import values  # noqa: E402
 
 SCREENSHOTS = "/var/cache/salt-virt/screenshots"
 
@@ -104,6 +105,7 @@ def screenshot(vm_, path=None, screen=0, **kwargs):
         salt '*' virt.screenshot <domain>
     """
     folder = settings.option(__salt__["config.get"], "screenshots", SCREENSHOTS)
+    number = values.number(0, 2**31)(screen, "screen")
     with _connect(kwargs) as conn:
-        data = pictures.take(conn, domain.lookup(conn, vm_), int(screen))
+        data = pictures.take(conn, domain.lookup(conn, vm_), number)
     return pictures.save(data, vm_, str(folder), path)

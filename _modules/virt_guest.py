@@ -450,7 +450,7 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     with _connect(connect) as conn:
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
-        wish = making.Wish(name, bool(seed), bool(start), autostart)
+        wish = making.Wish(str(name), bool(seed), bool(start), autostart)
         tools = _tools(name, deploy, gate, "clone")
         if test:
             return cloning.look(conn, vm_, wish, tools)
@@ -497,7 +497,7 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
     with _connect(connect) as conn:
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
-        wish = making.Wish(name, bool(seed))
+        wish = making.Wish(str(name), bool(seed))
         made = renaming.rename(conn, vm_, wish, _tools(name, deploy, gate, "rename"), test)
     if not test and made["pub_key"] and deploy.approve_key:
         _approve(name, made["pub_key"])

@@ -19,7 +19,7 @@ from saltvirt import errors, settings  # noqa: E402
 from saltvirt.host import capabilities as host_capabilities  # noqa: E402
 from saltvirt.host import connection as libvirt_connection  # noqa: E402
 from saltvirt.host import info, nodedev, presence  # noqa: E402
-from saltvirt.spec import profiles  # noqa: E402
+from saltvirt.spec import base, profiles  # noqa: E402
 
 __virtualname__ = "virt"
 
@@ -321,4 +321,4 @@ def nesthash(value=None):
 
         salt-call virt.nesthash "{a: 1}"
     """
-    return collections.defaultdict(nesthash, value or {})
+    return collections.defaultdict(nesthash, base.mapping(value or {}, "value"))

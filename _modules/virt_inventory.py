@@ -13,8 +13,8 @@ from saltvirt.host import admit, connection, images_folder, making, wants  # noq
 from saltvirt.host import inventory as host_inventory  # noqa: E402
 from saltvirt.host import maintenance as mark  # noqa: E402
 from saltvirt.host import names_on_disk as on_disk  # noqa: E402
+from saltvirt.spec import base, profiles  # noqa: E402
 from saltvirt.spec import guest as guests  # noqa: E402
-from saltvirt.spec import profiles  # noqa: E402
 
 __virtualname__ = "virt"
 
@@ -26,6 +26,7 @@ def __virtual__():
 def _wanted(conn, config_get, place, arguments):
     """What the guest of these arguments would take of this host, or the problem with it."""
     try:
+        arguments = base.mapping(arguments, "guest")
         spec = guests.parse(**arguments, known_profiles=profiles.read(config_get))
         gate = admit.Gate(config_get, place.folder, place.pool)
         # nothing is seeded: what matters is that it could be

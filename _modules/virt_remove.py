@@ -10,7 +10,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings  # noqa: E402
+from saltvirt import errors, settings  # noqa: E402
 from saltvirt.host import (  # noqa: E402
     admit,
     alone,
@@ -22,7 +22,7 @@ from saltvirt.host import (  # noqa: E402
     usage,
 )
 from saltvirt.host import purge as purging  # noqa: E402
-from saltvirt.spec import values  # noqa: E402
+from saltvirt.spec import base, values  # noqa: E402
 
 __virtualname__ = "virt"
 
@@ -108,6 +108,8 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
         salt '*' virt.purge <domain> test=True
     """
     disks = values.choice("own", "made", "none")(disks, "disks")
+    if not isinstance(unused, (list, tuple)) or not all(isinstance(one, str) for one in unused):
+        raise errors.InvalidInput(f"unused {unused!r} is not a list of paths")
     gate = _gate()
     with _connect(kwargs) as conn:
         if test:
@@ -164,6 +166,9 @@ def storage_users(places, **kwargs):
 
         salt 'hyper*' virt.storage_users '{/nfs/web1.qcow2: {path: /nfs/web1.qcow2}}'
     """
-    wanted = [shared.Place(**place) for place in places.values()]
+    try:
+        wanted = [shared.Place(**place) for place in base.mapping(places, "places").values()]
+    except TypeError as exc:
+        raise errors.InvalidInput(f"places: {exc}; give those of virt.purge test=True") from exc
     with _connect(kwargs) as conn:
         return usage.elsewhere(conn, wanted, _gate().images_dir)

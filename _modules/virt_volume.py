@@ -16,6 +16,7 @@ from saltvirt.host import connection as libvirt_connection  # noqa: E402
 from saltvirt.host import domain as host_domain  # noqa: E402
 from saltvirt.host import upload as host_upload  # noqa: E402
 from saltvirt.host import volume as host_volume  # noqa: E402
+from saltvirt.spec import values  # noqa: E402
 from saltvirt.spec import volume as volume_spec  # noqa: E402
 
 __virtualname__ = "virt"
@@ -161,7 +162,8 @@ def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, **kwargs
 
         salt 'hyper1' virt.volume_upload images web1.raw /srv/images/debian.raw sparse=True
     """
-    part = host_upload.Part(offset, length)
+    number = values.number(0, 2**63 - 1)
+    part = host_upload.Part(number(offset, "offset"), number(length, "length"))
     with _connect(kwargs) as conn:
         return host_upload.upload(conn, pool, volume, file, part, sparse)
 

@@ -118,4 +118,4 @@ def no_guests(name):
 
 
 def _is_link(name):
-    return name in __salt__["network.interfaces"]()
+    return str(name) in __salt__["network.interfaces"]()

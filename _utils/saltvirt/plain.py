@@ -20,11 +20,14 @@ def text(value):
     return _UNSEEN.sub("", _ESCAPE.sub("", value)) if _UNSEEN.search(value) else value
 
 
-def line(value):
-    """The text as one line of bounded length, in which control characters are spelled out."""
+def line(value, longest=LONGEST):
+    """The text as one line of bounded length, in which control characters are spelled out.
+
+    longest: None for one that names many, and is as long as they are many.
+    """
     value = str(value)
-    if len(value) > LONGEST:
-        value = f"{value[: LONGEST - _TAIL]} … {value[-_TAIL:]}"
+    if longest and len(value) > longest:
+        value = f"{value[: longest - _TAIL]} … {value[-_TAIL:]}"
     parts = (part.strip() for part in re.split(r"[\r\n\t\v\f]", value))
     return _NO_WORD.sub(_spelled, " ".join(part for part in parts if part))
 

@@ -5,6 +5,7 @@ minion's configuration, grains, pillar and master configuration. Both forms are
 understood: ``virt:images`` and the old dotted ``virt.images``.
 """
 
+import re
 from dataclasses import dataclass
 
 from saltvirt import units
@@ -18,6 +19,7 @@ CONNECTION = ("connection", "username", "password")
 TIMEOUT_S = 20
 
 _MISSING = object()
+_UNFIT = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
 
 
 def option(get, key, default=None):
@@ -45,6 +47,18 @@ class Connection:
         return f"Connection(uri={self.uri!r}, username={self.username!r})"
 
 
+def _text(value, what):
+    """A text that libvirt takes, or None. It may be a password: it is not in the error."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)  # as YAML reads it
+    if value is not None and (not isinstance(value, str) or _UNFIT.search(value)):
+        raise InvalidInput(
+            f"virt:connection:{what}, or the argument in its place, must be a text of one line, "
+            f"not {type(value).__name__}"
+        )
+    return value
+
+
 def connection(get, kwargs):
     """Takes ``connection``, ``username`` and ``password`` out of an adapter's ``**kwargs``.
 
@@ -55,9 +69,13 @@ def connection(get, kwargs):
     """
     rest = {k: v for k, v in kwargs.items() if not k.startswith("__")}
     found = Connection(
-        uri=rest.pop("connection", None) or option(get, "connection:uri"),
-        username=rest.pop("username", None) or option(get, "connection:auth:username"),
-        password=rest.pop("password", None) or option(get, "connection:auth:password"),
+        uri=_text(rest.pop("connection", None) or option(get, "connection:uri"), "uri"),
+        username=_text(
+            rest.pop("username", None) or option(get, "connection:auth:username"), "auth:username"
+        ),
+        password=_text(
+            rest.pop("password", None) or option(get, "connection:auth:password"), "auth:password"
+        ),
         timeout_s=units.parse_count(
             option(get, "connection:timeout", TIMEOUT_S), "virt:connection:timeout"
         ),

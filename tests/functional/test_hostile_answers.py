@@ -173,7 +173,7 @@ class Host:
         if test:
             return {"disks": {"/i/a": "/i/b"}}
         self.guests[name] = self.guests.pop(vm_)
-        return {"name": name, "pub_key": None, "disks": [{"name": "a", "path": "/i/b"}]}
+        return {"name": name, "pub_key": None, "disks": ["/i/b"]}
 
     def purge(self, vm_, test=False, **_more):
         if test:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from saltvirt import errors
+from saltvirt import errors, plain
 from saltvirt.fleet import answer, shape
 
 ESCAPES = {
@@ -84,8 +84,8 @@ def test_a_step_has_a_number_or_none(percent):
 @pytest.mark.parametrize("few", [" ", "\n", "\r\n ", "\x1b[", "\x1b]", "\u2028"])
 def test_what_a_host_says_is_one_line_and_soon(few):
     begun = time.monotonic()
-    assert "\n" not in shape.one_line(shape.clean(f"a{few * 200_000}b"))
-    assert shape.one_line(" a \n\t b\r\nc ") == "a b c"
+    assert "\n" not in plain.line(shape.clean(f"a{few * 200_000}b"))
+    assert plain.line(" a \n\t b\r\nc ") == "a b c"
     assert time.monotonic() - begun < 5
 
 

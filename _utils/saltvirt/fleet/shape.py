@@ -167,11 +167,6 @@ def check(fun, kwarg, data):
         raise errors.InvalidInput(f"its answer to {fun} is not what this version expects")
 
 
-def one_line(text):
-    """A text for people as one line: nothing that a host says looks like a line of ours."""
-    return " ".join(filter(None, map(str.strip, str(text).splitlines())))
-
-
 def clean(data):
     """The data without escape sequences and control characters in any text of it, text for bytes,
     and None for what is no number: infinity and NaN."""

@@ -177,7 +177,7 @@ def _tag(vlan):
 
 
 def _named(name):
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(f"{name!r} cannot be the name of an interface")
     return name
 

@@ -105,6 +105,20 @@ def translated(doing=None):
         yield
     except libvirt.libvirtError as exc:
         raise translate(exc, doing) from exc
+    except (TypeError, ValueError) as exc:
+        if not _of_binding(exc):
+            raise
+        about = f"cannot {doing}: " if doing else ""
+        raise errors.InvalidInput(f"{about}libvirt does not take this: {exc}") from exc
+
+
+def _of_binding(exc):
+    """Whether libvirt's binding itself refused an argument: of another type, or a text that C has
+    no word for."""
+    trace = exc.__traceback__
+    while trace.tb_next:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code.co_filename == libvirt.__file__
 
 
 @contextlib.contextmanager

@@ -70,10 +70,12 @@ def names(conn, flags=0):
 
 def from_file(path):
     """The text of an XML file on this host. Raises InvalidInput."""
+    if not isinstance(path, str):
+        raise errors.InvalidInput(f"path {path!r} is not the path of a file")
     try:
         with open(path, encoding="utf-8") as stream:
             return stream.read()
-    except (OSError, UnicodeDecodeError) as exc:
+    except (OSError, ValueError) as exc:
         raise errors.InvalidInput(f"cannot read {path}: {exc}") from exc
 
 

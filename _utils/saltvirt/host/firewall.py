@@ -44,6 +44,11 @@ def rules(hosts, opened, shut):
 
     Raises InvalidInput for a name that has no address.
     """
+    for what, given in (("hosts", hosts), ("opened", opened), ("shut", shut)):
+        if not isinstance(given, (list, tuple)) or not all(
+            isinstance(o, (str, int)) for o in given
+        ):
+            raise InvalidInput(f"{what} must be a list, not {given!r}")
     found = {one for host in hosts for one in _addresses(str(host))}
     return Rules(
         open=tuple(ports(text) for text in opened),
@@ -55,7 +60,7 @@ def rules(hosts, opened, shut):
 def kind(wish=None):
     """The firewall that runs here, or the one that is wished for."""
     if wish:
-        if wish not in KINDS:
+        if not isinstance(wish, str) or wish not in KINDS:
             raise InvalidInput(f"firewall {wish!r}: use one of {', '.join(KINDS)}")
         return wish
     for name, firewall in KINDS.items():

@@ -45,7 +45,7 @@ def vm_info(conn, name=None):
     """describe.vm of each domain, by name; of one named domain with its images' details."""
     found = {one: _vm(conn, reading) for one, reading in bulk.read(conn, name).items()}
     if name:
-        for disk in found[name].get("disks", {}).values():
+        for disk in found[str(name)].get("disks", {}).values():
             disk_details.complete(disk)
     return found
 

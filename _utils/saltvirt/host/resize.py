@@ -14,6 +14,7 @@ from saltvirt.xml.domain import Domain
 
 def _find(conn, dom, target):
     """(path or None, format) of the disk with this target."""
+    target = str(target)
     nodes = {n.find("target").get("dev"): n for n in bulk.tree(dom).iterfind("devices/disk")}
     if target not in nodes:
         there = ", ".join(sorted(nodes)) or "none"

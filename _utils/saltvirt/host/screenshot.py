@@ -56,7 +56,7 @@ def save(data, name, folder, path=None):
     if path is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         path = os.path.join(folder, f"{name}-{stamp}.png")
-    elif not os.path.isabs(path):
+    elif not isinstance(path, str) or not os.path.isabs(path) or "\0" in path:
         raise errors.InvalidInput(f"path {path!r} is not absolute")
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)

@@ -10,6 +10,7 @@ from saltvirt import errors
 from saltvirt.host import files, record, snapshot_layers, snapshot_needs
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import lookup
+from saltvirt.spec import values
 
 # what Salt's users know for "there is none"
 NONE = "N/A"
@@ -37,7 +38,10 @@ def listing(conn, name=None):
 
 def create(conn, guest, wanted):
     """Makes the snapshot and returns its name."""
-    if wanted.name and wanted.name.lower() == guest.lower():
+    for what in ("name", "suffix", "description"):
+        if getattr(wanted, what):
+            values.text(getattr(wanted, what), what)
+    if str(wanted.name or "").lower() == str(guest).lower():
         raise errors.InvalidInput(
             f"a snapshot of {guest} cannot be called {wanted.name} like the guest itself"
         )
@@ -47,7 +51,7 @@ def create(conn, guest, wanted):
     root = ElementTree.Element("domainsnapshot")
     ElementTree.SubElement(root, "name").text = _name(guest, wanted)
     if wanted.description:
-        ElementTree.SubElement(root, "description").text = wanted.description
+        ElementTree.SubElement(root, "description").text = str(wanted.description)
     made = domain.snapshotCreateXML(ElementTree.tostring(root, encoding="unicode"), _flags(wanted))
     return made.getName()
 
@@ -225,7 +229,7 @@ def _described_or_error(domain):
 
 
 def _name(guest, wanted):
-    name = wanted.name or f"{guest}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    name = str(wanted.name or "") or f"{guest}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     return f"{name}-{wanted.suffix}" if wanted.suffix else name
 
 

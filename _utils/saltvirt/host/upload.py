@@ -50,8 +50,6 @@ def upload(conn, pool, name, path, part, sparse=False):
 def _checked_size(conn, volume, descriptor, path, part):
     """How many bytes are to be sent."""
     size = os.lseek(descriptor, 0, os.SEEK_END)
-    if part.offset < 0 or part.length < 0:
-        raise errors.InvalidInput("offset and length must not be negative")
     size = min(size, part.length) if part.length else size
     info = host_volume.describe(volume)
     if info["format"] in _RAW and part.offset + size > info["capacity"]:

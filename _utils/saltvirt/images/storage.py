@@ -25,7 +25,7 @@ def descriptor(path):
     """A descriptor for reading. Raises OSError, and ImageError for anything else than storage."""
     try:
         found = looks.opened(path)
-    except ValueError:  # a NUL in it
+    except (ValueError, TypeError):  # a NUL in it, or no path at all
         raise refused(repr(path)) from None
     if found is None:
         raise refused(path)

@@ -42,6 +42,7 @@ def prune(conn, images_dir, name=None, grace_s=GRACE_S):
     Returns {"removed": [names], "kept": {name: reason}}. Raises NotFound, Refused.
     """
     found = {meta["file"]: meta for meta in cache.known(images_dir)}
+    name = None if name is None else str(name)
     if name is not None and name not in found:
         raise errors.NotFound(f"there is no image {name} in {cache.folder(images_dir)}")
     done = {"removed": [], "kept": {}}

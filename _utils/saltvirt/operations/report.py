@@ -1,6 +1,7 @@
 """The steps of an operation: lines for the person who waits, events for reactors."""
 
-from saltvirt.fleet import progress, shape
+from saltvirt import plain
+from saltvirt.fleet import progress
 from saltvirt.operations import result
 
 
@@ -30,18 +31,18 @@ class Report:
     def show(self, text):
         """A line for the person who waits."""
         if self.screen:
-            self.screen.line(shape.one_line(text))
+            self.screen.line(plain.line(text))
 
     def step(self, step, text, **data):
         """Something happened: a line, and the event ``<tag>/<step>`` with the text and data."""
         self.show(text)
-        told = {"guest": self.guest, "message": shape.one_line(text), **data}
+        told = {"guest": self.guest, "message": plain.line(text), **data}
         self.fleet.tell(f"{self.tag}/{step}", told)
 
     def progress(self, percent, text):
         """The line about long work."""
         if self.screen:
-            self.screen.update(percent, shape.one_line(text))
+            self.screen.update(percent, plain.line(text))
 
     def failed(self, error):
         """The event ``<tag>/failed``. The line is the operation's own answer."""

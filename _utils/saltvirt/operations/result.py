@@ -4,8 +4,7 @@ import functools
 import inspect
 import logging
 
-from saltvirt import errors
-from saltvirt.fleet import shape
+from saltvirt import errors, plain
 
 OUTPUTTER = "virt_query"
 
@@ -17,7 +16,7 @@ def shown(data):
     one line, whatever a host has said."""
     for one in data.values():
         if isinstance(one, dict) and isinstance(one.get("comment"), str):
-            one["comment"] = shape.one_line(one["comment"])
+            one["comment"] = plain.line(one["comment"], None)
     return {"data": data, "outputter": OUTPUTTER}
 
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from saltvirt.errors import PkiError
 from saltvirt.pki import files
 from saltvirt.pki.store import USES
 
@@ -33,6 +34,8 @@ class Place:
 
 def places(basepath, owner=_ROOT, qemu=_ROOT):
     """All files below ``basepath``. owner, qemu: (uid, gid) of root and of QEMU's user."""
+    if not isinstance(basepath, (str, Path)):
+        raise PkiError(f"basepath {basepath!r} is not the path of a folder")
     base = Path(basepath)
     libvirt, quick = base / "libvirt", base / "qemu"
     return (

@@ -59,11 +59,19 @@ class Hypervisor:
         if script and script.startswith("salt://"):
             script = self._call["cp.cache_file"](script)
         elif not script:
-            script = self._call["config.gather_bootstrap_script"]()
+            script = self._fetched()
         text = _text(script or "/nonexistent", "virt:seed:bootstrap")
         if not text.startswith("#!"):
             raise errors.SeedFailed(f"the bootstrap script {script} is no script")
         return text
+
+    def _fetched(self):
+        try:
+            return self._call["config.gather_bootstrap_script"]()
+        except OSError as exc:
+            raise errors.SeedFailed(
+                f"cannot fetch Salt's bootstrap script: {exc}; virt:seed:bootstrap names another"
+            ) from exc
 
     def _pair(self, wish):
         if bool(wish.pub_key) != bool(wish.priv_key):

@@ -41,7 +41,9 @@ class BootSpec(Part):
 
 def boot_devices(value, what="boot_dev"):
     """``network hd`` or a list as a list of boot devices."""
-    words = value.split() if isinstance(value, str) else list(value)
+    words = value.split() if isinstance(value, str) else value
+    if not isinstance(words, (list, tuple)):
+        raise InvalidInput(f"{what} {value!r} is not a list of boot devices")
     devices = [v.choice(*DEVICES)(word, what) for word in words]
     if len(set(devices)) != len(devices):
         raise InvalidInput(f"{what} {value!r} names a device twice")

@@ -32,12 +32,12 @@ def _key(parse):
 
 def _hypervisor(value, what):
     """A word of libvirt's; ``esxi`` and ``esx`` are other words for vmware."""
-    return {"esxi": "vmware", "esx": "vmware"}.get(value) or v.word(value, what)
+    return {"esxi": "vmware", "esx": "vmware"}.get(str(value)) or v.word(value, what)
 
 
 def _os_type(value, what):
     """hvm, xen, xenpvh or exe; ``linux`` is an old word for xen."""
-    return {"linux": "xen"}.get(value) or v.choice("hvm", "xen", "xenpvh", "exe")(value, what)
+    return {"linux": "xen"}.get(str(value)) or v.choice("hvm", "xen", "xenpvh", "exe")(value, what)
 
 
 @dataclass

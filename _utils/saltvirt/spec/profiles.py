@@ -86,6 +86,8 @@ def _named(entry, what):
 
 
 def _content(table, name, fallback, kind):
+    if not isinstance(name, (str, int)):
+        raise InvalidInput(f"{kind} profile {name!r} is not the name of a profile")
     if name in table:
         return list(_items(table[name], f"virt:{kind}:{name}"))
     if name == DEFAULT:
@@ -161,7 +163,7 @@ def _complete(nic, defaults):
 
 def show(profiles, hypervisor="kvm"):
     """All profiles with the defaults filled in: ``{"disk": {name: [...]}, "nic": {...}}``."""
-    shown = {"disk": {}, "nic": {}}
+    shown, hypervisor = {"disk": {}, "nic": {}}, str(hypervisor)
     for name in {DEFAULT: None, **profiles.disk}:
         defaults = DISK_DEFAULTS.get(hypervisor, {})
         shown["disk"][name] = [{**_drive(disk, defaults), **disk} for disk in disks(profiles, name)]

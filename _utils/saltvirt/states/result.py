@@ -1,5 +1,6 @@
 """What every state does with its arguments, and what it returns."""
 
+from saltvirt import plain
 from saltvirt.errors import SaltException
 from saltvirt.settings import CONNECTION
 from saltvirt.spec.base import unknown
@@ -13,6 +14,7 @@ def answer(name, changes=None, comment="", test=False, failures=()):
     result = None if changes and test else True
     if failures:
         result, comment = False, ". ".join([*filter(None, [comment]), *map(str, failures)])
+    comment = plain.line(comment, None)
     return {"name": name, "changes": changes or {}, "result": result, "comment": comment}
 
 

@@ -15,6 +15,8 @@ def parse(text):
 
     Raises InvalidInput for text that is no XML.
     """
+    if not isinstance(text, str):
+        raise InvalidInput(f"not an XML document: {text!r}")
     for prefix, uri in _NAMESPACE.findall(text):
         if not _RESERVED_PREFIX.fullmatch(prefix):
             ElementTree.register_namespace(prefix, uri)
