@@ -57,7 +57,6 @@ def rename(fleet, report, name, new, options=None, sure=False):
                 undo.push(f"rename {new} back to {name}", _back, fleet, report, host, (new, name))
                 handed_in(fleet, report, host, new, made)
             unique.settle(fleet, report, new, host, sure=sure)
-            told.starting()
             deliver(fleet, report, host, new)
             left = fleet.one(host, "virt.vm_state")
             if name in left or new not in left:
