@@ -55,8 +55,9 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors  # noqa: E402
-from saltvirt.host import connection, events, listen  # noqa: E402
+from saltvirt import errors
+from saltvirt.host import connection
+from saltvirt.host.node import event_connection, events
 
 __virtualname__ = "libvirt_events"
 
@@ -84,7 +85,7 @@ def start(uri=None, tag_prefix="salt/engines/libvirt_events", filters=None):
     def send(where, kind, event, data):
         fire("/".join((tag_prefix, _in_tag(where), kind, event)), {"uri": where, **data})
 
-    listen.Listener(uri, pairs, send).run()
+    event_connection.Listener(uri, pairs, send).run()
 
 
 def _in_tag(uri):

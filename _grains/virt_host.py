@@ -29,14 +29,14 @@ if not hasattr(saltvirt, "fresh"):
     raise ImportError("the library of Salt Virt is here in part only: saltutil.sync_all once more")
 saltvirt = saltvirt.fresh()
 
-from saltvirt.host import presence  # noqa: E402
+from saltvirt.host.node import detect
 
 log = logging.getLogger(__name__)
 
 
 def virt_host():
     """The grain, see above; on systems without libvirt ``hypervisor`` is False."""
-    found = presence.detect(os.uname().machine)
+    found = detect.detect(os.uname().machine)
     # not in salt-call, which has one job and needs a few parts only
     if found["hypervisor"] and __opts__.get("__cli") == "salt-minion":
         _preload()

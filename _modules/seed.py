@@ -15,13 +15,13 @@ import tempfile
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import errors, names  # noqa: E402
-from saltvirt.fleet import demand  # noqa: E402
-from saltvirt.host import guest_lock  # noqa: E402
-from saltvirt.images import inspect  # noqa: E402
-from saltvirt.seed import data as seed_data  # noqa: E402
-from saltvirt.seed import minion, tree  # noqa: E402
-from saltvirt.spec import base  # noqa: E402
+from saltvirt import errors, names
+from saltvirt.host.domain import guest_lock
+from saltvirt.images import inspect
+from saltvirt.minion import client
+from saltvirt.seed import data as seed_data
+from saltvirt.seed import minion, tree
+from saltvirt.spec import base
 
 __func_alias__ = {"apply_": "apply"}
 
@@ -95,7 +95,7 @@ def apply_(
             format = inspect.inspect(path, format, unused=True).format
         public = _hypervisor().apply(name, os.path.abspath(path), format, wish)
     if approve_key:
-        demand.hand_in(__salt__, name, public)
+        client.hand_in(__salt__, name, public)
     return True
 
 
@@ -135,7 +135,7 @@ def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, pr
         paths[what] = os.path.join(folder, file_name)
         _write(paths[what], text, mode)
     if approve_key and not (pub_key and priv_key):
-        demand.hand_in(__salt__, name, data.public_key)
+        client.hand_in(__salt__, name, data.public_key)
     return paths
 
 

@@ -22,20 +22,20 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings, units  # noqa: E402
-from saltvirt.host import (  # noqa: E402
-    admit,
-    bulk,
-    connection,
+from saltvirt import settings, units
+from saltvirt.host import connection
+from saltvirt.host.domain import (
     describe,
-    domain,
     guest_lock,
     lifecycle,
-    migrate_journal,
+    lookup,
     overview,
-    sizing,
+    stats,
+    vcpus_memory,
 )
-from saltvirt.spec import values  # noqa: E402
+from saltvirt.host.migration import move_journal
+from saltvirt.host.provision import admission
+from saltvirt.spec import values
 
 __virtualname__ = "virt"
 
@@ -51,7 +51,7 @@ def _connect(kwargs):
 def _on(name, act, kwargs, *args):
     """What ``act`` returns for the named domain."""
     with _connect(kwargs) as conn:
-        return act(domain.lookup(conn, name), *args)
+        return act(lookup.lookup(conn, name), *args)
 
 
 def _change(name, what, act, kwargs, *args):
@@ -66,14 +66,14 @@ def _locked(what, *names):
 
 def _admitted(name, what, act, kwargs, *args):
     """The same with the host's admission, whose lock is held: ``act(domain, gate, …)``."""
-    gate = admit.gate(__salt__["config.get"], kwargs)
+    gate = admission.gate(__salt__["config.get"], kwargs)
     with _locked(what, name), _connect(kwargs) as conn, gate.lock():
-        return act(domain.lookup(conn, name), gate, *args)
+        return act(lookup.lookup(conn, name), gate, *args)
 
 
 def _tree(name, kwargs):
     with _connect(kwargs) as conn:
-        return bulk.tree(domain.lookup(conn, name))
+        return stats.tree(lookup.lookup(conn, name))
 
 
 def list_domains(**kwargs):
@@ -94,7 +94,7 @@ def list_domains(**kwargs):
         salt '*' virt.list_domains
     """
     with _connect(kwargs) as conn:
-        return domain.names(conn)
+        return lookup.names(conn)
 
 
 def list_active_vms(**kwargs):
@@ -115,7 +115,7 @@ def list_active_vms(**kwargs):
         salt '*' virt.list_active_vms
     """
     with _connect(kwargs) as conn:
-        return domain.names(conn, domain.ACTIVE)
+        return lookup.names(conn, lookup.ACTIVE)
 
 
 def list_inactive_vms(**kwargs):
@@ -136,7 +136,7 @@ def list_inactive_vms(**kwargs):
         salt '*' virt.list_inactive_vms
     """
     with _connect(kwargs) as conn:
-        return domain.names(conn, domain.INACTIVE)
+        return lookup.names(conn, lookup.INACTIVE)
 
 
 def vm_info(vm_=None, **kwargs):
@@ -344,7 +344,9 @@ def setmem(vm_, memory, config=False, **kwargs):
 
         salt '*' virt.setmem <domain> 768
     """
-    return _admitted(vm_, "setmem", sizing.set_memory, kwargs, units.parse_kib(memory), config)
+    return _admitted(
+        vm_, "setmem", vcpus_memory.set_memory, kwargs, units.parse_kib(memory), config
+    )
 
 
 def setvcpus(vm_, vcpus, config=False, **kwargs):
@@ -378,7 +380,7 @@ def setvcpus(vm_, vcpus, config=False, **kwargs):
         salt '*' virt.setvcpus <domain> 4
     """
     return _admitted(
-        vm_, "setvcpus", sizing.set_vcpus, kwargs, units.parse_count(vcpus, "vcpus"), config
+        vm_, "setvcpus", vcpus_memory.set_vcpus, kwargs, units.parse_count(vcpus, "vcpus"), config
     )
 
 
@@ -531,8 +533,8 @@ def start(name, test=False, **kwargs):
 
 
 def _started(dom, gate, test):
-    migrate_journal.may_start(dom)
-    admit.starting(dom.connect(), gate, dom)
+    move_journal.may_start(dom)
+    admission.starting(dom.connect(), gate, dom)
     return True if test else lifecycle.start(dom)
 
 
@@ -672,11 +674,11 @@ def create_xml_str(xml, **kwargs):
 
         salt '*' virt.create_xml_str <XML in string format>
     """
-    gate = admit.gate(__salt__["config.get"], kwargs)
-    locked = _locked("create_xml_str", *domain.names_in(xml))
+    gate = admission.gate(__salt__["config.get"], kwargs)
+    locked = _locked("create_xml_str", *lookup.names_in(xml))
     with locked, _connect(kwargs) as conn, gate.lock():
-        admit.transient(conn, gate, xml)
-        domain.create(conn, xml)
+        admission.transient(conn, gate, xml)
+        lookup.create(conn, xml)
     return True
 
 
@@ -702,7 +704,7 @@ def create_xml_path(path, **kwargs):
 
         salt '*' virt.create_xml_path <path to XML file on the node>
     """
-    return create_xml_str(domain.from_file(path), **kwargs)
+    return create_xml_str(lookup.from_file(path), **kwargs)
 
 
 def define_xml_str(xml, **kwargs):
@@ -723,8 +725,8 @@ def define_xml_str(xml, **kwargs):
 
         salt '*' virt.define_xml_str <XML in string format>
     """
-    with _locked("define_xml_str", *domain.names_in(xml)), _connect(kwargs) as conn:
-        domain.define(conn, xml)
+    with _locked("define_xml_str", *lookup.names_in(xml)), _connect(kwargs) as conn:
+        lookup.define(conn, xml)
     return True
 
 
@@ -748,7 +750,7 @@ def define_xml_path(path, **kwargs):
 
         salt '*' virt.define_xml_path <path to XML file on the node>
     """
-    return define_xml_str(domain.from_file(path), **kwargs)
+    return define_xml_str(lookup.from_file(path), **kwargs)
 
 
 def vm_cputime(vm_=None, **kwargs):

@@ -10,9 +10,9 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors  # noqa: E402
-from saltvirt.fleet import proof  # noqa: E402
-from saltvirt.host import steps  # noqa: E402
+from saltvirt import errors
+from saltvirt.fleet import proof
+from saltvirt.host.node import steps
 
 __virtualname__ = "virt"
 log = logging.getLogger(__name__)

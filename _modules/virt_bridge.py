@@ -7,8 +7,8 @@ import salt.utils.yaml
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.errors import InvalidInput  # noqa: E402
-from saltvirt.host import bridge as bridges  # noqa: E402
+from saltvirt.errors import InvalidInput
+from saltvirt.hostnet.bridge import bridge as bridges
 
 __virtualname__ = "virt"
 

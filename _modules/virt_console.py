@@ -8,11 +8,12 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings  # noqa: E402
-from saltvirt.host import addresses, connection, domain  # noqa: E402
-from saltvirt.host import console as consoles  # noqa: E402
-from saltvirt.host import screenshot as pictures  # noqa: E402
-from saltvirt.spec import values  # noqa: E402
+from saltvirt import settings
+from saltvirt.host import connection
+from saltvirt.host.domain import addresses, lookup
+from saltvirt.host.domain import console as consoles
+from saltvirt.host.domain import screenshot as pictures
+from saltvirt.spec import values
 
 SCREENSHOTS = "/var/cache/salt-virt/screenshots"
 
@@ -107,5 +108,5 @@ def screenshot(vm_, path=None, screen=0, **kwargs):
     folder = settings.option(__salt__["config.get"], "screenshots", SCREENSHOTS)
     number = values.number(0, 2**31)(screen, "screen")
     with _connect(kwargs) as conn:
-        data = pictures.take(conn, domain.lookup(conn, vm_), number)
+        data = pictures.take(conn, lookup.lookup(conn, vm_), number)
     return pictures.save(data, vm_, str(folder), path)

@@ -5,9 +5,9 @@ The ports of a hypervisor: open to the other hypervisors, shut to everybody else
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.fleet import demand  # noqa: E402
-from saltvirt.host import firewall as firewalls  # noqa: E402
-from saltvirt.pki import ask  # noqa: E402
+from saltvirt.hostnet.firewall import firewall as firewalls
+from saltvirt.minion import client
+from saltvirt.pki.host import request
 
 __virtualname__ = "virt"
 
@@ -31,7 +31,7 @@ def firewall_hosts():
 
         salt hv1 virt.firewall_hosts
     """
-    found = ask.hosts(_pillar_ext)
+    found = request.hosts(_pillar_ext)
     found.pop(__opts__["id"], None)
     return [names[0] for names in found.values()]
 
@@ -126,4 +126,4 @@ def _rules(hosts, opened, shut, kind):
 
 
 def _pillar_ext(external):
-    return demand.ask(__salt__["pillar.ext"], external)
+    return client.ask(__salt__["pillar.ext"], external)

@@ -12,16 +12,20 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings, units  # noqa: E402
-from saltvirt.fleet import demand, files  # noqa: E402
-from saltvirt.host import admit, connection, create, making, moved, resize, steps  # noqa: E402
-from saltvirt.host import clone as cloning  # noqa: E402
-from saltvirt.host import rename as renaming  # noqa: E402
-from saltvirt.host import update as updating  # noqa: E402
-from saltvirt.images import sources, turns  # noqa: E402
-from saltvirt.seed import keys, minion  # noqa: E402
-from saltvirt.spec import guest, profiles  # noqa: E402
-from saltvirt.spec.deploy import DeploySpec  # noqa: E402
+from saltvirt import errors, settings, units
+from saltvirt.host import connection
+from saltvirt.host.domain import resize
+from saltvirt.host.migration import departed
+from saltvirt.host.node import steps
+from saltvirt.host.provision import admission, create, guest_builder
+from saltvirt.host.provision import clone as cloning
+from saltvirt.host.provision import rename as renaming
+from saltvirt.host.provision import update as updating
+from saltvirt.images import sources, turns
+from saltvirt.minion import client, files
+from saltvirt.seed import keys, minion
+from saltvirt.spec import guest, profiles
+from saltvirt.spec.deploy import DeploySpec
 
 __virtualname__ = "virt"
 log = logging.getLogger(__name__)
@@ -43,7 +47,7 @@ def _split(kwargs):
 
 def _gate(given):
     """The admission that a call asks for; takes its words out of the keyword arguments."""
-    return admit.gate(__salt__["config.get"], given)
+    return admission.gate(__salt__["config.get"], given)
 
 
 def _say(name, verb):
@@ -71,7 +75,7 @@ def _spec(arguments, **more):
 def _approve(name, pub_key):
     """Hands the key in; the master accepts it when it gave the permission for the name."""
     if __opts__.get("file_client") != "local":
-        demand.hand_in(__salt__, name, pub_key)
+        client.hand_in(__salt__, name, pub_key)
 
 
 def _foreign_seeder(deploy):
@@ -143,12 +147,12 @@ def _user_data(deploy, name, nics):
 def _turns(name, verb):
     """How the guest waits for its turn to copy an image from the master."""
     say = _say(name, verb)
-    return turns.taker(demand.virtkey(__salt__), lambda text: say("image", text))
+    return turns.taker(client.virtkey(__salt__), lambda text: say("image", text))
 
 
 def _tools(name, deploy, gate, verb="init"):
     here = minion.Hypervisor(__salt__, __opts__)
-    return making.Tools(
+    return guest_builder.Tools(
         gate=gate,
         download=sources.SaltFiles(
             __salt__, deploy.saltenv, files.Chunks(__opts__).read, _turns(name, verb)
@@ -289,17 +293,17 @@ def init(
     connect, more = _split(kwargs)
     gate = _gate(more)
     test = more.pop("test", False)
-    away = moved.why(str(name)) if more.pop("unless_moved", False) else None
+    away = departed.why(str(name)) if more.pop("unless_moved", False) else None
     if away:
         raise errors.Refused(away)
     if more.pop("from_master", False):
-        more.update(demand.secrets(__salt__, __opts__, name))
+        more.update(client.secrets(__salt__, __opts__, name))
     spec = _spec({**arguments, **more})
     with _connect(connect) as conn:
         if test:
             return create.preview(conn, spec, _tools(spec.name, spec.deploy, gate))
         made = create.create(conn, spec, _tools(spec.name, spec.deploy, gate))
-    moved.forget(spec.name)
+    departed.forget(spec.name)
     if made["pub_key"] and spec.deploy.approve_key:
         _approve(spec.name, made["pub_key"])
     return made
@@ -445,12 +449,12 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     autostart = bool(more.pop("autostart", False))
     more = {key: value for key, value in more.items() if not key.startswith("__")}
     if more.pop("from_master", False):
-        more.update(demand.secrets(__salt__, __opts__, name))
+        more.update(client.secrets(__salt__, __opts__, name))
     deploy = DeploySpec.parse(more, "clone")
     with _connect(connect) as conn:
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
-        wish = making.Wish(str(name), bool(seed), bool(start), autostart)
+        wish = guest_builder.Wish(str(name), bool(seed), bool(start), autostart)
         tools = _tools(name, deploy, gate, "clone")
         if test:
             return cloning.look(conn, vm_, wish, tools)
@@ -497,7 +501,7 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
     with _connect(connect) as conn:
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
-        wish = making.Wish(str(name), bool(seed))
+        wish = guest_builder.Wish(str(name), bool(seed))
         made = renaming.rename(conn, vm_, wish, _tools(name, deploy, gate, "rename"), test)
     if not test and made["pub_key"] and deploy.approve_key:
         _approve(name, made["pub_key"])

@@ -15,11 +15,11 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings  # noqa: E402
-from saltvirt.host import capabilities as host_capabilities  # noqa: E402
-from saltvirt.host import connection as libvirt_connection  # noqa: E402
-from saltvirt.host import info, nodedev, presence  # noqa: E402
-from saltvirt.spec import base, profiles  # noqa: E402
+from saltvirt import errors, settings
+from saltvirt.host import connection as libvirt_connection
+from saltvirt.host.capabilities import query as host_capabilities
+from saltvirt.host.node import detect, devices, info
+from saltvirt.spec import base, profiles
 
 __virtualname__ = "virt"
 
@@ -120,7 +120,7 @@ def node_devices(**kwargs):
         salt 'hyper*' virt.node_devices
     """
     with _connect(kwargs) as conn:
-        return nodedev.devices(conn)
+        return devices.devices(conn)
 
 
 def virt_type():
@@ -154,7 +154,7 @@ def get_hypervisor():
 
         salt '*' virt.get_hypervisor
     """
-    return presence.detect(os.uname().machine)["type"]
+    return detect.detect(os.uname().machine)["type"]
 
 
 def is_hyper():
@@ -169,7 +169,7 @@ def is_hyper():
 
         salt '*' virt.is_hyper
     """
-    return presence.detect(os.uname().machine)["hypervisor"]
+    return detect.detect(os.uname().machine)["hypervisor"]
 
 
 def capabilities(**kwargs):

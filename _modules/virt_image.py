@@ -9,10 +9,14 @@ import logging
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import settings  # noqa: E402
-from saltvirt.fleet import demand, files  # noqa: E402
-from saltvirt.host import connection, guest_lock, image_place, images_folder, medium, steps  # noqa: E402  # noqa: E402
-from saltvirt.images import cache, sources, turns, users  # noqa: E402
+from saltvirt import settings
+from saltvirt.host import connection
+from saltvirt.host.domain import guest_lock
+from saltvirt.host.node import steps
+from saltvirt.host.provision import image_location, images_folder, seed_drive
+from saltvirt.host.storage import image_users
+from saltvirt.images import cache, sources, turns
+from saltvirt.minion import client, files
 
 __virtualname__ = "virt"
 log = logging.getLogger(__name__)
@@ -52,7 +56,7 @@ def images(**kwargs):
         salt hv1 virt.images
     """
     with _connect(kwargs) as conn:
-        return users.listed(conn, _folder())
+        return image_users.listed(conn, _folder())
 
 
 def _wait(text):
@@ -97,12 +101,12 @@ def image_fetch(source, image_hash=None, saltenv="base", **kwargs):
         salt hv1 virt.image_fetch https://cloud.example.org/d.qcow2 https://cloud.example.org/SHA256SUMS
     """
     wanted = settings.connection(__salt__["config.get"], kwargs)
-    turn = turns.taker(demand.virtkey(__salt__), _wait)
+    turn = turns.taker(client.virtkey(__salt__), _wait)
     download = sources.SaltFiles(__salt__, saltenv, files.Chunks(__opts__).read, turn)
     place = None
     if sources.kind(source) == sources.POOL:
         with connection.connect(wanted) as conn:
-            place = image_place.find(conn, source)
+            place = image_location.find(conn, source)
     found = cache.fetch(source, _folder(), download, image_hash, place=place)
     return {
         "path": found.path,
@@ -136,7 +140,7 @@ def seed_eject(name, **kwargs):
     """
     where = guest_lock.folder(__salt__["config.get"])
     with guest_lock.held(where, "virt.seed_eject", name), _connect(kwargs) as conn:
-        return medium.eject(conn, name, _folder())
+        return seed_drive.eject(conn, name, _folder())
 
 
 def image_prune(name=None, **kwargs):
@@ -164,4 +168,4 @@ def image_prune(name=None, **kwargs):
         salt hv1 virt.image_prune debian-0123456789abcdef.qcow2
     """
     with _connect(kwargs) as conn:
-        return users.prune(conn, _folder(), name)
+        return image_users.prune(conn, _folder(), name)

@@ -8,13 +8,14 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings  # noqa: E402
-from saltvirt.host import admit, connection, images_folder, making, wants  # noqa: E402
-from saltvirt.host import inventory as host_inventory  # noqa: E402
-from saltvirt.host import maintenance as mark  # noqa: E402
-from saltvirt.host import names_on_disk as on_disk  # noqa: E402
-from saltvirt.spec import base, profiles  # noqa: E402
-from saltvirt.spec import guest as guests  # noqa: E402
+from saltvirt import errors, settings
+from saltvirt.host import connection
+from saltvirt.host.domain import names_on_disk as on_disk
+from saltvirt.host.node import inventory as host_inventory
+from saltvirt.host.node import maintenance as mark
+from saltvirt.host.provision import admission, guest_builder, images_folder, requirements
+from saltvirt.spec import base, profiles
+from saltvirt.spec import guest as guests
 
 __virtualname__ = "virt"
 
@@ -28,10 +29,10 @@ def _wanted(conn, config_get, place, arguments):
     try:
         arguments = base.mapping(arguments, "guest")
         spec = guests.parse(**arguments, known_profiles=profiles.read(config_get))
-        gate = admit.Gate(config_get, place.folder, place.pool)
+        gate = admission.Gate(config_get, place.folder, place.pool)
         # nothing is seeded: what matters is that it could be
-        tools = making.Tools(gate, seeder=True, medium=spec.deploy.cloud_init)
-        return wants.read(conn, spec, tools)
+        tools = guest_builder.Tools(gate, seeder=True, medium=spec.deploy.cloud_init)
+        return requirements.read(conn, spec, tools)
     except errors.VirtError as exc:
         return {"problem": exc.text.removeprefix(errors.Refused.PREFIX)}
 
@@ -135,7 +136,7 @@ def maintenance(reason=None, guests=None, off=False):
     if not off and not str(reason).strip():
         raise errors.InvalidInput("reason: say why the host gets no guests")
     # an init that was let in before is defined by then, one that asks later is refused
-    with admit.Gate(__salt__["config.get"], settings.IMAGES_FOLDER).lock():
+    with admission.Gate(__salt__["config.get"], settings.IMAGES_FOLDER).lock():
         if off and not guests:
             mark.clear()
         else:

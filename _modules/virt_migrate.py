@@ -28,12 +28,16 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names, settings  # noqa: E402
-from saltvirt.host import admit, connection, guest_lock, own_address, steps  # noqa: E402
-from saltvirt.migration import options as migration_options  # noqa: E402
-from saltvirt.migration import transport, where  # noqa: E402
-from saltvirt.pki import validity  # noqa: E402
-from saltvirt.placement import policy as placement_policy  # noqa: E402
+from saltvirt import errors, names, settings
+from saltvirt.host import connection
+from saltvirt.host.domain import guest_lock
+from saltvirt.host.network import own_address
+from saltvirt.host.node import steps
+from saltvirt.host.provision import admission
+from saltvirt.migration import options as migration_options
+from saltvirt.migration import transport, where
+from saltvirt.pki.host import validity
+from saltvirt.placement import policy as placement_policy
 
 __virtualname__ = "virt"
 
@@ -50,7 +54,7 @@ def _config(key, default=None):
 
 def _order(vm_, target, kwargs):
     """The migrate.Order of a call."""
-    from saltvirt.host import migrate as moving  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.migration import api as moving  # noqa: PLC0415 - needs the binding
 
     given = {k: v for k, v in kwargs.items() if not k.startswith("__")}
     ours = {k: given.pop(k) for k in ("connection",) if k in given}
@@ -58,7 +62,7 @@ def _order(vm_, target, kwargs):
     # virt:overcommit here says nothing of the target's room
     overcommit = given.get("overcommit")
     given["overcommit"] = False if overcommit is None else overcommit
-    gate = admit.gate(__salt__["config.get"], given)
+    gate = admission.gate(__salt__["config.get"], given)
     told = {k: given.pop(k, None) or {} for k in ("ratios", "limits", "certificates")}
     address = given.pop("address", None)
     network = dict(_config("migration", {}))
@@ -171,7 +175,7 @@ def migrate(vm_, target, **kwargs):
         salt 'hyper1' virt.migrate web1 hyper2
         salt 'hyper1' virt.migrate web1 qemu+ssh://hyper2/system max_bandwidth=100
     """
-    from saltvirt.host import migrate as moving  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.migration import api as moving  # noqa: PLC0415 - needs the binding
 
     order = _order(vm_, target, kwargs)
     with connection.connect(order.local) as conn:
@@ -199,7 +203,7 @@ def migratable(vm_, target=None, **kwargs):
         salt 'hyper1' virt.migratable web1
         salt 'hyper1' virt.migratable web1 hyper2
     """
-    from saltvirt.host import migrate as moving  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.migration import api as moving  # noqa: PLC0415 - needs the binding
 
     order = _order(vm_, target or "localhost", kwargs)
     with connection.connect(order.local) as conn:
@@ -228,10 +232,10 @@ def migrate_start_postcopy(vm_, **kwargs):
 
         salt 'hyper1' virt.migrate_start_postcopy web1
     """
-    from saltvirt.host import migrate_control  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.migration import control  # noqa: PLC0415 - needs the binding
 
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
-        return migrate_control.start_postcopy(conn, names.guest(vm_))
+        return control.start_postcopy(conn, names.guest(vm_))
 
 
 def migrate_abort(vm_, **kwargs):
@@ -253,10 +257,10 @@ def migrate_abort(vm_, **kwargs):
 
         salt 'hyper1' virt.migrate_abort web1
     """
-    from saltvirt.host import migrate_control  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.migration import control  # noqa: PLC0415 - needs the binding
 
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
-        return migrate_control.abort(conn, names.guest(vm_))
+        return control.abort(conn, names.guest(vm_))
 
 
 def migrate_unfinished():
@@ -274,9 +278,9 @@ def migrate_unfinished():
 
         salt 'hyper1' virt.migrate_unfinished
     """
-    from saltvirt.host import migrate_journal, migrate_left  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.migration import move_journal, unreachable_target  # noqa: PLC0415 - needs the binding
 
-    return {**migrate_journal.unfinished(), **migrate_left.unfinished()}
+    return {**move_journal.unfinished(), **unreachable_target.unfinished()}
 
 
 def _address():
@@ -308,13 +312,15 @@ def migrate_census(**kwargs):
 
         salt '*' virt.migrate_census
     """
-    from saltvirt.host import domain, maintenance, migrate_journal  # noqa: PLC0415
+    from saltvirt.host.domain import lookup  # noqa: PLC0415
+    from saltvirt.host.migration import move_journal  # noqa: PLC0415
+    from saltvirt.host.node import maintenance  # noqa: PLC0415
 
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
-        guests = domain.states(conn)
+        guests = lookup.states(conn)
     return {
         "guests": guests,
-        "unfinished": migrate_journal.names(),
+        "unfinished": move_journal.names(),
         "ratios": _config("ratios", {}),
         "limits": _config("placement", {}),
         "address": _address(),
@@ -353,7 +359,7 @@ def migrate_recover(vm_, lost=None, **kwargs):
         salt 'hyper1' virt.migrate_recover web1
         salt 'hyper1' virt.migrate_recover web1 lost=hyper2
     """
-    from saltvirt.host import migrate as moving  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.migration import api as moving  # noqa: PLC0415 - needs the binding
 
     order = _order(vm_, "localhost", kwargs)
     if lost:

@@ -11,11 +11,11 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings  # noqa: E402
-from saltvirt.host import connection as libvirt_connection  # noqa: E402
-from saltvirt.host import lifecycle  # noqa: E402
-from saltvirt.host import network as host_network  # noqa: E402
-from saltvirt.spec import network as network_spec  # noqa: E402
+from saltvirt import settings
+from saltvirt.host import connection as libvirt_connection
+from saltvirt.host.domain import lifecycle
+from saltvirt.host.network import network as host_network
+from saltvirt.spec import network as network_spec
 
 __virtualname__ = "virt"
 

@@ -11,12 +11,13 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings  # noqa: E402
-from saltvirt.host import caps_pool, lifecycle  # noqa: E402
-from saltvirt.host import connection as libvirt_connection  # noqa: E402
-from saltvirt.host import pool as host_pool  # noqa: E402
-from saltvirt.host import volume as host_volume  # noqa: E402
-from saltvirt.spec import pool as pool_spec  # noqa: E402
+from saltvirt import settings
+from saltvirt.host import connection as libvirt_connection
+from saltvirt.host.capabilities import of_pool
+from saltvirt.host.domain import lifecycle
+from saltvirt.host.storage import pool as host_pool
+from saltvirt.host.storage import volume as host_volume
+from saltvirt.spec import pool as pool_spec
 
 __virtualname__ = "virt"
 
@@ -54,7 +55,7 @@ def pool_capabilities(**kwargs):
         salt 'hyper*' virt.pool_capabilities
     """
     with _connect(kwargs) as conn:
-        return {"computed": False, "pool_types": caps_pool.read(conn)}
+        return {"computed": False, "pool_types": of_pool.read(conn)}
 
 
 def pool_define(

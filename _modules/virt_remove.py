@@ -10,19 +10,14 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings  # noqa: E402
-from saltvirt.host import (  # noqa: E402
-    admit,
-    alone,
-    connection,
-    domain,
-    moved,
-    remove,
-    shared,
-    usage,
-)
-from saltvirt.host import purge as purging  # noqa: E402
-from saltvirt.spec import base, values  # noqa: E402
+from saltvirt import errors, settings
+from saltvirt.host import connection
+from saltvirt.host.domain import lookup, removal
+from saltvirt.host.domain import purge as purging
+from saltvirt.host.migration import departed
+from saltvirt.host.provision import admission
+from saltvirt.host.storage import copies_elsewhere, shared, usage
+from saltvirt.spec import base, values
 
 __virtualname__ = "virt"
 
@@ -36,7 +31,7 @@ def _connect(kwargs):
 
 
 def _gate():
-    return admit.Gate.configured(__salt__["config.get"])
+    return admission.Gate.configured(__salt__["config.get"])
 
 
 def undefine(vm_, **kwargs):
@@ -63,7 +58,7 @@ def undefine(vm_, **kwargs):
     """
     gate = _gate()
     with gate.guest("virt.undefine", vm_), _connect(kwargs) as conn:
-        return remove.undefine(conn, domain.lookup(conn, vm_))
+        return removal.undefine(conn, lookup.lookup(conn, vm_))
 
 
 def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(), **kwargs):
@@ -113,15 +108,15 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
     gate = _gate()
     with _connect(kwargs) as conn:
         if test:
-            todo = purging.plan(conn, domain.lookup(conn, vm_), gate.cache_dir, disks, unused)
+            todo = purging.plan(conn, lookup.lookup(conn, vm_), gate.cache_dir, disks, unused)
             places = {path: asdict(place) for path, place in todo.shared.items()}
             more = {"shared": places, "unsure": todo.unsure}
             more = {key: value for key, value in more.items() if value}
             return {"delete": todo.delete, "keep": todo.keep, **more}
-        purging.not_at_work(domain.lookup(conn, vm_))  # said at once
+        purging.not_at_work(lookup.lookup(conn, vm_))  # said at once
         with gate.guest("virt.purge", vm_):
             purging.purge(conn, vm_, gate.cache_dir, gate.images_dir, dirs, disks, unused)
-    moved.forget(str(vm_))
+    departed.forget(str(vm_))
     return True
 
 
@@ -145,7 +140,7 @@ def shared_disks(vm_, **kwargs):
         salt hyper1 virt.shared_disks web1
     """
     with _connect(kwargs) as conn:
-        return alone.shared_disks(domain.lookup(conn, vm_))
+        return copies_elsewhere.shared_disks(lookup.lookup(conn, vm_))
 
 
 def storage_users(places, **kwargs):

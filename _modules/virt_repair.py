@@ -8,9 +8,10 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings  # noqa: E402
-from saltvirt.host import connection, guest_lock  # noqa: E402
-from saltvirt.host import leftovers as left  # noqa: E402
+from saltvirt import settings
+from saltvirt.host import connection
+from saltvirt.host.domain import guest_lock
+from saltvirt.host.provision import leftovers as left
 
 __virtualname__ = "virt"
 

@@ -13,10 +13,10 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings  # noqa: E402
-from saltvirt.host import connection as libvirt_connection  # noqa: E402
-from saltvirt.host import guest_lock  # noqa: E402
-from saltvirt.host import snapshot as host_snapshot  # noqa: E402
+from saltvirt import settings
+from saltvirt.host import connection as libvirt_connection
+from saltvirt.host.domain import guest_lock
+from saltvirt.host.snapshot import snapshot as host_snapshot
 
 __virtualname__ = "virt"
 

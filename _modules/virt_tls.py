@@ -5,8 +5,8 @@ The certificates of a hypervisor. Needs no libvirt binding.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.fleet import demand  # noqa: E402
-from saltvirt.pki import ask, info, keep  # noqa: E402
+from saltvirt.minion import client
+from saltvirt.pki.host import converge, info, request
 
 __virtualname__ = "virt"
 
@@ -56,9 +56,9 @@ def tls_update(basepath="/etc/pki", reload=None, **kwargs):
 
         salt 'hv*' virt.tls_update
     """
-    wishes = keep.wishes({k: v for k, v in kwargs.items() if not k.startswith("__")})
-    host = keep.Host(__opts__["id"], _pillar_ext, basepath, wishes, reload)
-    outcome = keep.converge(host)
+    wishes = converge.wishes({k: v for k, v in kwargs.items() if not k.startswith("__")})
+    host = converge.Host(__opts__["id"], _pillar_ext, basepath, wishes, reload)
+    outcome = converge.converge(host)
     return {
         "changes": outcome.changes,
         "notes": outcome.notes,
@@ -80,8 +80,8 @@ def tls_allowed():
 
         salt hv1 virt.tls_allowed
     """
-    return ask.patterns(ask.subjects(_pillar_ext, __opts__["id"]))
+    return request.patterns(request.subjects(_pillar_ext, __opts__["id"]))
 
 
 def _pillar_ext(external):
-    return demand.ask(__salt__["pillar.ext"], external)
+    return client.ask(__salt__["pillar.ext"], external)

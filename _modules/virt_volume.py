@@ -11,13 +11,13 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import settings, units  # noqa: E402
-from saltvirt.host import connection as libvirt_connection  # noqa: E402
-from saltvirt.host import domain as host_domain  # noqa: E402
-from saltvirt.host import upload as host_upload  # noqa: E402
-from saltvirt.host import volume as host_volume  # noqa: E402
-from saltvirt.spec import values  # noqa: E402
-from saltvirt.spec import volume as volume_spec  # noqa: E402
+from saltvirt import settings, units
+from saltvirt.host import connection as libvirt_connection
+from saltvirt.host.domain import lookup as host_domain
+from saltvirt.host.storage import upload as host_upload
+from saltvirt.host.storage import volume as host_volume
+from saltvirt.spec import values
+from saltvirt.spec import volume as volume_spec
 
 __virtualname__ = "virt"
 

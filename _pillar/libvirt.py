@@ -28,7 +28,7 @@ import salt.utils.data
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.pki import answer  # noqa: E402
+from saltvirt.pki.authority import responder
 
 __virtualname__ = "libvirt"
 
@@ -73,7 +73,7 @@ def ext_pillar(minion_id, pillar, command=None, **request):
         log.info("no master here, so the libvirt pillar makes no certificates")
         return {}
     asked = (command, request, pillar)
-    return answer.answer(__opts__, _get, minion_id, asked, __opts__.get("grains") or {})
+    return responder.answer(__opts__, _get, minion_id, asked, __opts__.get("grains") or {})
 
 
 def _get(key, default=None):

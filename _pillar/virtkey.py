@@ -22,10 +22,10 @@ import base64
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.fleet import authorise, copies, target  # noqa: E402
-from saltvirt.fleet.keys import KeyStore  # noqa: E402
-from saltvirt.fleet.pillars import Pillars  # noqa: E402
-from saltvirt.pki import seal as sealing  # noqa: E402
+from saltvirt.fleet import authorise, copies, target
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.fleet.pillars import Pillars
+from saltvirt.pki.common import seal as sealing
 
 
 def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False, seal=None):

@@ -19,15 +19,15 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names, units  # noqa: E402
-from saltvirt.fleet.client import Fleet  # noqa: E402
-from saltvirt.operations import explain as explaining  # noqa: E402
-from saltvirt.operations import find, inventory, result  # noqa: E402
-from saltvirt.operations import init as deploying  # noqa: E402
-from saltvirt.operations import report as reports  # noqa: E402
-from saltvirt.placement import capacity as capacities  # noqa: E402
-from saltvirt.placement import choose, facts  # noqa: E402
-from saltvirt.placement import policy as policies  # noqa: E402
+from saltvirt import errors, names, units
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import explain as explaining
+from saltvirt.operations import find, inventory, result
+from saltvirt.operations import init as deploying
+from saltvirt.operations import report as reports
+from saltvirt.placement import capacity as capacities
+from saltvirt.placement import choose, facts
+from saltvirt.placement import policy as policies
 
 __virtualname__ = "virt"
 

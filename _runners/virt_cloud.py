@@ -8,14 +8,14 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.fleet.client import Fleet  # noqa: E402
-from saltvirt.operations import evacuate as evacuating  # noqa: E402
-from saltvirt.operations import inventory, result, slots  # noqa: E402
-from saltvirt.operations import migrate as migrating  # noqa: E402
-from saltvirt.operations import repair as repairing  # noqa: E402
-from saltvirt.operations import report as reports  # noqa: E402
-from saltvirt.placement import policy as policies  # noqa: E402
-from saltvirt.placement import rebalance as rebalancing  # noqa: E402
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import evacuate as evacuating
+from saltvirt.operations import inventory, result, slots
+from saltvirt.operations import migrate as migrating
+from saltvirt.operations import repair as repairing
+from saltvirt.operations import report as reports
+from saltvirt.placement import policy as policies
+from saltvirt.placement import rebalance as rebalancing
 
 __virtualname__ = "virt"
 

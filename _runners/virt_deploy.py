@@ -6,12 +6,12 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import units  # noqa: E402
-from saltvirt.fleet.client import Fleet  # noqa: E402
-from saltvirt.operations import deploy, result  # noqa: E402
-from saltvirt.operations import lock as locks  # noqa: E402
-from saltvirt.operations import report as reports  # noqa: E402
-from saltvirt.placement import policy as placement_policy  # noqa: E402
+from saltvirt import units
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import deploy, result
+from saltvirt.operations import lock as locks
+from saltvirt.operations import report as reports
+from saltvirt.placement import policy as placement_policy
 
 __virtualname__ = "virt"
 

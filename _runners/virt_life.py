@@ -8,14 +8,14 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names  # noqa: E402
-from saltvirt.fleet import authorise, pillars, target  # noqa: E402
-from saltvirt.fleet.client import Fleet  # noqa: E402
-from saltvirt.fleet.keys import KeyStore  # noqa: E402
-from saltvirt.operations import find, identity, lifecycle, result, snapshots  # noqa: E402
-from saltvirt.operations import lock as locks  # noqa: E402
-from saltvirt.operations import purge as purging  # noqa: E402
-from saltvirt.operations import report as reports  # noqa: E402
+from saltvirt import errors, names
+from saltvirt.fleet import authorise, pillars, target
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations import find, identity, lifecycle, result, snapshots
+from saltvirt.operations import lock as locks
+from saltvirt.operations import purge as purging
+from saltvirt.operations import report as reports
 
 __virtualname__ = "virt"
 

@@ -6,11 +6,11 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.fleet.client import Fleet  # noqa: E402
-from saltvirt.operations import migrate as migrating  # noqa: E402
-from saltvirt.operations import recover as recovering  # noqa: E402
-from saltvirt.operations import report as reports  # noqa: E402
-from saltvirt.operations import result  # noqa: E402
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import migrate as migrating
+from saltvirt.operations import recover as recovering
+from saltvirt.operations import report as reports
+from saltvirt.operations import result
 
 __virtualname__ = "virt"
 

@@ -9,11 +9,11 @@ import salt.utils.data
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.fleet.client import Fleet  # noqa: E402
-from saltvirt.operations import report as reports  # noqa: E402
-from saltvirt.operations import result  # noqa: E402
-from saltvirt.pki import answer, cloud, crl, policy  # noqa: E402
-from saltvirt.pki.store import Store  # noqa: E402
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import report as reports
+from saltvirt.operations import result
+from saltvirt.pki.authority import cloud, crl, policy, responder
+from saltvirt.pki.authority.store import Store
 
 __virtualname__ = "virt"
 
@@ -87,7 +87,7 @@ def revoke(host, undo=False):
         crl.readmit(store, host)
         comment = f"{host} may have new certificates: apply virt.keys there"
         return {host: {"result": True, "comment": comment}}
-    answer.prepare(store, rules)
+    responder.prepare(store, rules)
     with Fleet(__opts__) as fleet:
         late = cloud.revoke(fleet, store, host, _show)
     if not late:

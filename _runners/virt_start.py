@@ -6,8 +6,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.fleet import target  # noqa: E402
-from saltvirt.operations import result, starts  # noqa: E402
+from saltvirt.fleet import target
+from saltvirt.operations import result, starts
 
 __virtualname__ = "virt"
 

@@ -24,7 +24,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import guests, result  # noqa: E402
+from saltvirt.states import guests, result
 
 __virtualname__ = "virt"
 

@@ -6,8 +6,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.errors import VirtError  # noqa: E402
-from saltvirt.states import desired, result  # noqa: E402
+from saltvirt.errors import VirtError
+from saltvirt.states import desired, result
 
 __virtualname__ = "virt"
 

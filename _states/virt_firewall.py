@@ -5,7 +5,7 @@ The ports of a hypervisor, as states.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.errors import VirtError  # noqa: E402
+from saltvirt.errors import VirtError
 
 __virtualname__ = "virt"
 

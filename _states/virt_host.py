@@ -5,8 +5,8 @@ The host itself, as states: the bridge that guests are connected to, and that no
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.errors import VirtError  # noqa: E402
-from saltvirt.host import running  # noqa: E402
+from saltvirt.errors import VirtError
+from saltvirt.host.node import running
 
 __virtualname__ = "virt"
 

@@ -7,11 +7,11 @@ Images in a hypervisor's cache as states.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.fleet import files  # noqa: E402
-from saltvirt.host import images_folder  # noqa: E402
-from saltvirt.images import desired as images  # noqa: E402
-from saltvirt.images import sources  # noqa: E402
-from saltvirt.states import desired  # noqa: E402
+from saltvirt.host.provision import images_folder
+from saltvirt.images import desired as images
+from saltvirt.images import sources
+from saltvirt.minion import files
+from saltvirt.states import desired
 
 __virtualname__ = "virt"
 

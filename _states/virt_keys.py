@@ -12,9 +12,9 @@ Works without the libvirt binding. See docs/certificates.md.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.errors import VirtError  # noqa: E402
-from saltvirt.fleet import demand  # noqa: E402
-from saltvirt.pki import keep  # noqa: E402
+from saltvirt.errors import VirtError
+from saltvirt.minion import client
+from saltvirt.pki.host import converge
 
 __virtualname__ = "virt"
 
@@ -49,9 +49,9 @@ def keys(name, basepath="/etc/pki", reload=None, **kwargs):
     """
     ret = {"name": name, "changes": {}, "result": True, "comment": "All keys are correct"}
     try:
-        wishes = keep.wishes({k: v for k, v in kwargs.items() if not k.startswith("__")})
-        host = keep.Host(__opts__["id"], _pillar_ext, basepath, wishes, reload)
-        outcome = keep.plan(host) if __opts__["test"] else keep.converge(host)
+        wishes = converge.wishes({k: v for k, v in kwargs.items() if not k.startswith("__")})
+        host = converge.Host(__opts__["id"], _pillar_ext, basepath, wishes, reload)
+        outcome = converge.plan(host) if __opts__["test"] else converge.converge(host)
     except VirtError as exc:
         return {**ret, "result": False, "comment": str(exc)}
     ret["changes"] = outcome.changes
@@ -63,4 +63,4 @@ def keys(name, basepath="/etc/pki", reload=None, **kwargs):
 
 
 def _pillar_ext(external):
-    return demand.ask(__salt__["pillar.ext"], external)
+    return client.ask(__salt__["pillar.ext"], external)

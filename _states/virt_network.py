@@ -7,11 +7,11 @@ Virtual networks of a hypervisor as states.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import settings  # noqa: E402
-from saltvirt.host import connection as libvirt_connection  # noqa: E402
-from saltvirt.host import network_desired  # noqa: E402
-from saltvirt.spec import network as network_spec  # noqa: E402
-from saltvirt.states import desired  # noqa: E402
+from saltvirt import settings
+from saltvirt.host import connection as libvirt_connection
+from saltvirt.host.network import network_state
+from saltvirt.spec import network as network_spec
+from saltvirt.states import desired
 
 __virtualname__ = "virt"
 
@@ -32,9 +32,9 @@ def _network(state, given, running):
         words = network_spec.NetworkSpec.keys()
         spec = network_spec.parse(**{k: v for k, v in given.items() if k in words})
         restart = bool(given.get("restart"))
-        wish = network_desired.Wish(spec, running, bool(given["autostart"]), restart)
+        wish = network_state.Wish(spec, running, bool(given["autostart"]), restart)
         with _connect(given) as conn:
-            return network_desired.converge(conn, wish, __opts__["test"])
+            return network_state.converge(conn, wish, __opts__["test"])
 
     return desired.answer(given["name"], __opts__["test"], work)
 
@@ -206,6 +206,6 @@ def network_absent(name, force=False, connection=None, username=None, password=N
     def work():
         desired.only_known(kwargs, network_absent)
         with _connect(given) as conn:
-            return network_desired.absent(conn, name, force, __opts__["test"])
+            return network_state.absent(conn, name, force, __opts__["test"])
 
     return desired.answer(name, __opts__["test"], work)

@@ -6,7 +6,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import places, result  # noqa: E402
+from saltvirt.states import places, result
 
 __virtualname__ = "virt"
 

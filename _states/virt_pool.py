@@ -7,11 +7,11 @@ Storage pools of a hypervisor as states.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import settings  # noqa: E402
-from saltvirt.host import connection as libvirt_connection  # noqa: E402
-from saltvirt.host import pool_desired  # noqa: E402
-from saltvirt.spec import pool as pool_spec  # noqa: E402
-from saltvirt.states import desired  # noqa: E402
+from saltvirt import settings
+from saltvirt.host import connection as libvirt_connection
+from saltvirt.host.storage import pool_state
+from saltvirt.spec import pool as pool_spec
+from saltvirt.states import desired
 
 __virtualname__ = "virt"
 
@@ -31,7 +31,7 @@ def _pool(state, given, running):
         desired.only_known(given["kwargs"], state)
         about = {k: given[k] for k in ("name", "ptype", "target", "permissions", "source")}
         named_only = not any(value for key, value in about.items() if key != "name")
-        wish = pool_desired.Wish(
+        wish = pool_state.Wish(
             name=str(given["name"]),
             spec=None if named_only else pool_spec.from_state(**about),
             running=running,
@@ -40,7 +40,7 @@ def _pool(state, given, running):
             restart=bool(given.get("restart")),
         )
         with _connect(given) as conn:
-            return pool_desired.converge(conn, wish, __opts__["test"])
+            return pool_state.converge(conn, wish, __opts__["test"])
 
     return desired.answer(given["name"], __opts__["test"], work)
 
@@ -188,6 +188,6 @@ def pool_deleted(
     def work():
         desired.only_known(kwargs, pool_deleted)
         with _connect(given) as conn:
-            return pool_desired.deleted(conn, name, purge, force, __opts__["test"])
+            return pool_state.deleted(conn, name, purge, force, __opts__["test"])
 
     return desired.answer(name, __opts__["test"], work)

@@ -9,7 +9,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import power, result  # noqa: E402
+from saltvirt.states import power, result
 
 __virtualname__ = "virt"
 

@@ -9,7 +9,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import result, snapshots  # noqa: E402
+from saltvirt.states import result, snapshots
 
 __virtualname__ = "virt"
 

@@ -7,11 +7,11 @@ Volumes in the storage pools of a hypervisor as states.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import settings  # noqa: E402
-from saltvirt.host import connection as libvirt_connection  # noqa: E402
-from saltvirt.host import volume_desired  # noqa: E402
-from saltvirt.spec import volume as volume_spec  # noqa: E402
-from saltvirt.states import desired  # noqa: E402
+from saltvirt import settings
+from saltvirt.host import connection as libvirt_connection
+from saltvirt.host.storage import volume_state
+from saltvirt.spec import volume as volume_spec
+from saltvirt.states import desired
 
 __virtualname__ = "virt"
 
@@ -89,9 +89,9 @@ def volume_defined(
         desired.only_known(kwargs, volume_defined)
         words = volume_spec.VolumeSpec.keys()
         spec = volume_spec.parse(**{k: v for k, v in given.items() if k in words})
-        wish = volume_desired.Wish(str(pool), spec, bool(shrink))
+        wish = volume_state.Wish(str(pool), spec, bool(shrink))
         with _connect(given) as conn:
-            return volume_desired.converge(conn, wish, __opts__["test"])
+            return volume_state.converge(conn, wish, __opts__["test"])
 
     return desired.answer(name, __opts__["test"], work)
 
@@ -127,6 +127,6 @@ def volume_absent(name, pool, force=False, connection=None, username=None, passw
     def work():
         desired.only_known(kwargs, volume_absent)
         with _connect(given) as conn:
-            return volume_desired.absent(conn, pool, name, force, __opts__["test"])
+            return volume_state.absent(conn, pool, name, force, __opts__["test"])
 
     return desired.answer(name, __opts__["test"], work)

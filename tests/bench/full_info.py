@@ -22,7 +22,7 @@ import libvirt
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "_utils"))
 
-from saltvirt.host import overview  # noqa: E402
+from saltvirt.host.domain import overview
 
 ROUNDS = 15
 SHUT_OFF, RUNNING = (100, 500), 10

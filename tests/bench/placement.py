@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "_utils"))
 
-from saltvirt.placement import choose, facts, policy  # noqa: E402
+from saltvirt.placement import choose, facts, policy
 
 HOSTS, GUESTS = 1250, 20_000
 

@@ -13,7 +13,8 @@ from xml.etree import ElementTree
 import libvirt
 
 from saltvirt.errors import VirtError
-from saltvirt.host import admit, building, domain, making, update
+from saltvirt.host.domain import lookup
+from saltvirt.host.provision import admission, guest_builder, guest_definition, update
 from saltvirt.spec import guest
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.network import Network
@@ -38,8 +39,8 @@ class Driver:
         self.conn = conn
         self.folder = tempfile.TemporaryDirectory(prefix="corpus-")
         given = {"virt:images": self.folder.name, "virt:lock": f"{self.folder.name}/lock"}
-        gate = admit.Gate.configured(given.get, terms=None, overcommit=True)
-        self.tools = making.Tools(gate=gate)
+        gate = admission.Gate.configured(given.get, terms=None, overcommit=True)
+        self.tools = guest_builder.Tools(gate=gate)
 
     def changes(self, arguments):
         """Makes an update as `virt.update` does; the paths of what it changed."""
@@ -80,9 +81,9 @@ class Qemu(Driver):
 
     def changes(self, arguments):
         actual = _model(self.conn)
-        wanted, found = pure.amend(actual, building.caps_of(self.conn, actual), arguments)
+        wanted, found = pure.amend(actual, guest_definition.caps_of(self.conn, actual), arguments)
         if found:
-            domain.define(self.conn, wanted.tostring())
+            lookup.define(self.conn, wanted.tostring())
         return [change.path for change in found]
 
 
@@ -118,7 +119,7 @@ def _domain(definition, driver, edits, report):
     except (libvirt.libvirtError, AttributeError):  # a definition without a name
         return
     with contextlib.suppress(VirtError):
-        building.caps_of(driver.conn, _model(driver.conn))
+        guest_definition.caps_of(driver.conn, _model(driver.conn))
         report.add("defined")
     if not report.counts["defined"]:  # the test driver takes what it says it cannot run
         dom.undefineFlags(driver.gone)

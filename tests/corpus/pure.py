@@ -6,10 +6,10 @@ from xml.etree import ElementTree
 
 from saltvirt.design import caps
 from saltvirt.design import domain as design
-from saltvirt.design.changes import changes
 from saltvirt.design.context import Given
 from saltvirt.design.plain import declared
 from saltvirt.design.source import Source
+from saltvirt.diff.changes import changes
 from saltvirt.errors import VirtError
 from saltvirt.spec import guest
 from saltvirt.xml.base import Child, Children, Prop
@@ -247,38 +247,38 @@ def _only_model(definition, report, how):
 
 def _capabilities(definition, report, how):
     del how
-    from saltvirt.host import caps_guest, caps_host
+    from saltvirt.host.capabilities import of_guest, of_host
 
     caps.parse(definition.text)
     root = ElementTree.fromstring(definition.text)
-    caps_host.parse(root.find("host"))
+    of_host.parse(root.find("host"))
     for node in root.findall("guest"):
-        caps_guest.parse(node)
+        of_guest.parse(node)
     report.add("read")
 
 
 def _domain_capabilities(definition, report, how):
     del how
-    from saltvirt.host import caps_domain
+    from saltvirt.host.capabilities import of_domain
 
     caps.parse_domain(definition.text)
-    caps_domain.parse(ElementTree.fromstring(definition.text))
+    of_domain.parse(ElementTree.fromstring(definition.text))
     report.add("read")
 
 
 def _pool_capabilities(definition, report, how):
     del how
-    from saltvirt.host import caps_pool
+    from saltvirt.host.capabilities import of_pool
 
-    caps_pool.parse(definition.text)
+    of_pool.parse(definition.text)
     report.add("read")
 
 
 def _device(definition, report, how):
     del how
-    from saltvirt.host import nodedev
+    from saltvirt.host.node import devices
 
-    nodedev.parse(ElementTree.fromstring(definition.text))
+    devices.parse(ElementTree.fromstring(definition.text))
     report.add("read")
 
 

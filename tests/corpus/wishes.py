@@ -4,8 +4,8 @@ A state says all that a network or pool shall be; so the wish is made of the def
 """
 
 from saltvirt.design import network as network_design
-from saltvirt.design import network_changes, pool_changes
 from saltvirt.design import pool as pool_design
+from saltvirt.diff import network_changes, pool_changes
 from saltvirt.errors import VirtError
 from saltvirt.spec import network as network_spec
 from saltvirt.spec import pool as pool_spec

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
-from saltvirt.host import bridge, running
-from saltvirt.host.bridges import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
-from saltvirt.host.bridges.plan import Host, Vlan
+from saltvirt.host.node import running
+from saltvirt.hostnet.bridge import bridge, ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
+from saltvirt.hostnet.bridge.plan import Host, Vlan
 from tests import golden
 
 NETWORKD = """\

@@ -11,7 +11,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from tests.functional.test_init import MIB, host, image, info  # noqa: E402, F401
+from tests.functional.test_init import MIB, host, image, info  # noqa: F401
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def pixels(data):
 
 
 def test_a_ppm_picture_becomes_the_same_png():
-    from saltvirt.host import screenshot
+    from saltvirt.host.domain import screenshot
 
     rows = [b"\xff\0\0\0\xff\0", b"\0\0\xff\xff\xff\xff"]
     found = pixels(screenshot.png_of_ppm(b"P6\n# made by QEMU\n2 2\n255\n" + b"".join(rows)))
@@ -156,9 +156,9 @@ def test_guest_addresses_never_wait(virt, conn):
 
 def marked(host, name):  # noqa: F811
     """The entries of a guest's record."""
-    from saltvirt.host import record
+    from saltvirt.host.domain import metadata
 
-    entries = record.of_domain(host.conn.lookupByName(name)).entries
+    entries = metadata.of_domain(host.conn.lookupByName(name)).entries
     return {entry.key: entry.value for entry in entries}
 
 
@@ -241,7 +241,7 @@ def test_a_guest_that_ran_and_stopped_in_mid_copy_has_no_clone(original, mid_cop
 def test_what_we_start_in_mid_copy_waits_and_then_says_who_is_at_work(
     original, mid_copy, monkeypatch
 ):
-    from saltvirt.host import guest_lock
+    from saltvirt.host.domain import guest_lock
 
     monkeypatch.setattr(guest_lock, "WAIT_S", 0.2)
     said = []
@@ -275,13 +275,13 @@ def test_a_guest_with_saved_memory_is_not_cloned(original):
 
 def test_a_real_qemu_does_not_start_on_a_disk_that_is_copied(tmp_path, mid_copy, monkeypatch):
     """``virsh start`` in mid-copy: it is refused, and the copy is whole."""
-    from saltvirt.host import admit, making
-    from saltvirt.host import clone as cloning
+    from saltvirt.host.provision import admission, guest_builder
+    from saltvirt.host.provision import clone as cloning
     from tests.functional.embedded import connection
 
     # an own QEMU driver has no networks and pools to admit by
-    monkeypatch.setattr(admit, "check", lambda *_arguments, **_more: None)
-    monkeypatch.setattr(admit, "still", lambda *_arguments: None)
+    monkeypatch.setattr(admission, "check", lambda *_arguments, **_more: None)
+    monkeypatch.setattr(admission, "still", lambda *_arguments: None)
     qemu, disk = connection(), tmp_path / "still1_vda.qcow2"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "8M"], check=True)
     subprocess.run(["qemu-io", "-c", "write -P 7 0 1M", disk], check=True, capture_output=True)
@@ -292,8 +292,8 @@ def test_a_real_qemu_does_not_start_on_a_disk_that_is_copied(tmp_path, mid_copy,
         "</disk></devices></domain>"
     )
     given = {"virt:lock": str(tmp_path / "lock")}
-    tools = making.Tools(
-        admit.Gate(lambda key, default=None: given.get(key, default), str(tmp_path))
+    tools = guest_builder.Tools(
+        admission.Gate(lambda key, default=None: given.get(key, default), str(tmp_path))
     )
     said = []
 
@@ -305,7 +305,7 @@ def test_a_real_qemu_does_not_start_on_a_disk_that_is_copied(tmp_path, mid_copy,
     mid_copy(start)
     made = None
     try:
-        made = cloning.clone(qemu, "still1", making.Wish("still2"), tools)
+        made = cloning.clone(qemu, "still1", guest_builder.Wish("still2"), tools)
         assert 'Failed to get "write" lock' in said[0]
         copy = str(tmp_path / "still2_vda.qcow2")
         subprocess.run(["qemu-img", "compare", "-q", disk, copy], check=True)

@@ -9,21 +9,15 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.host import (  # noqa: E402
-    bounded,
-    inventory,
-    mounts,
-    purge,
-    shared,
-    still,
-    usage,
-)
-from saltvirt.host import volume as host_volume  # noqa: E402
-from saltvirt.placement import facts, policy  # noqa: E402
-from saltvirt.placement.filters import disk as disk_filter  # noqa: E402
-from saltvirt.placement.filters import pools  # noqa: E402
-from tests.functional import hung  # noqa: E402
-from tests.functional.test_usage import create, disk, place  # noqa: E402, F401
+from saltvirt.host.domain import purge
+from saltvirt.host.node import inventory
+from saltvirt.host.storage import bounded, mounts, shared, still, usage
+from saltvirt.host.storage import volume as host_volume
+from saltvirt.placement import facts, policy
+from saltvirt.placement.filters import disk as disk_filter
+from saltvirt.placement.filters import pools
+from tests.functional import hung
+from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ it parses, checks and completes definitions as the daemon does, and starts nothi
 import pytest
 
 from saltvirt.design import caps, domain
-from saltvirt.design.changes import changes
+from saltvirt.diff.changes import changes
 from saltvirt.spec import guest
 from saltvirt.xml.domain import Domain
 from tests.functional.embedded import connection

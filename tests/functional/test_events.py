@@ -7,8 +7,8 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt.errors import InvalidInput  # noqa: E402
-from saltvirt.host import events, listen  # noqa: E402
+from saltvirt.errors import InvalidInput
+from saltvirt.host.node import event_connection, events
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def heard():
     """
     sent = []
     libvirt.virEventRegisterDefaultImpl()
-    listener = listen.Listener(
+    listener = event_connection.Listener(
         "test:///default", events.chosen(["all"]), lambda *event: sent.append(event)
     )
     thread = threading.Thread(target=listener.run, daemon=True)

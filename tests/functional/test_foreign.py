@@ -7,9 +7,9 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.host import bounded, foreign, usage  # noqa: E402
-from tests.functional import hung  # noqa: E402
-from tests.functional.test_usage import GUEST, create, disk, place  # noqa: E402, F401
+from saltvirt.host.storage import bounded, foreign_guests, usage
+from tests.functional import hung
+from tests.functional.test_usage import GUEST, create, disk, place  # noqa: F401
 
 ALICE, BOB = 4001, 4002
 
@@ -24,11 +24,11 @@ class Machine:
         self.config.mkdir(parents=True)
         passwd = root / "passwd"
         passwd.write_text(f"alice:x:{ALICE}:1::{self.home}:/bin/sh\nnobody:x:9:9::/nonexistent:\n")
-        monkeypatch.setattr(foreign, "SYSTEM", (str(root / "etc"), str(root / "run")))
-        monkeypatch.setattr(foreign, "LIBRARY", str(root / "lib"))
-        monkeypatch.setattr(foreign, "PASSWD", str(passwd))
-        monkeypatch.setattr(foreign, "HOMES", str(root / "home"))
-        monkeypatch.setattr(foreign, "RUNTIME", str(root / "user"))
+        monkeypatch.setattr(foreign_guests, "SYSTEM", (str(root / "etc"), str(root / "run")))
+        monkeypatch.setattr(foreign_guests, "LIBRARY", str(root / "lib"))
+        monkeypatch.setattr(foreign_guests, "PASSWD", str(passwd))
+        monkeypatch.setattr(foreign_guests, "HOMES", str(root / "home"))
+        monkeypatch.setattr(foreign_guests, "RUNTIME", str(root / "user"))
 
     def put(self, path, devices, name="theirs", around="{}"):
         path = self.root / path
@@ -80,9 +80,9 @@ def test_a_folder_that_a_container_has(place, machine):  # noqa: F811
 def test_the_connections_own_driver_is_asked_and_not_read(machine):
     machine.put("etc/qemu/c1.xml", "")
     machine.put("etc/lxc/c2.xml", "")
-    assert [one.who for one in foreign.read("qemu:///system")] == ["theirs (lxc:///system)"]
-    assert [one.who for one in foreign.read("lxc:///system")] == ["theirs (qemu:///system)"]
-    assert len(list(foreign.read("qemu:///session"))) == 2
+    assert [one.who for one in foreign_guests.read("qemu:///system")] == ["theirs (lxc:///system)"]
+    assert [one.who for one in foreign_guests.read("lxc:///system")] == ["theirs (qemu:///system)"]
+    assert len(list(foreign_guests.read("qemu:///session"))) == 2
 
 
 def test_what_the_system_has_and_cannot_be_read_is_a_doubt(place, machine):  # noqa: F811
@@ -130,7 +130,7 @@ def _endless(path):
 
 
 def _large(path):
-    path.write_text(f"<domain><!--{'x' * foreign._LONGEST}--></domain>")
+    path.write_text(f"<domain><!--{'x' * foreign_guests._LONGEST}--></domain>")
 
 
 def _missing_base(path):
@@ -149,7 +149,7 @@ def test_what_cannot_be_read_is_a_doubt_about_what_that_user_may_open(place, mac
 
 
 def test_more_files_than_anybody_has(place, machine, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(foreign, "_MOST", 2)
+    monkeypatch.setattr(foreign_guests, "_MOST", 2)
     for number in range(3):
         machine.put(machine.config / f"{number}.xml", "")
     assert "more than 2 files" in place.why()

@@ -9,14 +9,15 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.errors import InvalidInput  # noqa: E402
-from saltvirt.host import admit, disks, pool_source  # noqa: E402
-from saltvirt.spec.disk import DiskSpec  # noqa: E402
-from saltvirt.xml.domain import Domain  # noqa: E402
-from saltvirt.xml.interface import Interface  # noqa: E402
-from tests.functional.conftest import load  # noqa: E402
-from tests.functional.test_init import MIB, host, image, info  # noqa: E402, F401
-from tests.functional.test_update import guest  # noqa: E402, F401
+from saltvirt.errors import InvalidInput
+from saltvirt.host.provision import admission, disks
+from saltvirt.host.storage import pool_source
+from saltvirt.spec.disk import DiskSpec
+from saltvirt.xml.domain import Domain
+from saltvirt.xml.interface import Interface
+from tests.functional.conftest import load
+from tests.functional.test_init import MIB, host, image, info  # noqa: F401
+from tests.functional.test_update import guest  # noqa: F401
 
 SYSTEM = {"name": "system", "size": 16, "format": "raw"}
 
@@ -304,6 +305,6 @@ def test_a_disk_of_vmware_is_not_made_in_a_folder_of_this_host(conn, tmp_path):
     built = Domain(type="vmware", name="g1")
     built.memory_kib = 1024
     built.interfaces.append(Interface(type="bridge", bridge="DEFAULT"))
-    assert admit.request_of(built).bridges == frozenset()
+    assert admission.request_of(built).bridges == frozenset()
     built.type = "kvm"
-    assert admit.request_of(built).bridges == {"DEFAULT"}
+    assert admission.request_of(built).bridges == {"DEFAULT"}

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from saltvirt import errors
-from saltvirt.host import guest_lock, still
+from saltvirt.host.domain import guest_lock
+from saltvirt.host.storage import still
 
 LIBRARY = Path(__file__).resolve().parents[2] / "_utils"
 HOLD = """

@@ -5,7 +5,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from salt.exceptions import CommandExecutionError  # noqa: E402
+from salt.exceptions import CommandExecutionError
 
 
 def test_node_info_by_its_names(virt, conn):
@@ -68,9 +68,9 @@ def test_a_typo_is_refused_and_a_missing_daemon_named(virt, function):
 def test_the_grain_and_what_says_so(virt):
     import os
 
-    from saltvirt.host import presence
+    from saltvirt.host.node import detect
 
-    found = presence.detect(os.uname().machine)
+    found = detect.detect(os.uname().machine)
     assert virt["virt.is_hyper"]() is found["hypervisor"]
     assert virt["virt.get_hypervisor"]() == found["type"]
     assert set(found) == {"hypervisor", "type", "daemons", "kvm", "arch"}

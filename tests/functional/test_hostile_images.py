@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt import errors  # noqa: E402
-from saltvirt.host import chains, disk_details, migrate_disks  # noqa: E402
-from saltvirt.images import cache, chain, clone, header, inspect  # noqa: E402
-from tests.functional.conftest import load  # noqa: E402
-from tests.functional.hostile_images import CANARY, IMAGES, MIB, Bait, Qcow2, Watch  # noqa: E402
+from saltvirt import errors
+from saltvirt.host.domain import disk_info
+from saltvirt.host.migration import guest_disks
+from saltvirt.host.storage import chains
+from saltvirt.images import cache, chain, clone, header, inspect
+from tests.functional.conftest import load
+from tests.functional.hostile_images import CANARY, IMAGES, MIB, Bait, Qcow2, Watch
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="special files and name spaces: root")
 
@@ -367,7 +369,7 @@ def test_what_a_disk_stands_on_is_told_whatever_is_in_it(tmp_path, bait, place, 
     with judged():
         chains.read(str(place), format)
         chain.read(str(place), format)
-    for ask in (disk_details.read, migrate_disks.images):
+    for ask in (disk_info.read, guest_disks.images):
         with judged():
             ask(str(place), format or "qcow2")
 

@@ -13,10 +13,10 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt import errors, settings  # noqa: E402
-from saltvirt.host import connection  # noqa: E402
-from saltvirt.images import cache, locks, tools  # noqa: E402
-from saltvirt.seed import guestfish  # noqa: E402
+from saltvirt import errors, settings
+from saltvirt.host import connection
+from saltvirt.images import cache, locks, tools
+from saltvirt.seed import guestfish
 
 
 def test_who_lets_nobody_in_is_named_within_the_time(tmp_path):

@@ -906,7 +906,7 @@ DOMAIN = """<domain type='test'><name>{name}</name><memory>65536</memory><os><ty
 
 
 def test_images_that_are_needed_stay(tmp_path, master, raw, conn):
-    from saltvirt.images import users
+    from saltvirt.host.storage import image_users
 
     images = tmp_path / "images"
     names = {}
@@ -923,15 +923,15 @@ def test_images_that_are_needed_stay(tmp_path, master, raw, conn):
     qemu_img("create", "-q", "-f", "qcow2", "-b", lower, "-F", "qcow2", top)
     domain = conn.defineXML(DOMAIN.format(name="web1", path=top))
 
-    listed = users.listed(conn, images)
+    listed = image_users.listed(conn, images)
     assert listed[names["web1"]]["used_by"] == ["web1"]
     assert listed[names["orphan"]]["used_by"] == [str(images / "orphan" / "system.qcow2")]
     assert listed[names["unused"]]["used_by"] == []
-    assert users.prune(conn, images)["removed"] == []  # just fetched
+    assert image_users.prune(conn, images)["removed"] == []  # just fetched
 
     with pytest.raises(errors.Refused, match="needed by web1"):
-        users.prune(conn, images, names["web1"], grace_s=0)
-    done = users.prune(conn, images, grace_s=0)
+        image_users.prune(conn, images, names["web1"], grace_s=0)
+    done = image_users.prune(conn, images, grace_s=0)
     assert done["removed"] == [names["unused"]]
     assert sorted(done["kept"]) == sorted([names["web1"], names["orphan"]])
     assert files(images) == sorted([names["web1"], names["orphan"]])
@@ -939,17 +939,17 @@ def test_images_that_are_needed_stay(tmp_path, master, raw, conn):
     domain.undefine()
     top.unlink()
     lower.unlink()
-    assert users.prune(conn, images, names["web1"], grace_s=0)["removed"] == [names["web1"]]
+    assert image_users.prune(conn, images, names["web1"], grace_s=0)["removed"] == [names["web1"]]
     with pytest.raises(errors.NotFound):
-        users.prune(conn, images, "none.qcow2")
+        image_users.prune(conn, images, "none.qcow2")
 
 
 def test_a_pruned_image_is_fetched_again(tmp_path, master, conn):
-    from saltvirt.images import users
+    from saltvirt.host.storage import image_users
 
     images = tmp_path / "images"
     first = cache.fetch("salt://debian.qcow2", images, master)
-    users.prune(conn, images, grace_s=0)
+    image_users.prune(conn, images, grace_s=0)
     assert not os.path.exists(first.path)
     assert cache.fetch("salt://debian.qcow2", images, master) == first
     assert master.copies == 2

@@ -11,10 +11,10 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.host import disks  # noqa: E402
-from tests.functional.conftest import load_with_folders  # noqa: E402
-from tests.functional.test_still_needed import opened  # noqa: E402
-from tests.functional.test_usage import GUEST, disk  # noqa: E402
+from saltvirt.host.provision import disks
+from tests.functional.conftest import load_with_folders
+from tests.functional.test_still_needed import opened
+from tests.functional.test_usage import GUEST, disk
 
 MIB = 1024**2
 RAW_GUEST = """<domain type='test'><name>raw</name><memory>65536</memory><os><type>hvm</type></os>
@@ -397,11 +397,11 @@ def test_the_leftover_of_an_init_that_died_is_cleaned_by_the_next(host, image):
 
 
 def test_a_guest_that_is_being_made_is_not_touched(host, image):
-    from saltvirt.host import record
+    from saltvirt.host.domain import metadata
 
     host.init(image=image)
     xml = host.conn.lookupByName("g1").XMLDesc()
-    host.conn.defineXML(xml.replace('created="', f'creating="{record.worker()}" created="'))
+    host.conn.defineXML(xml.replace('created="', f'creating="{metadata.worker()}" created="'))
     with pytest.raises(Exception, match=r"g1 is being created on .* right now"):
         host.init(image=image)
     assert files(host) == ["g1_system.qcow2"]
@@ -418,7 +418,7 @@ def test_a_disk_that_qemu_img_refuses_leaves_no_file(host):
 def test_a_failure_after_the_disks_undoes_everything(host, image, monkeypatch):
     """The guest's start fails, as qemu's would: its disk folder is the real thing here."""
     from saltvirt import errors
-    from saltvirt.host import lifecycle
+    from saltvirt.host.domain import lifecycle
 
     def refuse(dom):
         raise errors.OperationFailed(f"cannot start {dom.name()}: no")
@@ -435,7 +435,7 @@ def test_an_undo_leaves_a_disk_that_somebody_uses_by_now_and_its_record(
     host, image, monkeypatch, who
 ):
     from saltvirt import errors
-    from saltvirt.host import lifecycle
+    from saltvirt.host.domain import lifecycle
 
     path = host.images / "g1_system.qcow2"
     with contextlib.ExitStack() as stack:

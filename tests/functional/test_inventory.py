@@ -8,8 +8,10 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt.host import domain, inventory, usage  # noqa: E402
-from saltvirt.placement import facts  # noqa: E402
+from saltvirt.host.domain import lookup
+from saltvirt.host.node import inventory
+from saltvirt.host.storage import usage
+from saltvirt.placement import facts
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def test_groups_come_from_our_metadata(conn, tmp_path):
 @pytest.mark.parametrize("code", range(8))
 def test_every_state_that_holds_memory_counts_in_full(code):
     holds = code not in (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_CRASHED)
-    assert facts.Guest("g", state=domain.state_name(code)).meant_to_run == holds
+    assert facts.Guest("g", state=lookup.state_name(code)).meant_to_run == holds
 
 
 def test_a_guest_that_goes_while_it_is_listed_is_passed_over(conn):
@@ -59,7 +61,7 @@ def test_a_guest_that_goes_while_it_is_listed_is_passed_over(conn):
     listed = conn.listAllDomains()
     going.undefine()
     there = type("Connection", (), {"listAllDomains": lambda self: listed})()
-    assert domain.states(there) == {"test": "running"}
+    assert lookup.states(there) == {"test": "running"}
 
 
 def test_who_uses_a_file(conn, tmp_path):

@@ -9,9 +9,9 @@ import subprocess
 import pytest
 
 from saltvirt.design import caps, domain
-from saltvirt.design.changes import changes
 from saltvirt.design.context import Given
 from saltvirt.design.source import Source
+from saltvirt.diff.changes import changes
 from saltvirt.spec import guest
 from saltvirt.xml.domain import Domain
 from tests.functional.embedded import connection

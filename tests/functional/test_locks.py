@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from saltvirt import errors
-from saltvirt.host import admit
+from saltvirt.host.provision import admission
 from saltvirt.images import locks
 
 HOLD = """
@@ -85,7 +85,9 @@ def test_a_pipe_in_the_place_of_a_lock_hangs_nobody(tmp_path):
 
 
 def gate(folder):
-    return admit.Gate(lambda key, default=None: {"virt:lock": str(folder)}.get(key, default), "/x")
+    return admission.Gate(
+        lambda key, default=None: {"virt:lock": str(folder)}.get(key, default), "/x"
+    )
 
 
 def test_the_admission_lock_lies_where_only_root_can_write(tmp_path):

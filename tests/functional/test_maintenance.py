@@ -1,4 +1,4 @@
-from saltvirt.host import maintenance
+from saltvirt.host.node import maintenance
 
 
 def test_mark_and_clear(tmp_path):

@@ -154,16 +154,16 @@ def test_at_each_line_what_is_ours_goes_and_what_is_not_stays(libvirtd, tmp_path
 def test_what_is_made_is_what_was_wanted(libvirtd, tmp_path):  # noqa: F811
     """A thin disk with its format and what it stands on, as libvirt itself reads them."""
     libvirt = pytest.importorskip("libvirt")
-    from saltvirt.host import migrate_store
+    from saltvirt.host.migration import remote_storage
 
     base, disk = str(tmp_path / "base.qcow2"), str(tmp_path / "web1_vda.qcow2")
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", base, "8M"], check=True)
     conn = libvirt.open(libvirtd.uri)
-    with migrate_store.opened(conn, str(tmp_path)) as pool:
-        found = migrate_store.claim(pool, migrate_store.sign(pool, disk), "0600")
-        migrate_store.shape(found, "qcow2", 2**24, {"path": base, "format": "qcow2"})
-    with migrate_store.opened(conn, str(tmp_path)) as pool:
-        text = migrate_store.volume(pool, disk).XMLDesc(0)
+    with remote_storage.opened(conn, str(tmp_path)) as pool:
+        found = remote_storage.claim(pool, remote_storage.sign(pool, disk), "0600")
+        remote_storage.shape(found, "qcow2", 2**24, {"path": base, "format": "qcow2"})
+    with remote_storage.opened(conn, str(tmp_path)) as pool:
+        text = remote_storage.volume(pool, disk).XMLDesc(0)
     told = subprocess.run(
         ["qemu-img", "info", "--output=json", disk], check=True, capture_output=True
     ).stdout

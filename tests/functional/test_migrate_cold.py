@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from saltvirt.host import migrate_cold
+from saltvirt.host.migration import offline
 
 XML = "<domain><devices><emulator>/usr/bin/kvm</emulator></devices></domain>"
 REPORT = {"emulator": "/usr/bin/kvm"}
@@ -20,7 +20,7 @@ REPORT = {"emulator": "/usr/bin/kvm"}
 )
 def test_the_targets_own_emulator_takes_the_place_of_one_that_it_lacks(has, theirs, path):
     host = {"has_emulator": has, "emulator": theirs}
-    text = migrate_cold.for_target(XML, REPORT, host)
+    text = offline.for_target(XML, REPORT, host)
     assert text == XML.replace("/usr/bin/kvm", path)
     snapshot = f"<domainsnapshot>{XML}<inactiveDomain/></domainsnapshot>"
-    assert path in migrate_cold.for_target(snapshot, REPORT, host)
+    assert path in offline.for_target(snapshot, REPORT, host)

@@ -8,18 +8,18 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt import errors  # noqa: E402
-from saltvirt.host import (  # noqa: E402
-    migrate,
-    migrate_arrivals,
-    migrate_finish,
-    migrate_journal,
-    migrate_left,
-    migrate_recover,
-    migrate_store,
+from saltvirt import errors
+from saltvirt.host.migration import (
+    api,
+    confirm,
+    move_journal,
+    recovery,
+    remote_storage,
+    reservations,
+    unreachable_target,
 )
-from saltvirt.migration import options, transport  # noqa: E402
-from tests.functional.conftest import EMPTY  # noqa: E402
+from saltvirt.migration import options, transport
+from tests.functional.conftest import EMPTY
 
 XML = (
     "<domain type='test'><name>web1</name><memory>65536</memory><os><type>hvm</type></os></domain>"
@@ -56,13 +56,13 @@ class Proxy:
 def test_a_guest_that_was_started_is_not_forgotten(dom):
     dom.create()
     with pytest.raises(errors.MigrationFailed, match="web1 was started on"):
-        migrate_recover.undefine(dom)
+        recovery.undefine(dom)
     assert dom.isPersistent()
 
 
 def test_nor_one_that_is_started_in_that_very_moment(dom):
     with pytest.raises(errors.MigrationFailed, match="web1 was started on"):
-        migrate_recover.undefine(Proxy(dom, dom.create))
+        recovery.undefine(Proxy(dom, dom.create))
     there = dom.connect().lookupByName("web1")
     assert (there.isActive(), there.isPersistent()) == (1, 1), "it runs, and is defined again"
 
@@ -71,7 +71,7 @@ def test_no_disk_of_a_guest_that_is_here_again_is_deleted(dom, tmp_path):
     disk = tmp_path / "web1_vda.qcow2"
     disk.touch()
     report = {"uuid": dom.UUIDString(), "name": "web1"}
-    deleted, kept = migrate_finish.remove_source(dom.connect(), report, [str(disk)])
+    deleted, kept = confirm.remove_source(dom.connect(), report, [str(disk)])
     assert (deleted, kept) == ([], {str(disk): "web1 is defined here"})
     assert disk.exists()
 
@@ -80,17 +80,17 @@ def test_a_copy_that_has_just_begun_to_run_is_not_ended(dom):
     """Between the decision and the deed somebody started it."""
     dom.create()
     with pytest.raises(errors.OperationFailed, match="has just begun to run"):
-        migrate_recover._end(dom)
+        recovery._end(dom)
     assert dom.isActive()
 
 
 DISK = "/vm/web1_vda.qcow2"
-PROMISE = f"{migrate_arrivals.FOLDER}/web1~65536~1~1000"
+PROMISE = f"{reservations.FOLDER}/web1~65536~1~1000"
 
 
 @pytest.fixture
 def order(tmp_path):
-    return migrate.Order(
+    return api.Order(
         "web1", transport.parse("hv3"), options.parse({}),
         journals=str(tmp_path / "journals"), locks=str(tmp_path / "locks"),
     )  # fmt: skip
@@ -112,16 +112,16 @@ def target(monkeypatch):
 
         def volume(self, path, make=False):
             """Whether it has that file."""
-            with migrate_store.opened(self.conn, path.rpartition("/")[0]) as pool:
+            with remote_storage.opened(self.conn, path.rpartition("/")[0]) as pool:
                 if make:
-                    migrate_store.create(pool, path, "raw", 0)
-                return migrate_store.volume(pool, path) is not None
+                    remote_storage.create(pool, path, "raw", 0)
+                return remote_storage.volume(pool, path) is not None
 
     found = Target()
-    monkeypatch.setattr(migrate_recover, "at", found.at)
-    monkeypatch.setattr(migrate_recover, "has_job", lambda _dom: False)  # the test driver has none
+    monkeypatch.setattr(recovery, "at", found.at)
+    monkeypatch.setattr(recovery, "has_job", lambda _dom: False)  # the test driver has none
     # the test driver forgets what was in a passing pool
-    for folder in ("/vm", migrate_arrivals.FOLDER):
+    for folder in ("/vm", reservations.FOLDER):
         name = folder.strip("/").replace("/", "-")
         found.conn.storagePoolCreateXML(
             f"<pool type='dir'><name>{name}</name><target><path>{folder}</path></target></pool>"
@@ -136,7 +136,7 @@ def broken_off(order, dom, phase=None, **more):
         "uuid": dom.UUIDString(), "name": "web1", "host": "hv1", "active": bool(dom.isActive()),
         "state": "running" if dom.isActive() else "shutdown",
     }  # fmt: skip
-    with migrate_journal.Journal(order.journals, "web1") as journal:
+    with move_journal.Journal(order.journals, "web1") as journal:
         journal.write(
             phase=phase, report=report, target="qemu+tls://hv2/system", created=[PROMISE, DISK],
             left=[], keep_source=False, xml="", **more,
@@ -145,29 +145,29 @@ def broken_off(order, dom, phase=None, **more):
 
 def unfinished(order):
     return sorted({
-        **migrate_journal.unfinished(order.journals), **migrate_left.unfinished(order.journals)
+        **move_journal.unfinished(order.journals), **unreachable_target.unfinished(order.journals)
     })  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("phase", "more", "outcome"),
     [
-        (migrate_journal.BEGUN, {}, "undone"),
-        (migrate_journal.MOVING, {"over": True}, "nothing"),
+        (move_journal.BEGUN, {}, "undone"),
+        (move_journal.MOVING, {"over": True}, "nothing"),
     ],
 )
 def test_a_dead_target_that_cannot_have_the_guest_pins_it_not(
     order, target, dom, phase, more, outcome
 ):
     broken_off(order, dom, phase, **more)
-    done = migrate.recover(dom.connect(), order)
+    done = api.recover(dom.connect(), order)
     assert done["outcome"] == outcome
     assert "No route to host" in done["left"]["hv2"]
     assert unfinished(order) == ["web1@hv2"], "no migration is held up by it"
     target.up = True
     for path in (PROMISE, DISK):
         target.volume(path, make=True)
-    done = migrate.recover(dom.connect(), order)
+    done = api.recover(dom.connect(), order)
     assert (done["outcome"], done["left"]) == ("nothing", {})
     assert sorted(done["deleted"]) == sorted([PROMISE, DISK])
     assert not target.volume(DISK)
@@ -176,47 +176,47 @@ def test_a_dead_target_that_cannot_have_the_guest_pins_it_not(
 
 def test_a_dead_target_that_may_run_it_is_for_a_person(order, target, dom):
     dom.create()
-    broken_off(order, dom, migrate_journal.MOVING)
+    broken_off(order, dom, move_journal.MOVING)
     with pytest.raises(errors.ConnectionFailed, match=r"virt\.migrate_recover web1 lost=hv2"):
-        migrate.recover(dom.connect(), order)
+        api.recover(dom.connect(), order)
     with pytest.raises(errors.InvalidInput, match="was on its way to hv2, not to hv9"):
-        migrate.recover(dom.connect(), order, lost="hv9")
+        api.recover(dom.connect(), order, lost="hv9")
     assert unfinished(order) == ["web1"]
-    done = migrate.recover(dom.connect(), order, lost="hv2")
+    done = api.recover(dom.connect(), order, lost="hv2")
     assert (done["outcome"], list(done["left"])) == ("undone", ["hv2"])
     assert dom.isActive()
     with pytest.raises(errors.InvalidInput, match="no migration of web1 from here is unfinished"):
-        migrate.recover(dom.connect(), order, lost="hv2")
+        api.recover(dom.connect(), order, lost="hv2")
 
 
 def test_journals_of_an_older_version_are_for_a_person_too(order, target, dom):
     broken_off(order, dom)
     with pytest.raises(errors.ConnectionFailed, match="may run web1"):
-        migrate.recover(dom.connect(), order)
+        api.recover(dom.connect(), order)
 
 
 def test_nobody_can_vouch_for_a_guest_that_is_not_here(order, target, dom):
-    broken_off(order, dom, migrate_journal.MOVING)
+    broken_off(order, dom, move_journal.MOVING)
     conn = dom.connect()
     dom.undefine()
     with pytest.raises(errors.MigrationFailed, match=r"on neither host.*web1\.json"):
-        migrate.recover(conn, order, lost="hv2")
+        api.recover(conn, order, lost="hv2")
     assert unfinished(order) == ["web1"]
 
 
 @pytest.mark.parametrize("back", ["as a guest", "on its way"])
 def test_what_was_left_stays_when_the_guest_is_there_again(order, target, dom, back):
     """Its disk there has the name of the one that was left: it is the living one now."""
-    broken_off(order, dom, migrate_journal.BEGUN)
-    migrate.recover(dom.connect(), order)
+    broken_off(order, dom, move_journal.BEGUN)
+    api.recover(dom.connect(), order)
     target.up = True
     target.volume(DISK, make=True)
     if back == "as a guest":
         target.conn.defineXML(XML)
     else:
-        now = migrate_arrivals.place({"name": "web1", "memory_kib": 65536, "vcpus": 1}, [])
+        now = reservations.place({"name": "web1", "memory_kib": 65536, "vcpus": 1}, [])
         target.volume(now, make=True)
-    why = migrate.recover(dom.connect(), order)["left"]["hv2"]
+    why = api.recover(dom.connect(), order)["left"]["hv2"]
     assert ("has a guest web1" if back == "as a guest" else "on its way to hv2 again") in why
     assert target.volume(DISK)
     assert unfinished(order) == ["web1@hv2"]
@@ -226,13 +226,13 @@ def test_the_last_disks_stay_when_the_target_has_lost_the_guest(order, target, d
     """Moved and confirmed; killed before the clean-up; then the target was made anew."""
     disk = tmp_path / "web1_vda.qcow2"
     disk.touch()
-    broken_off(order, dom, migrate_journal.MOVED)
+    broken_off(order, dom, move_journal.MOVED)
     conn, path = dom.connect(), f"{order.journals}/web1.json"
-    entry = migrate_journal.read(path)
-    migrate_journal.put(path, **{**entry, "left": [str(disk)]})
+    entry = move_journal.read(path)
+    move_journal.put(path, **{**entry, "left": [str(disk)]})
     dom.undefine()
     target.up = True
-    done = migrate.recover(conn, order)
+    done = api.recover(conn, order)
     assert done["outcome"] == "moved"
     assert "is not on" in done["kept"][str(disk)]
     assert disk.exists()
@@ -244,35 +244,35 @@ def test_a_promise_is_as_old_as_this_hosts_clock_says_of_its_file(tmp_path):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (0, time.time() - age_s))
     (tmp_path / ".clock-0").touch()
-    assert [a.name for a in migrate_arrivals.here((), str(tmp_path))] == ["a"]
-    assert migrate_arrivals.here((), str(tmp_path / "none")) == []
+    assert [a.name for a in reservations.here((), str(tmp_path))] == ["a"]
+    assert reservations.here((), str(tmp_path / "none")) == []
 
 
 @pytest.mark.parametrize(
     ("phase", "more", "starts"),
     [
-        (migrate_journal.MOVING, {}, False),
-        (migrate_journal.BEGUN, {}, True),
-        (migrate_journal.MOVING, {"over": True}, True),
+        (move_journal.MOVING, {}, False),
+        (move_journal.BEGUN, {}, True),
+        (move_journal.MOVING, {"over": True}, True),
     ],
 )
 def test_what_may_be_on_the_target_is_not_started_here(order, dom, phase, more, starts):
     """A stopped guest, and a process that was killed when both hosts could have it."""
     broken_off(order, dom, phase, **more)
     if starts:
-        return migrate_journal.may_start(dom, order.journals)
+        return move_journal.may_start(dom, order.journals)
     with pytest.raises(errors.OperationFailed, match=r"salt-run virt\.migrate_recover web1"):
-        migrate_journal.may_start(dom, order.journals)
+        move_journal.may_start(dom, order.journals)
     conn = dom.connect()
     dom.undefine()
     another = conn.defineXML(XML)
-    return migrate_journal.may_start(another, order.journals)
+    return move_journal.may_start(another, order.journals)
 
 
 def test_start_asks_for_it(virt, dom, order, monkeypatch):
-    broken_off(order, dom, migrate_journal.MOVING)
-    whole = migrate_journal.may_start
-    monkeypatch.setattr(migrate_journal, "may_start", lambda found: whole(found, order.journals))
+    broken_off(order, dom, move_journal.MOVING)
+    whole = move_journal.may_start
+    monkeypatch.setattr(move_journal, "may_start", lambda found: whole(found, order.journals))
     with pytest.raises(Exception, match="may be on the target of a migration"):
         virt["virt.start"]("web1")
     assert not dom.isActive()
@@ -282,10 +282,10 @@ def test_start_asks_for_it(virt, dom, order, monkeypatch):
 @pytest.mark.parametrize(
     ("step", "before", "after"),
     [
-        (migrate_journal.PAUSED, "running", "running"),
-        (migrate_journal.PAUSED, "paused", "paused"),  # the user had paused it before
+        (move_journal.PAUSED, "running", "running"),
+        (move_journal.PAUSED, "paused", "paused"),  # the user had paused it before
         (None, "running", "paused"),  # and here meanwhile
-        (migrate_journal.PAUSING, "running", "not known"),
+        (move_journal.PAUSING, "running", "not known"),
     ],
 )
 def test_a_guest_that_its_killed_migration_has_paused_runs_on(
@@ -293,19 +293,19 @@ def test_a_guest_that_its_killed_migration_has_paused_runs_on(
 ):
     """policy=pause; the process was killed, then libvirt ended the migration."""
     dom.create()
-    broken_off(order, dom, migrate_journal.BEGUN, pause=step)
+    broken_off(order, dom, move_journal.BEGUN, pause=step)
     path = f"{order.journals}/web1.json"
-    entry = migrate_journal.read(path)
+    entry = move_journal.read(path)
     entry["report"]["state"] = before
-    migrate_journal.put(path, **entry)
+    move_journal.put(path, **entry)
     dom.suspend()
     target.up = answers
     if after == "not known":
         with pytest.raises(errors.MigrationFailed, match=r"virt\.resume web1, or virt\.stop it"):
-            migrate.recover(dom.connect(), order)
+            api.recover(dom.connect(), order)
         assert dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED
         assert unfinished(order) == ["web1"], "virt.repair names it"
         dom.resume()
-    assert migrate.recover(dom.connect(), order)["outcome"] == "undone"
+    assert api.recover(dom.connect(), order)["outcome"] == "undone"
     paused = dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED
     assert paused == (after == "paused")

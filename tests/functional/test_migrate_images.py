@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("libvirt")
 
 from saltvirt import errors
-from saltvirt.host import migrate_images, migrate_same
+from saltvirt.host.migration import backing_images, same_content
 from saltvirt.images import cache
 from saltvirt.migration import storage
 
@@ -66,10 +66,10 @@ class Target:
 def base(tmp_path, monkeypatch):
     path = tmp_path / "debian.qcow2"
     path.write_bytes(CONTENT)
-    monkeypatch.setattr(migrate_images.time, "sleep", lambda s, sleep=time.sleep: sleep(s / 50))
-    monkeypatch.setattr(migrate_same, "remember", lambda *_: None)
+    monkeypatch.setattr(backing_images.time, "sleep", lambda s, sleep=time.sleep: sleep(s / 50))
+    monkeypatch.setattr(same_content, "remember", lambda *_: None)
     monkeypatch.setattr(
-        migrate_same, "same_there", lambda peer, name: peer.files[name] == path.read_bytes()
+        same_content, "same_there", lambda peer, name: peer.files[name] == path.read_bytes()
     )
     return {"path": str(path), "file_bytes": len(CONTENT), "format": "qcow2"}
 
@@ -78,7 +78,7 @@ def test_two_at_once_copy_once_and_both_have_it_whole(base):
     peer, seen = Peer(), []
 
     def move(target):
-        migrate_images.bring(target, base)
+        backing_images.bring(target, base)
         seen.append(peer.files[base["path"]])
 
     targets = [Target(peer, 0.02), Target(peer, 0.02)]
@@ -95,20 +95,20 @@ def test_two_at_once_copy_once_and_both_have_it_whole(base):
 
 @pytest.mark.parametrize("left", [True, False], ids=["with its turn", "without"])
 def test_a_copy_that_has_died_is_not_taken_for_an_image(base, monkeypatch, left):
-    monkeypatch.setattr(migrate_images, "STALLED_S", 0.2)
+    monkeypatch.setattr(backing_images, "STALLED_S", 0.2)
     peer = Peer()
     peer.files[base["path"]] = CONTENT[:5000]
     if left:
         peer.files[storage.coming(base["path"])] = b""
     with pytest.raises(errors.MigrationFailed, match="incomplete and does not grow"):
-        migrate_images.bring(Target(peer), base)
+        backing_images.bring(Target(peer), base)
 
 
 def test_another_image_of_that_size_that_has_come_meanwhile_is_noticed(base):
     peer = Peer()
     peer.files[base["path"]] = bytes(len(CONTENT))
     with pytest.raises(errors.MigrationFailed, match="another"):
-        migrate_images.bring(Target(peer), base)
+        backing_images.bring(Target(peer), base)
     assert peer.files[base["path"]] == bytes(len(CONTENT))
 
 
@@ -120,7 +120,7 @@ def test_an_image_that_somebody_writes_to_is_not_left_as_whole(base):
 
     target = Changing(Peer())
     with pytest.raises(errors.MigrationFailed, match="changed while it was copied"):
-        migrate_images.bring(target, base)
+        backing_images.bring(target, base)
     assert target.made == [storage.coming(base["path"]), base["path"]]  # both are taken back
 
 
@@ -139,7 +139,7 @@ def test_two_who_record_a_cached_image_at_once_do_not_hinder_each_other(base, tm
 
     peer, cached = Peer(), base | {"path": str(image)}
     for target in (Target(peer), Late(peer)):
-        migrate_images.bring(target, cached)
+        backing_images.bring(target, cached)
         assert target.made == []
     assert len(peer.files) == 2
 

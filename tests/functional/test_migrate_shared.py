@@ -6,14 +6,8 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt import errors  # noqa: E402
-from saltvirt.host import (  # noqa: E402
-    migrate_devices,
-    migrate_facts,
-    migrate_marks,
-    migrate_store,
-    migrate_volumes,
-)
+from saltvirt import errors
+from saltvirt.host.migration import block_devices, facts, remote_storage, shared_folders, volumes
 
 NOBODY = 65534
 
@@ -74,8 +68,8 @@ def disk(tmp_path):
 )
 def test_a_folder_of_both_is_known_by_the_marker(disk, shown, writable):
     folder = os.path.dirname(disk)
-    with migrate_marks.put([disk]) as marks:
-        found = migrate_marks.same(Pool(folder, shown, writable), marks[folder], "ext4")
+    with shared_folders.put([disk]) as marks:
+        found = shared_folders.same(Pool(folder, shown, writable), marks[folder], "ext4")
         assert found == (True, None)
     assert os.listdir(folder) == ["web1.qcow2"]
 
@@ -83,27 +77,27 @@ def test_a_folder_of_both_is_known_by_the_marker(disk, shown, writable):
 def test_an_equal_path_of_another_file_system_is_known_by_the_marker(disk, tmp_path):
     other = tmp_path / "there"
     other.mkdir()
-    with migrate_marks.put([disk]) as marks:
+    with shared_folders.put([disk]) as marks:
         [mark] = marks.values()
-        assert migrate_marks.same(Pool(str(other)), mark, "nfs4") == (False, None)
+        assert shared_folders.same(Pool(str(other)), mark, "nfs4") == (False, None)
     assert os.listdir(other) == []
 
 
 def test_what_the_target_remembers_of_a_network_file_system_grows_old(disk, monkeypatch):
     """NFS shows a new file after up to a minute; where it may not write nothing else tells."""
-    monkeypatch.setattr(migrate_marks.time, "sleep", lambda _s: None)
+    monkeypatch.setattr(shared_folders.time, "sleep", lambda _s: None)
     folder = os.path.dirname(disk)
-    with migrate_marks.put([disk]) as marks:
+    with shared_folders.put([disk]) as marks:
         old = Pool(folder, shown="later", writable=False)
-        assert migrate_marks.same(old, marks[folder], "nfs4") == (True, None)
+        assert shared_folders.same(old, marks[folder], "nfs4") == (True, None)
         old = Pool(folder, shown="later", writable=False)
-        shared, why = migrate_marks.same(old, marks[folder], "ext4")
+        shared, why = shared_folders.same(old, marks[folder], "ext4")
     assert shared is None
     assert "the target cannot make a file beside it" in why
 
 
 def test_without_a_marker_nothing_is_known(disk):
-    shared, why = migrate_marks.same(Pool(os.path.dirname(disk)), None, "nfs4")
+    shared, why = shared_folders.same(Pool(os.path.dirname(disk)), None, "nfs4")
     assert shared is None
     assert "no file could be made beside it" in why
 
@@ -115,9 +109,9 @@ def test_the_marker_is_written_as_who_may_where_root_is_nobody(disk, monkeypatch
     folder = os.path.dirname(disk)
     os.chown(disk, NOBODY, NOBODY)
     os.chmod(folder, 0o777)
-    as_root = migrate_marks._run
+    as_root = shared_folders._run
     monkeypatch.setattr(
-        migrate_marks,
+        shared_folders,
         "_run",
         lambda owner, *argv: owner not in (None, (0, 0)) and as_root(owner, *argv),
     )
@@ -125,23 +119,23 @@ def test_the_marker_is_written_as_who_may_where_root_is_nobody(disk, monkeypatch
     while os.stat(top).st_uid == 0 and not os.stat(top).st_mode & 0o001:
         os.chmod(top, os.stat(top).st_mode | 0o011)  # pytest's own folders
         top = os.path.dirname(top)
-    with migrate_marks.put([disk]) as marks:
+    with shared_folders.put([disk]) as marks:
         [mark] = marks.values()
         assert os.stat(f"{folder}/{mark}").st_uid == NOBODY
     assert os.listdir(folder) == ["web1.qcow2"]
 
 
 def test_a_file_that_root_may_not_read_is_known(disk, monkeypatch):
-    assert not migrate_marks.is_hidden(disk)
-    assert not migrate_marks.is_hidden(f"{disk}.gone")
+    assert not shared_folders.is_hidden(disk)
+    assert not shared_folders.is_hidden(f"{disk}.gone")
 
     def deny(*_args):
         raise PermissionError(13, "Permission denied")
 
     for call in ("open", "pread", "close"):
         with monkeypatch.context() as patch:
-            patch.setattr(migrate_marks.os, call, deny)
-            hidden = migrate_marks.is_hidden(disk)
+            patch.setattr(shared_folders.os, call, deny)
+            hidden = shared_folders.is_hidden(disk)
         assert hidden
 
 
@@ -149,10 +143,10 @@ def test_a_link_to_a_file_elsewhere_is_not_proven_by_the_folder_of_the_link(disk
     link = tmp_path / "shared" / "web1.qcow2"
     link.parent.mkdir()
     link.symlink_to(disk)
-    with migrate_marks.put([str(link)]) as marks:
+    with shared_folders.put([str(link)]) as marks:
         mark = marks[str(link.parent)]
         assert os.listdir(link.parent) == ["web1.qcow2"]
-        assert migrate_marks.same(Pool(str(link.parent)), mark, "ext4") == (False, None)
+        assert shared_folders.same(Pool(str(link.parent)), mark, "ext4") == (False, None)
 
 
 @pytest.mark.parametrize("names", ["ab", "ba"])
@@ -166,12 +160,12 @@ def test_a_link_is_not_proven_by_a_neighbour_in_the_shared_folder(tmp_path, name
     (folder / "b").symlink_to(local / "b")
     report = {"nvram": None, "disks": [_file(folder / name) for name in names]}
     peer = libvirt.open("test:///default")
-    there = migrate_store.opened(peer, str(folder))
-    with migrate_facts.marked(report) as marks, there as pool:
+    there = remote_storage.opened(peer, str(folder))
+    with facts.marked(report) as marks, there as pool:
         for name in ("a", "b", *marks.values()):
-            migrate_store.create(pool, str(folder / name), "raw", 0)
-        proof = migrate_marks.same(pool, marks[str(folder)], "nfs4")
-        seen = [migrate_facts._path(pool, str(folder / name), proof, None) for name in "ab"]
+            remote_storage.create(pool, str(folder / name), "raw", 0)
+        proof = shared_folders.same(pool, marks[str(folder)], "nfs4")
+        seen = [facts._path(pool, str(folder / name), proof, None) for name in "ab"]
         assert marks[str(folder)] in os.listdir(folder)
     peer.close()
     assert [one["shared"] for one in seen] == [True, None]
@@ -190,9 +184,9 @@ def test_which_file_system_a_path_is_on(tmp_path):
         "3 1 0:51 / /srv/with\\040space rw - xfs /dev/sdb rw\n"
     )
     mounts = str(mounts)
-    assert migrate_marks.file_system(f"{tmp_path}/web1.qcow2", mounts) == "nfs4"
-    assert migrate_marks.file_system(f"{tmp_path}more/web1.qcow2", mounts) == "ext4"
-    assert migrate_marks.file_system("/srv/with space/a", mounts) == "xfs"
+    assert shared_folders.file_system(f"{tmp_path}/web1.qcow2", mounts) == "nfs4"
+    assert shared_folders.file_system(f"{tmp_path}more/web1.qcow2", mounts) == "ext4"
+    assert shared_folders.file_system("/srv/with space/a", mounts) == "xfs"
 
 
 def test_a_device_is_read_whole(tmp_path, monkeypatch):
@@ -203,9 +197,9 @@ def test_a_device_is_read_whole(tmp_path, monkeypatch):
         file.write(b"x" * 4096)
         file.truncate(2**21)
     with open(path, "rb") as file:
-        assert sum(size for data, _, size in migrate_store._sections(file) if data) < 2**20
-        monkeypatch.setattr(migrate_store.stat, "S_ISREG", lambda _mode: False)
-        assert list(migrate_store._sections(file)) == [(True, 0, 2**21)]
+        assert sum(size for data, _, size in remote_storage._sections(file) if data) < 2**20
+        monkeypatch.setattr(remote_storage.stat, "S_ISREG", lambda _mode: False)
+        assert list(remote_storage._sections(file)) == [(True, 0, 2**21)]
 
 
 @pytest.fixture
@@ -218,18 +212,18 @@ def conn():
 @pytest.mark.parametrize("folder", ["/dev", "/dev/mapper", "/sys/block", "/proc"])
 def test_no_pool_of_ours_ever_opens_devices(conn, folder):
     before = len(conn.listAllStoragePools())
-    with migrate_store.opened(conn, folder) as pool:
+    with remote_storage.opened(conn, folder) as pool:
         assert pool is None
-    assert migrate_store.delete(conn, f"{folder}/watchdog") is False
+    assert remote_storage.delete(conn, f"{folder}/watchdog") is False
     assert len(conn.listAllStoragePools()) == before
 
 
 def test_a_volume_whose_pool_is_off_is_in_trouble(conn):
     pool = conn.storagePoolLookupByName("default-pool")
-    assert "no storage vol" in migrate_volumes.local(conn, "default-pool", "gone")["trouble"]
-    assert "none" in migrate_volumes.local(conn, "none", "gone")["trouble"]
+    assert "no storage vol" in volumes.local(conn, "default-pool", "gone")["trouble"]
+    assert "none" in volumes.local(conn, "none", "gone")["trouble"]
     pool.destroy()
-    assert "not started" in migrate_volumes.local(conn, "default-pool", "gone")["trouble"]
+    assert "not started" in volumes.local(conn, "default-pool", "gone")["trouble"]
     pool.create(0)
 
 
@@ -249,14 +243,14 @@ def wanted(**pool):
     [({"name": "none"}, "has no storage pool none"), ({"type": "logical"}, "is of type dir on")],
 )
 def test_a_pool_of_the_target_that_will_not_do(conn, pool, words):
-    found, free = migrate_volumes.there(conn, wanted(**pool), None)
+    found, free = volumes.there(conn, wanted(**pool), None)
     assert words in found["trouble"]
     assert found["shared"] is None
     assert free is None
 
 
 def test_where_a_volume_comes_to_lie(conn):
-    found, free = migrate_volumes.there(conn, wanted(), "a-marker-that-is-not-there")
+    found, free = volumes.there(conn, wanted(), "a-marker-that-is-not-there")
     assert found == {
         "exists": False, "pool": "default-pool", "path": "/default-pool/web1",
         "shared": False, "why": None,
@@ -296,15 +290,15 @@ def test_a_lun_is_known_by_its_number_whatever_the_kernel_calls_it():
     link = f"/dev/disk/by-id/wwn-0x{wwn[1:]}"
     one = Host(Node("/dev/sda", "1ATA_local"), Node("/dev/sdb", wwn, link))
     two = Host(Node("/dev/sdc", wwn, link), Node("/dev/sdb", "QM00001"))
-    assert migrate_devices.identity(one, link) == migrate_devices.identity(two, link)
-    assert migrate_devices.identity(one, "/dev/sdb") != migrate_devices.identity(two, "/dev/sdb")
-    assert migrate_devices.identity(two, "/dev/sdb") == {"volume": None, "devices": [None]}
-    part = migrate_devices.identity(one, f"{link}-part2")
-    assert part == migrate_devices.identity(two, "/dev/sdc2")
-    assert part != migrate_devices.identity(one, f"{link}-part1")
-    assert part != migrate_devices.identity(one, link)
+    assert block_devices.identity(one, link) == block_devices.identity(two, link)
+    assert block_devices.identity(one, "/dev/sdb") != block_devices.identity(two, "/dev/sdb")
+    assert block_devices.identity(two, "/dev/sdb") == {"volume": None, "devices": [None]}
+    part = block_devices.identity(one, f"{link}-part2")
+    assert part == block_devices.identity(two, "/dev/sdc2")
+    assert part != block_devices.identity(one, f"{link}-part1")
+    assert part != block_devices.identity(one, link)
 
 
 def test_an_unreadable_file_is_a_sentence(tmp_path):
     with pytest.raises(errors.OperationFailed, match="cannot read"):
-        migrate_store.begin_upload(None, str(tmp_path / "gone"))
+        remote_storage.begin_upload(None, str(tmp_path / "gone"))

@@ -8,13 +8,8 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt.host import (  # noqa: E402
-    files,
-    migrate_disks,
-    migrate_finish,
-    migrate_recover,
-    migrate_store,
-)
+from saltvirt.host.migration import confirm, guest_disks, recovery, remote_storage
+from saltvirt.host.storage import files
 
 
 @pytest.fixture
@@ -30,59 +25,59 @@ def pools(conn):
 
 def leave(conn, folder):
     """A pool as a killed process leaves it."""
-    conn.storagePoolCreateXML(migrate_store._pool_xml(folder), 0)
+    conn.storagePoolCreateXML(remote_storage._pool_xml(folder), 0)
 
 
 def test_a_folder_without_a_pool_gets_one_for_the_block(conn):
     before = pools(conn)
-    with migrate_store.opened(conn, "/srv/images") as pool:
+    with remote_storage.opened(conn, "/srv/images") as pool:
         assert pool.name() in pools(conn)
-        migrate_store.create(pool, "/srv/images/web1_vda.qcow2", "qcow2", 2**30)
-        assert migrate_store.volume(pool, "/srv/images/web1_vda.qcow2") is not None
-        assert migrate_store.volume(pool, "/srv/images/other") is None
+        remote_storage.create(pool, "/srv/images/web1_vda.qcow2", "qcow2", 2**30)
+        assert remote_storage.volume(pool, "/srv/images/web1_vda.qcow2") is not None
+        assert remote_storage.volume(pool, "/srv/images/other") is None
     assert pools(conn) == before
 
 
 def test_the_users_pool_is_used_and_stays(conn):
     folder = "/default-pool"
-    with migrate_store.opened(conn, folder) as pool:
+    with remote_storage.opened(conn, folder) as pool:
         assert pool.name() == "default-pool"
     assert "default-pool" in pools(conn)
 
 
 def test_a_pool_that_a_killed_process_left_is_no_obstacle(conn, monkeypatch):
     """It is one that we have seen for so long, whatever clock its name was made by."""
-    monkeypatch.setattr(migrate_store, "STALE_S", 0.5)
+    monkeypatch.setattr(remote_storage, "STALE_S", 0.5)
     leave(conn, "/srv/images")
-    with migrate_store.opened(conn, "/srv/images") as pool:
+    with remote_storage.opened(conn, "/srv/images") as pool:
         assert pool is not None
     assert pools(conn) == ["default-pool"]
 
 
 @pytest.mark.parametrize("ahead_s", [3600, -3600])
 def test_a_pool_is_not_taken_from_another_by_a_clock_that_goes_wrong(conn, monkeypatch, ahead_s):
-    monkeypatch.setattr(migrate_store, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(remote_storage, "PATIENCE_S", 0.5)
     with monkeypatch.context() as patch:
         now = time.time()
         patch.setattr(time, "time", lambda: now - ahead_s)
         leave(conn, "/srv/images")
     with (
-        pytest.raises(migrate_store.errors.OperationFailed, match="another migration"),
-        migrate_store.opened(conn, "/srv/images"),
+        pytest.raises(remote_storage.errors.OperationFailed, match="another migration"),
+        remote_storage.opened(conn, "/srv/images"),
     ):
         pass
     assert len(pools(conn)) == 2
     for pool in conn.listAllStoragePools():
-        if migrate_store.is_passing(pool):
+        if remote_storage.is_passing(pool):
             pool.destroy()
 
 
 def test_a_pool_that_another_migration_needs_is_waited_for(conn, monkeypatch):
-    monkeypatch.setattr(migrate_store, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(remote_storage, "PATIENCE_S", 0.5)
     leave(conn, "/srv/images")
     with (
-        pytest.raises(migrate_store.errors.OperationFailed, match="another migration"),
-        migrate_store.opened(conn, "/srv/images"),
+        pytest.raises(remote_storage.errors.OperationFailed, match="another migration"),
+        remote_storage.opened(conn, "/srv/images"),
     ):
         pass
 
@@ -93,13 +88,13 @@ def test_a_users_pool_is_the_users_whatever_its_name(conn, name):
     folder = f"<target><path>/srv/{name}</path></target>"
     pool = conn.storagePoolDefineXML(f"<pool type='dir'><name>{name}</name>{folder}</pool>", 0)
     pool.create(0)
-    with migrate_store.opened(conn, f"/srv/{name}") as found:
+    with remote_storage.opened(conn, f"/srv/{name}") as found:
         assert found.name() == name
-    migrate_store.remove_folder(conn, f"/srv/{name}")
+    remote_storage.remove_folder(conn, f"/srv/{name}")
     assert pool.isActive()
     assert pool.isPersistent()
     pool.destroy()
-    with migrate_store.opened(conn, f"/srv/{name}") as found:
+    with remote_storage.opened(conn, f"/srv/{name}") as found:
         assert found.isActive()
     assert not pool.isActive()
     assert name in pools(conn)
@@ -124,16 +119,16 @@ class Filling:
 
 @pytest.mark.parametrize("refusals", [1, 1000])
 def test_a_users_pool_at_work_is_waited_for_then_used_as_it_is(conn, monkeypatch, refusals):
-    monkeypatch.setattr(migrate_store, "BUSY_S", 0.6)
+    monkeypatch.setattr(remote_storage, "BUSY_S", 0.6)
     found = Filling(conn.storagePoolLookupByName("default-pool"), refusals)
-    monkeypatch.setattr(migrate_store, "_find", lambda *_: found)
-    with migrate_store.opened(conn, "/default-pool") as pool:
+    monkeypatch.setattr(remote_storage, "_find", lambda *_: found)
+    with remote_storage.opened(conn, "/default-pool") as pool:
         path = "/default-pool/web1_vda.qcow2"
-        migrate_store.create(pool, path, "qcow2", 2**20)
-        assert migrate_store.volume(pool, path) is not None
-        with pytest.raises(migrate_store.errors.VirtError, match="exists"):
-            migrate_store.create(pool, path, "qcow2", 2**20)
-        migrate_store.volume(pool, path).delete(0)
+        remote_storage.create(pool, path, "qcow2", 2**20)
+        assert remote_storage.volume(pool, path) is not None
+        with pytest.raises(remote_storage.errors.VirtError, match="exists"):
+            remote_storage.create(pool, path, "qcow2", 2**20)
+        remote_storage.volume(pool, path).delete(0)
 
 
 class Unreadable(Filling):
@@ -146,10 +141,10 @@ class Unreadable(Filling):
 
 def test_a_users_pool_that_cannot_be_looked_into_is_not_left_stopped(conn, monkeypatch):
     pool = conn.storagePoolLookupByName("default-pool")
-    monkeypatch.setattr(migrate_store, "_find", lambda *_: Unreadable(pool, 0))
+    monkeypatch.setattr(remote_storage, "_find", lambda *_: Unreadable(pool, 0))
     with (
-        pytest.raises(migrate_store.errors.OperationFailed, match="Permission denied"),
-        migrate_store.opened(conn, "/default-pool"),
+        pytest.raises(remote_storage.errors.OperationFailed, match="Permission denied"),
+        remote_storage.opened(conn, "/default-pool"),
     ):
         pass
     assert pool.isActive()
@@ -164,7 +159,7 @@ def test_what_an_image_stands_on(tmp_path):
         pytest.skip("qemu-img is not installed")
     subprocess.run([*run, "-b", base, "-F", "qcow2", middle], check=True)
     subprocess.run([*run, "-b", "middle", "-F", "qcow2", top], check=True)
-    assert [image["path"] for image in migrate_disks.images(top, "qcow2")] == [top, middle, base]
+    assert [image["path"] for image in guest_disks.images(top, "qcow2")] == [top, middle, base]
     assert files.chain(top) == [top, middle, base]
     assert files.chain(str(tmp_path / "gone")) == [str(tmp_path / "gone")]
 
@@ -172,7 +167,7 @@ def test_what_an_image_stands_on(tmp_path):
 def test_several_at_once_get_the_folder_one_after_the_other(conn):
     def use(_number):
         for _ in range(300):
-            with migrate_store.opened(conn, "/srv/images") as pool:
+            with remote_storage.opened(conn, "/srv/images") as pool:
                 if pool is None:
                     return False
         return True
@@ -184,17 +179,17 @@ def test_several_at_once_get_the_folder_one_after_the_other(conn):
 
 def test_deleting_says_whether_there_was_something(conn):
     path = "/default-pool/web1_vda.qcow2"
-    with migrate_store.opened(conn, "/default-pool") as pool:
-        migrate_store.create(pool, path, "qcow2", 2**20)
-    assert migrate_store.delete(conn, path) is True
-    assert migrate_store.delete(conn, path) is False
+    with remote_storage.opened(conn, "/default-pool") as pool:
+        remote_storage.create(pool, path, "qcow2", 2**20)
+    assert remote_storage.delete(conn, path) is True
+    assert remote_storage.delete(conn, path) is False
 
 
 def test_a_file_that_is_still_there_is_not_reported_as_deleted(conn, tmp_path):
     left, gone = tmp_path / "web1_vda.qcow2", tmp_path / "gone.qcow2"
     left.touch()  # the test driver's pools show no real files
     report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "web1"}
-    deleted, kept = migrate_finish.remove_source(conn, report, [str(left), str(gone)])
+    deleted, kept = confirm.remove_source(conn, report, [str(left), str(gone)])
     assert deleted == []
     assert list(kept) == [str(left)]
 
@@ -202,8 +197,8 @@ def test_a_file_that_is_still_there_is_not_reported_as_deleted(conn, tmp_path):
 def test_an_error_is_not_taken_for_an_absent_volume(conn):
     pool = conn.storagePoolLookupByName("default-pool")
     pool.destroy()
-    with pytest.raises(migrate_store.errors.OperationFailed):
-        migrate_store.volume(pool, "/default-pool/web1_vda.qcow2")
+    with pytest.raises(remote_storage.errors.OperationFailed):
+        remote_storage.volume(pool, "/default-pool/web1_vda.qcow2")
 
 
 DOMAIN = """<domain type='test'><name>web1</name><memory>1024</memory><os><type>hvm</type></os>
@@ -213,9 +208,9 @@ DOMAIN = """<domain type='test'><name>web1</name><memory>1024</memory><os><type>
 
 def test_the_volume_of_a_guest_that_is_there_is_not_cleaned_away(conn):
     path = "/default-pool/web1_vda"
-    with migrate_store.opened(conn, "/default-pool") as pool:
-        migrate_store.create(pool, path, "qcow2", 2**20)
+    with remote_storage.opened(conn, "/default-pool") as pool:
+        remote_storage.create(pool, path, "qcow2", 2**20)
     dom = conn.defineXML(DOMAIN)
-    assert migrate_recover.clean_target(conn, [path]) == []
+    assert recovery.clean_target(conn, [path]) == []
     dom.undefine()
-    assert migrate_recover.clean_target(conn, [path]) == [path]
+    assert recovery.clean_target(conn, [path]) == [path]

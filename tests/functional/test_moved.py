@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.host import moved
+from saltvirt.host.migration import departed
 from saltvirt.states import guests
 from tests.functional.test_init import host, image  # noqa: F401
 
@@ -29,25 +29,25 @@ class Host:
 
 def test_a_guest_that_moved_away_is_not_made_again(host, tmp_path):  # noqa: F811
     name = "moved-away-1"
-    folder = moved.FOLDER
-    moved.note(name, "hv2")
+    folder = departed.FOLDER
+    departed.note(name, "hv2")
     try:
         with pytest.raises(Exception, match=rf"{name} was moved from here to hv2 on 2"):
             guests.running(Host(host.modules), name, **GIVEN)
         assert name not in host.modules["virt.list_domains"]()
         host.init(name, disk=None)  # whoever says so gets it
-        assert moved.why(name) is None
-        moved.note(name, "hv2", folder)
+        assert departed.why(name) is None
+        departed.note(name, "hv2", folder)
         host.modules["virt.purge"](name)
-        assert moved.why(name) is None
+        assert departed.why(name) is None
         assert guests.defined(Host(host.modules), name, **GIVEN)["result"] is True
         host.modules["virt.purge"](name)
     finally:
-        moved.forget(name)
+        departed.forget(name)
 
 
 def test_a_note_that_cannot_be_read_is_none(tmp_path):
     (tmp_path / "web1").write_text("{")
-    assert moved.why("web1", str(tmp_path)) is None
-    moved.note("web1", "hv2", str(tmp_path))
-    assert "to hv2 on" in moved.why("web1", str(tmp_path))
+    assert departed.why("web1", str(tmp_path)) is None
+    departed.note("web1", "hv2", str(tmp_path))
+    assert "to hv2 on" in departed.why("web1", str(tmp_path))

@@ -5,7 +5,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from salt.exceptions import CommandExecutionError  # noqa: E402
+from salt.exceptions import CommandExecutionError
 
 IP = {"cidr": "10.9.0.0/24", "dhcp_ranges": [{"start": "10.9.0.10", "end": "10.9.0.99"}]}
 DIRECT = {"interfaces": "eth8 eth9"}

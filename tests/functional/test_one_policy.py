@@ -10,12 +10,12 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.host import inventory  # noqa: E402
-from saltvirt.operations import lifecycle  # noqa: E402
-from saltvirt.operations.init import Init, Wanted  # noqa: E402
-from saltvirt.placement import choose, facts, policy  # noqa: E402
-from tests.functional.cloud import Fleet  # noqa: E402
-from tests.functional.conftest import load, only_test  # noqa: E402
+from saltvirt.host.node import inventory
+from saltvirt.operations import lifecycle
+from saltvirt.operations.init import Init, Wanted
+from saltvirt.placement import choose, facts, policy
+from tests.functional.cloud import Fleet
+from tests.functional.conftest import load, only_test
 
 MIB = 1024**2
 GIB = 1024**3
@@ -217,9 +217,9 @@ def test_a_disk_grows_only_into_room_that_is_promised_to_nobody(made):
 
 def test_the_sources_overcommit_says_nothing_of_the_targets_room(made, monkeypatch):
     """A host that may be overcommitted itself would have filled others past their policy."""
-    from saltvirt.host import migrate
+    from saltvirt.host.migration import api
 
-    monkeypatch.setattr(migrate, "migrate", lambda _conn, order: order.overcommit)
+    monkeypatch.setattr(api, "migrate", lambda _conn, order: order.overcommit)
     modules = made.load(overcommit=True)
     assert modules["virt.migrate"]("test", "hyper2") is False
     assert modules["virt.migrate"]("test", "hyper2", overcommit=True) is True

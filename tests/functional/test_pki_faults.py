@@ -11,8 +11,10 @@ import pytest
 
 pytest.importorskip("salt")
 from saltvirt.errors import PkiError
-from saltvirt.pki import answer, certs, crl, keep, policy, request, rotation
-from saltvirt.pki.store import USES, Store
+from saltvirt.pki.authority import crl, policy, request_rules, responder, rotation
+from saltvirt.pki.authority.store import USES, Store
+from saltvirt.pki.common import certs
+from saltvirt.pki.host import converge
 
 RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 RULES = policy.Policy(hosts="*")
@@ -20,8 +22,8 @@ FORK = multiprocessing.get_context("fork")
 
 
 def give(folder, host="hv1", rules=RULES, **arguments):
-    asked = request.parse("_", arguments, {})
-    return answer._give(Store(folder), rules, host, asked, {})
+    asked = request_rules.parse("_", arguments, {})
+    return responder._give(Store(folder), rules, host, asked, {})
 
 
 def assert_good(given):
@@ -187,7 +189,7 @@ def test_killed_in_the_middle_of_a_rotation(ram, step):
     def check():
         assert_good(give(folder()))
         store = Store(folder())
-        answer.prepare(store, RULES)
+        responder.prepare(store, RULES)
         rotation.begin(store, RULES)
         if rotation.phase(store) == rotation.TRUST:
             rotation.swap(store)
@@ -211,7 +213,7 @@ def test_killed_while_a_host_is_revoked_it_is_revoked_or_not_and_a_second_try_do
         store = Store(folder())
         assert_good(give(folder(), "hv2"))
         crl.revoke(store, "hv1")
-        answer.prepare(store, RULES)
+        responder.prepare(store, RULES)
         assert not crl.outdated(store)
         assert "libvirt.cacrl.pem" in give(folder(), "hv2")
         assert_tidy(folder())
@@ -223,7 +225,7 @@ def host(folder, etc):
     def pillar_ext(external):
         return give(folder, **external["libvirt"])
 
-    return keep.Host("hv1", pillar_ext, str(etc), {}, reload=False)
+    return converge.Host("hv1", pillar_ext, str(etc), {}, reload=False)
 
 
 @pytest.mark.parametrize("mode", ["pillar", "csr"])
@@ -231,18 +233,18 @@ def test_killed_while_certificates_are_placed(ram, mode):
     rules = policy.Policy(hosts="*", mode=mode)
     new, etc = fresh(ram)
 
-    def converge():
+    def placed():
         def pillar_ext(external):
             return give(etc() / "master", rules=rules, **external["libvirt"])
 
-        return keep.converge(keep.Host("hv1", pillar_ext, str(etc()), {}, reload=False))
+        return converge.converge(converge.Host("hv1", pillar_ext, str(etc()), {}, reload=False))
 
     def check():
-        converge()
-        assert converge().changes == {}
+        placed()
+        assert placed().changes == {}
         assert_tidy(etc())
 
-    assert killed_at_every_step(converge, check, before=new) > 30
+    assert killed_at_every_step(placed, check, before=new) > 30
 
 
 # a full disk
@@ -286,16 +288,16 @@ def test_a_full_disk_on_the_master_is_said_and_spoils_nothing(small):
 
 def test_a_full_disk_on_the_host_leaves_the_old_certificates_in_place(small, tmp_path):
     master, etc = tmp_path / "master", small / "etc"
-    keep.converge(host(master, etc))
+    converge.converge(host(master, etc))
     before = {path: path.read_bytes() for path in etc.rglob("*.pem")}
     crl.revoke(Store(master), "hv1")
     crl.readmit(Store(master), "hv1")
     fill(small, 2)
     with pytest.raises(PkiError, match="No space left on device"):
-        keep.converge(host(master, etc))
+        converge.converge(host(master, etc))
     assert {path: path.read_bytes() for path in etc.rglob("*.pem")} == before
     (small / "full").unlink()
-    assert keep.converge(host(master, etc)).changes
+    assert converge.converge(host(master, etc)).changes
 
 
 # other people's files on a host
@@ -303,14 +305,14 @@ def test_a_full_disk_on_the_host_leaves_the_old_certificates_in_place(small, tmp
 
 def test_a_certificate_of_another_ca_is_replaced_and_kept(tmp_path):
     ours, theirs, etc = tmp_path / "ours", tmp_path / "theirs", tmp_path / "etc"
-    keep.converge(host(theirs, etc))
+    converge.converge(host(theirs, etc))
     old = (etc / "libvirt/private/serverkey.pem").read_bytes()
-    changes = keep.converge(host(ours, etc)).changes
+    changes = converge.converge(host(ours, etc)).changes
     assert {"cacert", "servercert", "serverkey"} <= set(changes)
     kept = [p for p in (etc / "libvirt/private").iterdir() if p.read_bytes() == old]
     assert len(kept) == 1
     assert kept[0].stat().st_mode & 0o777 == 0o600
-    assert keep.converge(host(ours, etc)).changes == {}
+    assert converge.converge(host(ours, etc)).changes == {}
 
 
 @pytest.mark.parametrize("damage", [b"", b"-----BEGIN PRIVATE KEY-----\nMIG"])
@@ -321,12 +323,12 @@ def test_a_damaged_key_on_a_host_is_replaced(tmp_path, damage, mode):
     def pillar_ext(external):
         return give(tmp_path / "master", rules=rules, **external["libvirt"])
 
-    here = keep.Host("hv1", pillar_ext, str(etc), {}, reload=False)
-    keep.converge(here)
+    here = converge.Host("hv1", pillar_ext, str(etc), {}, reload=False)
+    converge.converge(here)
     path = etc / "libvirt/private/serverkey.pem"
     path.write_bytes(damage)
-    assert keep.plan(here).changes.get("serverkey") == "update"
-    assert keep.converge(here).changes["serverkey"] == "update"
+    assert converge.plan(here).changes.get("serverkey") == "update"
+    assert converge.converge(here).changes["serverkey"] == "update"
     cert = certs.load_certs((etc / "libvirt/servercert.pem").read_bytes())[0]
     assert certs.belong_together(cert, certs.load_key(path.read_bytes()))
     kept = [p for p in path.parent.iterdir() if p != path and p.name.startswith("serverkey")]
@@ -334,7 +336,7 @@ def test_a_damaged_key_on_a_host_is_replaced(tmp_path, damage, mode):
 
 
 def test_no_word_about_a_change_shows_a_key(tmp_path):
-    outcome = keep.converge(host(tmp_path / "master", tmp_path / "etc"))
+    outcome = converge.converge(host(tmp_path / "master", tmp_path / "etc"))
     assert "BEGIN" not in repr(outcome)
     keys = [p.read_text() for p in (tmp_path / "etc").rglob("*key*.pem")]
     assert keys

@@ -12,8 +12,10 @@ pytest.importorskip("salt")
 import itertools
 
 from saltvirt.errors import NotFound, PkiError
-from saltvirt.pki import answer, certs, crl, policy, request, rotation, validity
-from saltvirt.pki.store import Store
+from saltvirt.pki.authority import crl, policy, request_rules, responder, rotation
+from saltvirt.pki.authority.store import Store
+from saltvirt.pki.common import certs
+from saltvirt.pki.host import validity
 
 DAY = datetime.timedelta(days=1)
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
@@ -28,8 +30,8 @@ class Office:
         self.rules = policy.Policy(hosts="*", **settings)
 
     def give(self, host="hv1", **arguments):
-        asked = request.parse("_", arguments, {})
-        return answer._give(self.store, self.rules, host, asked, {})
+        asked = request_rules.parse("_", arguments, {})
+        return responder._give(self.store, self.rules, host, asked, {})
 
     def cert(self, name="servercert", host="hv1", **arguments):
         return certs.load_certs(self.give(host, **arguments)[f"libvirt.{name}.pem"].encode())[0]
@@ -79,12 +81,12 @@ def test_a_name_that_the_master_gave_to_another_host_is_not_to_be_claimed(tmp_pa
     """With trust_grains; the other may have no certificate yet."""
     office = Office(tmp_path, trust_grains=True, domain="x.org", names={"hv2": ["vip", "10.0.0.9"]})
     grains = {"fqdn": "vip", "host": "hv2", "fqdn_ip4": ["10.0.0.9", "10.0.0.1"], "fqdn_ip6": []}
-    asked = request.parse("_", {}, {})
-    given = answer._give(office.store, office.rules, "hv1", asked, grains)
+    asked = request_rules.parse("_", {}, {})
+    given = responder._give(office.store, office.rules, "hv1", asked, grains)
     cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
     assert set(certs.names(cert)) == {"hv1", "hv1.x.org", "10.0.0.1"}
     grains["fqdn"] = "hv2.x.org"
-    given = answer._give(office.store, office.rules, "hv1", asked, grains)
+    given = responder._give(office.store, office.rules, "hv1", asked, grains)
     cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
     assert "hv2.x.org" not in certs.names(cert)
 
@@ -317,7 +319,7 @@ def test_a_revocation_that_was_killed_can_be_done_again_or_undone(office, monkey
     with pytest.raises(PkiError, match="were revoked"):
         office.give()
     office.give("hv2")
-    assert [name.split(",")[0] for name in answer._subjects(office.store)] == ["CN=hv2"]
+    assert [name.split(",")[0] for name in responder._subjects(office.store)] == ["CN=hv2"]
     crl.readmit(office.store, "hv1")
     office.give()
 

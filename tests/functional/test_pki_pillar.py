@@ -3,7 +3,8 @@
 import pytest
 
 pytest.importorskip("salt")
-from saltvirt.pki import certs, keep
+from saltvirt.pki.common import certs
+from saltvirt.pki.host import converge
 from tests.functional.pki_master import Master, tree
 
 ON_DEMAND = {"libvirt": "_"}
@@ -108,7 +109,7 @@ def test_a_minions_grains_put_no_name_into_its_certificate(master):
 
 def test_sealed_keys_are_nowhere_in_the_pillar_and_open_only_for_the_asker(master):
     from saltvirt.errors import PkiError
-    from saltvirt.pki import seal
+    from saltvirt.pki.common import seal
 
     mine, other = seal.Receiver("hv1"), seal.Receiver("hv1")
     pillar = master.pillar("hv1", {"libvirt": {"seal": mine.public}})
@@ -126,14 +127,14 @@ def test_files_of_the_master_are_the_owners_alone(master):
 
 
 def host(master, folder, name="hv1", **wishes):
-    return keep.Host(name, master.ext(name), str(folder), wishes, reload=False)
+    return converge.Host(name, master.ext(name), str(folder), wishes, reload=False)
 
 
 def test_the_state_places_everything_once(master, tmp_path):
     etc = tmp_path / "etc"
-    first = keep.converge(host(master, etc))
+    first = converge.converge(host(master, etc))
     assert {"cacert", "serverkey", "servercert", "qemu-clientkey"} <= set(first.changes)
-    assert keep.converge(host(master, etc)).changes == {}
+    assert converge.converge(host(master, etc)).changes == {}
     assert (etc / "libvirt/private/serverkey.pem").stat().st_mode & 0o777 == 0o600
     assert (etc / "libvirt/private").stat().st_mode & 0o777 == 0o700
     assert (etc / "qemu/ca-cert.pem").stat().st_mode & 0o777 == 0o644
@@ -141,34 +142,35 @@ def test_the_state_places_everything_once(master, tmp_path):
 
 def test_a_dry_run_makes_nothing_here_nor_on_the_master(master, tmp_path):
     etc = tmp_path / "etc"
-    planned = keep.plan(host(master, etc))
+    planned = converge.plan(host(master, etc))
     assert not etc.exists()
     assert not master.store.exists()
-    done = keep.converge(host(master, etc)).changes
+    done = converge.converge(host(master, etc)).changes
     assert set(planned.changes) == set(done) - {"cacert", "qemu-cacert"}
-    assert keep.plan(host(master, etc)).changes == {}
+    assert converge.plan(host(master, etc)).changes == {}
 
 
 def test_csr_mode_keeps_the_keys_on_the_host(tmp_path):
     master = Master(tmp_path, hosts="hv*", pki={"mode": "csr"}).accept("hv1")
     etc = tmp_path / "etc"
-    keep.converge(host(master, etc))
+    converge.converge(host(master, etc))
     key = (etc / "libvirt/private/serverkey.pem").read_bytes()
     assert certs.load_key(key)
     assert all(key not in data for data in tree(master.folder / "pki").values())
-    assert keep.converge(host(master, etc)).changes == {}
+    assert converge.converge(host(master, etc)).changes == {}
     assert (etc / "libvirt/private/serverkey.pem").read_bytes() == key
 
 
 def test_a_hypervisor_learns_the_names_of_the_others_and_a_guest_does_not(master):
-    from saltvirt.pki import ask, crl
-    from saltvirt.pki.store import Store
+    from saltvirt.pki.authority import crl
+    from saltvirt.pki.authority.store import Store
+    from saltvirt.pki.host import request
 
     master.pillar("hv1", ON_DEMAND)
     master.pillar("hv2", ON_DEMAND)
-    assert ask.subjects(master.ext("hv1"), "hv1") == ["CN=hv1,O=Salted", "CN=hv2,O=Salted"]
+    assert request.subjects(master.ext("hv1"), "hv1") == ["CN=hv1,O=Salted", "CN=hv2,O=Salted"]
     crl.revoke(Store(master.pki), "hv2")
-    assert ask.patterns(ask.subjects(master.ext("hv1"), "hv1")) == [
+    assert request.patterns(request.subjects(master.ext("hv1"), "hv1")) == [
         "CN=hv1,O=Salted",
         "O=Salted,CN=hv1",
     ]

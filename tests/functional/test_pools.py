@@ -5,7 +5,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from salt.exceptions import CommandExecutionError  # noqa: E402
+from salt.exceptions import CommandExecutionError
 
 TARGET = {"target": "/srv/lab"}
 

@@ -18,12 +18,12 @@ cli, hypervisor, broken = sys.argv[1:]
 if broken == "binding":
     sys.modules["libvirt"] = None
 if broken == "file":
-    sys.modules["saltvirt.host.create"] = 1  # whatever goes wrong in there
-    del sys.modules["saltvirt.host.create"]
+    sys.modules["saltvirt.host.provision.create"] = 1  # whatever goes wrong in there
+    del sys.modules["saltvirt.host.provision.create"]
     import importlib
     real = importlib.import_module
     def import_module(name, *args):
-        if name == "saltvirt.host.create":
+        if name == "saltvirt.host.provision.create":
             raise SyntaxError("half written")
         return real(name, *args)
     importlib.import_module = import_module

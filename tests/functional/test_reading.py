@@ -89,13 +89,13 @@ def test_full_info_counts_what_running_guests_take(virt, conn):
 
 
 def test_a_domain_that_vanishes_while_it_is_read_costs_only_itself(conn):
-    from saltvirt.host import bulk, describe
+    from saltvirt.host.domain import describe, stats
 
     text = "<domain type='test'><name>gone</name><memory>1024</memory><os><type>hvm</type></os>"
     conn.defineXML(text + "</domain>")
     pairs = conn.getAllDomainStats()
     conn.lookupByName("gone").undefine()
-    found = [describe.vm(bulk._read(*pair, True)) for pair in pairs]
+    found = [describe.vm(stats._read(*pair, True)) for pair in pairs]
     assert sorted("error" in one for one in found) == [False, True]
     assert "Domain not found" in next(one["error"] for one in found if "error" in one)
 

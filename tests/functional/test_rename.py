@@ -7,7 +7,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from tests.functional.test_init import MIB, host, image, names  # noqa: E402, F401
+from tests.functional.test_init import MIB, host, image, names  # noqa: F401
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt import errors  # noqa: E402
-from saltvirt.fleet import answer  # noqa: E402
-from saltvirt.operations.init import Init, Wanted  # noqa: E402
-from saltvirt.placement import policy  # noqa: E402
-from saltvirt.spec import guest  # noqa: E402
-from tests.functional.cloud import Fleet  # noqa: E402
-from tests.functional.conftest import load_with_folders  # noqa: E402
-from tests.functional.test_init import image, info  # noqa: E402, F401
+from saltvirt import errors
+from saltvirt.fleet import answer
+from saltvirt.operations.init import Init, Wanted
+from saltvirt.placement import policy
+from saltvirt.spec import guest
+from tests.functional.cloud import Fleet
+from tests.functional.conftest import load_with_folders
+from tests.functional.test_init import image, info  # noqa: F401
 
 ROOMY = policy.Policy(memory_ratio=10, reserved_memory_kib=0, reserved_disk_bytes=0)
 

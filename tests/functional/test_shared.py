@@ -7,20 +7,13 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt import errors  # noqa: E402
-from saltvirt.fleet.answer import Answer, down  # noqa: E402
-from saltvirt.host import (  # noqa: E402
-    alone,
-    identity,
-    mounts,
-    purge,
-    shared,
-    usage,
-    volume_desired,
-)
-from saltvirt.operations import proof  # noqa: E402
-from saltvirt.operations import purge as purging  # noqa: E402
-from tests.functional.test_usage import create, disk, place  # noqa: E402, F401
+from saltvirt import errors
+from saltvirt.fleet.answer import Answer, down
+from saltvirt.host.domain import purge
+from saltvirt.host.storage import copies_elsewhere, identity, mounts, shared, usage, volume_state
+from saltvirt.operations import proof
+from saltvirt.operations import purge as purging
+from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 ROOT = "1 0 254:0 / / rw - ext4 /dev/vda rw"
 
@@ -194,8 +187,8 @@ def test_a_volume_that_other_hosts_may_have_is_not_deleted(nas):
     pool = nas.pool("there", nas.base.parent, start=True)
     pool.createXML("<volume><name>base.raw</name><capacity>1024</capacity></volume>", 0)
     with pytest.raises(errors.InvalidInput, match=r"other hosts may have it \(nfs4\)"):
-        volume_desired.absent(nas.conn, "there", "base.raw")
-    assert volume_desired.absent(nas.conn, "there", "base.raw", force=True).changes
+        volume_state.absent(nas.conn, "there", "base.raw")
+    assert volume_state.absent(nas.conn, "there", "base.raw", force=True).changes
 
 
 def asked(nas, **more):
@@ -354,9 +347,9 @@ def test_which_disks_a_copy_elsewhere_could_write_to(nas):
         volume.format("gone", "x.raw", "vde"),
     ]
     dom = nas.guest("".join(disks))
-    assert alone.shared_disks(dom) == {
+    assert copies_elsewhere.shared_disks(dom) == {
         str(nas.base): "nfs4", "pool/web1": "it is on a server",
         "gone/x.raw": "its storage pool or volume is not there",
     }  # fmt: skip
     dom.undefine()
-    assert alone.shared_disks(nas.guest(disk(own, "raw"))) == {}
+    assert copies_elsewhere.shared_disks(nas.guest(disk(own, "raw"))) == {}

@@ -5,7 +5,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from salt.exceptions import CommandExecutionError  # noqa: E402
+from salt.exceptions import CommandExecutionError
 
 
 @pytest.fixture
@@ -135,21 +135,21 @@ RECORD = """<saltvirt:guest xmlns:saltvirt="https://saltproject.io/xmlns/salt-vi
 
 def test_going_back_does_not_bring_back_the_marks_of_that_day(virt, dom):
     """A guest that was taken out of a deployment since must not be purged with it again."""
-    from saltvirt.host import record
+    from saltvirt.host.domain import metadata
 
     before = dom.XMLDesc()
     try:
         for mark in ("shop", "kept"):
-            found = record.Domain.fromstring(dom.XMLDesc()).record
+            found = metadata.Domain.fromstring(dom.XMLDesc()).record
             text = RECORD.format(mark).replace("saltvirt:", "").replace(":saltvirt", "")
             dom.setMetadata(
-                libvirt.VIR_DOMAIN_METADATA_ELEMENT, text, "saltvirt", record.NAMESPACE,
+                libvirt.VIR_DOMAIN_METADATA_ELEMENT, text, "saltvirt", metadata.NAMESPACE,
                 libvirt.VIR_DOMAIN_AFFECT_CONFIG | libvirt.VIR_DOMAIN_AFFECT_LIVE,
             )  # fmt: skip
             if mark == "shop":
                 virt["virt.snapshot"]("test", "a")
         virt["virt.revert_snapshot"]("test", "a")
-        found = record.of_domain(dom)
+        found = metadata.of_domain(dom)
         assert [entry.value for entry in found.entries] == ["kept"]
     finally:
         dom.destroy()
@@ -160,7 +160,7 @@ def test_which_snapshot_is_newer_is_told_by_seconds_not_by_the_wall_clock(monkey
     """In the hour after summer time ends, the wall shows the same times again."""
     import time
 
-    from saltvirt.host import snapshot
+    from saltvirt.host.snapshot import snapshot
 
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()

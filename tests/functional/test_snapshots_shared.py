@@ -9,14 +9,15 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt import errors  # noqa: E402
-from saltvirt.fleet.answer import Answer  # noqa: E402
-from saltvirt.host import identity, snapshot, snapshot_layers, usage  # noqa: E402
-from saltvirt.operations import proof, snapshots  # noqa: E402
-from tests.functional.conftest import load  # noqa: E402
-from tests.functional.test_shared import nas  # noqa: E402, F401
-from tests.functional.test_still_needed import opened  # noqa: E402
-from tests.functional.test_usage import create, disk, place  # noqa: E402, F401
+from saltvirt import errors
+from saltvirt.fleet.answer import Answer
+from saltvirt.host.snapshot import layers, snapshot
+from saltvirt.host.storage import identity, usage
+from saltvirt.operations import proof, snapshots
+from tests.functional.conftest import load
+from tests.functional.test_shared import nas  # noqa: F401
+from tests.functional.test_still_needed import opened
+from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 SNAPSHOT = """<domainsnapshot><name>{name}</name><state>disk-snapshot</state>{parent}
 <creationTime>{time}</creationTime><memory snapshot='no'/><disks>
@@ -191,7 +192,7 @@ def test_layers_that_libvirt_leaves_to_us_go_only_when_nobody_needs_them(nas):  
     mine = create(nas.root / "other" / "mine.qcow2")
     _, first, second = layered(nas)
     with opened(mine, "qcow2"):
-        snapshot_layers.remove(nas.conn, [str(mine), first, second], unused=[first])
+        layers.remove(nas.conn, [str(mine), first, second], unused=[first])
         assert [os.path.exists(path) for path in (mine, first, second)] == [True, False, True]
-    snapshot_layers.remove(nas.conn, [str(mine)])
+    layers.remove(nas.conn, [str(mine)])
     assert not mine.exists()

@@ -9,19 +9,14 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt import errors  # noqa: E402
-from saltvirt.host import (  # noqa: E402
-    identity,
-    medium,
-    migrate_finish,
-    migrate_recover,
-    named,
-    purge,
-    snapshot_needs,
-)
-from saltvirt.host import volume as host_volume  # noqa: E402
-from saltvirt.images import users  # noqa: E402
-from tests.functional.test_usage import create, disk, place  # noqa: E402, F401
+from saltvirt import errors
+from saltvirt.host.domain import purge
+from saltvirt.host.migration import confirm, recovery
+from saltvirt.host.provision import seed_drive
+from saltvirt.host.snapshot import needs
+from saltvirt.host.storage import identity, image_users, references
+from saltvirt.host.storage import volume as host_volume
+from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 
 @contextlib.contextmanager
@@ -65,35 +60,35 @@ def test_disks_on_qemus_own_command_line_count():
     <q:arg value='-drive'/><q:arg value='file=/data/a.qcow2,if=virtio,media=disk'/>
     <q:arg value='{"driver":"raw","file":{"driver":"file","filename":"/data/b c.raw"}}'/>
     </q:commandline></domain>"""
-    paths = {one.path for one in named.of_tree(ElementTree.fromstring(text))}
+    paths = {one.path for one in references.of_tree(ElementTree.fromstring(text))}
     assert {"/data/a.qcow2", "/data/b c.raw"} <= paths
 
 
 @pytest.mark.parametrize("how", ["below", "link"])
 def test_clean_up_on_the_target_leaves_what_a_guest_reaches_in_another_way(place, monkeypatch, how):  # noqa: F811
     """An image that came by a migration: a guest there stands on it, from another folder."""
-    monkeypatch.setattr(migrate_recover.migrate_store, "delete", lambda conn, path: True)
+    monkeypatch.setattr(recovery.migrate_store, "delete", lambda conn, path: True)
     if how == "below":
         place.guest(disk(create(place.above, place.base)))
     else:
         link = place.root / "other" / "link"
         link.symlink_to(place.base)
         place.guest(disk(link, "raw"))
-    assert migrate_recover.clean_target(place.conn, [str(place.base)]) == []
+    assert recovery.clean_target(place.conn, [str(place.base)]) == []
     place.conn.lookupByName("web1").undefine()
     place.above.unlink(missing_ok=True)
-    assert migrate_recover.clean_target(place.conn, [str(place.base)]) == [str(place.base)]
+    assert recovery.clean_target(place.conn, [str(place.base)]) == [str(place.base)]
 
 
 def test_a_layer_on_which_an_image_stands_is_not_merged(place):  # noqa: F811
     """No guest names that image: its guest is undefined, or saved in a file."""
     layer = create(place.above, place.base)
     dom = place.guest(disk(layer), name="old")
-    stake = snapshot_needs.Stake("virt.revert", {str(layer), str(place.base)})
-    snapshot_needs.refuse(place.conn, dom, stake)
+    stake = needs.Stake("virt.revert", {str(layer), str(place.base)})
+    needs.refuse(place.conn, dom, stake)
     create(place.root / "other" / "of-web1.qcow2", layer, "qcow2")
     with pytest.raises(errors.Refused, match=r"would be lost, and .*of-web1.qcow2 needs it"):
-        snapshot_needs.refuse(place.conn, dom, stake)
+        needs.refuse(place.conn, dom, stake)
 
 
 def test_a_part_of_a_device_that_a_guest_has_whole_is_that_guests(place, monkeypatch):  # noqa: F811
@@ -109,25 +104,26 @@ def test_a_part_of_a_device_that_a_guest_has_whole_is_that_guests(place, monkeyp
 
 def test_the_clean_up_after_a_migration_leaves_what_a_qemu_has_open(place, monkeypatch):  # noqa: F811
     gone = []
-    monkeypatch.setattr(
-        migrate_finish.migrate_store, "delete", lambda conn, path: gone.append(path)
-    )
+    monkeypatch.setattr(confirm.migrate_store, "delete", lambda conn, path: gone.append(path))
     report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "old"}
     with opened(place.base, "raw"):
-        _, kept = migrate_finish.remove_source(place.conn, report, [str(place.base)])
+        _, kept = confirm.remove_source(place.conn, report, [str(place.base)])
         assert "has it open" in kept[str(place.base)]
     assert gone == []
-    migrate_finish.remove_source(place.conn, report, [str(place.base)])
+    confirm.remove_source(place.conn, report, [str(place.base)])
     assert gone == [str(place.base)]
 
 
 def test_an_image_that_a_qemu_has_open_stays_in_the_cache(place, monkeypatch):  # noqa: F811
     meta = {"file": "base.raw", "path": str(place.base), "used": 0}
-    monkeypatch.setattr(users.cache, "known", lambda folder: [meta])
-    monkeypatch.setattr(users.cache, "forget", lambda folder, name: None)
+    monkeypatch.setattr(image_users.cache, "known", lambda folder: [meta])
+    monkeypatch.setattr(image_users.cache, "forget", lambda folder, name: None)
     with opened(place.base, "raw", "-r"):
-        assert "has it open" in users.prune(place.conn, place.root / "images")["kept"]["base.raw"]
-    assert users.prune(place.conn, place.root / "images")["removed"] == ["base.raw"]
+        assert (
+            "has it open"
+            in image_users.prune(place.conn, place.root / "images")["kept"]["base.raw"]
+        )
+    assert image_users.prune(place.conn, place.root / "images")["removed"] == ["base.raw"]
 
 
 RECORD = (
@@ -139,7 +135,7 @@ RECORD = (
 @pytest.mark.parametrize("who", ["a QEMU", "a guest"])
 def test_the_volume_for_cloud_init_stays_while_somebody_else_uses_it(place, who):  # noqa: F811
     images = str(place.root / "images")
-    volume = medium.path(images, "web1")
+    volume = seed_drive.path(images, "web1")
     (place.root / "images" / "_seed").mkdir()
     create(volume)
     drive = disk(volume, "raw", "sda", "cdrom")
@@ -147,13 +143,13 @@ def test_the_volume_for_cloud_init_stays_while_somebody_else_uses_it(place, who)
     if who == "a guest":
         place.guest(drive, name="web2")
         with pytest.raises(errors.OperationFailed, match=r"web1.iso stays: used by web2"):
-            medium.eject(place.conn, "web1", images)
+            seed_drive.eject(place.conn, "web1", images)
         place.conn.lookupByName("web2").undefine()
     else:
         with (
             opened(volume, "qcow2", "-r"),
             pytest.raises(errors.OperationFailed, match=r"web1.iso stays: .* has it open"),
         ):
-            medium.eject(place.conn, "web1", images)
-    assert medium.eject(place.conn, "web1", images)
-    assert not medium.eject(place.conn, "web1", images)
+            seed_drive.eject(place.conn, "web1", images)
+    assert seed_drive.eject(place.conn, "web1", images)
+    assert not seed_drive.eject(place.conn, "web1", images)

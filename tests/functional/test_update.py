@@ -10,10 +10,11 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.host import disks, kernels, making, migrate_arrivals, promise  # noqa: E402
-from saltvirt.images import locks  # noqa: E402
-from saltvirt.spec.boot import BootSpec  # noqa: E402
-from tests.functional.test_init import MIB, host, image, info  # noqa: E402, F401
+from saltvirt.host.migration import reservations
+from saltvirt.host.provision import disks, guest_builder, kernels, reservation
+from saltvirt.images import locks
+from saltvirt.spec.boot import BootSpec
+from tests.functional.test_init import MIB, host, image, info  # noqa: F401
 
 SYSTEM = {"name": "system", "size": 16, "format": "raw"}
 
@@ -236,11 +237,13 @@ def test_a_kernel_by_address_is_fetched_only_when_it_changes_something(guest, tm
     spec = BootSpec.parse(boot, "boot")
     wanted = kernels.place(spec, str(guest.images))
     assert spec.kernel == change["new"]
-    kernels.fetch(wanted, making.Tools(None, get_url=lambda _address, to: shutil.copy(source, to)))
+    kernels.fetch(
+        wanted, guest_builder.Tools(None, get_url=lambda _address, to: shutil.copy(source, to))
+    )
     with open(spec.kernel, encoding="utf-8") as file:
         assert file.read() == "kernel"
     with pytest.raises(Exception, match=r"cannot fetch salt://vmlinuz"):
-        kernels.fetch(wanted, making.Tools(None, get_url=lambda _address, _to: ""))
+        kernels.fetch(wanted, guest_builder.Tools(None, get_url=lambda _address, _to: ""))
 
 
 @pytest.fixture
@@ -308,12 +311,12 @@ def test_others_are_admitted_while_a_disk_is_copied_and_see_what_it_takes(
     guest, tmp_path, monkeypatch
 ):
     """The host's lock is held for the decision alone; the room is promised meanwhile."""
-    monkeypatch.setattr(migrate_arrivals, "FOLDER", str(tmp_path / "promises"))
+    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "promises"))
     whole, seen = disks.make, []
 
     def make(conn, work, undo, progress=None):
         with locks.exclusive(str(tmp_path / "lock" / "admit.lock"), patience_s=0):
-            seen.extend(migrate_arrivals.here(("g1",), str(tmp_path / "promises")))
+            seen.extend(reservations.here(("g1",), str(tmp_path / "promises")))
         whole(conn, work, undo, progress)
 
     monkeypatch.setattr(disks, "make", make)
@@ -325,10 +328,10 @@ def test_others_are_admitted_while_a_disk_is_copied_and_see_what_it_takes(
 
 
 def test_a_promise_of_a_process_that_died_goes_with_the_next_one(tmp_path):
-    promise.Promise("g1", 1024, folder=str(tmp_path))
-    other = promise.Promise("g2", 1024, folder=str(tmp_path))
-    again = promise.Promise("g1", -5, 1, [("/srv", 7)], folder=str(tmp_path))
-    found = {one.name: one for one in migrate_arrivals.here((), str(tmp_path))}
+    reservation.Promise("g1", 1024, folder=str(tmp_path))
+    other = reservation.Promise("g2", 1024, folder=str(tmp_path))
+    again = reservation.Promise("g1", -5, 1, [("/srv", 7)], folder=str(tmp_path))
+    found = {one.name: one for one in reservations.here((), str(tmp_path))}
     assert (found["g1+"].memory_kib, found["g1+"].disks) == (0, (("/srv", 7),))
     again.withdraw()
     other.withdraw()

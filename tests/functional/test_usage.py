@@ -11,22 +11,21 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt import errors  # noqa: E402
-from saltvirt.host import (  # noqa: E402
+from saltvirt import errors
+from saltvirt.host.domain import purge, removal
+from saltvirt.host.provision import disks
+from saltvirt.host.snapshot import needs
+from saltvirt.host.storage import (
     chains,
-    disks,
     identity,
     mounts,
-    named,
-    pool_desired,
-    purge,
-    remove,
-    snapshot_needs,
+    pool_state,
+    references,
     usage,
-    volume_desired,
+    volume_state,
 )
-from saltvirt.spec.disk import DiskSpec  # noqa: E402
-from tests.functional.conftest import load  # noqa: E402
+from saltvirt.spec.disk import DiskSpec
+from tests.functional.conftest import load
 
 MIB = 1024**2
 GUEST = """<domain type='test'><name>{name}</name><memory unit='MiB'>16</memory>
@@ -392,12 +391,12 @@ def test_a_disk_that_was_deleted_long_ago_is_no_doubt(place):
 
 
 def test_a_guest_that_is_being_made_has_no_disk_yet(place):
-    from saltvirt.host import record
+    from saltvirt.host.domain import metadata
 
     place.guest(
         disk(place.above),
         more="<metadata><sv:guest xmlns:sv='https://saltproject.io/xmlns/salt-virt/1' version='1' "
-        f"creating='{record.worker()}'/></metadata>",
+        f"creating='{metadata.worker()}'/></metadata>",
     )
     assert place.why() is None
 
@@ -416,7 +415,7 @@ def test_what_a_guest_wrote_into_a_raw_disk_is_not_believed(place):
 
 def test_the_definition_of_a_guest_can_hold_any_path(place):
     place.guest(disk("/no/such/folder/x", "raw"), os="<kernel>/no/such</kernel>")
-    names = [one.path for one in named.of_tree(_tree(place, "web1"))]
+    names = [one.path for one in references.of_tree(_tree(place, "web1"))]
     assert {"/no/such", "/no/such/folder/x"} <= set(names)
     assert place.why() is None
 
@@ -465,7 +464,7 @@ def test_a_volume_that_a_guest_can_reach_is_not_deleted(place, modules, need):
     with pytest.raises(Exception, match=r"base.raw in there is a disk of web1, or what it is"):
         modules["virt.volume_delete"]("there", "base.raw")
     with pytest.raises(errors.InvalidInput, match=r"is a disk of web1, or what it is based on"):
-        volume_desired.absent(place.conn, "there", "base.raw")
+        volume_state.absent(place.conn, "there", "base.raw")
     assert pool.listVolumes() == ["base.raw"]
 
 
@@ -488,7 +487,7 @@ def _two_volumes(place):
 
 
 def purged(place, **options):
-    return pool_desired.deleted(place.conn, "there", purge=True, **options)
+    return pool_state.deleted(place.conn, "there", purge=True, **options)
 
 
 def test_the_volumes_of_a_pool_go_together(place):
@@ -549,17 +548,17 @@ def test_the_variables_of_firmware_go_only_when_they_are_proven_unused(place, mo
         place.guest(os=os_)
     if nvram == "shared":
         monkeypatch.setattr(usage.shared, "why", lambda path: "nfs4")
-    assert remove.variables(place.conn, dom) == ("NVRAM" if nvram == "mine" else "KEEP_NVRAM")
+    assert removal.variables(place.conn, dom) == ("NVRAM" if nvram == "mine" else "KEEP_NVRAM")
 
 
 def test_a_layer_that_another_guest_needs_is_not_merged(place):
     layer = create(place.above, place.base)
     dom = place.guest(disk(layer), name="old")
-    stake = snapshot_needs.Stake("virt.revert", {str(layer), str(place.base)})
-    snapshot_needs.refuse(place.conn, dom, stake)
+    stake = needs.Stake("virt.revert", {str(layer), str(place.base)})
+    needs.refuse(place.conn, dom, stake)
     place.guest(disk(place.base, "raw"))
     with pytest.raises(errors.Refused, match=r"base.raw would be lost, and web1 needs it"):
-        snapshot_needs.refuse(place.conn, dom, stake)
+        needs.refuse(place.conn, dom, stake)
 
 
 def test_a_device_that_was_given_to_a_guest_is_not_its_own(place, monkeypatch):

@@ -10,7 +10,7 @@ pytest.importorskip("salt.payload")
 
 import salt.payload
 
-from saltvirt.host import steps
+from saltvirt.host.node import steps
 from tests.functional.conftest import EMPTY, load
 
 JID = "20261121010203000001"

@@ -1,6 +1,6 @@
 """File systems as the kernel lists them."""
 
-from saltvirt.host import filesystems
+from saltvirt.host.storage import filesystems
 
 TEXT = """27 1 254:0 / / rw - ext4 /dev/vda rw
 30 27 254:1 / /data rw shared:1 - xfs /dev/vdb rw

@@ -9,9 +9,9 @@ import pytest
 LIBRARY = Path(__file__).resolve().parents[2] / "_utils" / "saltvirt"
 FLOOR = {
     "errors": 0, "plain": 0, "units": 0, "names": 0, "settings": 0, "spec": 0, "xml": 0,
-    "design": 0, "placement": 0, "migration": 0, "render": 0, "revert": 0, "states": 0,
-    "host": 1, "images": 1, "seed": 1,
-    "fleet": 2, "operations": 2, "pki": 2,
+    "design": 0, "diff": 0, "placement": 0, "migration": 0, "render": 0, "revert": 0, "states": 0,
+    "host": 1, "hostnet": 1, "images": 1, "seed": 1,
+    "fleet": 2, "minion": 2, "operations": 2, "pki": 2,
 }  # fmt: skip
 FOREIGN = {0: set(), 1: {"libvirt", "libvirt_qemu"}, 2: {"salt", "cryptography"}}
 MAY_USE_FLOORS = {0: {0}, 1: {0, 1}, 2: {0, 2}}

@@ -3,7 +3,7 @@
 import pytest
 
 from saltvirt import errors
-from saltvirt.host import names_on_disk
+from saltvirt.host.domain import names_on_disk
 
 
 @pytest.fixture

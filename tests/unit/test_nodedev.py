@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from saltvirt.host import nodedev
+from saltvirt.host.node import devices
 
 PCI = """
 <device><name>pci_0000_04_00_0</name><parent>pci_0000_00_1c_0</parent>
@@ -29,7 +29,7 @@ NET = """
 
 
 def parse(text, **words):
-    return nodedev.parse(ElementTree.fromstring(text.format(**words)))
+    return devices.parse(ElementTree.fromstring(text.format(**words)))
 
 
 def test_a_pci_device():

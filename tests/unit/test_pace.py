@@ -2,7 +2,7 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from saltvirt.host.pace import Pace
+from saltvirt.host.provision.progress_rate import Pace
 
 MIB = 2**20
 

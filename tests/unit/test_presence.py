@@ -2,7 +2,7 @@
 
 import pytest
 
-from saltvirt.host import presence
+from saltvirt.host.node import detect
 
 KVM = ["usr/bin/qemu-system-x86_64", "dev/kvm"]
 KVM_ARM = ["usr/bin/qemu-system-aarch64", "dev/kvm"]
@@ -95,7 +95,7 @@ def machine(tmp_path):
     ],
 )
 def test_hypervisors(machine, arch, files, kind, daemons):
-    found = presence.detect(arch, machine(*files))
+    found = detect.detect(arch, machine(*files))
     assert (found["hypervisor"], found["type"], found["daemons"]) == (True, kind, daemons)
     assert found["kvm"] is ("dev/kvm" in files)
     assert found["arch"] == arch
@@ -114,7 +114,7 @@ def test_hypervisors(machine, arch, files, kind, daemons):
     ],
 )
 def test_no_hypervisors(machine, files):
-    found = presence.detect("x86_64", machine(*files))
+    found = detect.detect("x86_64", machine(*files))
     assert (found["hypervisor"], found["type"]) == (False, None)
 
 
@@ -122,9 +122,9 @@ def test_an_unprivileged_xen_guest_is_no_hypervisor(machine):
     """Its capabilities are there and say no control_d."""
     root = machine("usr/sbin/libvirtd", "run/libvirt/libvirt-sock", "proc/xen/capabilities")
     (root / "proc/xen/capabilities").write_text("")
-    assert presence.detect("x86_64", root)["type"] is None
+    assert detect.detect("x86_64", root)["type"] is None
 
 
 def test_without_a_daemon_no_kind_is_told(machine):
-    found = presence.detect("x86_64", machine(*KVM, "dev/vmm", "proc/xen/capabilities"))
+    found = detect.detect("x86_64", machine(*KVM, "dev/vmm", "proc/xen/capabilities"))
     assert (found["hypervisor"], found["type"], found["daemons"]) == (False, None, [])

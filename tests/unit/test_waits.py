@@ -9,7 +9,8 @@ pytest.importorskip("salt")
 
 from saltvirt import errors, settings
 from saltvirt.fleet import client, peers, proof, target
-from saltvirt.host import guest_lock, making
+from saltvirt.host.domain import guest_lock
+from saltvirt.host.provision import guest_builder
 from saltvirt.images import locks, tools, turns
 from saltvirt.operations import held, slots, wait
 
@@ -374,5 +375,5 @@ def test_the_limits_of_the_manual_are_those_of_the_code():
     assert f" {tools.TIMEOUT_S} s" in text
     assert f" {turns._STUCK_S:,} s" in text
     assert f" {guest_lock.WAIT_S} s" in text
-    assert f" {making.SEEDING_S:,} s" in text
+    assert f" {guest_builder.SEEDING_S:,} s" in text
     assert f" {locks.PATIENCE_S} s" in text

@@ -1,8 +1,8 @@
 """The guest's disks: buses, targets, drivers."""
 
-from saltvirt.design import match
 from saltvirt.design.put import put
 from saltvirt.design.source import Source, places
+from saltvirt.diff import match
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.xml.controller import Controller
 from saltvirt.xml.disk import Disk

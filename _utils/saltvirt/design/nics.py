@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from saltvirt.design import match
 from saltvirt.design.put import put, replace
+from saltvirt.diff import match
 from saltvirt.spec.profiles import BRIDGE
 from saltvirt.xml.interface import Interface
 from saltvirt.xml.vlan import Tag

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.host import bounded
+from saltvirt.host.storage import bounded
 from saltvirt.images import checksum, header, inspect, locks, room, sources, storage, web
 from saltvirt.migration import storage as migration_storage
 from saltvirt.units import human_bytes

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.host import bounded
+from saltvirt.host.storage import bounded
 from saltvirt.images import header
 
 _DEEPEST = 32

@@ -8,7 +8,7 @@ import os
 import stat
 
 from saltvirt import errors
-from saltvirt.host import bounded, looks
+from saltvirt.host.storage import bounded, looks
 
 
 def is_storage(mode):

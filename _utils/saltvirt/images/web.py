@@ -12,7 +12,7 @@ import urllib.request
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from saltvirt import errors
-from saltvirt.host import boot
+from saltvirt.host.node import boot
 from saltvirt.images import room, served
 from saltvirt.images.sources import LONGEST_LIST, shown
 

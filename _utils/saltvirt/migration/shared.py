@@ -1,7 +1,7 @@
 """Whether what two hosts show is one and the same storage: proven, or why it is not.
 
 Equal names and equal UUIDs of pools prove nothing. Files are proven by a marker file, see
-saltvirt.host.migrate_marks; what is here judges the rest by what both hosts report.
+saltvirt.host.migration.shared_folders; what is here judges the rest by what both hosts report.
 """
 
 import re

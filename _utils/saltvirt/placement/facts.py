@@ -9,7 +9,7 @@ from functools import cached_property
 from saltvirt.placement import account
 from saltvirt.placement import policy as policies
 
-# of the words that saltvirt.host.domain has for states: these hold their memory
+# of the words that saltvirt.host.domain.lookup has for states: these hold their memory
 ACTIVE = {"running", "paused", "pmsuspended"}
 IMAGES = "images"
 SPREAD = "spread"

@@ -3,9 +3,9 @@
 import pytest
 
 from saltvirt.design import caps, domain
-from saltvirt.design.changes import changes
 from saltvirt.design.context import Given
 from saltvirt.design.source import Source
+from saltvirt.diff.changes import changes
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest
 from saltvirt.xml.cputune import VcpuPin

@@ -6,9 +6,9 @@ Written down here is what libvirt 9.0 had of them; the devices of each are its o
 import pytest
 
 from saltvirt.design import caps, domain
-from saltvirt.design.changes import changes
 from saltvirt.design.context import Given
 from saltvirt.design.source import Source
+from saltvirt.diff.changes import changes
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest, pool
 from saltvirt.xml.domain import Domain

@@ -2,7 +2,8 @@
 
 import pytest
 
-from saltvirt.design import network, network_changes, pool, pool_changes, secret, volume
+from saltvirt.design import network, pool, secret, volume
+from saltvirt.diff import network_changes, pool_changes
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import network as network_spec
 from saltvirt.spec import pool as pool_spec

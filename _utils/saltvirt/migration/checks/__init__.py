@@ -2,7 +2,7 @@
 
 ``guest``: what the source reports of the guest; ``host``: what the target reports of
 itself; ``request``: what the caller wants. Both reports are plain dicts, described in
-saltvirt.host.migrate_facts. A fact that is None could not be found out: it is no reason.
+saltvirt.host.migration.facts. A fact that is None could not be found out: it is no reason.
 """
 
 from dataclasses import dataclass, field

@@ -6,7 +6,7 @@ _OUT, _IN = ("client", "qemu-client"), ("server", "qemu-server")
 def shown(certificates, transport):
     """Those of them that a migration over this transport needs, as a list.
 
-    certificates: ``source`` and ``target`` to what saltvirt.pki.validity says of them.
+    certificates: ``source`` and ``target`` to what saltvirt.pki.host.validity says of them.
     """
     wanted = [transport.scheme == "tls", transport.native_tls]
     return [

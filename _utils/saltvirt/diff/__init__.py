@@ -1,0 +1,1 @@
+"""What differs between a definition that is and one that is wanted."""

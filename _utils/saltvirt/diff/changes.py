@@ -1,0 +1,250 @@
+"""What differs between the guest that is wanted and the one that is."""
+
+from saltvirt.diff import normal
+from saltvirt.diff.change import Change
+
+GROUPS = {
+    "vcpu": "cpu", "vcpus": "cpu", "cpu": "cpu", "cputune": "cpu", "iothreads": "cpu",
+    "memory_kib": "mem", "current_memory_kib": "mem", "max_memory_kib": "mem",
+    "memory_slots": "mem", "memtune": "mem", "memory_backing": "mem",
+    "os": "boot", "bootloader": "boot", "bootloader_args": "boot",
+}  # fmt: skip
+LIVE = {("vcpu", "current"), ("current_memory_kib",), ("title",), ("description",)}
+# buses whose devices come and go while the guest runs
+HOTPLUG = ("virtio", "scsi", "usb", "xen")
+# what libvirt changes on an interface in use
+NIC_LIVE = {
+    "type", "network", "bridge", "dev", "portgroup", "bandwidth", "link_state", "filter", "vlan",
+    "virtualport", "isolated_port",
+}  # fmt: skip
+# kinds of which libvirt adds some by itself: one that was not asked for is no difference
+ADDED = ("controllers", "inputs", "sounds", "videos", "filesystems", "channels")
+HIDDEN = "(hidden)"
+
+
+def changes(wanted, actual, live=True, sizes=None, autostart=None):
+    """The list of Change that makes ``wanted`` of ``actual``; empty when nothing differs.
+
+    wanted, actual: xml.domain.Domain; actual is the persistent definition.
+    live: False marks every change as one for the next start.
+    sizes: {target: (old_bytes, new_bytes)} of disks whose size was asked for.
+    autostart: (wanted, actual), where it was asked for.
+
+    What libvirt adds by itself is no difference: aliases, addresses, automatic ports and
+    firmware, generated MACs, backing chains, labels, canonical machine names.
+    """
+    found = [
+        *_settings(wanted, actual),
+        *_metadata(wanted, actual),
+        *_list("controllers", wanted, actual),  # before the disks that need them
+        *_disks(wanted, actual),
+        *_nics(wanted, actual),
+        *_graphics(wanted, actual),
+        *_host_devices(wanted, actual),
+    ]
+    for name in ("serials", "consoles", "tpms", "watchdogs", "rngs", *ADDED[1:]):
+        found.extend(_list(name, wanted, actual))
+    found.extend(_balloon(wanted, actual))
+    for target, (old, new) in (sizes or {}).items():
+        if new > old:
+            found.append(Change("disks", f"disks:{target}:size_bytes", old, new, "resize", True))
+    if autostart is not None and autostart[0] is not None and autostart[0] != autostart[1]:
+        found.append(Change("autostart", "autostart", autostart[1], autostart[0], live=True))
+    return found if live else [_later(change) for change in found]
+
+
+def _later(change):
+    return Change(
+        change.what, change.path, change.old, change.new, change.action, False, change.xml
+    )
+
+
+def _settings(wanted, actual):
+    new, old = normal.settings(wanted, actual)
+    for path in sorted({*new, *old}):
+        if new.get(path) != old.get(path):
+            live = path in LIVE
+            if path == ("vcpu", "current"):
+                live = (new.get(path) or 1) <= (actual.vcpu.maximum or 1)
+            if path == ("current_memory_kib",):
+                live = wanted.current_memory_kib <= actual.memory_kib
+            what = GROUPS.get(path[0], path[0])
+            yield Change(what, ":".join(path), old.get(path), new.get(path), live=live)
+
+
+def _metadata(wanted, actual):
+    new, old = ({e.key: e.value for e in domain.record.entries} for domain in (wanted, actual))
+    for key in sorted({*new, *old}):
+        if new.get(key) != old.get(key):
+            yield Change("metadata", f"metadata:{key}", old.get(key), new.get(key), live=True)
+
+
+def _text(device):
+    return device.tostring().strip()
+
+
+def _differing(new, old):
+    return [name for name in sorted({*new, *old}) if new.get(name) != old.get(name)]
+
+
+def _disks(wanted, actual):
+    there = {disk.target: disk for disk in actual.disks}
+    asked = {disk.target: disk for disk in wanted.disks}
+    for target, disk in there.items():
+        if target not in asked:
+            live = disk.bus in HOTPLUG
+            yield Change(
+                "disks", f"disks:{target}", disk.source.place(), None, "detach", live, _text(disk)
+            )
+    for target, disk in asked.items():
+        if target not in there:
+            live = disk.bus in HOTPLUG
+            yield Change(
+                "disks", f"disks:{target}", None, disk.source.place(), "attach", live, _text(disk)
+            )
+        else:
+            yield from _disk(disk, there[target])
+
+
+def _disk(wanted, actual):
+    new, old = normal.devices(wanted, actual)
+    names = _differing(new, old)
+    path = f"disks:{wanted.target}"
+    medium = wanted.removable_medium and set(names) <= {"source", "empty", "driver_type"}
+    if names and medium:
+        places = (actual.source.place(), wanted.source.place())
+        yield Change("disks", path, *places, "medium", True, _text(wanted))
+        return
+    if {"source", "empty"} & set(names):
+        places = (actual.source.place(), wanted.source.place())
+        yield Change("disks", path, places[0], None, "detach", actual.bus in HOTPLUG, _text(actual))
+        yield Change("disks", path, None, places[1], "attach", wanted.bus in HOTPLUG, _text(wanted))
+        return
+    for name in names:
+        yield Change("disks", f"{path}:{name}", old.get(name), new.get(name), xml=_text(wanted))
+
+
+def _nics(wanted, actual):
+    pairs, gone = _pair_nics(list(wanted.interfaces), list(actual.interfaces))
+    for nic in gone:
+        path = f"nics:{nic.mac}"
+        yield Change("nics", path, _nic(nic), None, "detach", True, _text(nic))
+    for nic, there in pairs:
+        path = f"nics:{nic.mac or nic.source}"
+        if there is None:
+            yield Change("nics", path, None, _nic(nic), "attach", True, _text(nic))
+            continue
+        new, old = normal.devices(nic, there)
+        names = _differing(new, old)
+        for name in names:
+            live = set(names) <= NIC_LIVE and "direct" not in (nic.type, there.type)
+            values = old.get(name), new.get(name)
+            yield Change("nics", f"{path}:{name}", *values, "update", live, _text(nic))
+
+
+def _nic(nic):
+    return {"type": nic.type, "source": nic.source, "model": nic.model, "mac": nic.mac}
+
+
+def _pair_nics(wanted, left):
+    """Each wanted interface with the one of its MAC; without a MAC, of its source."""
+    pairs = []
+    for nic in sorted(wanted, key=lambda nic: nic.mac is None):
+        hit = next((old for old in left if _same_nic(nic, old)), None)
+        pairs.append((nic, hit))
+        if hit is not None:
+            left.remove(hit)
+    return pairs, left
+
+
+def _same_nic(nic, old):
+    if nic.mac:
+        return (old.mac or "").lower() == nic.mac.lower()
+    return (old.type, old.source) == (nic.type, nic.source)
+
+
+def _graphics(wanted, actual):
+    there = {item.type: item for item in actual.graphics}
+    asked = {item.type: item for item in wanted.graphics}
+    for kind in sorted({*there, *asked}):
+        path = f"graphics:{kind}"
+        if kind not in asked:
+            yield Change("graphics", path, kind, None, "detach", xml=_text(there[kind]))
+        elif kind not in there:
+            yield Change("graphics", path, None, kind, "attach", xml=_text(asked[kind]))
+        else:
+            yield from _display(path, asked[kind], there[kind])
+
+
+def _display(path, wanted, actual):
+    new, old = normal.devices(wanted, actual)
+    names = _differing(new, old)
+    for name in names:
+        values = old.get(name), new.get(name)
+        if name == "password":
+            values = tuple(value and HIDDEN for value in values)
+        # a display in use can get another password, not its first one, nor another place
+        live = set(names) <= {"password", "password_valid_to"} and bool(actual.password)
+        yield Change("graphics", f"{path}:{name}", *values, "update", live, _text(wanted))
+
+
+def _host_devices(wanted, actual):
+    there = {device.source_key(): device for device in actual.host_devices}
+    asked = {device.source_key(): device for device in wanted.host_devices}
+    for key in [*there, *(key for key in asked if key not in there)]:
+        path = "host_devices:" + ":".join(str(part) for part in key)
+        if key not in asked:
+            text = _text(there[key])
+            yield Change("host_devices", path, list(key), None, "detach", True, text)
+        elif key not in there:
+            text = _text(asked[key])
+            yield Change("host_devices", path, None, list(key), "attach", True, text)
+
+
+def _list(name, wanted, actual):
+    """Devices that have no name: compared in their order."""
+    new, old = list(getattr(wanted, name)), list(getattr(actual, name))
+    if name in ADDED:
+        yield from _asked(name, new, old)
+        return
+    if name == "consoles":
+        new, old = normal.consoles(wanted, actual)
+    if name == "watchdogs" and not new and [item.model for item in old] == ["itco"]:
+        return  # part of the machine q35
+    if len(new) == len(old):
+        pairs = [normal.devices(*pair) for pair in zip(new, old, strict=True)]
+        if all(first == second for first, second in pairs):
+            return
+    shown = [[_text(item) for item in items] for items in (old, new)]
+    yield Change(name, name, *shown)
+
+
+def _asked(name, new, old):
+    """Kinds of which libvirt adds some: what was asked for must be there."""
+    left = list(old)
+    for device in new:
+        hit = next((item for item in left if _equal(device, item)), None)
+        if hit is None:
+            live = name == "controllers" and device.type == "scsi"
+            yield Change(name, name, None, _text(device), "attach", live, _text(device))
+        else:
+            left.remove(hit)
+    if name in ("channels", "filesystems"):
+        for device in left:
+            yield Change(name, name, _text(device), None, "detach", xml=_text(device))
+
+
+def _equal(wanted, actual):
+    new, old = normal.devices(wanted, actual)
+    return new == old
+
+
+def _balloon(wanted, actual):
+    if not wanted.memballoon:
+        return
+    if not actual.memballoon:
+        yield Change("memballoon", "memballoon", None, wanted.memballoon.model)
+        return
+    new, old = normal.devices(wanted.memballoon, actual.memballoon)
+    for name in _differing(new, old):
+        yield Change("memballoon", f"memballoon:{name}", old.get(name), new.get(name))

@@ -1,0 +1,44 @@
+"""What differs between a pool that is wanted and the one that is."""
+
+from saltvirt.design.plain import plain
+from saltvirt.diff.change import Change
+
+_IGNORED = ("uuid", "capacity_bytes", "allocation_bytes", "available_bytes", "cow")
+# what libvirt fills in by itself when nothing was said
+_FORMAT = {"fs": "auto", "netfs": "auto", "logical": "lvm2", "disk": "unknown"}
+
+
+def changes(wanted, actual):
+    """The list of Change from ``actual`` to ``wanted``, both xml.pool.Pool. None is live."""
+    old, new = _normal(actual), _normal(wanted)
+    for path in (*(("permissions", n) for n in ("mode", "owner", "group", "label")), ("path",)):
+        if path not in new:  # not said: libvirt's own choice stays
+            old.pop(path, None)
+    return [
+        Change("pool", "/".join(path), old.get(path), new.get(path))
+        for path in sorted({*old, *new})
+        if old.get(path) != new.get(path)
+    ]
+
+
+def _normal(pool):
+    data = plain(pool, skip=_IGNORED)
+    source = data.setdefault("source", {})
+    if pool.type in _FORMAT:
+        source.setdefault("format", _FORMAT[pool.type])
+    if pool.type in ("logical", "zfs"):
+        source.setdefault("name", pool.name)
+    if "path" in data:
+        data["path"] = data["path"].rstrip("/") or "/"
+    permissions = data.get("permissions", {})
+    if "mode" in permissions:
+        permissions["mode"] = f"{int(permissions['mode'], 8):04o}"
+    return dict(_leaves(data))
+
+
+def _leaves(data, path=()):
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key), value

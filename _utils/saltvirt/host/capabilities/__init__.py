@@ -1,0 +1,1 @@
+"""What libvirt and the hypervisors of one host can do."""

@@ -1,0 +1,80 @@
+"""What this host's libvirt and hypervisors can do."""
+
+from xml.etree import ElementTree
+
+from saltvirt import errors
+from saltvirt.design import caps as design_caps
+from saltvirt.host.capabilities import of_domain, of_guest, of_host
+from saltvirt.host.connection import libvirt, translate
+
+
+def host(conn):
+    """Host and guests of libvirt's capabilities: see ``virt.capabilities``."""
+    return _host(ElementTree.fromstring(conn.getCapabilities()))
+
+
+def domain(conn, emulator=None, arch=None, machine=None, virttype=None):
+    """The capabilities of one combination; what is None, libvirt chooses."""
+    text = conn.getDomainCapabilities(emulator, arch, machine, virttype, 0)
+    return of_domain.parse(ElementTree.fromstring(text))
+
+
+def everything(conn):
+    """Host capabilities, and domain capabilities of each architecture and domain type.
+
+    A combination that libvirt cannot answer for costs its own entry an ``error``.
+    """
+    root = ElementTree.fromstring(conn.getCapabilities())
+    wanted = [
+        (kind.findtext("emulator") or arch.findtext("emulator"), arch.get("name"), kind.get("type"))
+        for arch in root.iterfind("guest/arch")
+        for kind in arch.findall("domain")
+    ]
+    return {
+        "host": _host(root),
+        "domains": [_one(conn, *combination) for combination in dict.fromkeys(wanted)],
+    }
+
+
+def cpu_baseline(conn, full=False, migratable=False):
+    """The ``<cpu>`` element that this host's CPU comes down to.
+
+    full: list every feature, not only those beyond the model.
+    migratable: leave out what cannot be migrated.
+    """
+    cpu = ElementTree.fromstring(conn.getCapabilities()).find("host/cpu")
+    if cpu is None:
+        raise errors.Unsupported("libvirt does not describe this host's CPU")
+    flags = libvirt.VIR_CONNECT_BASELINE_CPU_MIGRATABLE if migratable else 0
+    if full:
+        flags |= libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES
+    definition = ElementTree.tostring(cpu, encoding="unicode")
+    return ElementTree.fromstring(conn.baselineCPU([definition], flags))
+
+
+def preferred_type(conn):
+    """The domain type to run guests with here: KVM before others. Raises Unsupported."""
+    found = design_caps.parse(conn.getCapabilities()).virt_types
+    if not found:
+        raise errors.Unsupported(f"libvirt can run no guest on {conn.getHostname()}")
+    return found[0]
+
+
+def _host(root):
+    return {
+        "host": of_host.parse(root.find("host")),
+        "guests": [of_guest.parse(guest) for guest in root.findall("guest")],
+    }
+
+
+def _one(conn, emulator, arch, virttype):
+    try:
+        return domain(conn, emulator, arch, None, virttype)
+    except libvirt.libvirtError as exc:
+        return {
+            "emulator": emulator,
+            "arch": arch,
+            "domain": virttype,
+            "machine": None,
+            "error": str(translate(exc)),
+        }

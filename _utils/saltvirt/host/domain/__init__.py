@@ -1,0 +1,1 @@
+"""Domains of one host: found, started and stopped, described, taken away."""

@@ -1,0 +1,138 @@
+"""Starting, stopping, pausing: each asks libvirt afterwards what became of it."""
+
+import time
+
+from saltvirt import errors
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import lookup
+
+PRESS_AGAIN_S = 10
+_STEP_S = 0.25
+CTRL_ALT_DEL = (29, 56, 111)  # Linux key codes
+
+
+def _confirm(dom, what, *wanted):
+    found = lookup.state(dom)
+    if found not in wanted:
+        raise errors.OperationFailed(
+            f"cannot {what} {dom.name()}: libvirt took the command, but its state is {found}"
+        )
+    return True
+
+
+def start(dom, paused=False):
+    """Starts a defined domain. True when libvirt shows it running (or paused)."""
+    with connection.translated(f"start {dom.name()}"):
+        dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
+        return _confirm(dom, "start", "paused" if paused else "running", "paused")
+
+
+def shutdown(dom, timeout_s=0):
+    """Asks the guest's system to power down. True when the request was delivered.
+
+    timeout_s: wait so long until libvirt shows it off. It is asked again meanwhile: a system
+    that boots does not hear it. Raises OperationFailed when it is not off then.
+    """
+    name = dom.name()
+    if timeout_s and lookup.state(dom) == "paused":
+        raise errors.OperationFailed(f"cannot shut down {name}: it is paused; virt.resume it first")
+    with connection.translated(f"shut down {name}"):
+        if not timeout_s:
+            dom.shutdown()
+            return True
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end:
+            if not _pressed(dom, min(end, time.monotonic() + PRESS_AGAIN_S)):
+                return True
+    raise errors.OperationFailed(
+        f"{name} has not shut down within {timeout_s} s: its system does not listen, or takes "
+        "longer; virt.stop pulls the power"
+    )
+
+
+def _pressed(dom, end):
+    """Asks once and waits; whether the domain is still active at the end."""
+    try:
+        dom.shutdown()
+        while dom.isActive() and time.monotonic() < end:
+            time.sleep(_STEP_S)
+        return dom.isActive()
+    except libvirt.libvirtError as exc:
+        gone = (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN)
+        if exc.get_error_code() in gone and not _active(dom):
+            return False
+        raise
+
+
+def _active(dom):
+    """Whether it runs; a transient one that has stopped is gone."""
+    try:
+        return bool(dom.isActive())
+    except libvirt.libvirtError:
+        return False
+
+
+def stop(dom):
+    """Pulls the power. True when libvirt shows it off (or it was transient and is gone)."""
+    with connection.translated(f"stop {dom.name()}"):
+        persistent = dom.isPersistent()
+        dom.destroy()
+        return _confirm(dom, "stop", "shutdown", "crashed") if persistent else True
+
+
+def pause(dom):
+    """Freezes the guest's CPUs. True when libvirt shows it paused."""
+    with connection.translated(f"pause {dom.name()}"):
+        dom.suspend()
+        return _confirm(dom, "pause", "paused")
+
+
+def resume(dom):
+    """Lets a paused or sleeping guest run on. True when libvirt shows it running."""
+    with connection.translated(f"resume {dom.name()}"):
+        if lookup.state(dom) == "pmsuspended":
+            dom.pMWakeup()
+        else:
+            dom.resume()
+        return _confirm(dom, "resume", "running")
+
+
+def reboot(dom):
+    """Asks the guest's system to reboot. True when the request was delivered."""
+    with connection.translated(f"reboot {dom.name()}"):
+        dom.reboot(libvirt.VIR_DOMAIN_REBOOT_DEFAULT)
+    return True
+
+
+def reset(dom):
+    """Presses the reset button. True when the guest is active after it."""
+    with connection.translated(f"reset {dom.name()}"):
+        dom.reset(0)
+        return _confirm(dom, "reset", "running", "paused")
+
+
+def ctrl_alt_del(dom):
+    """Sends the three keys to the guest's keyboard. True when they were delivered."""
+    with connection.translated(f"send keys to {dom.name()}"):
+        dom.sendKey(libvirt.VIR_KEYCODE_SET_LINUX, 0, list(CTRL_ALT_DEL), len(CTRL_ALT_DEL), 0)
+    return True
+
+
+def set_autostart(dom, on):
+    """Whether the guest starts with the host. True when libvirt says so afterwards."""
+    with connection.translated(f"set autostart of {dom.name()}"):
+        dom.setAutostart(1 if on else 0)
+        if bool(dom.autostart()) != bool(on):
+            raise errors.OperationFailed(f"{dom.name()}: libvirt did not keep the autostart flag")
+    return True
+
+
+def on_off(value):
+    """``on``/``off`` (or what YAML makes of them) as a bool. Raises InvalidInput."""
+    text = str(value).lower()
+    if text in ("on", "true"):
+        return True
+    if text in ("off", "false"):
+        return False
+    raise errors.InvalidInput(f"state {value!r} must be on or off")

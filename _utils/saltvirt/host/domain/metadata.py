@@ -1,0 +1,84 @@
+"""Our record in a domain's metadata: what we made for it, and who is at work on it."""
+
+import os
+import xml.etree.ElementTree as ET
+
+from saltvirt.host.connection import libvirt
+from saltvirt.host.node import boot
+from saltvirt.host.provision import existing_disk
+from saltvirt.host.storage import files
+from saltvirt.xml.domain import Domain
+from saltvirt.xml.metadata import NAMESPACE
+
+# entries that were given to a guest under its name: who removes by them must find no other
+_MARKS = ("deployment",)
+
+
+def of_tree(tree):
+    """The GuestRecord in a domain's parsed XML; false when we did not make it."""
+    return Domain(tree).record
+
+
+def of_domain(dom):
+    """The GuestRecord of a virDomain; false when we did not make it."""
+    return Domain.fromstring(dom.XMLDesc(0)).record
+
+
+def unmark(record):
+    """Takes the marks from a record that is to be another guest's, or one of another name."""
+    record.entries = [entry for entry in record.entries if entry.key not in _MARKS]
+
+
+def disk_paths(conn, trees):
+    """The paths of the disks that records name, those of pools as far as they are there.
+
+    A block device that no pool made for the guest was there before: an image was put onto it,
+    and it is still the operator's.
+    """
+    found = set()
+    for tree in trees:
+        for disk in of_tree(tree).disks:
+            path = disk.path
+            if disk.pool:
+                path = files.volume_path(conn, disk.pool, disk.volume)
+            elif path and existing_disk.is_block(path):
+                continue
+            if path:
+                found.add(path)
+    return found
+
+
+def write(dom, record):
+    """Puts the record into the domain's metadata, in place of the one that is there."""
+    flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG
+    if dom.isActive():
+        flags = flags * bool(dom.isPersistent()) | libvirt.VIR_DOMAIN_AFFECT_LIVE
+    kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
+    dom.setMetadata(kind, _plain(record), "saltvirt", NAMESPACE, flags)
+
+
+def _plain(record):
+    """The record's text without our namespace: libvirt puts it in itself."""
+    node = record.copy().node
+    for one in node.iter():
+        one.tag = one.tag.rpartition("}")[2]
+    return ET.tostring(node, encoding="unicode")
+
+
+def _started(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[19]
+
+
+def worker():
+    """What tells this process from any other, past and future, on this host."""
+    return f"{os.getpid()}:{_started(os.getpid())}:{boot.current()}"
+
+
+def works(token):
+    """True while the process that :func:`worker` described is alive."""
+    pid, _, rest = token.partition(":")
+    try:
+        return rest == f"{_started(int(pid))}:{boot.current()}"
+    except (OSError, ValueError, IndexError):
+        return False

@@ -1,0 +1,146 @@
+"""What one host has and runs: the data of virt.full_info, and the counters of its guests."""
+
+import time
+
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import describe, disk_info, lookup, stats
+
+# what Salt always took off for the host itself
+HOST_MEMORY_MIB = 256
+SAMPLE_S = 0.5
+_NET = {"bytes": "bytes", "pkts": "packets", "errs": "errs", "drop": "drop"}
+_DISK = {
+    "rd.reqs": "rd_req",
+    "rd.bytes": "rd_bytes",
+    "wr.reqs": "wr_req",
+    "wr.bytes": "wr_bytes",
+    "errors": "errs",
+}
+
+
+def _volumes(conn, reading, found):
+    """Asks the pools for disks that a stopped domain has as pool and volume: libvirt's
+    statistics leave those out. A pool that is not started costs the disk an ``error``."""
+    for node in reading.tree.iterfind("devices/disk[@type='volume']"):
+        disk = found["disks"].get(node.find("target").get("dev"))
+        source = node.find("source")
+        if disk is None or "virtual size" in disk:
+            continue
+        try:
+            pool = conn.storagePoolLookupByName(source.get("pool"))
+            volume = pool.storageVolLookupByName(source.get("volume"))
+            _, disk["virtual size"], disk["disk size"] = volume.info()
+        except libvirt.libvirtError as exc:
+            disk["error"] = connection.translate(exc).text
+
+
+def _vm(conn, reading):
+    found = describe.vm(reading)
+    if reading.tree is not None:
+        _volumes(conn, reading, found)
+    return found
+
+
+def vm_info(conn, name=None):
+    """describe.vm of each domain, by name; of one named domain with its images' details."""
+    found = {one: _vm(conn, reading) for one, reading in stats.read(conn, name).items()}
+    if name:
+        for disk in found[str(name)].get("disks", {}).values():
+            disk_info.complete(disk)
+    return found
+
+
+def disks(conn, name):
+    """The disks of one domain, with their images' details. Raises NotFound."""
+    lookup.lookup(conn, name)  # an empty name would mean all of them
+    return vm_info(conn, name)[name]["disks"]
+
+
+def vm_state(conn, name=None):
+    """The state's word of each domain, by name."""
+    return {name: one.state for name, one in stats.read(conn, name, with_xml=False).items()}
+
+
+def node_info(conn):
+    """The host's CPUs and memory; phymemory in MiB, cpumhz in MHz."""
+    model, memory, cpus, mhz, nodes, sockets, cores, threads = conn.getInfo()
+    return {
+        "cpucores": cores,
+        "cpumhz": mhz,
+        "cpumodel": str(model),
+        "cpus": cpus,
+        "cputhreads": threads,
+        "numanodes": nodes,
+        "phymemory": memory,
+        "sockets": sockets,
+    }
+
+
+def full_info(conn):
+    """node_info, vm_info, and what the running guests leave free (CPUs; memory in MiB)."""
+    node = node_info(conn)
+    readings = stats.read_all(conn)
+    running = [r for r in readings.values() if r.active and r.tree is not None]
+    memory_kib = sum(describe.memory_kib(r.tree, r.stats)[1] for r in running)
+    return {
+        "freecpu": node["cpus"] - sum(describe.vcpus(r.tree, r.stats) for r in running),
+        "freemem": node["phymemory"] - HOST_MEMORY_MIB - memory_kib // 1024,
+        "node_info": node,
+        "vm_info": {name: _vm(conn, one) for name, one in readings.items()},
+    }
+
+
+def _cpu_times(conn, name):
+    readings = stats.read(conn, name, with_xml=False)
+    return time.monotonic(), {
+        one: (describe.cpu_time(r.stats), r.stats.get("vcpu.current", 1)) if r.active else (0, 1)
+        for one, r in readings.items()
+    }
+
+
+def vm_cputime(conn, name=None):
+    """CPU time in ns, and how much of its vCPUs a guest uses now, 0 to 100.
+
+    The percentage is measured over half a second when a guest runs.
+    """
+    then, before = _cpu_times(conn, name)
+    now, after = then, before
+    if any(used for used, _ in before.values()):
+        time.sleep(SAMPLE_S)
+        now, after = _cpu_times(conn, name)
+    found = {}
+    for guest, (used, vcpus) in after.items():
+        percent = 0
+        if now > then and guest in before:
+            delta_ns = max(0, used - before[guest][0])
+            percent = round(100 * delta_ns / ((now - then) * 1e9 * vcpus))
+        found[guest] = {"cputime": used, "cputime_percent": min(100, percent)}
+    return found
+
+
+def _summed(stats, kind, names):
+    total = dict.fromkeys(names.values(), 0)
+    for index in range(stats.get(f"{kind}.count", 0)):
+        for theirs, ours in names.items():
+            total[ours] += stats.get(f"{kind}.{index}.{theirs}", 0)
+    return total
+
+
+def vm_netstats(conn, name=None):
+    """Counters of all interfaces of each domain together, since it started."""
+    names = {
+        f"{way}.{theirs}": f"{way}_{ours}" for way in ("rx", "tx") for theirs, ours in _NET.items()
+    }
+    readings = stats.read(conn, name, with_xml=False)
+    return {guest: _summed(one.stats, "net", names) for guest, one in readings.items()}
+
+
+def vm_diskstats(conn, name=None):
+    """Counters of all disks of each active domain together, since it started."""
+    readings = stats.read(conn, name, with_xml=False)
+    return {
+        guest: _summed(one.stats, "block", _DISK)
+        for guest, one in readings.items()
+        if one.active or name
+    }

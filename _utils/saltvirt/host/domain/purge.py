@@ -1,0 +1,186 @@
+"""Removing a guest with the disks that are its own, and with nothing else."""
+
+import contextlib
+import itertools
+import logging
+import os
+import stat
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, field
+
+from saltvirt import errors
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import lifecycle, lookup, metadata, removal
+from saltvirt.host.storage import files, usage
+
+log = logging.getLogger(__name__)
+
+# which disks go with a guest
+OWN, MADE, NONE = "own", "made", "none"
+NOT_MADE = "not made for this guest"
+
+
+@dataclass
+class Plan:
+    """What a purge deletes (real paths), and what it leaves, with the reason. shared: the Places
+    of what it would delete if it were known that no other host uses it. unsure: the guest's own
+    disks that stay."""
+
+    delete: list = field(default_factory=list)
+    keep: dict = field(default_factory=dict)
+    shared: dict = field(default_factory=dict)
+    unsure: list = field(default_factory=list)
+
+
+def _own_disks(conn, tree):
+    """(path, its declared format, reason to keep it or None) of each disk in a domain's XML."""
+    for node in tree.iterfind("devices/disk"):
+        source = node.find("source")
+        if source is None:
+            continue
+        path = source.get("file") or source.get("dev")
+        if source.get("volume"):
+            path = files.volume_path(conn, source.get("pool"), source.get("volume"))
+        if not path:
+            continue
+        reason = None
+        if node.get("device", "disk") != "disk":
+            reason = f"a {node.get('device')}'s medium"
+        elif node.find("readonly") is not None:
+            reason = "attached read-only"
+        elif node.find("shareable") is not None:
+            reason = "shared"
+        yield path, files.declared(node), reason
+
+
+def _snapshot_files(dom):
+    """(path, its format, whether it is memory) of what the domain's snapshots left here."""
+    with contextlib.suppress(libvirt.libvirtError):
+        for snapshot in dom.listAllSnapshots():
+            tree = ET.fromstring(snapshot.getXMLDesc())
+            memory = tree.find("memory")
+            if memory is not None and memory.get("file"):
+                yield memory.get("file"), "raw", True
+            for disk in tree.iterfind("disks/disk"):
+                if disk.find("source") is not None and disk.find("source").get("file"):
+                    yield disk.find("source").get("file"), files.declared(disk), False
+
+
+def plan(conn, dom, cache_dir=None, disks=OWN, unused=()):
+    """The Plan for a domain; changes nothing. disks: OWN, MADE (only what a record names) or NONE.
+
+    Of a guest that we made, the disks that its record names, and what stands on them: the
+    overlays of its snapshots. Of any other, its writable disks. Never what another domain
+    uses or stands on, a medium, a shared or read-only disk, or an image of the cache. What other
+    hosts may have only when it is in ``unused``: they were asked.
+    """
+    trees = files.trees(dom)
+    for source in (one for tree in trees for one in tree.iterfind("devices/disk/source[@pool]")):
+        files.require_pool(conn, source.get("pool"))
+    recorded = any(metadata.of_tree(tree) for tree in trees)
+    ours = recorded or disks != OWN
+    made = {files.real(path) for path in metadata.disk_paths(conn, trees)}
+    found = dict.fromkeys(made)
+    for path, format, memory in _snapshot_files(dom):
+        own = not ours or (recorded and (memory or not made.isdisjoint(files.chain(path, format))))
+        found[files.real(path)] = None if own else NOT_MADE
+    for path, format, reason in (one for tree in trees for one in _own_disks(conn, tree)):
+        chain = files.chain(path, format)
+        if not ours:
+            found[files.real(path)] = reason
+        elif made.isdisjoint(chain):
+            found[files.real(path)] = reason or NOT_MADE
+        else:
+            above = itertools.takewhile(lambda one: one not in made, chain)
+            found.update(dict.fromkeys(above))
+    if disks == NONE:
+        return Plan(keep={path: reason or "not asked for" for path, reason in found.items()})
+    images = os.path.dirname(cache_dir) if cache_dir else None
+    used = usage.read(conn, dom.UUIDString(), below=images, beside=found)
+    cache = files.real(cache_dir) + os.sep if cache_dir else None
+    for path in found:
+        if cache and path.startswith(cache):
+            found[path] = "an image of the cache"
+    own = {path for path, reason in found.items() if reason is None}
+    delete, keep, shared = usage.decide(conn, found, used, map(files.real, unused))
+    return Plan(delete, keep, shared, sorted(own - set(delete)))
+
+
+def delete_storage(conn, path):
+    """Deletes one volume or regular file. What is not there is deleted already."""
+    with contextlib.suppress(errors.NotFound), connection.translated(f"delete {path}"):
+        conn.storageVolLookupByPath(path).delete(0)
+        return
+    if not usage.is_local(conn):
+        raise errors.OperationFailed(f"cannot delete {path}: no storage pool of the host has it")
+    delete_file(path)
+
+
+def delete_file(path):
+    """Deletes a regular file of this host; one that is not there is deleted already."""
+    try:
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISREG(mode):
+            log.warning("%s is no file and in no storage pool: it is left", path)
+            return
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot delete {path}: {exc.strerror}") from exc
+
+
+def _delete_part(path):
+    """Deletes what the making of the disk left when its process was killed."""
+    folder, name = os.path.split(path)
+    delete_file(os.path.join(folder, f".{name}.part"))
+
+
+def not_at_work(dom):
+    """Raises OperationFailed while a process is making this guest."""
+    found = metadata.of_domain(dom)
+    if found and found.creating and metadata.works(found.creating):
+        raise errors.OperationFailed(f"cannot purge {dom.name()}: it is being created right now")
+
+
+def _remove_empty(paths, images_dir):
+    """Removes the folders below images_dir that the deleted disks left empty."""
+    root = files.real(images_dir) + os.sep
+    for folder in sorted({os.path.dirname(p) for p in paths}, reverse=True):
+        if folder.startswith(root):
+            with contextlib.suppress(OSError):  # not empty
+                os.rmdir(folder)
+
+
+def purge(conn, name, cache_dir=None, images_dir=None, dirs=False, disks=OWN, unused=()):
+    """Stops the domain, deletes its own disks, undefines it; confirms each. The Plan.
+
+    dirs: also remove the folders below images_dir that became empty. disks, unused: as for
+    :func:`plan`.
+    After a failure it can be called again.
+    """
+    dom = lookup.lookup(conn, name)
+    not_at_work(dom)
+    todo = plan(conn, dom, cache_dir, disks, unused)
+    persistent = dom.isPersistent()
+    if dom.isActive():
+        lifecycle.stop(dom)
+    for path in todo.delete:
+        why = usage.held(conn, path)
+        if why:
+            raise errors.OperationFailed(
+                f"{path} stays: {why}; {name} is stopped and still defined: purge again when that "
+                "has ended"
+            )
+    for path in todo.delete:
+        delete_storage(conn, path)
+        _delete_part(path)
+        log.info("purge of %s: deleted %s", name, path)
+    for path, reason in todo.keep.items():
+        log.info("purge of %s: %s is left, %s", name, path, reason)
+    if persistent:
+        removal.undefine(conn, dom, everything=True)
+    if dirs and images_dir:
+        _remove_empty(todo.delete, images_dir)
+    return todo

@@ -1,0 +1,67 @@
+"""Taking a domain's definition away, with what libvirt itself keeps for it."""
+
+from xml.etree import ElementTree
+
+from saltvirt import errors
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import lookup
+from saltvirt.host.storage import usage
+
+# an older daemon or another driver refuses flags that it does not know
+_FLAGS_UNKNOWN = ("VIR_ERR_INVALID_ARG", "VIR_ERR_NO_SUPPORT", "VIR_ERR_OPERATION_UNSUPPORTED")
+
+
+def _flags(*names):
+    return sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}", 0) for name in names)
+
+
+def variables(conn, dom):
+    """What to do with the file of the firmware's variables: NVRAM (it goes), or KEEP_NVRAM where
+    it is not proven that nobody else uses it."""
+    trees = [ElementTree.fromstring(text) for text in usage.texts(dom)]
+    paths = {tree.findtext("os/nvram") for tree in trees} - {None, ""}
+    if not paths:
+        return "NVRAM"
+    used = usage.read(conn, dom.UUIDString(), images=False)
+    sure = not any(
+        used.why(usage.keys_of(conn, path)) or usage.others_may_have(conn, path)
+        for path in paths
+        if usage.is_there(conn, path)
+    )
+    return "NVRAM" if sure else "KEEP_NVRAM"
+
+
+def _attempts(everything, nvram):
+    if not everything:
+        return [_flags(nvram), 0]
+    basic = _flags("MANAGED_SAVE", "SNAPSHOTS_METADATA", nvram)
+    checkpoints = basic | _flags("CHECKPOINTS_METADATA")
+    return [checkpoints | _flags("TPM"), checkpoints, basic, basic & ~_flags(nvram), 0]
+
+
+def _undefine(dom, everything, nvram):
+    unknown = {getattr(libvirt, name) for name in _FLAGS_UNKNOWN}
+    attempts = list(dict.fromkeys(_attempts(everything, nvram)))
+    for flags in attempts:
+        try:
+            return dom.undefineFlags(flags)
+        except libvirt.libvirtError as exc:
+            if exc.get_error_code() not in unknown or flags == attempts[-1]:
+                raise
+
+
+def undefine(conn, dom, everything=False):
+    """Undefines a stopped domain, and confirms that it is gone.
+
+    Its NVRAM goes with it, unless somebody else may use that file; its saved memory, snapshots
+    and TPM state only with ``everything``: without, libvirt refuses while they are there.
+    """
+    name = dom.name()
+    if dom.isActive():
+        raise errors.OperationFailed(f"cannot undefine {name}: it runs; stop it first")
+    with connection.translated(f"undefine {name}"):
+        _undefine(dom, everything, variables(conn, dom))
+    if lookup.find(conn, name):
+        raise errors.OperationFailed(f"cannot undefine {name}: libvirt still lists it")
+    return True

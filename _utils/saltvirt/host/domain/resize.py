@@ -1,0 +1,122 @@
+"""Growing a guest's disk, also while it runs."""
+
+import contextlib
+from dataclasses import replace
+
+from saltvirt import errors
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import describe, lookup, stats
+from saltvirt.host.provision import admission
+from saltvirt.host.storage import files, usage
+from saltvirt.images import chain, confined, inspect
+from saltvirt.placement import facts
+from saltvirt.units import human_bytes
+from saltvirt.xml.domain import Domain
+
+
+def _find(conn, dom, target):
+    """(path or None, format) of the disk with this target."""
+    target = str(target)
+    nodes = {n.find("target").get("dev"): n for n in stats.tree(dom).iterfind("devices/disk")}
+    if target not in nodes:
+        there = ", ".join(sorted(nodes)) or "none"
+        raise errors.NotFound(f"{dom.name()} has no disk {target}; it has {there}")
+    node = nodes[target]
+    if node.get("device", "disk") != "disk" or node.find("readonly") is not None:
+        raise errors.InvalidInput(f"disk {target} of {dom.name()} cannot be written to")
+    source, driver = node.find("source"), node.find("driver")
+    if source is not None and source.get("volume"):
+        path = files.volume_path(conn, source.get("pool"), source.get("volume"))
+    else:
+        path = describe.source_of(node)
+    return path, driver.get("type", "raw") if driver is not None else "raw"
+
+
+def _now(dom, target, path, format):
+    """The disk's size in bytes at this moment."""
+    if dom.isActive():
+        return dom.blockInfo(target)[0]
+    return inspect.inspect(path, format, folders=["/"]).virtual_size_bytes
+
+
+def size_of(conn, dom, target):
+    """The size in bytes of the disk with this target."""
+    path, format = _find(conn, dom, target)
+    return _now(dom, target, path, format)
+
+
+def refuse_shared(conn, dom, target):
+    """Raises Refused where another guest uses the disk, or stands on it: its size is not this
+    guest's alone. Disks that are marked as shareable may be grown."""
+    path, _ = _find(conn, dom, target)
+    shareable = any(
+        node.find("shareable") is not None and node.find("target").get("dev") == target
+        for node in stats.tree(dom).iterfind("devices/disk")
+    )
+    if not path or shareable:
+        return
+    used = usage.read(conn, dom.UUIDString(), images=False)
+    users = used.of(usage.keys_of(conn, path))
+    if users:
+        raise errors.Refused(f"{path} cannot grow: {', '.join(users)} uses it, too")
+
+
+def _volume(conn, path):
+    try:
+        return conn.storageVolLookupByPath(path)
+    except libvirt.libvirtError:
+        return None
+
+
+def _grow_stopped(conn, path, format, size_bytes):
+    volume = _volume(conn, path)
+    if volume is not None and not files.is_regular(path):
+        volume.resize(size_bytes)
+        return
+    argv = ["qemu-img", "resize", "-q", "-f", format, path, str(size_bytes)]
+    confined.run(argv, f"grow {path}", reads=chain.names(path, format)[1:], writes=[path])
+
+
+def place(source, more_bytes):
+    """What a disk gets more, as a facts.Disk. source: of the disk's xml element."""
+    path = source.file or source.dev
+    return facts.Disk(more_bytes, path and files.real(path), source.pool)
+
+
+def _room(conn, gate, dom, target, more):
+    """Raises NoRoom when the host has promised the room to others."""
+    built = Domain.fromstring(dom.XMLDesc(0))
+    request = admission.request_of(built)
+    grown = [place(d.source, more) for d in built.disks if d.target == target and d.source]
+    wanted = replace(request, disks=tuple(d for d in grown if d.path or d.pool))
+    admission.check(conn, gate, wanted, new=False, only=("disk", "pools"))
+
+
+def grow(conn, name, target, size_bytes, gate=None):
+    """Makes the disk larger and confirms it. (bytes before, bytes after).
+
+    gate: admit.Gate; None when the host has admitted it already. Raises NoRoom when the room is
+    promised to others.
+    """
+    dom = lookup.lookup(conn, name)
+    path, format = _find(conn, dom, target)
+    with connection.translated(f"grow disk {target} of {name}"):
+        before = _now(dom, target, path, format)
+        if size_bytes < before:
+            raise errors.InvalidInput(
+                f"disk {target} of {name} has {human_bytes(before)}; a disk is never shrunk"
+            )
+        if size_bytes > before:
+            refuse_shared(conn, dom, target)
+            with gate.lock() if gate else contextlib.nullcontext():
+                if gate:
+                    _room(conn, gate, dom, target, size_bytes - before)
+                if dom.isActive():
+                    dom.blockResize(target, size_bytes, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
+                else:
+                    _grow_stopped(conn, path, format, size_bytes)
+        after = _now(dom, target, path, format)
+    if after < size_bytes:
+        raise errors.OperationFailed(f"disk {target} of {name} still has {human_bytes(after)}")
+    return before, after

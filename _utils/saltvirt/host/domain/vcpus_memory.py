@@ -1,0 +1,80 @@
+"""How much memory and how many CPUs an existing domain has."""
+
+from dataclasses import replace
+
+from saltvirt import errors
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import placement_facts
+from saltvirt.host.provision import admission
+from saltvirt.placement import account, facts
+
+
+def _grows(dom, gate, vcpus=0, memory_kib=0):
+    """Raises NoRoom when this host has not the room for what the guest's definition gets more.
+
+    Less than it may have already was promised to it when it was made.
+    """
+    guest = facts.guest_of(
+        dom.name(), placement_facts.read(placement_facts.definitions(dom, False))
+    )
+    more = {
+        "vcpu": vcpus > guest.vcpus,
+        "memory": memory_kib > account.promised_kib(guest),
+    }
+    asked = [name for name, grows in more.items() if grows]
+    if asked:
+        host = admission.host_facts(dom.connect(), gate)
+        request = facts.of_guest(guest, host)
+        wanted = replace(
+            request, vcpus=max(vcpus, guest.vcpus), stopped=False,
+            memory_kib=max(memory_kib, guest.memory_kib),
+        )  # fmt: skip
+        admission.check(dom.connect(), gate, wanted, new=False, only=asked)
+
+
+def _apply(dom, change, value, *, maximum, maximum_flag, config):
+    """Sets a live value and the stored one, as the domain's state and ``config`` ask."""
+    if dom.isActive():
+        fits = value <= maximum
+        if not fits and not config:
+            raise errors.Unsupported(
+                f"{dom.name()} was started with a maximum of {maximum}, less than {value}: stop "
+                "it first, or give config=True to have the change at its next start"
+            )
+        if fits:
+            change(value, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        if not config:
+            return
+    stored = libvirt.VIR_DOMAIN_AFFECT_CONFIG
+    change(value, stored | maximum_flag)
+    change(value, stored)
+
+
+def set_memory(dom, gate, memory_kib, config=False):
+    """Gives the domain this much memory, in KiB.
+
+    A stopped one gets it as maximum and current amount. A running one gets it through its
+    balloon, up to its maximum; with ``config`` also (or, above the maximum, only) from
+    its next start on. gate: admit.Gate. Raises NoRoom.
+    """
+    if config or not dom.isActive():
+        _grows(dom, gate, memory_kib=memory_kib)
+    with connection.translated(f"set the memory of {dom.name()}"):
+        flag = libvirt.VIR_DOMAIN_MEM_MAXIMUM
+        maximum = dom.info()[1]
+        _apply(
+            dom, dom.setMemoryFlags, memory_kib, maximum=maximum, maximum_flag=flag, config=config
+        )
+    return True
+
+
+def set_vcpus(dom, gate, vcpus, config=False):
+    """Gives the domain this many vCPUs; see :func:`set_memory` for when."""
+    if config or not dom.isActive():
+        _grows(dom, gate, vcpus=vcpus)
+    with connection.translated(f"set the vCPUs of {dom.name()}"):
+        flag = libvirt.VIR_DOMAIN_VCPU_MAXIMUM
+        maximum = dom.maxVcpus() if dom.isActive() else vcpus
+        _apply(dom, dom.setVcpusFlags, vcpus, maximum=maximum, maximum_flag=flag, config=config)
+    return True

@@ -1,0 +1,170 @@
+"""A guest of this host moves to another one.
+
+All of it is done from the guest's host, through the two libvirts: what the other host has
+is asked, and made, over the same encrypted connection on which the guest then travels.
+"""
+
+import contextlib
+from dataclasses import dataclass, field
+
+from saltvirt import errors
+from saltvirt.host.domain import guest_lock, lookup
+from saltvirt.host.migration import (
+    facts,
+    move,
+    move_journal,
+    peer,
+    recovery,
+    reservations,
+    unreachable_target,
+)
+from saltvirt.migration import checks, storage
+from saltvirt.placement.policy import Policy
+from saltvirt.settings import Connection
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to do. network: dict of ``virt:migration``. local: our own libvirt; username and
+    password are the target's. placement, ratios, limits, certificates, overcommit: see
+    checks.Request. tell: called with a dict at each step: ``text``, and while data travels
+    ``percent``, ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``.
+    """
+
+    name: str
+    transport: object
+    options: object
+    network: dict = field(default_factory=dict)
+    username: str | None = None
+    password: str | None = None
+    local: Connection = field(default_factory=Connection)
+    placement: Policy = field(default_factory=Policy)
+    ratios: dict = field(default_factory=dict)
+    limits: dict = field(default_factory=dict)
+    overcommit: bool = False
+    certificates: dict = field(default_factory=dict)
+    journals: str = move_journal.FOLDER
+    locks: str = guest_lock.FOLDER
+    tell: object = lambda event: None
+
+    def peer(self):
+        return peer.connect(self.transport, self.username, self.password)
+
+    def say(self, text):
+        self.tell({"text": text})
+
+
+def migrate(conn, order):
+    """Moves the guest; a dict of what happened, see ``virt.migrate``.
+
+    What an earlier attempt left half done is ended first. Raises NotFound,
+    ConnectionFailed, MigrationFailed (TargetRefused when another target may take it): the guest is
+    then where it was, and the target clean
+    unless the message says what is left.
+    """
+    what = f"virt.migrate to {order.transport.host}"
+    with (
+        move_journal.Journal(order.journals, order.name) as journal,
+        guest_lock.held(order.locks, what, order.name),
+    ):
+        ended = _end_earlier(conn, order, journal)
+        if ended:
+            return ended
+        dom = lookup.lookup(conn, order.name)
+        with _reached(order) as peer:
+            _, still = unreachable_target.take_away(order, order.transport.host)
+            for why in still.values():
+                raise errors.MigrationFailed(f"{order.name} stays where it is: {why}")
+            report, host, request = examine(dom, peer, order)
+            standing = checks.standing(report, request)
+            why = standing + checks.against(report, host, request)
+            if why:  # what is against this target alone need not be against another
+                kind = errors.MigrationFailed if standing else errors.TargetRefused
+                raise kind(f"{order.name} stays on {report['host']}: " + "; ".join(why))
+            ends = move.Ends(conn, peer, dom)
+            return move.Move(ends, report, host, request, order, journal).run()
+
+
+def _end_earlier(conn, order, journal):
+    """Ends what a killed migration of this guest began: its result if that has moved it."""
+    if journal.read() is None:
+        return None
+    order.say("ending an earlier migration of this guest")
+    outcome = unreachable_target.ended(conn, journal, order)
+    for host in outcome.get("left", ()):
+        order.say(f"{host} does not answer: what it holds for {order.name} is taken away later")
+    return outcome if outcome["outcome"] == recovery.MOVED else None
+
+
+@contextlib.contextmanager
+def _reached(order):
+    """The connection to the target for the block; without it the guest stays, and says so."""
+    with contextlib.ExitStack() as stack:
+        try:
+            peer = stack.enter_context(order.peer())
+        except errors.ConnectionFailed as exc:
+            why = "; ".join(_unreachable(order, exc))
+            raise errors.TargetRefused(f"{order.name} stays where it is: {why}") from exc
+        yield peer
+
+
+def _unreachable(order, exc):
+    """Why there is no connection: what is known of certificates, then libvirt's words."""
+    return [*checks.trust.wrong(order.certificates, order.transport), str(exc)]
+
+
+def examine(dom, peer, order):
+    """(the guest's report, the target's, the Request); changes nothing."""
+    report = facts.guest(dom)
+    with facts.marked(report) as marks:
+        host = facts.target(peer, report, marks)
+    present = {found["name"] for found in host["domains"]}
+    host["arrivals"] = reservations.there(peer, present)
+    plans = storage.plan(report["disks"], host["paths"], order.options.copy_storage)
+    request = checks.Request(
+        order.options, order.transport, plans, order.placement, order.ratios, order.limits,
+        order.certificates, order.overcommit,
+    )  # fmt: skip
+    return report, host, request
+
+
+def migratable(conn, order, against):
+    """The standing answer: ``migratable``, ``reasons``, and with ``against`` ``disks`` and
+    ``certificates``.
+
+    against: also ask the target of the order.
+    """
+    dom = lookup.lookup(conn, order.name)
+    if not against:
+        request = checks.Request(order.options, order.transport)
+        why = checks.standing(facts.guest(dom), request)
+        return {"migratable": not why, "reasons": why}
+    shown = checks.trust.shown(order.certificates, order.transport)
+    try:
+        with order.peer() as peer:
+            report, host, request = examine(dom, peer, order)
+    except errors.ConnectionFailed as exc:
+        why = _unreachable(order, exc)
+        return {"migratable": False, "reasons": why, "certificates": shown}
+    standing = checks.standing(report, request)
+    why = standing + checks.against(report, host, request)
+    disks = {plan.target: plan.how for plan in request.plans}
+    found = {"migratable": not why, "reasons": why, "disks": disks, "certificates": shown}
+    return {**found, "standing": True} if standing else found
+
+
+def recover(conn, order, lost=None):
+    """Ends a killed migration: see migrate_left.ended; outcome "nothing" without one. Then takes
+    away what earlier ones have left on hosts that did not answer."""
+    with (
+        move_journal.Journal(order.journals, order.name) as journal,
+        guest_lock.held(order.locks, "virt.migrate_recover", order.name),
+    ):
+        done = {"name": order.name, "outcome": recovery.NOTHING, "deleted": []}
+        if journal.read() is not None:
+            done = unreachable_target.ended(conn, journal, order, lost)
+        elif lost:
+            raise errors.InvalidInput(f"no migration of {order.name} from here is unfinished")
+        gone, still = unreachable_target.take_away(order)
+        done["deleted"] = [*done["deleted"], *gone]
+        return {**done, "left": still}

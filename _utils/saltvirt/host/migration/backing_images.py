@@ -1,0 +1,97 @@
+"""The images that thin disks stand on: each comes to the target once, and stays there.
+
+libvirt cannot rename a file of another host. So while an image is copied a file ``.NAME.coming``
+lies beside it: who makes that file copies, everybody else waits until it is gone, or until the
+image has not grown for a minute. What came whole stays, for others may stand on it by then.
+
+An image of the cache is named by its content. It is recorded in the target's cache as in
+ours, so that the next guest finds it and ``virt.image_prune`` knows it.
+"""
+
+import contextlib
+import os
+import time
+
+from saltvirt import errors
+from saltvirt.host.migration import same_content
+from saltvirt.migration import storage
+
+# a copy that another migration has begun and that does not grow for so long has died
+STALLED_S = 60
+_MODE = "0444"
+
+
+def bring(target, base):
+    """Sees to it that the target has the image, whole and the same as ours.
+
+    target: a migrate_prepare.Target; base: of a storage.DiskPlan. Raises MigrationFailed.
+    """
+    path = base["path"]
+    while not _there(target, base):
+        try:
+            _copy(target, base)
+            break
+        except errors.AlreadyExists:  # another migration was quicker
+            continue
+    else:
+        if not storage.by_content(path) and not same_content.same_there(target.peer, path):
+            raise errors.MigrationFailed(
+                f"the target has another {path} than the one that the guest's disk stands on"
+            )
+    if storage.by_content(path):
+        _record(target, path)
+
+
+def _copy(target, base):
+    """Copies the image; raises AlreadyExists when somebody else does, or has."""
+    path, turn = base["path"], storage.coming(base["path"])
+    target.file(turn, "raw", 0, None)
+    try:
+        before = _signs(path)
+        target.say(f"copying the image {path}")
+        target.copy(path, _MODE)
+    except errors.AlreadyExists:
+        target.remove(turn)
+        raise
+    if _signs(path) != before or target.size(path) != base["file_bytes"]:
+        raise errors.MigrationFailed(f"{path} changed while it was copied: try again")
+    same_content.remember(target.peer, path)
+    target.keep(path)
+    target.remove(turn)
+
+
+def _signs(path):
+    """What changes when somebody writes to a file."""
+    stat = os.stat(path)
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _there(target, base):
+    """Whether the whole image is there; waits for another migration that is bringing it."""
+    path, seen, since = base["path"], (), time.monotonic()
+    while True:
+        size, busy = target.size(path), target.size(storage.coming(path)) is not None
+        if not busy and size in (None, base["file_bytes"]):
+            return size is not None
+        if not seen:
+            target.say(f"waiting for the image {path}, which another migration is copying")
+        if (size, busy) != seen:
+            seen, since = (size, busy), time.monotonic()
+        elif time.monotonic() - since > STALLED_S:
+            raise errors.MigrationFailed(
+                f"{path} on the target is incomplete and does not grow: virt.repair ends the "
+                f"migration that has left it, else look whose it is, and remove it and "
+                f"{storage.coming(path)} there"
+            )
+        target.watch.end_if_asked()
+        time.sleep(1)
+
+
+def _record(target, path):
+    """What our cache knows of the image, for the target's."""
+    folder, name = os.path.split(path)
+    record = os.path.join(folder, ".meta", f"{name}.json")
+    if os.path.exists(record) and target.size(record) is None:
+        with contextlib.suppress(errors.AlreadyExists):  # of who waited for the same image
+            target.copy(record, "0600")
+            target.keep(record)

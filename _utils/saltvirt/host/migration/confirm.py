@@ -1,0 +1,72 @@
+"""After the move: is it true, and what may go."""
+
+import os
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.migration import remote_storage
+from saltvirt.host.storage import files, usage
+
+
+def find(conn, guest_uuid):
+    """The domain of that UUID, or None."""
+    try:
+        return conn.lookupByUUIDString(guest_uuid)
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+            return None
+        raise
+
+
+def confirm(conn, peer, report, persistent=True):
+    """The guest's domain on the target, when it is there for good and no longer here.
+
+    Raises MigrationFailed, which says what libvirt shows on both ends.
+    """
+    with translated():
+        there = find(peer, report["uuid"])
+        here = find(conn, report["uuid"])
+        if there is None or bool(there.isActive()) != report["active"]:
+            raise errors.MigrationFailed(
+                f"libvirt reported success, but on {peer.getHostname()} the guest is "
+                f"{'not active' if there is not None else 'unknown'}; nothing was removed"
+            )
+        if persistent and not there.isPersistent():
+            raise errors.MigrationFailed(f"the guest is not defined on {peer.getHostname()}")
+        if there.isPersistent():
+            there.setAutostart(int(report["autostart"]))  # libvirt does not carry it over
+        if here is not None and here.isActive():
+            raise errors.MigrationFailed(
+                f"the guest runs on {peer.getHostname()} and is still active on "
+                f"{conn.getHostname()} too; nothing was removed"
+            )
+    return there
+
+
+def remove_source(conn, report, paths):
+    """Deletes the disks that the guest left here. Returns (deleted, kept with the reason).
+
+    paths: of what was copied and stayed here. One of which it is not proven that nobody else
+    could reach it is kept; all of them when the guest itself is here again.
+    """
+    with translated():
+        if find(conn, report["uuid"]) is not None:
+            return [], dict.fromkeys(paths, f"{report['name']} is defined here")
+        used = usage.read(conn, report["uuid"], beside=paths)
+        names = {files.real(path): path for path in paths}
+        doomed, stay, _ = usage.decide(conn, dict.fromkeys(names), used)
+    deleted, kept = [], {names[path]: why for path, why in stay.items()}
+    for real in doomed:
+        path, why = names[real], usage.held(conn, real)
+        if why:
+            kept[path] = why
+            continue
+        try:
+            gone = remote_storage.delete(conn, path)
+            if os.path.lexists(path):
+                kept[path] = "libvirt's storage pool does not show it"
+            elif gone:
+                deleted.append(path)
+        except errors.VirtError as exc:
+            kept[path] = str(exc)
+    return deleted, kept

@@ -1,0 +1,68 @@
+"""A hand on a migration that runs."""
+
+import contextlib
+import time
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.domain import lookup
+from saltvirt.host.migration import move_journal
+
+_WAIT_S = 30
+
+
+def _outgoing(dom):
+    """Whether libvirt is moving the domain away at this moment."""
+    with contextlib.suppress(libvirt.libvirtError):  # it is off, or gone
+        stats = dom.jobStats()
+        outgoing = stats.get("operation") == libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT
+        return outgoing and stats.get("type") in (1, 2)
+    return False
+
+
+def _nothing(conn, name):
+    return errors.OperationFailed(f"{name} is not being migrated from {conn.getHostname()}")
+
+
+def abort(conn, name, journals=move_journal.FOLDER):
+    """Ends the migration; True once nothing of it is at work any more.
+
+    While disks are copied by us, and not by libvirt, the process that does it is asked to.
+    """
+    journal = move_journal.Journal(journals, name)
+    with translated(f"abort the migration of {name}"):
+        dom = lookup.lookup(conn, name)
+        ours = move_journal.at_work(journal)
+        if not ours and not _outgoing(dom):
+            raise _nothing(conn, name)
+        if ours:
+            journal.ask_to_end()
+        deadline = time.monotonic() + _WAIT_S
+        while _still(dom, journal):
+            if time.monotonic() > deadline:
+                raise errors.OperationFailed(
+                    f"{name}: the command was taken, but it still migrates after {_WAIT_S} s"
+                )
+            time.sleep(0.2)
+        if lookup.find(conn, name) is None:
+            raise errors.OperationFailed(f"{name} was moved before its migration could be ended")
+    return True
+
+
+def _still(dom, journal):
+    """Ends libvirt's part, whenever it begins; whether anything is at work."""
+    outgoing = _outgoing(dom)
+    if outgoing:
+        with contextlib.suppress(libvirt.libvirtError):  # it has just ended by itself
+            dom.abortJob()
+    return outgoing or move_journal.at_work(journal)
+
+
+def start_postcopy(conn, name):
+    """Lets the guest run on the target before its memory is all there."""
+    with translated(f"start post-copy of {name}"):
+        dom = lookup.lookup(conn, name)
+        if not _outgoing(dom):
+            raise _nothing(conn, name)
+        dom.migrateStartPostCopy()
+    return True

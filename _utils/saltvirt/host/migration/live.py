@@ -1,0 +1,162 @@
+"""One live migration by libvirt, watched to its end."""
+
+import contextlib
+import re
+import threading
+import time
+from dataclasses import dataclass, field, replace
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt, translate
+from saltvirt.host.migration import move_journal
+from saltvirt.migration import policy as policies
+
+LOOK_S = 0.5
+# what a binding that was built with an older libvirt does not name, but passes on
+_NEWER = {"MIGRATE_DISKS_DETECT_ZEROES": "migrate_disks_detect_zeroes"}
+# libvirt's and QEMU's words for a data connection that cannot be made
+_QEMUS_PORT = re.compile(r"connect.*:49\d\d\d\b")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What libvirt is asked to do. flags, parameters: by the names that libvirt gives them.
+    pausing: called with migrate_journal's PAUSING before we pause the guest, PAUSED after."""
+
+    uri: str
+    flags: frozenset = frozenset()
+    parameters: dict = field(default_factory=dict)
+    policy: policies.Policy = field(default_factory=policies.Policy)
+    max_downtime: int | None = None
+    pausing: object = lambda step: None
+
+
+class _Call(threading.Thread):
+    """libvirt's blocking call, on a thread of its own."""
+
+    def __init__(self, dom, job):
+        super().__init__(name=f"migrate {dom.name()}", daemon=True)
+        self.dom = dom
+        self.job = job
+        self.error = None
+
+    def run(self):
+        try:
+            self.dom.migrateToURI3(
+                self.job.uri, parameters(self.job.parameters), flags(self.job.flags)
+            )
+        except libvirt.libvirtError as exc:
+            self.error = exc
+
+
+def flags(names):
+    """libvirt's number for the names of VIR_MIGRATE_*. Raises Unsupported."""
+    number = 0
+    for name in names:
+        value = getattr(libvirt, f"VIR_MIGRATE_{name}", None)
+        if value is None:
+            raise errors.Unsupported(f"this libvirt binding does not know VIR_MIGRATE_{name}")
+        number |= value
+    return number
+
+
+def parameters(named):
+    """libvirt's parameters for the names of VIR_MIGRATE_PARAM_*. Raises Unsupported."""
+    found = {}
+    for name, value in named.items():
+        key = getattr(libvirt, f"VIR_MIGRATE_PARAM_{name}", _NEWER.get(name))
+        if key is None:
+            raise errors.Unsupported(f"this libvirt binding does not know the parameter {name}")
+        found[key] = value
+    return found
+
+
+def perform(dom, job, tell):
+    """Migrates and watches; returns the last Progress.
+
+    tell: called with (Progress, elapsed seconds, text or None) at each look.
+    Raises MigrationFailed with libvirt's words and, when we ended it, why.
+    """
+    if job.max_downtime:
+        with contextlib.suppress(libvirt.libvirtError):
+            dom.migrateSetMaxDowntime(job.max_downtime)
+    call = _Call(dom, job)
+    started = time.monotonic()
+    call.start()
+    progress, ended = policies.Progress(), None
+    while call.is_alive():
+        call.join(LOOK_S)
+        if not call.is_alive():
+            break
+        elapsed_s = time.monotonic() - started
+        progress = policies.advance(progress, statistics(dom), elapsed_s)
+        if in_postcopy(dom):
+            progress = replace(progress, postcopy=True)
+        action = policies.decide(progress, elapsed_s, job.policy)
+        tell(progress, elapsed_s, action.reason or None)
+        progress, ended = _act(dom, job, action, progress, ended)
+    if call.error is not None:
+        if progress.paused:
+            _resume(dom)
+        raise _failure(call.error, ended)
+    return progress
+
+
+def _resume(dom):
+    """Lets a guest run on that we paused; not one that waits for the other host's word."""
+    with contextlib.suppress(libvirt.libvirtError):
+        if dom.state() == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER]:
+            dom.resume()
+
+
+def in_postcopy(dom):
+    """Whether the guest has begun to run on the target, whoever asked for that."""
+    with contextlib.suppress(libvirt.libvirtError):  # it is gone from here: done
+        return dom.state() == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_POSTCOPY]
+    return False
+
+
+def statistics(dom):
+    """libvirt's job statistics by name; empty when there are none at this moment."""
+    try:
+        return dom.jobStats()
+    except libvirt.libvirtError:
+        return {}
+
+
+def completed(dom):
+    """Statistics of the finished migration, asked on the target's domain: a dict."""
+    try:
+        return dom.jobStats(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
+    except libvirt.libvirtError:
+        return {}
+
+
+def _act(dom, job, action, progress, ended):
+    """(the Progress with what was done noted, why we ended it or None)."""
+    try:
+        if action.kind == policies.ABORT and ended is None:
+            dom.abortJob()
+            return progress, action.reason
+        if action.kind == policies.DOWNTIME:
+            dom.migrateSetMaxDowntime(action.value)
+            return replace(progress, steps=progress.steps + 1), ended
+        if action.kind == policies.POSTCOPY:
+            dom.migrateStartPostCopy()
+            return replace(progress, postcopy=True), ended
+        if action.kind == policies.PAUSE:
+            job.pausing(move_journal.PAUSING)
+            dom.suspend()
+            job.pausing(move_journal.PAUSED)
+            return replace(progress, paused=True), ended
+    except libvirt.libvirtError:
+        # the job has just ended, or is not yet where it can take this: the next look tells
+        return progress, ended
+    return progress, ended
+
+
+def _failure(error, ended):
+    words = str(translate(error))
+    if _QEMUS_PORT.search(words):
+        words += " (TCP ports 49152-49215 must be open between hypervisors)"
+    return errors.MigrationFailed(f"aborted: {ended} ({words})" if ended else words)

@@ -1,0 +1,283 @@
+"""One migration, from checked facts to a verified end or back to where it began."""
+
+import contextlib
+import logging
+import time
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt
+from saltvirt.host.migration import (
+    confirm,
+    departed,
+    live,
+    move_journal,
+    offline,
+    peer,
+    prepare,
+    progress,
+    recovery,
+    remote_storage,
+    reservations,
+)
+from saltvirt.host.storage import still
+from saltvirt.migration import arrivals, flags, policy, storage
+from saltvirt.migration import options as wishes
+from saltvirt.revert import Revert
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The connections to both libvirts, and the guest's domain here."""
+
+    conn: object
+    peer: object
+    dom: object
+
+
+class Move:
+    """report, host: what both ends told; request: the checks' Request; order: a migrate.Order."""
+
+    def __init__(self, ends, report, host, request, order, journal):
+        self.conn, self.peer, self.dom = ends.conn, ends.peer, ends.dom
+        self.report, self.host, self.request = report, host, request
+        self.plans, self.copied = request.plans, storage.copied(request.plans)
+        self.order, self.journal = order, journal
+        self.still = wishes.stands_still(order.options, report["virt_type"])
+        self.promise, self.renewed = None, 0
+        self.phase, self.made, self.pause = move_journal.BEGUN, [], None
+        self.xml = offline.definition(self.dom)
+
+    def run(self):
+        """What virt.migrate returns. Raises MigrationFailed; the guest is then where it was."""
+        self._note([])
+        undo = Revert()
+        with contextlib.ExitStack() as held:
+            try:
+                there = self._do(undo, held)
+            except BaseException as exc:
+                return self._failed(undo, exc)
+            self._at(move_journal.MOVED)
+            undo.success()
+            result = self._result(there)
+            result.update(self._clean())
+            return result
+
+    def _do(self, undo, held):
+        active = self.report["active"]
+        self.promise = reservations.place(self.report, self.plans)
+        self._note([])
+        undo.push("withdraw the promise", remote_storage.delete, self.peer, self.promise)
+        self.renewed = time.monotonic()
+        reservations.promise(self.peer, self.promise, self.report, self.host, self.request)
+        watch = progress.Watch(self.journal, self.order.tell, self._beat)
+        target = prepare.Target(self.peer, undo, self._note, self.order.say, watch)
+        prepare.disks(target, self.plans, active)
+        if active:
+            if self._own_variables():
+                prepare.variables(target, self.report["nvram"])
+            watch.end_if_asked()
+            self._at(move_journal.MOVING)
+            self._live()
+        else:
+            self._cold(target, held)
+        there = confirm.confirm(self.conn, self.peer, self.report, self.order.options.persistent)
+        if not active and self.order.options.undefinesource:
+            recovery.undefine(self.dom)
+        return there
+
+    def _cold(self, target, held):
+        """Moves files. Until the guest is forgotten here, whoever starts it is kept out."""
+        disks = [path for plan in self.plans for path in plan.left]
+        unchanged = held.enter_context(still.Still(self.report["name"], disks))
+        offline.still_off(self.dom)
+        offline.copy(target, self.report, self.plans)
+        unchanged.check()
+        self._at(move_journal.MOVING)
+        offline.define(target, self.dom, self.report, self.host)
+
+    def _note(self, made, making=None):
+        """Writes down what is under way, what was ``made`` on the target so far, and the
+        migrate_store.sign of what is just being made."""
+        self.made = list(made)
+        self.journal.write(
+            phase=self.phase,
+            report=self.report,
+            target=self.order.transport.uri,
+            created=[*([self.promise] if self.promise else []), *made],
+            making=making,
+            pause=self.pause,
+            left=self._left(),
+            keep_source=self._keeps_source(),
+            xml=self.xml,
+        )
+
+    def _at(self, phase):
+        self.phase = phase
+        self._note(self.made)
+
+    def _pausing(self, step):
+        self.pause = step
+        self._note(self.made)
+
+    def _left(self):
+        """The files that stay here when the guest is gone."""
+        found = [path for plan in self.plans for path in plan.left]
+        if self._own_variables():
+            found.append(self.report["nvram"])
+        return found
+
+    def _own_variables(self):
+        """Whether the firmware's variables are a file that both hosts do not share."""
+        store = self.report["nvram"]
+        return bool(store) and not self.host["paths"].get(store, {}).get("shared")
+
+    def _keeps_source(self):
+        options = self.order.options
+        return options.keep_source or not options.undefinesource
+
+    def _live(self):
+        options, order = self.order.options, self.order
+        size = self.report["memory_kib"] * 1024 + sum(plan.moved_bytes for plan in self.copied)
+        network = {**order.network, **({"timeout": options.timeout} if options.timeout else {})}
+        disks = [plan.target for plan in self.copied]
+        zeroes = flags.discarding(self.report, self.host, disks)
+        job = live.Job(
+            uri=peer.batch(order.transport),
+            flags=frozenset(
+                flags.flags(
+                    options,
+                    order.transport,
+                    storage.mode(self.plans),
+                    live=not self.still,
+                    proven=storage.proven(self.plans),
+                )
+            ),
+            parameters=flags.parameters(options, disks, order.network, zeroes),
+            policy=policy.limits(size, network, "safe" if self.still else options.policy),
+            max_downtime=options.max_downtime,
+            pausing=self._pausing,
+        )
+        order.say(
+            f"moving {self.report['name']} from {self.report['host']} to "
+            f"{self.host['hostname']} over {order.transport.words}{_STILL if self.still else ''}"
+        )
+        live.perform(self.dom, job, self._watch)
+
+    def _beat(self):
+        """Renews the promise: without that it ends, an hour after this process has died."""
+        if time.monotonic() - self.renewed > arrivals.RENEW_S:
+            self.renewed = time.monotonic()
+            try:
+                reservations.renew(self.peer, self.promise)
+            except errors.VirtError as exc:
+                log.info("the promise to %s is renewed later: %s", self.report["name"], exc)
+
+    def _watch(self, progress, elapsed_s, reason):
+        self._beat()
+        self.order.tell(
+            {
+                "text": reason,
+                "percent": progress.percent,
+                "remaining_bytes": progress.remaining,
+                "speed": progress.speed,
+                "dirty_rate": progress.dirty_rate,
+                "elapsed_s": round(elapsed_s, 1),
+            }
+        )
+
+    def _failed(self, undo, exc):
+        """Back to where it began. Returns the result when libvirt has moved it all the same."""
+        try:
+            outcome = recovery.settle(self.conn, self.peer, self.report)
+        except errors.MigrationFailed as unsure:
+            undo.success()  # nothing is removed while it is not known who needs it
+            raise errors.MigrationFailed(f"{_words(exc)}; {unsure}") from exc
+        except errors.VirtError:
+            undo.success()
+            return self._reconnected(exc)
+        if outcome == recovery.MOVED:
+            undo.success()
+            there = confirm.find(self.peer, self.report["uuid"])
+            return {**self._result(there), **self._clean()}
+        undo.run()
+        if undo.failed:
+            left = "; ".join(undo.failed)
+            raise self._stays(exc, f"not cleaned: {left}; {_AGAIN}") from exc
+        recovery.run_on(self.conn, {"report": self.report, "pause": self.pause})
+        self.journal.close()
+        if not isinstance(exc, Exception):
+            raise exc
+        raise self._stays(exc) from exc
+
+    def _reconnected(self, exc):
+        """A connection is gone, or a host is just tidying up: ask both anew, for a while."""
+        self.order.say("asking both hosts again")
+        try:
+            done = recovery.patiently(self.journal, self.order)
+        except errors.VirtError as unsure:
+            raise errors.MigrationFailed(f"{_words(exc)}; {unsure}; {_AGAIN}") from exc
+        if done["outcome"] == recovery.MOVED:
+            return {**self._result(None), **done}
+        raise self._stays(exc) from exc
+
+    def _stays(self, exc, more=None):
+        verb = "runs" if self.report["active"] else "stays"
+        text = f"{_words(exc)}; {self.report['name']} {verb} on {self.report['host']}"
+        refused = isinstance(exc, errors.TargetRefused) and not more
+        kind = errors.TargetRefused if refused else errors.MigrationFailed
+        return kind(f"{text}; {more}" if more else text)
+
+    def _result(self, there):
+        done = live.completed(there) if there and self.report["active"] else {}
+        return {
+            "name": self.report["name"],
+            "outcome": recovery.MOVED,
+            "source": self.report["host"],
+            "target": self.host["hostname"],
+            "live": self.report["active"] and not self.still,
+            "transport": self.order.transport.words,
+            "time_ms": done.get("time_elapsed"),
+            "downtime_ms": done.get("downtime"),
+            "memory_bytes": done.get("memory_processed"),
+            "disk_bytes": sum(plan.moved_bytes for plan in self.copied),
+            "disks": {plan.target: plan.how for plan in self.plans},
+        }
+
+    def _clean(self):
+        """Removes what the guest left here; the move stands, whatever becomes of this."""
+        departed.note(self.report["name"], self.host["hostname"])
+        deleted, kept = [], {}
+        if not self._keeps_source():
+            deleted, kept = confirm.remove_source(self.conn, self.report, self._left())
+        self._over()
+        return {"deleted": deleted, "kept": kept}
+
+    def _over(self):
+        """Withdraws the promise: the guest is there and counts as what it is. Where the target
+        cannot be reached any more, the journal keeps just that for virt.repair."""
+        left = [self.promise]
+        self.journal.write(
+            over=True, report=self.report, target=self.order.transport.uri, created=left
+        )
+        try:
+            if self.peer.isAlive():
+                reservations.withdraw(self.peer, left)
+                self.journal.close()
+            else:
+                recovery.recover(self.conn, self.journal, self.order)
+        except errors.VirtError as exc:
+            self.order.say(f"{self.host['hostname']} keeps {self.promise}: {exc}; {_AGAIN}")
+
+
+_STILL = "; its CPU is emulated, without KVM: it stands still while its memory travels"
+_AGAIN = "call virt.migrate again, or virt.repair, when the hosts reach each other"
+
+
+def _words(exc):
+    """What went wrong, for the user."""
+    if isinstance(exc, libvirt.libvirtError):
+        return exc.get_error_message() or str(exc)
+    return str(exc) or type(exc).__name__

@@ -1,0 +1,137 @@
+"""What the target must have before the guest comes: empty disks, and what thin ones stand on."""
+
+import os
+from dataclasses import dataclass, field
+
+from saltvirt import errors
+from saltvirt.host.migration import backing_images, remote_storage
+from saltvirt.migration import storage
+
+_MODE = "0600"
+
+
+@dataclass
+class Target:
+    """The other host while it is prepared.
+
+    undo: a Revert, which learns how to remove what is made. note: called with the list of
+    files made and, before each is made, its migrate_store.sign, by which it is told from a file
+    that somebody else makes there; again when it is made. say: called with a line of progress.
+    watch: a migrate_watch.Watch.
+    """
+
+    peer: object
+    undo: object
+    note: object
+    say: object
+    watch: object
+    made: list = field(default_factory=list)
+
+    def folder(self, path):
+        """Makes the folder of a file, if there is none."""
+        folder = os.path.dirname(path)
+        if remote_storage.make_folder(self.peer, folder):
+            self.undo.push(f"remove {folder}", remote_storage.remove_folder, self.peer, folder)
+
+    def file(self, path, *wanted, mode=_MODE, source=None):
+        """Makes a file that is not there yet.
+
+        wanted: format, size in bytes and what it stands on, as for migrate_store.create.
+        source: the local file whose bytes it gets.
+        Raises AlreadyExists when it is there.
+        """
+        self.folder(path)
+        send = None
+        with remote_storage.opened(self.peer, os.path.dirname(path)) as pool:
+            if remote_storage.volume(pool, path) is not None:
+                raise errors.AlreadyExists(f"{path} has just appeared on the target")
+            making = remote_storage.sign(pool, path)
+            self.note(self.made, making)
+            self.undo.push(f"delete {path}", self._take_back, making)
+            try:
+                found = self._make(pool, making, wanted, mode)
+            except errors.AlreadyExists:
+                self.note(self.made)  # somebody else's
+                raise
+            if source:
+                send = remote_storage.begin_upload(found, source)
+        if send:  # for as long as it takes: others need the folder's pool
+            self.watch.begin()
+            send(self.watch)
+
+    def _make(self, pool, making, wanted, mode):
+        """The volume, which is ours: so it is noted before anything is written to it."""
+        path, claimed = making["path"], making["bytes"] is not None
+        if claimed:
+            found = remote_storage.claim(pool, making, mode)
+        else:
+            found = remote_storage.create(pool, path, *wanted, mode=mode)
+        self.made.append(path)
+        self.note(self.made)
+        if claimed:
+            remote_storage.shape(found, *wanted)
+        return found
+
+    def _take_back(self, making):
+        if making["path"] in self.made:
+            remote_storage.delete(self.peer, making["path"])
+        else:
+            remote_storage.delete_claimed(self.peer, making)
+
+    def keep(self, path):
+        """The file stays (or is gone), whatever becomes of the migration."""
+        if path in self.made:
+            self.made.remove(path)
+            self.note(self.made)
+
+    def remove(self, path):
+        """Removes a file that was made for a while."""
+        remote_storage.delete(self.peer, path)
+        self.keep(path)
+
+    def copy(self, path, mode=_MODE, source=None):
+        """Makes a file there with the bytes of ours. source: its path here, if it is another."""
+        # its own format would be written into it: the bytes that come have it already
+        self.file(path, "raw", 0, None, mode=mode, source=source or path)
+
+    def size(self, path):
+        """How long the file is there in bytes, or None."""
+        with remote_storage.opened(self.peer, os.path.dirname(path)) as pool:
+            found = remote_storage.volume(pool, path) if pool is not None else None
+            return None if found is None else remote_storage.physical_bytes(found)
+
+
+def disks(target, plans, active):
+    """Makes the volumes of all plans on the target.
+
+    active: QEMU will fill them; else they are made when they are copied, but for block
+    devices, which must be there.
+    """
+    for plan in plans:
+        for base in plan.bases:
+            backing_images.bring(target, base)
+        if active:
+            own(target, plan)
+        if active and plan in storage.copied(plans):
+            target.file(plan.there, plan.format, plan.size_bytes, plan.backing)
+
+
+def own(target, plan):
+    """Copies the guest's own files on which a disk stands."""
+    for base in plan.along:
+        target.say(f"copying {base['path']}, on which disk {plan.target} stands")
+        target.copy(base["path"])
+
+
+def variables(target, path):
+    """The file of the firmware's variables. libvirt would make it, QEMU fills it when the guest
+    comes: made by us it is known as ours."""
+    target.copy(path)
+
+
+def copy(target, plan):
+    """Copies the disk of a guest that does not run, as it is."""
+    if plan.type == "block":
+        target.file(plan.there, plan.format, plan.size_bytes, None, source=plan.path)
+    else:
+        target.copy(plan.there, source=plan.path)

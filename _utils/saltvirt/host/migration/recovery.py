@@ -1,0 +1,272 @@
+"""After a failure or a kill: where does the guest run, and what may be cleaned."""
+
+import contextlib
+import os
+import time
+from dataclasses import replace
+
+from saltvirt import errors
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.domain import lookup, removal
+from saltvirt.host.migration import confirm, departed, move_journal, remote_storage, reservations
+from saltvirt.host.storage import files, usage
+from saltvirt.migration import outcome
+from saltvirt.migration import transport as transports
+
+# how long to ask again when a host does not answer, or libvirt is still at it
+PATIENCE_S = 60
+MOVED, UNDONE, NOTHING = outcome.MOVED, outcome.UNDONE, "nothing"
+
+# virDomainPausedReason: it waits for the other end of a migration, or has not begun to run
+_BY_MIGRATION = (2, 11)
+# post-copy, under way or failed: virDomainPausedReason and virDomainRunningReason
+_SPLIT = {outcome.PAUSED: (12, 13), outcome.RUNNING: (10, 11)}
+
+
+def side(dom):
+    """What a host has of the guest; dom may be None."""
+    if dom is None:
+        return outcome.Side()
+    code, why = dom.state()
+    word = lookup.state_name(code)
+    waits = word == outcome.PAUSED and why in _BY_MIGRATION
+    return outcome.Side(word, waits, why in _SPLIT.get(word, ()))
+
+
+def settle(conn, peer, report):
+    """Sees to it that the guest is on one host only: MOVED or UNDONE.
+
+    Raises MigrationFailed when a person must decide, ConnectionFailed when one of the two
+    cannot be asked.
+    """
+    with translated():
+        if not (peer.isAlive() and conn.isAlive()):
+            raise errors.ConnectionFailed("a host cannot be asked what it has")
+        here = confirm.find(conn, report["uuid"])
+        there = confirm.find(peer, report["uuid"])
+        verdict = outcome.decide(
+            side(here),
+            side(there),
+            report["active"],
+            report["state"] == outcome.RUNNING,
+            here is not None and bool(here.isPersistent()),
+        )
+        for action in verdict.actions:
+            _ACTIONS[action](here, there)
+    if verdict.outcome == outcome.UNDECIDED:
+        raise errors.MigrationFailed(f"{report['name']}: {verdict.words}")
+    return verdict.outcome
+
+
+def undefine(dom):
+    """Forgets the definition here; the variable store of its firmware goes with it.
+
+    Raises MigrationFailed, with the guest defined as before, when somebody has just started it.
+    """
+    conn, name, guest_uuid = dom.connect(), dom.name(), dom.UUIDString()
+    xml = dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE)
+    if dom.isActive():
+        raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
+    wanted = ("MANAGED_SAVE", "SNAPSHOTS_METADATA", removal.variables(conn, dom))
+    number = sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}") for name in wanted)
+    dom.undefineFlags(number)
+    if confirm.find(conn, guest_uuid) is not None:
+        conn.defineXML(xml)
+        raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
+
+
+def _end(dom):
+    """Removes a copy that never ran."""
+    if side(dom).alive:
+        raise errors.OperationFailed(f"{dom.name()} has just begun to run: asking again")
+    if dom.isActive():
+        dom.destroy()
+    with contextlib.suppress(libvirt.libvirtError):  # a transient one is gone by now
+        dom.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM)
+
+
+_ACTIONS = {
+    outcome.END_HERE: lambda here, there: here.destroy(),
+    outcome.FORGET_HERE: lambda here, there: undefine(here),
+    outcome.RESUME_HERE: lambda here, there: here.resume(),
+    outcome.END_THERE: lambda here, there: _end(there),
+    outcome.PAUSE_THERE: lambda here, there: there.suspend(),
+}
+
+
+def recover(conn, journal, order):
+    """Ends what the journal tells of: a dict with ``outcome`` MOVED or UNDONE; NOTHING where
+    only a promise was left to withdraw.
+
+    Raises OperationFailed while libvirt itself is still at it, MigrationFailed when a
+    person must decide, ConnectionFailed when the target cannot be asked.
+    """
+    entry = journal.read()
+    if entry.get("over"):
+        return _withdrawn(journal, order, entry)
+    report = entry["report"]
+    if _replaced(conn, report):
+        return _forgotten(journal, order, entry)
+    not_at_work(conn, entry)
+    with at(order, entry["target"]) as peer:
+        result = _ended(conn, peer, entry)
+    journal.close()
+    return result
+
+
+def has_job(dom):
+    """Whether libvirt works at something with the domain, such as moving it."""
+    return dom.jobInfo()[0] in (1, 2)
+
+
+def not_at_work(conn, entry):
+    """Raises OperationFailed while libvirt itself is still moving the guest."""
+    here = confirm.find(conn, entry["report"]["uuid"])
+    if here is not None and here.isActive() and has_job(here):
+        raise errors.OperationFailed(
+            f"libvirt is still moving {entry['report']['name']} to {entry['target']}: wait for "
+            "it, or end it with virt.migrate_abort"
+        )
+
+
+def _ended(conn, peer, entry):
+    """Settles where the guest is and removes what is left of it on the other host."""
+    report, deleted, kept = entry["report"], [], {}
+    if entry.get("phase") == move_journal.MOVED:
+        ended, why = MOVED, _gone_since(peer, report)
+        if why:  # what stayed here may be the last there is of it
+            entry = {**entry, "keep_source": True}
+            kept = dict.fromkeys(entry["left"], why)
+    else:
+        ended = settle(conn, peer, report)
+    if ended == UNDONE:
+        deleted, kept = cleaned(peer, entry)
+        run_on(conn, entry)
+    else:
+        reservations.withdraw(peer, entry["created"])
+    if ended == MOVED:
+        departed.note(report["name"], peer.getHostname())
+    if ended == MOVED and not entry["keep_source"]:
+        deleted, kept = confirm.remove_source(conn, report, entry["left"])
+    return {
+        "name": report["name"],
+        "outcome": ended,
+        "source": report["host"],
+        "target": peer.getHostname(),
+        "live": report["active"],
+        "deleted": deleted,
+        "kept": kept,
+    }
+
+
+def run_on(conn, entry):
+    """Lets a guest that stays here run on, when ``policy=pause`` has paused it.
+
+    Raises MigrationFailed where it is paused and may be so by somebody else's will.
+    """
+    report, step = entry["report"], entry.get("pause")
+    if not step or report["state"] != outcome.RUNNING:
+        return
+    with translated():
+        here = confirm.find(conn, report["uuid"])
+        by_somebody = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER]
+        if here is None or here.state() != by_somebody:
+            return
+        if step == move_journal.PAUSED:
+            here.resume()
+            return
+    name = report["name"]
+    raise errors.MigrationFailed(
+        f"{name} is paused on {report['host']}, by its migration or by somebody else: "
+        f"virt.resume {name}, or virt.stop it, then salt-run virt.migrate_recover {name}"
+    )
+
+
+def _gone_since(peer, report):
+    """Why the target does not have the guest that was confirmed to be there; None when it has."""
+    if confirm.find(peer, report["uuid"]) is not None:
+        return None
+    return f"{report['name']} is not on {peer.getHostname()} any more: look where it is, first"
+
+
+def _withdrawn(journal, order, entry):
+    """What a move that is complete may have left: the target's promise, when it was cut off."""
+    with at(order, entry["target"]) as peer:
+        reservations.withdraw(peer, entry["created"])
+    journal.close()
+    return {"name": entry["report"]["name"], "outcome": NOTHING, "deleted": [], "kept": {}}
+
+
+def _replaced(conn, report):
+    """Whether another guest has this name here by now: the one of the journal was removed."""
+    found = lookup.find(conn, report["name"])
+    return found is not None and found.UUIDString() != report["uuid"]
+
+
+def _forgotten(journal, order, entry):
+    """Cleans up after a guest that is no more."""
+    report = entry["report"]
+    with at(order, entry["target"]) as peer:
+        there = confirm.find(peer, report["uuid"])
+        gone, kept = cleaned(peer, entry) if there is None else ([], {})
+    journal.close()
+    return {"name": report["name"], "outcome": UNDONE, "deleted": gone, "kept": kept}
+
+
+def at(order, uri):
+    """The connection to the target that a journal names."""
+    return replace(order, transport=transports.parse(uri)).peer()
+
+
+def patiently(journal, order):
+    """Like :meth:`recover`, over new connections, trying again for a minute.
+
+    Raises MigrationFailed at once when a person must decide, else what the last try raised.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            with connection.connect(order.local) as conn:
+                return recover(conn, journal, order)
+        except errors.MigrationFailed:
+            raise
+        except errors.VirtError:  # also: a domain that was there a moment ago is gone
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(2)
+
+
+def cleaned(peer, entry):
+    """Takes away what an entry says of the target: (the paths that are gone, path to why a file
+    stays that was about to be made)."""
+    making, kept = entry.get("making"), {}
+    gone = clean_target(peer, entry["created"])
+    if making:
+        deleted, why = remote_storage.delete_claimed(peer, making)
+        gone += [making["path"]] if deleted else []
+        kept = {making["path"]: why} if why else {}
+    return gone, kept
+
+
+def clean_target(peer, paths):
+    """Deletes what was prepared on the target, unless a domain or an image there needs it."""
+    with translated():
+        used = usage.read(peer)
+    gone, doomed = [], [files.real(path) for path in paths]
+    for path in reversed(paths):
+        needed = used.of(usage.keys_of(peer, path), doomed) or _stood_on(peer, path, paths)
+        if not needed and remote_storage.delete(peer, path):
+            gone.append(path)
+    return gone
+
+
+def _stood_on(peer, path, paths):
+    """Whether a volume of the folders at hand stands on that one."""
+    for folder in {os.path.dirname(p) for p in paths}:
+        with remote_storage.opened(peer, folder) as pool:
+            for found in pool.listAllVolumes() if pool is not None else []:
+                with remote_storage.unless_deleted():
+                    if f"<path>{path}</path>" in found.XMLDesc(0).partition("<backingStore>")[2]:
+                        return True
+    return False

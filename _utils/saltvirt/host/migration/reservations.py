@@ -1,0 +1,120 @@
+"""Memory, CPUs and storage of the target, promised to a guest before it comes.
+
+The target's folder of promises is read and written through a passing pool, which one
+migration at a time can have. An init there writes first, too, and looks then: of two that
+do not fit together at least one sees the other.
+"""
+
+import contextlib
+import os
+import time
+import uuid
+from dataclasses import asdict
+
+from saltvirt import errors
+from saltvirt.host.connection import translated
+from saltvirt.host.migration import facts, remote_storage
+from saltvirt.migration import arrivals, storage
+from saltvirt.migration.checks import room
+
+FOLDER = "/var/lib/salt-virt/arrivals"
+
+
+def here(present, folder=FOLDER):
+    """The Arrivals that this host has promised. present: names of its guests."""
+    ages, now = {}, time.time()
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):  # withdrawn just now
+                ages[file.name] = now - file.stat().st_mtime
+    return arrivals.pending(ages, present)
+
+
+def there(peer, present, without=()):
+    """The same of another host, as plain dicts. without: files that do not count."""
+    with remote_storage.opened(peer, FOLDER) as pool:
+        return _pending(pool, present, without) if pool is not None else []
+
+
+def _pending(pool, present, without=()):
+    found = arrivals.pending(_ages(pool, without), present)
+    return [asdict(arrival) for arrival in found]
+
+
+def _ages(pool, without=()):
+    """File to the seconds since it was made or renewed, by the clock of the pool's own host."""
+    files = [f for f in pool.listVolumes() if arrivals.parse(f) and f not in without]
+    if not files:
+        return {}
+    now, ages = _clock(pool), {}
+    for file in files:
+        with remote_storage.unless_deleted():
+            written = remote_storage.written_at(pool.storageVolLookupByName(file))
+            made = arrivals.parse(file).made
+            ages[file] = time.time() - made if None in (now, written) else now - written
+    return ages
+
+
+def _clock(pool):
+    """What time it is where the pool is: of a file that is made there now."""
+    file = f".clock-{uuid.uuid4().hex}"
+    found = remote_storage.create(pool, os.path.join(FOLDER, file), "raw", 0, mode="0600")
+    try:
+        return remote_storage.written_at(found)
+    finally:
+        with remote_storage.unless_deleted():
+            found.delete(0)
+
+
+def renew(peer, path):
+    """Says that the promise of that path holds on: its migration lives."""
+    with remote_storage.opened(peer, FOLDER, create=True) as pool, translated():
+        found = remote_storage.volume(pool, path)
+        if found is None:
+            found = remote_storage.create(pool, path, "raw", 0, mode="0600")
+        stream = peer.newStream(0)
+        found.upload(stream, 0, 1, 0)
+        stream.send(b".")
+        stream.finish()
+
+
+def place(report, plans):
+    """The path of the promise that a guest will have; it is written down before it is made."""
+    mine = arrivals.Arrival(
+        report["name"], report["memory_kib"], report["vcpus"], int(time.time()),
+        storage.promised(plans), report.get("page_kib"),
+    )  # fmt: skip
+    return os.path.join(FOLDER, mine.file)
+
+
+def promise(peer, path, report, host, request):
+    """Promises the guest its share of the target. path: of :func:`place`.
+
+    report, host, request: as the checks have them. Raises TargetRefused when others were
+    promised the room since the checks.
+    """
+    with remote_storage.opened(peer, FOLDER, create=True) as pool, translated():
+        _tidy(pool, report["name"])
+        remote_storage.create(pool, path, "raw", 0, mode="0600")
+        domains = facts.domains(peer)
+        present = {domain["name"] for domain in domains}
+        now = {**host, "domains": domains, "arrivals": _pending(pool, present)}
+        why = list(room.reasons(report, now, request))
+        if why:
+            remote_storage.volume(pool, path).delete(0)
+            raise errors.TargetRefused("; ".join(why))
+
+
+def withdraw(peer, paths):
+    """Takes back those of the paths that are promises."""
+    for path in paths:
+        if os.path.dirname(path) == FOLDER:
+            remote_storage.delete(peer, path)
+
+
+def _tidy(pool, name):
+    """Removes what died long ago, and what an earlier attempt of this guest left."""
+    for file, age_s in _ages(pool).items():
+        if arrivals.parse(file).name == name or arrivals.stale(age_s):
+            with remote_storage.unless_deleted():
+                pool.storageVolLookupByName(file).delete(0)

@@ -1,0 +1,177 @@
+"""Whether a folder of this host and one of the other are the same: a file that one puts there is
+seen, or is in the way, on the other.
+"""
+
+import contextlib
+import os
+import time
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt
+from saltvirt.host.migration import remote_storage
+from saltvirt.images import tools
+from saltvirt.migration import shared
+
+# clients of network file systems show others' new files by then (NFS: acdirmax, 60 s)
+CACHED_S = 75
+HIDDEN = (
+    "root of this host may not read it (root_squash): libvirt's pools cannot show it to the other "
+    "host either; let all read it (mode 0644), or export it with no_root_squash"
+)
+_MOUNTS = "/proc/self/mountinfo"
+_TEXT = "Salt Virt looks whether this folder is shared between hosts"
+# root of this host may be nobody on the server (root_squash): the folder's owner is not
+_WRITE = 'umask 022; set -C; echo "$2" > "$1"'
+
+
+def file_system(path, mounts=_MOUNTS):
+    """The type of the file system that a path is on, or None."""
+    real, found = os.path.realpath(path), ("", None)
+    with contextlib.suppress(OSError), open(mounts, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            left, _, right = line.partition(" - ")
+            point = left.split()[4].encode().decode("unicode_escape")
+            inside = real == point or real.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(found[0]):  # the last mounted is on top
+                found = (point, right.split()[0])
+    return found[1]
+
+
+@contextlib.contextmanager
+def put(paths):
+    """Puts a file with a name of its own beside each of the files for the block:
+    {folder: name}; without those of folders in which nobody could."""
+    marks = {}
+    try:
+        for path in sorted(paths, key=leads_out):
+            folder = os.path.dirname(path)
+            if folder not in marks:
+                marks[folder] = _mark(path)
+        yield {folder: mark[0] for folder, mark in marks.items() if mark}
+    finally:
+        for mark in filter(None, marks.values()):
+            _remove(*mark)
+
+
+def leads_out(path):
+    """Whether a path is a link to a file in another folder, of which its own folder tells
+    nothing."""
+    return os.path.dirname(os.path.realpath(path)) != os.path.realpath(os.path.dirname(path))
+
+
+def of(path, proof):
+    """What :func:`same` found of a folder, for one file of this host in it."""
+    if proof[0] and leads_out(path):
+        there = os.path.realpath(path)
+        return None, f"{path} is a link to {there}, of which the shared folder tells nothing"
+    return proof
+
+
+def _mark(path):
+    """(name, folder, whose) of a file on the same file system as that one, or None."""
+    folder = os.path.dirname(os.path.realpath(path))
+    name = f"salt-virt-marker-{os.urandom(8).hex()}"
+    for owner in _owners(folder, path):
+        if _run(owner, "sh", "-c", _WRITE, "sh", os.path.join(folder, name), _TEXT):
+            mark = (name, folder, owner)
+            if _beside(os.path.join(folder, name), path):
+                return mark
+            _remove(*mark)
+            return None
+    return None
+
+
+def _owners(folder, path):
+    """As whom to try: root, the folder's owner, the file's."""
+    found = [None]
+    for one in (folder, path):
+        with contextlib.suppress(OSError):
+            stat = os.stat(one)
+            found.append((stat.st_uid, stat.st_gid))
+    return dict.fromkeys(found)
+
+
+def _beside(mark, path):
+    with contextlib.suppress(OSError):
+        beside = path if os.path.lexists(path) else os.path.dirname(path)
+        return os.stat(mark).st_dev == os.stat(beside).st_dev
+    return False
+
+
+def _remove(name, folder, owner):
+    _run(owner, "rm", "-f", os.path.join(folder, name))
+
+
+def _run(owner, *argv):
+    try:
+        tools.run(argv, "look whether a folder is shared", user=owner, timeout_s=60)
+    except errors.OperationFailed:
+        return False
+    return True
+
+
+def is_hidden(path):
+    """Whether we may not read a file that is there: a server takes our root for nobody. libvirt
+    fails in the same way, and stops a pool that it refreshes then.
+
+    One that was opened may still not be read, nor closed without an error: GlusterFS opens late.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            os.pread(handle, 1, 0)
+        finally:
+            os.close(handle)
+    except OSError as exc:
+        return isinstance(exc, PermissionError)
+    return False
+
+
+def same(pool, mark, fs):
+    """(True, False or None where it cannot be told; why it cannot).
+
+    pool: of the folder on the other host; mark: the name that this one put there, or None; fs:
+    the type of the file system here.
+    """
+    if mark is None:
+        return None, "no file could be made beside it here, to see whether the target shares it"
+    if _visible(pool, mark):
+        return True, None
+    taken = _taken(pool, mark)
+    if taken is None and shared.on_network(fs):
+        taken = _appears(pool, mark) or None
+    if taken is None:
+        return None, "the target cannot make a file beside it, and does not show the one made here"
+    return taken, None
+
+
+def _visible(pool, mark):
+    return remote_storage.volume(pool, mark) is not None
+
+
+def _taken(pool, mark):
+    """Whether the file is in the way when the other host makes one of that name: no cache is
+    asked then. None when it can make none at all."""
+    try:
+        made = remote_storage.create(pool, mark, "raw", 0, mode="0600")
+    except errors.AlreadyExists:
+        return True
+    except errors.OperationFailed:
+        return None
+    with contextlib.suppress(libvirt.libvirtError):
+        made.delete(0)
+    return False
+
+
+def _appears(pool, mark):
+    """Whether the other host comes to see the file, when what it remembers has grown old."""
+    deadline = time.monotonic() + CACHED_S
+    while time.monotonic() < deadline:
+        time.sleep(2)
+        try:
+            pool.refresh(0)
+        except libvirt.libvirtError:  # a pool of ours that another migration took for left
+            return False
+        if _visible(pool, mark):
+            return True
+    return False

@@ -1,0 +1,155 @@
+"""A broken-off migration whose target does not answer: when the guest may go on without it.
+
+What the target still holds for the guest (a promise, empty or half-filled disks) is written
+down and taken away later, when it answers.
+"""
+
+import json
+import os
+import time
+
+from saltvirt import errors
+from saltvirt.host.connection import translated, unless_gone
+from saltvirt.host.migration import confirm, move_journal, recovery, reservations
+from saltvirt.migration import outcome
+from saltvirt.migration import transport as transports
+
+FOLDER = "left"
+
+
+def ended(conn, journal, order, lost=None):
+    """Like ``migrate_recover.recover``; and when the target does not answer: ends it without
+    the target where that is safe, or where a person vouches for it.
+
+    Raises what ``recover`` does, ConnectionFailed with the way out.
+
+    lost: the name of the target, by a person who knows that it does not run the guest and will
+    not. The result has then ``left``: host to why something may still be there.
+    """
+    entry = journal.read()
+    host = transports.parse(entry["target"]).host
+    if lost and lost != host:
+        raise errors.InvalidInput(
+            f"{journal.name} was on its way to {host}, not to {lost}: lost={host}, if it is lost"
+        )
+    try:
+        return recovery.recover(conn, journal, order)
+    except errors.ConnectionFailed as exc:
+        if not (lost or _is_safe(conn, entry)):
+            raise errors.ConnectionFailed(_way_out(journal.name, host, exc)) from exc
+    return _without(conn, journal, entry, host, lost)
+
+
+def _is_safe(conn, entry):
+    """Whether the guest can be nowhere but here, or is already confirmed to be elsewhere."""
+    if entry.get("over"):
+        return True
+    with translated():
+        here = confirm.find(conn, entry["report"]["uuid"])
+    return entry.get("phase") == move_journal.BEGUN and here is not None
+
+
+def _way_out(name, host, exc):
+    return (
+        f"{host} does not answer and may run {name}: {exc}; it is not moved or ended before that "
+        f"is known. If {host} is off for good, or surely does not run it: "
+        f"salt-run virt.migrate_recover {name} lost={host}"
+    )
+
+
+def _without(conn, journal, entry, host, lost):
+    found = recovery.NOTHING
+    if not entry.get("over"):
+        found = _settled_here(conn, journal, entry, host)
+    path = os.path.join(os.path.dirname(journal.path), FOLDER, f"{journal.name}@{host}.json")
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    move_journal.put(
+        path,
+        name=journal.name, uuid=entry["report"]["uuid"], target=entry["target"],
+        created=entry["created"], making=entry.get("making"),
+        since=int(time.time()), vouched=bool(lost),
+    )  # fmt: skip
+    journal.close()
+    return {
+        "name": journal.name,
+        "outcome": found,
+        "deleted": [],
+        "kept": {},
+        "left": {host: "it does not answer"},
+    }
+
+
+def _settled_here(conn, journal, entry, host):
+    """The guest is here, and the target's part is taken for gone: UNDONE."""
+    report = entry["report"]
+    with translated():
+        recovery.not_at_work(conn, entry)
+        here = confirm.find(conn, report["uuid"])
+        seen = recovery.side(here)
+        was_running = report["state"] == outcome.RUNNING
+        verdict = outcome.decide(seen, outcome.Side(), report["active"], was_running)
+        if verdict.outcome != recovery.UNDONE:
+            raise errors.MigrationFailed(
+                f"{journal.name} cannot go on here without {host}: {verdict.words}; its "
+                f"definition is in {journal.path}"
+            )
+        if outcome.RESUME_HERE in verdict.actions:
+            here.resume()
+        recovery.run_on(conn, entry)
+    return verdict.outcome
+
+
+def all_of(journals):
+    """{"name@host": entry} of what targets that did not answer may still hold."""
+    folder = os.path.join(str(journals), FOLDER)
+    try:
+        files = sorted(file for file in os.listdir(folder) if file.endswith(".json"))
+    except FileNotFoundError:
+        return {}
+    return {file.removesuffix(".json"): _entry(os.path.join(folder, file)) for file in files}
+
+
+def unfinished(journals=move_journal.FOLDER):
+    """The same as ``migrate_journal.unfinished`` tells of migrations."""
+    found = all_of(journals).items()
+    return {key: {"target": e["target"], "at_work": False, "left": True} for key, e in found}
+
+
+def _entry(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def take_away(order, host=None):
+    """Removes what was left for the guest of the order: (the paths that are gone, host to why
+    something is still there). host: only what is on that one."""
+    gone, still = [], {}
+    for key, entry in all_of(order.journals).items():
+        name, _, on = key.rpartition("@")
+        if name != order.name or host not in (None, on):
+            continue
+        try:
+            with recovery.at(order, entry["target"]) as peer:
+                _not_there(peer, entry, on)
+                gone += recovery.cleaned(peer, entry)[0]
+        except errors.VirtError as exc:
+            still[on] = str(exc)
+            continue
+        os.unlink(os.path.join(str(order.journals), FOLDER, f"{key}.json"))
+    return gone, still
+
+
+def _not_there(peer, entry, host):
+    name = entry["name"]
+    present = set()
+    for dom in peer.listAllDomains():
+        with unless_gone():
+            present.add(dom.name())
+    if confirm.find(peer, entry["uuid"]) is not None or name in present:
+        raise errors.OperationFailed(
+            f"{host} has a guest {name}, and files of a migration that was broken off: look "
+            f"whose they are; salt {host} virt.undefine {name} leaves its disks"
+        )
+    mine = {os.path.basename(path) for path in entry["created"]}
+    if name in {a["name"] for a in reservations.there(peer, present, without=mine)}:
+        raise errors.OperationFailed(f"{name} is on its way to {host} again: wait for it")

@@ -1,0 +1,1 @@
+"""libvirt's networks, and the network devices of one host."""

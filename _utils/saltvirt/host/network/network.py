@@ -1,0 +1,214 @@
+"""Networks of one host."""
+
+import contextlib
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.design import network as design
+from saltvirt.diff.network_changes import changes
+from saltvirt.host.connection import libvirt, translate, translated
+from saltvirt.host.definition import configured
+from saltvirt.revert import Revert
+from saltvirt.spec.network import OWN_BRIDGE
+from saltvirt.xml.network import Network
+
+# virNetworkUpdateCommand
+_COMMANDS = {"modify": 1, "delete": 2, "add": 3}
+
+
+def lookup(conn, name):
+    """The virNetwork of this name. Raises NotFound, naming the host and what it has."""
+    try:
+        return conn.networkLookupByName(str(name))
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() != libvirt.VIR_ERR_NO_NETWORK:
+            raise
+        there = ", ".join(names(conn)) or "none"
+        raise errors.NotFound(
+            f"no network {str(name)!r} on {conn.getHostname()}; it has: {there}"
+        ) from exc
+
+
+def names(conn):
+    """Sorted names of all networks, running or not."""
+    return sorted(network.name() for network in conn.listAllNetworks())
+
+
+def infos(conn, name=None):
+    """What is known of each network, by name: see ``virt.network_info``."""
+    found = {}
+    for network in conn.listAllNetworks():
+        if name is None or network.name() == str(name):
+            try:
+                found[network.name()] = _info(network)
+            except libvirt.libvirtError as exc:
+                found[network.name()] = {"error": str(translate(exc))}
+    return found
+
+
+def define(conn, spec, start=True, autostart=True):
+    """Makes the network of a NetworkSpec; True. On failure nothing of it is left."""
+    name = spec.name
+    if name in names(conn):
+        raise errors.AlreadyExists(
+            f"network {name} is there already on {conn.getHostname()}; "
+            "virt.network_update changes it"
+        )
+    with translated(f"define network {name}"), Revert() as undo:
+        network = conn.networkDefineXML(design.build(spec).tostring())
+        undo.push(f"undefine network {name}", network.undefine)
+        network.setAutostart(int(bool(autostart)))
+        if start:
+            with translated(f"start network {name}"):
+                network.create()
+        undo.success()
+    return True
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a network differs from a NetworkSpec.
+
+    current, wanted: the definitions. redefined: the changes between them. now: those from the
+    network as it runs, empty when it does not.
+    """
+
+    current: Network
+    wanted: Network
+    redefined: list
+    now: list
+
+    @property
+    def live(self):
+        """The changes that the running network can take at once."""
+        return [change for change in self.now if change.live]
+
+    @property
+    def waiting(self):
+        """The changes that hold only from the next start."""
+        return [change for change in self.now if not change.live]
+
+
+def compare(network, spec):
+    """The Difference between a virNetwork and its NetworkSpec."""
+    current = _configured(network)
+    wanted = design.build(spec, current)
+    now = changes(wanted, _read(network)) if network.isActive() else []
+    return Difference(current, wanted, changes(wanted, current), now)
+
+
+def update(conn, spec, test=False):
+    """Changes a network to its NetworkSpec, where it differs. True when it did.
+
+    A running network takes at once what libvirt can change; the rest holds when it is
+    started again. test: only tell whether it would change.
+    """
+    network = lookup(conn, spec.name)
+    difference = compare(network, spec)
+    differs = bool(difference.redefined or difference.live)
+    if differs and not test:
+        apply(conn, network, difference)
+    return differs
+
+
+def apply(conn, network, difference, live=True):
+    """Defines it anew and applies what the running one can take, or nothing at all.
+
+    live: False when the network is to be started again anyway.
+    """
+    definitions = (difference.current, difference.wanted)
+    _change(conn, network, definitions, difference.live if live else [])
+
+
+def own_bridge(network):
+    """Name of the bridge that libvirt runs for a network; None when it runs none."""
+    now = _read(network)
+    return now.bridge if now.mode in OWN_BRIDGE else None
+
+
+def _change(conn, network, definitions, live):
+    old, new = definitions
+    with translated(f"update network {network.name()}"), Revert() as undo:
+        conn.networkDefineXML(new.tostring())
+        undo.push(f"put back network {network.name()}", conn.networkDefineXML, old.tostring())
+        for change in live:
+            _apply(network, change, change.command)
+            back = {"add": "delete", "delete": "add"}.get(change.command)
+            if back:
+                undo.push(f"put back {change.path}", _apply, network, change, back)
+        undo.success()
+
+
+def start(network):
+    """Starts it; True. A network that runs is an error, in libvirt's words."""
+    with translated(f"start network {network.name()}"):
+        network.create()
+    return True
+
+
+def stop(network):
+    """Stops it; True."""
+    with translated(f"stop network {network.name()}"):
+        network.destroy()
+    return True
+
+
+def undefine(network):
+    """Removes its definition; True. One that runs goes on until it is stopped."""
+    with translated(f"undefine network {network.name()}"):
+        network.undefine()
+    return True
+
+
+def set_autostart(network, on):
+    """Starts it with the host, or not; True."""
+    with translated(f"set autostart of network {network.name()}"):
+        network.setAutostart(int(on))
+    return True
+
+
+def _apply(network, change, command):
+    section = getattr(libvirt, f"VIR_NETWORK_SECTION_{change.section.upper().replace('-', '_')}")
+    network.update(
+        _COMMANDS[command],
+        section,
+        change.parent_index,
+        change.xml,
+        libvirt.VIR_NETWORK_UPDATE_AFFECT_LIVE,
+    )
+
+
+def _info(network):
+    active, persistent = bool(network.isActive()), bool(network.isPersistent())
+    now = _read(network)
+    return {
+        "uuid": network.UUIDString(),
+        "bridge": now.bridge,
+        "forward": now.mode,
+        "autostart": bool(persistent and network.autostart()),
+        "active": active,
+        "persistent": persistent,
+        "pending": active and persistent and _is_pending(network, now),
+        "leases": _leases(network) if active else [],
+    }
+
+
+def _is_pending(network, now):
+    return bool(changes(_configured(network), now))
+
+
+def _leases(network):
+    kinds = {libvirt.VIR_IP_ADDR_TYPE_IPV4: "ipv4", libvirt.VIR_IP_ADDR_TYPE_IPV6: "ipv6"}
+    with contextlib.suppress(libvirt.libvirtError):  # a driver, or mode, without DHCP
+        return [{**lease, "type": kinds.get(lease["type"])} for lease in network.DHCPLeases()]
+    return []
+
+
+def _read(network):
+    """The xml Network as it runs, or else as it would start."""
+    return Network.fromstring(network.XMLDesc(0))
+
+
+def _configured(network):
+    """The xml Network as it would start."""
+    return Network.fromstring(configured(network, libvirt.VIR_NETWORK_XML_INACTIVE))

@@ -1,0 +1,86 @@
+"""A connection that listens to libvirt's events, and comes back when libvirt was gone."""
+
+import contextlib
+import logging
+import time
+
+from saltvirt.host.connection import libvirt, require_binding, translate
+from saltvirt.host.node import events
+
+log = logging.getLogger(__name__)
+
+# a daemon that answers to none of so many probes is gone
+_PROBE_EVERY_S, _PROBES = 5, 3
+_WAKE_MS = 500
+_RETRY_S = 5
+
+
+class Listener:
+    """Reports the events of one libvirt until it is told to stop.
+
+    uri: libvirt URI, None for its default. pairs: of :func:`events.chosen`.
+    send: called with the connection's URI, object, event and data.
+    """
+
+    def __init__(self, uri, pairs, send):
+        require_binding()
+        self.uri, self.pairs, self.send = uri, pairs, send
+        self.stopped = False
+        self._lost = None
+        self._complained = None
+
+    def run(self):
+        """Listens, and connects again after each loss. Returns after :meth:`stop`."""
+        libvirt.virEventRegisterDefaultImpl()
+        timer = libvirt.virEventAddTimeout(_WAKE_MS, lambda _timer, _opaque: None, None)
+        try:
+            while not self.stopped:
+                self._session()
+                if not self.stopped:
+                    time.sleep(_RETRY_S)
+        finally:
+            libvirt.virEventRemoveTimeout(timer)
+
+    def stop(self):
+        """Ends run() within half a second."""
+        self.stopped = True
+
+    def _session(self):
+        try:
+            conn = libvirt.openReadOnly(self.uri)
+        except libvirt.libvirtError as exc:
+            self._complain(f"cannot connect to {self.uri or 'libvirt'}: {translate(exc)}")
+            return
+        self._complained = self._lost = None
+        where = conn.getURI()
+        log.info("listening to events of %s", where)
+        try:
+            self._listen(conn, where)
+        except libvirt.libvirtError as exc:
+            self._complain(f"lost {where}: {translate(exc)}")
+        finally:
+            with contextlib.suppress(libvirt.libvirtError):
+                conn.close()
+
+    def _listen(self, conn, where):
+        with contextlib.suppress(libvirt.libvirtError):  # a driver without a daemon
+            conn.registerCloseCallback(self._closed, None)
+            conn.setKeepAlive(_PROBE_EVERY_S, _PROBES)
+        undos = events.register(conn, self.pairs, lambda *event: self.send(where, *event))
+        while not self.stopped and self._lost is None:
+            libvirt.virEventRunDefaultImpl()
+        if self._lost is not None:
+            self._complain(f"lost {where}: connecting again")
+            return
+        for undo in undos:
+            with contextlib.suppress(libvirt.libvirtError):
+                undo()
+
+    def _closed(self, _conn, reason, _opaque):
+        self._lost = reason
+
+    def _complain(self, text):
+        """Logs a trouble once, not at each try."""
+        if text != self._complained:
+            log.warning("%s", text)
+        self._complained = text

@@ -1,0 +1,1 @@
+"""Guests made and changed on one host: init, clone, rename, update."""

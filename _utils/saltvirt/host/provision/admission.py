@@ -1,0 +1,202 @@
+"""Whether this host takes a guest. Asked under a lock, so that nothing is given away twice.
+
+What is promised to a guest stands in its definition from the moment it is admitted: it
+is defined under the same lock, marked with the process that makes its disks. If that
+process dies, the mark outlives it, and the next init or repair of the name cleans up.
+"""
+
+import os
+from dataclasses import dataclass, replace
+from xml.etree import ElementTree
+
+from saltvirt import errors, settings
+from saltvirt.host.domain import guest_lock, lookup, metadata, placement_facts
+from saltvirt.host.migration import reservations
+from saltvirt.host.node import inventory
+from saltvirt.host.provision import disks, images_folder
+from saltvirt.host.storage import files
+from saltvirt.images import cache, locks
+from saltvirt.placement import account, choose, facts
+from saltvirt.placement import policy as policies
+from saltvirt.xml.domain import Domain
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What admission on this host goes by.
+
+    get: Salt's ``config.get``. images_dir: the folder of images. pool: the storage pool where
+    guests' disks are made; None: in the folder. terms: what the master sent with the request, see
+    placement.account; None when nobody has asked through a master. overcommit: the room is not
+    looked at.
+    """
+
+    get: object
+    images_dir: str
+    pool: str | None = None
+    terms: dict | None = None
+    overcommit: bool = False
+
+    @classmethod
+    def configured(cls, get, **more):
+        """The Gate of this host's configuration."""
+        place = images_folder.configured(get)
+        return cls(get, place.folder, place.pool, **more)
+
+    @property
+    def disks_in(self):
+        """The folder or the pool where guests' disks are made."""
+        return self.pool or self.images_dir
+
+    @property
+    def cache_dir(self):
+        """Where the images are that guests stand on."""
+        return os.path.join(self.images_dir, cache.BASE)
+
+    def policy(self):
+        """The placement policy: the master's when it has sent it, else that of the configuration.
+
+        What the configuration here says more strictly holds either way, see placement.facts.Host.
+        """
+        sent = (self.terms or {}).get("policy")
+        if sent is None:
+            sent = settings.option(self.get, "placement", {})
+        return policies.from_config(sent)
+
+    def elsewhere(self):
+        """{name of shared storage: what the thin disks of other hosts' guests may still grow}."""
+        return (self.terms or {}).get("elsewhere") or {}
+
+    def guest(self, what, *names):
+        """The locks of guests, for a ``with`` block: see ``guest_lock.held``."""
+        return guest_lock.held(guest_lock.folder(self.get), what, *names)
+
+    def lock(self):
+        """The per-host lock, for a ``with`` block; the kernel frees it when we die.
+
+        It lies in a folder that only root can write to (``virt:lock``, /run/salt-virt).
+        """
+        folder = locks.private(str(settings.option(self.get, "lock", locks.RUN)))
+        return locks.exclusive(os.path.join(folder, "admit.lock"))
+
+
+def gate(get, given):
+    """The Gate of an adapter's call.
+
+    given: its keyword arguments, from which ``placement`` and ``overcommit`` are taken; None is as
+    if they were not given.
+    """
+    terms, overcommit = given.pop("placement", None), given.pop("overcommit", None)
+    if terms is not None and not isinstance(terms, dict):
+        raise errors.InvalidInput(f"placement: a dictionary that the runner sends, not {terms!r}")
+    if overcommit is None:
+        overcommit = settings.option(get, "overcommit", False)
+    if not isinstance(overcommit, bool):
+        raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
+    return Gate.configured(get, terms=terms, overcommit=overcommit)
+
+
+def host_facts(conn, gate):
+    """This host as placement on the master sees it."""
+    data = inventory.read(conn, gate.get, gate.images_dir)
+    host = facts.host_from_inventory(conn.getHostname(), data)
+    return account.told(host, gate.elsewhere())
+
+
+def name_is_free(conn, name):
+    """Raises AlreadyExists when another domain has the name, and is not a leftover."""
+    dom = lookup.find(conn, name)
+    if dom is None:
+        return
+    found = metadata.of_domain(dom)
+    if found and found.creating:
+        if not metadata.works(found.creating):
+            return
+        raise errors.AlreadyExists(f"{name} is being created on {conn.getHostname()} right now")
+    raise errors.AlreadyExists(f"{name} exists already on {conn.getHostname()}")
+
+
+def leftover(conn, name):
+    """The domain of this name that a dead process left half made, or None."""
+    dom = lookup.find(conn, name)
+    if dom is None:
+        return None
+    found = metadata.of_domain(dom)
+    stale = found and found.creating and not metadata.works(found.creating)
+    return dom if stale else None
+
+
+def still(conn, gate, request):
+    """Raises Refused when a guest that is being moved here was promised the room meanwhile.
+
+    A migration takes no lock of ours: it writes its promise and looks then. So does an init:
+    it calls this once its guest is defined.
+    """
+    if reservations.here(present=()):
+        check(conn, gate, replace(request, disk_bytes=0, pools={}, disks=()), new=False)
+
+
+def check(conn, gate, request, new=True, only=None):
+    """Raises Refused, with the host and the reason, when the host does not take the guest; NoRoom
+    when it only has no room.
+
+    request: placement's Request. new: raise AlreadyExists for a name that is taken; without,
+    it is the guest that is there, which wants more. only: names of the filters that are asked.
+    """
+    if new:
+        name_is_free(conn, request.name)
+    host = host_facts(conn, gate)
+    but = choose.ROOM if gate.overcommit else ()
+    fell = choose.admits(host, request, gate.policy(), but, only)
+    if fell:
+        kind = errors.NoRoom if fell[0] in choose.ROOM else errors.Refused
+        raise kind(f"{host.name}: {fell[1]}")
+
+
+def starting(conn, gate, dom):
+    """Raises NoRoom when the memory or the vCPUs of those that run would be more than the policy
+    allows if this guest were started. What stopped guests keep for later is not asked."""
+    host = host_facts(conn, gate)
+    guest = next((one for one in host.guests if one.name == dom.name()), None)
+    if guest is not None and guest.state not in facts.ACTIVE and not gate.overcommit:
+        _running(host, facts.of_guest(guest, host), gate.policy())
+
+
+def transient(conn, gate, xml):
+    """The same of a guest that is started from a definition, and is gone when it stops."""
+    if not gate.overcommit:
+        _running(host_facts(conn, gate), request_of(Domain.fromstring(xml)), gate.policy())
+
+
+def _running(host, request, policy):
+    request = replace(request, stopped=False, disks=())
+    policy = replace(host.held(policy), stopped_ratio=0.0)
+    there = replace(host, limits={})  # they are in the policy by now
+    fell = choose.admits(there, request, policy, only=("vcpu", "memory"))
+    if fell:
+        raise errors.NoRoom(
+            f"{host.name}: {fell[1]}: stop another guest, move this one, or start it all the same "
+            "with overcommit=True"
+        )
+
+
+def request_of(built, works=()):
+    """placement's Request for a guest's xml Domain. works: disks.Work of its disks."""
+    sources = {(nic.type, nic.source) for nic in built.interfaces}
+    tree = ElementTree.fromstring(built.tostring())
+    return facts.Request(
+        name=built.name,
+        vcpus=built.vcpu.maximum or 1,
+        memory_kib=built.memory_kib,
+        max_memory_kib=built.max_memory_kib or 0,
+        page_kib=placement_facts.page_kib(tree),
+        disks=tuple(facts.Disk(size, files.real(path)) for path, size in disks.folder_bytes(works)),
+        hypervisor=built.type,
+        # VMware's are port groups of its own
+        bridges=frozenset(
+            source for kind, source in sources if kind == "bridge" and built.type != "vmware"
+        ),
+        networks=frozenset(source for kind, source in sources if kind == "network"),
+        pools=disks.pool_bytes(works),
+        cpu_model=built.cpu.model if built.cpu.mode == "custom" else None,
+    )

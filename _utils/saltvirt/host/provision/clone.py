@@ -1,0 +1,196 @@
+"""A copy of a stopped guest: its definition and its own disks under a new name."""
+
+import os
+from dataclasses import dataclass
+
+from saltvirt import errors, names
+from saltvirt.design.domain import RECORD_VERSION
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.domain import lookup, metadata
+from saltvirt.host.provision import admission, disks, pool_disk
+from saltvirt.host.provision.guest_builder import Making
+from saltvirt.host.storage import files, still
+from saltvirt.images import inspect
+from saltvirt.spec.disk import DiskSpec
+from saltvirt.xml.domain import Domain
+from saltvirt.xml.metadata import GuestRecord, OwnDisk
+
+
+@dataclass(frozen=True)
+class SourceDisk:
+    """A disk that is copied: ``image.source`` is its address in the new guest's record."""
+
+    path: str
+    format: str
+    virtual_size_bytes: int
+    source: str
+    sha256: str | None = None
+
+
+def _copied(disk):
+    """Whether a clone gets a disk of its own, rather than the same one again."""
+    return bool(
+        disk.device in (None, "disk") and disk.source and not (disk.read_only or disk.shareable)
+    )
+
+
+class Clone(Making):
+    """A new guest from one that is there. original: the virDomain to copy."""
+
+    VERB = "virt.clone"
+
+    def __init__(self, conn, original, wish, tools):
+        super().__init__(conn, wish, tools)
+        self.original = original
+        secure = libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE
+        self.model = Domain.fromstring(original.XMLDesc(secure))
+        self.targets = {}
+
+    def check(self):
+        self.tools.say("check", "checking what is to be copied")
+        self.is_off()
+        if self.wish.seed and not self.tools.seeder:
+            raise errors.Unsupported("this host cannot seed: give seed=False")
+        for disk in self.model.disks:
+            if _copied(disk):
+                self.works.append(self.plan(disk))
+        self.admit(self.definition())
+
+    def guests(self):
+        return [self.original.name(), self.wish.name]
+
+    def is_off(self):
+        """Raises Refused when the original runs, or sleeps with a part of its disks in memory."""
+        name, state = self.original.name(), lookup.state(self.original)
+        if state != "shutdown":
+            raise errors.Refused(f"{name} is {state}: stop it first, so that its disks are whole")
+        if self.original.hasManagedSaveImage():
+            raise errors.Refused(
+                f"{name} has saved memory, without which its disks are not whole: start it and "
+                "shut it down first"
+            )
+
+    def make_disks(self):
+        """Copies the disks while nobody writes to them. Plain libvirt takes no lock of ours."""
+        sources = [work.image.path for work in self.works]
+        with still.Still(self.original.name(), sources) as unchanged:
+            self.is_off()
+            super().make_disks()
+            self.is_off()
+            unchanged.check()
+
+    def plan(self, disk):
+        """The Work that copies one disk."""
+        path = disk.source.file or disk.source.dev
+        pool, old = disk.source.pool, disk.source.volume
+        if pool:
+            path = files.volume_path(self.conn, pool, old)
+        elif path and not files.is_regular(path):
+            pool, old = pool_disk.place_of(self.conn, path)
+        if not path or not (pool or files.is_regular(path)):
+            raise errors.Unsupported(
+                f"disk {disk.target} of {self.original.name()} is on {disk.source.place()}: only "
+                "files and volumes of storage pools are copied"
+            )
+        format = disk.driver_type or "raw"
+        found = inspect.inspect(path, format, folders=["/"])
+        size = found.virtual_size_bytes
+        spec = DiskSpec(name=disk.target, device="disk", size_bytes=size, image=path)
+        name = self.new_name(os.path.basename(old or path), disk.target)
+        if pool:
+            spec.pool, spec.source_file = pool, name
+            xen = self.model.type == "xen"
+            place = pool_disk.plan(self.conn, spec, self.wish.name, format, xen)
+            work = disks.Work(spec, **place)
+        else:
+            work = disks.Work(spec, make=True, format=format, path=self.beside(path, name))
+        if not work.make or (work.path and os.path.lexists(work.path)):
+            raise errors.AlreadyExists(f"disk {disk.target}: {name} exists already")
+        work.image = SourceDisk(path, format, size, path)
+        self.targets[disk.target] = work
+        return work
+
+    def new_name(self, old, target):
+        """What the copy of a file or volume is called."""
+        own = self.original.name()
+        if old.startswith(own):
+            return self.wish.name + old[len(own) :]
+        return f"{self.wish.name}_{target}{os.path.splitext(old)[1]}"
+
+    def beside(self, path, name):
+        """Where the copy goes: to its original's folder, but never among the cached images."""
+        folder = os.path.dirname(path)
+        if files.real(folder) == files.real(self.tools.gate.cache_dir):
+            folder = self.tools.gate.images_dir
+        return os.path.join(folder, name)
+
+    def fetch(self):
+        """Nothing to fetch: the disks are here."""
+
+    def definition(self):
+        built = self.model.copy()
+        built.name, built.uuid = self.wish.name, None
+        old = self.model.record
+        built.record = GuestRecord(version=RECORD_VERSION)
+        for entry in old.entries:
+            built.record.entries.append(entry.copy())
+        metadata.unmark(built.record)
+        made_for_it = {own.path for own in old.disks if own.path}
+        for disk in built.disks:
+            work = self.targets.get(disk.target)
+            if work:
+                self.point(built.record, disk, work)
+            elif disk.removable_medium and disk.source and disk.source.file in made_for_it:
+                built.disks.remove(disk)  # what told the original who it is
+        for nic in built.interfaces:
+            nic.mac = nic.target = None
+            if nic.virtualport:
+                nic.virtualport.interfaceid = None
+        genid = built.node.find("genid")
+        if genid is not None:
+            genid.text = None  # libvirt makes another: by it a system notices that it is a copy
+        built.os.nvram = None  # libvirt makes a new one from the firmware's template
+        for display in built.graphics:
+            display.port, display.autoport = None, True
+        return built
+
+    @staticmethod
+    def point(made, disk, work):
+        """Points a disk of the copy to its own data, and records that it was made."""
+        own = OwnDisk(target=disk.target)
+        if work.pool:
+            disk.source.pool, disk.source.volume = work.pool, work.volume
+            disk.source.file = disk.source.dev = None
+            disk.type = "volume"
+            own.pool, own.volume = work.pool, work.volume
+            if work.direct:
+                disk.source, disk.type = work.source.element(), work.source.kind
+        else:
+            disk.source.file = own.path = work.path
+        made.disks.append(own)
+
+
+def clone(conn, original, wish, tools):
+    """Copies a stopped domain; returns what ``virt.init`` returns."""
+    names.guest(wish.name)
+    with translated(f"clone {original} as {wish.name}"):
+        return Clone(conn, lookup.lookup(conn, original), wish, tools).run()
+
+
+def look(conn, original, wish, tools):
+    """Where the copy's disks would go: ``disks`` of ``virt.clone``'s plan. Changes nothing.
+
+    Raises what :func:`clone` would raise before it changes something.
+    """
+    names.guest(wish.name)
+    with translated(f"clone {original} as {wish.name}"):
+        admission.name_is_free(conn, wish.name)
+        plan = Clone(conn, lookup.lookup(conn, original), wish, tools)
+        plan.check()
+        places = ((w.path or f"{w.pool}/{w.volume}") for w in plan.works)
+        return {"disks": dict(zip(plan.targets, places, strict=True))}
+
+
+def was_seeded(conn, name):
+    """Whether the guest was seeded when it was made, by its record."""
+    return bool(metadata.of_domain(lookup.lookup(conn, name)).seeded)

@@ -1,0 +1,116 @@
+"""Making a guest from what the user asked for, and perhaps an image."""
+
+from dataclasses import replace
+
+from saltvirt import errors
+from saltvirt.host.connection import translated
+from saltvirt.host.domain import describe, stats
+from saltvirt.host.provision import admission, disks, guest_definition, kernels, seed_drive
+from saltvirt.host.provision.guest_builder import Making, Wish, silent
+from saltvirt.spec.disk import DiskSpec
+
+
+class Creation(Making):
+    """A new guest of a GuestSpec."""
+
+    def __init__(self, conn, spec, tools):
+        deploy = spec.deploy
+        wish = Wish(spec.name, deploy.seed, deploy.start, bool(spec.autostart))
+        super().__init__(conn, wish, tools)
+        self.spec = spec
+        self.caps = None
+        self.warnings = []
+        self.pub_key = None
+        self.kernels = kernels.place(spec.boot, tools.gate.images_dir)
+
+    def check(self):
+        self.tools.say("check", "checking what was asked for")
+        self.admit(self.plan())
+        for warning in dict.fromkeys(self.warnings):
+            self.tools.say("warning", warning)
+
+    def plan(self):
+        """The xml Domain that it would be, and the Works of its disks; changes nothing."""
+        self.caps = guest_definition.caps_for(self.conn, self.spec)
+        virt_type = guest_definition.virt_type(self.caps, self.spec)
+        self.works = disks.plan(self.conn, self.spec, self.tools.gate.disks_in, virt_type)
+        if self.tools.medium:
+            self.add_medium(virt_type)
+        elif self.seeded_work() and not self.tools.seeder:
+            raise errors.Unsupported("this host cannot seed: give seed=False")
+        self.check_addresses()
+        disks.not_in_use(self.conn, self.works, self.spec.name)
+        return self.definition()
+
+    def medium_bus(self, virt_type):
+        """virtio-scsi beside a disk that needs virtio anyway: the kernels of some distributions'
+        cloud images have no driver for a SATA drive. Else None, the best that there is."""
+        first = next((disk.model for disk in self.spec.disks or () if disk.device == "disk"), None)
+        by_virtio = virt_type in ("kvm", "qemu") and first in ("virtio", "scsi", None)
+        return "scsi" if by_virtio else None
+
+    def add_medium(self, virt_type):
+        """A drive with the volume that cloud-init reads; made when the interfaces are known."""
+        path = seed_drive.path(self.tools.gate.images_dir, self.spec.name)
+        drive = DiskSpec(
+            name=seed_drive.NAME, device="cdrom", model=self.medium_bus(virt_type),
+            source_file=path, format="raw",
+        )  # fmt: skip
+        self.spec.disks = [*(self.spec.disks or ()), drive]
+        self.works.append(disks.Work(drive, True, "raw", path, write=self.write_medium))
+
+    def interfaces(self):
+        macs = [nic["mac"] for nic in describe.nics(stats.tree(self.dom)).values()]
+        wanted = [vars(spec) for spec in self.spec.nics or ()]
+        return [{**more, "mac": mac} for mac, more in zip(macs, wanted, strict=True)]
+
+    def write_medium(self, path):
+        """Makes the volume and keeps the guest's key."""
+        self.pub_key = self.tools.medium(self.spec.name, path, self.interfaces())
+
+    def check_addresses(self):
+        """Addresses are written by our seeding; without it they would be forgotten."""
+        named = [nic.name for nic in self.spec.nics or () if nic.addresses]
+        ours = self.tools.medium or (self.seeded_work() and self.spec.deploy.seeds_by_us)
+        if named and not ours:
+            raise errors.InvalidInput(
+                f"interface {named[0]}: addresses are written when the guest is seeded from an "
+                "image, by seed.apply or cloud-init, and this one is not"
+            )
+
+    def seed(self):
+        return self.pub_key if self.tools.medium else super().seed()
+
+    def fetch(self):
+        for work in self.works:
+            if work.make and work.spec.image:
+                work.image = self.tools.image(self.conn, work.spec)
+                disks.fits(work)
+        kernels.fetch(self.kernels, self.tools)
+
+    def definition(self):
+        return guest_definition.build(self.conn, self.spec, self.works, self.caps, self.warnings)
+
+
+def preview(conn, spec, tools):
+    """What ``create`` would answer, as far as it can be known before; changes nothing."""
+    with translated(f"create {spec.name}"):
+        work = Creation(conn, spec, replace(tools, say=silent))
+        admission.name_is_free(conn, spec.name)
+        work.check()
+        tree = work.definition().node
+        return {
+            "name": spec.name,
+            "host": conn.getHostname(),
+            "disks": work.result_disks(tree),
+            "nics": list(describe.nics(tree).values()),
+        }
+
+
+def create(conn, spec, tools):
+    """Makes the guest of a GuestSpec. Returns what ``virt.init`` returns.
+
+    Raises one of saltvirt.errors; whatever was made by then is undone.
+    """
+    with translated(f"create {spec.name}"):
+        return Creation(conn, spec, tools).run()

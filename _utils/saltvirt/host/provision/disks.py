@@ -1,0 +1,285 @@
+"""A new guest's disks: where each goes, and making it.
+
+``plan`` decides and checks, and changes nothing. ``make`` does it.
+"""
+
+import os
+from dataclasses import dataclass, replace
+
+from saltvirt import errors
+from saltvirt.design.source import Source
+from saltvirt.host.domain import lookup
+from saltvirt.host.provision import existing_disk, pool_disk, undo_disks
+from saltvirt.host.storage import files, usage
+from saltvirt.images import chain, clone, confined, inspect
+from saltvirt.spec import profiles
+from saltvirt.units import human_bytes
+from saltvirt.xml.disk import Disk
+
+
+@dataclass
+class Work:
+    """One disk of the guest, and how it comes to be.
+
+    spec: its DiskSpec. make: whether it has to be made; what is not made is used as it is
+    and never deleted. format: raw, qcow2, … or None where QEMU has no say. path: where the
+    disk is (None for one in a pool that is not made yet, or on a server). image: a
+    CachedImage, once it was fetched. write: what fills it instead, called with the path.
+    direct: the Source that names a pool's volume for guests that cannot name the pool.
+    """
+
+    spec: object
+    make: bool = False
+    format: str | None = None
+    path: str | None = None
+    pool: str | None = None
+    volume: str | None = None
+    image: object = None
+    write: object = None
+    direct: object = None
+
+    @property
+    def source(self):
+        """Where its data is, for the domain's definition; None where the spec says it all."""
+        if self.direct:
+            place = {"pool": self.pool, "volume": self.volume}
+            return replace(self.direct, **place, format=self.format, made=self.make)
+        if self.pool:
+            place = {"pool": self.pool, "volume": self.volume}
+        elif self.path:
+            place = {"path": self.path, "block": existing_disk.is_block(self.path)}
+        else:
+            return None
+        return Source(**place, format=self.format, made=self.make)
+
+    @property
+    def size_bytes(self):
+        """How large it will be: what was asked for, else the image's own size."""
+        return self.spec.size_bytes or (self.image.virtual_size_bytes if self.image else None)
+
+
+def _given(conn, spec, fallback):
+    """A disk with source_file and no pool."""
+    path = spec.source_file
+    if not os.path.exists(path):
+        if spec.device != "disk" or not os.path.isdir(os.path.dirname(path)):
+            raise errors.NotFound(f"disk {spec.name}: {path} does not exist on this host")
+    elif not spec.image:
+        return Work(spec, path=path, format=existing_disk.format_of(conn, spec, path))
+    elif existing_disk.is_block(path):
+        spec.size_bytes = None  # it has its size, whatever a profile says
+        return Work(spec, make=True, path=path, format="raw")
+    else:
+        raise errors.AlreadyExists(
+            f"disk {spec.name}: {path} exists already and image would overwrite it"
+        )
+    return Work(spec, make=True, path=path, format=_format(spec, fallback))
+
+
+def _format(spec, fallback):
+    return "qcow2" if spec.overlay_image else spec.format or fallback
+
+
+def _in_folder(conn, spec, guest, folder, fallback):
+    format = _format(spec, fallback)
+    path = os.path.join(folder, f"{guest}_{spec.name}.{format}")
+    if os.path.lexists(path) and spec.existing:
+        known = existing_disk.format_of(conn, replace(spec, format=format), path)
+        return Work(spec, path=path, format=known)
+    if os.path.lexists(path):
+        raise errors.AlreadyExists(
+            f"disk {spec.name}: {path} exists already and is left as it is: existing: True uses "
+            "it, when it is no other guest's"
+        )
+    return Work(spec, make=True, path=path, format=format)
+
+
+def plan_one(conn, spec, guest, images_dir, virt_type):
+    """The Work for one DiskSpec; changes nothing.
+
+    images_dir: where disks go of which nobody said it: a folder, or a storage pool.
+    virt_type: kvm, qemu, xen, test…
+    """
+    fallback = profiles.DISK_DEFAULTS.get(virt_type, {}).get("format", "raw")
+    if spec.source or spec.empty:
+        return Work(spec)
+    if not (spec.pool or spec.source_file or images_dir.startswith("/")):
+        spec.pool = images_dir
+    if virt_type == "vmware" and not (spec.pool or spec.source_file):
+        raise errors.InvalidInput(
+            f"disk {spec.name}: VMware has its disks in datastores: name one as pool"
+        )
+    if spec.pool and not spec.pool.startswith("/"):
+        format = _format(spec, fallback)
+        found = Work(spec, **pool_disk.plan(conn, spec, guest, format, virt_type == "xen"))
+    elif spec.source_file:
+        found = _given(conn, spec, fallback)
+    else:
+        found = _in_folder(conn, spec, guest, spec.pool or images_dir, fallback)
+    if found.make and not (spec.size_bytes or spec.image):
+        if spec.source_file:
+            where = f"in pool {spec.pool}" if found.pool else "on this host"
+            raise errors.NotFound(
+                f"disk {spec.name}: {spec.source_file} does not exist {where}; a size makes it"
+            )
+        raise errors.InvalidInput(f"disk {spec.name}: size is missing")
+    if found.make and (spec.backing_store_path or "").startswith("/"):
+        _sound_base(conn, spec)
+    return found
+
+
+def _sound_base(conn, spec):
+    """Raises ImageError, NotFound for a backing file that is none, or leads to files elsewhere
+    that no domain of this host has declared."""
+    path = spec.backing_store_path
+    folders = ["/"] if files.format_by_domains(conn, path) else None
+    inspect.inspect(path, spec.backing_store_format, folders=folders)
+
+
+def plan(conn, spec, images_dir, virt_type):
+    """The Works for a GuestSpec's disks. Raises NotFound, AlreadyExists, InvalidInput."""
+    works = [plan_one(conn, disk, spec.name, images_dir, virt_type) for disk in spec.disks or ()]
+    places = [work.path for work in works if work.path]
+    for place in places:
+        if places.count(place) > 1:
+            raise errors.InvalidInput(f"two disks have the same place, {place}")
+    return works
+
+
+def fits(work):
+    """Raises InvalidInput when the image is larger than the disk it is for.
+
+    A disk of which nobody said a size is as large as its image then.
+    """
+    wanted, image = work.spec.size_bytes, work.image
+    if not wanted or wanted >= image.virtual_size_bytes:
+        return
+    if work.spec.size_is_default:
+        work.spec.size_bytes = None
+    else:
+        raise errors.InvalidInput(
+            f"disk {work.spec.name}: its size {human_bytes(wanted)} is less than the "
+            f"{human_bytes(image.virtual_size_bytes)} of its image; a disk is never shrunk"
+        )
+
+
+def not_in_use(conn, works, guest):
+    """Raises Refused when another domain uses a disk that this one would write to."""
+    # an image goes onto a block device that is there, over what it holds
+    there = [w for w in works if not w.make or (w.path and existing_disk.is_block(w.path))]
+    there = [w for w in there if not (w.spec.shareable or w.spec.read_only)]
+    _not_far(conn, [w for w in there if w.spec.device == "disk"], guest)
+    local = {files.real(w.path) for w in there if w.path}
+    if not local:
+        return
+    for dom in conn.listAllDomains():
+        for tree in files.trees(dom) if dom.name() != guest else ():
+            for path in files.writable(conn, tree):
+                if path in local:
+                    raise errors.Refused(f"{path} is a disk of {dom.name()}")
+    _not_needed(conn, there, guest)
+
+
+def _not_needed(conn, works, guest):
+    """The same for what others only read or stand on, and for what this host itself uses."""
+    written = [w for w in works if w.path and w.spec.device == "disk"]
+    if not written:
+        return
+    here = lookup.find(conn, guest)
+    used = usage.read(conn, here and here.UUIDString(), images=False)
+    for work in written:
+        users = used.of(usage.keys_of(conn, work.path))
+        if users:
+            raise errors.Refused(
+                f"{work.path} is used by {', '.join(users)}: no guest writes to it"
+            )
+        why = work.make and usage.read(conn, beside=[work.path]).why(usage.keys_of(conn, work.path))
+        if why:
+            raise errors.Refused(f"{work.path} is not overwritten: {why}")
+
+
+def _not_far(conn, works, guest):
+    """The same for disks on a server."""
+    sources = [work.source or Source.of_spec(work.spec) for work in works]
+    wanted = {_far(source.element()) for source in sources if source and source.protocol}
+    if not wanted:
+        return
+    for dom in conn.listAllDomains():
+        for tree in files.trees(dom) if dom.name() != guest else ():
+            for node in tree.iterfind("devices/disk"):
+                place = _far(Disk(node).source)
+                if place in wanted:
+                    raise errors.Refused(f"{place} is a disk of {dom.name()}")
+
+
+def _far(source):
+    """What a disk on a server is known by; the monitors of Ceph may be named in many ways."""
+    if source.protocol == "rbd":
+        return f"rbd:{source.name}"
+    return source.place() if source.protocol else None
+
+
+def folder_bytes(works):
+    """(path, bytes that it promises) of each file that is to be made."""
+    return [
+        (w.path, w.size_bytes or 0)
+        for w in works
+        if w.make and w.path and not w.pool and not existing_disk.is_block(w.path)
+    ]
+
+
+def pool_bytes(works):
+    """{storage pool: the bytes that the volumes to be made in it promise}; 0 for one of which
+    only a volume that is there is used."""
+    found = {}
+    for work in works:
+        if work.pool:
+            found[work.pool] = found.get(work.pool, 0) + (work.size_bytes or 0) * work.make
+    return found
+
+
+def _empty(conn, work, undo, guest):
+    """A new disk without an image, perhaps on a backing file of the operator's."""
+    argv = ["qemu-img", "create", "-q", "-f", work.format]
+    base, kind = work.spec.backing_store_path, work.spec.backing_store_format
+    if base:
+        argv += ["-b", base, "-F", kind]
+    if work.format == "raw" and work.spec.sparse_volume is False:
+        argv += ["-o", "preallocation=falloc"]
+    argv.append(work.path)
+    if work.size_bytes:
+        argv.append(str(work.size_bytes))
+    fd = os.open(work.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    os.close(fd)
+    undo_disks.push(undo, conn, work.path, guest)
+    reads = chain.names(base, kind) if base else ()
+    confined.run(argv, f"make the disk {work.path}", reads=reads, writes=[work.path])
+
+
+def make(conn, work, undo, progress=None, guest=None):
+    """Makes one disk; pushes its deletion on the revert stack. guest: UUID of the domain that it is
+    made for, where it is defined by now.
+
+    Raises AlreadyExists when something took its place meanwhile, ImageError.
+    """
+    if work.write:
+        os.makedirs(os.path.dirname(work.path), exist_ok=True)
+        if os.path.lexists(work.path):  # of a guest of that name, which is gone
+            usage.refuse_used(conn, work.path, guest)
+        undo_disks.push(undo, conn, work.path, guest, made=False)
+        work.write(work.path)
+    elif work.pool:
+        pool_disk.make(conn, work, undo, progress, guest)
+    elif work.image:
+        if not existing_disk.is_block(work.path):
+            os.makedirs(os.path.dirname(work.path), exist_ok=True)
+        overlay = bool(work.spec.overlay_image)
+        clone.clone(
+            work.image, work.path, work.format,
+            size_bytes=work.size_bytes, overlay=overlay, progress=progress,
+        )  # fmt: skip
+        if not existing_disk.is_block(work.path):
+            undo_disks.push(undo, conn, work.path, guest)
+    else:
+        os.makedirs(os.path.dirname(work.path), exist_ok=True)
+        _empty(conn, work, undo, guest)

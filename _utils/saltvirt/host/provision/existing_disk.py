@@ -1,0 +1,61 @@
+"""The format of a disk that is there already and is used as it is."""
+
+import os
+import stat
+
+from saltvirt import errors
+from saltvirt.host.storage import chains, files
+from saltvirt.images import header
+
+
+def is_block(path):
+    """True for a block device, also by a link."""
+    try:
+        return stat.S_ISBLK(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def format_of(conn, spec, path):
+    """The format by which a DiskSpec uses what lies at ``path``.
+
+    What was asked for, else what a domain of this host declares, else raw. A guest may write
+    another format's header to a raw disk, with the name of any file in it: a file that looks
+    like more than raw is used by no guess, and one that no domain of this host has yet leads to
+    no file elsewhere that was not named.
+    Raises InvalidInput for such ones, and for what is neither a file nor a block device.
+    """
+    if not os.path.isfile(path) and not is_block(path):
+        raise errors.InvalidInput(f"disk {spec.name}: {path} is neither a file nor a block device")
+    declared = files.format_by_domains(conn, path)
+    known = spec.format or declared
+    if known and not declared:
+        _leads_nowhere(spec, path, known)
+    if known or spec.device != "disk" or is_block(path):
+        return known or "raw"
+    try:
+        looks = header.looks_like(path)
+    except OSError as exc:
+        raise errors.InvalidInput(f"disk {spec.name}: cannot read {path}: {exc.strerror}") from exc
+    if looks != "raw":
+        raise errors.InvalidInput(
+            f"disk {spec.name}: {path} exists already and looks like {looks}: say which format it "
+            f"has, format: {looks}, or format: raw for a disk that a guest has used as raw"
+        )
+    return "raw"
+
+
+def _leads_nowhere(spec, path, format):
+    """Raises InvalidInput for a disk whose own header names what lies elsewhere: QEMU would open
+    it for the guest, whatever it is. What ``backing_store_path`` names is meant."""
+    found = chains.read(path, format)
+    folder = os.path.dirname(files.real(path))
+    for part in map(files.real, found.paths[1:]):
+        meant = spec.backing_store_path and part == files.real(spec.backing_store_path)
+        if not meant and os.path.dirname(part) != folder and not is_block(path):
+            raise errors.InvalidInput(
+                f"disk {spec.name}: {path} stands on {part}, in another folder: if that is meant, "
+                f"give backing_store_path: {part} and backing_store_format"
+            )
+    if found.broken:
+        raise errors.InvalidInput(f"disk {spec.name}: {path} is not used: {found.broken}")

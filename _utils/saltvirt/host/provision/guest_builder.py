@@ -1,0 +1,283 @@
+"""Making a guest on this host, whatever it is made from: all of it or nothing."""
+
+import contextlib
+import time
+from dataclasses import dataclass
+
+from saltvirt import errors
+from saltvirt.design.source import places
+from saltvirt.host.connection import translated
+from saltvirt.host.domain import describe, lifecycle, lookup, metadata, purge, removal, stats
+from saltvirt.host.provision import admission, disks, image_location, progress_rate
+from saltvirt.images import cache, sources
+from saltvirt.revert import Revert
+from saltvirt.xml.disk import Disk
+
+# the longest that seeding may take: it tells nothing meanwhile
+SEEDING_S = 1800
+
+
+def silent(_step, _message, **_data):
+    """The progress of those who don't watch."""
+
+
+@dataclass
+class Tools:
+    """What making a guest needs from outside of the library.
+
+    gate: admit.Gate. download: images.sources.SaltFiles, for ``salt://`` images. get_url:
+    (source, target path), for kernels. begin: begins what takes a while and seeding will need,
+    beside the copying. seeder: (guest's name, path, format, interfaces) -> the
+    guest's public key (PEM); None where the host cannot seed. medium: (guest's name, path, its
+    interfaces) -> the key, which makes a volume for cloud-init instead. say: (step, message,
+    **data), called before each step.
+    """
+
+    gate: admission.Gate
+    download: object = None
+    get_url: object = None
+    begin: object = None
+    seeder: object = None
+    medium: object = None
+    say: object = silent
+
+    def image(self, conn, disk):
+        """The CachedImage for a DiskSpec, fetched when this host does not have it yet."""
+        place = image_location.find(conn, disk.image)
+        shown = sources.shown(disk.image)
+        self.say("image", f"fetching {shown}")
+        return cache.fetch(
+            disk.image, self.gate.images_dir, self.download, disk.image_hash, place=place,
+            progress=progress_rate.Pace(self.say, "fetch", f"fetching {shown}"),
+        )  # fmt: skip
+
+
+@dataclass
+class Wish:
+    """What is wanted besides the definition."""
+
+    name: str
+    seed: bool = False
+    start: bool = False
+    autostart: bool = False
+
+
+class Making:
+    """One guest being made. A subclass says what it is made from: ``check``, ``fetch`` and
+    ``definition``."""
+
+    VERB = "virt.init"
+
+    def __init__(self, conn, wish, tools):
+        self.conn = conn
+        self.wish = wish
+        self.tools = tools
+        self.works = []
+        self.dom = None
+        self.undo = Revert()
+
+    def run(self):
+        """What was made, as plain data; see ``virt.init``."""
+        admission.name_is_free(self.conn, self.wish.name)  # at once, also while it is being made
+        with self.tools.gate.guest(self.VERB, *self.guests()):
+            return self.run_alone()
+
+    def guests(self):
+        """The names of the guests that it changes, or reads from."""
+        return [self.wish.name]
+
+    def run_alone(self):
+        """The same, while no other operation is at work on the guests."""
+        self.clean_leftover()
+        admission.name_is_free(self.conn, self.wish.name)
+        self.check()
+        if self.wish.seed and self.tools.begin:
+            self.tools.begin()
+        self.fetch()
+        try:
+            with self.undo:
+                made = self.make()
+                self.undo.success()
+        except errors.VirtError as exc:
+            if not self.undo.failed:
+                raise
+            raise type(exc)(f"{exc}; could not undo: {'; '.join(self.undo.failed)}") from exc
+        return made
+
+    def make(self):
+        """The steps that change something; each pushes its undo."""
+        self.reserve()
+        self.make_disks()
+        pub_key = self.seed()
+        self.finish(seeded=pub_key is not None)
+        if self.wish.start:
+            self.start()
+        return self.result(pub_key)
+
+    def check(self):
+        """Refuses what can be refused before anything is changed or fetched."""
+        raise NotImplementedError
+
+    def fetch(self):
+        """Sets the image of each Work that is made from one, and sees that it fits."""
+        raise NotImplementedError
+
+    def definition(self):
+        """The xml Domain, its record naming the disks that are made."""
+        raise NotImplementedError
+
+    def clean_leftover(self):
+        """Takes away what a process that died while making this guest left."""
+        with self.tools.gate.lock():
+            if admission.leftover(self.conn, self.wish.name):
+                self.tools.say("clean", "removing what an init that died has left")
+                self.remove_leftover()
+
+    def remove_leftover(self):
+        """All of it, or nothing: a disk whose record is gone is nobody's."""
+        cache_dir, name = self.tools.gate.cache_dir, self.wish.name
+        found = purge.plan(self.conn, lookup.lookup(self.conn, name), cache_dir)
+        for path in found.unsure:
+            raise errors.OperationFailed(
+                f"{name} was half made by an init that died, and {path} stays: "
+                f"{found.keep[path]}; salt-run "
+                f"virt.repair name={name} shows what to do"
+            )
+        purge.purge(self.conn, name, cache_dir)
+
+    def admit(self, built):
+        """placement's Request. Raises Refused when this host has no room for the guest."""
+        request = admission.request_of(built, self.works)
+        admission.check(self.conn, self.tools.gate, request)
+        return request
+
+    def reserve(self):
+        """Admits the guest, and defines it so that its share of the host is taken."""
+        self.tools.say("admit", "asking the host for room")
+        built = self.definition()
+        self.fill(built.record)
+        with self.tools.gate.lock():
+            request = self.admit(built)
+            self.dom = lookup.define(self.conn, built.tostring())
+            self.undo.push(f"undefine {self.wish.name}", self.forget)
+            admission.still(self.conn, self.tools.gate, request)
+
+    def fill(self, found):
+        """Completes our record, marked as unfinished by this process."""
+        found.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        found.creating = metadata.worker()
+        for image in [work.image for work in self.works if work.image][:1]:
+            found.image = sources.shown(image.source)
+            found.image_hash = image.sha256
+        sizes = {(w.path, w.volume): w.size_bytes for w in self.works}
+        for own in found.disks:
+            own.size_bytes = sizes.get((own.path, own.volume))
+
+    def stop(self):
+        """Before its disks go: we, or somebody else, may have started it."""
+        with contextlib.suppress(errors.NotFound):
+            dom = lookup.lookup(self.conn, self.wish.name)
+            if dom.isActive():
+                dom.destroy()
+
+    def forget(self):
+        """Undoes the definition; the disks have undos of their own. With one that stays it stays,
+        too: without its record that disk would be nobody's."""
+        self.stop()
+        if self.undo.failed:
+            raise errors.OperationFailed(
+                f"it stays defined: salt-run virt.repair name={self.wish.name} shows what to do"
+            )
+        with contextlib.suppress(errors.NotFound):
+            removal.undefine(self.conn, lookup.lookup(self.conn, self.wish.name), everything=True)
+
+    def make_disks(self):
+        """Clones the images, creates the empty disks."""
+        for work in self.works:
+            if work.make:
+                self.tools.say("disk", f"making disk {work.spec.name}", path=work.path)
+                progress = progress_rate.Pace(
+                    self.tools.say, "copy", f"copying disk {work.spec.name}"
+                )
+                disks.make(self.conn, work, self.undo, progress, self.dom.UUIDString())
+                self.undo.push(f"stop {self.wish.name}", self.stop)
+
+    def seeded_work(self):
+        """The disk that is seeded: the first one made from an image."""
+        if not self.wish.seed:
+            return None
+        return next((w for w in self.works if w.make and w.spec.image), None)
+
+    def seed(self):
+        """Prepares the system on the image's disk; its public key, or None without seeding."""
+        work = self.seeded_work()
+        if work is None:
+            return None
+        self.tools.say("seed", f"seeding disk {work.spec.name}", within_s=SEEDING_S)
+        return self.tools.seeder(self.wish.name, work.path, work.format, self.interfaces())
+
+    def interfaces(self):
+        """The interfaces that are given addresses when the guest is seeded: dicts with ``mac``."""
+        return []
+
+    def finish(self, seeded):
+        """The guest is whole: its record says so from now on."""
+        found = metadata.of_domain(self.dom).copy()
+        found.creating = None
+        found.seeded = seeded
+        with translated(f"finish {self.wish.name}"):
+            metadata.write(self.dom, found)
+            if self.wish.autostart:
+                lifecycle.set_autostart(self.dom, True)
+
+    def start(self):
+        """Starts it and believes libvirt only. It counts as a stopped guest for a moment before:
+        where those do not count in full, somebody may have taken its room."""
+        self.tools.say("start", "starting it")
+        with self.tools.gate.lock():
+            admission.starting(self.conn, self.tools.gate, self.dom)
+            lifecycle.start(self.dom)
+
+    def result(self, pub_key):
+        """The plain data that virt.init returns, read back from libvirt."""
+        tree = stats.tree(self.dom)
+        display = describe.graphics(tree)
+        return {
+            "name": self.dom.name(),
+            "host": self.conn.getHostname(),
+            "uuid": self.dom.UUIDString(),
+            "state": lookup.state(self.dom),
+            "disks": self.result_disks(tree),
+            "nics": [
+                {"mac": nic["mac"], "type": nic["type"], "source": _first(nic.get("source"))}
+                for nic in describe.nics(tree).values()
+            ],
+            "graphics": display if display["type"] != "None" else None,
+            "pub_key": pub_key,
+        }
+
+    def result_disks(self, tree):
+        """What was made of the disks, as libvirt has them now."""
+        there = {node.find("target").get("dev"): Disk(node) for node in _with_target(tree)}
+        found = []
+        for target, disk in describe.disks(tree, {}, False).items():
+            here = places(there[target])
+            work = next((w for w in self.works if w.source and w.source.places() & here), None)
+            entry = {
+                "target": target,
+                "path": work.path if work else disk["file"],
+                "format": disk.get("file format") or (work.format if work else None),
+                "size_bytes": work.size_bytes if work else None,
+            }
+            if work and work.pool:
+                entry.update(pool=work.pool, volume=work.volume)
+            found.append(entry)
+        return found
+
+
+def _with_target(tree):
+    return [node for node in tree.iterfind("devices/disk") if node.find("target") is not None]
+
+
+def _first(source):
+    return next(iter(source.values()), None) if source else None

@@ -1,0 +1,136 @@
+"""Making changes on a guest that runs; each is confirmed in libvirt's own XML."""
+
+import time
+import xml.etree.ElementTree as ET
+
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import lifecycle, metadata, resize
+from saltvirt.xml.disk import Disk
+from saltvirt.xml.domain import Domain
+from saltvirt.xml.hostdev import HostDevice
+from saltvirt.xml.interface import Interface
+
+# a guest's system has to let go of a device that is taken from it
+RELEASE_S = 8
+MEDIUM_TRIES = 8
+_STEP_S = 0.25
+
+
+def _vcpus(dom, _change, wanted):
+    vcpus = wanted.vcpu.current or wanted.vcpu.maximum
+    dom.setVcpusFlags(vcpus, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+
+def _memory(dom, _change, wanted):
+    memory_kib = wanted.current_memory_kib or wanted.memory_kib
+    dom.setMemoryFlags(memory_kib, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+
+def _title(dom, change, _wanted):
+    kind = libvirt.VIR_DOMAIN_METADATA_TITLE
+    dom.setMetadata(kind, change.new, None, None, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+
+def _description(dom, change, _wanted):
+    kind = libvirt.VIR_DOMAIN_METADATA_DESCRIPTION
+    dom.setMetadata(kind, change.new, None, None, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+
+def _attach(dom, change, _wanted):
+    dom.attachDeviceFlags(change.xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+
+def _update(dom, change, _wanted):
+    # where the device sits can differ between the running guest and its definition
+    device = ET.fromstring(change.xml)
+    for part in (*device.findall("address"), *device.findall("alias")):
+        device.remove(part)
+    text = ET.tostring(device, encoding="unicode")
+    dom.updateDeviceFlags(text, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+
+def _medium(dom, change, wanted):
+    """A system that just starts can close the tray between its opening and the insertion."""
+    for _ in range(MEDIUM_TRIES - 1):
+        try:
+            return _update(dom, change, wanted)
+        except libvirt.libvirtError as exc:
+            if "ray of " not in str(exc):
+                raise
+            time.sleep(_STEP_S)
+    return _update(dom, change, wanted)
+
+
+def _running(dom, what):
+    """{what tells it apart: device} of the running guest's devices of a kind."""
+    running = Domain.fromstring(dom.XMLDesc(0))
+    if what == "disks":
+        return {disk.target: disk for disk in running.disks}
+    if what == "nics":
+        return {nic.mac: nic for nic in running.interfaces}
+    return {device.source_key(): device for device in running.host_devices}
+
+
+def _key(change):
+    device = {"disks": Disk, "nics": Interface, "host_devices": HostDevice}[change.what]
+    found = device.fromstring(change.xml)
+    if change.what == "disks":
+        return found.target
+    return found.mac if change.what == "nics" else found.source_key()
+
+
+def _detach(dom, change, _wanted):
+    key = _key(change)
+    device = _running(dom, change.what).get(key)
+    if device is None:  # it was only there for the next start
+        return
+    dom.detachDeviceFlags(device.tostring(), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    end = time.monotonic() + RELEASE_S
+    while key in _running(dom, change.what):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{change.path}: the guest has not released it; it goes at its stop")
+        time.sleep(_STEP_S)
+
+
+def _record(dom, _change, wanted):
+    metadata.write(dom, wanted.record)
+
+
+_BY_PATH = {
+    "vcpu:current": _vcpus,
+    "current_memory_kib": _memory,
+    "title": _title,
+    "description": _description,
+}
+_BY_ACTION = {"attach": _attach, "detach": _detach, "update": _update, "medium": _medium}
+
+
+def _how(change):
+    if change.what == "metadata":
+        return _record
+    return _BY_PATH.get(change.path) or _BY_ACTION.get(change.action)
+
+
+def apply(conn, dom, wanted, found):
+    """Makes the live ones of the changes; sentences on those that failed.
+
+    What fails here is stored in the guest's definition all the same: it comes with the next
+    start. Disks grow and autostart is set whether the guest runs or not.
+    """
+    failures, done = [], set()
+    for change in found:
+        try:
+            if change.action == "resize":
+                target = change.path.split(":")[1]
+                resize.grow(conn, dom.name(), target, change.new)
+            elif change.what == "autostart":
+                lifecycle.set_autostart(dom, change.new)
+            elif change.live and dom.isActive() and (change.xml or change.path) not in done:
+                done.add(change.xml or change.path)
+                _how(change)(dom, change, wanted)
+        except libvirt.libvirtError as exc:
+            failures.append(connection.translate(exc, f"change {change.path} now").text)
+        except (connection.errors.VirtError, TimeoutError) as exc:
+            failures.append(str(exc))
+    return failures

@@ -1,0 +1,27 @@
+"""Where an image lies that is on this host already: a file, a device, a pool's volume."""
+
+import os
+from urllib.parse import unquote
+
+from saltvirt import errors
+from saltvirt.host.provision import pool_disk
+from saltvirt.host.storage import files
+from saltvirt.images import cache, sources
+
+
+def find(conn, source):
+    """The cache.Place of an image's address; None for what has to be fetched.
+
+    What a domain of this host declares of a disk is believed more than the disk's content,
+    which its guest wrote. Raises NotFound, Unsupported, OperationFailed, InvalidInput.
+    """
+    where = sources.kind(source)
+    if where == sources.PATH:
+        return cache.Place(source, files.format_by_domains(conn, source))
+    if where != sources.POOL:
+        return None
+    pool, _, volume = source.removeprefix("pool://").partition("/")
+    path, format = pool_disk.look(conn, unquote(pool), unquote(volume))
+    if not os.path.exists(path):
+        raise errors.Unsupported(f"{source} is no file or device on this host, but {path}")
+    return cache.Place(path, files.format_by_domains(conn, path) or format)

@@ -1,0 +1,18 @@
+"""What operations that died have left on this host."""
+
+from saltvirt.host.domain import guest_lock, lookup
+from saltvirt.host.migration import move_journal, unreachable_target
+from saltvirt.host.provision import admission
+
+
+def read(conn, locks):
+    """``guests``, ``unfinished`` and the rest; see ``virt.leftovers``. locks: the folder of the
+    guests' locks."""
+    guests = lookup.states(conn)
+    return {
+        "guests": guests,
+        "unfinished": sorted(name for name in guests if admission.leftover(conn, name)),
+        "migrations": move_journal.unfinished(),
+        "at_work": guest_lock.owners(locks),
+        "left": sorted(unreachable_target.all_of(move_journal.FOLDER)),
+    }

@@ -1,0 +1,147 @@
+"""A guest's disk as a volume of a storage pool."""
+
+import os
+import re
+import xml.etree.ElementTree as ET
+
+from saltvirt import errors
+from saltvirt.host import connection
+from saltvirt.host.connection import libvirt
+from saltvirt.host.provision import existing_disk, undo_disks
+from saltvirt.host.storage import pool_source, usage
+from saltvirt.images import clone
+
+_FILES = ("dir", "fs", "netfs")
+_BLOCK = ("logical", "disk", "zfs")
+
+
+def _pool(conn, name):
+    with connection.translated(f"use storage pool {name}"):
+        pool = conn.storagePoolLookupByName(name)
+        if not pool.isActive():
+            raise errors.OperationFailed(f"storage pool {name} is not started")
+    return pool
+
+
+def _kind(pool):
+    return ET.fromstring(pool.XMLDesc()).get("type")
+
+
+def _partition(pool):
+    """The name that the next volume of a pool of partitions must have, e.g. ``sdb2``."""
+    device = ET.fromstring(pool.XMLDesc()).find("source/device").get("path")
+    base = os.path.basename(os.path.realpath(device))
+    taken = [int(m.group(1)) for v in pool.listVolumes() if (m := re.search(r"(\d+)$", v))]
+    return f"{base}{max(taken, default=0) + 1}"
+
+
+def _find(pool, name):
+    return pool.storageVolLookupByName(name) if name in pool.listVolumes() else None
+
+
+def plan(conn, spec, guest, format, xen=False):
+    """The place of a DiskSpec that names a pool, as arguments of disks.Work.
+
+    format: of a new volume, where the pool holds files. xen: for a guest of Xen's.
+
+    A volume that exists is used as it is when source_file names it, or with ``existing``.
+    """
+    pool = _pool(conn, spec.pool)
+    kind = _kind(pool)
+    named = spec.source_file
+    volume = named or (_partition(pool) if kind == "disk" else f"{guest}_{spec.name}")
+    found = _find(pool, volume)
+    if found is not None and not (named or spec.existing):
+        raise errors.AlreadyExists(
+            f"disk {spec.name}: pool {spec.pool} has a volume {volume} already: existing: True "
+            "uses it, when it is no other guest's"
+        )
+    place = {"pool": spec.pool, "volume": volume}
+    place["direct"] = pool_source.direct(conn, pool, volume, xen)
+    if found is not None:
+        path = found.path()
+        known = (
+            existing_disk.format_of(conn, spec, path) if kind in _FILES else spec.format or "raw"
+        )
+        return {**place, "path": path, "format": known}
+    if spec.device != "disk":
+        raise errors.NotFound(f"disk {spec.name}: no volume {volume} in pool {spec.pool}")
+    if spec.image and kind not in _FILES + _BLOCK:
+        raise errors.Unsupported(f"an image cannot be put into a pool of type {kind}: {spec.pool}")
+    return {**place, "make": True, "format": format if kind in _FILES else "raw"}
+
+
+def look(conn, pool_name, name):
+    """(path, format) of a volume that is there; the format is None where its content decides.
+
+    Raises NotFound, OperationFailed.
+    """
+    pool = _pool(conn, pool_name)
+    with connection.translated(f"look for volume {name} in pool {pool_name}"):
+        volume = _find(pool, name)
+    if volume is None:
+        raise errors.NotFound(f"there is no volume {name} in storage pool {pool_name}")
+    return volume.path(), None if _kind(pool) in _FILES else "raw"
+
+
+def place_of(conn, path):
+    """(pool, volume) of a path that a storage pool shows, else (None, None)."""
+    try:
+        volume = conn.storageVolLookupByPath(path)
+        return volume.storagePoolLookupByVolume().name(), volume.name()
+    except libvirt.libvirtError:
+        return None, None
+
+
+def _xml(work, kind):
+    root = ET.Element("volume")
+    ET.SubElement(root, "name").text = work.volume
+    ET.SubElement(root, "capacity", unit="bytes").text = str(work.size_bytes)
+    if work.spec.sparse_volume is False or kind in _BLOCK:
+        ET.SubElement(root, "allocation", unit="bytes").text = str(work.size_bytes)
+    else:
+        ET.SubElement(root, "allocation", unit="bytes").text = "0"
+    if kind in _FILES:
+        target = ET.SubElement(root, "target")
+        ET.SubElement(target, "format", type=work.format)
+    if work.spec.backing_store_path:
+        backing = ET.SubElement(root, "backingStore")
+        ET.SubElement(backing, "path").text = work.spec.backing_store_path
+        ET.SubElement(backing, "format", type=work.spec.backing_store_format)
+    return ET.tostring(root, encoding="unicode")
+
+
+def _delete(conn, pool, volume, guest):
+    found = _find(conn.storagePoolLookupByName(pool), volume)
+    if found is not None:
+        usage.refuse_used(conn, found.path(), guest)
+        found.delete(0)
+
+
+def _file_from_image(conn, pool, work, undo, progress, guest):
+    folder = ET.fromstring(pool.XMLDesc()).findtext("target/path")
+    path = os.path.join(folder, work.volume)
+    overlay = bool(work.spec.overlay_image)
+    clone.clone(
+        work.image, path, work.format,
+        size_bytes=work.size_bytes, overlay=overlay, progress=progress,
+    )  # fmt: skip
+    undo_disks.push(undo, conn, path, guest)
+    pool.refresh(0)
+    work.path = path
+
+
+def make(conn, work, undo, progress=None, guest=None):
+    """Makes the volume, from the image if there is one; pushes its deletion. guest: as for
+    disks.make."""
+    pool = _pool(conn, work.pool)
+    kind = _kind(pool)
+    with connection.translated(f"make volume {work.volume} in pool {work.pool}"):
+        if work.image and kind in _FILES:
+            _file_from_image(conn, pool, work, undo, progress, guest)
+            return
+        volume = pool.createXML(_xml(work, kind), 0)
+        undo.push(f"delete volume {work.volume}", _delete, conn, work.pool, work.volume, guest)
+        work.path = volume.path()
+    if work.image:
+        clone.clone(work.image, work.path, "raw", size_bytes=work.size_bytes, progress=progress)

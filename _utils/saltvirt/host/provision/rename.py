@@ -1,0 +1,162 @@
+"""A stopped guest gets another name, and with it the files that were made for it.
+
+A file gets its new name beside the old one, which goes last: whenever this process dies, the
+definition names files that are there.
+"""
+
+import contextlib
+import os
+from dataclasses import dataclass
+
+from saltvirt import errors, names
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.domain import lookup, metadata
+from saltvirt.host.provision import admission, guest_builder, seed_drive, undo_disks
+from saltvirt.host.storage import files, usage
+from saltvirt.revert import Revert
+from saltvirt.xml.domain import Domain
+
+
+@dataclass(frozen=True)
+class Move:
+    """A file made for the guest: its path now and then; pool: the storage pool that lists it."""
+
+    old: str
+    new: str
+    pool: str | None = None
+
+
+class Rename:
+    """One guest being renamed. wish: making.Wish with the new name. tools: making.Tools."""
+
+    def __init__(self, conn, dom, wish, tools):
+        self.conn, self.dom, self.wish, self.tools = conn, dom, wish, tools
+        self.old = dom.name()
+        self._read()
+
+    def check(self):
+        """The Moves. Raises Refused, AlreadyExists, InvalidInput; changes nothing."""
+        names.guest(self.wish.name)
+        self._can_be()
+        admission.name_is_free(self.conn, self.wish.name)
+        if self.wish.seed and not self.tools.seeder:
+            raise errors.Unsupported("this host cannot seed: give seed=False")
+        moves = [move for move in map(self._move, self.model.record.disks) if move]
+        for move in moves:
+            if os.path.lexists(move.new):
+                raise errors.AlreadyExists(f"{move.new} exists already")
+        return moves
+
+    def _can_be(self):
+        state = lookup.state(self.dom)
+        if state != "shutdown" or not self.dom.isPersistent():
+            raise errors.Refused(f"{self.old} is {state}: stop it first, then rename it")
+        if self.dom.hasManagedSaveImage() or self.dom.snapshotNum():
+            raise errors.Refused(
+                f"{self.old} has saved memory or snapshots, which would be lost: remove them first"
+            )
+
+    def _move(self, own):
+        """The Move of a disk in our record; None for one that keeps its name."""
+        path = files.volume_path(self.conn, own.pool, own.volume) if own.pool else own.path
+        images = self.tools.gate.images_dir
+        if path == seed_drive.path(images, self.old) and files.is_regular(path):
+            return Move(path, seed_drive.path(images, self.wish.name))
+        folder, name = os.path.split(path or "")
+        if not (name.startswith(f"{self.old}_") and files.is_regular(path)):
+            return None
+        used = usage.read(self.conn, self.dom.UUIDString(), beside=[path])
+        others = usage.others_may_have(self.conn, path)
+        if others or used.why(usage.keys_of(self.conn, path)):
+            return None  # who else needs it knows it by this name
+        return Move(path, os.path.join(folder, self.wish.name + name[len(self.old) :]), own.pool)
+
+    def run(self):
+        """Renames it; what ``virt.rename`` returns. All of it or nothing."""
+        with self.tools.gate.guest("virt.rename", self.old, self.wish.name):
+            self._read()
+            return self._run()
+
+    def _read(self):
+        secure = libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE
+        self.before = self.dom.XMLDesc(secure)
+        self.model = Domain.fromstring(self.before)
+
+    def _run(self):
+        moves = self.check()
+        with Revert() as undo:
+            for move in moves:
+                os.link(move.old, move.new)
+                undo.push(f"remove {move.new}", undo_disks.remove_file, move.new)
+            self._refresh(moves)
+            self._define(moves, undo)
+            pub_key = self._seed()
+            undo.success()
+        for move in moves:
+            undo_disks.remove_file(move.old)
+        self._refresh(moves)
+        found = [move.new for move in moves]
+        return {
+            "name": self.wish.name, "host": self.conn.getHostname(), "uuid": self.dom.UUIDString(),
+            "state": lookup.state(self.dom), "disks": found, "pub_key": pub_key,
+        }  # fmt: skip
+
+    def _define(self, moves, undo):
+        with self.tools.gate.lock():
+            admission.name_is_free(self.conn, self.wish.name)
+            self.dom.rename(self.wish.name, 0)
+            undo.push(f"rename it back to {self.old}", self.dom.rename, self.old, 0)
+        self.model.name = self.wish.name
+        metadata.unmark(self.model.record)
+        _point(self.model, {move.old: move.new for move in moves})
+        undo.push("define it as it was", self._define_back)
+        self.dom = lookup.define(self.conn, self.model.tostring())
+
+    def _define_back(self):
+        model = Domain.fromstring(self.before)
+        model.name = self.wish.name
+        self.conn.defineXML(model.tostring())
+
+    def _seed(self):
+        """The new public key, when the minion in the guest shall know its new name."""
+        disk = seeded_disk(self.model) if self.wish.seed else None
+        if disk is None:
+            return None
+        path = disk.source.file or files.volume_path(
+            self.conn, disk.source.pool, disk.source.volume
+        )
+        self.tools.say("seed", "giving its minion the new name", within_s=guest_builder.SEEDING_S)
+        return self.tools.seeder(self.wish.name, path, disk.driver_type or "raw", [])
+
+    def _refresh(self, moves):
+        for pool in {move.pool for move in moves if move.pool}:
+            with contextlib.suppress(libvirt.libvirtError):
+                self.conn.storagePoolLookupByName(pool).refresh(0)
+
+
+def seeded_disk(model):
+    """The disk that ``virt.init`` seeded: the first of those it made; None without one."""
+    made = {own.target for own in model.record.disks}
+    found = (d for d in model.disks if d.target in made and d.device in (None, "disk"))
+    return next((disk for disk in found if disk.source), None)
+
+
+def _point(model, moved):
+    """Points the definition and our record in it to the new names."""
+    by_name = {os.path.basename(old): os.path.basename(new) for old, new in moved.items()}
+    for source in (disk.source for disk in model.disks if disk.source):
+        source.file = moved.get(source.file, source.file)
+    for own in model.record.disks:
+        own.path = moved.get(own.path, own.path)
+    for place in [d.source for d in model.disks if d.source] + [*model.record.disks]:
+        if place.pool:
+            place.volume = by_name.get(place.volume, place.volume)
+
+
+def rename(conn, name, wish, tools, test=False):
+    """Renames a stopped domain; what ``virt.rename`` returns. test: the plan alone."""
+    with translated(f"rename {name} to {wish.name}"):
+        one = Rename(conn, lookup.lookup(conn, name), wish, tools)
+        if test:
+            return {"disks": {move.old: move.new for move in one.check()}}
+        return one.run()

@@ -1,0 +1,57 @@
+"""Room that this host has given to a guest of its own and that is not filled yet.
+
+Admission counts it like what is promised to guests on their way here (see migrate_arrivals): so
+disks can be copied without the lock of admission. It is renewed while that lasts, and holds no
+longer than an hour when its process died.
+"""
+
+import contextlib
+import os
+import time
+
+from saltvirt import errors
+from saltvirt.host.migration import reservations
+from saltvirt.migration import arrivals
+
+# after the name, which is the guest's own otherwise: what is promised to a guest that is there
+# would not be counted
+_MORE = "+"
+
+
+class Promise:
+    """What the guest of that name is to get more. disks: pairs of a folder or a storage pool and
+    bytes. To be made under the lock of admission, by who holds the guest's own lock."""
+
+    def __init__(self, name, memory_kib=0, vcpus=0, disks=(), folder=None):
+        self._folder = folder or reservations.FOLDER
+        mine = arrivals.Arrival(
+            name + _MORE, max(0, memory_kib), max(0, vcpus), int(time.time()), tuple(disks)
+        )
+        self._path = os.path.join(self._folder, mine.file)
+        try:
+            os.makedirs(self._folder, mode=0o711, exist_ok=True)
+            self._forget(mine.name)
+            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
+        except OSError as exc:
+            raise errors.OperationFailed(
+                f"cannot write down what {name} is to get: {self._folder}: {exc.strerror}"
+            ) from exc
+        self._renewed = time.monotonic()
+
+    def _forget(self, name):
+        """Takes away what a process that died promised the guest."""
+        for file in os.listdir(self._folder):
+            found = arrivals.parse(file)
+            if found and found.name == name:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self._folder, file))
+
+    def renew(self, *_progress):
+        if time.monotonic() - self._renewed > arrivals.RENEW_S:
+            self._renewed = time.monotonic()
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(self._path)
+
+    def withdraw(self):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)

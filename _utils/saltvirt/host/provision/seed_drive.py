@@ -1,0 +1,59 @@
+"""The drive from which a new guest's cloud-init reads, and taking it away again."""
+
+import os
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.domain import lookup, metadata
+from saltvirt.host.storage import usage
+from saltvirt.xml.domain import Domain
+
+NAME = "seed"
+FOLDER = "_seed"
+
+
+def path(images_dir, guest):
+    """Where a guest's volume lies; no guest has a name that begins with ``_``."""
+    return os.path.join(os.path.abspath(images_dir), FOLDER, f"{guest}.iso")
+
+
+def _drive(dom, volume, flags):
+    """The guest's drive with the volume in it, or None."""
+    tree = Domain.fromstring(dom.XMLDesc(flags))
+    return next((disk for disk in tree.disks if disk.source.file == volume), None)
+
+
+def _change(dom, volume, flag, xml_flag):
+    drive = _drive(dom, volume, xml_flag)
+    if drive:
+        drive.source = None
+        dom.updateDeviceFlags(drive.tostring(), flag | libvirt.VIR_DOMAIN_DEVICE_MODIFY_FORCE)
+
+
+def eject(conn, guest, images_dir):
+    """Takes the volume out of the guest's drive and deletes it: it holds a private key.
+
+    Returns True when there was one. Raises NotFound, OperationFailed.
+    """
+    volume = path(images_dir, guest)
+    dom = lookup.lookup(conn, guest)
+    with translated(f"take the volume for cloud-init from {guest}"):
+        if dom.isActive():
+            _change(dom, volume, libvirt.VIR_DOMAIN_AFFECT_LIVE, 0)
+        inactive = libvirt.VIR_DOMAIN_XML_INACTIVE
+        _change(dom, volume, libvirt.VIR_DOMAIN_AFFECT_CONFIG, inactive)
+        found = metadata.of_domain(dom).copy()
+        kept = [disk for disk in found.disks if disk.path != volume]
+        if len(kept) != len(found.disks):
+            found.disks = kept
+            metadata.write(dom, found)
+    if not os.path.lexists(volume):
+        return False
+    usage.refuse_used(conn, volume, dom.UUIDString())
+    try:
+        os.unlink(volume)
+    except FileNotFoundError:
+        return False
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot delete {volume}: {exc.strerror}") from exc
+    return True

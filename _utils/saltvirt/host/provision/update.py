@@ -1,0 +1,340 @@
+"""Bringing an existing guest to what is wanted: the differences, and nothing else."""
+
+import contextlib
+import copy
+import hashlib
+import os
+from dataclasses import dataclass, replace
+
+from saltvirt import errors
+from saltvirt.design import domain as design
+from saltvirt.design.source import Source, owns, places
+from saltvirt.diff import changes as differences
+from saltvirt.diff import match
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.domain import lookup, resize
+from saltvirt.host.provision import (
+    admission,
+    disks,
+    guest_definition,
+    hotplug,
+    kernels,
+    reservation,
+    seed_drive,
+)
+from saltvirt.host.storage import files, pool_source
+from saltvirt.placement import account
+from saltvirt.revert import Revert
+from saltvirt.spec.disk import DiskSpec
+from saltvirt.units import human_bytes
+from saltvirt.xml.domain import Domain
+
+# plain libvirt takes no lock of ours: what it changes meanwhile is compared with again
+ATTEMPTS = 3
+_KINDS = {"disks": "disk", "nics": "interface", "host_devices": "hostdev"}
+_DONE = {"attach": "attached", "detach": "detached", "medium": "updated", "update": "updated"}
+
+
+def stored(dom):
+    """The guest's definition for its next start, with passwords."""
+    flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
+    return Domain.fromstring(dom.XMLDesc(flags))
+
+
+def _own_name(guest, spec, disk):
+    """Whether a disk is the one that init made for a DiskSpec of this name."""
+    stem = f"{guest}_{spec.name}"
+    if disk.source.pool:
+        return disk.source.volume == stem
+    if disk.source.protocol and disk.source.protocol not in pool_source.SERVERS:
+        return False
+    place = disk.source.file or disk.source.dev or disk.source.name
+    base = os.path.basename(place or "")
+    return base == stem or base.startswith(f"{stem}.")
+
+
+def mac_for(uuid, name):
+    """A MAC of QEMU's own range for an interface of a guest: the same whenever it is asked for, so
+    that a test says what comes, and the running guest and its definition agree."""
+    digest = hashlib.sha256(f"{uuid} {name}".encode()).hexdigest()
+    return f"52:54:00:{digest[:2]}:{digest[2:4]}:{digest[4:6]}"
+
+
+@dataclass(frozen=True)
+class How:
+    """live: also on the running guest. detach: disks that the wish does not name go. test:
+    only say what would change."""
+
+    live: bool = True
+    detach: bool = True
+    test: bool = False
+
+
+class Update:
+    """One update of one guest."""
+
+    def __init__(self, conn, spec, tools, how):
+        self.conn = conn
+        self.spec = spec
+        self.how = how
+        self.tools = tools
+        self.dom = lookup.lookup(conn, spec.name)
+        if not self.dom.isPersistent():
+            raise errors.Unsupported(f"{spec.name} is transient: it has no definition to update")
+        self.actual = stored(self.dom)
+        self.caps = guest_definition.caps_of(conn, self.actual)
+        self.works = []
+        self.sizes = {}
+        self.warnings = []
+        self.wanted = None
+        self.kernels = kernels.place(spec.boot, tools.gate.images_dir)
+
+    def compare(self):
+        """The list of Change; changes nothing on the host."""
+        sources = self.place_disks() if self.spec.disks is not None else {}
+        given = guest_definition.given(self.conn, self.spec, self.works)
+        given.sources.update(sources)
+        given.mac = lambda nic: mac_for(self.actual.uuid, nic.name)
+        self.wanted = design.amend(self.spec, self.actual, self.caps, given, self.warnings)
+        autostart = (self.spec.autostart, bool(self.dom.autostart()))
+        active = self.how.live and self.dom.isActive()
+        found = differences.changes(self.wanted, self.actual, active, self.sizes, autostart)
+        if not self.how.detach:
+            refuse_detach(found)
+        return found
+
+    def place_disks(self):
+        """{disk name: Source} of the disks that are there; the others become Works."""
+        there, sources = list(self.actual.disks), {}
+        for spec in self.spec.disks:
+            disk = next((d for d in there if self.is_it(spec, d)), None)
+            if disk is not None:
+                there.remove(disk)
+                sources[spec.name] = Source.of_disk(disk)
+                self.note_size(spec, disk)
+            elif not (spec.source or spec.empty):
+                folder = self.tools.gate.disks_in
+                kind = self.actual.type
+                work = disks.plan_one(self.conn, spec, self.spec.name, folder, kind)
+                self.works.append(work)
+        self.keep_medium(there)
+        if not self.how.detach:
+            self.keep_disks(sources)
+        return sources
+
+    def keep_disks(self, sources):
+        """Adds what the wish does not name, so that it stays."""
+        _, left = match.disks(
+            self.spec.disks,
+            self.actual.disks,
+            lambda spec: sources.get(spec.name) or Source.of_spec(spec),
+        )
+        for disk in left:
+            spec = DiskSpec(name=f"kept {disk.target}", device=disk.device, target=disk.target)
+            spec.empty = not disk.source
+            self.spec.disks = [*self.spec.disks, spec]
+            if disk.source and not disk.source.protocol:
+                sources[spec.name] = Source.of_disk(disk)
+
+    def keep_medium(self, left):
+        """The drive with our volume for cloud-init is nobody's to ask for: it stays, also when
+        it is empty because the guest has read it."""
+        made = {own.path for own in self.actual.record.disks}
+        read = self.actual.record.seeded and not any(s.removable for s in self.spec.disks)
+        for disk in left:
+            path = disk.source.file if disk.source else None
+            if disk.device == "cdrom" and (path in made or (path is None and read)):
+                spec = DiskSpec(name=seed_drive.NAME, device="cdrom", target=disk.target)
+                spec.source_file, spec.format, spec.empty = path, disk.driver_type, path is None
+                self.spec.disks = [*self.spec.disks, spec]
+
+    def is_it(self, spec, disk):
+        """Whether a disk that is there is the one that a DiskSpec speaks of."""
+        if spec.source or spec.removable or disk.removable_medium or not disk.source:
+            return False
+        if spec.source_file and not spec.pool:
+            return spec.source_file in (disk.source.file, disk.source.dev)
+        if spec.source_file:
+            return bool(self.in_pool(spec).places() & places(disk))
+        return (spec.target and spec.target == disk.target) or _own_name(self.spec.name, spec, disk)
+
+    def in_pool(self, spec):
+        """The Source of a volume that a DiskSpec names, with every way to name it."""
+        found = Source(pool=spec.pool, volume=spec.source_file)
+        path = files.volume_path(self.conn, spec.pool, spec.source_file)
+        with contextlib.suppress(libvirt.libvirtError):
+            pool = self.conn.storagePoolLookupByName(spec.pool)
+            found = pool_source.direct(self.conn, pool, spec.source_file) or found
+        return replace(found, pool=spec.pool, volume=spec.source_file, path=path)
+
+    def note_size(self, spec, disk):
+        """Remembers that a disk of the guest's own is asked to be larger; another is left."""
+        if not spec.size_bytes or not disk.source or disk.source.protocol:
+            return
+        reason = self.not_its_own(spec, disk)
+        try:
+            before = resize.size_of(self.conn, self.dom, disk.target)
+            if spec.size_bytes <= before:
+                return
+            resize.refuse_shared(self.conn, self.dom, disk.target)
+        except errors.Refused as exc:
+            reason = reason or exc.text
+        except errors.VirtError:
+            if reason is None:
+                raise
+            return
+        if reason:
+            wanted = human_bytes(spec.size_bytes)
+            self.warnings.append(f"disk {disk.target} is not grown to {wanted}: {reason}")
+        else:
+            self.sizes[disk.target] = (before, spec.size_bytes)
+
+    def not_its_own(self, spec, disk):
+        """Why a disk that is there is not one that was made for the guest; None for its own."""
+        if any(owns(own, disk) for own in self.actual.record.disks):
+            return None
+        if not spec.source_file and _own_name(self.spec.name, spec, disk):
+            return None
+        return f"{disk.source.place()} was not made for this guest (virt.resize_disk grows it)"
+
+    def apply(self, found):
+        """Makes the changes; a list of what failed on the running guest, as sentences.
+
+        What is stored for the next start is changed whole or not at all.
+        """
+        self.admit()
+        self.fetch()
+        with Revert() as undo:
+            made = [work for work in self.works if work.make]
+            room = self.make(made, undo) if made else None
+            with self.tools.gate.lock():
+                self.unchanged()
+                if room is None:
+                    self.admit()
+                if any(change.action != "resize" for change in found):
+                    undo.push("define it as it was", self.conn.defineXML, self.actual.tostring())
+                    self.dom = lookup.define(self.conn, self.wanted.tostring())
+                if room is not None:
+                    room.withdraw()
+            undo.success()
+        return hotplug.apply(self.conn, self.dom, self.wanted, found)
+
+    def make(self, works, undo):
+        """Makes disks, which may take long: others are admitted meanwhile. Returns the Promise of
+        their room."""
+        request, now = self.requests()
+        kib = account.promised_kib(request) - account.promised_kib(now)
+        places = [(os.path.dirname(path), size) for path, size in disks.folder_bytes(works)]
+        places += disks.pool_bytes(works).items()
+        with self.tools.gate.lock():
+            self.unchanged()
+            self.admit()
+            room = reservation.Promise(self.spec.name, kib, request.vcpus - now.vcpus, places)
+            undo.push("take back the promised room", room.withdraw)
+        for work in works:
+            disks.make(self.conn, work, undo, room.renew)
+        return room
+
+    def requests(self):
+        """placement's Request for the guest as it is to be, and as it is."""
+        return tuple(admission.request_of(d, w) for d, w in
+                     ((self.wanted, self.works), (self.actual, [])))  # fmt: skip
+
+    def unchanged(self):
+        """Raises Changed when somebody has changed the definition since it was compared."""
+        if stored(self.dom).tostring() != self.actual.tostring():
+            raise Changed(
+                f"{self.spec.name} is being changed by somebody else, by libvirt: nothing was "
+                "done; call it again"
+            )
+
+    def admit(self):
+        """Raises Refused when the host has no room for what the guest gets more."""
+        disks.not_in_use(self.conn, self.works, self.spec.name)
+        request, now = self.requests()
+        more = {
+            "memory": account.promised_kib(request) > account.promised_kib(now)
+            or request.page_kib != now.page_kib,
+            "vcpu": request.vcpus > now.vcpus,
+            "bridges": request.bridges - now.bridges,
+            "networks": request.networks - now.networks,
+            "disk": self.works or self.sizes,
+            "pools": self.works or self.sizes,
+        }
+        asked = [name for name, wanted in more.items() if wanted]
+        if asked:
+            request = replace(request, disks=(*request.disks, *self.grown()))
+            admission.check(self.conn, self.tools.gate, request, new=False, only=asked)
+
+    def grown(self):
+        """What the disks that are there get more, as facts.Disk."""
+        for disk in self.actual.disks:
+            if disk.target in self.sizes:
+                before, after = self.sizes[disk.target]
+                yield resize.place(disk.source, after - before)
+
+    def fetch(self):
+        """Gets the images of new disks, and kernels."""
+        kernels.fetch(self.kernels, self.tools)
+        for work in self.works:
+            if work.make and work.spec.image:
+                work.image = self.tools.image(self.conn, work.spec)
+                disks.fits(work)
+
+
+class Changed(errors.OperationFailed):
+    """The definition is another by now than the one that the changes were found for."""
+
+
+def refuse_detach(found):
+    """Raises InvalidInput for a change that takes a disk from the guest."""
+    for change in found:
+        if change.what == "disks" and change.action == "detach":
+            target = change.path.split(":")[1]
+            raise errors.InvalidInput(
+                f"{change.old} would be detached from {target}: detach=True allows it"
+            )
+
+
+def result(found, failures, warnings=()):
+    """What virt.update returns for a list of Change, of failures and of warnings."""
+    status = {
+        "definition": bool(found),
+        "disk": {"attached": [], "detached": [], "updated": []},
+        "interface": {"attached": [], "detached": [], "updated": []},
+    }
+    for change in found:
+        kind = _KINDS.get(change.what)
+        if kind and change.action in _DONE:
+            entry = status.setdefault(kind, {"attached": [], "detached": [], "updated": []})
+            if change.xml not in entry[_DONE[change.action]]:
+                entry[_DONE[change.action]].append(change.xml)
+        elif change.what in ("cpu", "mem"):
+            status[change.what] = True
+    status["changes"] = [change.show() for change in found]
+    if failures:
+        status["errors"] = failures
+    if warnings:
+        status["warnings"] = list(warnings)
+    return status
+
+
+def update(conn, spec, tools, how):
+    """Brings the guest of a GuestSpec to what it says; see ``virt.update``."""
+    with translated(f"update {spec.name}"):
+        if how.test:
+            return _once(conn, spec, tools, how)
+        with tools.gate.guest("virt.update", spec.name):
+            for _ in range(ATTEMPTS - 1):
+                with contextlib.suppress(Changed):
+                    return _once(conn, copy.deepcopy(spec), tools, how)
+            return _once(conn, spec, tools, how)
+
+
+def _once(conn, spec, tools, how):
+    work = Update(conn, spec, tools, how)
+    found = work.compare()
+    if found and how.test:
+        work.admit()
+    failures = [] if how.test or not found else work.apply(found)
+    return result(found, failures, work.warnings)

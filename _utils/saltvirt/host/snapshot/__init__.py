@@ -1,0 +1,1 @@
+"""Snapshots of a guest of one host."""

@@ -1,0 +1,116 @@
+"""Going back to an external snapshot where libvirt (before 9.9) cannot.
+
+Such a snapshot is a layer: the disk's file as it was, and a qcow2 file on top of it that
+takes what is written since. To go back is to begin that file anew.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt
+from saltvirt.host.storage import usage
+from saltvirt.images import chain, confined, header
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The file that takes one disk's writes since the snapshot; target: e.g. ``vda``."""
+
+    target: str
+    path: str
+
+    def begin_anew(self):
+        """Makes an empty file on the same base beside it, with its owner; the new path."""
+        what = f"begin {self.path} anew"
+        head = header.read(self.path, "qcow2")
+        base, kind = head.backing, head.backing_format
+        if not base or not kind:
+            raise errors.OperationFailed(f"cannot {what}: it is based on no other file")
+        fresh = f"{self.path}.revert"
+        argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", kind, fresh]
+        os.close(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+        reads = chain.names(self.path, "qcow2")[1:]
+        confined.run(argv, what, reads=reads, writes=[fresh])
+        stat = os.stat(self.path)
+        shutil.copymode(self.path, fresh)
+        os.chown(fresh, stat.st_uid, stat.st_gid)
+        return fresh
+
+
+def layers(snapshot):
+    """The Layers of a snapshot of files. Raises Unsupported when it has anything else."""
+    root = ElementTree.fromstring(snapshot.getXMLDesc(0))
+    memory = root.find("memory")
+    found = []
+    for disk in root.iterfind("disks/disk"):
+        if disk.get("snapshot") == "external" and disk.find("source[@file]") is not None:
+            found.append(Layer(disk.get("name"), disk.find("source").get("file")))
+        elif disk.get("snapshot") != "no":
+            break
+    else:
+        if found and (memory is None or memory.get("snapshot") == "no"):
+            return found
+    raise errors.Unsupported(
+        f"this libvirt cannot go back to snapshot {snapshot.getName()}: "
+        "it is not one of files of the disks alone"
+    )
+
+
+def revert(conn, domain, snapshot, above, unused=()):
+    """Puts the guest's disks back to the snapshot and leaves it shut off.
+
+    above: the snapshots made on top of it, the newest first; they and their files go, those that
+    other hosts may have where they are in ``unused``: nobody there needs them.
+    """
+    wanted = layers(snapshot)
+    others = {layer.path for one in above for layer in layers(one)}
+    if domain.isActive():
+        domain.destroy()
+    fresh = {}
+    try:
+        for layer in wanted:
+            fresh[layer.path] = layer.begin_anew()
+        _point_at(conn, domain, wanted)
+        for path, made in fresh.items():
+            os.replace(made, path)
+    finally:
+        for made in fresh.values():
+            if os.path.exists(made):
+                os.unlink(made)
+    for one in above:
+        one.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
+    remove(conn, others - set(fresh), unused)
+    _make_current(domain, snapshot)
+
+
+def remove(conn, paths, unused=()):
+    """Deletes the files of layers, but those that other hosts may have and were not asked about,
+    and those that a QEMU has open."""
+    for path in paths:
+        sure = path in unused or not usage.others_may_have(conn, path)
+        if sure and not usage.held(conn, path) and os.path.lexists(path):
+            os.unlink(path)
+
+
+def _point_at(conn, domain, wanted):
+    """Has the guest's disks use the files of these Layers."""
+    secure = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
+    root = ElementTree.fromstring(domain.XMLDesc(secure))
+    paths = {layer.target: layer.path for layer in wanted}
+    for disk in root.iterfind("devices/disk"):
+        target, source = disk.find("target").get("dev"), disk.find("source")
+        if target in paths and source.get("file") != paths[target]:
+            source.set("file", paths[target])
+            disk.find("driver").set("type", "qcow2")
+            for backing in disk.findall("backingStore"):
+                disk.remove(backing)
+    conn.defineXML(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _make_current(domain, snapshot):
+    text = snapshot.getXMLDesc(libvirt.VIR_DOMAIN_SNAPSHOT_XML_SECURE)
+    flags = libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_CURRENT
+    domain.snapshotCreateXML(text, flags)

@@ -1,0 +1,98 @@
+"""Which files go, are merged or begin anew with snapshots, and who else could need them."""
+
+from dataclasses import dataclass, field
+from xml.etree import ElementTree
+
+from saltvirt import errors
+from saltvirt.host.storage import bounded, chains, files, usage
+
+
+@dataclass
+class Stake:
+    """changed: paths of what goes, is merged or begins anew. shared: the Places of those of them
+    that other hosts may have. own: those of the guest's other disks there: what stands on a
+    changed one is no other user. verb: of the runner, which asks other hosts."""
+
+    verb: str
+    changed: set = field(default_factory=set)
+    shared: dict = field(default_factory=dict)
+    own: dict = field(default_factory=dict)
+
+
+def _place(node):
+    """Where an element with a source has its data: a path, or the name of what a server has."""
+    source = node.find("source")
+    if source is None:
+        return None
+    return source.get("file") or source.get("dev") or source.get("name")
+
+
+def _external(snapshot):
+    """The disk elements of the layers that an external snapshot began."""
+    root = ElementTree.fromstring(snapshot.getXMLDesc(0))
+    return [disk for disk in root.iterfind("disks/disk") if disk.get("snapshot") == "external"]
+
+
+def layers(snapshots):
+    """Where the layers of external snapshots are."""
+    return {_place(disk) for one in snapshots for disk in _external(one)} - {None}
+
+
+def merged(snapshots):
+    """The layers of external snapshots, and what is next below each: into that it is merged."""
+    found = set()
+    for path in layers(snapshots):
+        found |= set(chains.read(path, "qcow2").paths[:2]) if path.startswith("/") else {path}
+    return found
+
+
+def in_use(domain, snapshot):
+    """Where the disks lie now that a snapshot puts back: libvirt itself takes those away that no
+    snapshot tells of."""
+    targets = {disk.get("name") for disk in _external(snapshot)}
+    disks = [disk for tree in files.trees(domain) for disk in tree.iterfind("devices/disk")]
+    return {
+        _place(disk) for disk in disks if targets & {disk.find("target").get("dev"), _place(disk)}
+    } - {None}
+
+
+def of(conn, domain, changed, verb):
+    """The Stake of these paths."""
+    found = Stake(verb, set(changed))
+    if not changed:
+        return found
+    trees = files.trees(domain)
+    own = {_place(disk) for tree in trees for disk in tree.iterfind("devices/disk")} - {None}
+    for path in own | layers(domain.listAllSnapshots()) | found.changed:
+        if usage.others_may_have(conn, path):
+            places = found.shared if path in found.changed else found.own
+            places[path] = usage.place(conn, path)
+    return found
+
+
+def refuse(conn, domain, stake, unused=()):
+    """Raises Refused when another guest, or an image that no guest names, needs what is changed;
+    or other hosts may, and it is not in ``unused``: of that all have said that nobody there does.
+    """
+    paths = stake.changed
+    if not paths:
+        return
+    used = usage.read(conn, domain.UUIDString(), beside=[p for p in paths if p.startswith("/")])
+    trees = [ElementTree.fromstring(text) for text in usage.texts(domain)]
+    own = [files.paths(tree) | files.volume_paths(conn, tree) for tree in trees]
+    own = {files.real(path) for path in set().union(*own)}
+    for path in sorted(paths):
+        with bounded.noting() as silent:
+            keys = usage.keys_of(conn, path)
+        users = used.of(keys, own)
+        if users:
+            raise errors.Refused(f"{path} would be lost, and {', '.join(users)} needs it")
+        if silent or used.why(keys, own):
+            why = f"{', '.join(silent)} does not answer" if silent else used.why(keys, own)
+            raise errors.Refused(f"{path} would be lost, and {why}")
+        if path in stake.shared and path not in unused:
+            raise errors.Refused(
+                f"{path} would be lost, and other hosts may need it "
+                f"({usage.others_may_have(conn, path)}): salt-run {stake.verb} {domain.name()} "
+                "asks them"
+            )

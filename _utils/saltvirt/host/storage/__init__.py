@@ -1,0 +1,1 @@
+"""Pools, volumes and files of one host, and who needs them."""

@@ -1,0 +1,202 @@
+"""The storage of this host: file systems and pools, and what thin disks may still grow on them."""
+
+import os
+from stat import S_ISDIR
+from xml.etree import ElementTree
+
+from saltvirt.host.connection import libvirt
+from saltvirt.host.domain import describe
+from saltvirt.host.storage import bounded, filesystems
+
+_DISKS = ("disk", "lun")
+_DISK = "devices/disk"
+
+
+class Stores:
+    """What this host's disks are on, while one inventory is taken."""
+
+    def __init__(self, conn):
+        self.conn = conn
+        self.mounts = filesystems.read()
+        self.pools = dict(_pools(conn))
+        self.growing = {}
+        self.used = {"/"}
+
+    def folder(self, path):
+        """The id of the file system that a path is, or will be, on."""
+        found = filesystems.of(self.mounts, path)
+        self.used.add(found.id)
+        return found.id
+
+    def pool(self, name):
+        """The id of what an active pool is on, or None."""
+        found = self.pools.get(name)
+        if found is None:
+            return None
+        return self.folder(found["path"]) if found["path"] else f"pool {name}"
+
+    def shared(self, store):
+        """The name of a store for all hosts that reach it, or None."""
+        if store in self.mounts:
+            return self.mounts[store].shared
+        return next(
+            (p["shared"] for name, p in self.pools.items() if f"pool {name}" == store), None
+        )
+
+    def grow(self, store, key, size):
+        """Counts what a disk may still grow. key: what tells it from others; one that several
+        guests have is counted once."""
+        if store and size > 0:
+            known = self.growing.setdefault(store, {})
+            known[key] = max(known.get(key, 0), size)
+
+    def promised(self, store):
+        return sum(self.growing.get(store, {}).values())
+
+    def read(self):
+        """``stores``, ``mounts`` and ``pools`` of ``virt.inventory``."""
+        places = {name: self.pool(name) for name in self.pools}
+        shown = {m.id for m in self.mounts.values() if m.local or m.shared or m.id in self.used}
+        sizes = {m.id: filesystems.sizes(m) for m in self.mounts.values() if m.point in shown}
+        stores = {store: self._told(store, sizes[store]) for store in sizes}
+        pools = {}
+        for name, store in places.items():
+            own = self._told(store, self.pools[name]["sizes"])
+            pools[name] = {**stores.get(store, own), "store": store}
+        return {
+            "stores": stores,
+            "mounts": {m.point: m.id for m in self.mounts.values() if m.id in stores},
+            "pools": pools,
+        }
+
+    def _told(self, store, sizes):
+        found = {**sizes, "promised_bytes": self.promised(store)}
+        shared = self.shared(store)
+        return {**found, "shared": shared} if shared else found
+
+    def disks(self, name, trees, stats, active, record):
+        """The disks that a guest writes to, as facts.Disk in plain data; counts their growth.
+
+        trees: its definitions; stats: libvirt's of it; record: our own in it.
+        """
+        sizes = describe.block_stats(stats)
+        made = {own.path or (own.pool, own.volume): own.size_bytes for own in record.disks}
+        found = {}
+        for tree in trees:
+            for node in tree.iterfind(_DISK):
+                disk = _place(node)
+                if disk is None or disk in found:
+                    continue
+                target = node.find("target")
+                known = sizes.get(target.get("dev"), {}) if target is not None else {}
+                found[disk] = self._disk(disk, (known, active), made.get(disk))
+        if record.creating:
+            for own in record.disks:
+                place = own.path or (own.pool, own.volume)
+                if place not in found and own.size_bytes:
+                    self.grow(self._store(place), place, own.size_bytes)
+        return [disk for disk in found.values() if disk]
+
+    def _store(self, place):
+        return self.pool(place[0]) if isinstance(place, tuple) else self.folder(place)
+
+    def _disk(self, place, seen, made_bytes):
+        store = self._store(place)
+        size, has = self._sizes(place, *seen)
+        size = max(size or 0, made_bytes or 0)
+        if isinstance(place, tuple):
+            found = {"size_bytes": size, "pool": place[0]}
+            self.grow(store, place, size - has)
+        elif place.startswith("/dev/"):
+            return None  # a device that is there as it is
+        else:
+            found = {"size_bytes": size, "path": place}
+            self.grow(store, bounded.real(place), size - has)
+        shared = self.shared(store)
+        return {**found, "shared": shared} if shared else found
+
+    def _sizes(self, place, stats, active):
+        """(how large a disk may become, what it takes now) in bytes."""
+        if "capacity" in stats:
+            return stats["capacity"], stats.get("physical" if active else "allocation", 0)
+        try:
+            if isinstance(place, tuple):
+                self._answers(*place)
+                pool = self.conn.storagePoolLookupByName(place[0])
+                return pool.storageVolLookupByName(place[1]).info()[1:]
+            stat = bounded.stat(place)
+        except (OSError, libvirt.libvirtError):
+            return 0, 0
+        return stat.st_size, stat.st_blocks * 512
+
+    def _answers(self, pool, volume):
+        """Raises bounded.Silent where libvirt would wait for ever for a volume."""
+        folder = self.pools.get(pool, {}).get("path")
+        if folder:
+            bounded.lexists(os.path.join(folder, volume))
+
+    def answer(self, trees):
+        """Whether all that the disks in a guest's definitions are on answers."""
+        try:
+            for place in filter(None, (_place(n) for t in trees for n in t.iterfind(_DISK))):
+                if isinstance(place, tuple):
+                    self._answers(*place)
+                else:
+                    bounded.lexists(place)
+        except bounded.Silent:
+            return False
+        return True
+
+
+def _place(node):
+    """The path of a disk element, or its (pool, volume); None for what a guest does not fill."""
+    source = node.find("source")
+    if source is None or node.get("device", "disk") not in _DISKS:
+        return None
+    if node.find("readonly") is not None:
+        return None
+    if node.get("type") == "volume":
+        return (source.get("pool"), source.get("volume"))
+    return source.get("file") or source.get("dev") or None
+
+
+def _pools(conn):
+    """(name, ``path`` of a folder or None, ``sizes``, ``shared``) of each active pool."""
+    for pool in conn.listAllStoragePools(libvirt.VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE):
+        try:
+            _, total, _, free = pool.info()
+            tree = ElementTree.fromstring(pool.XMLDesc())
+            name = pool.name()
+        except libvirt.libvirtError:
+            continue  # stopped since it was listed
+        path = tree.findtext("target/path")
+        plain = path and not path.startswith("/dev") and _is_folder(path)
+        yield (
+            name,
+            {
+                "path": path if plain else None,
+                "sizes": {"total_bytes": total, "free_bytes": free},
+                "shared": _shared(tree),
+            },
+        )
+
+
+def _is_folder(path):
+    """Also of one that does not answer."""
+    try:
+        return S_ISDIR(bounded.stat(path).st_mode)
+    except bounded.Silent:
+        return True
+    except OSError:
+        return False
+
+
+def _shared(tree):
+    """What all hosts call a pool of a server: its kind, the server, and what it is there."""
+    kind = tree.get("type")
+    if kind not in ("rbd", "iscsi", "iscsi-direct", "gluster", "sheepdog"):
+        return None
+    hosts = sorted(host.get("name") or "" for host in tree.iterfind("source/host"))
+    device = tree.find("source/device")
+    what = [tree.findtext("source/name"), device.get("path") if device is not None else None]
+    return " ".join([kind, ",".join(hosts), *filter(None, what)])

@@ -1,0 +1,27 @@
+"""Which disks of a guest a copy of it on another host could write to."""
+
+from saltvirt.host.storage import files, usage
+
+
+def shared_disks(dom):
+    """{disk: why other hosts may have it} of the disks that the guest may write to."""
+    conn, found = dom.connect(), {}
+    for node in (one for tree in files.trees(dom) for one in tree.iterfind("devices/disk")):
+        source = node.find("source")
+        if source is None or node.find("readonly") is not None:
+            continue
+        path, why = _place(conn, source)
+        if why:
+            found[path] = why
+    return found
+
+
+def _place(conn, source):
+    """(its name, why other hosts may have it or None)."""
+    path = source.get("file") or source.get("dev") or source.get("name") or "without a name"
+    if source.get("volume"):
+        path = files.volume_path(conn, source.get("pool"), source.get("volume"))
+        if path is None:
+            name = f"{source.get('pool')}/{source.get('volume')}"
+            return name, "its storage pool or volume is not there"
+    return path, usage.others_may_have(conn, path)

@@ -1,0 +1,135 @@
+"""Which files and volumes domains use, down to the images they stand on."""
+
+import contextlib
+import stat
+import xml.etree.ElementTree as ET
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt, unless_gone
+from saltvirt.host.storage import bounded
+from saltvirt.images import chain as image_chain
+
+
+def real(path):
+    """The path without links, so that two names of a file are one. What is no path, as the name
+    of a volume on a server, stays as it is."""
+    return bounded.real(path) if path.startswith("/") else path
+
+
+def chain(path, format=None):
+    """The file and all that it stands on, as real paths.
+
+    format: what is declared of it; see saltvirt.images.chain.
+    """
+    found = image_chain.read(path, format)
+    return [link.path for link in found.links] + list(found.aside)
+
+
+def _format_of(node):
+    """The format that an element with a source declares for it, or None."""
+    if node.tag == "nvram":
+        return node.get("format", "raw")
+    kind = node.find("driver" if node.tag == "disk" else "format")
+    return kind.get("type") if kind is not None else None
+
+
+def declared(disk):
+    """The format that a definition declares for a disk; libvirt takes raw where it says none."""
+    return _format_of(disk) or "raw"
+
+
+def named(conn, tree):
+    """(path, declared format or None) of every local path that a domain's XML names as storage,
+    firmware files included. A disk in a pool is there by the path of its volume."""
+    for node in tree.iter():
+        source = node.find("source")
+        if source is not None:
+            for path in {source.get("file"), source.get("dev"), _volume_of(conn, source)}:
+                if path and path.startswith("/"):
+                    yield path, _format_of(node)
+        if node.tag == "nvram" and node.text and node.text.startswith("/"):
+            yield node.text, node.get("format", "raw")
+
+
+def format_by_domains(conn, path):
+    """The format that this host's domains declare for what lies at a path; None when none does.
+
+    Where one says raw its guest may have written anything there: then it is raw.
+    """
+    here, found = real(path), set()
+    for dom in conn.listAllDomains():
+        for tree in trees(dom):
+            found |= {format or "raw" for one, format in named(conn, tree) if real(one) == here}
+    return "raw" if "raw" in found else min(found, default=None)
+
+
+def _volume_of(conn, source):
+    if not source.get("volume"):
+        return None
+    return volume_path(conn, source.get("pool"), source.get("volume"))
+
+
+def paths(tree):
+    """Every local path that a domain's XML names as storage, firmware files included."""
+    found = {
+        value
+        for node in tree.iter("source")
+        for value in (node.get("file"), node.get("dev"))
+        if value and value.startswith("/")
+    }
+    return found | {node.text for node in tree.iter("nvram") if node.text}
+
+
+def trees(dom):
+    """The domain's XML as it runs and as it starts next, parsed."""
+    found = []
+    for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
+        with unless_gone():
+            found.append(ET.fromstring(dom.XMLDesc(flags)))
+    return found
+
+
+def volume_path(conn, pool, volume):
+    """The path of a pool's volume, or None when it (or its pool) is not there."""
+    try:
+        return conn.storagePoolLookupByName(pool).storageVolLookupByName(volume).path()
+    except libvirt.libvirtError:
+        return None
+
+
+def require_pool(conn, name):
+    """Raises OperationFailed for a pool that is there but not started: what it holds is not
+    known then."""
+    with contextlib.suppress(libvirt.libvirtError):
+        if not conn.storagePoolLookupByName(name).isActive():
+            raise errors.OperationFailed(f"storage pool {name} is not started: start it first")
+
+
+def volume_paths(conn, tree):
+    """The paths of the disks that a domain's XML gives as pool and volume."""
+    pairs = [(s.get("pool"), s.get("volume")) for s in tree.iter("source") if s.get("volume")]
+    return {path for path in (volume_path(conn, *pair) for pair in pairs) if path}
+
+
+def writable(conn, tree):
+    """The real paths of the disks that a domain may write to."""
+    found = set()
+    for node in tree.iterfind("devices/disk"):
+        source = node.find("source")
+        safe = node.find("readonly") is not None or node.find("shareable") is not None
+        if source is None or safe or node.get("device", "disk") != "disk":
+            continue
+        path = source.get("file") or source.get("dev")
+        if source.get("volume"):
+            path = volume_path(conn, source.get("pool"), source.get("volume"))
+        if path:
+            found.add(real(path))
+    return found
+
+
+def is_regular(path):
+    """True for a plain file of this host."""
+    try:
+        return stat.S_ISREG(bounded.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False

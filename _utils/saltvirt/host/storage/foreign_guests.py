@@ -1,0 +1,164 @@
+"""Guests of this machine that the connection does not show: of libvirt's other drivers, and of
+users' own libvirts (``qemu:///session``), by the definitions that libvirt keeps in files.
+
+What a user's definition says counts for what that user may open, and so does that it cannot be
+read: nobody keeps a file from being deleted that he could not use.
+"""
+
+import errno
+import os
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+from saltvirt.host.domain.names_on_disk import DRIVERS
+from saltvirt.host.storage import bounded
+
+# of libvirt itself: what is defined, what runs, snapshots and checkpoints
+SYSTEM = ("/etc/libvirt", "/run/libvirt")
+LIBRARY = "/var/lib/libvirt"
+_FOLDERS = ("qemu", "lxc", "libxl", "ch", "bhyve")
+PASSWD, HOMES, RUNTIME = "/etc/passwd", "/home", "/run/user"
+_BELOW = ("snapshot", "checkpoint")
+_LONGEST = 4 * 1024 * 1024
+_MOST = 5000
+
+
+@dataclass(frozen=True)
+class Definition:
+    """tree: parsed. who: the guest, in words. uid: of the user whose libvirt has it; None for the
+    system's own."""
+
+    tree: object
+    who: str
+    uid: int | None = None
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What could not be read. uid: as above."""
+
+    text: str
+    uid: int | None = None
+
+
+def read(uri):
+    """Yields the Definitions, and a Doubt for each thing that cannot be read.
+
+    uri: of the connection, whose own driver is not read.
+    """
+    parts = urlsplit(uri or "")
+    mine = DRIVERS.get(parts.scheme.partition("+")[0]) if parts.path in ("/system", "/") else None
+    for driver in _FOLDERS:
+        if driver != mine:
+            folders = [*(os.path.join(one, driver) for one in SYSTEM)]
+            yield from _domains(folders, os.path.join(LIBRARY, driver), f"{driver}:///system", None)
+    for uid, user, home, runtime in _users():
+        config = os.path.join(home, ".config/libvirt/qemu")
+        folders = [config, os.path.join(runtime, "libvirt/qemu/run")]
+        yield from _domains(folders, config, f"qemu:///session of {user}", uid)
+
+
+def _domains(folders, kept, uri, uid):
+    """What is in the folders, and what libvirt keeps below ``kept`` of each guest."""
+    paths = []
+    try:
+        for folder in folders:
+            paths += [path for path in _listed(folder) if path.endswith(".xml")]
+        for more in _BELOW:
+            for guest in _listed(os.path.join(kept, more)):
+                paths += [path for path in _listed(guest) if path.endswith(".xml")]
+        if len(paths) > _MOST:
+            raise OSError(errno.E2BIG, f"more than {_MOST} files", kept)
+    except OSError as exc:
+        yield Doubt(
+            f"the guests of {uri} are not known: {exc.filename or kept}: {exc.strerror}", uid
+        )
+        return
+    for path in paths:
+        found = _definition(path, uri, uid)
+        if found:
+            yield found
+
+
+def _listed(folder):
+    """The paths in a folder; none of what is no folder."""
+    try:
+        return [os.path.join(folder, name) for name in bounded.names(folder)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as exc:
+        raise OSError(exc.errno, exc.strerror, folder) from exc
+
+
+def _definition(path, uri, uid):
+    """The Definition in a file, or the Doubt that it leaves; None when it is gone by now."""
+    try:
+        text = bounded.head(path, _LONGEST + 1)
+        if text is None:
+            raise ValueError("no file")
+        if len(text) > _LONGEST or b"<!" in text.replace(b"<!--", b""):
+            raise ValueError("not by libvirt")
+        tree = ElementTree.fromstring(text)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, ElementTree.ParseError) as exc:
+        why = getattr(exc, "strerror", None) or exc
+        return Doubt(f"{path}, a guest of {uri}, cannot be read: {why}", uid)
+    if tree.tag == "domstatus":
+        tree = tree.find("domain")
+    if tree is None or tree.tag not in ("domain", "domainsnapshot", "domaincheckpoint"):
+        return None
+    name = tree.findtext("domain/name") or tree.findtext("name") or os.path.basename(path)
+    return Definition(tree, f"{name} ({uri})", uid)
+
+
+def _users():
+    """(uid, name, home, folder of what runs) of each user that may have a libvirt of his own.
+
+    Of users that only a directory service knows, those with a home in /home or who are at work.
+    """
+    found = {}
+    try:
+        with open(PASSWD, encoding="utf-8", errors="surrogateescape") as file:
+            rows = [line.rstrip("\n").split(":") for line in file]
+    except OSError:
+        rows = []
+    for row in rows:
+        if len(row) >= 6 and row[2].isdigit() and row[5].startswith("/"):
+            found.setdefault((int(row[2]), os.path.normpath(row[5])), row[0])
+    known = {home for _, home in found}
+    for home in _quietly(HOMES):
+        if home not in known:
+            try:
+                found[bounded.stat(home).st_uid, home] = os.path.basename(home)
+            except OSError:
+                found[-1, home] = os.path.basename(home)
+    at_work = {uid for uid, _ in found}
+    for folder in _quietly(RUNTIME):
+        name = os.path.basename(folder)
+        if name.isdigit() and int(name) not in at_work:
+            found[int(name), "/nonexistent"] = f"user {name}"
+    for (uid, home), name in found.items():
+        yield uid, name, home, os.path.join(RUNTIME, str(uid))
+
+
+def _quietly(folder):
+    try:
+        return _listed(folder)
+    except OSError:
+        return []
+
+
+def may_open(uid, path):
+    """Whether a user may read what is at a path, as far as its own permissions say (what a list of
+    its own gives shows in those of the group); True where that cannot be told."""
+    if uid in (0, -1):
+        return True
+    try:
+        seen = bounded.stat(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return seen.st_uid == uid or bool(seen.st_mode & 0o044)

@@ -1,0 +1,51 @@
+"""What tells one file or device from another, by whatever name it is called."""
+
+import contextlib
+import os
+import stat
+
+from saltvirt.host.storage import bounded
+
+_DEVICES = "/sys/dev/block"
+
+
+def real(path):
+    """The path without links; as it is where it cannot be followed."""
+    return bounded.real(path)
+
+
+def of(path):
+    """The keys of a path of this host: two paths that share one are the same thing.
+
+    The path, also without links; the file system and the inode (bind mounts, hard links); the
+    number of a block device (its many names below /dev).
+    """
+    found = {real(path), os.path.normpath(path)}
+    with contextlib.suppress(OSError, ValueError):
+        seen = bounded.stat(path)
+        if stat.S_ISBLK(seen.st_mode):
+            found.add(("device", seen.st_rdev))
+        else:
+            found.add(("file", seen.st_dev, seen.st_ino))
+    return frozenset(found)
+
+
+def below(path):
+    """The paths of what a block device is made of: a loop device's file, a logical volume's or
+    an array's parts, a partition's disk."""
+    try:
+        seen = bounded.stat(path)
+    except (OSError, ValueError):
+        return []
+    if not stat.S_ISBLK(seen.st_mode):
+        return []
+    device = f"{_DEVICES}/{os.major(seen.st_rdev)}:{os.minor(seen.st_rdev)}"
+    found = []
+    with contextlib.suppress(OSError):
+        found += [f"/dev/{name.replace('!', '/')}" for name in os.listdir(f"{device}/slaves")]
+    with contextlib.suppress(OSError), open(f"{device}/loop/backing_file", "rb") as file:
+        found.append(os.fsdecode(file.read().rstrip(b"\n")))
+    if os.path.exists(f"{device}/partition"):
+        disk = os.path.basename(os.path.dirname(os.path.realpath(device)))
+        found.append(f"/dev/{disk.replace('!', '/')}")
+    return found

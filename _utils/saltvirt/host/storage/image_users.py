@@ -1,0 +1,72 @@
+"""Which images of the cache are needed on this host, and taking away the others."""
+
+import os
+import time
+
+from saltvirt import errors
+from saltvirt.host.storage import usage
+from saltvirt.images import cache
+
+# an init that has just been given an image has not made its overlay yet
+GRACE_S = 600
+
+
+def users(conn, images_dir):
+    """The Usage by which images are needed: of domains, and of images that no domain names."""
+    return usage.read(conn, below=images_dir)
+
+
+def listed(conn, images_dir):
+    """The cache's images, as ``virt.images`` returns them."""
+    used = users(conn, images_dir)
+    return {
+        meta["file"]: {
+            "path": meta["path"],
+            "source": meta["source"],
+            "format": meta["format"],
+            "size_bytes": meta["size_bytes"],
+            "allocated_bytes": os.stat(meta["path"]).st_blocks * 512,
+            "sha256": meta["sums"]["sha256"],
+            "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(meta["fetched"])),
+            "used_by": used.of(usage.keys_of(conn, meta["path"])),
+        }
+        for meta in cache.known(images_dir)
+    }
+
+
+def prune(conn, images_dir, name=None, grace_s=GRACE_S):
+    """Removes images that nothing on this host needs.
+
+    name: only this file of the cache; it is then an error when it is needed. grace_s: what was
+    fetched or asked for within that time stays.
+    Returns {"removed": [names], "kept": {name: reason}}. Raises NotFound, Refused.
+    """
+    found = {meta["file"]: meta for meta in cache.known(images_dir)}
+    name = None if name is None else str(name)
+    if name is not None and name not in found:
+        raise errors.NotFound(f"there is no image {name} in {cache.folder(images_dir)}")
+    done = {"removed": [], "kept": {}}
+    used = users(conn, images_dir)
+    for one in [name] if name else sorted(found):
+        why = _why(conn, used, found[one], grace_s)
+        if why:
+            done["kept"][one] = why
+        else:
+            cache.forget(images_dir, one)
+            done["removed"].append(one)
+    if name and done["kept"]:
+        raise errors.Refused(f"image {name} stays: {done['kept'][name]}")
+    return done
+
+
+def _why(conn, used, meta, grace_s):
+    """Why an image must stay, in words, or None."""
+    keys = usage.keys_of(conn, meta["path"])
+    by = used.of(keys)
+    if by:
+        return f"needed by {', '.join(by)}"
+    if time.time() - meta["used"] < grace_s:
+        return "used a moment ago"
+    others = usage.others_may_have(conn, meta["path"])
+    others = others and f"other hosts may need it, too: {others}"
+    return used.why(keys) or others or usage.held(conn, meta["path"])

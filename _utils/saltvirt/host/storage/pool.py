@@ -1,0 +1,243 @@
+"""Storage pools of one host."""
+
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from saltvirt import errors
+from saltvirt.design import pool as design
+from saltvirt.diff.pool_changes import changes
+from saltvirt.host.connection import libvirt, translate, translated
+from saltvirt.host.definition import configured
+from saltvirt.host.storage import secret
+from saltvirt.revert import Revert
+from saltvirt.xml.pool import Pool
+
+_STATES = ("inactive", "building", "running", "degraded", "inaccessible")
+# kinds that are written on a device, which may have something on it
+_FORMATTED = {"disk", "fs", "logical"}
+
+
+def lookup(conn, name):
+    """The virStoragePool of this name. Raises NotFound, naming the host and what it has."""
+    try:
+        return conn.storagePoolLookupByName(str(name))
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_POOL:
+            raise
+        there = ", ".join(names(conn)) or "none"
+        raise errors.NotFound(
+            f"no storage pool {str(name)!r} on {conn.getHostname()}; it has: {there}"
+        ) from exc
+
+
+def names(conn):
+    """Sorted names of all pools, running or not."""
+    return sorted(pool.name() for pool in conn.listAllStoragePools())
+
+
+def running(conn):
+    """The virStoragePool of each pool that runs."""
+    return conn.listAllStoragePools(libvirt.VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE)
+
+
+def infos(conn, name=None):
+    """What is known of each pool, by name: see ``virt.pool_info``."""
+    found = {}
+    for pool in conn.listAllStoragePools():
+        if name is None or pool.name() == str(name):
+            try:
+                found[pool.name()] = _info(pool)
+            except libvirt.libvirtError as exc:
+                found[pool.name()] = {"error": str(translate(exc))}
+    return found
+
+
+@dataclass(frozen=True)
+class Making:
+    """What to do with a new pool besides defining it."""
+
+    start: bool = True
+    transient: bool = False
+    build: bool = False
+
+
+def define(conn, spec, making):
+    """Makes the pool of a PoolSpec; True. On failure its definition is gone again."""
+    name = spec.name
+    if name in names(conn):
+        raise errors.AlreadyExists(
+            f"storage pool {name} is there already on {conn.getHostname()}; "
+            "virt.pool_update changes it"
+        )
+    with translated(f"define storage pool {name}"), Revert() as undo:
+        uuid = secret.store_for_pool(conn, spec, undo)
+        text = design.build(spec, secret_uuid=uuid).tostring()
+        if making.transient:
+            flags = libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if making.build else 0
+            conn.storagePoolCreateXML(text, flags)
+        else:
+            pool = conn.storagePoolDefineXML(text, 0)
+            undo.push(f"undefine storage pool {name}", pool.undefine)
+            if making.build:
+                build(conn, pool)
+            if making.start:
+                start(pool)
+        undo.success()
+    return True
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a pool differs from a PoolSpec.
+
+    wanted: the definition it shall have. redefined: the changes from the one it has; now: those
+    from the pool as it runs, empty when it does not.
+    """
+
+    wanted: Pool
+    redefined: list
+    now: list
+
+
+def compare(conn, pool, spec, secret_uuid=None):
+    """The Difference between a virStoragePool and its PoolSpec."""
+    current = configured_pool(pool)
+    uuid = secret_uuid or secret.uuid_for_pool(conn, spec)
+    wanted = design.build(spec, current, uuid)
+    now = changes(wanted, read(pool)) if pool.isActive() else []
+    return Difference(wanted, changes(wanted, current), now)
+
+
+def update(conn, spec, test=False):
+    """Changes a pool to its PoolSpec, where it differs. True when it did.
+
+    A running pool keeps its old definition until it is stopped and started.
+    test: only tell whether it would change.
+    """
+    pool = lookup(conn, spec.name)
+    if test:
+        return bool(compare(conn, pool, spec).redefined)
+    with translated(f"update storage pool {spec.name}"), Revert() as undo:
+        uuid = secret.store_for_pool(conn, spec, undo)
+        difference = compare(conn, pool, spec, uuid)
+        if difference.redefined:
+            conn.storagePoolDefineXML(difference.wanted.tostring(), 0)
+        undo.success()
+    return bool(difference.redefined)
+
+
+def build(conn, pool, overwrite=False):
+    """Makes what a pool needs (folder, volume group, partition table, file system); True.
+
+    What is there already is left as it is: building twice does no harm.
+    overwrite: write over what else is on the device; an existing volume group stays.
+    """
+    if pool.isActive() and not overwrite:
+        return True
+    with translated(f"build storage pool {pool.name()}"):
+        kind = read(pool).type
+        if kind == "logical" and _has_volume_group(conn, pool):
+            return True
+        flags = 0
+        if kind in _FORMATTED:
+            flags = (
+                libvirt.VIR_STORAGE_POOL_BUILD_OVERWRITE
+                if overwrite
+                else libvirt.VIR_STORAGE_POOL_BUILD_NO_OVERWRITE
+            )
+        try:
+            pool.build(flags)
+        except libvirt.libvirtError as exc:
+            # the same code for "as wanted already" and for "something else is on it"
+            same = "already formatted" in str(exc.get_error_message())
+            if exc.get_error_code() != libvirt.VIR_ERR_STORAGE_POOL_BUILT or not same:
+                raise
+    return True
+
+
+def start(pool):
+    """Starts it; True."""
+    with translated(f"start storage pool {pool.name()}"):
+        pool.create(0)
+    return True
+
+
+def stop(pool):
+    """Stops it; True. What it holds stays."""
+    with translated(f"stop storage pool {pool.name()}"):
+        pool.destroy()
+    return True
+
+
+def refresh(pool):
+    """Has libvirt look again at what it holds; True."""
+    with translated(f"refresh storage pool {pool.name()}"):
+        pool.refresh(0)
+    return True
+
+
+def delete(pool):
+    """Deletes what the pool is made of; True. It must be stopped, and its volumes unused."""
+    with translated(f"delete the resources of storage pool {pool.name()}"):
+        pool.delete(libvirt.VIR_STORAGE_POOL_DELETE_NORMAL)
+    return True
+
+
+def undefine(conn, pool):
+    """Removes its definition, and the secret that was made with it; True."""
+    definition = configured_pool(pool)
+    with translated(f"undefine storage pool {definition.name}"):
+        pool.undefine()
+    secret.forget_for_pool(conn, definition)
+    return True
+
+
+def set_autostart(pool, on):
+    """Starts it with the host, or not; True."""
+    with translated(f"set autostart of storage pool {pool.name()}"):
+        pool.setAutostart(int(on))
+    return True
+
+
+def volume_names(pool):
+    """Sorted names of the volumes in a running pool."""
+    with translated(f"list the volumes of storage pool {pool.name()}"):
+        return sorted(pool.listVolumes())
+
+
+def read(pool):
+    """The xml Pool as it runs, or else as it would start."""
+    return Pool.fromstring(pool.XMLDesc(0))
+
+
+def configured_pool(pool):
+    """The xml Pool as it would start."""
+    return Pool.fromstring(configured(pool, libvirt.VIR_STORAGE_XML_INACTIVE))
+
+
+def _has_volume_group(conn, pool):
+    source = read(pool).source.name or pool.name()
+    found = ElementTree.fromstring(conn.findStoragePoolSources("logical", None, 0))
+    return source in {element.text for element in found.iterfind("source/name")}
+
+
+def _info(pool):
+    state, capacity, allocation, free = pool.info()
+    now = read(pool)
+    active, persistent = bool(pool.isActive()), bool(pool.isPersistent())
+    return {
+        "uuid": pool.UUIDString(),
+        "state": _STATES[state] if state < len(_STATES) else "unknown",
+        "capacity": capacity,
+        "allocation": allocation,
+        "free": free,
+        "autostart": bool(persistent and pool.autostart()),
+        "persistent": persistent,
+        "pending": active and persistent and _is_pending(pool, now),
+        "target_path": now.path,
+        "type": now.type,
+    }
+
+
+def _is_pending(pool, now):
+    return bool(changes(configured_pool(pool), now))

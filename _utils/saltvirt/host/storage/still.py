@@ -1,0 +1,97 @@
+"""Disks that must not change while they are copied, whoever may start their guest meanwhile.
+
+QEMU locks bytes of a disk for what it does and for what it bears others doing. We lock as a reader
+does that bears no writer: a QEMU that wants to write to the disk meanwhile does not start.
+A device, whose locks do not reach into the name space of libvirt's QEMU, and a file system
+without locks tell by what was written.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+
+from saltvirt import errors
+from saltvirt.host.storage import bounded, looks
+
+# the permissions, in QEMU's order
+_READ, _WRITE, _RESIZE = 0, 1, 3
+_WITHOUT_LOCKS = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def _seen(fd):
+    """What tells that something was written."""
+    about = os.fstat(fd)
+    if not stat.S_ISBLK(about.st_mode):
+        return about.st_mtime_ns, about.st_size
+    major, minor = os.major(about.st_rdev), os.minor(about.st_rdev)
+    try:
+        with open(f"/sys/dev/block/{major}:{minor}/stat", encoding="ascii") as file:
+            numbers = file.read().split()
+    except FileNotFoundError:
+        return None
+    return numbers[4], numbers[6]  # writes, and sectors written
+
+
+def is_open(path):
+    """Whether a QEMU has the file open, whatever started it: also one of another libvirt, of a
+    person, or of another host where the file system carries locks. Devices do not tell.
+
+    Raises bounded.Silent where nobody answers.
+    """
+    return bounded.locked(path)
+
+
+class Still:
+    """A context manager over the paths of disks of one guest.
+
+    Raises OperationFailed when one is open to be written, naming it and the guest.
+    """
+
+    def __init__(self, guest, paths):
+        self.guest, self.paths = guest, list(paths)
+        self._open = {}
+
+    def __enter__(self):
+        try:
+            for path in self.paths:
+                self._hold(path)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc_info):
+        for fd, _ in self._open.values():
+            os.close(fd)
+        self._open = {}
+        return False
+
+    def _hold(self, path):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as exc:
+            raise errors.OperationFailed(f"cannot read {path}: {exc.strerror}") from exc
+        self._open[path] = fd, _seen(fd)
+        try:
+            for byte in (looks.USED + _READ, looks.UNSHARED + _WRITE, looks.UNSHARED + _RESIZE):
+                fcntl.fcntl(fd, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_RDLCK, byte))
+            taken = any(looks.is_locked(fd, looks.USED + what) for what in (_WRITE, _RESIZE))
+            taken = taken or looks.is_locked(fd, looks.UNSHARED + _READ)
+        except OSError as exc:
+            taken = exc.errno in (errno.EAGAIN, errno.EACCES)
+            if not taken and exc.errno not in _WITHOUT_LOCKS:
+                raise errors.OperationFailed(f"cannot lock {path}: {exc.strerror}") from exc
+        if taken:
+            raise errors.OperationFailed(
+                f"{path} of {self.guest} is open to be written: stop who uses it first"
+            )
+
+    def check(self):
+        """Raises OperationFailed when something was written since."""
+        for path, (fd, before) in self._open.items():
+            if _seen(fd) != before:
+                raise errors.OperationFailed(
+                    f"{path} of {self.guest} was written to while it was copied; the copy is "
+                    "removed: stop the guest and do it again"
+                )

@@ -1,0 +1,121 @@
+"""Sending a file of this host into a volume."""
+
+import contextlib
+import errno
+import os
+from dataclasses import dataclass
+
+from saltvirt import errors, units
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.storage import volume as host_volume
+from saltvirt.images import storage
+
+# formats whose file is larger or smaller than the disk it describes
+_RAW = {None, "none", "raw"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where in the volume it goes, and how much of the file, in bytes. length 0: all."""
+
+    offset: int = 0
+    length: int = 0
+
+
+def upload(conn, pool, name, path, part, sparse=False):
+    """Writes a file, or the beginning of it, into a volume; True.
+
+    sparse: holes of the file stay holes, and are not sent.
+    Raises InvalidInput, before anything is written, when the file does not fit.
+    """
+    volume = host_volume.lookup(conn, pool, name)
+    try:
+        descriptor = storage.descriptor(path)
+    except OSError as exc:
+        raise errors.InvalidInput(f"cannot read {path}: {exc.strerror}") from exc
+    except errors.ImageError as exc:
+        raise errors.InvalidInput(f"cannot read {path}: it is no file or block device") from exc
+    try:
+        size = _checked_size(conn, volume, descriptor, path, part)
+        capacity = volume.info()[1]
+        with translated(f"upload {path} to volume {name} in storage pool {pool}"):
+            _send(conn, volume, _Reader(descriptor, size), part.offset, sparse)
+            if sparse:
+                _keep_size(volume, capacity)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _checked_size(conn, volume, descriptor, path, part):
+    """How many bytes are to be sent."""
+    size = os.lseek(descriptor, 0, os.SEEK_END)
+    size = min(size, part.length) if part.length else size
+    info = host_volume.describe(volume)
+    if info["format"] in _RAW and part.offset + size > info["capacity"]:
+        raise errors.InvalidInput(
+            f"{path} does not fit: {units.human_bytes(size)} at {part.offset} in volume "
+            f"{volume.name()} of {units.human_bytes(info['capacity'])}"
+        )
+    users, own = host_volume.users(conn, volume)
+    if users.running(own):
+        raise errors.InvalidInput(
+            f"volume {volume.name()} is open in {', '.join(users.running(own))}: shut it down first"
+        )
+    return size
+
+
+def _keep_size(volume, capacity):
+    """A hole at a file's end makes libvirt cut a raw volume off there."""
+    info = host_volume.describe(volume)
+    if info["format"] in _RAW and info["capacity"] < capacity:
+        volume.resize(capacity, 0)
+
+
+class _Reader:
+    """The first ``size`` bytes of a file, and where its holes are."""
+
+    def __init__(self, descriptor, size):
+        self.descriptor, self.size, self.at = descriptor, size, 0
+
+    def read(self, _stream, wanted, _opaque):
+        data = os.pread(self.descriptor, min(wanted, self.size - self.at), self.at)
+        self.at += len(data)
+        return data
+
+    def section(self, _stream, _opaque):
+        """[is it data, how long]: what comes next."""
+        if self.at >= self.size:
+            return [False, 0]
+        data = self._seek(os.SEEK_DATA)
+        if data > self.at:
+            return [False, data - self.at]
+        return [True, self._seek(os.SEEK_HOLE) - self.at]
+
+    def skip(self, _stream, length, _opaque):
+        self.at += length
+        return self.at
+
+    def _seek(self, what):
+        try:
+            return min(os.lseek(self.descriptor, self.at, what), self.size)
+        except OSError as exc:
+            if exc.errno != errno.ENXIO:  # no data until the end
+                raise
+            return self.size
+
+
+def _send(conn, volume, reader, offset, sparse):
+    stream = conn.newStream(0)
+    flags = libvirt.VIR_STORAGE_VOL_UPLOAD_SPARSE_STREAM if sparse else 0
+    try:
+        volume.upload(stream, offset, reader.size, flags)
+        if sparse:
+            stream.sparseSendAll(reader.read, reader.section, reader.skip, None)
+        else:
+            stream.sendAll(reader.read, None)
+        stream.finish()
+    except BaseException:
+        with contextlib.suppress(libvirt.libvirtError):  # it may have ended by itself
+            stream.abort()
+        raise

@@ -1,0 +1,623 @@
+"""Who could reach a file, a block device or a volume: asked by all that deletes.
+
+Counted are all domains of this host by every definition that libvirt keeps (running, at the
+next start, each snapshot's and checkpoint's, saved memory), what their disks stand on, images
+that no domain names but that stand on others, and the host itself. Where something cannot be
+read, nothing is proven.
+"""
+
+import contextlib
+import os
+import stat
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt, translate
+from saltvirt.host.domain import metadata
+from saltvirt.host.storage import (
+    bounded,
+    chains,
+    foreign_guests,
+    identity,
+    mounts,
+    pool_source,
+    references,
+    shared,
+    still,
+)
+
+_SWAPS = "/proc/swaps"
+# pools whose volumes are files below their target
+FILES = ("dir", "fs", "netfs", "vstorage")
+_SHOWN = 2
+_SILENT = -1
+
+
+@dataclass(frozen=True)
+class User:
+    """name: of a guest, or a path. file: the real path of an image that no guest names."""
+
+    name: str
+    running: bool = False
+    file: str | None = None
+
+
+@dataclass
+class Usage:
+    """users: by key (see identity). folders: (real path, User). unknown: sentences that say what
+    could not be read: with one of them nothing is proven to be unused. private: the same of users'
+    own guests, by the user's number: of what that user may open."""
+
+    users: dict = field(default_factory=dict)
+    folders: list = field(default_factory=list)
+    unknown: list = field(default_factory=list)
+    private: dict = field(default_factory=dict)
+
+    def add(self, keys, user):
+        for key in keys:
+            self.users.setdefault(key, set()).add(user)
+
+    def doubt(self, text):
+        if text not in self.unknown:
+            self.unknown.append(text)
+
+    def _found(self, keys):
+        for key in keys:
+            yield from self.users.get(key, ())
+            for folder, user in self.folders:
+                if isinstance(key, str) and f"{key}/".startswith(f"{folder.rstrip('/')}/"):
+                    yield user
+
+    def guests(self, keys):
+        """Sorted names of the guests that could reach it."""
+        return sorted({user.name for user in self._found(keys) if not user.file})
+
+    def running(self, keys):
+        """Those of them that run."""
+        return sorted({user.name for user in self._found(keys) if user.running})
+
+    def of(self, keys, doomed=()):
+        """Sorted names of all that could reach it; doomed: real paths of images that are
+        deleted with it, and so need nothing."""
+        return sorted({user.name for user in self._found(keys) if user.file not in {*doomed}})
+
+    def why(self, keys, doomed=()):
+        """Why it must stay, in words; None when nobody could reach it."""
+        users = self.of(keys, {*doomed} - {None})
+        if users:
+            return f"used by {', '.join(users)}"
+        return self.doubts([key for key in keys if isinstance(key, str)])
+
+    def doubts(self, paths):
+        """Why it is not proven that nobody uses what has these paths, in words, or None."""
+        unknown = self.unknown or self._private(paths)
+        if unknown:
+            more = len(unknown) - _SHOWN
+            shown = "; ".join(unknown[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+            return f"it cannot be proven that nobody uses it: {shown}"
+        return None
+
+    def _private(self, paths):
+        return [
+            text
+            for uid, texts in self.private.items()
+            if any(foreign_guests.may_open(uid, path) for path in paths if path.startswith("/"))
+            for text in texts
+        ]
+
+
+def is_local(conn):
+    """Whether the connection is to this machine, whose files can be looked at."""
+    return urlsplit(conn.getURI()).hostname in (None, "", "localhost")
+
+
+def keys_of(conn, path):
+    """The keys of a path on the connection's host, or of a volume on a server by libvirt's path."""
+    if not path.startswith("/"):
+        with contextlib.suppress(libvirt.libvirtError):
+            return keys_of_volume(conn, conn.storageVolLookupByPath(path))
+        return frozenset({("server", path), ("server", urlsplit(path).path.lstrip("/"))})
+    if not is_local(conn):
+        return frozenset({os.path.normpath(path)})
+    below = chains.read(path, "raw").paths[1:]
+    return identity.of(path).union(*(_whole(part) for part in below))
+
+
+def _whole(path):
+    """The keys by which a part of a device finds who has all of it: a partition's disk, what a
+    logical volume lies on."""
+    return {("whole", key) for key in identity.of(path)}
+
+
+def is_there(conn, path):
+    """False for a path that is surely not on the connection's host."""
+    if not is_local(conn) or not path.startswith("/"):
+        return True
+    try:
+        return bounded.lexists(path)
+    except bounded.Silent:
+        return True
+
+
+def others_may_have(conn, path):
+    """Why other hosts could reach a path, too, in words; None when only this one can."""
+    if not path.startswith("/"):
+        return "it is on a server"
+    return shared.why(path) if is_local(conn) else "its host is another machine"
+
+
+def held(conn, path):
+    """Why a path that no definition names must stay, in words: a QEMU has it open, whoever
+    started it, or nobody answers; None otherwise, and on another machine."""
+    if not is_local(conn) or not path.startswith("/"):
+        return None
+    try:
+        found = still.is_open(path)
+    except bounded.Silent as exc:
+        return exc.strerror
+    shows = f"'fuser -v {path}' shows which"
+    return f"a QEMU that this libvirt does not know has it open ({shows})" if found else None
+
+
+def refuse_used(conn, path, but=None):
+    """Raises OperationFailed where somebody uses what we have just made and would take away. but:
+    UUID of a domain that does not count."""
+    users = read(conn, but, beside=[path]).of(keys_of(conn, path))
+    why = f"used by {', '.join(users)}" if users else held(conn, path)
+    if why:
+        raise errors.OperationFailed(f"{path} stays: {why}")
+
+
+def place(conn, path):
+    """The shared.Place of a path, or of libvirt's path of what a server has."""
+    if path.startswith("/"):
+        return shared.place(path)
+    names = {key[1] for key in keys_of(conn, path) if key[0] == "server"}
+    return shared.Place(path, names=tuple(sorted(names)))
+
+
+def elsewhere(conn, places, below=None):
+    """{path: who on this host could reach it, in words; None where nobody can} for Places of
+    another host."""
+    used, found = read(conn, below=below), {}
+    for one in places:
+        users = {
+            user.name
+            for user in _who_meets(used, one)
+            if not user.file or not any(_is(user.file, other) for other in places)
+        }
+        words = f"used by {', '.join(sorted(users))}"
+        found[one.path] = words if users else used.doubts([one.path])
+    return found
+
+
+def _who_meets(used, place):
+    """The Users of what may be the place of another host: by its path, its name, its inode."""
+    names = {("server", name) for name in place.names}
+    for key, users in used.users.items():
+        alike = _may_be(key, place) if isinstance(key, str) else key in names
+        if alike:
+            yield from users
+    for folder, user in used.folders:
+        if shared.why(folder):
+            yield user
+
+
+def _is(path, place):
+    """Whether a path of this host is surely the place of another one."""
+    if os.path.basename(path) != os.path.basename(place.path):
+        return False
+    there = shared.place(path)
+    same = place.inode is not None and place.inode == there.inode
+    return same or bool({*there.ids} & {*place.ids}) or urlsplit(path).path[1:] in place.names
+
+
+def _may_be(path, place):
+    named = path == place.path or os.path.basename(path) == os.path.basename(place.path)
+    try:
+        if not bounded.lexists(path):
+            return named
+    except bounded.Silent:  # which is a doubt by itself
+        return named
+    there = shared.place(path)
+    same = place.inode is not None and place.inode == there.inode
+    alike = named or same or bool({*there.ids} & {*place.ids})
+    return alike and shared.why(path) is not None
+
+
+def keys(conn, pool, name, volume):
+    """The keys of a volume that was read. volume: a dict with its ``path``."""
+    path = volume.get("path") or ""
+    found = {("volume", pool, name), ("server", path)}
+    if path.startswith("/"):
+        found |= keys_of(conn, path)
+    else:  # such as gluster://host/volume/file
+        found.add(("server", urlsplit(path).path.lstrip("/")))
+    return frozenset(found)
+
+
+def keys_of_volume(conn, volume):
+    """The keys of a virStorageVol."""
+    pool = volume.storagePoolLookupByVolume()
+    direct = pool_source.direct(conn, pool, volume.name())
+    by_server = {("server", direct.name)} if direct and direct.protocol else set()
+    return keys(conn, pool.name(), volume.name(), {"path": volume.path()}) | by_server
+
+
+def keys_of_pool(conn, used, pool):
+    """The keys of a virStoragePool's volumes, and of all that guests have below its target."""
+    found = {
+        key for key in used.users if isinstance(key, tuple) and key[:2] == ("volume", pool.name())
+    }
+    target = ElementTree.fromstring(pool.XMLDesc(0)).findtext("target/path")
+    if target:
+        folders = {f"{os.path.normpath(target)}/", f"{identity.real(target)}/"}
+        paths = [key for key in used.users if isinstance(key, str)]
+        found |= {path for path in paths if any(path.startswith(one) for one in folders)}
+    for volume in pool.listAllVolumes() if pool.isActive() else ():
+        found |= keys_of_volume(conn, volume)
+    return found
+
+
+def read(conn, but=None, images=True, below=None, beside=()):
+    """The Usage of the connection's host.
+
+    but: UUID of a domain that does not count. images: also count images that no domain names:
+    those of storage pools, all below the folder ``below``, and those beside the given paths.
+    """
+    found = _Reader(conn, but)
+    return found.read(images, below, {os.path.dirname(path) for path in beside} - {""})
+
+
+class _Reader:
+    def __init__(self, conn, but):
+        self.conn = conn
+        self.but = but
+        self.local = is_local(conn)
+        self.found = Usage()
+        self.declared = set()
+
+    def read(self, images, below_folder, folders):
+        with bounded.noting() as silent:
+            self.all(images, below_folder, folders)
+        for place in sorted(silent):
+            self.found.doubt(f"what is on {place} is not known: it does not answer")
+        for one in foreign_guests.read(self.conn.getURI()) if self.local else ():
+            self.foreign(one)
+        return self.found
+
+    def foreign(self, one):
+        """A guest that this connection does not show, or that it cannot be known."""
+        if isinstance(one, foreign_guests.Doubt):
+            self.private_doubt(one.uid, one.text)
+        elif self.but is None or one.tree.findtext("uuid") != self.but:
+            for name in references.of_tree(one.tree):
+                if one.uid is None:
+                    self.name(name, User(one.who))
+                else:
+                    self.private(name, one)
+
+    def private_doubt(self, uid, text):
+        if uid is None:
+            self.found.doubt(text)
+        elif text not in self.found.private.setdefault(uid, []):
+            self.found.private[uid].append(text)
+
+    def private(self, name, one):
+        """What a user's own guest names: it uses what the user may open."""
+        if name.volume:
+            self.private_doubt(one.uid, f"{one.who} has a disk in a pool that is not known here")
+        if not name.path:
+            return
+        user = User(one.who)
+        if name.folder and _owner(name.path) == one.uid:
+            self.found.folders.append((identity.real(name.path), user))
+        chain = chains.read(name.path, name.format)
+        for part in chain.paths:
+            if foreign_guests.may_open(one.uid, part):
+                self.found.add(identity.of(part), user)
+        why = chain.unreadable or chain.broken
+        if chain.missing and not _surely_gone(self.conn, chain.missing):
+            why = f"{chain.missing} is not there"
+        if why and not name.closed:
+            self.private_doubt(one.uid, f"what {one.who} needs is not known: {why}")
+
+    def all(self, images, below_folder, folders):
+        for dom in self.conn.listAllDomains():
+            self.domain(dom)
+        if self.local:
+            self.host()
+        if images:
+            for pool in self.conn.listAllStoragePools():
+                self.pool(pool)
+            for folder in folders if self.local else ():
+                self.folder(folder)
+            for path in _files_below(below_folder) if self.local and below_folder else ():
+                self.image(path)
+
+    def domain(self, dom):
+        name = "a guest"
+        try:
+            name = dom.name()
+            own = dom.UUIDString() == self.but
+            running = bool(dom.isActive())
+            trees = [ElementTree.fromstring(text) for text in texts(dom)]
+        except libvirt.libvirtError as exc:
+            if exc.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                self.found.doubt(f"{name} cannot be read: {translate(exc).text}")
+            return
+        names = [one for tree in trees for one in references.of_tree(tree)]
+        if own:
+            self.own(names)
+            return
+        making = any(metadata.of_tree(tree).creating for tree in trees)
+        for one in names:
+            self.name(one, User(name, running), making)
+
+    def own(self, names):
+        """Of the domain that does not count: what its disks stand on is needed as long as they
+        are there. Without a declared format they are raw, as to libvirt."""
+        for one in names if self.local else ():
+            path = self.volume_path(one) if one.volume else one.path
+            chain = chains.read(path, one.format or "raw").paths if path else []
+            for part in () if one.loose else chain:
+                self.declared |= identity.of(part)
+            for part in chain[1:]:
+                self.found.add(identity.of(part), User(path, file=identity.real(path)))
+
+    def name(self, one, user, making=False):
+        """What one definition names."""
+        if one.folder:
+            self.found.folders.append((identity.real(one.path), user))
+        path = one.path
+        if one.volume:
+            self.found.add([("volume", *one.volume)], user)
+            path = self.volume_path(one)
+            if path is None and not one.closed and one.format not in (None, *chains.ALONE):
+                place = "/".join(map(str, one.volume))
+                self.found.doubt(f"{place}, a disk of {user.name}, is not there")
+        if one.server:
+            self.found.add([("server", one.server)], user)
+            if not one.closed and one.format not in (None, *chains.ALONE):
+                self.found.doubt(f"{one.server}, a disk of {user.name}, lies on a server")
+        if path:
+            self.chain(path, one, user, making)
+
+    def chain(self, path, one, user, making):
+        if not self.local:
+            self.remote_chain(path, one, user)
+            return
+        chain = chains.read(path, one.format)
+        self.found.add(_whole(path), user)
+        for part in chain.paths:
+            keys = identity.of(part)
+            self.declared |= set() if one.loose else keys
+            self.found.add(keys, user)
+        if one.closed:
+            return
+        if chain.unreadable or chain.broken:
+            why = chain.unreadable or chain.broken
+            self.found.doubt(f"what {user.name} needs is not known: {why}")
+        elif chain.missing and not making and not _surely_gone(self.conn, chain.missing):
+            self.found.doubt(
+                f"{chain.missing}, which {user.name} needs, is not there: its file system may not "
+                "be mounted"
+            )
+
+    def remote_chain(self, path, one, user):
+        """On another machine libvirt's volumes are all that can be seen."""
+        format, seen = one.format, set()
+        while path and path not in seen:
+            seen.add(path)
+            self.found.add([os.path.normpath(path)], user)
+            if format in chains.ALONE or (format is None and len(seen) == 1):
+                return
+            try:
+                tree = ElementTree.fromstring(self.conn.storageVolLookupByPath(path).XMLDesc(0))
+            except libvirt.libvirtError:
+                if not one.closed:
+                    self.found.doubt(f"{path}, which {user.name} needs, is in no storage pool")
+                return
+            path = tree.findtext("backingStore/path")
+            kind = tree.find("backingStore/format")
+            format = kind.get("type") if kind is not None else "unknown"
+
+    def volume_path(self, one):
+        """Where the volume that a definition names lies; None where that cannot be told."""
+        try:
+            pool = self.conn.storagePoolLookupByName(one.volume[0])
+            tree = ElementTree.fromstring(pool.XMLDesc(0))
+            with contextlib.suppress(libvirt.libvirtError):
+                return pool.storageVolLookupByName(one.volume[1]).path()
+            target = tree.findtext("target/path")
+            if target and tree.get("type") in FILES:
+                return os.path.join(target, one.volume[1])
+        except libvirt.libvirtError:
+            pass
+        return None
+
+    def image(self, path):
+        """A file or volume: what it stands on is needed by it, whoever uses it."""
+        if identity.of(path) & self.declared:
+            return  # a domain uses it, by a format that is declared
+        chain = chains.read(path)
+        if chain.unreadable:
+            self.found.doubt(chain.unreadable)
+        user = User(path, file=identity.real(path))
+        for part in chain.paths[1:]:
+            self.found.add(identity.of(part), user)
+
+    def pool(self, pool):
+        try:
+            name, active = pool.name(), pool.isActive()
+            tree = ElementTree.fromstring(pool.XMLDesc(0))
+            kind, target = tree.get("type"), tree.findtext("target/path")
+            volumes = pool.listAllVolumes() if active else []
+        except libvirt.libvirtError as exc:
+            if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_POOL:
+                self.found.doubt(f"storage pool {pool.name()}: {translate(exc).text}")
+            return
+        if kind in FILES and target and self.local:
+            if not active and kind != "dir" and not _is_mounted(target):
+                self.found.doubt(f"storage pool {name} is not started: what it holds is not known")
+            self.folder(target)
+        elif not active and kind in (*FILES, "gluster"):
+            self.found.doubt(f"storage pool {name} is not started: what it holds is not known")
+        for volume in volumes:
+            self.volume(volume)
+
+    def folder(self, folder):
+        try:
+            paths = bounded.files(folder)
+        except FileNotFoundError:
+            return
+        except OSError as exc:
+            self.found.doubt(f"{folder} cannot be looked through: {exc.strerror}")
+            return
+        for path in paths:
+            self.image(path)
+
+    def volume(self, volume):
+        """By its header where it can be read, else by what libvirt says of it."""
+        try:
+            path = volume.path()
+            there = self.local and path.startswith("/") and _mode(path)
+            if there and (stat.S_ISREG(there) or there == _SILENT):
+                self.image(path)
+                return
+            base = ElementTree.fromstring(volume.XMLDesc(0)).findtext("backingStore/path")
+        except libvirt.libvirtError as exc:
+            if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_VOL:
+                self.found.doubt(translate(exc).text)
+            return
+        if there:
+            self.image(path)
+        if base:
+            below = {key for key in keys_of(self.conn, base) if key[0] != "whole"}
+            self.found.add(below, User(path, file=identity.real(path)))
+
+    def host(self):
+        """What this machine itself has mounted, swaps to or shows as a loop device."""
+        for mount in mounts.read():
+            self.use(mount.source, f"this host, mounted at {mount.place}")
+        for line in mounts.lines(_SWAPS)[1:]:
+            self.use(line.split()[0], "this host, for its swap")
+        with contextlib.suppress(OSError):
+            for name in os.listdir("/sys/block"):
+                for path in identity.below(f"/dev/{name}") if name.startswith("loop") else ():
+                    self.use(path, f"this host, as /dev/{name}")
+
+    def use(self, path, words):
+        if path.startswith("/"):
+            for part in chains.read(path, "raw").paths:
+                self.found.add(identity.of(part), User(words))
+
+
+def decide(conn, candidates, used, unused=()):
+    """(paths to delete, {path: reason}, {path: Place}) of {real path: reason to keep it or None}.
+
+    unused: paths of which all other hosts have said that nobody there uses them. The Places are
+    those of paths that stay only for want of that. What is kept can stand on what was to be
+    deleted: that is kept, too. What is not there is deleted already.
+    """
+    asked, places = set(unused), {}
+
+    def why(path):
+        with bounded.noting() as silent:
+            found = used.why(keys_of(conn, path), doomed)
+            far = not found and others_may_have(conn, path)
+        if silent:
+            return f"{', '.join(sorted(silent))} does not answer"
+        other = None if path in asked else far
+        if other:
+            places[path] = place(conn, path)
+            found = f"other hosts may have it ({other}) and were not asked: salt-run asks them"
+        return found
+
+    doomed = {path for path, reason in candidates.items() if reason is None}
+    keep = {path: reason for path, reason in candidates.items() if reason}
+    for path in keep:
+        users = used.of(keys_of(conn, path), doomed)
+        if users:
+            keep[path] = f"used by {', '.join(users)}"
+    while True:
+        kept = {path: why(path) for path in doomed if is_there(conn, path)}
+        kept = {path: reason for path, reason in kept.items() if reason}
+        if not kept:
+            return sorted(doomed), dict(sorted(keep.items())), places
+        keep.update(kept)
+        doomed -= set(kept)
+
+
+def texts(dom):
+    """Every definition that libvirt keeps of a domain."""
+    yield dom.XMLDesc(0)
+    kept = [
+        lambda: [dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)],
+        lambda: [one.getXMLDesc(0) for one in dom.listAllSnapshots(0)],
+        lambda: [one.getXMLDesc(0) for one in dom.listAllCheckpoints(0)],
+        lambda: [dom.managedSaveGetXMLDesc(0)] if dom.hasManagedSaveImage(0) else [],
+    ]
+    unknown = (
+        *(libvirt.VIR_ERR_NO_SUPPORT, libvirt.VIR_ERR_OPERATION_UNSUPPORTED),
+        *(libvirt.VIR_ERR_NO_DOMAIN_SNAPSHOT, libvirt.VIR_ERR_NO_DOMAIN_CHECKPOINT),
+    )
+    for ask in kept:
+        try:
+            yield from ask()
+        except libvirt.libvirtError as exc:
+            if exc.get_error_code() not in unknown:
+                raise
+
+
+def _owner(path):
+    """The number of the user whose it is; None where that is not known."""
+    try:
+        return bounded.stat(path).st_uid
+    except (OSError, ValueError):
+        return None
+
+
+def _is_mounted(folder):
+    return identity.real(folder) in {mount.place for mount in mounts.read()}
+
+
+def _mode(path):
+    """What kind of thing is at a path; 0 for nothing, _SILENT where nobody answers."""
+    try:
+        return bounded.stat(path).st_mode
+    except bounded.Silent:
+        return _SILENT
+    except (OSError, ValueError):
+        return 0
+
+
+def _files_below(folder):
+    with contextlib.suppress(bounded.Silent):  # of which is taken note
+        yield from bounded.files_below(folder)
+
+
+def _surely_gone(conn, path):
+    """Whether a file that is not there is gone, and not only its file system."""
+    folder = os.path.dirname(path)
+    try:
+        if not bounded.names(folder):
+            return False
+    except OSError:
+        return False
+    mounted = {mount.place for mount in mounts.read()}
+    return not any(
+        place not in mounted and f"{path}/".startswith(f"{place.rstrip('/')}/")
+        for place in (*mounts.to_mount(), *_pool_mounts(conn))
+    )
+
+
+def _pool_mounts(conn):
+    """Where storage pools are mounted when they are started."""
+    for pool in conn.listAllStoragePools():
+        with contextlib.suppress(libvirt.libvirtError):
+            tree = ElementTree.fromstring(pool.XMLDesc(0))
+            if tree.get("type") in ("fs", "netfs", "vstorage") and not pool.isActive():
+                yield tree.findtext("target/path") or "/"

@@ -1,0 +1,235 @@
+"""Volumes in the storage pools of one host."""
+
+from saltvirt import errors, units
+from saltvirt.design import volume as design
+from saltvirt.host.connection import libvirt, translate, translated
+from saltvirt.host.storage import bounded, identity, usage
+from saltvirt.host.storage import pool as host_pool
+from saltvirt.xml.volume import Volume
+
+TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
+
+
+def lookup(conn, pool, name):
+    """The virStorageVol of this name in the pool, which must run. Raises NotFound."""
+    there = host_pool.lookup(conn, pool)
+    if not there.isActive():
+        raise errors.OperationFailed(
+            f"storage pool {pool} on {conn.getHostname()} is not running; virt.pool_start starts it"
+        )
+    try:
+        return there.storageVolLookupByName(str(name))
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_VOL:
+            raise
+        raise errors.NotFound(
+            f"no volume {str(name)!r} in storage pool {pool} on {conn.getHostname()}"
+        ) from exc
+
+
+def infos(conn, pool=None, name=None):
+    """Volumes by pool and name: see ``virt.volume_infos``.
+
+    Every volume is read once, as any may be what another is based on. A pool or a volume
+    that cannot be read costs its own entry an ``error``.
+    """
+    read = {p.name(): _read_pool(p) for p in host_pool.running(conn)}
+    used = usage.read(conn, images=False)
+    found = {}
+    for pool_name, volumes in read.items():
+        if pool is not None and pool_name != str(pool):
+            continue
+        if "error" in volumes and not isinstance(volumes["error"], dict):
+            found[pool_name] = volumes
+            continue
+        shown = {
+            key: {**volume, "used_by": used.guests(usage.keys(conn, pool_name, key, volume))}
+            for key, volume in volumes.items()
+            if name is None or key == str(name)
+        }
+        if shown:
+            found[pool_name] = shown
+    return found
+
+
+def users(conn, volume):
+    """The Usage that knows which guests use this virStorageVol, and its keys there."""
+    return usage.read(conn, images=False), usage.keys_of_volume(conn, volume)
+
+
+def users_of_pool(conn, pool):
+    """(guests with volumes of this virStoragePool, those of them that run): sorted names."""
+    used = usage.read(conn, images=False)
+    own = usage.keys_of_pool(conn, used, pool)
+    return used.guests(own), used.running(own)
+
+
+def delete_pool(conn, pool):
+    """Deletes what a stopped pool is made of, such as its volume group; True.
+
+    Raises InvalidInput when a guest has a disk in it, or other hosts may have it.
+    """
+    kind, target = host_pool.read(pool).type, host_pool.read(pool).path
+    guests, _ = users_of_pool(conn, pool)
+    if guests:
+        raise errors.InvalidInput(f"storage pool {pool.name()} has volumes of {', '.join(guests)}")
+    # of these only a folder goes, and only an empty one
+    if kind not in usage.FILES and not pool.isActive():
+        for device in host_pool.read(pool).source.devices or [target or pool.name()]:
+            others = usage.others_may_have(conn, getattr(device, "path", device))
+            if others:
+                raise errors.InvalidInput(
+                    f"storage pool {pool.name()} stays: other hosts may have it ({others})"
+                )
+    return host_pool.delete(pool)
+
+
+def define(conn, pool, spec):
+    """Makes the volume of a VolumeSpec; True."""
+    there = host_pool.lookup(conn, pool)
+    wanted = design.build(spec)
+    if host_pool.read(there).type == "logical" and not spec.backing_store:
+        wanted.allocation_bytes = wanted.capacity_bytes  # anything less is a snapshot to LVM
+    return _make(there, wanted.tostring())
+
+
+def define_xml(conn, pool, xml):
+    """Makes a volume from its XML text; True."""
+    return _make(host_pool.lookup(conn, pool), xml)
+
+
+def _make(pool, xml):
+    with translated(f"make a volume in storage pool {pool.name()}"):
+        pool.createXML(xml, 0)
+    return True
+
+
+def delete(conn, pool, name, force=False):
+    """Deletes a volume; True. One that may be in use only with ``force``."""
+    volume = lookup(conn, pool, name)
+    if not force:
+        refuse_used(conn, pool, [volume])
+    with translated(f"delete volume {name} in storage pool {pool}"):
+        volume.delete(0)
+    return True
+
+
+def refuse_used(conn, pool, volumes):
+    """Raises InvalidInput for virStorageVols of one pool of which not all are proven unused.
+
+    A volume that only another one of them stands on is unused.
+    """
+    paths = [volume.path() for volume in volumes]
+    used = usage.read(conn, beside=paths)
+    doomed = {identity.real(path) for path in paths}
+    for volume in volumes:
+        why = _why(used, usage.keys_of_volume(conn, volume), doomed)
+        if why:
+            raise errors.InvalidInput(
+                f"volume {volume.name()} in {pool} {why}; force=True deletes it all the same"
+            )
+        why = usage.held(conn, volume.path())
+        if why:
+            raise errors.InvalidInput(
+                f"volume {volume.name()} in {pool} stays: {why}; force=True deletes it all the same"
+            )
+        others = usage.others_may_have(conn, volume.path())
+        if others:
+            raise errors.InvalidInput(
+                f"volume {volume.name()} in {pool} stays: other hosts may have it ({others}), and "
+                "were not asked; force=True deletes it all the same"
+            )
+
+
+def _why(used, keys, doomed):
+    """Why a volume must stay, in words; None when it is proven unused."""
+    guests, everybody = used.guests(keys), used.of(keys, doomed)
+    if guests:
+        return f"is a disk of {', '.join(guests)}, or what it is based on"
+    if everybody:
+        return f"is what {', '.join(everybody)} is based on"
+    why = used.why(keys, doomed)
+    return why and f"stays: {why}"
+
+
+def resize(conn, pool, name, size_bytes, shrink=False):
+    """Gives a volume another size; True.
+
+    Less than it has only with ``shrink``: what is beyond is lost.
+    """
+    volume = lookup(conn, pool, name)
+    has = volume.info()[1]
+    if size_bytes == has:
+        return True
+    if size_bytes < has and not shrink:
+        raise errors.InvalidInput(
+            f"volume {name} in {pool} has {units.human_bytes(has)}, more than "
+            f"{units.human_bytes(size_bytes)}; shrink=True cuts it off"
+        )
+    used, own = users(conn, volume)
+    if used.running(own):
+        raise errors.InvalidInput(
+            f"volume {name} in {pool} is open in {', '.join(used.running(own))}; "
+            "virt.resize_disk grows the disk of a running guest"
+        )
+    flags = libvirt.VIR_STORAGE_VOL_RESIZE_SHRINK if size_bytes < has else 0
+    with translated(f"resize volume {name} in storage pool {pool}"):
+        volume.resize(size_bytes, flags)
+    return True
+
+
+def clone(conn, pool, name, new_name, target_pool=None):
+    """Copies a volume with its data; True. The copy is in ``target_pool``, else beside it.
+
+    A copy of a volume that a running guest writes to would be torn, and is refused.
+    """
+    volume = lookup(conn, pool, name)
+    target = host_pool.lookup(conn, target_pool or pool)
+    used, own = users(conn, volume)
+    if used.running(own):
+        raise errors.InvalidInput(
+            f"volume {name} in {pool} is open in {', '.join(used.running(own))}: shut it down first"
+        )
+    copy = Volume.fromstring(volume.XMLDesc(0))
+    copy.name, copy.key, copy.path, copy.physical_bytes = str(new_name), None, None, None
+    with translated(f"clone volume {name} in storage pool {pool}"):
+        target.createXMLFrom(copy.tostring(), volume, 0)
+    return True
+
+
+def _read_pool(pool):
+    """Each volume's info by name; ``error`` with a text when the pool cannot be listed."""
+    try:
+        volumes = pool.listAllVolumes(0)
+    except libvirt.libvirtError as exc:
+        return {"error": str(translate(exc))}
+    return {volume.name(): _read(volume) for volume in volumes}
+
+
+def _read(volume):
+    try:
+        if usage.is_local(volume.connect()) and volume.path().startswith("/"):
+            bounded.lexists(volume.path())  # libvirt would wait for ever, and all others with it
+        return describe(volume)
+    except bounded.Silent as exc:
+        return {"error": exc.strerror}
+    except libvirt.libvirtError as exc:
+        return {"error": str(translate(exc))}  # such as a file deleted behind libvirt's back
+
+
+def describe(volume):
+    """One virStorageVol as plain data, without its users."""
+    kind, capacity, allocation = volume.info()
+    definition = Volume.fromstring(volume.XMLDesc(0))
+    backing = None
+    if definition.backing_path:
+        backing = {"path": definition.backing_path, "format": definition.backing_format}
+    return {
+        "type": TYPES[kind] if kind < len(TYPES) else "unknown",
+        "key": volume.key(),
+        "path": volume.path(),
+        "capacity": capacity,
+        "allocation": allocation,
+        "backing_store": backing,
+        "format": definition.format,
+    }

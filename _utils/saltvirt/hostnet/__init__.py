@@ -1,0 +1,1 @@
+"""The host's own network, without libvirt: its bridge and its firewall."""

@@ -1,0 +1,306 @@
+"""A bridge put under the host's own address, with a way back.
+
+The host is reached over the interface that is changed. So what was there is kept, a timer
+of systemd that puts it back is armed before anything changes, and is disarmed only when the
+master can be reached over the bridge. Taking the bridge away again goes the same way.
+"""
+
+import contextlib
+import hashlib
+import json
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
+from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
+from saltvirt.hostnet.bridge.plan import Host, Vlan
+
+KEPT = Path("/var/lib/salt-virt/network-before")
+UNIT = "salt-virt-network-back"
+# netplan writes files for the two that follow it
+MANAGERS = (netplan, networkmanager, networkd, ifcfg, ifupdown)
+# ip, systemctl and their like
+_RUN_S = 60
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
+
+
+def there(bridge):
+    """True when an interface has that name."""
+    return bool(_run(("ip", "link", "show", _named(bridge))))
+
+
+def ours(bridge):
+    """What was kept when we made this bridge; None when we did not."""
+    try:
+        return json.loads((KEPT / _named(bridge) / "made.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def plan(bridge, interface, yaml, vlan=None):
+    """(interface, Plan) of the bridge. interface: default the one with the default route, else
+    the only one with an address. yaml: (load, dump). vlan: the number of the VLAN of the
+    interface that the bridge is over; default: over the interface itself.
+
+    Raises Unsupported for a network that is managed in a way we do not know.
+    """
+    tag = None if vlan is None else _tag(vlan)
+    interface = _named(interface) if interface else _main_interface()
+    if tag:
+        interface = (ours(interface) or {"interface": interface})["interface"]
+    host = Host(_run, *yaml)
+    for manager in MANAGERS:
+        if tag:
+            found = manager.tagged(Vlan(_named(bridge), interface, tag), host)
+        else:
+            found = manager.find(_named(bridge), interface, host)
+        if found:
+            return interface, found
+    raise Unsupported(
+        f"{interface} is configured neither by netplan, NetworkManager, systemd-networkd, wicked, "
+        f"network-scripts nor ifupdown: make {bridge} over it by hand, then apply this again"
+    )
+
+
+def over(bridge, interface, yaml, probe=None, timeout_s=60, vlan=None):
+    """Puts the bridge over the interface, or over a VLAN of it. What was done, in words.
+
+    probe: (host, port) that must be reachable afterwards, or everything is put back.
+    Raises OperationFailed when the host could not reach ``probe`` and was put back.
+    """
+    interface, found = plan(bridge, interface, yaml, vlan)
+    tag = None if vlan is None else _tag(vlan)
+    if not tag:
+        _refuse_vlans(interface)
+    port = Vlan(bridge, interface, tag).port if tag else interface
+    about = {"bridge": bridge, "interface": interface, "port": port, "vlan": tag, "type": "linux"}
+    return _make(about, found, probe, timeout_s)
+
+
+def plan_ovs(bridge, interface):
+    """The Plan of a bridge of Open vSwitch with that port; interface None: with no port.
+
+    Raises Unsupported for an interface with an address: nothing would move it.
+    """
+    return ovs.plan(
+        _named(bridge), _named(interface) if interface else None, Host(_run, None, None)
+    )
+
+
+def over_ovs(bridge, interface, probe=None, timeout_s=60):
+    """Makes a bridge of Open vSwitch, with the same way back. What was done, in words."""
+    found = plan_ovs(bridge, interface)
+    about = {"bridge": bridge, "interface": interface, "port": interface, "vlan": None}
+    return _make({**about, "type": "ovs"}, found, probe, timeout_s)
+
+
+def _make(about, found, probe, timeout_s):
+    bridge, port = about["bridge"], about["port"]
+
+    def right():
+        return port in _ports(about) if port else there(bridge)
+
+    _keep(about, found)
+    _arm(bridge, "restore", timeout_s + 30)
+    _follow(bridge, "again")
+    if not _within(timeout_s, lambda: right() and _reachable(probe)):
+        what = _failed(probe, right())
+        _follow(bridge, "restore")
+        _disarm()
+        raise OperationFailed(
+            f"over {bridge} the host could not {what} within {timeout_s} s, "
+            f"so {about['interface'] or 'all'} was put back as it was"
+        )
+    _disarm()
+    return f"{bridge} over {port or 'nothing'}; what was there is in {KEPT / bridge}"
+
+
+def back(bridge, probe=None, timeout_s=60):
+    """Takes our bridge away: what was there before is there again. In words.
+
+    Raises OperationFailed when that is no longer safe, with the reason and with nothing
+    changed, and when the host could not reach ``probe``: then the bridge is there again.
+    """
+    made = ours(bridge)
+    for path, digest in made["files"].items():
+        if _digest(Path(path)) != digest:
+            raise OperationFailed(
+                f"{path} was changed since {bridge} was made: take it away by hand; what was "
+                f"there before is in {KEPT / bridge}"
+            )
+    others = set(_ports(made)) - {made["port"]}
+    if others:
+        raise OperationFailed(f"{bridge} is in use by {', '.join(sorted(others))}")
+    if made["vlan"] is None and made["type"] == "linux":
+        _refuse_vlans(made["interface"])
+    _arm(bridge, "again", timeout_s + 30)
+    _follow(bridge, "restore")
+    if not _within(timeout_s, lambda: not there(bridge) and _reachable(probe)):
+        what = _failed(probe, not there(bridge))
+        _follow(bridge, "again")
+        _disarm()
+        raise OperationFailed(
+            f"without {bridge} the host could not {what} within {timeout_s} s, "
+            f"so {bridge} was put back"
+        )
+    _disarm()
+    shutil.rmtree(KEPT / bridge, ignore_errors=True)
+    return f"{made['interface'] or 'All'} is as it was before {bridge}"
+
+
+def _failed(probe, links_are_right):
+    return f"reach {probe[0]}:{probe[1]}" if probe and links_are_right else "be brought up"
+
+
+def _refuse_vlans(interface):
+    """Bridges over its VLANs are written for the interface as it is: they would be lost."""
+    made = (ours(path.name) for path in sorted(KEPT.glob("*")))
+    over_it = [
+        one["bridge"] for one in made if one and one["vlan"] and one["interface"] == interface
+    ]
+    if over_it:
+        raise OperationFailed(
+            f"{', '.join(over_it)} is over a VLAN of {interface}: take it away first, and make "
+            "it again afterwards"
+        )
+
+
+def _tag(vlan):
+    if not re.fullmatch(r"[0-9]{1,4}", str(vlan)) or not 1 <= int(vlan) <= 4094:
+        raise InvalidInput(f"{vlan!r} is no VLAN: one of 1 to 4094 is")
+    return int(vlan)
+
+
+def _named(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidInput(f"{name!r} cannot be the name of an interface")
+    return name
+
+
+def _main_interface():
+    """The interface of the default route; without one, the only one with an address."""
+    found = re.search(r"\bdev (\S+)", _run(("ip", "-4", "route", "show", "default")))
+    if found:
+        return found[1]
+    lines = _run(("ip", "-4", "-o", "addr", "show", "scope", "global")).splitlines()
+    names = {line.split()[1] for line in lines}
+    if len(names) != 1:
+        raise InvalidInput(
+            f"say which interface: {', '.join(sorted(names)) or 'none'} have addresses "
+            "(libvirt:network:interface)"
+        )
+    return names.pop()
+
+
+def _ports(about):
+    if about["type"] == "ovs":
+        return ovs.ports(about["bridge"], _run)
+    told = _run(("ip", "-j", "link", "show", "master", about["bridge"]))
+    return [link["ifname"] for link in json.loads(told or "[]") if "ifname" in link]
+
+
+def _keep(about, found):
+    """The files of before and of after, and a script for either way."""
+    kept = KEPT / about["bridge"]
+    shutil.rmtree(kept, ignore_errors=True)
+    KEPT.mkdir(parents=True, exist_ok=True, mode=0o700)
+    kept.mkdir(mode=0o700)
+    before = []
+    for number, (name, text) in enumerate(found.files.items()):
+        if Path(name).exists():
+            shutil.copy2(name, kept / f"old-{number}")
+            before.append(f"cp -p {kept}/old-{number} {shlex.quote(name)}")
+        else:
+            before.append(f"rm -f {shlex.quote(name)}")
+        if text is not None:
+            new = kept / f"new-{number}"
+            new.write_text(text, encoding="utf-8")
+            # networkd is not root, and netplan's own files are nobody else's to read
+            new.chmod(Path(name).stat().st_mode & 0o777 if Path(name).exists() else 0o644)
+    # ifupdown takes an interface down by the file that brought it up
+    undo = [shlex.join(argv) for argv in found.undo]
+    made, undone = f"{kept}/made.json", f"{kept}/undone.json"
+    _script(kept / "restore", [undo[0], *before, *undo[1:], f"mv {made} {undone}"])
+    _script(kept / "again", [*_changes(found, kept), f"[ -e {made} ] || mv {undone} {made}"])
+    wrote = {name: _sha(text) for name, text in found.files.items()}
+    (kept / "made.json").write_text(json.dumps({**about, "files": wrote}), encoding="utf-8")
+
+
+def _changes(found, kept):
+    """The lines of the script that makes the bridge."""
+    lines = [shlex.join(argv) for argv in found.before]
+    for number, (name, text) in enumerate(found.files.items()):
+        if text is None:
+            lines.append(f"rm -f {shlex.quote(name)}")
+        else:
+            folder = shlex.quote(str(Path(name).parent))
+            lines.append(f"mkdir -p {folder}")
+            lines.append(f"cp -p {kept}/new-{number} {shlex.quote(name)}")
+    return lines + [shlex.join(argv) for argv in found.apply]
+
+
+def _script(path, lines):
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _sha(text):
+    return None if text is None else hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(path):
+    return _sha(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _follow(bridge, script):
+    _run(("sh", str(KEPT / bridge / script)))
+
+
+def _arm(bridge, script, after_s):
+    call = ("sh", str(KEPT / bridge / script))
+    # without the accuracy systemd may be up to a minute late
+    when = (f"--on-active={after_s}", "--timer-property=AccuracySec=1s")
+    argv = ("systemd-run", f"--unit={UNIT}", *when, "--collect", *call)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_RUN_S)
+    except subprocess.TimeoutExpired:
+        raise OperationFailed(
+            f"no way back could be armed: systemd-run took longer than {_RUN_S} s"
+        ) from None
+    if done.returncode:
+        raise OperationFailed(f"no way back could be armed: {done.stderr.strip()}")
+
+
+def _disarm():
+    _run(("systemctl", "stop", f"{UNIT}.timer"))
+
+
+def _run(argv):
+    """What it printed; its failure shows in whether the network works."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_RUN_S)
+        return done.stdout if done.returncode == 0 else ""
+    return ""
+
+
+def _within(timeout_s, ready):
+    """True as soon as it is so, False when it never was."""
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        if ready():
+            return True
+        time.sleep(0.5)
+    return False
+
+
+def _reachable(probe):
+    """True when there is nothing to reach."""
+    if not probe:
+        return True
+    with contextlib.suppress(OSError), socket.create_connection(probe, timeout=3):
+        return True
+    return False

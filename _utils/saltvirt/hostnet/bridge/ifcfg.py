@@ -1,0 +1,128 @@
+"""ifcfg files: wicked of SUSE, and network-scripts of older Red Hats."""
+
+import re
+from dataclasses import dataclass
+
+from saltvirt.hostnet.bridge.plan import Plan
+
+_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
+# what says where the host is; with a suffix such as _0 or 2 there are more of them
+_ADDRESS = re.compile(
+    r"(?:BOOTPROTO|IPADDR|PREFIX|PREFIXLEN|NETMASK|BROADCAST|NETWORK|GATEWAY|DNS|DOMAIN|SEARCH|"
+    r"PEERDNS|DEFROUTE|DHCP\w*|DHCLIENT\w*|IPV4_\w*|IPV6\w*|IPV6INIT|LABEL|SCOPE_IP|ZONE|"
+    r"FIREWALL)(?:_?\w*)"
+)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One of the two. up, down: the command that takes an interface up or down. bridge,
+    port: lines of a bridge's file and of its port's; {name}, {port} and {mac} are put in.
+    vlan: lines of a port that is a VLAN's; silent: those of a bridge without an address."""
+
+    folder: str
+    route: str
+    up: tuple
+    down: tuple
+    bridge: tuple
+    port: tuple
+    vlan: tuple
+    silent: tuple
+
+
+WICKED = Dialect(
+    folder="etc/sysconfig/network",
+    route="ifroute",
+    up=("wicked", "ifup"),
+    down=("wicked", "ifdown"),
+    bridge=("STARTMODE='auto'", "BRIDGE='yes'", "BRIDGE_PORTS='{port}'", "BRIDGE_STP='off'",
+            "BRIDGE_FORWARDDELAY='0'", "LLADDR='{mac}'"),
+    port=("BOOTPROTO='none'", "STARTMODE='auto'"),
+    vlan=("ETHERDEVICE='{interface}'", "VLAN_ID='{vlan}'"),
+    silent=("BOOTPROTO='none'",),
+)  # fmt: skip
+SCRIPTS = Dialect(
+    folder="etc/sysconfig/network-scripts",
+    route="route",
+    up=("ifup",),
+    down=("ifdown",),
+    bridge=("DEVICE={name}", "TYPE=Bridge", "ONBOOT=yes", "STP=off", "DELAY=0", "MACADDR={mac}"),
+    port=("BOOTPROTO=none", "ONBOOT=yes", "BRIDGE={name}"),
+    vlan=("DEVICE={port}", "VLAN=yes", "PHYSDEV={interface}", "VLAN_ID={vlan}"),
+    silent=("BOOTPROTO=none", "IPV6INIT=no"),
+)
+_OF_THE_FILE = {
+    *("BRIDGE", "DEVICE", "NAME", "UUID", "ONBOOT", "STARTMODE", "NM_CONTROLLED", "TYPE"),
+    "PROXY_METHOD",
+}
+
+
+def find(bridge, interface, host):
+    """The Plan when wicked or network-scripts have a file for the interface."""
+    dialect = _dialect(interface, host)
+    return plan(bridge, interface, dialect, host) if dialect else None
+
+
+def tagged(vlan, host):
+    """The Plan of a bridge over a VLAN when one of the two has a file for the interface."""
+    dialect = _dialect(vlan.interface, host)
+    if not dialect:
+        return None
+    names = {"name": vlan.bridge, "port": vlan.port, "interface": vlan.interface,
+             "vlan": vlan.number}  # fmt: skip
+    lines = [line for line in dialect.bridge if "{mac}" not in line]
+    first = f"/{dialect.folder}/ifcfg-"
+    return Plan(
+        files={
+            f"{first}{vlan.bridge}": _text((*lines, *dialect.silent), names, ()),
+            f"{first}{vlan.port}": _text((*dialect.port, *dialect.vlan), names, ()),
+        },
+        before=(),
+        apply=((*dialect.up, vlan.port), (*dialect.up, vlan.bridge)),
+        undo=((*dialect.down, vlan.bridge), ("ip", "link", "delete", vlan.bridge), vlan.gone),
+    )
+
+
+def _dialect(interface, host):
+    """The one that has a file for the interface and is there."""
+    for dialect, program in ((WICKED, "wicked"), (SCRIPTS, "ifup")):
+        text = host.read(f"{dialect.folder}/ifcfg-{interface}")
+        if text and host.run(("sh", "-c", f"command -v {program}")):
+            return dialect
+    return None
+
+
+def plan(bridge, interface, dialect, host):
+    """The interface's address lines move to the bridge's file, and its routes with them."""
+    folder = f"/{dialect.folder}"
+    text = host.read(f"{folder}/ifcfg-{interface}")
+    lines = [line for line in text.splitlines() if _LINE.match(line)]
+    moved = [line for line in lines if _ADDRESS.fullmatch(_LINE.match(line)[1])]
+    kept = [line for line in lines if line not in moved and _stays(line, dialect)]
+    names = {"name": bridge, "port": interface, "mac": host.mac(interface)}
+    files = {
+        f"{folder}/ifcfg-{bridge}": _text(dialect.bridge, names, moved),
+        f"{folder}/ifcfg-{interface}": _text(dialect.port, names, kept),
+    }
+    routes = host.read(f"{folder}/{dialect.route}-{interface}")
+    if routes:
+        files[f"{folder}/{dialect.route}-{bridge}"] = routes.replace(interface, bridge)
+        files[f"{folder}/{dialect.route}-{interface}"] = None
+    return Plan(
+        files=files,
+        before=((*dialect.down, interface),),
+        apply=((*dialect.up, interface), (*dialect.up, bridge)),
+        undo=((*dialect.down, bridge), ("ip", "link", "delete", bridge), (*dialect.up, interface)),
+    )
+
+
+def _stays(line, dialect):
+    """Lines of the port; network-scripts want to know the device and its hardware address."""
+    name = _LINE.match(line)[1]
+    if dialect is SCRIPTS and name in ("DEVICE", "TYPE", "NAME", "UUID", "NM_CONTROLLED"):
+        return True
+    return name not in _OF_THE_FILE
+
+
+def _text(lines, names, more):
+    return "\n".join([*(line.format(**names) for line in lines), *more]) + "\n"

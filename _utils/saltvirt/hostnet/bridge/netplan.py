@@ -1,0 +1,99 @@
+"""netplan, with systemd-networkd or NetworkManager behind it."""
+
+from saltvirt.errors import Unsupported
+from saltvirt.hostnet.bridge import networkd
+from saltvirt.hostnet.bridge.plan import Plan
+
+# what belongs to the cable; everything else is about addresses and moves to the bridge
+OF_THE_CABLE = {
+    *("match", "set-name", "wakeonlan", "mtu", "renderer", "emit-lldp", "receive-checksum-offload"),
+    *("transmit-checksum-offload", "tcp-segmentation-offload", "generic-segmentation-offload"),
+    *("generic-receive-offload", "large-receive-offload", "openvswitch", "virtual-function-count"),
+}
+
+
+def find(bridge, interface, host):
+    """The Plan when a file of netplan configures the interface."""
+    key, files = _entry(interface, host, ("ethernets",))
+    if not key:
+        return None
+    found = plan(bridge, key, files, host.mac(interface), host.dump)
+    same = networkd.same_client(interface, host)
+    if same:  # netplan has no word for it
+        found.files[f"/etc/systemd/network/10-netplan-{bridge}.network.d/salt-virt.conf"] = same
+    return found
+
+
+def tagged(vlan, host):
+    """The Plan of a bridge over a VLAN, in a file of its own, when netplan has the interface."""
+    kinds = ("ethernets", "bonds")
+    key, files = _entry(vlan.interface, host, kinds)
+    if not key:
+        return None
+    known = [
+        tree["network"].get(kind, {}).get(key) or {} for _path, tree in files for kind in kinds
+    ]
+    # the default one can be set for all of them, elsewhere
+    renderers = [entry["renderer"] for entry in known if "renderer" in entry]
+    both = {**_SILENT, **({"renderer": renderers[-1]} if renderers else {})}
+    ours = {"interfaces": [vlan.port], "parameters": _PARAMETERS, **both}
+    port = {"id": vlan.number, "link": key, **both}
+    network = {"version": 2, "vlans": {vlan.port: port}, "bridges": {vlan.bridge: ours}}
+    again = ("netplan", "apply")
+    return Plan(
+        files={f"/etc/netplan/90-salt-virt-{vlan.bridge}.yaml": host.dump({"network": network})},
+        before=(),
+        apply=(again,),
+        undo=(("ip", "link", "delete", vlan.bridge), vlan.gone, again),
+    )
+
+
+def _entry(interface, host, kinds):
+    """(netplan's own name of the interface, [(path, parsed)] that have it); (None, []) for none."""
+    mac = host.mac(interface)
+    found = {}
+    for path in host.glob("etc/netplan/*.yaml"):
+        tree = host.load(host.read(path)) or {}
+        entries = [(tree.get("network") or {}).get(kind) or {} for kind in kinds]
+        for key, about in (pair for entry in entries for pair in entry.items()):
+            if _is(key, about or {}, interface, mac):
+                found.setdefault(key, []).append((path, tree))
+    if len(found) > 1:
+        raise Unsupported(f"netplan's {' and '.join(sorted(found))} both are {interface}: by hand")
+    return next(iter(found.items()), (None, []))
+
+
+def _is(key, about, interface, mac):
+    match = about.get("match")
+    if match is None:
+        return key == interface
+    return match.get("name") == interface or (
+        bool(mac) and str(match.get("macaddress", "")).lower() == mac.lower()
+    )
+
+
+def plan(bridge, key, files, mac, dump):
+    """key: netplan's own name of the interface. files: (path, parsed) that have it."""
+    written = {}
+    for number, (path, tree) in enumerate(files):
+        network = dict(tree["network"])
+        about = network["ethernets"][key] or {}
+        cable = {k: v for k, v in about.items() if k in OF_THE_CABLE}
+        moved = {k: v for k, v in about.items() if k not in OF_THE_CABLE}
+        network["ethernets"] = {**network["ethernets"], key: {**cable, **_SILENT}}
+        ours = {**network.get("bridges", {}).get(bridge, {}), **moved}
+        if not number:
+            ours = {"interfaces": [key], "macaddress": mac, "parameters": _PARAMETERS, **ours}
+        network["bridges"] = {**network.get("bridges", {}), bridge: ours}
+        written[path] = dump({**tree, "network": network})
+    again = ("netplan", "apply")
+    return Plan(
+        files=written,
+        before=(),
+        apply=(again,),
+        undo=(("ip", "link", "delete", bridge), again),
+    )
+
+
+_SILENT = {"dhcp4": False, "dhcp6": False, "accept-ra": False, "link-local": []}
+_PARAMETERS = {"stp": False, "forward-delay": 0}

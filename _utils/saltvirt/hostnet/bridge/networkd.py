@@ -1,0 +1,93 @@
+"""systemd-networkd, configured by files of its own."""
+
+import re
+from pathlib import Path
+
+from saltvirt.errors import Unsupported
+from saltvirt.hostnet.bridge.plan import Plan
+
+FOLDER = "/etc/systemd/network/"
+
+
+def find(bridge, interface, host):
+    """The Plan when a file in /etc/systemd/network configures the interface."""
+    found = re.search(r"Network File: (\S+)", host.run(("networkctl", "status", interface)))
+    if not found or not found[1].startswith(FOLDER):
+        return None
+    text = host.read(found[1]) + same_client(interface, host)
+    return plan(bridge, interface, found[1], text, host.mac(interface))
+
+
+def same_client(interface, host):
+    """What keeps a DHCP server from taking the bridge for another client, as text of a file.
+
+    networkd names itself by its machine and by a number that it makes from the interface's name;
+    here: the number of the lease that the interface has. Without such a lease "".
+    """
+    lease = host.read(f"/run/systemd/netif/leases/{host.link(interface).get('ifindex')}")
+    number = re.search(r"(?m)^CLIENTID=ff([0-9a-f]{8})", lease)
+    return f"\n[DHCPv4]\nIAID={int(number[1], 16)}\n" if number else ""
+
+
+def plan(bridge, interface, path, text, mac):
+    """path, text: the .network file that configures the interface now, and what is to be added."""
+    folder = Path(path).parent
+    first = f"{folder}/0-{bridge}"  # networkd takes the first file that matches
+    rest = re.sub(r"(?ms)^\[Match\]\n.*?(?=^\[|\Z)", "", text)
+    return Plan(
+        files={
+            f"{first}.netdev": (
+                f"[NetDev]\nName={bridge}\nKind=bridge\nMACAddress={mac}\n\n"
+                "[Bridge]\nSTP=no\nForwardDelaySec=0\n"
+            ),
+            f"{first}.network": f"[Match]\nName={bridge}\n\n{rest}",
+            f"{first}-port.network": (f"[Match]\nName={interface}\n\n[Network]\nBridge={bridge}\n"),
+        },
+        before=(),
+        apply=(("networkctl", "reload"), ("networkctl", "reconfigure", interface)),
+        undo=(
+            ("ip", "link", "delete", bridge),
+            ("networkctl", "reload"),
+            ("networkctl", "reconfigure", interface),
+        ),
+    )
+
+
+def tagged(vlan, host):
+    """The Plan of a bridge over a VLAN when networkd has a file for the interface.
+
+    Raises Unsupported when that file is for other interfaces, too.
+    """
+    told = host.run(("networkctl", "status", vlan.interface))
+    found = re.search(r"Network File: (/\S+)", told)
+    if not found:
+        return None
+    path = Path(found[1])
+    only = rf"^(?:Name={re.escape(vlan.interface)}|(?:Permanent)?MACAddress=\S+)\s*$"
+    if not re.search(only, host.read(path), re.MULTILINE):
+        raise Unsupported(
+            f"{path} is not for {vlan.interface} alone: write Name={vlan.interface} there, or "
+            f"make {vlan.bridge} by hand"
+        )
+    first, again = f"{FOLDER}0-{vlan.bridge}", ("networkctl", "reload")
+    silent = "LinkLocalAddressing=no\nIPv6AcceptRA=no\n\n[Link]\nRequiredForOnline=no\n"
+    return Plan(
+        files={
+            f"{first}.netdev": (
+                f"[NetDev]\nName={vlan.bridge}\nKind=bridge\n\n"
+                "[Bridge]\nSTP=no\nForwardDelaySec=0\n"
+            ),
+            f"{first}.network": f"[Match]\nName={vlan.bridge}\n\n[Network]\n{silent}",
+            f"{first}-vlan.netdev": (
+                f"[NetDev]\nName={vlan.port}\nKind=vlan\n\n[VLAN]\nId={vlan.number}\n"
+            ),
+            f"{first}-vlan.network": (
+                f"[Match]\nName={vlan.port}\n\n[Network]\nBridge={vlan.bridge}\n{silent}"
+            ),
+            f"{FOLDER}{path.name}.d/{vlan.bridge}.conf": f"[Network]\nVLAN={vlan.port}\n",
+        },
+        before=(),
+        apply=(again, ("networkctl", "reconfigure", vlan.interface)),
+        undo=(("ip", "link", "delete", vlan.bridge), again, vlan.gone,
+              ("networkctl", "reconfigure", vlan.interface)),
+    )  # fmt: skip

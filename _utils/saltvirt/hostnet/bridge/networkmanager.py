@@ -1,0 +1,88 @@
+"""NetworkManager: profiles of its own, made with nmcli."""
+
+import re
+
+from saltvirt.hostnet.bridge.plan import Plan
+
+# what moves from the old profile to the bridge's
+MOVED = (
+    *("ipv4.method", "ipv4.addresses", "ipv4.gateway", "ipv4.dns", "ipv4.dns-search"),
+    *("ipv4.routes", "ipv4.route-metric", "ipv4.dhcp-client-id", "ipv4.may-fail"),
+    *("ipv6.method", "ipv6.addresses", "ipv6.gateway", "ipv6.dns", "ipv6.dns-search"),
+    *("ipv6.routes", "ipv6.addr-gen-mode", "connection.zone"),
+)
+
+
+def find(bridge, interface, host):
+    """The Plan when NetworkManager has an active profile on the interface."""
+    uuid = _profile(interface, host)
+    if not uuid:
+        return None
+    values = host.run(("nmcli", "-g", ",".join(MOVED), "connection", "show", "uuid", uuid))
+    return plan(bridge, interface, uuid, settings(values), host.mac(interface))
+
+
+def tagged(vlan, host):
+    """The Plan of a bridge over a VLAN when NetworkManager has the interface: two profiles."""
+    if not _profile(vlan.interface, host):
+        return None
+    port = f"{vlan.bridge}-port-{vlan.port}"
+    add = ("nmcli", "connection", "add")
+    return Plan(
+        files={},
+        before=(),
+        apply=(
+            (*add, "type", "bridge", "con-name", vlan.bridge, "ifname", vlan.bridge,
+             "bridge.stp", "no", "ipv4.method", "disabled", "ipv6.method", "disabled"),
+            (*add, "type", "vlan", "con-name", port, "ifname", vlan.port, "dev", vlan.interface,
+             "id", str(vlan.number), "master", vlan.bridge, "slave-type", "bridge"),
+            ("nmcli", "connection", "up", port),
+            ("nmcli", "connection", "up", vlan.bridge),
+        ),
+        undo=(("nmcli", "connection", "delete", vlan.bridge, port),),
+    )  # fmt: skip
+
+
+def _profile(interface, host):
+    """The UUID of the interface's active profile; None when NetworkManager has none of its own."""
+    told = host.run(("nmcli", "-t", "-f", "DEVICE,UUID", "connection", "show", "--active"))
+    found = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
+    state = host.run(("nmcli", "-g", "GENERAL.STATE", "device", "show", interface))
+    return None if "externally" in state else found.get(interface)
+
+
+def settings(told):
+    """{name: value} of what ``nmcli -g`` printed, a line for each that was asked for."""
+    lines = [line.replace("\\:", ":") for line in told.split("\n")]
+    pairs = zip(MOVED, lines, strict=False)
+    return {name: value for name, value in pairs if value not in ("", "--", "-1", "default")}
+
+
+def plan(bridge, interface, uuid, values, mac):
+    """uuid: the profile that has the address now; values: its settings that move."""
+    port = f"{bridge}-port-{interface}"
+    moved = [word for pair in _ordered(values) for word in pair]
+    add = ("nmcli", "connection", "add")
+    return Plan(
+        files={},
+        before=(),
+        apply=(
+            (*add, "type", "bridge", "con-name", bridge, "ifname", bridge, "bridge.stp", "no",
+             "bridge.mac-address", mac, "connection.autoconnect-priority", "10", *moved),
+            (*add, "type", "ethernet", "con-name", port, "ifname", interface, "master", bridge,
+             "connection.autoconnect-priority", "10"),
+            ("nmcli", "connection", "modify", "uuid", uuid, "connection.autoconnect", "no"),
+            ("nmcli", "connection", "up", port),
+            ("nmcli", "connection", "up", bridge),
+        ),
+        undo=(
+            ("nmcli", "connection", "modify", "uuid", uuid, "connection.autoconnect", "yes"),
+            ("nmcli", "connection", "delete", bridge, port),
+            ("nmcli", "connection", "up", "uuid", uuid),
+        ),
+    )  # fmt: skip
+
+
+def _ordered(values):
+    """A manual method wants its addresses first."""
+    return sorted(values.items(), key=lambda pair: bool(re.search(r"\.method$", pair[0])))

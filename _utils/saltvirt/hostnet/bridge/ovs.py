@@ -1,0 +1,51 @@
+"""Open vSwitch: its own database keeps the bridge, so no file is written."""
+
+import json
+
+from saltvirt.errors import Unsupported
+from saltvirt.hostnet.bridge.plan import Plan
+
+
+def plan(bridge, interface, host):
+    """The Plan of a bridge with that port, or with none when interface is None.
+
+    Raises Unsupported without Open vSwitch, and for an interface that the host is reached over.
+    """
+    if not host.run(("ovs-vsctl", "--version")):
+        raise Unsupported("there is no ovs-vsctl: install Open vSwitch first")
+    if not host.run(("ovs-vsctl", "--timeout=10", "show")):
+        raise Unsupported("Open vSwitch's database does not answer: start its service first")
+    if bridge in host.run(("ovs-vsctl", "--timeout=10", "list-br")).split():
+        raise Unsupported(f"Open vSwitch has {bridge} already, but no such interface is there")
+    apply = [("ovs-vsctl", "--timeout=30", "--may-exist", "add-br", bridge)]
+    if interface:
+        _refuse_used(bridge, interface, host)
+        apply.append(("ovs-vsctl", "--timeout=30", "--may-exist", "add-port", bridge, interface))
+        apply.append(("ip", "link", "set", interface, "up"))
+    return Plan(
+        files={},
+        before=(),
+        apply=(*apply, ("ip", "link", "set", bridge, "up")),
+        undo=(("ovs-vsctl", "--timeout=30", "--if-exists", "del-br", bridge),),
+    )
+
+
+def ports(bridge, run):
+    """The names of its ports, also of guests'."""
+    return run(("ovs-vsctl", "--timeout=10", "list-ports", bridge)).split()
+
+
+def _refuse_used(bridge, interface, host):
+    """An address on it would no longer be reached, and nothing moves it to the bridge."""
+    told = host.run(("ip", "-j", "addr", "show", interface))
+    if not told:
+        raise Unsupported(f"there is no interface {interface}")
+    link = json.loads(told)[0]
+    addresses = [one["local"] for one in link.get("addr_info", ()) if one.get("scope") != "link"]
+    if addresses:
+        raise Unsupported(
+            f"{interface} has the address {', '.join(addresses)}, which is not moved to a bridge "
+            f"of Open vSwitch: give {bridge} an interface without one"
+        )
+    if link.get("master"):
+        raise Unsupported(f"{interface} is in {link['master']}, and can be in one bridge only")

@@ -1,0 +1,166 @@
+"""The ports of a hypervisor: open to the other hypervisors, shut to everybody else.
+
+What was done is kept beside how it looked afterwards, so that a later look tells whether
+somebody changed it, in every firewall's own words.
+"""
+
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+from saltvirt.errors import InvalidInput, OperationFailed
+from saltvirt.hostnet.firewall import firewalld, iptables, nftables, ufw
+from saltvirt.hostnet.firewall.rules import Rules, address, ports
+
+KEPT = Path("/var/lib/salt-virt/firewall.json")
+SCRIPT = KEPT.with_suffix(".sh")
+UNIT = Path("/etc/systemd/system/salt-virt-firewall.service")
+# the first that runs is used
+KINDS = {"firewalld": firewalld, "ufw": ufw, "iptables": iptables, "nftables": nftables}
+# the others keep their rules over a start of the machine by themselves
+_AT_START = ("iptables", "nftables")
+_UNIT = f"""\
+[Unit]
+Description=Ports of this hypervisor for other hypervisors alone
+After=nftables.service iptables.service ip6tables.service netfilter-persistent.service
+PartOf=nftables.service iptables.service netfilter-persistent.service
+ReloadPropagatedFrom=nftables.service iptables.service netfilter-persistent.service
+Before=libvirtd.service virtproxyd.service network-online.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh {SCRIPT}
+ExecReload=/bin/sh {SCRIPT}
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def rules(hosts, opened, shut):
+    """The Rules. hosts: names, addresses or networks; opened, shut: ports such as 49152-49215.
+
+    Raises InvalidInput for a name that has no address.
+    """
+    for what, given in (("hosts", hosts), ("opened", opened), ("shut", shut)):
+        if not isinstance(given, (list, tuple)) or not all(
+            isinstance(o, (str, int)) for o in given
+        ):
+            raise InvalidInput(f"{what} must be a list, not {given!r}")
+    found = {one for host in hosts for one in _addresses(str(host))}
+    return Rules(
+        open=tuple(ports(text) for text in opened),
+        shut=tuple(ports(text) for text in shut),
+        hosts=tuple(sorted(found)),
+    )
+
+
+def kind(wish=None):
+    """The firewall that runs here, or the one that is wished for."""
+    if wish:
+        if not isinstance(wish, str) or wish not in KINDS:
+            raise InvalidInput(f"firewall {wish!r}: use one of {', '.join(KINDS)}")
+        return wish
+    for name, firewall in KINDS.items():
+        if firewall.runs(_run):
+            return name
+    raise InvalidInput("no firewall is here: install nftables, iptables, ufw or firewalld")
+
+
+def differs(name, wanted):
+    """True unless the rules are there as we made them."""
+    kept = _kept()
+    same = kept.get("kind") == name and kept.get("wanted") == KINDS[name].wanted(wanted)
+    return not same or KINDS[name].listing(_run) != kept["listing"]
+
+
+def apply(name, wanted):
+    """Makes the rules, and keeps them over a start of the machine."""
+    before = _kept().get("kind")
+    if before and before != name:
+        KINDS[before].remove(_run)
+    KINDS[name].apply(_run, wanted)
+    _at_start(name, wanted)
+    made = KINDS[name].listing(_run)
+    if not made:
+        raise OperationFailed(f"{name} has none of the rules that it was given")
+    told = {"kind": name, "wanted": KINDS[name].wanted(wanted), "listing": made}
+    KEPT.write_text(json.dumps(told), encoding="utf-8")
+
+
+def _at_start(name, wanted):
+    """Has systemd make the rules when the machine starts, where the firewall does not."""
+    if name not in _AT_START:
+        _forget_start()
+        return
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    SCRIPT.write_text(KINDS[name].script(_run, wanted), encoding="utf-8")
+    UNIT.write_text(_UNIT, encoding="utf-8")
+    _run(("systemctl", "daemon-reload"))
+    # started, it is restarted with the firewall whose restart takes all rules away
+    _run(("systemctl", "enable", "--now", UNIT.name), must=True)
+
+
+def remove():
+    """Takes our rules away, with which firewall they ever were made. True if there were any."""
+    name = _kept().get("kind")
+    if not name:
+        return False
+    KINDS[name].remove(_run)
+    _forget_start()
+    KEPT.unlink()
+    return True
+
+
+def made():
+    """True when there are rules of ours."""
+    return bool(_kept())
+
+
+def _forget_start():
+    if UNIT.exists():
+        _run(("systemctl", "disable", "--now", UNIT.name))
+        UNIT.unlink()
+        _run(("systemctl", "daemon-reload"))
+    SCRIPT.unlink(missing_ok=True)
+
+
+def _kept():
+    try:
+        return json.loads(KEPT.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _addresses(host):
+    try:
+        return [address(host)]
+    except InvalidInput:
+        pass
+    try:
+        found = socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)
+    except OSError as exc:
+        raise InvalidInput(
+            f"the other hypervisor {host} has no address here ({exc.strerror}): it must be in DNS "
+            "or /etc/hosts, or set libvirt:firewall:hosts to addresses"
+        ) from exc
+    return {address(item[4][0].partition("%")[0]) for item in found}
+
+
+def _run(argv, text=None, must=False):
+    """What a program printed, "" where it failed or is not here; with ``must`` that raises
+    OperationFailed with its last words."""
+    try:
+        done = subprocess.run(
+            argv, input=text, capture_output=True, text=True, check=False, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        if must:
+            raise OperationFailed(f"{argv[0]}: {exc}") from exc
+        return ""
+    if done.returncode and must:
+        words = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise OperationFailed(f"{' '.join(argv)}: {' '.join(words) or 'failed'}")
+    return "" if done.returncode else done.stdout

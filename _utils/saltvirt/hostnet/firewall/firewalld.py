@@ -1,0 +1,69 @@
+"""firewalld: rich rules in every zone that is in use, known by their priorities."""
+
+from saltvirt.hostnet.firewall.rules import written
+
+_ACCEPT, _DROP = -16514, -16513  # before whatever else the zone has
+_OF_LIBVIRT = "libvirt"
+
+
+def runs(run):
+    """True while firewalld runs."""
+    return run(("firewall-cmd", "--state")).strip() == "running"
+
+
+def wanted(rules):
+    """The rich rules of each zone."""
+    found = []
+    for version in (4, 6):
+        for host in rules.of_family(version):
+            found += [
+                f'rule priority="{_ACCEPT}" family="ipv{version}" source address="{host}" '
+                f'port port="{written(pair, "-")}" protocol="tcp" accept'
+                for pair in rules.open
+            ]
+    for pair in (*rules.open, *rules.shut):
+        found.append(
+            f'rule priority="{_DROP}" port port="{written(pair, "-")}" protocol="tcp" drop'
+        )
+    return found
+
+
+def listing(run):
+    """Our rules that there are now, by zone, as they are and as they will be after a start."""
+    found = []
+    for zone in zones(run):
+        for kept in ((), ("--permanent",)):
+            found += [f"{zone} {rule}" for rule in sorted(_ours(run, zone, kept))]
+    return "\n".join(found)
+
+
+def apply(run, rules):
+    """Replaces what there was of ours, now and for the next start; nothing is reloaded."""
+    remove(run)
+    for zone in zones(run):
+        for kept in ((), ("--permanent",)):
+            for rule in wanted(rules):
+                add = ("firewall-cmd", *kept, f"--zone={zone}", f"--add-rich-rule={rule}")
+                run(add, must=True)
+
+
+def remove(run):
+    """Takes away all of ours."""
+    for zone in zones(run):
+        for kept in ((), ("--permanent",)):
+            for rule in _ours(run, zone, kept):
+                run(("firewall-cmd", *kept, f"--zone={zone}", f"--remove-rich-rule={rule}"))
+
+
+def zones(run):
+    """The default zone and those with an interface or a source, but libvirt's own."""
+    lines = run(("firewall-cmd", "--get-active-zones")).splitlines()
+    active = {line.split()[0] for line in lines if line[:1].strip()}
+    active.add(run(("firewall-cmd", "--get-default-zone")).strip())
+    return sorted(zone for zone in active if zone and not zone.startswith(_OF_LIBVIRT))
+
+
+def _ours(run, zone, kept):
+    told = run(("firewall-cmd", *kept, f"--zone={zone}", "--list-rich-rules"))
+    marks = [f'priority="{number}"' for number in (_ACCEPT, _DROP)]
+    return [line for line in told.splitlines() if any(mark in line for mark in marks)]

@@ -1,0 +1,70 @@
+"""iptables: a chain of our own, which INPUT asks first."""
+
+import re
+
+from saltvirt.hostnet.firewall.rules import written
+
+CHAIN = "SALT_VIRT"
+_PROGRAMS = (("iptables", 4), ("ip6tables", 6))
+# what libvirt, fail2ban and the like put there is theirs, and no sign that iptables is in use
+_JUMP = re.compile(r"-A INPUT -j (?:LIBVIRT_INP|SALT_VIRT)")
+
+
+def runs(run):
+    """True where somebody uses iptables: there are rules for this host, or a policy."""
+    lines = run(("iptables", "-S", "INPUT")).splitlines()
+    return any(line != "-P INPUT ACCEPT" and not _JUMP.match(line) for line in lines)
+
+
+def wanted(rules):
+    """What ``iptables-restore --noflush`` and its sister read: the chain, made anew."""
+    return [line for _program, version in _PROGRAMS for line in _table(rules, version)]
+
+
+def listing(run):
+    """What there is now, of our chain and of the way into it."""
+    found = []
+    for program, _version in _PROGRAMS:
+        found.append(run((program, "-S", CHAIN)))
+        found += [line for line in run((program, "-S", "INPUT")).splitlines() if CHAIN in line]
+    return "\n".join(found) if found[0] else ""
+
+
+def script(run, rules):
+    """What makes it all, for sh; also when the machine starts."""
+    lines = []
+    for program, version in _PROGRAMS:
+        if run((program, "--version")):
+            way_in = f"INPUT -j {CHAIN}"
+            lines += [f"{program}-restore --noflush <<'END' || exit 1", *_table(rules, version)]
+            lines += ["END", f"{program} -C {way_in} 2>/dev/null || {program} -I {way_in}"]
+    return "\n".join(lines) + "\n"
+
+
+def apply(run, rules):
+    """Replaces what there was of ours."""
+    run(("sh", "-s"), script(run, rules), must=True)
+
+
+def remove(run):
+    """Takes away all of ours."""
+    for program, _version in _PROGRAMS:
+        if run((program, "-S", CHAIN)):
+            if f"-A INPUT -j {CHAIN}" in run((program, "-S", "INPUT")):
+                run((program, "-D", "INPUT", "-j", CHAIN))
+            run((program, "-F", CHAIN))
+            run((program, "-X", CHAIN))
+
+
+def _table(rules, version):
+    lines = ["*filter", f":{CHAIN} - [0:0]", f"-A {CHAIN} -i lo -j RETURN"]
+    for pair in rules.open:
+        for host in rules.of_family(version):
+            lines.append(f"-A {CHAIN} -s {host} -p tcp -m tcp --dport {_ports(pair)} -j ACCEPT")
+    for pair in (*rules.open, *rules.shut):
+        lines.append(f"-A {CHAIN} -p tcp -m tcp --dport {_ports(pair)} -j DROP")
+    return [*lines, "COMMIT"]
+
+
+def _ports(pair):
+    return written(pair, ":")

@@ -1,0 +1,111 @@
+"""nftables: a table of our own, which drops what is for nobody.
+
+A port that another table drops stays shut whatever ours accepts, so chains of others get the
+rules that accept put in front, with our name as their comment.
+"""
+
+import json
+import shlex
+
+from saltvirt.hostnet.firewall.rules import NAME, written
+
+TABLE = "salt_virt"
+# tables that iptables and libvirt write for themselves
+_OF_PROGRAMS = {TABLE, "libvirt_network"}
+
+
+def runs(run):
+    """True where nft is: the kernel has it then, too."""
+    return bool(run(("nft", "--version")))
+
+
+def wanted(rules):
+    """The lines of our table."""
+    lines = [f"table inet {TABLE} {{", "  chain input {"]
+    lines += ["    type filter hook input priority -10; policy accept;", '    iifname "lo" accept']
+    lines += [f"    {accept}" for accept in _accepts(rules)]
+    for pairs in filter(None, (rules.open, rules.shut)):
+        lines.append(f"    tcp dport {{ {_set(pairs)} }} drop")
+    return [*lines, "  }", "}"]
+
+
+def listing(run):
+    """What there is now, of our table and of our rules in chains of others."""
+    own = run(("nft", "-s", "list", "table", "inet", TABLE))
+    others = [where[:3] for where in handles(run(("nft", "-j", "-a", "list", "ruleset")))]
+    return own + json.dumps(others) if own else ""
+
+
+def script(run, rules):
+    """What makes it all, for sh; also when the machine starts and others' chains may be gone."""
+    fresh = [f"table inet {TABLE}", f"delete table inet {TABLE}", *wanted(rules)]
+    chains = foreign(run(("nft", "-j", "list", "chains")))
+    others = [f"nft {shlex.quote(line)} || true" for line in in_front(chains, rules)]
+    return "\n".join(["nft -f - <<'END' || exit 1", *fresh, "END", *others]) + "\n"
+
+
+def apply(run, rules):
+    """Replaces what there was of ours, in one transaction for our table."""
+    _take_from_others(run)
+    run(("sh", "-s"), script(run, rules), must=True)
+
+
+def remove(run):
+    """Takes away all of ours; nothing to do where there is nothing."""
+    _take_from_others(run)
+    run(("nft", "-f", "-"), f"table inet {TABLE}\ndelete table inet {TABLE}\n")
+
+
+def foreign(told):
+    """Chains of others where packets for this host come by: (family, table, chain).
+
+    told: what ``nft -j list chains`` printed. iptables' own chains are iptables' to fill.
+    """
+    found = []
+    for item in json.loads(told or '{"nftables": []}')["nftables"]:
+        chain = item.get("chain", {})
+        if (
+            (chain.get("hook"), chain.get("type")) == ("input", "filter")
+            and chain["family"] in ("inet", "ip", "ip6")
+            and chain["table"] not in _OF_PROGRAMS
+            and (chain["family"] == "inet" or chain["name"] != "INPUT")
+        ):
+            found.append((chain["family"], chain["table"], chain["name"]))
+    return found
+
+
+def in_front(chains, rules):
+    """The lines that let the hosts through chains of others."""
+    for family, table, chain in chains:
+        for accept in _accepts(rules):
+            if family == "inet" or accept.startswith(f"{family} "):
+                yield f'insert rule {family} {table} {chain} {accept} comment "{NAME}"'
+
+
+def handles(told):
+    """Our rules in chains of others: (family, table, chain, handle).
+
+    told: what ``nft -j -a list ruleset`` printed.
+    """
+    found = []
+    for item in json.loads(told or '{"nftables": []}')["nftables"]:
+        rule = item.get("rule", {})
+        if rule.get("comment") == NAME and rule["table"] != TABLE:
+            found.append((rule["family"], rule["table"], rule["chain"], rule["handle"]))
+    return found
+
+
+def _take_from_others(run):
+    for family, table, chain, handle in handles(run(("nft", "-j", "-a", "list", "ruleset"))):
+        run(("nft", "delete", "rule", family, table, chain, "handle", str(handle)))
+
+
+def _accepts(rules):
+    for version, word in ((4, "ip"), (6, "ip6")):
+        hosts = ", ".join(rules.of_family(version))
+        if hosts and rules.open:
+            yield f"{word} saddr {{ {hosts} }} tcp dport {{ {_set(rules.open)} }} accept"
+
+
+def _set(pairs):
+    return ", ".join(written(pair, "-") for pair in pairs)

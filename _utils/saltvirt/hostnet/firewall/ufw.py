@@ -1,0 +1,46 @@
+"""ufw: rules in front of all others, with our name as their comment."""
+
+from saltvirt.hostnet.firewall.rules import NAME, written
+
+
+def runs(run):
+    """True while ufw is enabled."""
+    return run(("ufw", "status")).startswith("Status: active")
+
+
+def wanted(rules):
+    """The rules in the order in which they stand, in ufw's words."""
+    found = []
+    for pair in rules.open:
+        port = written(pair, ":")
+        found += [f"allow from {host} to any port {port} proto tcp" for host in rules.hosts]
+    for pair in (*rules.open, *rules.shut):
+        found.append(f"deny {written(pair, ':')}/tcp")
+    return found
+
+
+def listing(run):
+    """Our rules that there are now."""
+    return "\n".join(_ours(run))
+
+
+def apply(run, rules):
+    """Replaces what there was of ours."""
+    remove(run)
+    for rule in reversed(wanted(rules)):
+        run(("ufw", "prepend", *rule.split(), "comment", NAME), must=True)
+
+
+def remove(run):
+    """Takes away all of ours."""
+    for rule in _ours(run):
+        run(("ufw", "delete", *rule.split()))
+
+
+def _ours(run):
+    found = []
+    for line in run(("ufw", "show", "added")).splitlines():
+        words, _, comment = line.strip().partition(" comment ")
+        if comment.strip("'\"") == NAME:
+            found.append(words.removeprefix("ufw "))
+    return found

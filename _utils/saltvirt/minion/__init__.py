@@ -1,0 +1,1 @@
+"""What a minion asks of its master: secrets, certificates, pieces of files."""

@@ -1,0 +1,1 @@
+"""On the master: the certificate authorities, and whom they sign for."""

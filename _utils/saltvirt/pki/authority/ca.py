@@ -1,0 +1,176 @@
+"""The certificate authorities: made once, found again, adopted, never replaced silently."""
+
+import logging
+from dataclasses import dataclass
+
+from saltvirt.errors import PkiError
+from saltvirt.pki.authority.store import AUTHORITIES
+from saltvirt.pki.common import certs, files
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A CA that can sign. chain: its certificate, then those above it."""
+
+    name: str
+    key: object
+    chain: tuple
+    # others that hosts must trust beside it while one replaces the other
+    also: tuple = ()
+
+    @property
+    def cert(self):
+        """Its own certificate."""
+        return self.chain[0]
+
+    @property
+    def trusted(self):
+        """All that a host must trust, as PEM."""
+        return certs.cert_pem(*unique((*self.chain, *self.also)))
+
+
+def unique(found):
+    """Certificates in their order, each once."""
+    return list({certs.fingerprint(cert): cert for cert in found}.values())
+
+
+def paths(store, name, generation=""):
+    """(key, certificate) files of an authority. generation: ``""``, ``next-`` or ``old-``."""
+    prefix = AUTHORITIES[name]
+    return store.path(f"{generation}{prefix}cakey.pem"), store.path(
+        f"{generation}{prefix}cacert.pem"
+    )
+
+
+def ensure(store, policy):
+    """Makes the authorities that do not exist. One process does; the others wait for it."""
+    if not all(_complete(store, name) for name in AUTHORITIES):
+        with store.exclusive():
+            for name in AUTHORITIES:
+                _make(store, policy, name)
+
+
+def current(store):
+    """All authorities by name, usable now. Hold one of the store's locks.
+
+    Raises PkiError, saying what to do, for one that is damaged, incomplete, or not
+    valid at this time.
+    """
+    found = {name: read(store, name) for name in AUTHORITIES}
+    for authority in found.values():
+        check_time(authority.cert, store)
+    return found
+
+
+def _complete(store, name):
+    return all(path.exists() for path in paths(store, name))
+
+
+def _make(store, policy, name):
+    """Under the exclusive lock: finish what a killed process began, or begin."""
+    key_path, cert_path = paths(store, name)
+    if not key_path.exists() and not cert_path.exists():
+        prepare(store, policy, name)
+        promote(store, name)
+        log.info("made the certificate authority %s", cert_path)
+    elif key_path.exists() and not cert_path.exists() and _prepared(store, name, key_path):
+        promote(store, name)
+
+
+def _prepared(store, name, key_path):
+    """True when next-cacert is for the key that is already in place."""
+    pem = files.read(paths(store, name, "next-")[1])
+    if pem is None:
+        return False
+    return certs.belong_together(certs.load_certs(pem)[0], certs.load_key(files.read(key_path)))
+
+
+def prepare(store, policy, name):
+    """Writes a new CA beside the present one, as ``next-``."""
+    key_path, cert_path = paths(store, name, "next-")
+    key = certs.new_key(policy.key)
+    now = store.now()
+    label = f"{policy.ca_name} {name} CA {now:%Y-%m-%d} {unique_tag(key)}"
+    # virt-pki-validate wants the CA and its certificates to be of one organization
+    subject = certs.subject(label, organization=policy.subject.get("organization", "Salted"))
+    cert = certs.self_signed(key, subject, policy.ca_days, now)
+    files.write(key_path, certs.key_pem(key))
+    files.write(cert_path, certs.cert_pem(cert))
+
+
+def unique_tag(key):
+    """Six hex digits of the key: two CAs must never have the same name."""
+    return certs.hex_digest(certs.public_bytes(key))[:6]
+
+
+def promote(store, name):
+    """Puts the ``next-`` CA in its place: the key first, so that a crash can be told."""
+    for source, target in zip(paths(store, name, "next-"), paths(store, name), strict=True):
+        if source.exists():
+            files.rename(source, target)
+
+
+def read(store, name, generation=""):
+    """An authority from its files. Raises PkiError, saying what to do, when it is no good."""
+    key_path, cert_path = paths(store, name, generation)
+    for path in (key_path, cert_path):
+        if not path.exists():
+            raise PkiError(f"{path} is missing: {_ADVICE}")
+        if files.private(path):
+            log.warning("%s was readable by others; it is 0600 now", path)
+    try:
+        key = certs.load_key(files.read(key_path))
+    except PkiError as exc:
+        raise PkiError(f"{key_path} is {exc}: {_ADVICE}") from exc
+    try:
+        chain = tuple(certs.load_certs(files.read(cert_path)))
+    except PkiError as exc:
+        raise PkiError(f"{cert_path} is {exc}: {_ADVICE}") from exc
+    _check_pair(chain[0], key, key_path, cert_path)
+    return Authority(name, key, chain, _also(store, name) if generation == "" else ())
+
+
+_ADVICE = (
+    "restore it from a backup; if it is lost, move cakey.pem and cacert.pem (both, or both "
+    "qemu- ones) out of the folder: a new CA is made, and virt.keys must then be applied to "
+    "every hypervisor"
+)
+
+
+def _check_pair(cert, key, key_path, cert_path):
+    if not certs.belong_together(cert, key):
+        raise PkiError(
+            f"the first certificate of {cert_path} does not belong to {key_path}: put the "
+            "certificate of the CA that signs first, its chain after it"
+        )
+    if not certs.is_ca(cert):
+        raise PkiError(f"the first certificate of {cert_path} is not one of a CA")
+
+
+def _also(store, name):
+    """Certificates of the CA before and after this one, while hosts must trust both."""
+    found = []
+    if store.path("rotation.json").exists():
+        for generation in ("next-", "old-"):
+            pem = files.read(paths(store, name, generation)[1])
+            if pem:
+                found += certs.load_certs(pem)
+    return tuple(found)
+
+
+def check_time(cert, store):
+    """Raises PkiError when the CA is not valid now."""
+    now = store.now()
+    start, end = certs.not_before(cert), certs.not_after(cert)
+    if now < start:
+        raise PkiError(
+            f"the CA is valid from {start:%Y-%m-%d} and this master's clock says "
+            f"{now:%Y-%m-%d}: set the clock"
+        )
+    if now >= end:
+        raise PkiError(
+            f"the CA expired on {end:%Y-%m-%d} (this master's clock says {now:%Y-%m-%d}): if "
+            "the clock is right, run salt-run virt.rotate_ca"
+        )

@@ -1,0 +1,245 @@
+"""Certificates of the whole cloud: shown, revoked, and moved to another CA."""
+
+from dataclasses import replace
+
+from saltvirt.errors import NotFound, PkiError, VirtError
+from saltvirt.pki.authority import ca, crl, issue, policy, request_rules, responder, rotation
+from saltvirt.pki.authority.store import AUTHORITIES, USES
+from saltvirt.pki.common import certs
+
+UPDATE = "virt.tls_update"
+INFO = "virt.tls_info"
+UPDATE_S = 120
+
+
+def authorities(store):
+    """{name: about its CA}, with ``problem`` where it cannot sign now."""
+    found = {}
+    for name in AUTHORITIES:
+        try:
+            authority = ca.read(store, name)
+            about = certs.describe(authority.cert)
+            about["days_left"] = (certs.not_after(authority.cert) - store.now()).days
+            if authority.also:
+                about["also_trusted"] = [c.subject.rfc4514_string() for c in authority.also]
+            ca.check_time(authority.cert, store)
+        except VirtError as exc:
+            about = {"problem": str(exc)}
+        found[name] = about
+    return found
+
+
+def records(store, rules, host):
+    """{use: what the master knows of the host's certificate}, with ``days_left``, ``renewed``
+    (the day from which it is renewed) and ``wrong`` (why it will be replaced at once)."""
+    found = {}
+    folder = store.host(host)
+    case = _case(store, rules, host, folder)
+    for use in USES:
+        cert = issue.stored_cert(folder, use)
+        if cert is None:
+            continue
+        end = certs.not_after(cert)
+        about = certs.describe(cert)
+        about["days_left"] = (end - store.now()).days
+        about["renewed"] = (end - certs.lifetime(cert) / 3).date().isoformat()
+        if rules.trust_grains:  # then the names are the host's own, which it tells when it asks
+            case = replace(case, want=replace(case.want, names=tuple(certs.names(cert))))
+        wrong = issue.fault(case, use, cert)
+        if wrong:
+            about["wrong"] = wrong
+        found[use.name] = about
+    return found
+
+
+def _case(store, rules, host, folder):
+    """As for a request without any wishes; the host's own grains are not known here."""
+    names = policy.wanted_names(rules, host, {})
+    found = {name: ca.read(store, name) for name in AUTHORITIES}
+    want = issue.wanted(rules, request_rules.Request(), host, names, crl.revoked_serials(store))
+    return issue.Case(store, rules, folder, found, want)
+
+
+def compare(records_, told):
+    """What differs between the master's record and what the host has: sentences."""
+    found = []
+    for use, about in records_.items():
+        there = told.get("certs", {}).get(use)
+        if there is None:
+            found.append(f"{use}: not on the host: apply virt.keys")
+        elif there["sha256"] != about["sha256"]:
+            found.append(f"{use}: the host has another one ({there['issuer']}): apply virt.keys")
+    for use in set(told.get("certs", {})) - set(records_):
+        there = told["certs"][use]
+        found.append(f"{use}: not made by this master ({there['issuer']}): apply virt.keys")
+    return found
+
+
+def update(fleet, hosts, report):
+    """Has the hosts fetch and place their certificates. {host: Answer}."""
+    found = {}
+    for told in fleet.ask(hosts, UPDATE, timeout_s=UPDATE_S):
+        found[told.host] = told
+        report(f"{told.host}: {_said(told)}")
+    return found
+
+
+def _said(told):
+    if not told.ok:
+        return told.error
+    changes = told.data["changes"]
+    return f"updated {', '.join(sorted(changes))}" if changes else "nothing to do"
+
+
+def revoke(fleet, store, host, report):
+    """Revokes a host's certificates, and tells every other host. {host: error} of who does
+    not know of it yet. Raises NotFound for a host that never had any."""
+    count = crl.revoke(store, host)
+    report(f"{host}: {count} certificates revoked, and it gets no new ones")
+    others = [other for other in fleet.hosts() if other != host] if _any(fleet) else []
+    told = update(fleet, others, report)
+    return {name: item.error for name, item in sorted(told.items()) if not item.ok}
+
+
+def _any(fleet):
+    try:
+        return bool(fleet.hosts())
+    except NotFound:
+        return False
+
+
+def rotate(fleet, store, rules, skip, report):
+    """Goes on with the rotation, or begins one, as far as all hosts follow.
+
+    skip: hosts that are not waited for. Returns (phase it is in now or None when it is
+    done, {host: what it lacks}). Raises PkiError when the CA cannot be read.
+    """
+    responder.prepare(store, rules)
+    rotation.begin(store, rules)
+    revoked = set(crl.record(store)["hosts"])
+    hosts = [host for host in fleet.hosts() if host not in {*skip, *revoked}]
+    if rotation.phase(store) == rotation.TRUST:
+        report("step 1: every host learns to trust the new CA beside the old one")
+        late = {} if _expired(store) else _late(fleet, store, hosts, report)
+        if late:
+            return rotation.TRUST, late
+        rotation.swap(store)
+    report("step 2: every host gets certificates of the new CA")
+    late = _late(fleet, store, hosts, report)
+    if late:
+        return rotation.REISSUE, late
+    rotation.finish(store)
+    report("step 3: every host forgets the old CA")
+    told = update(fleet, hosts, report)
+    return None, {name: item.error for name, item in told.items() if not item.ok}
+
+
+def _expired(store):
+    """True when nothing works with the old CA any more, so that there is nobody to wait for."""
+    try:
+        for name in AUTHORITIES:
+            ca.check_time(ca.read(store, name).cert, store)
+    except PkiError:
+        return True
+    return False
+
+
+def _late(fleet, store, hosts, report):
+    """{host: what it lacks for the next step}. The hosts are updated first."""
+    told = update(fleet, hosts, report)
+    expected = rotation.expected(store)
+    found = {}
+    for host, item in sorted(told.items()):
+        lacks = item.error if not item.ok else _lacks(item.data["info"], expected, store)
+        if lacks:
+            found[host] = lacks
+    return found
+
+
+def _lacks(told, expected, store):
+    if not expected["trusted"] <= set(told["trusted"]):
+        return "it does not trust both CAs"
+    if rotation.phase(store) == rotation.REISSUE:
+        issuers = {about["issuer"] for about in told["certs"].values()}
+        if not issuers <= expected["issuers"]:
+            return "it still has certificates of the old CA"
+    if told["daemon"] not in ("serves", "does not listen"):
+        return told["daemon"]
+    return None
+
+
+def overview(fleet, store, rules, only=None, ask=True):
+    """``CA``: about both authorities; ``hosts``: host to its ``certificates`` by use,
+    ``problems`` (sentences), ``revoked``, and ``daemon`` when it was asked."""
+    known = set(fleet.hosts() if _any(fleet) else [])
+    if only and only not in known and not store.host(only).is_dir():
+        raise NotFound(f"{only} is no hypervisor and never had a certificate")
+    hosts = [only] if only else sorted({*store.hosts(), *known})
+    revoked = set(crl.record(store)["hosts"])
+    asked = [host for host in hosts if host in known and host not in revoked] if ask else []
+    told = {item.host: item for item in fleet.ask(asked, INFO)}
+    shown = {}
+    for host in hosts:
+        shown[host] = _one(store, rules, host, told.get(host), revoked)
+        if host not in known and host not in revoked:
+            shown[host]["problems"].append(
+                f"virt:hosts does not match it; if it is gone: salt-run virt.revoke {host}"
+            )
+    return {"CA": authorities(store) if store.base.is_dir() else {}, "hosts": shown}
+
+
+_HEAD = ["host", "certificate", "for", "by", "until", "days left", "renewed from", ""]
+
+
+def table(found):
+    """The rows of ``virt.certs`` on a terminal."""
+    rows = [_HEAD]
+    for name, about in found["CA"].items():
+        if "subject" in about:
+            end = about["not_after"][:10]
+            state = "" if "problem" not in about else "unusable"
+            what = ["CA", name, "", _name(about["subject"])]
+            rows.append([*what, end, about["days_left"], "", state])
+    for host, about in found["hosts"].items():
+        for use, cert in about["certificates"].items():
+            state = "revoked" if about.get("revoked") else cert.get("wrong", "")
+            what = [host, use, " ".join(cert["names"]), _name(cert["issuer"])]
+            when = [cert["not_after"][:10], cert["days_left"], cert["renewed"]]
+            rows.append([*what, *when, state])
+    return rows
+
+
+def _name(distinguished):
+    """The common name in a distinguished one."""
+    parts = [part for part in distinguished.split(",") if part.startswith("CN=")]
+    return parts[0].removeprefix("CN=") if parts else distinguished
+
+
+def problems(found):
+    """{host or CA: its problems in one line}."""
+    every = {name: [about["problem"]] for name, about in found["CA"].items() if "problem" in about}
+    every = {f"CA {name}": texts for name, texts in every.items()}
+    every.update({host: about["problems"] for host, about in found["hosts"].items()})
+    return {name: "; ".join(texts) for name, texts in every.items() if texts}
+
+
+def _one(store, rules, host, told, revoked):
+    try:
+        kept = records(store, rules, host) if store.host(host).is_dir() else {}
+    except VirtError as exc:
+        return {"certificates": {}, "problems": [str(exc)]}
+    found = {"certificates": kept, "problems": []}
+    if host in revoked:
+        return {**found, "revoked": True}
+    found["problems"] += [f"{use}: {a['wrong']}: apply virt.keys" for use, a in kept.items()
+                          if "wrong" in a]  # fmt: skip
+    if not kept:
+        found["problems"].append("it has no certificates: apply virt.keys")
+    if told is None:
+        return found
+    if not told.ok:
+        found["problems"].append(told.error)
+        return found
+    found["daemon"] = told.data["daemon"]
+    found["problems"] += [*told.data["problems"], *compare(kept, told.data)]
+    return found

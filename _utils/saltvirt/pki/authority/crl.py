@@ -1,0 +1,183 @@
+"""Which certificates are revoked, and the signed lists that say so."""
+
+import contextlib
+import datetime
+
+from cryptography import x509
+
+from saltvirt.errors import NotFound, PkiError
+from saltvirt.pki.authority import ca
+from saltvirt.pki.authority.store import AUTHORITIES, USES
+from saltvirt.pki.common import certs, files
+
+RECORD = "revoked.json"
+# a folder in a host's own: it gets nothing, from before its certificates are revoked
+_BAN = ".banned"
+
+
+def record(store):
+    """``hosts``: ids that get nothing. ``serials``: what is revoked, by serial in hex."""
+    return {"hosts": [], "serials": {}, **store.record(RECORD, {})}
+
+
+def banned(store, host):
+    """True for a host that gets nothing. Certain under the host's lock alone."""
+    return (store.host(host) / _BAN).exists() or host in record(store)["hosts"]
+
+
+def revoked_serials(store):
+    """The serial numbers (lower hex) of all revoked certificates."""
+    return set(record(store)["serials"])
+
+
+def revoke(store, host):
+    """Revokes every certificate that the host was ever given. How many that were.
+
+    It is banned before the lock is waited for: who asks meanwhile gets nothing new.
+    Raises NotFound for a host that never had any, and PkiError when a CA may not sign
+    lists: then the host gets no new certificates, but its present ones go on working.
+    """
+    folder = store.host(host)
+    if not folder.is_dir():
+        raise NotFound(f"{host} was never given a certificate; known: {_known(store)}")
+    files.folder(folder / _BAN)
+    files.sync_folder(folder)
+    with store.exclusive():
+        found = _given(folder)
+        known = record(store)
+        known["hosts"] = sorted({*known["hosts"], host})
+        for cert in found:
+            known["serials"].setdefault(
+                certs.serial(cert),
+                {
+                    "host": host,
+                    "revoked": store.now().isoformat(),
+                    "not_after": certs.not_after(cert).isoformat(),
+                },
+            )
+        store.keep(RECORD, known)
+        rebuild(store)
+    _check_may_sign(store)
+    return len(found)
+
+
+def _check_may_sign(store):
+    for name in AUTHORITIES:
+        if not may_sign(ca.read(store, name)):
+            raise PkiError(
+                f"the {name} CA may not sign lists of revoked certificates (its key usage lacks "
+                "cRLSign). The host gets no new certificates, but its present ones work until "
+                "the CA is another: run salt-run virt.rotate_ca"
+            )
+
+
+def may_sign(authority):
+    """True when GnuTLS would believe a list of this CA: a list it does not believe keeps
+    libvirtd from listening at all."""
+    try:
+        usage = authority.cert.extensions.get_extension_for_class(x509.KeyUsage).value
+    except x509.ExtensionNotFound:
+        return True
+    return usage.crl_sign
+
+
+def _known(store):
+    return ", ".join(store.hosts()) or "no host at all"
+
+
+def readmit(store, host):
+    """Lets the host have new certificates; the revoked ones stay revoked."""
+    with store.exclusive():
+        known = record(store)
+        if not banned(store, host):
+            raise NotFound(f"{host} is not revoked; revoked: {', '.join(known['hosts']) or 'none'}")
+        known["hosts"] = [name for name in known["hosts"] if name != host]
+        store.keep(RECORD, known)
+        with contextlib.suppress(FileNotFoundError):
+            (store.host(host) / _BAN).rmdir()
+
+
+def _given(folder):
+    """All certificates of a host's folder, each once."""
+    paths = [*(folder / "issued").glob("*.pem"), *(folder / use.cert for use in USES)]
+    found = []
+    for path in paths:
+        try:
+            found += certs.load_certs(files.read(path))
+        except PkiError:
+            continue
+    return ca.unique(found)
+
+
+def outdated(store):
+    """True when a list is missing, damaged, or does not list what is revoked."""
+    wanted = revoked_serials(store)
+    if not wanted:
+        return False
+    for name, prefix in AUTHORITIES.items():
+        issuers = {key.cert.subject for key in _signers(store, name)}
+        lists = _read(store.path(f"{prefix}crl.pem"))
+        if {item.issuer for item in lists} != issuers:
+            return True
+        if any({f"{entry.serial_number:x}" for entry in item} != wanted for item in lists):
+            return True
+    return False
+
+
+def _read(path):
+    """The lists in a file; none where it is missing or damaged."""
+    found = []
+    for part in (files.read(path) or b"").split(b"-----BEGIN X509 CRL-----")[1:]:
+        try:
+            found.append(x509.load_pem_x509_crl(b"-----BEGIN X509 CRL-----" + part))
+        except ValueError:
+            return []
+    return found
+
+
+def rebuild(store):
+    """Writes the lists anew, of every CA that hosts may trust. Hold the exclusive lock."""
+    known = record(store)
+    now = store.now()
+    limit = (now - certs.BACKDATE).isoformat()
+    kept = {k: v for k, v in known["serials"].items() if v["not_after"] > limit}
+    if kept != known["serials"]:
+        store.keep(RECORD, {**known, "serials": kept})
+    for name, prefix in AUTHORITIES.items():
+        path = store.path(f"{prefix}crl.pem")
+        signers = _signers(store, name)
+        if kept and signers:
+            files.write(path, b"".join(_signed(signer, kept, now) for signer in signers))
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _signers(store, name):
+    """The CAs of that name whose key is here: the present, the next and the old one."""
+    found = []
+    for generation in ("", "next-", "old-"):
+        if generation and not store.path("rotation.json").exists():
+            continue
+        if all(path.exists() for path in ca.paths(store, name, generation)):
+            found.append(ca.read(store, name, generation))
+    return [authority for authority in found if may_sign(authority)]
+
+
+def _signed(authority, serials, now):
+    """One list. It never expires before its CA: GnuTLS refuses everybody by an old one."""
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(authority.cert.subject)
+        .last_update(max(now - certs.BACKDATE, certs.not_before(authority.cert)))
+        .next_update(max(certs.not_after(authority.cert), now + datetime.timedelta(days=1)))
+        .add_extension(x509.CRLNumber(int(now.timestamp())), critical=False)
+        .add_extension(certs.authority_identifier(authority.cert), critical=False)
+    )
+    for serial, about in sorted(serials.items()):
+        builder = builder.add_revoked_certificate(
+            x509.RevokedCertificateBuilder()
+            .serial_number(int(serial, 16))
+            .revocation_date(datetime.datetime.fromisoformat(about["revoked"]))
+            .build()
+        )
+    return certs.cert_pem(builder.sign(authority.key, certs.digest(authority.key)))

@@ -1,0 +1,237 @@
+"""A host's pairs of key and certificate: kept while they are good, made anew when not."""
+
+import datetime
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+
+from saltvirt.errors import InvalidInput, PkiError
+from saltvirt.pki.authority.policy import Policy
+from saltvirt.pki.authority.store import Store
+from saltvirt.pki.common import certs, files
+
+log = logging.getLogger(__name__)
+_DAY = datetime.timedelta(days=1)
+_PARTS = {
+    x509.oid.NameOID.COUNTRY_NAME: "country",
+    x509.oid.NameOID.STATE_OR_PROVINCE_NAME: "state",
+    x509.oid.NameOID.LOCALITY_NAME: "locality",
+    x509.oid.NameOID.ORGANIZATION_NAME: "organization",
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a host's certificates must be.
+
+    days: for a new one. at_most: days that an older one may live, or None. subject: parts
+    that somebody asked for. revoked: serial numbers that are good no more.
+    """
+
+    host: str
+    names: tuple
+    days: int
+    at_most: int | None
+    subject: dict
+    revoked: frozenset = frozenset()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One host's certificates in the hand of the process that holds its lock."""
+
+    store: Store
+    policy: Policy
+    folder: Path
+    authorities: dict
+    want: Wanted
+
+    def authority(self, use):
+        """The CA that signs for the use."""
+        return self.authorities[use.authority]
+
+
+def wanted(policy, request, host, names, revoked=()):
+    """Wanted of a request, within what the policy allows."""
+    days = min(policy.days, request.days or policy.days)
+    parts = {**request.subject, **policy.subject}
+    at_most = days if request.days else None
+    return Wanted(host, tuple(names), days, at_most, parts, frozenset(revoked))
+
+
+def fault(case, use, cert):
+    """Why a certificate must be replaced, in a few words, or None when it is good."""
+    if not certs.signed_by(cert, case.authority(use).cert):
+        return f"issued by another CA ({cert.issuer.rfc4514_string()})"
+    if certs.serial(cert) in case.want.revoked:
+        return "revoked"
+    return _wrong_content(case, use, cert) or _wrong_time(case, use, cert)
+
+
+def _wrong_content(case, use, cert):
+    if not certs.has_purpose(cert, use.purpose):
+        return f"not for a {use.purpose}"
+    if set(certs.names(cert)) != set(case.want.names):
+        return "its names differ"
+    if _subject(case.want, cert) != cert.subject:
+        return "its subject differs"
+    return None
+
+
+def _wrong_time(case, use, cert):
+    now, start, end = case.store.now(), certs.not_before(cert), certs.not_after(cert)
+    if now >= end:
+        return f"expired on {end:%Y-%m-%d}"
+    if now < start:
+        return f"not valid before {start:%Y-%m-%d}"
+    if case.want.at_most and certs.lifetime(cert) > (case.want.at_most + 1) * _DAY:
+        return "a shorter lifetime is asked for"
+    # near the end of the CA a new one would not live longer
+    best = min(now + case.want.days * _DAY, certs.not_after(case.authority(use).cert))
+    if certs.due(cert, now) and best - end > certs.lifetime(cert) / 3:
+        return f"renewed: {(end - now).days} days left"
+    return None
+
+
+def _subject(want, present):
+    """The distinguished name. What nobody asks for stays as it is in the present one."""
+    parts = dict(want.subject)
+    if present is None:
+        parts.setdefault("organization", "Salted")  # Salt's default
+    else:
+        for attribute in present.subject:
+            part = _PARTS.get(attribute.oid)
+            if part:
+                parts.setdefault(part, attribute.value)
+    return certs.subject(want.host, **parts)
+
+
+def stored(folder, use):
+    """(key or None, certificate or None, why they are unusable or None) on the master."""
+    key_pem, cert_pem = files.read(folder / use.key), files.read(folder / use.cert)
+    try:
+        key = None if key_pem is None else certs.load_key(key_pem)
+    except PkiError as exc:
+        return None, stored_cert(folder, use), f"{use.key} is {exc}"
+    try:
+        cert = None if cert_pem is None else certs.load_certs(cert_pem)[0]
+    except PkiError as exc:
+        return key, None, f"{use.cert} is {exc}"
+    if key is not None and cert is not None and not certs.belong_together(cert, key):
+        return None, None, f"{use.key} and {use.cert} do not belong together"
+    return key, cert, None
+
+
+def stored_cert(folder, use):
+    """The certificate on the master, or None when there is none that can be read."""
+    try:
+        pem = files.read(folder / use.cert)
+        return None if pem is None else certs.load_certs(pem)[0]
+    except PkiError:
+        return None
+
+
+def pair(case, use):
+    """(key, certificate, why it was made or None) of one use; the key is made here."""
+    folder = case.folder
+    key, cert, why = stored(folder, use)
+    for name in (use.key, use.cert):
+        files.private(folder / name)
+    if why is None and (key is None or cert is None):
+        why = "first certificate" if key is None and cert is None else "half of it was missing"
+    why = why or fault(case, use, cert)
+    if why is None:
+        return key, cert, None
+    _keep_damaged(case, use, key, cert)
+    key = certs.new_key(case.policy.key)
+    cert = sign(case, use, key.public_key(), cert)
+    files.write(folder / use.key, certs.key_pem(key))
+    files.write(folder / use.cert, certs.cert_pem(cert))
+    log.info("new %s certificate for %s: %s", use.name, case.want.host, why)
+    return key, cert, why
+
+
+def _keep_damaged(case, use, key, cert):
+    """What cannot be read is kept for a person to look at; what was good is in issued/."""
+    for name, good in ((use.key, key), (use.cert, cert)):
+        if good is None and (case.folder / name).exists():
+            kept = case.store.put_aside(case.folder / name)
+            log.warning("%s was damaged; it is kept as %s", case.folder / name, kept)
+
+
+def sign(case, use, public, present=None):
+    """A new certificate, recorded in ``issued/`` before anybody can have it."""
+    wanted_leaf = certs.Leaf(
+        _subject(case.want, present), case.want.names, use.purpose, case.want.days
+    )
+    authority = case.authority(use)
+    cert = certs.leaf(public, wanted_leaf, (authority.cert, authority.key), case.store.now())
+    if present is not None:
+        _remember(case, present)
+    _remember(case, cert)
+    _forget_expired(case)
+    return cert
+
+
+def _remember(case, cert):
+    path = case.folder / "issued" / f"{certs.serial(cert)}.pem"
+    if not path.exists():
+        files.write(path, certs.cert_pem(cert))
+
+
+def _forget_expired(case):
+    """Drops records of certificates that nobody would accept anyway."""
+    for path in (case.folder / "issued").glob("*.pem"):
+        try:
+            cert = certs.load_certs(files.read(path))[0]
+        except PkiError:
+            continue
+        if case.store.now() - certs.not_after(cert) > certs.BACKDATE:
+            path.unlink(missing_ok=True)
+
+
+def requested(case, use, csr_pem):
+    """(certificate, why it was made or None) for a key that only the host has."""
+    csr = read_csr(csr_pem)
+    cert = stored_cert(case.folder, use)
+    if cert is None:
+        why = "first certificate"
+    elif certs.public_bytes(cert) != certs.public_bytes(csr):
+        why = "the host has a new key"
+    else:
+        why = fault(case, use, cert)
+    if why is None:
+        return cert, None
+    cert = sign(case, use, csr.public_key(), cert)
+    files.write(case.folder / use.cert, certs.cert_pem(cert))
+    # a key from the time before csr mode is nobody's now
+    (case.folder / use.key).unlink(missing_ok=True)
+    log.info("signed the %s certificate of %s: %s", use.name, case.want.host, why)
+    return cert, why
+
+
+def read_csr(pem):
+    """A signing request whose signature proves the key. Its names are not looked at."""
+    try:
+        csr = x509.load_pem_x509_csr(pem.encode())
+    except (ValueError, UnicodeError) as exc:
+        raise InvalidInput("not a readable certificate signing request") from exc
+    if not csr.is_signature_valid:
+        raise InvalidInput("the certificate signing request is not signed by its own key")
+    public = csr.public_key()
+    bits = getattr(public, "key_size", 256)
+    if bits < (256 if hasattr(public, "curve") or bits == 256 else 2048):
+        raise InvalidInput(f"a key of {bits} bits is too weak for a hypervisor")
+    return csr
+
+
+def due(case, uses):
+    """The names of the uses whose certificate is missing, unusable or to be renewed."""
+    found = []
+    for use in uses:
+        cert = stored_cert(case.folder, use)
+        if cert is None or fault(case, use, cert):
+            found.append(use.name)
+    return found

@@ -1,0 +1,89 @@
+"""What a minion may ask for, and nothing else.
+
+Everything in here comes from the minion. It may make its own certificate shorter or
+name its organization; it can widen nothing.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+
+from saltvirt.errors import InvalidInput
+from saltvirt.pki.authority import policy as policies
+from saltvirt.pki.authority.store import USES
+
+_KNOWN = {"seal", "csr", "dry", "subjects", "hosts", *policies.PARTS, "expiration_days"}
+_LEGACY = "ext_pillar_virt."
+_USE_NAMES = {use.name for use in USES}
+MAX_CSR = 8192
+
+
+@dataclass(frozen=True)
+class Request:
+    """seal: public key bytes to seal private keys to. csr: PEM by use. dry: make nothing.
+    subjects: tell the names of all hypervisors' client certificates. hosts: tell by what
+    names hypervisors reach each other."""
+
+    seal: bytes | None = None
+    csr: dict = field(default_factory=dict)
+    dry: bool = False
+    subjects: bool = False
+    hosts: bool = False
+    days: int | None = None
+    subject: dict = field(default_factory=dict)
+
+
+def parse(command, arguments, pillar):
+    """The Request in an ext_pillar call.
+
+    command: Salt's positional argument (``_``), ignored. arguments: ours. pillar: where
+    Salt's own state puts ``ext_pillar_virt.*``.
+    Raises InvalidInput for anything unknown or of a wrong kind.
+    """
+    del command
+    given = {
+        key.removeprefix(_LEGACY): value
+        for key, value in pillar.items()
+        if isinstance(key, str) and key.startswith(_LEGACY)
+    }
+    given = {k: v for k, v in given.items() if k in policies.PARTS or k == "expiration_days"}
+    given.update(arguments)
+    unknown = sorted(str(key) for key in set(given) - _KNOWN)
+    if unknown:
+        raise InvalidInput(f"unknown argument of the libvirt pillar: {', '.join(unknown)[:100]}")
+    parts = {k: policies.word(k, given[k]) for k in policies.PARTS if given.get(k)}
+    return Request(
+        seal=_seal(given.get("seal")),
+        csr=_csr(given.get("csr") or {}),
+        dry=given.get("dry") is True,
+        subjects=given.get("subjects") is True,
+        hosts=given.get("hosts") is True,
+        days=_days(given.get("expiration_days")),
+        subject=parts,
+    )
+
+
+def _days(value):
+    if value is None:
+        return None
+    if isinstance(value, bool) or not str(value).isdigit() or not 1 <= int(value) <= 36500:
+        raise InvalidInput("expiration_days must be whole days, 1 to 36500")
+    return int(value)
+
+
+def _seal(value):
+    if value is None:
+        return None
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, TypeError, ValueError) as exc:
+        raise InvalidInput("seal is not base64") from exc
+
+
+def _csr(value):
+    if not isinstance(value, dict) or not set(value) <= _USE_NAMES:
+        raise InvalidInput(f"csr must map {', '.join(sorted(_USE_NAMES))} to signing requests")
+    for pem in value.values():
+        if not isinstance(pem, str) or len(pem) > MAX_CSR:
+            raise InvalidInput("a signing request must be PEM text")
+    return value

@@ -1,0 +1,147 @@
+"""What the ext_pillar ``libvirt`` says to a minion."""
+
+import logging
+
+from saltvirt.errors import InvalidInput, PkiError, VirtError
+from saltvirt.pki.authority import authorize, ca, crl, issue, policy, request_rules, rotation
+from saltvirt.pki.authority.store import AUTHORITIES, USES, Store
+from saltvirt.pki.common import certs, files, seal
+
+log = logging.getLogger(__name__)
+
+
+def answer(opts, get, host, asked, grains):
+    """The pillar of a host: its certificates, the trusted CAs, and the lists of the revoked.
+
+    opts: the master's configuration, and ``get`` a look-up in it. host: the minion id,
+    verified by Salt. asked: (command, arguments, pillar), from the minion. grains: from
+    the minion. Returns ``{}`` for whom the master does not name; for a hypervisor,
+    ``libvirt.error`` with one sentence where something is wrong.
+    """
+    try:
+        rules = policy.policy(get)
+    except InvalidInput as exc:
+        log.error("no libvirt certificates for anybody: %s", exc)
+        return {}
+    if not authorize.allowed(opts, rules, host):
+        return {}
+    try:
+        wish = request_rules.parse(*asked)
+        if wish.hosts:
+            return {"libvirt.hosts": _names(opts, rules)}
+        return _give(Store(opts["pki_dir"]), rules, host, wish, grains)
+    except VirtError as exc:
+        log.error("no libvirt certificates for %s: %s", host, exc)
+        return {"libvirt.error": str(exc)}
+
+
+def _give(store, rules, host, asked, grains):
+    """The answer to a hypervisor that may have it."""
+    _refuse_banned(store, host)
+    if asked.dry and not store.host(host).is_dir():
+        found = {"libvirt.mode": rules.mode, "libvirt.pending": [use.name for use in USES]}
+        return {**found, "libvirt.subjects": _subjects(store)} if asked.subjects else found
+    prepare(store, rules)
+    with store.issuing(host) as folder:
+        _refuse_banned(store, host)  # it may have been revoked while this one waited
+        authorities = ca.current(store)
+        names = _own_names(store, rules, host, grains)
+        want = issue.wanted(rules, asked, host, names, crl.revoked_serials(store))
+        case = issue.Case(store, rules, folder, authorities, want)
+        found = {**_common(case), **_own(case, asked)}
+        if asked.subjects:
+            found["libvirt.subjects"] = _subjects(store)
+        return found
+
+
+def _refuse_banned(store, host):
+    if crl.banned(store, host):
+        raise PkiError(
+            f"the certificates of {host} were revoked; to admit it again, run "
+            f"salt-run virt.revoke {host} undo=True"
+        )
+
+
+def _names(opts, rules):
+    """{hypervisor: the names that its certificates are for}, by the master's configuration
+    alone, also of one that has none yet."""
+    found = authorize.resolve(opts, authorize.expand(rules, opts))
+    return {host: policy.wanted_names(rules, host, {}) for host in sorted(found)}
+
+
+def prepare(store, rules):
+    """The authorities made, and what a crash left half done finished."""
+    rotation.resume(store)
+    ca.ensure(store, rules)
+    if crl.outdated(store):
+        with store.exclusive():
+            crl.rebuild(store)
+
+
+def _own(case, asked):
+    """What only this host gets."""
+    if asked.dry:
+        return {**_certificates(case), "libvirt.pending": issue.due(case, USES)}
+    if case.policy.mode == policy.CSR:
+        return _signed(case, asked)
+    return _pairs(case, asked)
+
+
+def _subjects(store):
+    """The client certificates' names of all hypervisors but the revoked ones."""
+    client = next(use for use in USES if use.name == "client")
+    hosts = [host for host in store.hosts() if not crl.banned(store, host)]
+    found = [issue.stored_cert(store.host(host), client) for host in hosts]
+    return sorted(cert.subject.rfc4514_string() for cert in found if cert is not None)
+
+
+def _own_names(store, rules, host, grains):
+    """The host's names: without another hypervisor's id, and of those that it claims itself
+    without any that the master's configuration gives to another."""
+    ids = {*store.hosts(), *rules.names} - {host}
+    taken = {name for other in ids for name in policy.wanted_names(rules, other, {})}
+    own = policy.wanted_names(rules, host, {})
+    found = policy.wanted_names(rules, host, grains)
+    others = set(store.hosts()) - {host}
+    return [n for n in found if n not in others and (n in own or n not in taken)]
+
+
+def _common(case):
+    """What every hypervisor gets, in either mode."""
+    found = {"libvirt.mode": case.policy.mode}
+    for name, prefix in AUTHORITIES.items():
+        found[f"libvirt.{prefix}cacert.pem"] = case.authorities[name].trusted.decode()
+        pem = files.read(case.store.path(f"{prefix}crl.pem"))
+        if pem:
+            found[f"libvirt.{prefix}cacrl.pem"] = pem.decode()
+    return found
+
+
+def _pairs(case, asked):
+    """Certificates, and keys: sealed when the host gave a key to seal to, else as Salt did."""
+    found, secrets = {}, {}
+    for use in USES:
+        key, cert, _why = issue.pair(case, use)
+        found[f"libvirt.{use.cert}"] = certs.cert_pem(cert).decode()
+        secrets[f"libvirt.{use.key}"] = certs.key_pem(key).decode()
+    if asked.seal is None:
+        return {**found, **secrets}
+    return {**found, "libvirt.sealed": seal.seal(asked.seal, case.want.host, secrets)}
+
+
+def _signed(case, asked):
+    """Certificates for the keys that the host proved to have, else those it was given."""
+    for use in USES:
+        if use.name in asked.csr:
+            issue.requested(case, use, asked.csr[use.name])
+    return {**_certificates(case), "libvirt.pending": issue.due(case, USES)}
+
+
+def _certificates(case):
+    """The certificates as they are on the master, without making anything."""
+    found = {}
+    for use in USES:
+        cert = issue.stored_cert(case.folder, use)
+        if cert is not None:
+            found[f"libvirt.{use.cert}"] = certs.cert_pem(cert).decode()
+    return found

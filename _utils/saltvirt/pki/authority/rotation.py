@@ -1,0 +1,113 @@
+"""The CA changed for another, in steps after each of which every host can talk to every other.
+
+==========  ===================  ==========================  =====================
+phase       certificates are of  hosts are told to trust     it may go on when
+==========  ===================  ==========================  =====================
+trust       the old CA           the old and the new         all hosts trust both
+reissue     the new CA           the old and the new         all have new ones
+(none)      the new CA           the new
+==========  ===================  ==========================  =====================
+
+The phase is in ``rotation.json``; ``swapping`` stands between the first two, and whoever
+finds it finishes the swap.
+"""
+
+from saltvirt.errors import PkiError
+from saltvirt.pki.authority import ca, crl
+from saltvirt.pki.authority.store import AUTHORITIES
+from saltvirt.pki.common import certs, files
+
+RECORD = "rotation.json"
+TRUST, SWAPPING, REISSUE = "trust", "swapping", "reissue"
+
+
+def phase(store):
+    """The phase of a rotation that is under way, or None."""
+    return store.record(RECORD, {}).get("phase")
+
+
+def begin(store, policy):
+    """Makes the new CAs, unless a rotation is under way. A pair of files that an operator
+    put there as ``next-cakey.pem`` and ``next-cacert.pem`` is used instead."""
+    with store.exclusive():
+        if phase(store):
+            return
+        _forget_old(store)
+        for name in AUTHORITIES:
+            key_path, cert_path = ca.paths(store, name, "next-")
+            if key_path.exists() and cert_path.exists():
+                ca.check_time(ca.read(store, name, "next-").cert, store)
+            else:
+                ca.prepare(store, policy, name)
+        store.keep(RECORD, {"phase": TRUST, "began": store.now().isoformat()})
+        _lists(store)
+
+
+def swap(store):
+    """From ``trust`` to ``reissue``: the new CA signs from now on."""
+    with store.exclusive():
+        if phase(store) != TRUST:
+            raise PkiError(f"the rotation is in phase {phase(store)}, not in {TRUST}")
+        store.keep(RECORD, {**store.record(RECORD, {}), "phase": SWAPPING})
+        _swap(store)
+
+
+def resume(store):
+    """Finishes a swap that a crash left in the middle."""
+    if phase(store) == SWAPPING:
+        with store.exclusive():
+            if phase(store) == SWAPPING:
+                _swap(store)
+
+
+def _swap(store):
+    """Every step can be done again: old-* is written once, next-* is moved once."""
+    for name in AUTHORITIES:
+        kinds = zip(
+            ca.paths(store, name),
+            ca.paths(store, name, "next-"),
+            ca.paths(store, name, "old-"),
+            strict=True,
+        )
+        kinds = list(kinds)
+        for present, _next, old in kinds:
+            if not old.exists():
+                files.write(old, files.read(present))
+        for present, coming, _old in kinds:
+            if coming.exists():
+                files.rename(coming, present)
+    store.keep(RECORD, {**store.record(RECORD, {}), "phase": REISSUE})
+    _lists(store)
+
+
+def finish(store):
+    """Forgets the old CA and destroys its key."""
+    with store.exclusive():
+        if phase(store) != REISSUE:
+            raise PkiError(f"the rotation is in phase {phase(store)}, not in {REISSUE}")
+        store.keep(RECORD, None)
+        _forget_old(store)
+        _lists(store)
+
+
+def _forget_old(store):
+    for name in AUTHORITIES:
+        for path in ca.paths(store, name, "old-"):
+            path.unlink(missing_ok=True)
+    files.sync_folder(store.base)
+
+
+def _lists(store):
+    if crl.revoked_serials(store):
+        crl.rebuild(store)
+
+
+def expected(store):
+    """What a host must have for the phase: ``trusted``, SHA-256 of CAs; ``issuers``, names."""
+    with store.exclusive():
+        found = {name: ca.read(store, name) for name in AUTHORITIES}
+    trusted = {certs.fingerprint(c) for a in found.values() for c in (*a.chain, *a.also)}
+    return {
+        "trusted": trusted,
+        "issuers": {a.cert.subject.rfc4514_string() for a in found.values()},
+    }

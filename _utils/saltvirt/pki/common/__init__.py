@@ -1,0 +1,1 @@
+"""On both sides: keys and certificates as values, files, sealed keys."""

@@ -1,0 +1,1 @@
+"""On a hypervisor: certificates asked for, put in place and shown."""

@@ -1,0 +1,103 @@
+"""The libvirt daemon of this host: makes it read new certificates, and proves that it did."""
+
+import shutil
+import socket
+import ssl
+import subprocess
+
+from cryptography import x509
+
+from saltvirt.errors import PkiError
+from saltvirt.pki.common import certs, files
+
+PORT = 16514
+# (service, URI of its administration socket); the modular proxy first, it owns the port
+_DAEMONS = (("virtproxyd", "virtproxyd:///system"), ("libvirtd", "libvirtd:///system"))
+_TIMEOUT_S = 20
+
+
+def running():
+    """The (service, admin URI) that serves remote clients and runs now, or None."""
+    for service, uri in _DAEMONS:
+        if _run("systemctl", "is-active", "--quiet", f"{service}.service")[0] == 0:
+            return service, uri
+    return None
+
+
+def reload():
+    """Makes the running daemon read its certificates. In words, what was done.
+
+    Guests and connections are not disturbed. Raises PkiError when it could not be done.
+    """
+    found = running()
+    if found is None:
+        return "the daemon is not running; it reads them when it starts"
+    service, uri = found
+    code, text = _run("virt-admin", "-c", uri, "server-update-tls", service)
+    if code == 0:
+        return f"{service} read them again"
+    if "tls" in text.lower() and ("not enabled" in text or "no tls" in text.lower()):
+        return f"{service} does not listen for TLS"
+    code, why = _run("systemctl", "restart", f"{service}.service")
+    if code:
+        raise PkiError(f"{service} could not be made to read its certificates: {text}; {why}")
+    return f"{service} was restarted (virt-admin: {text})"
+
+
+def _run(*argv):
+    if not shutil.which(argv[0]):
+        return 127, f"{argv[0]} is not installed"
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return 124, f"{argv[0]} took more than {_TIMEOUT_S} s"
+    words = (done.stderr or done.stdout).strip().splitlines()
+    return done.returncode, words[-1] if words else ""
+
+
+def listens(address="127.0.0.1", port=PORT):
+    """True when something accepts connections on the TLS port."""
+    try:
+        with socket.create_connection((address, port), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def handshake(name, paths, address="127.0.0.1", port=PORT):
+    """Connects as a client of the cluster would; returns the daemon's certificate.
+
+    name: what the daemon's certificate must be for. paths: of the CA's certificates,
+    the client's certificate and its key. Raises PkiError with TLS's own words.
+    """
+    try:
+        context = ssl.create_default_context(cafile=str(paths[0]))
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+        context.load_cert_chain(str(paths[1]), str(paths[2]))
+        with (
+            socket.create_connection((address, port), timeout=_TIMEOUT_S) as plain,
+            context.wrap_socket(plain, server_hostname=name) as tls,
+        ):
+            found = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True))
+            # libvirt sends one byte after it has accepted the client's certificate
+            if tls.recv(1) != b"\x01":
+                raise PkiError(f"the daemon on {address}:{port} refused our client certificate")
+            return found
+    except (OSError, ValueError) as exc:
+        raise PkiError(f"TLS with {address}:{port} as {name} failed: {exc}") from exc
+
+
+def serves(name, place):
+    """Why the daemon here does not serve what is in the files, or None when it does.
+
+    place: a function from a file's name (``cacert`` …) to its path.
+    """
+    wanted = certs.load_certs(files.read(place("servercert")))[0]
+    try:
+        found = handshake(name, [place(n) for n in ("cacert", "clientcert", "clientkey")])
+    except PkiError as exc:
+        return str(exc)
+    if certs.fingerprint(found) != certs.fingerprint(wanted):
+        return f"the daemon still serves certificate {certs.serial(found)}"
+    return None

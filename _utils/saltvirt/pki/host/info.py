@@ -1,0 +1,67 @@
+"""What certificates this hypervisor really has, and whether its daemon serves them."""
+
+import stat
+from pathlib import Path
+
+from saltvirt.errors import PkiError
+from saltvirt.pki.common import certs, files
+from saltvirt.pki.host import daemon, layout
+
+
+def info(host, basepath="/etc/pki"):
+    """``certs``: use to what its certificate says; ``trusted``, ``revoked``: SHA-256 and
+    serials; ``daemon``: ``serves``, ``does not listen`` or TLS's words; ``problems``: sentences.
+
+    Reads keys only to see that they fit; none is in the answer.
+    """
+    places = layout.places(basepath)
+    paths = {place.name: place.path for place in places}
+    found, problems = {}, []
+    for use, pair in layout.by_use(places).items():
+        about, wrong = _pair(*pair)
+        found[use] = about
+        problems += wrong
+    return {
+        "certs": {use: about for use, about in found.items() if about},
+        "trusted": _trusted([paths["cacert"], paths["qemu-cacert"]], problems),
+        "daemon": _daemon(host, paths, found),
+        "problems": problems,
+    }
+
+
+def _pair(key_place, cert_place):
+    """(what the certificate says or None, sentences about what is wrong)."""
+    if not cert_place.path.exists() and not key_place.path.exists():
+        return None, [f"{cert_place.path} is missing: apply virt.keys"]
+    try:
+        cert = certs.load_certs(files.read(cert_place.path))[0]
+        key = certs.load_key(files.read(key_place.path))
+    except PkiError as exc:
+        return None, [f"{cert_place.path} with {key_place.path}: {exc}: apply virt.keys"]
+    wrong = []
+    if not certs.belong_together(cert, key):
+        wrong.append(f"{key_place.path} does not belong to {cert_place.path}: apply virt.keys")
+    if key_place.path.stat().st_mode & 0o077:
+        mode = stat.S_IMODE(key_place.path.stat().st_mode)
+        wrong.append(f"{key_place.path} can be read by others (mode {mode:04o}): apply virt.keys")
+    if certs.wrong_now(cert):
+        wrong.append(f"{cert_place.path} {certs.wrong_now(cert)}")
+    return certs.describe(cert), wrong
+
+
+def _trusted(paths, problems):
+    found = []
+    for path in map(Path, paths):
+        try:
+            found += [certs.fingerprint(cert) for cert in certs.load_certs(files.read(path))]
+        except PkiError as exc:
+            problems.append(f"{path}: {exc}: apply virt.keys")
+    return sorted(found)
+
+
+def _daemon(host, paths, found):
+    if not daemon.listens():
+        return "does not listen"
+    if not found.get("server") or not found.get("client"):
+        return "listens"
+    return daemon.serves(host, paths.__getitem__) or "serves"

@@ -1,0 +1,107 @@
+"""Where a hypervisor keeps certificates, and who may read them."""
+
+import grp
+import pwd
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from saltvirt.errors import PkiError
+from saltvirt.pki.authority.store import USES
+from saltvirt.pki.common import files
+
+_ROOT = (0, 0)
+# Debian and Ubuntu; Fedora, EL and SUSE
+_QEMU_USERS = (("libvirt-qemu", "kvm"), ("qemu", "qemu"))
+
+
+@dataclass(frozen=True)
+class Place:
+    """One file. name: in a state's changes. source: in the pillar, without ``libvirt.``."""
+
+    name: str
+    source: str
+    path: Path
+    mode: int = 0o644
+    owner: tuple = _ROOT
+    optional: bool = False
+
+    @property
+    def secret(self):
+        """True for a private key."""
+        return self.source.endswith("key.pem")
+
+
+def places(basepath, owner=_ROOT, qemu=_ROOT):
+    """All files below ``basepath``. owner, qemu: (uid, gid) of root and of QEMU's user."""
+    if not isinstance(basepath, (str, Path)):
+        raise PkiError(f"basepath {basepath!r} is not the path of a folder")
+    base = Path(basepath)
+    libvirt, quick = base / "libvirt", base / "qemu"
+    return (
+        Place("cacert", "cacert.pem", base / "CA" / "cacert.pem", owner=owner),
+        Place("cacrl", "cacrl.pem", base / "CA" / "cacrl.pem", owner=owner, optional=True),
+        Place("qemu-cacert", "qemu-cacert.pem", quick / "ca-cert.pem", owner=owner),
+        Place("qemu-cacrl", "qemu-cacrl.pem", quick / "ca-crl.pem", owner=owner, optional=True),
+        *_pair("server", libvirt / "private" / "serverkey.pem", libvirt / "servercert.pem", owner),
+        *_pair("client", libvirt / "private" / "clientkey.pem", libvirt / "clientcert.pem", owner),
+        *_pair("qemu-server", quick / "server-key.pem", quick / "server-cert.pem", qemu),
+        *_pair("qemu-client", quick / "client-key.pem", quick / "client-cert.pem", qemu),
+    )
+
+
+def _pair(name, key, cert, owner):
+    return (
+        Place(f"{name}key", f"{name}key.pem", key, 0o600, owner),
+        Place(f"{name}cert", f"{name}cert.pem", cert, 0o644, owner),
+    )
+
+
+def by_use(found):
+    """{use name: (place of the key, place of the certificate)}."""
+    named = {place.name: place for place in found}
+    return {use.name: (named[f"{use.name}key"], named[f"{use.name}cert"]) for use in USES}
+
+
+def folder_mode(path):
+    """Private keys' folders are root's alone; QEMU must get into its own."""
+    return 0o700 if path.name == "private" else 0o755
+
+
+def qemu_owner(conf="/etc/libvirt/qemu.conf"):
+    """(uid, gid) that QEMU runs as here: what qemu.conf says, else the distribution's."""
+    user, group = configured(conf, "user", "group")
+    user, group = user and user.lstrip("+"), group and group.lstrip("+")
+    for default_user, default_group in _QEMU_USERS:
+        uid = _uid(user or default_user)
+        if uid is not None:
+            return uid, _gid(group or default_group, uid)
+    return _ROOT
+
+
+def configured(conf, *keys):
+    """The texts that a file like qemu.conf sets, None for what it does not: a list."""
+    text = (files.read(conf) or b"").decode("utf-8", "replace")
+    found = dict(re.findall(r'^\s*(\w+)\s*=\s*"([^"]+)"', text, re.MULTILINE))
+    return [found.get(key) for key in keys]
+
+
+def _uid(name):
+    if name.isdigit():
+        return int(name)
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
+
+
+def _gid(name, uid):
+    if name.isdigit():
+        return int(name)
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        try:
+            return pwd.getpwuid(uid).pw_gid
+        except KeyError:
+            return 0
