@@ -19,7 +19,7 @@ LIBRARY = Path(__file__).resolve().parents[2] / "_utils"
 HOLD = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from saltvirt.host import guest_lock
+from saltvirt.host.domain import guest_lock
 with guest_lock.held(sys.argv[2], "virt.clone", "web1"):
     print("held", flush=True)
     time.sleep(60)

@@ -85,7 +85,7 @@ def test_who_uses_a_file(conn, tmp_path):
 def test_bridges_are_told_from_other_devices():
     """In a namespace of its own, whose devices /sys does not show."""
     name = f"salt-virt-{os.getpid()}"
-    look = "from saltvirt.host import links; print(links.kinds(), links.bridges())"
+    look = "from saltvirt.host.network import links; print(links.kinds(), links.bridges())"
     script = (
         "ip link add br7 type bridge && ip link add veth7 type veth peer name veth8 && "
         f"{sys.executable} -c '{look}'"

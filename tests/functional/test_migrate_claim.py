@@ -22,14 +22,14 @@ EACH_LINE = """
 import json, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import libvirt
-from saltvirt.host import migrate_journal, migrate_prepare, migrate_recover, migrate_store
+from saltvirt.host.migration import move_journal, prepare, recovery, remote_storage
 from saltvirt.revert import Revert
 
 uri, folder, theirs = sys.argv[2], sys.argv[3], sys.argv[4].encode()
 wanted = json.loads(sys.argv[5])
-migrate_store.STALE_S = -1  # whose pool it is was just killed
+remote_storage.STALE_S = -1  # whose pool it is was just killed
 path = f"{folder}/web1_vda"
-traced = (migrate_prepare.__file__, migrate_store.__file__)
+traced = (prepare.__file__, remote_storage.__file__)
 names = ("file", "_make", "claim", "shape")
 
 def make(journal, conn):
@@ -38,7 +38,7 @@ def make(journal, conn):
     class Watch:
         def begin(self): pass
         def __call__(self, *_): pass
-    target = migrate_prepare.Target(conn, Revert(), note, print, Watch())
+    target = prepare.Target(conn, Revert(), note, print, Watch())
     target.file(path, *wanted["wanted"], source=wanted["source"])
 
 def killed_at(line):
@@ -52,15 +52,15 @@ def killed_at(line):
             if not left[0]:
                 os.kill(os.getpid(), signal.SIGKILL)
         return trace
-    with migrate_journal.Journal(folder + "/journals", "web1") as journal:
+    with move_journal.Journal(folder + "/journals", "web1") as journal:
         conn = libvirt.open(uri)
         sys.settrace(trace)
         make(journal, conn)
         sys.settrace(None)
 
 def clean():
-    entry = migrate_journal.read(folder + "/journals/web1.json") or {"created": []}
-    return (*migrate_recover.cleaned(libvirt.open(uri), entry), entry)
+    entry = move_journal.read(folder + "/journals/web1.json") or {"created": []}
+    return (*recovery.cleaned(libvirt.open(uri), entry), entry)
 
 def apart(what, *args):
     reader, writer = os.pipe()
@@ -88,7 +88,7 @@ while True:
             break
         if os.path.exists(path):
             os.unlink(path)
-        migrate_journal.Journal(folder + "/journals", "web1").close()
+        move_journal.Journal(folder + "/journals", "web1").close()
         code, _ = apart(killed_at, line)
         there = os.path.exists(path)
         if quicker and not there:

@@ -29,8 +29,8 @@ if broken == "file":
     importlib.import_module = import_module
 opts = salt.config.minion_config(None)
 opts.update(__cli=cli, module_dirs=["_modules"], grains_dirs=["_grains"], grains={"id": "hv1"})
-from saltvirt.host import presence
-presence.detect = lambda machine: {"hypervisor": hypervisor == "yes"}
+from saltvirt.host.node import detect
+detect.detect = lambda machine: {"hypervisor": hypervisor == "yes"}
 grains = salt.loader.grain_funcs(opts)
 print(grains["virt_host.virt_host"]())
 held = {name for name in sys.modules if name.startswith("saltvirt")}

@@ -67,7 +67,7 @@ def test_disks_on_qemus_own_command_line_count():
 @pytest.mark.parametrize("how", ["below", "link"])
 def test_clean_up_on_the_target_leaves_what_a_guest_reaches_in_another_way(place, monkeypatch, how):  # noqa: F811
     """An image that came by a migration: a guest there stands on it, from another folder."""
-    monkeypatch.setattr(recovery.migrate_store, "delete", lambda conn, path: True)
+    monkeypatch.setattr(recovery.remote_storage, "delete", lambda conn, path: True)
     if how == "below":
         place.guest(disk(create(place.above, place.base)))
     else:
@@ -104,7 +104,7 @@ def test_a_part_of_a_device_that_a_guest_has_whole_is_that_guests(place, monkeyp
 
 def test_the_clean_up_after_a_migration_leaves_what_a_qemu_has_open(place, monkeypatch):  # noqa: F811
     gone = []
-    monkeypatch.setattr(confirm.migrate_store, "delete", lambda conn, path: gone.append(path))
+    monkeypatch.setattr(confirm.remote_storage, "delete", lambda conn, path: gone.append(path))
     report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "old"}
     with opened(place.base, "raw"):
         _, kept = confirm.remove_source(place.conn, report, [str(place.base)])

@@ -24,7 +24,7 @@ _MODE = "0444"
 def bring(target, base):
     """Sees to it that the target has the image, whole and the same as ours.
 
-    target: a migrate_prepare.Target; base: of a storage.DiskPlan. Raises MigrationFailed.
+    target: a prepare.Target; base: of a storage.DiskPlan. Raises MigrationFailed.
     """
     path = base["path"]
     while not _there(target, base):

@@ -21,7 +21,7 @@ _QEMUS_PORT = re.compile(r"connect.*:49\d\d\d\b")
 @dataclass(frozen=True)
 class Job:
     """What libvirt is asked to do. flags, parameters: by the names that libvirt gives them.
-    pausing: called with migrate_journal's PAUSING before we pause the guest, PAUSED after."""
+    pausing: called with move_journal's PAUSING before we pause the guest, PAUSED after."""
 
     uri: str
     flags: frozenset = frozenset()

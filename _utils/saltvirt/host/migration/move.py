@@ -100,7 +100,7 @@ class Move:
 
     def _note(self, made, making=None):
         """Writes down what is under way, what was ``made`` on the target so far, and the
-        migrate_store.sign of what is just being made."""
+        remote_storage.sign of what is just being made."""
         self.made = list(made)
         self.journal.write(
             phase=self.phase,

@@ -25,7 +25,7 @@ def for_target(text, report, host):
 
 
 def copy(target, report, plans):
-    """Copies the disks' files. target: a migrate_prepare.Target."""
+    """Copies the disks' files. target: a prepare.Target."""
     for plan in plans:
         prepare.own(target, plan)
     for plan in storage.copied(plans):

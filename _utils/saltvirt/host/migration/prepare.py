@@ -15,7 +15,7 @@ class Target:
     """The other host while it is prepared.
 
     undo: a Revert, which learns how to remove what is made. note: called with the list of
-    files made and, before each is made, its migrate_store.sign, by which it is told from a file
+    files made and, before each is made, its remote_storage.sign, by which it is told from a file
     that somebody else makes there; again when it is made. say: called with a line of progress.
     watch: a migrate_watch.Watch.
     """
@@ -36,7 +36,7 @@ class Target:
     def file(self, path, *wanted, mode=_MODE, source=None):
         """Makes a file that is not there yet.
 
-        wanted: format, size in bytes and what it stands on, as for migrate_store.create.
+        wanted: format, size in bytes and what it stands on, as for remote_storage.create.
         source: the local file whose bytes it gets.
         Raises AlreadyExists when it is there.
         """

@@ -18,7 +18,7 @@ FOLDER = "left"
 
 
 def ended(conn, journal, order, lost=None):
-    """Like ``migrate_recover.recover``; and when the target does not answer: ends it without
+    """Like ``recovery.recover``; and when the target does not answer: ends it without
     the target where that is safe, or where a person vouches for it.
 
     Raises what ``recover`` does, ConnectionFailed with the way out.
@@ -110,7 +110,7 @@ def all_of(journals):
 
 
 def unfinished(journals=move_journal.FOLDER):
-    """The same as ``migrate_journal.unfinished`` tells of migrations."""
+    """The same as ``move_journal.unfinished`` tells of migrations."""
     found = all_of(journals).items()
     return {key: {"target": e["target"], "at_work": False, "left": True} for key, e in found}
 
