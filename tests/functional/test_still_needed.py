@@ -47,6 +47,56 @@ def test_purge_deletes_nothing_that_a_qemu_has_open(place, how):  # noqa: F811
     assert not place.base.exists()
 
 
+def opens(path, *more):
+    """What QEMU's own block layer says when it opens a raw disk: nothing when it can."""
+    argv = ["qemu-io", "-f", "raw", *more, "-c", "length", str(path)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stderr
+
+
+@pytest.mark.parametrize("how", [[], ["-r"]], ids=["to write", "to read"])
+def test_no_qemu_opens_a_disk_between_the_question_and_its_deletion(place, monkeypatch, how):  # noqa: F811
+    place.guest(disk(place.base, "raw"), name="old")
+    real, said = purge.delete_storage, []
+
+    def late(conn, path):
+        said.append(opens(path, *how))
+        real(conn, path)
+
+    monkeypatch.setattr(purge, "delete_storage", late)
+    assert opens(place.base, *how) == ""
+    purge.purge(place.conn, "old")
+    assert len(said) == 1
+    assert "lock" in said[0]
+    assert not place.base.exists()
+
+
+def test_two_names_of_one_file_are_not_in_each_others_way(place):  # noqa: F811
+    second = place.root / "other" / "same.raw"
+    second.hardlink_to(place.base)
+    place.guest(disk(place.base, "raw") + disk(second, "raw", "vdb"), name="old")
+    purge.purge(place.conn, "old")
+    assert not place.base.exists()
+    assert not second.exists()
+
+
+def test_a_guest_that_is_started_while_it_is_purged_keeps_its_disks(place, monkeypatch):  # noqa: F811
+    place.guest(disk(place.base, "raw"), name="old").create()
+    real = purge.lifecycle.stop
+
+    def stop(dom):
+        real(dom)
+        dom.create()
+
+    monkeypatch.setattr(purge.lifecycle, "stop", stop)
+    with pytest.raises(errors.OperationFailed, match="old was started meanwhile: nothing was del"):
+        purge.purge(place.conn, "old")
+    assert place.base.exists()
+    assert place.conn.lookupByName("old").isActive()
+    monkeypatch.undo()
+    purge.purge(place.conn, "old")
+    assert not place.base.exists()
+
+
 def test_a_volume_that_a_qemu_has_open_is_not_deleted(place):  # noqa: F811
     pool = place.pool("there", place.base.parent, start=True)
     pool.createXML("<volume><name>base.raw</name><capacity>1024</capacity></volume>", 0)
@@ -112,6 +162,18 @@ def test_the_clean_up_after_a_migration_leaves_what_a_qemu_has_open(place, monke
     assert gone == []
     confirm.remove_source(place.conn, report, [str(place.base)])
     assert gone == [str(place.base)]
+
+
+def test_no_qemu_opens_what_a_migration_takes_away_here(place, monkeypatch):  # noqa: F811
+    said = []
+    monkeypatch.setattr(
+        confirm.remote_storage, "delete", lambda conn, path: said.append(opens(path, "-r"))
+    )
+    report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "old"}
+    confirm.remove_source(place.conn, report, [str(place.base)])
+    assert len(said) == 1
+    assert "lock" in said[0]
+    assert opens(place.base) == ""
 
 
 def test_an_image_that_a_qemu_has_open_stays_in_the_cache(place, monkeypatch):  # noqa: F811

@@ -153,6 +153,25 @@ def _remove_empty(paths, images_dir):
                 os.rmdir(folder)
 
 
+def _delete(conn, name, paths):
+    """Deletes the disks of a guest that was stopped; all of them or, where a QEMU has one open or
+    somebody has just started the guest, none."""
+    again = f"{name} is stopped and still defined: purge again when that has ended"
+    with usage.closed(conn, paths) as found:
+        for path, why in found.items():
+            if why:
+                raise errors.OperationFailed(f"{path} stays: {why}; {again}")
+        now = lookup.find(conn, name)
+        if now is not None and now.isActive():
+            raise errors.OperationFailed(
+                f"{name} was started meanwhile: nothing was deleted; purge it again"
+            )
+        for path in paths:
+            delete_storage(conn, path)
+            _delete_part(path)
+            log.info("purge of %s: deleted %s", name, path)
+
+
 def purge(conn, name, cache_dir=None, images_dir=None, dirs=False, disks=OWN, unused=()):
     """Stops the domain, deletes its own disks, undefines it; confirms each. The Plan.
 
@@ -166,17 +185,7 @@ def purge(conn, name, cache_dir=None, images_dir=None, dirs=False, disks=OWN, un
     persistent = dom.isPersistent()
     if dom.isActive():
         lifecycle.stop(dom)
-    for path in todo.delete:
-        why = usage.held(conn, path)
-        if why:
-            raise errors.OperationFailed(
-                f"{path} stays: {why}; {name} is stopped and still defined: purge again when that "
-                "has ended"
-            )
-    for path in todo.delete:
-        delete_storage(conn, path)
-        _delete_part(path)
-        log.info("purge of %s: deleted %s", name, path)
+    _delete(conn, name, todo.delete)
     for path, reason in todo.keep.items():
         log.info("purge of %s: %s is left, %s", name, path, reason)
     if persistent:

@@ -57,16 +57,15 @@ def remove_source(conn, report, paths):
         doomed, stay, _ = usage.decide(conn, dict.fromkeys(names), used)
     deleted, kept = [], {names[path]: why for path, why in stay.items()}
     for real in doomed:
-        path, why = names[real], usage.held(conn, real)
-        if why:
-            kept[path] = why
-            continue
-        try:
-            gone = remote_storage.delete(conn, path)
-            if os.path.lexists(path):
-                kept[path] = "libvirt's storage pool does not show it"
-            elif gone:
-                deleted.append(path)
-        except errors.VirtError as exc:
-            kept[path] = str(exc)
+        path = names[real]
+        with usage.closed(conn, [real]) as found:
+            why = found[real]
+            try:
+                gone = not why and remote_storage.delete(conn, path)
+                if why or os.path.lexists(path):
+                    kept[path] = why or "libvirt's storage pool does not show it"
+                elif gone:
+                    deleted.append(path)
+            except errors.VirtError as exc:
+                kept[path] = str(exc)
     return deleted, kept

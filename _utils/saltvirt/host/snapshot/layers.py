@@ -91,8 +91,9 @@ def remove(conn, paths, unused=()):
     and those that a QEMU has open."""
     for path in paths:
         sure = path in unused or not usage.others_may_have(conn, path)
-        if sure and not usage.held(conn, path) and os.path.lexists(path):
-            os.unlink(path)
+        with usage.closed(conn, [path]) as found:
+            if sure and not found[path] and os.path.lexists(path):
+                os.unlink(path)
 
 
 def _point_at(conn, domain, wanted):

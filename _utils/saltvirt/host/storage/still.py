@@ -6,6 +6,7 @@ A device, whose locks do not reach into the name space of libvirt's QEMU, and a 
 without locks tell by what was written.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -16,6 +17,7 @@ from saltvirt.host.storage import bounded, looks
 
 # the permissions, in QEMU's order
 _READ, _WRITE, _RESIZE = 0, 1, 3
+_ALL = range(5)
 _WITHOUT_LOCKS = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -40,6 +42,36 @@ def is_open(path):
     Raises bounded.Silent where nobody answers.
     """
     return bounded.locked(path)
+
+
+@contextlib.contextmanager
+def closed(path):
+    """For the block, no QEMU opens the file at all; gives whether one has it open already.
+
+    For what is about to be deleted, by any of its names. Only of files, and where the file system
+    carries locks: what cannot be held does not count as open. Raises bounded.Silent.
+    """
+    if not bounded.is_file(path):
+        yield False
+        return
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:  # a server takes our root for nobody, or it is gone by now
+        yield is_open(path)
+        return
+    try:
+        yield _closed(fd)
+    finally:
+        os.close(fd)
+
+
+def _closed(fd):
+    try:
+        for what in _ALL:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_RDLCK, looks.UNSHARED + what))
+        return any(looks.is_locked(fd, looks.USED + what) for what in _ALL)
+    except OSError as exc:
+        return exc.errno in (errno.EAGAIN, errno.EACCES)
 
 
 class Still:
