@@ -25,36 +25,41 @@ ROOT = REPOSITORY / "_utils"
 UNIT = "tests/unit"
 # what decides on deletion, on trust, or which host runs a guest → the tests beside the unit tests
 DELETION = {
-    "host.still": ("test_still_needed", "test_usage"),
-    "host.purge": ("test_usage", "test_init"),
-    "operations.purge": (),
-    "operations.repair": (),
+    "host.domain.purge": ("test_still_needed", "test_usage", "test_init"),
+    "host.provision.undo_disks": ("test_init",),
+    "host.snapshot.needs": ("test_still_needed", "test_usage"),
+    "host.storage.foreign_guests": ("test_foreign",),
+    "host.storage.references": ("test_still_needed",),
+    "host.storage.still": ("test_dead_storage", "test_still_needed", "test_usage"),
+    "host.storage.usage": ("test_dead_storage", "test_foreign", "test_still_needed", "test_usage"),
+    "images.cache": ("test_download", "test_images"),
+    "operations.purge": ("test_trust", "test_shared"),
+    "operations.repair": ("test_repair_keys",),
     "operations.report": (),
+    "operations.snapshots": ("test_snapshots_shared",),
+    "operations.unended": ("test_unended_keys",),
 }
 TRUST = {
+    "fleet.answer": (),
+    "fleet.authorise": ("test_keys", "test_trust"),
     "fleet.proof": (),
     "fleet.shape": (),
     "fleet.target": (),
-    "fleet.answer": (),
-    "pki.allow": ("test_pki_pillar",),
-    "pki.validity": ("test_pki_life",),
     "names": (),
+    "operations.proof": ("test_shared",),
+    "pki.authority.authorize": ("test_pki_pillar",),
+    "pki.authority.request_rules": ("test_pki_faults", "test_pki_life"),
+    "pki.authority.responder": ("test_pki_faults", "test_pki_life"),
+    "pki.host.validity": ("test_pki_life",),
 }
 WHICH_HOST = {
-    "operations.unique": (),
-    "host.presence": (),
+    "host.node.detect": (),
+    "operations.alone": (),
     "operations.find": (),
+    "operations.unique": (),
 }
 GUARDED = {**DELETION, **TRUST, **WHICH_HOST}
-OTHERS = {
-    "placement.account": (),
-    "placement.capacity": (),
-    "placement.choose": (),
-    "placement.facts": (),
-    "placement.policy": (),
-    "placement.rebalance": (),
-    "migration.*": (),
-}
+OTHERS = {"migration.*": (), "placement.*": ()}
 MOST_S = 20
 # they hold the lab and the layers, and decide nothing of these
 NOT_THESE = ("test_lab.py", "test_floors.py", "test_waits.py")
@@ -328,9 +333,10 @@ def chosen(words):
     for name, tests in {**GUARDED, **OTHERS}.items():
         if name.endswith(".*"):
             folder = ROOT / "saltvirt" / name[:-2].replace(".", "/")
-            for path in sorted(folder.glob("*.py")):
-                if path.stem != "__init__":
-                    known[f"{name[:-2]}.{path.stem}"] = tests
+            for path in sorted(folder.rglob("*.py")):
+                parts = path.relative_to(folder).with_suffix("").parts
+                if parts[-1] != "__init__":
+                    known[".".join((name[:-2], *parts))] = tests
         else:
             known[name] = tests
     return {name: tests for name, tests in known.items()
