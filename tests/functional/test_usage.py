@@ -569,7 +569,7 @@ def test_a_device_that_was_given_to_a_guest_is_not_its_own(place, monkeypatch):
     )
     dom = place.guest(disk(place.base, "raw"), more=made, name="old")
     assert purge.plan(place.conn, dom).delete == [str(place.base)]
-    monkeypatch.setattr(disks.existing, "is_block", lambda path: path == str(place.base))
+    monkeypatch.setattr(disks.existing_disk, "is_block", lambda path: path == str(place.base))
     assert purge.plan(place.conn, dom).keep == {str(place.base): "not made for this guest"}
 
 
@@ -579,7 +579,7 @@ def test_a_device_that_was_given_to_a_guest_is_not_its_own(place, monkeypatch):
 )
 def test_no_image_is_written_over_what_somebody_needs(place, monkeypatch, need, words):
     need(place)
-    monkeypatch.setattr(disks.existing, "is_block", lambda path: True)
+    monkeypatch.setattr(disks.existing_disk, "is_block", lambda path: True)
     work = disks.Work(DiskSpec(name="d", device="disk"), make=True, path=str(place.base))
     with pytest.raises(errors.Refused, match=words):
         disks.not_in_use(place.conn, [work], "new")
