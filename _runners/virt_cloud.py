@@ -149,8 +149,9 @@ def evacuate(host, reason="evacuated", test=False):
 @result.reporting
 def restore(host, test=False):
     """
-    End a host's maintenance and bring back the guests that were moved away. The host keeps the
-    names of those that could not come: call it again for them.
+    End a host's maintenance and bring back the guests that this master moved away. The host keeps
+    the names of those that could not come: call it again for them. What the host names besides
+    stays where it is, and is told.
 
     :param host: minion id of the hypervisor
     :param test: show the plan, change nothing

@@ -25,7 +25,7 @@ import salt.utils.event
 
 from saltvirt.fleet import answer, client, target
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import deploy
+from saltvirt.operations import away, deploy
 from tests.functional import hostile
 from tests.functional.conftest import REPOSITORY, load
 from tests.functional.test_keys import pairs  # noqa: F401
@@ -368,7 +368,9 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
         }  # fmt: skip
         function = verb.removesuffix("_broken").removesuffix("_test").removesuffix("_to")
         cloud = Cloud(opts, real, verb.endswith("_broken"), twist, says)
-        if function != "restore":
+        if function == "restore":
+            away.keep(opts, "hv1", ["web2"])
+        else:
             cloud.hosts_["hv1"].mark = None
         stem = next((s for s, names in RUNNERS.items() if function in names), "virt_life")
         module = modules[stem]

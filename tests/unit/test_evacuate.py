@@ -11,7 +11,7 @@ pytest.importorskip("salt")
 
 from saltvirt.errors import InvalidInput, MigrationFailed, OperationFailed
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import evacuate, moves
+from saltvirt.operations import away, evacuate, moves
 from saltvirt.placement import policy
 from saltvirt.placement.facts import Guest, Host
 from tests.unit.placement import NOTHING_BESIDE
@@ -94,6 +94,7 @@ class Cloud:
 
     def __init__(self, tmp_path, guests, mark=None, silent=()):
         self.opts = {"cachedir": str(tmp_path)}
+        away.keep(self.opts, "hv1", (mark or {}).get("guests"))
         self.guests, self.mark, self.silent = dict(guests), mark, silent
         self.marks = []
         self.when_marked = None
@@ -224,3 +225,25 @@ def test_restore_keeps_who_is_on_a_silent_host_and_who_could_not_come(tmp_path):
 def test_restore_forgets_who_was_purged_when_every_host_was_heard(tmp_path):
     cloud = Cloud(tmp_path, {}, {"reason": "x", "guests": ["purged"]})
     assert evacuate.check_restore(cloud, "hv1") == ([], {})
+
+
+def test_a_host_cannot_name_a_guest_that_was_never_moved_away_from_it(tmp_path):
+    cloud = Cloud(tmp_path, {"a": "hv1", "db": "hv3"})
+    drain(cloud)
+    cloud.mark["guests"].append("db")
+    planned, stays = evacuate.check_restore(cloud, "hv1")
+    assert [move.guest for move in planned] == ["a"]
+    assert "this master did not move it away" in stays["db"]
+    outcome = evacuate.restore(cloud, "hv1", cloud.move, Silent(), (2, 2))
+    assert outcome.moved == {"a": "hv1"}
+    assert outcome.left.keys() == {"db"}
+    assert cloud.guests == {"a": "hv1", "db": "hv3"}
+    assert away.of(cloud.opts, "hv1") == set(), "a later maintenance begins with nobody"
+
+
+def test_what_a_host_names_while_it_is_drained_is_not_believed_later(tmp_path):
+    cloud = Cloud(tmp_path, {"a": "hv1", "db": "hv3"}, {"reason": "x", "guests": []})
+    cloud.mark["guests"].append("db")
+    drain(cloud)
+    assert cloud.mark["guests"] == ["a", "db"]
+    assert evacuate.check_restore(cloud, "hv1")[1].keys() == {"db"}

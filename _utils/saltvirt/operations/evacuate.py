@@ -1,7 +1,7 @@
 """Moving many guests: drain a host, bring its guests back, make the cloud even."""
 
 from saltvirt import errors
-from saltvirt.operations import find, inventory, moves
+from saltvirt.operations import away, find, inventory, moves
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement import rebalance as rebalancing
 
@@ -42,12 +42,13 @@ def run(fleet, host, policy, migrate, report, reason="evacuated", limits=None):
 
     migrate: as for moves.run. The mark comes first, and the host is looked at again until nothing
     new is on it. What could not be moved is in the outcome with its reason; the mark stays either
-    way. It names the guests that leave before they do, so that ``restore`` knows them whatever
-    becomes of this process.
+    way. It names the guests that leave before they do, as does this master's own list, so that
+    ``restore`` knows them whatever becomes of this process.
     """
     reason = str(reason or "").strip() or "evacuated"
     fleet.hosts(host)
     gone = {*(fleet.one(host, "virt.maintenance") or {}).get("guests", [])}
+    ours = away.of(fleet.opts, host)
     _mark(fleet, host, reason, gone)
     report.step("maintenance", f"{host} gets no new guests: {reason}")
     outcome = moves.Outcome()
@@ -57,11 +58,13 @@ def run(fleet, host, policy, migrate, report, reason="evacuated", limits=None):
         if not planned:
             break
         leaving = {move.guest for move in planned}
+        away.keep(fleet.opts, host, ours | set(outcome.moved) | leaving)
         _mark(fleet, host, reason, gone | set(outcome.moved) | leaving)
         step = moves.run(planned, migrate, report, limits)
         outcome.moved.update(step.moved)
         outcome.left.update(step.left)
     outcome.left.update({g: why for g, why in homeless.items() if g not in outcome.left})
+    away.keep(fleet.opts, host, ours | set(outcome.moved))
     _mark(fleet, host, reason, gone | set(outcome.moved))
     return outcome
 
@@ -85,19 +88,24 @@ def _again(fleet, host, policy, outcome):
 
 
 def check_restore(fleet, host):
-    """(the moves that would bring back what was moved away, guest to why it is not known where it
-    is). Changes nothing.
+    """(the moves that would bring back what was moved away, guest to why it stays where it is).
+    Changes nothing.
 
     Guests that were purged since are forgotten, also those that are back already: but only when
-    every host was heard.
+    every host was heard. What the host names and this master did not move away stays.
     """
     fleet.hosts(host)
     mark = fleet.one(host, "virt.maintenance")
     if mark is None:
         raise errors.InvalidInput(f"{host} is not in maintenance")
     census = find.census(fleet)
-    planned, unknown = [], {}
+    planned, unknown, ours = [], {}, away.of(fleet.opts, host)
     for name in mark["guests"]:
+        if name not in ours and host not in census.guests.get(name, {}):
+            unknown[name] = (
+                f"only {host} says that it had it, this master did not move it away from there"
+            )
+            continue
         places = sorted(census.guests.get(name, {}))
         if not places and census.unheard:
             unknown[name] = f"it is on no host that answers ({census.unheard_text()})"
@@ -117,6 +125,7 @@ def restore(fleet, host, migrate, report, limits=None):
     outcome = moves.run(planned, migrate, report, limits)
     outcome.left.update(unknown)
     _open(fleet, host, outcome.left)
+    away.keep(fleet.opts, host, away.of(fleet.opts, host) & set(outcome.left))
     return outcome
 
 

@@ -1,0 +1,31 @@
+"""Which guests this master moved away from a host in maintenance: written down before they leave.
+
+The host keeps their names, too, but what it names decides nothing: only a guest that this master
+moved away from it is brought back to it.
+"""
+
+import contextlib
+import json
+from pathlib import Path
+
+from saltvirt.fleet import private
+
+
+def _path(opts, host):
+    return Path(opts["cachedir"]) / "virt" / "away" / host
+
+
+def of(opts, host):
+    """Their names, as a set."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        found = json.loads(_path(opts, host).read_text(encoding="utf-8"))
+        return {name for name in found if isinstance(name, str)}
+    return set()
+
+
+def keep(opts, host, guests):
+    """These are away now, and no others."""
+    if guests:
+        private.write(str(_path(opts, host)), json.dumps(sorted(guests)))
+    else:
+        _path(opts, host).unlink(missing_ok=True)
