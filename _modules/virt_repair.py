@@ -30,8 +30,9 @@ def leftovers(**kwargs):
 
     :return: a dict: ``guests`` (name to state), ``unfinished`` (names of guests that an init
         which died has half made), ``migrations`` (as ``virt.migrate_unfinished``), ``left``
-        (``NAME@HOST`` of what a host that did not answer may hold for a guest) and ``at_work``
-        (guest to the operation that is at work on it, its process and since when)
+        (``NAME@HOST`` of what a host that did not answer may hold for a guest), ``at_work``
+        (guest to the operation that is at work on it, its process and since when) and
+        ``operations`` (guest to the mark of the ``salt-run virt.init`` that made it)
 
     CLI Example:
 

@@ -237,3 +237,15 @@ def test_a_master_that_would_not_serve_it_says_so(opts):
     opts["ext_pillar"] = [{"git": []}]
     with pytest.raises(errors.Unsupported, match="ext_pillar: "):
         pillars.check(opts, {"role": "store"})
+
+
+@pytest.mark.parametrize("bank", [(f"minions/{NAME}", "data"), ("grains", NAME)])
+def test_what_an_earlier_minion_of_the_id_told_is_forgotten(opts, store, pairs, bank):
+    opts["minion_data_cache"] = True
+    cache = salt.cache.factory(opts)
+    cache.store(*bank, {"grains": {"id": NAME}})
+    store.accept(NAME, pairs[0])
+    assert not cache.fetch(*bank)
+    cache.store(*bank, {"grains": {"id": NAME}})
+    store.accept(NAME, pairs[0])
+    assert cache.fetch(*bank), "the same key again is the same minion"

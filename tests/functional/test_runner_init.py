@@ -179,3 +179,27 @@ def test_what_a_host_made_whose_answer_was_lost_is_there_and_stays(runner, conn,
     assert init().state == "shutdown"
     assert "virt.purge" not in [fun for fun, _ in fleet.asked]
     assert "web1" in [dom.name() for dom in conn.listAllDomains()]
+
+
+def test_the_guest_of_another_made_meanwhile_stays_and_is_not_taken(runner, conn, monkeypatch):
+    fleet, init = runner
+    gather = fleet.gather
+
+    def losing(hosts, fun, kwarg=None, **options):
+        if fun != "virt.init":
+            return gather(hosts, fun, kwarg, **options)
+        gather(hosts, fun, {**kwarg, "metadata": {"operation": "another master's"}}, **options)
+        return {"hv1": answer.lost("hv1")}
+
+    monkeypatch.setattr(fleet, "gather", losing)
+    with pytest.raises(errors.AlreadyExists, match="made by somebody else"):
+        init()
+    assert "virt.purge" not in [fun for fun, _ in fleet.asked]
+    assert "web1" in [dom.name() for dom in conn.listAllDomains()]
+
+
+def test_no_host_but_the_chosen_one_is_told_the_mark_of_the_operation():
+    wanted = Wanted("web1", 1, 64, "/a", arguments={"metadata": {"owner": "me"}})
+    assert wanted.for_host()["metadata"] == {"owner": "me", "operation": wanted.operation}
+    assert wanted.operation not in str(wanted.for_all())
+    assert wanted.operation != Wanted("web1", 1, 64, "/a").operation

@@ -120,9 +120,50 @@ def lost(**leftovers):
     return {**MAKES, "virt.init": answer.lost("hv1"), "virt.leftovers": said, "virt.purge": {}}
 
 
+def made_by(one, cloud):
+    """The Init, whose own guest it is that hv1 has."""
+    cloud.answers["hv1"]["virt.leftovers"]["operations"] = {"web1": one.wanted.operation}
+    return one
+
+
+@pytest.mark.parametrize("more", [{}, {"unfinished": ["web1"]}])
+@pytest.mark.parametrize("operations", [{}, {"web1": "another master's"}])
+def test_another_ones_guest_is_not_taken_for_the_one_whose_answer_is_lost(
+    tmp_path, operations, more
+):
+    has = lost(guests={"web1": "running"}, operations=operations, **more)
+    has["virt.vm_state"] = "!gone wrong"
+    cloud = Cloud(tmp_path, hv1=has)
+    with pytest.raises(errors.AlreadyExists, match="made by somebody else") as caught:
+        init(cloud).run()
+    assert ("hv1", "virt.purge") not in cloud.called
+    assert "virt.purge" not in caught.value.text
+
+
+def test_where_the_host_does_not_tell_who_made_it_nothing_is_taken_nor_removed(tmp_path):
+    cloud = Cloud(tmp_path, hv1=lost(guests={"web1": "shutdown"}, unfinished=["web1"]))
+    with pytest.raises(errors.ConnectionFailed, match=r"virt\.repair name=web1"):
+        init(cloud).run()
+    assert ("hv1", "virt.purge") not in cloud.called
+
+
+def test_no_advice_after_a_lost_answer_deletes_a_guest(tmp_path):
+    texts = []
+    for said in (answer.stalled("hv1", 900), answer.lost("hv1")):
+        cloud = Cloud(tmp_path, hv1={**lost(guests={"web1": "running"}), "virt.init": said})
+        one = init(cloud)
+        one.wanted.image, one.wanted.arguments["seed"] = "/a", True
+        with pytest.raises(errors.ConnectionFailed) as caught:
+            made_by(one, cloud).run()
+        texts.append(caught.value.text)
+    assert "its key did not come in" in texts[1]
+    assert not any("virt.purge" in text for text in texts), texts
+
+
 def test_an_init_whose_answer_is_lost_is_settled_by_what_the_host_has(tmp_path):
     cloud = Cloud(tmp_path, hv1=lost(guests={"web1": "shutdown"}))
-    assert init(cloud).run().state == "shutdown"
+    one = made_by(init(cloud), cloud)
+    assert one.run().state == "shutdown"
     assert ("hv1", "virt.purge") not in cloud.called, "what succeeded is not undone"
     assert begun.of(cloud.opts, "web1") is None
 
@@ -130,7 +171,7 @@ def test_an_init_whose_answer_is_lost_is_settled_by_what_the_host_has(tmp_path):
 def test_what_is_half_made_is_removed_and_what_is_not_there_is_not_looked_for(tmp_path):
     cloud = Cloud(tmp_path, hv1=lost(guests={"web1": "shutdown"}, unfinished=["web1"]))
     with pytest.raises(errors.Refused, match="what it had made of web1 was removed"):
-        init(cloud).run()
+        made_by(init(cloud), cloud).run()
     assert ("hv1", "virt.purge") in cloud.called
     cloud = Cloud(tmp_path, hv1=lost())
     with pytest.raises(errors.Refused, match="it has made nothing"):

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -12,7 +13,7 @@ from saltvirt.fleet import client, peers, proof, target
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.provision import guest_builder
 from saltvirt.images import locks, tools, turns
-from saltvirt.operations import held, slots, wait
+from saltvirt.operations import held, init, slots, wait
 
 ROOT = Path(__file__).parents[2]
 
@@ -377,3 +378,28 @@ def test_the_limits_of_the_manual_are_those_of_the_code():
     assert f" {guest_lock.WAIT_S} s" in text
     assert f" {guest_builder.SEEDING_S:,} s" in text
     assert f" {locks.PATIENCE_S} s" in text
+
+
+def test_a_new_guest_is_there_when_the_master_knows_its_minion_not_when_somebody_says_so(
+    cloud, monkeypatch
+):
+    fleet, reported = cloud(seen=["web1"], web1=Host()), []
+    fleet.opts = {**OPTS, "minion_data_cache": True}
+    monkeypatch.setattr(wait.time, "sleep", lambda s: setattr(fleet.bus, "t", fleet.bus.t + s))
+    monkeypatch.setattr(target, "reported", lambda _opts, name: name in reported)
+    with pytest.raises(errors.OperationFailed, match="did not answer within 60 s"):
+        wait.until(fleet, "hv1", "web1", "minion", 60)
+    reported.append("web1")
+    assert wait.until(fleet, "hv1", "web1", "minion", 60) < 5
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_tells_a_guest_who_it_is_goes_only_when_its_minion_is_proven(monkeypatch, there):
+    fleet, asked = mock.Mock(opts=OPTS), []
+    fleet.one.side_effect = lambda _host, fun, *_more, **_options: asked.append(fun)
+    monkeypatch.setattr(init.wait, "until", lambda *_asked: 1)
+    monkeypatch.setattr(target, "reported", lambda _opts, _name: there)
+    wanted = init.Wanted("web1", 1, 64, "/a", wait_for="minion")
+    mock_init = mock.Mock(fleet=fleet, wanted=wanted)
+    init.Init.wait(mock_init, "hv1")
+    assert asked == ["virt.seed_eject"] * there

@@ -155,6 +155,7 @@ class KeyStore:
             )
         self._keep(name, pub, pillar)
         self._record(name, host, pub)
+        target.forget(self._opts, name)
         self._store.store(name, pub)
         self._fire("accept", name, pub)
         return True

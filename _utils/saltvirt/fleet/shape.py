@@ -100,7 +100,7 @@ ANSWERS = {
     "virt.inventory": _INVENTORY,
     "virt.leftovers": {
         "guests": STATES, "unfinished": [str], "migrations": {str: {"target": str}}, "left?": [str],
-        "at_work?": {str: str},
+        "at_work?": {str: str}, "operations?": STATES,
     },
     "virt.migrate_census": {"guests": STATES, "unfinished": [str]},
     "virt.maintenance": ({"guests": [str]}, None),

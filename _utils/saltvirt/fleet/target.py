@@ -2,6 +2,7 @@
 
 import itertools
 
+import salt.cache
 import salt.utils.minions
 
 from saltvirt import errors
@@ -50,6 +51,16 @@ def connected(opts, ids=None):
 def reported(opts, minion_id):
     """True when a minion with the key of this id has reached this master: it has its grains."""
     return bool(salt.utils.minions.get_minion_data(minion_id, opts)[1])
+
+
+def forget(opts, minion_id):
+    """What an earlier minion of this id has told is no sign of the one whose key comes now."""
+    if opts.get("minion_data_cache", False):
+        cache = salt.cache.factory(opts)
+        for bank, key in (
+            (f"minions/{minion_id}", "data"), ("grains", minion_id), ("pillar", minion_id),
+        ):  # fmt: skip
+            cache.flush(bank, key)
 
 
 class _OneMinion(salt.utils.minions.CkMinions):

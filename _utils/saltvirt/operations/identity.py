@@ -138,6 +138,6 @@ def _made(fleet, host, new, asked, watch):
         return made.get()
     except errors.ConnectionFailed as exc:
         raise errors.ConnectionFailed(
-            f"{exc.text}; it may be making {new}, or have made it: look with virt.where {new}, "
-            f"and remove it with virt.purge {new}; virt.repair names it, too"
+            f"{exc.text}; it may be making {new}, or have made it: salt-run virt.repair "
+            f"name={new} shows what is left of it"
         ) from exc

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import secrets
 from dataclasses import dataclass, field
 
 from saltvirt import errors, names, units
@@ -14,6 +15,8 @@ from saltvirt.placement import account, choose, facts
 from saltvirt.revert import Revert
 
 GROUP_POLICIES = ("spread", "separate", "gather")
+# in the guest's record: which operation made it, so that nobody takes another one's for it
+OPERATION = "operation"
 UNTOLD = {
     "config", "grains", "autosign_grains", "startup_states", "user_data", "pub_key", "priv_key",
 }  # fmt: skip
@@ -27,7 +30,8 @@ class Wanted:
     that make it a better one. wait_for: one of wait.KINDS, and at most so many seconds.
     pillar: what the master tells the guest's minion. name_is_free: the operator knows that no host
     which does not answer has a guest of that name. arguments: everything else for the host's
-    ``virt.init``, by name.
+    ``virt.init``, by name. operation: what tells this guest from one that somebody else makes
+    under its name.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Wanted:
     pillar: dict | None = field(default=None, repr=False)
     name_is_free: bool = False
     arguments: dict = field(default_factory=dict)
+    operation: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     def __post_init__(self):
         self.name = str(self.name)  # the command line turns 123 into a number
@@ -61,10 +66,8 @@ class Wanted:
             "name": self.name, "cpu": self.cpu, "mem": self.mem, "image": self.image,
             "hypervisor": self.hypervisor, **self.arguments, "start": False, "approve_key": True,
         }  # fmt: skip
-        wish = self.kept()
-        if wish:
-            arguments["metadata"] = {**(arguments.get("metadata") or {}), **wish}
-        return arguments
+        given = arguments.get("metadata") or {}
+        return {**arguments, "metadata": {**given, **self.kept(), OPERATION: self.operation}}
 
     def kept(self):
         """What is kept with the guest: it holds wherever the guest is moved later."""
@@ -78,6 +81,7 @@ class Wanted:
         """The arguments by which every host says what the guest would take of it: without
         what is only to be read in the guest, which may be secret."""
         told = {k: v for k, v in self.for_host().items() if k not in UNTOLD}
+        told["metadata"] = {k: v for k, v in told["metadata"].items() if k != OPERATION}
         if isinstance(told.get("graphics"), dict):
             told["graphics"] = {k: v for k, v in told["graphics"].items() if k != "password"}
         return told
@@ -279,7 +283,8 @@ class Init:
         name, kind = self.wanted.name, self.wanted.wait_for
         self.report.step("waiting", f"{name}: waiting for its {kind}", host=host)
         took_s = wait.until(self.fleet, host, name, kind, self.wanted.wait_s)
-        if kind == "minion":
+        # a ping can be answered by any minion, so what tells the guest who it is goes by proof
+        if kind == "minion" and target.reported(self.fleet.opts, name):
             self.fleet.one(host, "virt.seed_eject", {"name": name}, long=True)
         self.report.step("answered", f"{name}: its {kind} answered after {took_s:.0f} s")
 
@@ -318,8 +323,8 @@ class Init:
             raise errors.Refused(f"{host}: {made.error}")
         if made.kind in (SILENT, BAD):
             raise errors.ConnectionFailed(
-                f"{host}: {made.error}; it may still be making {name}: look with virt.where "
-                f"{name}, and remove it with virt.purge {name}; virt.repair names it, too"
+                f"{host}: {made.error}; it may still be making {name}: salt-run virt.repair "
+                f"name={name} shows what is left of it"
             )
         made = self.settled(host, made) if made.kind == LOST else made.get()
         self.slot.free()  # what follows is light
@@ -334,18 +339,22 @@ class Init:
     def settled(self, host, lost):
         """What a host has made that ended the job, and whose answer is lost: it is asked.
 
-        Raises Refused when it has made nothing, ConnectionFailed when that cannot be said.
+        Raises Refused when it has made nothing, AlreadyExists when the guest there is somebody
+        else's, ConnectionFailed when that cannot be said.
         """
         name, why = self.wanted.name, f"{host}: {lost.error}"
         try:
             has = self.fleet.one(host, "virt.leftovers", long=True)
+            self.made_here(host, has)
             half = name in has["unfinished"]
             if half:
                 purge.on_host(self.fleet, host, name, disks="made")
+        except errors.AlreadyExists as exc:
+            raise errors.AlreadyExists(f"{why}; {exc.text}") from exc
         except errors.VirtError as exc:
             raise errors.ConnectionFailed(
-                f"{why}; it may have made {name}: look with virt.where {name}, and remove it with "
-                f"virt.purge {name} ({exc.text})"
+                f"{why}; it may have made {name}: salt-run virt.repair name={name} shows what is "
+                f"left of it ({exc.text})"
             ) from exc
         if half:
             raise errors.Refused(f"{why}; what it had made of {name} was removed")
@@ -354,11 +363,27 @@ class Init:
         key = self.keys.accepted(name)
         if self.wanted.image and self.wanted.arguments.get("seed", True) and not key:
             raise errors.ConnectionFailed(
-                f"{why}; {name} is there and is left as it is, but its key did not come in: remove "
-                f"it with virt.purge {name} and deploy it again"
+                f"{why}; {name} is there and is left as it is, but its key did not come in: "
+                f"salt-run virt.repair name={name} shows what to do"
             )
         self.report.step("found", f"{name}: {lost.error}; it is there", host=host)
         return {"name": name, "host": host, "pub_key": key}
+
+    def made_here(self, host, has):
+        """Raises unless the guest of this name there, if there is one, is this operation's.
+
+        has: what ``virt.leftovers`` of the host says. Raises AlreadyExists for another one's, which
+        stays, and OperationFailed where the host does not tell: an older version.
+        """
+        name = self.wanted.name
+        if name not in has["guests"]:
+            return
+        if "operations" not in has:
+            raise errors.OperationFailed(f"{host} does not tell who made it: update it")
+        if has["operations"].get(name) != self.wanted.operation:
+            raise errors.AlreadyExists(
+                f"{name} on {host} was made by somebody else, and stays as it is"
+            )
 
 
 def handed_in(fleet, report, host, name, made, pillar=None):

@@ -180,7 +180,8 @@ def _given_up(fleet, guests, unheard, half):
         yield Finding(
             GIVEN_UP, name,
             f"made on {host} by {what}, which was given up or killed; {where}",
-            "a person decides: virt.start it when it is as it shall be, or virt.purge it",
+            "a person decides: look whether it is that one, which somebody else may have made "
+            "since; then virt.start it, or remove it",
             f"{host} was told to make it at {since}; nobody saw the end of that",
             host,
             do=f"salt-run virt.vm_info {name}",

@@ -40,7 +40,11 @@ def until(fleet, host, name, kind, timeout_s):
 
 class _Minion:
     """A minion that is still starting is seldom asked: every question is a process in the guest,
-    and on a slow one they would pile up."""
+    and on a slow one they would pile up.
+
+    Any minion can answer in its name, so it has to have reached this master with its key, too: as
+    far as the master keeps that (``minion_data_cache``).
+    """
 
     def __init__(self):
         self.asked = None
@@ -52,7 +56,10 @@ class _Minion:
         self.asked = now
         timeout_s = PING_S if seen else BRIEF_S
         answer = fleet.gather([name], "test.ping", timeout_s=timeout_s, signed=False)[name]
-        return answer.ok and answer.data is True
+        if not (answer.ok and answer.data is True):
+            return False
+        known = fleet.opts.get("minion_data_cache", False)
+        return not known or target.reported(fleet.opts, name)
 
 
 def _address(fleet, host, name, kind):

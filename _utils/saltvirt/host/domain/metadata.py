@@ -11,7 +11,7 @@ from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import NAMESPACE
 
 # entries that were given to a guest under its name: who removes by them must find no other
-_MARKS = ("deployment",)
+_MARKS = ("deployment", "operation")
 
 
 def of_tree(tree):

@@ -1,6 +1,7 @@
 """What operations that died have left on this host."""
 
-from saltvirt.host.domain import guest_lock, lookup
+from saltvirt.host import connection
+from saltvirt.host.domain import guest_lock, lookup, metadata
 from saltvirt.host.migration import move_journal, unreachable_target
 from saltvirt.host.provision import admission
 
@@ -15,4 +16,15 @@ def read(conn, locks):
         "migrations": move_journal.unfinished(),
         "at_work": guest_lock.owners(locks),
         "left": sorted(unreachable_target.all_of(move_journal.FOLDER)),
+        "operations": operations(conn),
     }
+
+
+def operations(conn):
+    """Guest to what the runner that made it wrote into its record."""
+    found = {}
+    for dom in conn.listAllDomains():
+        with connection.unless_gone():
+            entries = {entry.key: entry.value for entry in metadata.of_domain(dom).entries}
+            found[dom.name()] = entries.get("operation")
+    return {name: value for name, value in found.items() if value}
