@@ -223,7 +223,8 @@ def init(
         ``format``, ``pool`` (a folder or a storage pool), ``image``, ``overlay_image``,
         ``source_file`` (an existing file, device or volume, used as it is and never
         deleted; what its header names in another folder has to be named with
-        ``backing_store_path``, unless a domain of this host has declared it), ``model`` (the bus), ``device`` (disk, cdrom, floppy, lun), ``source``
+        ``backing_store_path``, unless a domain of this host has declared it), ``model``
+        (the bus), ``device`` (disk, cdrom, floppy, lun), ``source``
         (rbd, gluster, iscsi, nbd, http…), ``cache``, ``io``, …
     :param saltenv: where ``salt://`` addresses are looked up
     :param seed: put the minion's configuration and keys into the disk made from an image;

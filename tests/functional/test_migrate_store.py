@@ -211,6 +211,8 @@ def test_the_volume_of_a_guest_that_is_there_is_not_cleaned_away(conn):
     with remote_storage.opened(conn, "/default-pool") as pool:
         remote_storage.create(pool, path, "qcow2", 2**20)
     dom = conn.defineXML(DOMAIN)
-    assert recovery.clean_target(conn, [path]) == []
+    gone, kept = recovery.clean_target(conn, [path])
+    assert gone == []
+    assert kept[path].startswith("used by web1 on ")
     dom.undefine()
-    assert recovery.clean_target(conn, [path]) == [path]
+    assert recovery.clean_target(conn, [path]) == ([path], {})

@@ -238,27 +238,32 @@ def patiently(journal, order):
 
 
 def cleaned(peer, entry):
-    """Takes away what an entry says of the target: (the paths that are gone, path to why a file
-    stays that was about to be made)."""
-    making, kept = entry.get("making"), {}
-    gone = clean_target(peer, entry["created"])
+    """Takes away what an entry says of the target: (the paths that are gone, path to why it
+    stays)."""
+    making = entry.get("making")
+    gone, kept = clean_target(peer, entry["created"])
     if making:
         deleted, why = remote_storage.delete_claimed(peer, making)
         gone += [making["path"]] if deleted else []
-        kept = {making["path"]: why} if why else {}
+        kept |= {making["path"]: why} if why else {}
     return gone, kept
 
 
 def clean_target(peer, paths):
-    """Deletes what was prepared on the target, unless a domain or an image there needs it."""
+    """Deletes what was prepared on the target, unless a domain or an image there needs it. Returns
+    (the paths that are gone, path to why it stays)."""
     with translated():
         used = usage.read(peer)
-    gone, doomed = [], [files.real(path) for path in paths]
+    gone, kept, doomed = [], {}, [files.real(path) for path in paths]
     for path in reversed(paths):
-        needed = used.of(usage.keys_of(peer, path), doomed) or _stood_on(peer, path, paths)
-        if not needed and remote_storage.delete(peer, path):
+        users = used.of(usage.keys_of(peer, path), doomed)
+        if users:
+            kept[path] = f"used by {', '.join(users)} on {peer.getHostname()}"
+        elif _stood_on(peer, path, paths):
+            kept[path] = f"a volume on {peer.getHostname()} stands on it"
+        elif remote_storage.delete(peer, path):
             gone.append(path)
-    return gone
+    return gone, kept
 
 
 def _stood_on(peer, path, paths):

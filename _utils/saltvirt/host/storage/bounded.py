@@ -164,7 +164,7 @@ def _resolve(path, far):
 
 
 def _question(what, path, *more, follow=True):
-    far = _far()
+    far, path = _far(), os.fspath(path)
     if not far:
         return _ask(None, what, path, *more)
     if "\0" in path:
