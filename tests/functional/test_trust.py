@@ -13,7 +13,7 @@ pytest.importorskip("salt.key")
 
 from saltvirt import errors
 from saltvirt.fleet import authorise
-from saltvirt.operations import deploy, identity, purge
+from saltvirt.operations import deploy, identity, proof, purge
 from saltvirt.operations.init import Init, Wanted
 from saltvirt.placement import policy
 from saltvirt.revert import Revert
@@ -289,6 +289,25 @@ def test_the_key_of_a_hypervisor_is_never_deleted(cloud, store, pairs):  # noqa:
     with pytest.raises(errors.KeyRefused, match="the key of hyper2 stays: it is a hypervisor's"):
         store.delete("hyper2")
     assert store.status("hyper2") == "accepted"
+
+
+@pytest.mark.parametrize("opts", ["this Salt"], indirect=True)
+def test_a_host_that_made_guests_and_is_not_matched_any_more_is_known(
+    opts,  # noqa: F811
+    store,  # noqa: F811
+    pairs,  # noqa: F811
+):
+    """By the key of its guest, or by the permission for one; not when its own key was taken back:
+    what it may have is not deleted on the word of the others."""
+    store.accept("db1", pairs[0], host="hv2")
+    authorise.Authorisations(opts).grant("hv3", "web1")
+    assert proof.unmatched(opts, ["hv1"]) == {}, "no minions of this master any more"
+    for host in ("hv1", "hv2", "hv3", "hv4"):
+        store._store.store(host, pairs[1])
+    why = "virt:hosts does not match it, and guests were made on it"
+    assert proof.unmatched(opts, ["hv1"]) == {"hv2": why, "hv3": why}
+    assert proof.unmatched(opts, ["hv1", "hv3"]) == {"hv2": why}
+    assert proof.unmatched(opts, ["hv2", "hv3"]) == {}
 
 
 def test_a_host_lists_guests_of_others_and_nothing_of_theirs_goes(

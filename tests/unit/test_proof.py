@@ -104,6 +104,9 @@ def test_the_order_of_keys_says_nothing_and_a_second_one_of_a_name_is_not_read(m
     found = signed(minions, returned={"a": 1, "b": 2})
     turned = {**found, "said": {"retcode": 0, "return": {"b": 2, "a": 1}}}
     assert proof.said("hv1", JID, "virt.vm_state", turned, minions["hv1"][1])
+    same = signed(minions, returned={"a": 1, "b": 1})
+    turned = {**same, "said": {"retcode": 0, "return": {"b": 1, "a": 1}}}
+    assert proof.said("hv1", JID, "virt.vm_state", turned, minions["hv1"][1])
     import msgpack
 
     twice = msgpack.packb({"a": 1}).replace(b"\x81", b"\x82") + msgpack.packb("a") + b"\x07"
@@ -117,6 +120,23 @@ def test_a_path_of_any_bytes_is_told(minions):
     found = travelled(signed(minions, returned={"path": "/a\udcff", b"k": (1, {2}), "at": object}))
     said = proof.said("hv1", JID, "virt.vm_state", found, minions["hv1"][1])
     assert said["return"] == {"path": "/a?", "k": [1, [2]], "at": str(object)}
+
+
+def test_a_number_that_the_transport_does_not_carry_is_told_as_text(minions):
+    most, least = 2**64 - 1, -(2**63)
+    told = signed(minions, returned=[most, most + 1, least, least - 1])["said"]["return"]
+    assert told == [most, str(most + 1), least, str(least - 1)]
+    found = travelled(signed(minions, returned=[most, least]))
+    said = proof.said("hv1", JID, "virt.vm_state", found, minions["hv1"][1])
+    assert said["return"] == [most, least]
+
+
+def test_a_host_below_a_syndic_is_believed_as_the_syndic_is(minions):
+    """Its key is not here; what is no answer of virt.answer is none all the same."""
+    found = signed(minions)
+    assert proof.said("hv1", JID, "virt.vm_state", found) == found["said"]
+    for shape in ([], None, "x", {"said": 1}, {"said": ["x"]}, {}):
+        assert proof.said("hv1", JID, "virt.vm_state", shape) is None
 
 
 def unsigned(minions):

@@ -3,12 +3,13 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt.fleet import progress
+from saltvirt.operations import report as reports
 from saltvirt.operations.report import Report
 
 
 class Bus:
-    def __init__(self):
-        self.events = []
+    def __init__(self, **opts):
+        self.events, self.opts = [], opts
 
     def tell(self, tag, data):
         self.events.append((tag, data))
@@ -71,6 +72,27 @@ def test_a_hosts_own_steps(screen, channel):
     ]  # fmt: skip
     assert "again" in channel.events[0]
     assert "again" not in channel.events[1]
+    report.host_says("salt/virt/web1/init/seed", {})
+    assert channel.events[2] == {"message": "web1: seed"}, "of a step without words its name"
+
+
+def test_an_operation_that_failed_is_an_event_and_no_line(screen, channel):
+    bus = Bus()
+    Report(bus, "web1", "init", screen).failed(ValueError("no room"))
+    assert bus.events == [("salt/virt/web1/init/failed", {"guest": "web1", "message": "no room"})]
+    assert channel.events == []
+
+
+@pytest.mark.parametrize(("output", "lines"), [(None, 1), ("json", 0)])
+def test_a_runner_shows_its_lines_unless_clean_data_is_asked_for(channel, output, lines):
+    def function():
+        """As in the fixture."""
+
+    given = type(function)(function.__code__, {"__jid_event__": channel})
+    bus = Bus(output=output)
+    reports.of_runner(bus, "web1", "init", {"virt.init": given}).step("placed", "on hv1")
+    assert len(channel.events) == lines
+    assert [tag for tag, _ in bus.events] == ["salt/virt/web1/init/placed"]
 
 
 def test_clean_data_has_no_lines(channel):

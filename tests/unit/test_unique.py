@@ -449,6 +449,12 @@ def test_what_stands_beside_an_error_is_no_answer(tmp_path):
     assert find.census(cloud) == find.Census({}, {"hv2": "it broke"})
 
 
+def test_where_a_guest_is_and_what_it_does_there(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"virt.vm_state": {}}, hv2={"virt.vm_state": {"web1": "paused"}})
+    assert find.locate(cloud, "web1") == ("hv2", "paused")
+    assert find.census(cloud, ["hv1"]) == find.Census({}, {})
+
+
 def test_a_guest_that_is_nowhere_is_said_with_who_was_not_heard():
     with pytest.raises(errors.NotFound) as said:
         find.Census({}, {}).host_of("web1")
