@@ -147,7 +147,8 @@ def image_prune(name=None, **kwargs):
     """
     Remove images from this host's cache that no domain and no volume of this host needs.
 
-    What was fetched or used within the last ten minutes stays.
+    What was fetched or used within the last ten minutes stays. A download that was broken off
+    and that nobody has gone on with for a week goes, too (``.partial/…``).
 
     :param name: file name of the one image to remove, as ``virt.images`` lists it; default:
         all that are not needed

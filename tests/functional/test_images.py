@@ -9,6 +9,7 @@ import struct
 import subprocess
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +26,7 @@ from saltvirt.images import (
     confined,
     header,
     inspect,
+    locks,
     room,
     sources,
     tools,
@@ -942,6 +944,28 @@ def test_images_that_are_needed_stay(tmp_path, master, raw, conn):
     assert image_users.prune(conn, images, names["web1"], grace_s=0)["removed"] == [names["web1"]]
     with pytest.raises(errors.NotFound):
         image_users.prune(conn, images, "none.qcow2")
+
+
+def test_a_download_that_nobody_goes_on_with_is_pruned(tmp_path, conn):
+    from saltvirt.host.storage import image_users
+
+    images = tmp_path / "images"
+    parts = images / "_base" / ".partial"
+    parts.mkdir(parents=True)
+    long_ago = time.time() - 8 * 24 * 3600
+    left, young, at_work = (cache.key(f"http://images/{n}.qcow2") for n in ("a", "b", "c"))
+    for name in (left, young, at_work):
+        for path in (parts / name, parts / f"{name}.json"):
+            path.write_text("{}")
+            if name != young:
+                os.utime(path, (long_ago, long_ago))
+    (parts / "notes").write_text("an operator's")
+    os.utime(parts / "notes", (long_ago, long_ago))
+    with locks.exclusive(str(images / "_base" / ".locks" / at_work)):
+        done = image_users.prune(conn, str(images))
+    assert done == {"removed": [f".partial/{left}"], "kept": {}}
+    kept = {"notes", young, f"{young}.json", at_work, f"{at_work}.json"}
+    assert set(os.listdir(parts)) == kept
 
 
 def test_a_pruned_image_is_fetched_again(tmp_path, master, conn):

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 from dataclasses import dataclass
 
@@ -25,6 +26,9 @@ from saltvirt.units import human_bytes
 
 DEFAULT_DIR = "/srv/salt-images"
 BASE = "_base"
+# a download that was broken off can be gone on with for so long
+PARTIAL_S = 7 * 24 * 3600
+_KEY = re.compile("[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -352,6 +356,36 @@ def known(cache_dir):
         if meta:
             used = os.path.getmtime(store.path(".meta", name + ".json"))
             yield {**meta, "path": store.path(name), "used": used}
+
+
+def forget_partial(images_dir):
+    """Removes what downloads left that nobody has gone on with for :data:`PARTIAL_S`; how they are
+    called in the cache."""
+    store, gone = _Folder(images_dir), []
+    try:
+        found = bounded.names(store.path(".partial"))
+    except OSError:
+        return []
+    for name in sorted({one.removesuffix(".json") for one in found}):
+        part = store.path(".partial", name)
+        if _KEY.fullmatch(name) and _is_old(part):
+            with (
+                contextlib.suppress(errors.OperationFailed),  # somebody goes on with it just now
+                locks.exclusive(store.path(".locks", name), patience_s=0),
+            ):
+                if _is_old(part):
+                    web.forget(part)
+                    gone.append(os.path.join(".partial", name))
+    return gone
+
+
+def _is_old(part):
+    """Whether neither a part nor its note was written to for long."""
+    ages = []
+    for path in (part, part + ".json"):
+        with contextlib.suppress(FileNotFoundError):
+            ages.append(time.time() - bounded.stat(path).st_mtime)
+    return bool(ages) and min(ages) > PARTIAL_S
 
 
 def forget(images_dir, name):

@@ -35,7 +35,7 @@ def listed(conn, images_dir):
 
 
 def prune(conn, images_dir, name=None, grace_s=GRACE_S):
-    """Removes images that nothing on this host needs.
+    """Removes images that nothing on this host needs, and downloads that nobody goes on with.
 
     name: only this file of the cache; it is then an error when it is needed. grace_s: what was
     fetched or asked for within that time stays.
@@ -45,7 +45,7 @@ def prune(conn, images_dir, name=None, grace_s=GRACE_S):
     name = None if name is None else str(name)
     if name is not None and name not in found:
         raise errors.NotFound(f"there is no image {name} in {cache.folder(images_dir)}")
-    done = {"removed": [], "kept": {}}
+    done = {"removed": [] if name else cache.forget_partial(images_dir), "kept": {}}
     used = users(conn, images_dir)
     for one in [name] if name else sorted(found):
         why = _why(conn, used, found[one], grace_s)
