@@ -61,9 +61,8 @@ class Move:
                 return self._failed(undo, exc)
             self._at(move_journal.MOVED)
             undo.success()
-            result = self._result(there)
-            result.update(self._clean())
-            return result
+        # nothing of ours holds the disks any more: who does now is somebody else
+        return {**self._result(there), **self._clean()}
 
     def _do(self, undo, held):
         active = self.report["active"]
