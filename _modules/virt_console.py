@@ -105,8 +105,8 @@ def screenshot(vm_, path=None, screen=0, **kwargs):
 
         salt '*' virt.screenshot <domain>
     """
-    folder = settings.option(__salt__["config.get"], "screenshots", SCREENSHOTS)
+    folder = settings.folder(__salt__["config.get"], "screenshots", SCREENSHOTS)
     number = values.number(0, 2**31)(screen, "screen")
     with _connect(kwargs) as conn:
         data = pictures.take(conn, lookup.lookup(conn, vm_), number)
-    return pictures.save(data, vm_, str(folder), path)
+    return pictures.save(data, vm_, folder, path)

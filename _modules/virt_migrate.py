@@ -65,10 +65,12 @@ def _order(vm_, target, kwargs):
     gate = admission.gate(__salt__["config.get"], given)
     told = {k: given.pop(k, None) or {} for k in ("ratios", "limits", "certificates")}
     address = given.pop("address", None)
-    network = dict(_config("migration", {}))
-    network["address"] = where.of_target(address, network.get("address"), own_address.own)
-    policy = network.get("policy", migration_options.Options.policy)
-    options = migration_options.parse(given, _config("tunnel", False), policy)
+    get = __salt__["config.get"]
+    network = migration_options.network(get)
+    said = settings.option(get, "migration:address")
+    network["address"] = where.of_target(address, said, own_address.own)
+    tunnel = settings.boolean(get, "tunnel", False)
+    options = migration_options.parse(given, tunnel, network["policy"])
     name = names.guest(vm_)
     return moving.Order(
         name=name,
@@ -286,7 +288,7 @@ def migrate_unfinished():
 def _address():
     """What this host says of itself; a mistake in it is no reason to say nothing of its guests."""
     try:
-        return where.of_itself(_config("migration", {}).get("address"), own_address.own)
+        return where.of_itself(_config("migration:address"), own_address.own)
     except errors.InvalidInput as exc:
         log.warning("%s", exc)
         return None

@@ -246,7 +246,7 @@ def define_vol_xml_str(xml, pool=None, **kwargs):
 
         salt 'hyper1' virt.define_vol_xml_str "<volume>...</volume>" pool=images
     """
-    pool = pool or settings.option(__salt__["config.get"], "storagepool", "default")
+    pool = pool or settings.text(__salt__["config.get"], "storagepool", "default")
     with _connect(kwargs) as conn:
         return host_volume.define_xml(conn, pool, xml)
 

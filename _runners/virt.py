@@ -165,7 +165,7 @@ def _wanted(name, cpu, mem, image, hypervisor, host, options):
     waiting = options.pop("wait_for", "minion" if options.pop("wait", False) else None)
     return deploying.Wanted(
         name, cpu, mem, image, hypervisor, host, options.pop("start", True),
-        wait_for=waiting, wait_s=float(options.pop("timeout", 300)),
+        wait_for=waiting, wait_s=units.parse_number(options.pop("timeout", 300), "timeout"),
         pillar=options.pop("pillar", None),
         name_is_free=bool(options.pop("name_is_free", False)),
         arguments=options, **placing,
@@ -234,7 +234,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
     wanted = _wanted("capacity", cpu, mem, more.pop("image", None), hypervisor, None, dict(more))
     request = replace(
         wanted.request(),
-        disk_bytes=int(float(disk_gib) * 1024**3),
+        disk_bytes=int(units.parse_number(disk_gib, "disk_gib") * 1024**3),
         by_profile=bool(_options(kwargs)),
     )
     with Fleet(__opts__) as fleet:

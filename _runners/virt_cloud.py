@@ -8,6 +8,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
+from saltvirt import units
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import evacuate as evacuating
 from saltvirt.operations import inventory, result, slots
@@ -201,9 +202,10 @@ def rebalance(apply=False, threshold=rebalancing.THRESHOLD, test=False):
         salt-run virt.rebalance
         salt-run virt.rebalance apply=True
     """
+    threshold = units.parse_number(threshold, "threshold")
     with Fleet(__opts__) as fleet:
         hosts, _ = inventory.gather(fleet)
-        planned = rebalancing.plan(hosts, _policy(), float(threshold))
+        planned = rebalancing.plan(hosts, _policy(), threshold)
         if apply and not test:
             report = reports.of_runner(fleet, "rebalance", "rebalance", __salt__)
             outcome = evacuating.rebalance(fleet, _policy(), planned, _mover(others=True), report)

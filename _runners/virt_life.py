@@ -8,7 +8,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names
+from saltvirt import errors, names, units
 from saltvirt.fleet import authorise, pillars, target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
@@ -82,7 +82,7 @@ def stop(name, test=False, timeout=60):
 
         salt-run virt.stop web1
     """
-    return _verb(name, "stop", test, float(timeout))
+    return _verb(name, "stop", test, units.parse_number(timeout, "timeout"))
 
 
 @result.reporting

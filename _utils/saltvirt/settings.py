@@ -2,10 +2,15 @@
 
 ``get`` is Salt's ``config.get`` (or any function of key and default): it looks in the
 minion's configuration, grains, pillar and master configuration. Both forms are
-understood: ``virt:images`` and the old dotted ``virt.images``.
+understood: ``virt:images`` and the old dotted ``virt.images``. ``of_master`` makes a ``get`` of a
+master's configuration.
+
+What is read is of the type that its reader says, or InvalidInput names the setting, what it must
+be and what it is. What is empty is not set.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from saltvirt import units
@@ -19,6 +24,8 @@ CONNECTION = ("connection", "username", "password")
 TIMEOUT_S = 20
 
 _MISSING = object()
+# of a number for which nobody gives a bound: seconds that every clock can wait
+_MOST = 2**31 - 1
 _UNFIT = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
 
 
@@ -31,7 +38,108 @@ def option(get, key, default=None):
         value = get(name, _MISSING)
         if value is not _MISSING and value is not None and value != "":
             return value
+    _sections(get, key)
     return default
+
+
+def _sections(get, key):
+    """Raises InvalidInput where a setting cannot be found because what holds it is no mapping."""
+    words = ["virt", *key.split(":")[:-1]]
+    for end in range(1, len(words) + 1):
+        where = ":".join(words[:end])
+        section = get(where, None)
+        if section not in (None, "") and not isinstance(section, Mapping):
+            raise InvalidInput(f"{where} must be a mapping, not {units.shown(section)}")
+
+
+def of_master(opts):
+    """The ``get`` of a master's configuration."""
+
+    def get(key, default=None):
+        found = opts
+        for word in key.split(":"):
+            if not isinstance(found, Mapping) or word not in found:
+                return default
+            found = found[word]
+        return found
+
+    return get
+
+
+def wrong(key, value, wanted):
+    """The InvalidInput for ``virt:<key>``."""
+    return InvalidInput(f"virt:{key} must be {wanted}, not {units.shown(value)}")
+
+
+def integer(get, key, default, most=_MOST):
+    """A whole number from 1."""
+    value = option(get, key, default)
+    if value is None:
+        return None
+    fits = isinstance(value, (int, str)) and not isinstance(value, bool)
+    digits = isinstance(value, int) or (fits and re.fullmatch("[0-9]{1,20}", value.strip()))
+    if not fits or not digits or not 1 <= int(value) <= most:
+        bounds = "from 1" if most == _MOST else f"from 1 to {most}"
+        raise wrong(key, value, f"a whole number {bounds}")
+    return int(value)
+
+
+def number(get, key, default=None):
+    """A number from 0, with a fraction or without."""
+    value = option(get, key, default)
+    return None if value is None else units.parse_number(value, f"virt:{key}")
+
+
+def boolean(get, key, default):
+    """True or False."""
+    value = option(get, key, default)
+    if not isinstance(value, bool):
+        raise wrong(key, value, "True or False")
+    return value
+
+
+def text(get, key, default=None):
+    """A text of one line; a number is one as YAML reads it."""
+    value = option(get, key, default)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = units.shown(value)
+    if value is not None and (not isinstance(value, str) or _UNFIT.search(value)):
+        raise wrong(key, value, "a text of one line")
+    return value
+
+
+def folder(get, key, default):
+    """An absolute path."""
+    value = text(get, key, default)
+    if not value.startswith("/"):
+        raise wrong(key, value, "an absolute path")
+    return value
+
+
+def choice(get, key, default, allowed):
+    """One of the words."""
+    value = option(get, key, default)
+    if not isinstance(value, (str, type(None))) or value not in (*allowed, default):
+        raise wrong(key, value, f"one of {', '.join(allowed)}")
+    return value
+
+
+def mapping(get, key):
+    """A dictionary, ``{}`` when nothing is set."""
+    value = option(get, key, {})
+    if not isinstance(value, Mapping):
+        raise wrong(key, value, "a mapping")
+    return dict(value)
+
+
+def words(get, key):
+    """A tuple of texts: of a list, or of one text with commas."""
+    value = option(get, key, ())
+    several = value.split(",") if isinstance(value, str) else value
+    fits = isinstance(several, (list, tuple)) and all(isinstance(one, str) for one in several)
+    if not fits or any(_UNFIT.search(one) for one in several):
+        raise wrong(key, value, "a list of names")
+    return tuple(one.strip() for one in several if one.strip())
 
 
 @dataclass(frozen=True)
@@ -50,7 +158,7 @@ class Connection:
 def _text(value, what):
     """A text that libvirt takes, or None. It may be a password: it is not in the error."""
     if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)  # as YAML reads it
+        value = units.shown(value)  # as YAML reads it
     if value is not None and (not isinstance(value, str) or _UNFIT.search(value)):
         raise InvalidInput(
             f"virt:connection:{what}, or the argument in its place, must be a text of one line, "
@@ -76,9 +184,7 @@ def connection(get, kwargs):
         password=_text(
             rest.pop("password", None) or option(get, "connection:auth:password"), "auth:password"
         ),
-        timeout_s=units.parse_count(
-            option(get, "connection:timeout", TIMEOUT_S), "virt:connection:timeout"
-        ),
+        timeout_s=integer(get, "connection:timeout", TIMEOUT_S),
     )
     if rest:
         unknown = ", ".join(sorted(rest))

@@ -9,6 +9,8 @@ from decimal import Decimal, InvalidOperation
 
 from saltvirt.errors import InvalidInput
 
+# so much of a wrong value is shown
+_SHOWN = 200
 _BINARY = {letter: 1024**power for power, letter in enumerate("KMGTPE", start=1)}
 _SCALE = {"": 1, "b": 1, "bytes": 1}
 for _letter, _factor in _BINARY.items():
@@ -59,6 +61,33 @@ def parse_count(value, what="cpu"):
     if number < 1:
         raise InvalidInput(f"{what} {value!r} must be at least 1")
     return number
+
+
+def parse_number(value, what, most=2**31 - 1):
+    """A number from 0, such as seconds, as float. Raises InvalidInput."""
+    fits = isinstance(value, (int, float, str)) and not isinstance(value, bool)
+    if not fits or not re.fullmatch(r"[0-9]{1,20}(\.[0-9]+)?(e-[0-9]{1,3})?", _written(value)):
+        raise InvalidInput(f"{what} must be a number from 0, not {shown(value)}")
+    if float(value) > most:
+        raise InvalidInput(f"{what} must be a number from 0 to {most}, not {shown(value)}")
+    return float(value)
+
+
+def _written(number):
+    """As text; of one that is too long for that none."""
+    try:
+        return str(number).strip()
+    except ValueError:
+        return ""
+
+
+def shown(value):
+    """A wrong value in a message, whatever it is."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # too deep; an integer of too many digits
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"
 
 
 def human_bytes(size):

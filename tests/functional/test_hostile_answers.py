@@ -7,6 +7,7 @@ has, no key lost, no file made where none belongs.
 """
 
 import importlib.util
+import inspect
 import json
 import os
 import re
@@ -350,7 +351,7 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
     base = salt.config.master_config(None)
     count = iter(range(10**6))
 
-    def call(verb, twist=None, says=None):
+    def call(verb, twist=None, says=None, **changed):
         root = tmp_path / str(next(count))
         for folder in ("cache", "sock", "pki/minions", "pki/minions_pre", "pki/minions_rejected",
                        "pki/minions_denied", "pki/virt-accepted"):  # fmt: skip
@@ -381,7 +382,8 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
         channel = SimpleNamespace(fire_event=lambda data, _tag: cloud.shown.append(data))
         function_ = FunctionType((lambda: None).__code__, {"__jid_event__": channel})
         monkeypatch.setattr(module, "__salt__", {"virt.x": function_}, raising=False)
-        return cloud, getattr(module, function)(**VERBS[verb][0])
+        cloud.parameters = inspect.signature(getattr(module, function)).parameters
+        return cloud, getattr(module, function)(**{**VERBS[verb][0], **changed})
 
     return call
 
@@ -452,6 +454,21 @@ def test_no_place_of_an_answer_breaks_it(call, draw, verb):
         if time.monotonic() - begun > 20:
             bad[f"{fun} {what[0]}"] = "slow"
     assert not bad, "\n".join(f"{where}: {why}" for why, where in bad.items())
+
+
+@pytest.mark.parametrize(
+    ("verb", "argument"),
+    [
+        ("stop", "timeout"), ("init", "timeout"), ("capacity", "disk_gib"),
+        ("rebalance", "threshold"),
+    ],
+)  # fmt: skip
+def test_a_number_that_is_none_is_named(call, verb, argument):
+    for value in ("x", "nan", -1, True, [], None, b"7", 10**400):
+        cloud, found = call(verb, **{argument: value})
+        text = json.dumps(found)
+        assert f"{argument} must be a number from 0" in text, text
+        assert not cloud.done
 
 
 STEPS = [

@@ -24,7 +24,7 @@ import salt.utils.user
 from salt.exceptions import SaltClientError, SaltReqTimeoutError
 
 import saltvirt
-from saltvirt import errors, units
+from saltvirt import errors, settings
 from saltvirt.fleet import answer, peers, proof, shape, syndic, target
 from saltvirt.fleet.keys import KeyStore
 
@@ -192,8 +192,7 @@ class Fleet:
         return {one.host: answer.down(one.host, one) for one in pings if one.kind in absent}
 
     def _limit(self, word, default):
-        given = (self.opts.get("virt") or {}).get(word, default)
-        return units.parse_count(given, f"virt:{word}")
+        return settings.integer(settings.of_master(self.opts), word, default)
 
     def gather(self, hosts, fun, kwarg=None, **options):
         """Like :meth:`ask`, all at once: a dict of host to Answer, sorted by host."""

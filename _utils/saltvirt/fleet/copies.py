@@ -12,7 +12,7 @@ import os
 import re
 import time
 
-from saltvirt import errors
+from saltvirt import errors, settings
 
 AT_ONCE = 4
 LEASE_S = 60
@@ -24,10 +24,7 @@ _IMAGE = re.compile(r"[0-9a-f]{40}")
 
 def at_once(opts):
     """How many copies are made at a time, by the master's options. Raises InvalidInput."""
-    given = (opts.get("virt") or {}).get("image_copies", AT_ONCE)
-    if isinstance(given, bool) or not str(given).isdigit() or not int(given):
-        raise errors.InvalidInput(f"virt:image_copies is a number from 1, not {given!r}")
-    return int(given)
+    return settings.integer(settings.of_master(opts), "image_copies", AT_ONCE)
 
 
 class Turns:

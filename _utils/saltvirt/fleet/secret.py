@@ -5,7 +5,7 @@ stay on the master, with the permission to hand in the guest's key, until the ho
 the ext_pillar ``virtkey``; the answer is sealed to that one request.
 """
 
-from saltvirt import errors
+from saltvirt import errors, settings
 from saltvirt.fleet import target
 
 # what tells the host to ask
@@ -34,7 +34,7 @@ def refuse_claimed(opts, host, words):
 
     words: what it would get. opts: the master's configuration.
     """
-    trusted = ((opts.get("virt") or {}).get("pki") or {}).get("trust_grains")
+    trusted = settings.boolean(settings.of_master(opts), "pki:trust_grains", False)
     if words and not trusted and not target.by_name(opts, host):
         raise errors.InvalidInput(
             f"{', '.join(sorted(words))}: may be secret, and {host} is a hypervisor by its own "

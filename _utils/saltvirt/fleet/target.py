@@ -5,7 +5,7 @@ import itertools
 import salt.cache
 import salt.utils.minions
 
-from saltvirt import errors
+from saltvirt import errors, settings
 
 # our grain, see _grains/virt_host.py
 DEFAULT_TARGET = "G@virt_host:hypervisor:True"
@@ -17,9 +17,9 @@ _NOBODY = "-"  # no minion has this id, for no guest can
 def expression(opts):
     """The compound target of hypervisors: ``virt:hosts`` of the master's configuration; the
     default are minions that report themselves (grain ``virt_host:hypervisor``)."""
-    target = (opts.get("virt") or {}).get("hosts") or opts.get("virt.hosts") or DEFAULT_TARGET
+    target = settings.option(settings.of_master(opts), "hosts", DEFAULT_TARGET)
     if not isinstance(target, str):
-        raise errors.InvalidInput(f"virt:hosts must be a compound target, not {target!r}")
+        raise settings.wrong("hosts", target, "a compound target")
     return target
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from saltvirt import units
+from saltvirt import settings, units
 from saltvirt.errors import InvalidInput
 
 COPY_STORAGE = {
@@ -17,6 +17,8 @@ COPY_STORAGE = {
 }
 COMPRESSIONS = ("mt", "xbzrle")
 POLICIES = ("safe", "converge", "postcopy", "pause")
+# the settings of virt:migration that are seconds
+SECONDS = ("timeout_per_gib", "timeout", "stall_timeout", "downtime_step", "longest_pause")
 # of no meaning for a guest that stands still
 OF_LIVE = ("policy", "max_downtime", "auto_converge", "postcopy")
 # old arguments and calls, and what has taken their place
@@ -63,8 +65,8 @@ def parse(given, tunnel=False, policy=Options.policy):
     """Options from the ``**kwargs`` of a call.
 
     given: dict, without connection, username, password and Salt's dunder arguments.
-    tunnel, policy: what ``virt:tunnel`` and ``virt:migration:policy`` say, where the call does
-    not. Who asks for one of OF_LIVE means a guest that runs on.
+    tunnel, policy: what ``virt:tunnel`` and ``virt:migration:policy`` say (checked), where the
+    call does not. Who asks for one of OF_LIVE means a guest that runs on.
     Raises InvalidInput, which names the argument.
     """
     known = {f.name: f for f in fields(Options)}
@@ -76,11 +78,26 @@ def parse(given, tunnel=False, policy=Options.policy):
     values = {name: _value(name, known[name], value) for name, value in given.items()}
     if any(values.get(name) for name in OF_LIVE):
         values.setdefault("live", True)
-    values.setdefault("tunnel", bool(tunnel))
-    values.setdefault("policy", _one_of("virt:migration:policy", policy, POLICIES))
+    values.setdefault("tunnel", tunnel)
+    values.setdefault("policy", policy)
     options = Options(**values)
     _consistent(options)
     return options
+
+
+def network(get):
+    """``virt:migration`` of a hypervisor, but its address. get: Salt's ``config.get``.
+
+    Raises InvalidInput, which names the setting.
+    """
+    found = {
+        "policy": settings.choice(get, "migration:policy", Options.policy, POLICIES),
+        "bandwidth": settings.integer(get, "migration:bandwidth", None),
+        "disks_port": settings.integer(get, "migration:disks_port", None, most=65535),
+    }
+    for key in SECONDS:
+        found[key] = settings.number(get, f"migration:{key}")
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def stands_still(options, virt_type):

@@ -7,15 +7,23 @@ Each host says it of itself, in ``virt:migration:address``: an address, a name, 
 import ipaddress
 import re
 
+from saltvirt import settings
 from saltvirt.errors import InvalidInput
 
+_ENTRY = re.compile(r"[A-Za-z0-9._:/%-]{1,253}")
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*|::[0-9a-f:]*")
 
 
 def _entries(given):
     if given in (None, ""):
         return []
-    return [str(one) for one in (given if isinstance(given, (list, tuple)) else [given])]
+    several = given if isinstance(given, (list, tuple)) else [given]
+    for one in several:
+        if not isinstance(one, str) or not _ENTRY.fullmatch(one):
+            raise settings.wrong(
+                "migration:address", one, "an address, a name, a network or a list of those"
+            )
+    return list(several)
 
 
 def _network(text):

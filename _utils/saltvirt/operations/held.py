@@ -6,7 +6,7 @@ import getpass
 import os
 import time
 
-from saltvirt import errors, units
+from saltvirt import errors, settings
 
 # a wait for others ends after so long: virt:queue_timeout
 QUEUE_S = 3600
@@ -16,8 +16,7 @@ _LONGEST = 300
 
 def limit_s(opts):
     """How long one waits for others, by the master's configuration."""
-    given = (opts.get("virt") or {}).get("queue_timeout", QUEUE_S)
-    return units.parse_count(given, "virt:queue_timeout")
+    return settings.integer(settings.of_master(opts), "queue_timeout", QUEUE_S)
 
 
 def take(path, what):

@@ -5,7 +5,7 @@ import json
 import secrets
 from dataclasses import dataclass, field
 
-from saltvirt import errors, names, units
+from saltvirt import errors, names, settings, units
 from saltvirt.fleet import authorise, pillars, secret, target
 from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT
 from saltvirt.fleet.keys import KeyStore
@@ -289,7 +289,7 @@ class Init:
         self.report.step("answered", f"{name}: its {kind} answered after {took_s:.0f} s")
 
     def attempts(self):
-        return int((self.fleet.opts.get("virt") or {}).get("attempts", 3))
+        return settings.integer(settings.of_master(self.fleet.opts), "attempts", 3)
 
     def create_on(self, host, undo, told):
         name = self.wanted.name

@@ -10,7 +10,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from saltvirt import units
+from saltvirt import settings
 from saltvirt.operations import held
 
 AT_ONCE = 8
@@ -24,12 +24,9 @@ _OWN_PART = 0.5
 
 def limits(opts):
     """(how many in all, how many of one host) by the master's configuration."""
-    config = (opts.get("virt") or {}).get("migration") or {}
-    in_all = units.parse_count(config.get("at_once", AT_ONCE), "virt:migration:at_once")
-    each = units.parse_count(
-        config.get("at_once_per_host", PER_HOST), "virt:migration:at_once_per_host"
-    )
-    return in_all, each
+    get = settings.of_master(opts)
+    in_all = settings.integer(get, "migration:at_once", AT_ONCE)
+    return in_all, settings.integer(get, "migration:at_once_per_host", PER_HOST)
 
 
 class Slots:
@@ -61,8 +58,7 @@ def taken(opts, hosts, tell, what="a migration"):
 def deploying(opts, tell, what="a deployment"):
     """Holds one of the slots for deployments; waits for it. More at once would only make the
     hosts, and Salt between them, so slow that answers are lost. Yields Slots."""
-    given = (opts.get("virt") or {}).get("inits_at_once", INITS)
-    wanted = {"init": units.parse_count(given, "virt:inits_at_once")}
+    wanted = {"init": settings.integer(settings.of_master(opts), "inits_at_once", INITS)}
     with _all_of(opts, wanted, tell, what) as slots:
         yield slots
 

@@ -8,6 +8,7 @@ The default ratios are Nova's (cpu 4, ram 1, disk 1), whose operators have run t
 
 from dataclasses import dataclass, field, fields, replace
 
+from saltvirt import settings, units
 from saltvirt.errors import InvalidInput
 
 # a host with all the labels that are preferred comes before all that the others could make up for
@@ -73,8 +74,8 @@ KNOWN = frozenset(f.name for f in fields(Policy)) - {"exclude", "weights"}
 
 def of_master(opts):
     """The Policy of the master whose options these are."""
-    configured = opts.get("virt") or {}
-    return from_config(configured.get("placement"), configured.get("exclude"))
+    get = settings.of_master(opts)
+    return from_config(settings.mapping(get, "placement"), settings.words(get, "exclude"))
 
 
 def from_config(placement, exclude=()):
@@ -82,7 +83,7 @@ def from_config(placement, exclude=()):
     placement = mapping(placement, "virt:placement")
     weights = mapping(placement.pop("weights", None), "virt:placement:weights")
     limits(placement)
-    unknown = sorted(set(weights) - set(WEIGHTS))
+    unknown = sorted(set(weights) - set(WEIGHTS), key=str)
     if unknown:
         raise _unknown(unknown)
     for key, value in weights.items():
@@ -99,7 +100,7 @@ def limits(placement):
     """
     placement = mapping(placement, "virt:placement")
     placement.pop("weights", None)  # the master ranks
-    unknown = sorted(set(placement) - KNOWN)
+    unknown = sorted(set(placement) - KNOWN, key=str)
     if unknown:
         raise _unknown(unknown)
     for key, value in placement.items():
@@ -125,13 +126,13 @@ def ratios(given):
 def mapping(given, where):
     """The setting as a dictionary. Raises InvalidInput for what is none."""
     if given is not None and not isinstance(given, dict):
-        raise InvalidInput(f"{where} must be a mapping, not {given!r}")
+        raise InvalidInput(f"{where} must be a mapping, not {units.shown(given)}")
     return dict(given or {})
 
 
 def _unknown(names):
     return InvalidInput(
-        f"virt:placement: unknown setting {', '.join(names)}; "
+        f"virt:placement: unknown setting {', '.join(map(str, names))}; "
         f"known: {', '.join(sorted(KNOWN))}, weights of {', '.join(sorted(WEIGHTS))}"
     )
 
@@ -142,4 +143,4 @@ def number(value, key, where):
     if fits and value > _MOST:
         raise InvalidInput(f"{where}: {key} is larger than 2^60")
     if not fits or not value >= 0:
-        raise InvalidInput(f"{where}: {key} must be a number from 0, not {value!r}")
+        raise InvalidInput(f"{where}: {key} must be a number from 0, not {units.shown(value)}")

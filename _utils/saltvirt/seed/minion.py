@@ -50,12 +50,13 @@ class Hypervisor:
         self._opts = opts
         self._begun = None
 
-    def _option(self, key, default=None):
-        return settings.option(self._call["config.get"], f"seed:{key}", default)
+    def _set(self, read, key, *default):
+        """``virt:seed:<key>``. read: a reader of settings."""
+        return read(self._call["config.get"], f"seed:{key}", *default)
 
     def bootstrap(self):
         """The text of the bootstrap script: ``virt:seed:bootstrap``, else Salt's own."""
-        script = self._option("bootstrap")
+        script = self._set(settings.text, "bootstrap")
         if script and script.startswith("salt://"):
             script = self._call["cp.cache_file"](script)
         elif not script:
@@ -84,7 +85,7 @@ class Hypervisor:
         return keys.generate(self._keysize())
 
     def _keysize(self):
-        return self._option("keysize", keys.DEFAULT_BITS)
+        return self._set(settings.integer, "keysize", keys.DEFAULT_BITS)
 
     def begin(self, wish):
         """Begins to make the next guest's keys, which takes a while, beside other work."""
@@ -102,12 +103,14 @@ class Hypervisor:
     def _install(self, wish):
         if not wish.install and not wish.prep_install:
             return seed_data.INSTALL_NEVER
-        at_boot = wish.prep_install or self._option("install") == seed_data.INSTALL_AT_BOOT
+        kinds = (seed_data.INSTALL_IN_IMAGE, seed_data.INSTALL_AT_BOOT)
+        kind = self._set(settings.choice, "install", seed_data.INSTALL_IN_IMAGE, kinds)
+        at_boot = wish.prep_install or kind == seed_data.INSTALL_AT_BOOT
         return seed_data.INSTALL_AT_BOOT if at_boot else seed_data.INSTALL_IN_IMAGE
 
     def config(self, wish):
         """The minion options: ``virt:seed:config``, then the caller's, then our own master."""
-        config = {**(self._option("config") or {}), **(wish.config or {})}
+        config = {**self._set(settings.mapping, "config"), **(wish.config or {})}
         config.setdefault("master", self._opts.get("master"))
         return config
 
@@ -128,11 +131,11 @@ class Hypervisor:
             startup_states=wish.startup_states,
             autosign_grains=wish.autosign_grains or {},
             hostname=name,
-            reset_machine_id=bool(self._option("reset_machine_id", True)),
-            reset_ssh_keys=bool(self._option("reset_ssh_keys", True)),
+            reset_machine_id=self._set(settings.boolean, "reset_machine_id", True),
+            reset_ssh_keys=self._set(settings.boolean, "reset_ssh_keys", True),
             install=self._install(wish),
             bootstrap=self.bootstrap,
-            bootstrap_args=str(self._option("bootstrap_args", "")),
+            bootstrap_args=self._set(settings.text, "bootstrap_args", ""),
         )
 
     def apply(self, name, path, format, wish, nics=()):
@@ -142,7 +145,8 @@ class Hypervisor:
         Raises SeedFailed, InvalidInput, Unsupported.
         """
         data = dataclasses.replace(self.data(name, wish), nics=list(nics))
-        backends.apply(path, format, data, self._option("backend", backends.AUTO))
+        backend = self._set(settings.choice, "backend", backends.AUTO, backends.BACKENDS)
+        backends.apply(path, format, data, backend)
         return data.public_key
 
     def cloud_init(self, name, path, nics, wish, extra=None):
@@ -153,7 +157,7 @@ class Hypervisor:
         Raises SeedFailed, InvalidInput, Unsupported.
         """
         data = self.data(name, wish)
-        if not self._option("bootstrap"):
+        if not self._set(settings.text, "bootstrap"):
             data = dataclasses.replace(data, bootstrap=None)
         files = {
             "user-data": cloudinit.user_data(data, extra),

@@ -7,7 +7,7 @@ print it, ``- system:`` with ``size: 8192`` as its sibling.
 import copy
 from dataclasses import dataclass, field
 
-from saltvirt import settings
+from saltvirt import settings, units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec.base import unknown
 
@@ -52,10 +52,7 @@ def read(get):
     """The Profiles of a configuration; ``get`` is Salt's config.get."""
     found = {}
     for kind in ("disk", "nic"):
-        value = settings.option(get, kind, {})
-        if not isinstance(value, dict):
-            raise InvalidInput(f"virt:{kind} must be a dictionary of profiles, not {value!r}")
-        found[kind] = value
+        found[kind] = settings.mapping(get, kind)
     return Profiles(**found)
 
 
@@ -67,7 +64,7 @@ def _items(content, what):
         raise InvalidInput(f"{what} must be a list or a dictionary of devices")
     for entry in content:
         if not isinstance(entry, dict) or not entry:
-            raise InvalidInput(f"{what}: {entry!r} is not a device")
+            raise InvalidInput(f"{what}: {units.shown(entry)} is not a device")
         yield from _named(entry, what)
 
 
@@ -82,7 +79,7 @@ def _named(entry, what):
         rest = {k: copy.deepcopy(v) for k, v in entry.items() if k != heads[0]}
         yield {**rest, "name": heads[0]}
     else:
-        raise InvalidInput(f"{what}: {entry!r} has no name")
+        raise InvalidInput(f"{what}: {units.shown(entry)} has no name")
 
 
 def _content(table, name, fallback, kind):

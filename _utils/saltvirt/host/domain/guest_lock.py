@@ -25,7 +25,7 @@ _mine = threading.local()
 
 def folder(get):
     """Where the locks are. get: Salt's ``config.get``."""
-    return os.path.join(str(settings.option(get, "lock", FOLDER)), "guests")
+    return os.path.join(settings.folder(get, "lock", FOLDER), "guests")
 
 
 @contextlib.contextmanager

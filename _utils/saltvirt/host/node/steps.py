@@ -16,7 +16,7 @@ from saltvirt.images import locks
 
 def folder(get):
     """Where they are written down. get: Salt's ``config.get``."""
-    return os.path.join(str(settings.option(get, "lock", guest_lock.FOLDER)), "steps")
+    return os.path.join(settings.folder(get, "lock", guest_lock.FOLDER), "steps")
 
 
 def made(where, within_s=0):

@@ -60,7 +60,7 @@ class Gate:
         """
         sent = (self.terms or {}).get("policy")
         if sent is None:
-            sent = settings.option(self.get, "placement", {})
+            sent = settings.mapping(self.get, "placement")
         return policies.from_config(sent)
 
     def elsewhere(self):
@@ -76,7 +76,7 @@ class Gate:
 
         It lies in a folder that only root can write to (``virt:lock``, /run/salt-virt).
         """
-        folder = locks.private(str(settings.option(self.get, "lock", locks.RUN)))
+        folder = locks.private(settings.folder(self.get, "lock", locks.RUN))
         return locks.exclusive(os.path.join(folder, "admit.lock"))
 
 
@@ -90,7 +90,7 @@ def gate(get, given):
     if terms is not None and not isinstance(terms, dict):
         raise errors.InvalidInput(f"placement: a dictionary that the runner sends, not {terms!r}")
     if overcommit is None:
-        overcommit = settings.option(get, "overcommit", False)
+        overcommit = settings.boolean(get, "overcommit", False)
     if not isinstance(overcommit, bool):
         raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
     return Gate.configured(get, terms=terms, overcommit=overcommit)

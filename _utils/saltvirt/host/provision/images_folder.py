@@ -23,7 +23,7 @@ def configured(get):
 
     Raises InvalidInput for what is neither an absolute path nor a pool of this host.
     """
-    value = str(settings.option(get, "images", settings.IMAGES_FOLDER))
+    value = settings.text(get, "images", settings.IMAGES_FOLDER)
     if value.startswith("/"):
         return Place(value)
     with connection.connect(settings.connection(get, {})) as conn:

@@ -4,7 +4,7 @@ import ipaddress
 import re
 from dataclasses import dataclass, field
 
-from saltvirt import settings
+from saltvirt import settings, units
 from saltvirt.errors import InvalidInput
 from saltvirt.pki.common import certs
 
@@ -37,41 +37,32 @@ def policy(get):
     Raises InvalidInput, naming the setting, for what cannot be meant.
     """
 
-    def option(name, default=None):
-        return settings.option(get, f"pki:{name}", default)
+    def text(name, default=None):
+        return settings.text(get, f"pki:{name}", default)
 
-    mode = _one_of("mode", option("mode", PILLAR), (PILLAR, CSR))
+    def days(name, default):
+        return settings.integer(get, f"pki:{name}", default, most=36500)
+
     return Policy(
         hosts=settings.option(get, "hosts"),
-        mode=mode,
-        key=_one_of("key", option("key", "ec"), certs.KINDS),
-        ca_name=word("ca_name", option("ca_name", "Salt Virt")),
-        ca_days=_days("ca_days", option("ca_days", 3650)),
-        days=_days("days", option("days", 365)),
-        domain=_name("domain", option("domain")),
-        names=_names(option("names", {})),
-        trust_grains=bool(option("trust_grains", False)),
-        subject={part: word(part, option(part)) for part in PARTS if option(part)},
+        mode=settings.choice(get, "pki:mode", PILLAR, (PILLAR, CSR)),
+        key=settings.choice(get, "pki:key", "ec", certs.KINDS),
+        ca_name=word("ca_name", text("ca_name", "Salt Virt")),
+        ca_days=days("ca_days", 3650),
+        days=days("days", 365),
+        domain=_name("domain", text("domain")),
+        names=_names(settings.mapping(get, "pki:names")),
+        trust_grains=settings.boolean(get, "pki:trust_grains", False),
+        subject={part: word(part, text(part)) for part in PARTS if text(part)},
     )
-
-
-def _one_of(name, value, allowed):
-    if value not in allowed:
-        raise InvalidInput(f"virt:pki:{name} is {value!r}: use one of {', '.join(allowed)}")
-    return value
-
-
-def _days(name, value):
-    if isinstance(value, bool) or not str(value).isdigit() or not 1 <= int(value) <= 36500:
-        raise InvalidInput(f"virt:pki:{name} is {value!r}: use whole days, 1 to 36500")
-    return int(value)
 
 
 def word(name, value):
     """A part of a distinguished name."""
     text = str(value)
     if not _WORD.fullmatch(text):
-        raise InvalidInput(f"virt:pki:{name} is {text!r}: use 1 to 64 printable characters")
+        said = units.shown(text)
+        raise InvalidInput(f"virt:pki:{name} is {said}: use 1 to 64 printable characters")
     if name == "country" and not re.fullmatch("[A-Za-z]{2}", text):
         raise InvalidInput(f"virt:pki:country is {text!r}: use the two letters of ISO 3166")
     return text
@@ -79,26 +70,29 @@ def word(name, value):
 
 def valid_name(name):
     """True for a DNS name or an IP address."""
+    if not isinstance(name, str):
+        return False
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        return isinstance(name, str) and len(name) <= 253 and bool(_DNS.fullmatch(name))
+        return len(name) <= 253 and bool(_DNS.fullmatch(name))
     return True
 
 
 def _name(setting, value):
     if value is not None and not valid_name(value):
-        raise InvalidInput(f"virt:pki:{setting} is {value!r}: use a DNS name or an IP address")
+        said = units.shown(value)
+        raise InvalidInput(f"virt:pki:{setting} is {said}: use a DNS name or an IP address")
     return value
 
 
 def _names(value):
-    if not isinstance(value, dict):
-        raise InvalidInput("virt:pki:names must map a host's minion id to a list of names")
     found = {}
     for host, names in value.items():
         several = [names] if isinstance(names, str) else names
-        found[str(host)] = [_name(f"names:{host}", str(name)) for name in several]
+        if not isinstance(several, (list, tuple)):
+            raise settings.wrong(f"pki:names:{host}", names, "a list of names")
+        found[str(host)] = [_name(f"names:{host}", name) for name in several]
     return found
 
 

@@ -1,0 +1,187 @@
+"""Every setting of the wrong type, with whatever reads it: one line that names it, or a value that
+can be meant."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("salt")
+pytest.importorskip("libvirt")
+
+import salt.utils.data
+
+from saltvirt import settings
+from saltvirt.errors import InvalidInput, SeedFailed
+from saltvirt.fleet import client, copies, target
+from saltvirt.host.domain import guest_lock
+from saltvirt.host.node import steps
+from saltvirt.host.provision import admission, images_folder
+from saltvirt.migration import options, where
+from saltvirt.migration import policy as migration_policy
+from saltvirt.operations import held, init, slots
+from saltvirt.pki.authority import policy as pki_policy
+from saltvirt.placement import policy as placement_policy
+from saltvirt.seed import backends, minion
+from saltvirt.spec import guest as guests
+from saltvirt.spec import profiles
+from tests.functional import hostile
+
+VALUES = (
+    True, False, 0, 1, 7, -1, 1.5, 1e400, float("nan"), 10**400, 10**5000, "x", "7", "²", "-h",
+    "a\nb", "x\x1b[2J", "a" * 300, b"7", [], [None], ["x"], [7], {}, {"x": 7}, {7: None},
+    {"x": {"x": ["x"]}}, hostile.nested(250), hostile.dicts(250), {1, 2}, object(),
+)  # fmt: skip
+
+
+SCRIPT = str(Path(__file__).parents[1] / "lab" / "lab")
+CALLS = {"cp.cache_file": lambda _path: None, "config.gather_bootstrap_script": lambda: SCRIPT}
+
+
+def fleet(opts):
+    found = client.Fleet.__new__(client.Fleet)
+    found.opts = opts
+    return found
+
+
+def attempts(opts):
+    return init.Init.attempts(SimpleNamespace(fleet=fleet(opts)))
+
+
+def inits(opts):
+    with slots.deploying(opts, print):
+        pass
+    shutil.rmtree(Path(opts["cachedir"]) / "virt")
+
+
+def hypervisor(get):
+    opts = {"master": "salt", "pki_dir": "/nonexistent"}
+    return minion.Hypervisor(CALLS | {"config.get": get}, opts)
+
+
+def seeds(get):
+    here, wish = hypervisor(get), minion.Wish(config={}, install=True)
+    data = here.data("web1", wish)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backends, "apply", lambda *_: None)
+        here.apply("web1", "/nonexistent", "raw", wish)
+    return data
+
+
+def migrates(get):
+    network = options.network(get)
+    options.parse({}, settings.boolean(get, "tunnel", False), network["policy"])
+    migration_policy.limits(2**30, network)
+    return network
+
+
+def address(get):
+    own = lambda _name=None: ["10.9.0.1"]  # noqa: E731
+    said = settings.option(get, "migration:address")
+    where.of_target(None, said, own)
+    return where.of_itself(said, own)
+
+
+def placement(get):
+    return admission.Gate(get, "/nonexistent").policy()
+
+
+def on_minion(read):
+    return lambda opts: read(
+        lambda key, default=None: salt.utils.data.traverse_dict_and_list(opts, key, default)
+    )
+
+
+# the key, without virt:, to what reads it of a configuration
+MASTER = {
+    "hosts": target.expression,
+    "attempts": attempts,
+    "inits_at_once": inits,
+    "queue_timeout": held.limit_s,
+    "image_copies": copies.at_once,
+    "stall_timeout": lambda opts: fleet(opts)._limit("stall_timeout", 7),
+    "job_timeout": lambda opts: fleet(opts)._limit("job_timeout", 7),
+    "exclude": placement_policy.of_master,
+    "placement": placement_policy.of_master,
+    "placement:weights": placement_policy.of_master,
+    **{f"placement:{key}": placement_policy.of_master for key in placement_policy.KNOWN},
+    **{f"placement:weights:{key}": placement_policy.of_master for key in placement_policy.WEIGHTS},
+    "migration": slots.limits,
+    "migration:at_once": slots.limits,
+    "migration:at_once_per_host": slots.limits,
+    **{
+        f"pki{key and ':'}{key}": on_minion(pki_policy.policy)
+        for key in ("", "mode", "key", "ca_name", "ca_days", "days", "domain", "names", "names:hv1",
+                    "trust_grains", *pki_policy.PARTS)
+    },
+}  # fmt: skip
+PROFILED = {"name": "x", "cpu": 1, "mem": 64, "hypervisor": "qemu"}
+MINION = {
+    "connection": lambda get: settings.connection(get, {}),
+    "connection:uri": lambda get: settings.connection(get, {}),
+    "connection:auth": lambda get: settings.connection(get, {}),
+    "connection:auth:username": lambda get: settings.connection(get, {}),
+    "connection:auth:password": lambda get: settings.connection(get, {}),
+    "connection:timeout": lambda get: settings.connection(get, {}),
+    "lock": lambda get: (guest_lock.folder(get), steps.folder(get)),
+    "overcommit": lambda get: admission.gate(get, {}),
+    "placement": placement,
+    "images": images_folder.configured,
+    "disk": lambda get: guests.parse(**PROFILED, known_profiles=profiles.read(get)),
+    "nic": lambda get: guests.parse(**PROFILED, known_profiles=profiles.read(get)),
+    "disk:default": lambda get: guests.parse(**PROFILED, known_profiles=profiles.read(get)),
+    "nic:default": lambda get: guests.parse(**PROFILED, known_profiles=profiles.read(get)),
+    "tunnel": migrates,
+    "migration": migrates,
+    **{f"migration:{key}": migrates
+       for key in ("policy", "bandwidth", "disks_port", *options.SECONDS)},
+    "migration:address": address,
+    "seed": seeds,
+    **{f"seed:{key}": seeds
+       for key in ("keysize", "config", "install", "reset_machine_id", "reset_ssh_keys",
+                   "bootstrap_args", "backend")},
+    "seed:bootstrap": lambda get: hypervisor(get).bootstrap(),
+}  # fmt: skip
+READERS = {
+    **{f"master's {key}": (key, read) for key, read in MASTER.items()},
+    **{f"minion's {key}": (key, on_minion(read)) for key, read in MINION.items()},
+}
+
+
+def config(key, value):
+    for word in reversed(["virt", *key.split(":")]):
+        value = {word: value}
+    return value
+
+
+@pytest.fixture(autouse=True)
+def no_host(monkeypatch, tmp_path):
+    monkeypatch.setattr(minion.keys, "generate", lambda bits: (str(bits), "public"))
+    monkeypatch.setattr(
+        images_folder.connection, "connect",
+        lambda wanted: (_ for _ in ()).throw(InvalidInput("virt:images is no pool")),
+    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_it_is_named_in_one_line_or_can_be_meant(name, tmp_path):
+    key, read = READERS[name]
+    read({"virt": {}, "cachedir": str(tmp_path)})
+    before = sorted(Path(tmp_path).rglob("*"))
+    refused = 0
+    for value in VALUES:
+        opts = {**config(key, value), "cachedir": str(tmp_path)}
+        try:
+            read(opts)
+        except (InvalidInput, SeedFailed) as exc:
+            refused += 1
+            text = str(exc)
+            words = [*key.split(":")[-2:], "interfaces" if "nic" in key else key]
+            assert any(word in text for word in words), hostile.show(value)
+            assert "\n" not in text
+            assert len(text) < 600
+            assert "\x1b" not in text
+        assert sorted(Path(tmp_path).rglob("*")) == before, hostile.show(value)
+    assert refused >= 5
