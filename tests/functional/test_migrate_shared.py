@@ -1,6 +1,7 @@
 """Proofs of shared storage: marker files of two hosts, numbers of devices, volumes of pools."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,28 @@ def test_a_folder_of_both_is_known_by_the_marker(disk, shown, writable):
         found = shared_folders.same(Pool(folder, shown, writable), marks[folder], "ext4")
         assert found == (True, None)
     assert os.listdir(folder) == ["web1.qcow2"]
+
+
+def test_the_marks_of_migrations_that_were_killed_are_tidied(disk):
+    """Only what is surely one, and old by the clock of who has the folder."""
+    made = {
+        "salt-virt-marker-0123456789abcdef": shared_folders._TEXT + "\n",
+        "salt-virt-marker-0123456789abcde0": "",  # made there by the other host
+        "salt-virt-marker-0123456789abcde1": "somebody's",
+        "salt-virt-marker-of-mine": shared_folders._TEXT + "\n",
+        "salt-virt-marker-0123456789abcde2": shared_folders._TEXT + "\n",  # of one at work
+    }
+    folder = Path(disk).parent
+    link = folder / "salt-virt-marker-0123456789abcde3"
+    for name, text in made.items():
+        (folder / name).write_text(text)
+        if not name.endswith("2"):
+            os.utime(folder / name, (1, 1))
+    link.symlink_to(disk)
+    os.utime(link, (1, 1), follow_symlinks=False)
+    with shared_folders.put([disk]):
+        pass
+    assert set(os.listdir(folder)) == {*list(made)[2:], link.name, "web1.qcow2"}
 
 
 def test_an_equal_path_of_another_file_system_is_known_by_the_marker(disk, tmp_path):

@@ -4,6 +4,8 @@ seen, or is in the way, on the other.
 
 import contextlib
 import os
+import re
+import stat
 import time
 
 from saltvirt import errors
@@ -19,6 +21,10 @@ HIDDEN = (
     "host either; let all read it (mode 0644), or export it with no_root_squash"
 )
 _MOUNTS = "/proc/self/mountinfo"
+_NAME = "salt-virt-marker-"
+_MARK = re.compile(f"{_NAME}[0-9a-f]{{16}}")
+# nobody looks for so long
+_LEFT_S = 24 * 3600
 _TEXT = "Salt Virt looks whether this folder is shared between hosts"
 # root of this host may be nobody on the server (root_squash): the folder's owner is not
 _WRITE = 'umask 022; set -C; echo "$2" > "$1"'
@@ -70,15 +76,36 @@ def of(path, proof):
 def _mark(path):
     """(name, folder, whose) of a file on the same file system as that one, or None."""
     folder = os.path.dirname(os.path.realpath(path))
-    name = f"salt-virt-marker-{os.urandom(8).hex()}"
+    name = f"{_NAME}{os.urandom(8).hex()}"
     for owner in _owners(folder, path):
         if _run(owner, "sh", "-c", _WRITE, "sh", os.path.join(folder, name), _TEXT):
             mark = (name, folder, owner)
             if _beside(os.path.join(folder, name), path):
+                _tidy(folder, name)
                 return mark
             _remove(*mark)
             return None
     return None
+
+
+def _tidy(folder, mark):
+    """Removes the marks of migrations that were killed. They are old beside a mark made just now:
+    so it is by the clock of who has the folder."""
+    with contextlib.suppress(OSError):
+        now = os.lstat(os.path.join(folder, mark)).st_mtime
+        for name in filter(_MARK.fullmatch, os.listdir(folder)):
+            with contextlib.suppress(OSError):
+                left = os.path.join(folder, name)
+                seen = os.lstat(left)
+                if now - seen.st_mtime > _LEFT_S and stat.S_ISREG(seen.st_mode) and _is_mark(left):
+                    _remove(name, folder, (seen.st_uid, seen.st_gid) if seen.st_uid else None)
+
+
+def _is_mark(path):
+    """Whether there is nothing in the file but our own words; the other host writes none."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        return file.read(len(_TEXT) + 2) in (b"", f"{_TEXT}\n".encode())
 
 
 def _owners(folder, path):
@@ -86,8 +113,8 @@ def _owners(folder, path):
     found = [None]
     for one in (folder, path):
         with contextlib.suppress(OSError):
-            stat = os.stat(one)
-            found.append((stat.st_uid, stat.st_gid))
+            seen = os.stat(one)
+            found.append((seen.st_uid, seen.st_gid))
     return dict.fromkeys(found)
 
 
