@@ -1,6 +1,7 @@
 """One operation at a time on a guest of a host; and disks that others touch in between."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.host.domain import guest_lock
-from saltvirt.host.storage import still
+from saltvirt.host.storage import looks, still
 
 LIBRARY = Path(__file__).resolve().parents[2] / "_utils"
 HOLD = """
@@ -132,3 +133,65 @@ def test_what_was_written_without_a_lock_is_seen(disk):
 def test_a_disk_that_is_not_there_is_said(tmp_path):
     with pytest.raises(errors.OperationFailed, match=r"cannot read .*gone: No such file"):
         still.Still("web1", [tmp_path / "gone"]).__enter__()
+
+
+def test_of_several_disks_none_stays_held_when_one_cannot_be(disk, tmp_path):
+    both = still.Still("web1", [disk, tmp_path / "gone"])
+    with pytest.raises(errors.OperationFailed, match="cannot read"):
+        both.__enter__()
+    assert qemu_io(disk, "write 0 4k").returncode == 0
+
+
+def test_what_goes_wrong_meanwhile_is_said(disk):
+    with pytest.raises(ValueError, match="no room"), still.Still("web1", [disk]):
+        raise ValueError("no room")
+
+
+@contextlib.contextmanager
+def locked(disk, byte):
+    """The byte is held by one who bears nobody beside him."""
+    with open(disk, "r+b") as file:
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_WRLCK, byte))
+        yield
+
+
+def test_a_disk_that_another_locks_for_himself_is_neither_copied_nor_deleted(disk):
+    with locked(disk, looks.UNSHARED + 1):
+        with pytest.raises(errors.OperationFailed, match=r"web1_vda.raw of web1 is open"):
+            still.Still("web1", [disk]).__enter__()
+        with still.closed(str(disk)) as used:
+            assert used
+    with still.closed(str(disk)) as used:
+        assert not used
+
+
+@pytest.mark.parametrize("more", [["-r"], []], ids=["reads", "writes"])
+def test_a_disk_that_any_qemu_has_open_is_said_to_be(disk, more):
+    argv = ["qemu-io", "-f", "raw", *more, str(disk)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as qemu:
+        qemu.stdin.write("read 0 4k\n")
+        qemu.stdin.flush()
+        assert "read" in qemu.stdout.readline()
+        with still.closed(str(disk)) as used:
+            assert used
+        qemu.communicate("quit\n")
+    with still.closed(str(disk)) as used:
+        assert not used
+
+
+def test_nobody_opens_what_is_about_to_be_deleted(disk):
+    """Not to read either, and by no other name; afterwards anybody."""
+    other = disk.with_name("other")
+    os.link(disk, other)
+    with still.closed(str(disk)) as used:
+        assert not used
+        for path in (disk, other):
+            for command, *more in (("read 0 4k", "-r"), ("write 0 4k",)):
+                assert qemu_io(path, command, *more).returncode != 0
+    assert qemu_io(other, "write 0 4k").returncode == 0
+
+
+def test_what_is_no_file_is_open_to_nobody(tmp_path):
+    for path in (tmp_path, tmp_path / "gone"):
+        with still.closed(str(path)) as used:
+            assert used is False

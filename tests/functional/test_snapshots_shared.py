@@ -156,20 +156,39 @@ class Cloud:
         self.called.append(sorted(kwarg["places"]))
         yield self.answer
 
-    def one(self, host, function, kwarg=None, **_options):
+    def one(self, host, function, kwarg=None, long=None):
         self.called.append((function, kwarg))
+        assert long is ("unused" in kwarg), "a question has an end, a change all the time it takes"
         return {"deleted": {}, "shared": {"/nfs/a": {}}, "own": {"/nfs/b": {}}}
 
 
 def test_the_runner_asks_all_hosts_before(monkeypatch):
     monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
     cloud = Cloud(Answer("hv2", {"/nfs/a": None, "/nfs/b": "used by web9"}))
-    snapshots.run(cloud, "hv1", "virt.delete_snapshots", {"name": "web1"})
+    done = snapshots.run(cloud, "hv1", "virt.delete_snapshots", {"name": "web1"})
+    assert done["deleted"] == {}
     assert cloud.called == [
         ("virt.delete_snapshots", {"name": "web1", "test": True}),
         ["/nfs/a", "/nfs/b"],
         ("virt.delete_snapshots", {"name": "web1", "unused": ["/nfs/a"]}),
     ]
+
+
+@pytest.mark.parametrize(("said", "known"), [([{"name": "one", "parent": None}], ["one"]), ({}, [])])
+def test_the_snapshots_of_a_guest_are_asked_of_its_host(said, known):
+    class Host(Cloud):
+        def ask(self, hosts, function, kwarg=None, **_options):
+            for host in hosts:
+                yield Answer(host, {"web1": "running"} if host == "hv2" else {})
+
+        def one(self, host, function, kwarg=None, long=None):
+            assert (host, function, kwarg) == ("hv2", "virt.list_snapshots", {"domain": "web1"})
+            assert long is False
+            return {"web1": said}
+
+    host, found = snapshots.there(Host(None), "web1")
+    assert (host, list(found)) == ("hv2", known)
+    assert all(one["parent"] is None for one in found.values())
 
 
 @pytest.mark.parametrize(
