@@ -174,7 +174,9 @@ def test_the_runner_asks_all_hosts_before(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize(("said", "known"), [([{"name": "one", "parent": None}], ["one"]), ({}, [])])
+@pytest.mark.parametrize(
+    ("said", "known"), [([{"name": "one", "parent": None}], ["one"]), ({}, [])]
+)
 def test_the_snapshots_of_a_guest_are_asked_of_its_host(said, known):
     class Host(Cloud):
         def ask(self, hosts, function, kwarg=None, **_options):

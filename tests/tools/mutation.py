@@ -47,7 +47,7 @@ TRUST = {
     "fleet.target": (),
     "names": (),
     "operations.proof": ("test_shared", "test_trust"),
-    "pki.authority.authorize": ("test_pki_pillar",),
+    "pki.authority.authorize": (),
     "pki.authority.request_rules": ("test_pki_faults", "test_pki_life"),
     "pki.authority.responder": ("test_pki_faults", "test_pki_life"),
     "pki.host.validity": ("test_pki_life",),
