@@ -91,6 +91,21 @@ def test_a_name_that_the_master_gave_to_another_host_is_not_to_be_claimed(tmp_pa
     assert "hv2.x.org" not in certs.names(cert)
 
 
+@pytest.mark.parametrize("issued", [True, False])
+def test_another_hosts_name_is_not_to_be_claimed_by_another_spelling_of_it(tmp_path, issued):
+    names = {"hv2": ["vip", "fd00::1", "::ffff:1"]}
+    office = Office(tmp_path, trust_grains=True, domain="x.org", names=names)
+    if issued:
+        office.give("hv2")
+    mixed = {"fqdn": "HV2.x.ORG", "host": "Hv2", "fqdn_ip4": [], "fqdn_ip6": ["FD00:0::0001"]}
+    for host in ("VIP", "Hv2"):
+        asked = request_rules.parse("_", {}, {})
+        told = {**mixed, "host": host}
+        given = responder._give(office.store, office.rules, "hv1", asked, told)
+        cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
+        assert set(certs.names(cert)) == {"hv1", "hv1.x.org"}
+
+
 def test_it_is_renewed_when_less_than_a_third_is_left(office):
     first = office.cert()
     office.now = START + 243 * DAY

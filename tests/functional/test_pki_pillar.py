@@ -3,6 +3,10 @@
 import pytest
 
 pytest.importorskip("salt")
+import salt.utils.minions
+
+from saltvirt.pki.authority import crl
+from saltvirt.pki.authority.store import Store
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import converge
 from tests.functional.pki_master import Master, tree
@@ -99,6 +103,25 @@ def test_targets_by_name_work(tmp_path, hosts):
     master.opts["nodegroups"] = {"metal": ["hv1", "or", "hv2"]}
     assert master.pillar("hv1", ON_DEMAND)
     assert master.pillar("web1", ON_DEMAND) == {}
+
+
+def test_a_resource_that_a_guest_registered_is_no_hypervisor_that_others_are_told_of(tmp_path):
+    register = getattr(salt.utils.minions, "update_resource_index", None)
+    master = Master(tmp_path, hosts="L@hv1,hv9").accept("hv1", "web1")
+    if register:  # Salt 3008
+        register(master.opts, "web1", {"dummy": ["hv9"]})
+    pillar = master.pillar("hv1", {"libvirt": {"hosts": True}})
+    assert pillar["libvirt.hosts"].keys() == {"hv1"}
+
+
+def test_a_revoked_hypervisor_is_none_that_others_let_in_and_is_told_of_no_other(master):
+    for host in ("hv1", "hv2"):
+        master.pillar(host, ON_DEMAND)
+    crl.revoke(Store(master.pki), "hv2")
+    assert master.pillar("hv1", {"libvirt": {"hosts": True}})["libvirt.hosts"].keys() == {"hv1"}
+    told = master.pillar("hv2", {"libvirt": {"hosts": True}})
+    assert "libvirt.hosts" not in told
+    assert "were revoked" in told["libvirt.error"]
 
 
 def test_a_minions_grains_put_no_name_into_its_certificate(master):

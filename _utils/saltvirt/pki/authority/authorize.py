@@ -78,6 +78,10 @@ def _engines(text, opts, seen=()):
 
 
 def resolve(opts, expression):
-    """The accepted minions that the expression matches, by the master's own knowledge."""
-    found = salt.utils.minions.CkMinions(opts).check_minions(expression, "compound", greedy=False)
-    return set(found["minions"]) - set(found.get("missing") or [])
+    """The accepted minions that the expression matches, by the master's own knowledge.
+
+    What Salt 3008 calls a resource is none: any minion registers it under any name.
+    """
+    minions = salt.utils.minions.CkMinions(opts)
+    found = minions.check_minions(expression, "compound", greedy=False)
+    return set(found["minions"]) & set(minions._pki_minions()) - set(found.get("missing") or [])

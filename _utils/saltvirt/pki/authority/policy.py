@@ -79,6 +79,14 @@ def valid_name(name):
     return True
 
 
+def same_name(name):
+    """The name as TLS compares it: capitals do not count, and an address has many spellings."""
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return name.lower()
+
+
 def _name(setting, value):
     if value is not None and not valid_name(value):
         said = units.shown(value)

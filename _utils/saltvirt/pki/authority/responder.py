@@ -26,10 +26,11 @@ def answer(opts, get, host, asked, grains):
     if not authorize.allowed(opts, rules, host):
         return {}
     try:
-        wish = request_rules.parse(*asked)
+        wish, store = request_rules.parse(*asked), Store(opts["pki_dir"])
         if wish.hosts:
-            return {"libvirt.hosts": _names(opts, rules)}
-        return _give(Store(opts["pki_dir"]), rules, host, wish, grains)
+            _refuse_banned(store, host)
+            return {"libvirt.hosts": _names(opts, store, rules)}
+        return _give(store, rules, host, wish, grains)
     except VirtError as exc:
         log.error("no libvirt certificates for %s: %s", host, exc)
         return {"libvirt.error": str(exc)}
@@ -62,10 +63,11 @@ def _refuse_banned(store, host):
         )
 
 
-def _names(opts, rules):
+def _names(opts, store, rules):
     """{hypervisor: the names that its certificates are for}, by the master's configuration
-    alone, also of one that has none yet."""
+    alone, also of one that has none yet; without the revoked ones."""
     found = authorize.resolve(opts, authorize.expand(rules, opts))
+    found -= set(crl.record(store)["hosts"])
     return {host: policy.wanted_names(rules, host, {}) for host in sorted(found)}
 
 
@@ -99,11 +101,12 @@ def _own_names(store, rules, host, grains):
     """The host's names: without another hypervisor's id, and of those that it claims itself
     without any that the master's configuration gives to another."""
     ids = {*store.hosts(), *rules.names} - {host}
-    taken = {name for other in ids for name in policy.wanted_names(rules, other, {})}
+    same = policy.same_name
+    taken = {same(name) for other in ids for name in policy.wanted_names(rules, other, {})}
     own = policy.wanted_names(rules, host, {})
     found = policy.wanted_names(rules, host, grains)
-    others = set(store.hosts()) - {host}
-    return [n for n in found if n not in others and (n in own or n not in taken)]
+    others = {same(other) for other in store.hosts()} - {same(host)}
+    return [n for n in found if same(n) not in others and (n in own or same(n) not in taken)]
 
 
 def _common(case):
