@@ -1,6 +1,7 @@
 """A file system whose server is dead, as a hard-mounted NFS: who asks it waits for ever. Nothing
 that is asked before a deletion, and no inventory, waits with it."""
 
+import errno
 import os
 import time
 
@@ -11,7 +12,7 @@ pytest.importorskip("salt")
 
 from saltvirt.host.domain import purge
 from saltvirt.host.node import inventory
-from saltvirt.host.storage import bounded, mounts, shared, still, usage
+from saltvirt.host.storage import bounded, looks, mounts, shared, still, usage
 from saltvirt.host.storage import volume as host_volume
 from saltvirt.placement import facts, policy
 from saltvirt.placement.filters import disk as disk_filter
@@ -108,6 +109,53 @@ def test_a_process_that_was_forked_has_its_own_to_ask(asked):
     assert bounded._asker[1].pid == before
 
 
+def test_who_is_interrupted_does_not_take_the_answer_for_that_to_the_next_question(
+    asked, monkeypatch
+):
+    """What is made is taken back then, and asks again."""
+    (asked / "there").touch()
+
+    def stopped(*_):
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bounded, "_line", stopped)
+        with pytest.raises(SystemExit):
+            bounded.lexists(str(asked / "none"))
+    assert bounded.lexists(str(asked / "there"))
+    assert not bounded.lexists(str(asked / "none"))
+
+
+def _refused(*_, **__):
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def _no_process(*_, **__):
+    raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+
+@pytest.mark.parametrize("fault", ["file system", "process"])
+def test_a_file_of_which_nobody_could_tell_is_not_taken_for_gone(
+    asked,
+    place,  # noqa: F811
+    monkeypatch,
+    fault,
+):
+    """What is gone needs no more questions: with it there is nothing to delete."""
+    path = asked / "web1.raw"
+    path.write_bytes(b"x")
+    place.guest(disk(path, "raw"))
+    dom = place.guest(disk(path, "raw"), name="web2")
+    assert purge.plan(place.conn, dom).delete == []
+    if fault == "process":
+        monkeypatch.setattr(bounded, "_asker", [])
+        monkeypatch.setattr(bounded.subprocess, "Popen", _no_process)
+    else:
+        monkeypatch.setitem(looks.QUESTIONS, "seen", _refused)
+        monkeypatch.setattr(bounded, "_far", tuple)
+    assert purge.plan(place.conn, dom).delete == []
+
+
 def test_a_disk_there_stays_and_is_named(dead, place):  # noqa: F811
     dom = place.guest(disk(f"{dead}/web1.raw", "raw"))
     found = purge.plan(place.conn, dom)
@@ -127,6 +175,17 @@ def test_a_pool_there_is_a_doubt(dead, place, monkeypatch):  # noqa: F811
 
 def test_an_image_below_a_folder_there_is_a_doubt(dead, place):  # noqa: F811
     assert f"what is on {dead} is not known" in place.why(below=str(place.root))
+
+
+def test_a_folder_of_images_that_cannot_be_read_is_a_doubt(place, monkeypatch):  # noqa: F811
+    folder = place.root / "images"
+    folder.mkdir(exist_ok=True)
+    assert place.why(below=str(folder)) is None
+    names = looks.names
+    monkeypatch.setitem(
+        looks.QUESTIONS, "names", lambda path: _refused() if path == str(folder) else names(path)
+    )
+    assert f"{folder} cannot be looked through: Permission denied" in place.why(below=str(folder))
 
 
 def test_a_chain_that_leads_there(dead, place):  # noqa: F811

@@ -1,6 +1,7 @@
 """Guests that the connection does not show: of libvirt's other drivers, of users' own libvirts."""
 
 import os
+import time
 
 import pytest
 
@@ -146,6 +147,30 @@ def test_what_cannot_be_read_is_a_doubt_about_what_that_user_may_open(place, mac
     assert "alice" in place.why()
     place.base.chmod(0o600)
     assert place.why() is None
+
+
+def test_a_definition_of_any_depth_is_read(place, machine):  # noqa: F811
+    """Else any user of this host could keep everything on it from being deleted."""
+    deep = "<a>" * 50_000 + f"<b>{place.base}</b>" + "</a>" * 50_000
+    machine.put(machine.config / "x.xml", deep)
+    assert place.why() == "used by theirs (qemu:///session of alice)"
+
+
+def test_a_path_longer_than_any_that_can_be_opened_is_no_use(place, machine):  # noqa: F811
+    machine.put(machine.config / "x.xml", f"<b>/{'a/' * 200_000}</b>")
+    began = time.monotonic()
+    assert place.why() is None
+    assert time.monotonic() - began < 5
+
+
+def test_a_file_of_the_kernel_that_has_nothing_to_say_is_a_doubt(place, machine):  # noqa: F811
+    """A regular file by its kind, and whoever reads it has to wait, or is told to come again."""
+    with open("/proc/kmsg", "rb", buffering=0) as file:
+        os.set_blocking(file.fileno(), False)
+        while file.read(1 << 20):
+            pass
+    (machine.config / "x.xml").symlink_to("/proc/kmsg")
+    assert "x.xml, a guest of qemu:///session of alice, cannot be read" in place.why()
 
 
 def test_more_files_than_anybody_has(place, machine, monkeypatch):  # noqa: F811

@@ -27,6 +27,7 @@ SILENT_S = 60
 # how long what is mounted is remembered
 _TABLE_S = 1
 _LINKS = 40
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 # file systems of the kernel itself
 _KERNELS = {
     *("proc", "sysfs", "devpts", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs", "bpf"),
@@ -101,18 +102,28 @@ def _ask(place, what, *arguments):
 
 def _asked(question, patience_s):
     """What the process beside us answers; None when it does not, and is left behind then."""
-    process = _running()
     try:
+        process = _running()
         process.stdin.write(json.dumps(question).encode() + b"\n")
         process.stdin.flush()
         return json.loads(_line(process.stdout, time.monotonic() + patience_s))
     except (OSError, ValueError):
-        process.kill()  # it ends when the kernel lets it: nobody waits for that
+        _leave()
+        return None
+    except BaseException:  # what it still answers would be taken for that to the next question
+        _leave()
+        raise
+
+
+def _leave():
+    """Leaves the process beside us behind: it ends when the kernel lets it, nobody waits for it."""
+    owner, process = _asker or (None, None)
+    if owner == os.getpid():
+        process.kill()
         for pipe in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()
-        _asker.clear()
-        return None
+    _asker.clear()
 
 
 def _line(pipe, end):
@@ -192,14 +203,20 @@ def stat(path):
 
 
 def lexists(path):
-    """Whether something is at the path, also a link that leads nowhere. Raises Silent."""
+    """Whether something is at the path, also a link that leads nowhere; False only where that is
+    sure. Raises Silent."""
     try:
         _question("seen", path, follow=False)
     except Silent:
         raise
-    except (OSError, ValueError):
-        return False
+    except (OSError, ValueError) as exc:
+        return not _is_nothing(exc)
     return True
+
+
+def _is_nothing(exc):
+    """Whether an error says that nothing can be at a path: not that it could not be looked at."""
+    return isinstance(exc, ValueError) or exc.errno in _NOTHING
 
 
 def files(folder):
@@ -208,12 +225,10 @@ def files(folder):
 
 
 def files_below(folder):
-    """The same with all folders in it; one that cannot be read has none. Raises Silent."""
+    """The same with all folders in it; none of what is no folder. Raises OSError."""
     try:
         entries = _entries(folder)
-    except Silent:
-        raise
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     for path, kind in entries:
         if kind == looks.FILE:
@@ -231,13 +246,13 @@ def _entries(folder):
 
 
 def is_file(path):
-    """Whether it is a file, or a link to one. Raises Silent."""
+    """Whether it is a file, or a link to one; False only where that is sure. Raises Silent."""
     try:
         return S_ISREG(stat(path).st_mode)
     except Silent:
         raise
-    except (OSError, ValueError):
-        return False
+    except (OSError, ValueError) as exc:
+        return not _is_nothing(exc)
 
 
 def names(folder):

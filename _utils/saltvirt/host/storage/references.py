@@ -59,13 +59,16 @@ def _of_argument(text):
     return [path.replace(",,", ",") for path in _GIVEN.findall(text)]
 
 
-def _elements(node):
-    if node.tag == "metadata":
-        yield from node.iter(OwnDisk.TAG)
-        return
-    yield node
-    for child in node:
-        yield from _elements(child)
+def _elements(root):
+    """All of it; of the metadata our record's disks. It may be of any depth."""
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        if node.tag == "metadata":
+            yield from node.iter(OwnDisk.TAG)
+        else:
+            yield node
+            todo += reversed(node)
 
 
 def _format(node):

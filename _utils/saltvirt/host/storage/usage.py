@@ -33,6 +33,8 @@ _SWAPS = "/proc/swaps"
 FILES = ("dir", "fs", "netfs", "vstorage")
 _SHOWN = 2
 _SILENT = -1
+# what is longer nobody can open
+_LONGEST_PATH = 4096
 
 
 @dataclass(frozen=True)
@@ -324,7 +326,7 @@ class _Reader:
         """What a user's own guest names: it uses what the user may open."""
         if name.volume:
             self.private_doubt(one.uid, f"{one.who} has a disk in a pool that is not known here")
-        if not name.path:
+        if not name.path or len(name.path) > _LONGEST_PATH:
             return
         user = User(one.who)
         if name.folder and _owner(name.path) == one.uid:
@@ -349,8 +351,8 @@ class _Reader:
                 self.pool(pool)
             for folder in folders if self.local else ():
                 self.folder(folder)
-            for path in _files_below(below_folder) if self.local and below_folder else ():
-                self.image(path)
+            if self.local and below_folder:
+                self.below(below_folder)
 
     def domain(self, dom):
         name = "a guest"
@@ -494,6 +496,15 @@ class _Reader:
         for path in paths:
             self.image(path)
 
+    def below(self, folder):
+        try:
+            for path in bounded.files_below(folder):
+                self.image(path)
+        except bounded.Silent:
+            pass  # of which is taken note
+        except OSError as exc:
+            self.found.doubt(f"{folder} cannot be looked through: {exc.strerror}")
+
     def volume(self, volume):
         """By its header where it can be read, else by what libvirt says of it."""
         try:
@@ -607,11 +618,6 @@ def _mode(path):
         return _SILENT
     except (OSError, ValueError):
         return 0
-
-
-def _files_below(folder):
-    with contextlib.suppress(bounded.Silent):  # of which is taken note
-        yield from bounded.files_below(folder)
 
 
 def _surely_gone(conn, path):
