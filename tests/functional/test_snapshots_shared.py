@@ -174,8 +174,18 @@ def test_the_runner_asks_all_hosts_before(monkeypatch):
     ]
 
 
+def test_of_what_is_the_hosts_own_nobody_else_is_asked():
+    class Host(Cloud):
+        def one(self, host, function, kwarg=None, long=None):
+            return {"deleted": {}, "shared": {}, "own": {"/nfs/b": {}}}
+
+    cloud = Host(Answer("hv2", error="down"))
+    told, shared = snapshots.plan(cloud, "hv1", "virt.delete_snapshots", {"name": "web1"})
+    assert (told["own"], shared, cloud.called) == ({"/nfs/b": {}}, [], [])
+
+
 @pytest.mark.parametrize(
-    ("said", "known"), [([{"name": "one", "parent": None}], ["one"]), ({}, [])]
+    ("said", "known"), [([{"name": "one", "parent": None}], ["one"]), ({"x": 1}, [])]
 )
 def test_the_snapshots_of_a_guest_are_asked_of_its_host(said, known):
     class Host(Cloud):

@@ -60,6 +60,7 @@ WHICH_HOST = {
 }
 GUARDED = {**DELETION, **TRUST, **WHICH_HOST}
 OTHERS = {"migration.*": (), "placement.*": ()}
+# and three times what its tests took before: a slow machine is no test
 MOST_S = 20
 # they hold the lab and the layers, and decide nothing of these
 NOT_THESE = ("test_lab.py", "test_floors.py", "test_waits.py")
@@ -234,6 +235,7 @@ class Runner:
         self.seen = {}
         self.took = {}
         self.results = {}
+        self.endless = 0
 
     def pytest_runtestloop(self, session):
         """In place of one run: one that looks, and one a mutant."""
@@ -247,15 +249,16 @@ class Runner:
         for module in self.modules:
             began = time.monotonic()
             every = mutants(module)
-            alive = []
+            alive, self.endless = [], 0
             for mutant in every:
                 ids = self.seen.get((module, mutant.line), set())
                 order = sorted(ids, key=self.took.get)
                 if not self.killed(mutant, [by_id[name] for name in order]):
                     alive.append(mutant)
             self.results[module] = (len(every), alive)
+            took_s = time.monotonic() - began
             print(f"{module}: {len(every)} mutants, {len(alive)} live, "
-                  f"{time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
+                  f"{self.endless} did not end, {took_s:.0f} s", flush=True)  # fmt: skip
         return True
 
     failed = set()
@@ -318,13 +321,15 @@ class Runner:
                 os.dup2(quiet, 1)
                 os.dup2(quiet, 2)
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
-                signal.alarm(MOST_S)
+                signal.alarm(MOST_S + 3 * int(sum(self.took[item.nodeid] for item in items)))
                 filename = str(path_of(mutant.module))
                 function.__code__ = code_of(mutant.tree, mutant.function, filename)
                 code = 1 if self.run(items) else 0
             finally:
                 os._exit(code)
-        return os.waitpid(child, 0)[1] != 0
+        status = os.waitpid(child, 0)[1]
+        self.endless += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+        return status != 0
 
 
 def chosen(words):
