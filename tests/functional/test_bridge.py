@@ -1,6 +1,7 @@
 """The bridge under a host's own address: what is written for each way to configure a network."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -308,6 +309,27 @@ OVS = {"ovs-vsctl --version": "ovs-vsctl 3.1", "ovs-vsctl --timeout=10": "some-u
 def linked(tmp_path, **about):
     told = json.dumps([{"ifname": "eth2", "addr_info": [], **about}])
     return host(tmp_path, told={**OVS, "ip -j": told})
+
+
+def test_while_a_way_back_is_armed_what_it_puts_back_stays(tmp_path, monkeypatch):
+    """A minion died over its own network: the timer of its change has still to put it back."""
+    monkeypatch.setattr(bridge, "KEPT", tmp_path)
+    kept = tmp_path / "br0"
+    kept.mkdir()
+    (kept / "old-0").write_text("as it was")
+    calls = []
+
+    def run(argv):
+        calls.append(argv)
+        return "ActiveState=active\n" if argv[:2] == ("systemctl", "show") else ""
+
+    monkeypatch.setattr(bridge, "_run", run)
+    found = SimpleNamespace(files={}, before=[], apply=[], undo=[["true"]])
+    about = {"bridge": "br0", "interface": "eth0", "port": "eth0", "vlan": None, "type": "linux"}
+    with pytest.raises(OperationFailed, match=r"being changed, or put back by salt-virt-network-back.timer"):
+        bridge._make(about, found, None, 1)
+    assert (kept / "old-0").read_text() == "as it was"
+    assert len(calls) == 1
 
 
 def test_open_vswitch_makes_the_bridge_with_its_port_and_deletes_both(tmp_path):

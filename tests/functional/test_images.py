@@ -946,6 +946,28 @@ def test_images_that_are_needed_stay(tmp_path, master, raw, conn):
         image_users.prune(conn, images, "none.qcow2")
 
 
+def test_an_image_that_is_asked_for_while_others_are_asked_about_it_stays(
+    tmp_path, master, raw, conn, monkeypatch
+):
+    """Who makes a guest is given the image while prune still looks who needs it."""
+    from saltvirt.host.storage import image_users
+
+    images = str(tmp_path / "images")
+    qemu_img("convert", "-O", "qcow2", raw, master.folder / "web1.qcow2")
+    name = os.path.basename(cache.fetch("salt://web1.qcow2", images, master).path)
+    long_ago = time.time() - 3600
+    os.utime(os.path.join(images, "_base", ".meta", f"{name}.json"), (long_ago, long_ago))
+    real = image_users.usage.held
+
+    def held(conn, path):
+        cache.fetch("salt://web1.qcow2", images, master)
+        return real(conn, path)
+
+    monkeypatch.setattr(image_users.usage, "held", held)
+    assert image_users.prune(conn, images) == {"removed": [], "kept": {name: "used a moment ago"}}
+    assert os.path.exists(os.path.join(images, "_base", name))
+
+
 def test_a_download_that_nobody_goes_on_with_is_pruned(tmp_path, conn):
     from saltvirt.host.storage import image_users
 

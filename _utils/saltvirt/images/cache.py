@@ -343,7 +343,7 @@ def here(source, cache_dir=DEFAULT_DIR, place=None):
 
 
 def known(cache_dir):
-    """What is in the cache: dicts as in ``.meta``, with ``path`` and the second of last use."""
+    """What is in the cache: dicts as in ``.meta``, with ``path``."""
     store = _Folder(cache_dir)
     try:
         names = bounded.names(store.base)
@@ -354,8 +354,15 @@ def known(cache_dir):
     for name in sorted(names):
         meta = None if name.startswith(".") else _record(store, name)
         if meta:
-            used = os.path.getmtime(store.path(".meta", name + ".json"))
-            yield {**meta, "path": store.path(name), "used": used}
+            yield {**meta, "path": store.path(name)}
+
+
+def used(images_dir, name):
+    """The second in which somebody was last given an image; None of one that is not known."""
+    try:
+        return os.path.getmtime(_Folder(images_dir).path(".meta", name + ".json"))
+    except FileNotFoundError:
+        return None
 
 
 def forget_partial(images_dir):

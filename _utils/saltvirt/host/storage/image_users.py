@@ -48,7 +48,7 @@ def prune(conn, images_dir, name=None, grace_s=GRACE_S):
     done = {"removed": [] if name else cache.forget_partial(images_dir), "kept": {}}
     used = users(conn, images_dir)
     for one in [name] if name else sorted(found):
-        why = _why(conn, used, found[one], grace_s)
+        why = _why(conn, used, found[one]) or _just_used(images_dir, one, grace_s)
         if why:
             done["kept"][one] = why
         else:
@@ -59,14 +59,19 @@ def prune(conn, images_dir, name=None, grace_s=GRACE_S):
     return done
 
 
-def _why(conn, used, meta, grace_s):
+def _just_used(images_dir, name, grace_s):
+    """The same of an image that somebody was given a moment ago, also since the others were asked:
+    so it is asked last."""
+    used = cache.used(images_dir, name)
+    return "used a moment ago" if used and time.time() - used < grace_s else None
+
+
+def _why(conn, used, meta):
     """Why an image must stay, in words, or None."""
     keys = usage.keys_of(conn, meta["path"])
     by = used.of(keys)
     if by:
         return f"needed by {', '.join(by)}"
-    if time.time() - meta["used"] < grace_s:
-        return "used a moment ago"
     others = usage.others_may_have(conn, meta["path"])
     others = others and f"other hosts may need it, too: {others}"
     return used.why(keys) or others or usage.held(conn, meta["path"])

@@ -105,6 +105,7 @@ def _make(about, found, probe, timeout_s):
     def right():
         return port in _ports(about) if port else there(bridge)
 
+    _refuse_armed()
     _keep(about, found)
     _arm(bridge, "restore", timeout_s + 30)
     _follow(bridge, "again")
@@ -258,6 +259,17 @@ def _digest(path):
 
 def _follow(bridge, script):
     _run(("sh", str(KEPT / bridge / script)))
+
+
+def _refuse_armed():
+    """A change that is under way, or whose minion died, has its way back in the files kept: they
+    stay until that is over."""
+    state = _run(("systemctl", "show", "-p", "ActiveState", f"{UNIT}.timer", f"{UNIT}.service"))
+    if re.search("=(active|activating|deactivating)$", state, re.MULTILINE):
+        raise OperationFailed(
+            f"the network of this host is being changed, or put back by {UNIT}.timer: "
+            "apply this again in two minutes"
+        )
 
 
 def _arm(bridge, script, after_s):
