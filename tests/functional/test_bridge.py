@@ -326,7 +326,7 @@ def test_while_a_way_back_is_armed_what_it_puts_back_stays(tmp_path, monkeypatch
     monkeypatch.setattr(bridge, "_run", run)
     found = SimpleNamespace(files={}, before=[], apply=[], undo=[["true"]])
     about = {"bridge": "br0", "interface": "eth0", "port": "eth0", "vlan": None, "type": "linux"}
-    with pytest.raises(OperationFailed, match="or put back by salt-virt-network-back.timer"):
+    with pytest.raises(OperationFailed, match=r"put back by salt-virt-network-back\.timer"):
         bridge._make(about, found, None, 1)
     assert (kept / "old-0").read_text() == "as it was"
     assert len(calls) == 1
