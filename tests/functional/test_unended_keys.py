@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("salt.key")
 
 from saltvirt import errors
-from saltvirt.operations import unended
+from saltvirt.operations import begun, unended
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
 from tests.unit.test_unended import HALF, WEB, Cloud, plan, told
 
@@ -26,7 +26,11 @@ def test_one_without_its_key_or_pillar_is_named_only(cloud, store, pairs):
     told(there)
     seeded = {"web1": {"mem": 1024, "image": "salt://debian.qcow2"}}
     assert "given up or killed" in plan(there, seeded).text()
-    store.accept("web1", pairs[0], host="hv1")
+    for bare in ({**seeded["web1"], "seed": False}, {"mem": 1024}):
+        assert plan(there, {"web1": bare}).started == {"web1": "hv1"}, "such a guest has no key"
+    store.accept("web1", pairs[0], host="hv2")
+    assert "given up or killed" in plan(there, seeded).text(), "the key of a guest of hv2"
+    store.moved("web1", "hv2", "hv1")
     assert plan(there, seeded).started == {"web1": "hv1"}
     with_pillar = {"web1": {**seeded["web1"], "pillar": {"a": 1}}}
     assert "given up or killed" in plan(there, with_pillar).text()
@@ -44,7 +48,9 @@ def test_its_host_is_asked_again_before_it_goes_and_its_key_goes_along(
         unended.remove(there, "web1", "hv1")
     assert store.accepted("web1")
     there.said["unfinished"] = ["web1"]
+    told(there)
     unended.remove(there, "web1", "hv1")
+    assert begun.of(there.opts, "web1") is None
     assert ("hv1", "virt.purge") in there.called
     assert store.accepted("web1") is None
 

@@ -95,7 +95,19 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
     assert "died before its end, which would be ended: web1 on hv1" in found.text(test=True)
     (wish,) = (deploy.wanted(name, said, "shop") for name, said in WISH.items())
     report = type("Report", (), {"step": lambda *_, **__: None})()
-    unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
+    with pytest.raises(errors.OperationFailed, match="ended by somebody else"):
+        unended.start(cloud, policy.from_config(None, None), wish, "hv2", report)
+    one, known = cloud.one, []
+
+    def asked(host, function, *more, **options):
+        if function == "virt.start":
+            known.append(begun.of(cloud.opts, "web1")["started"])
+        return one(host, function, *more, **options)
+
+    cloud.one = asked
+    state = unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
+    assert state == "running"
+    assert known == [True], "written down before the host is told: it may have run from then on"
     assert ("hv1", "virt.start") in cloud.called
     assert begun.of(cloud.opts, "web1") is None
     with pytest.raises(errors.OperationFailed, match="ended by somebody else"):
