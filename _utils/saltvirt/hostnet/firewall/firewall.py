@@ -81,13 +81,21 @@ def apply(name, wanted):
     before = _kept().get("kind")
     if before and before != name:
         KINDS[before].remove(_run)
+    told = {"kind": name, "wanted": KINDS[name].wanted(wanted), "listing": None}
+    _keep(told)  # whoever dies now has made rules that can be taken away
     KINDS[name].apply(_run, wanted)
     _at_start(name, wanted)
     made = KINDS[name].listing(_run)
     if not made:
         raise OperationFailed(f"{name} has none of the rules that it was given")
-    told = {"kind": name, "wanted": KINDS[name].wanted(wanted), "listing": made}
-    KEPT.write_text(json.dumps(told), encoding="utf-8")
+    _keep({**told, "listing": made})
+
+
+def _keep(told):
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    part = KEPT.with_suffix(".new")
+    part.write_text(json.dumps(told), encoding="utf-8")
+    part.replace(KEPT)
 
 
 def _at_start(name, wanted):
@@ -95,7 +103,6 @@ def _at_start(name, wanted):
     if name not in _AT_START:
         _forget_start()
         return
-    KEPT.parent.mkdir(parents=True, exist_ok=True)
     SCRIPT.write_text(KINDS[name].script(_run, wanted), encoding="utf-8")
     UNIT.write_text(_UNIT, encoding="utf-8")
     _run(("systemctl", "daemon-reload"))
