@@ -12,6 +12,7 @@ from saltvirt.operations import deploy, result
 from saltvirt.operations import lock as locks
 from saltvirt.operations import report as reports
 from saltvirt.placement import policy as placement_policy
+from saltvirt.spec import base
 
 __virtualname__ = "virt"
 
@@ -51,9 +52,10 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
         salt-run virt.deployed '{web1: {mem: 2048, image: salt://debian.qcow2}}' test=True
     """
     name, opts = str(deployment), dict(__opts__)  # Salt's dunders are not there in threads
+    given = base.mapping(defaults or {}, "defaults")
     wishes = [
-        deploy.wanted(guest, {**(defaults or {}), **(said or {})}, name)
-        for guest, said in (guests or {}).items()
+        deploy.wanted(guest, {**given, **base.mapping(said or {}, f"guest {guest}")}, name)
+        for guest, said in base.mapping(guests or {}, "guests").items()
     ]
     count = units.parse_count(at_once, "at_once")
     screen, policy = reports.screen(__salt__, opts), placement_policy.of_master(opts)

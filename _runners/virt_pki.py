@@ -9,6 +9,7 @@ import salt.utils.data
 import saltvirt
 
 saltvirt = saltvirt.fresh()
+from saltvirt import errors, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import report as reports
 from saltvirt.operations import result
@@ -123,6 +124,8 @@ def rotate_ca(skip=None):
     """
     store, rules = Store(__opts__["pki_dir"]), policy.policy(_get)
     names = skip.split(",") if isinstance(skip, str) else skip or []
+    if not isinstance(names, (list, tuple)):
+        raise errors.InvalidInput(f"skip must be names of hosts, not {units.shown(skip)}")
     with Fleet(__opts__) as fleet:
         phase, late = cloud.rotate(fleet, store, rules, [str(name) for name in names], _show)
     if phase is None and not late:

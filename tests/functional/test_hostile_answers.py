@@ -456,6 +456,20 @@ def test_no_place_of_an_answer_breaks_it(call, draw, verb):
     assert not bad, "\n".join(f"{where}: {why}" for why, where in bad.items())
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_argument_of_the_verb_breaks_it(call, draw, verb):
+    cloud, _ = call(verb)
+    names = sorted({*cloud.parameters, *VERBS[verb][0]} - {"kwargs", "name", "vm_"})
+    bad = {}
+    for name, value in hostile.sample(
+        [(name, value) for name in names for value in hostile.VALUES], verb + SEED, FEW
+    ):
+        cloud, found = call(verb, **{name: value})
+        for why in wrong_words(cloud, found, draw):
+            bad.setdefault(f"{name} {why}", hostile.show(value))
+    assert not bad, "\n".join(f"{where}: {why}" for why, where in bad.items())
+
+
 @pytest.mark.parametrize(
     ("verb", "argument"),
     [

@@ -90,7 +90,7 @@ def look(fleet):
 
 def chosen(findings, name=None, what=None):
     """The findings of one guest, and of one code or id. Raises InvalidInput for an unknown one."""
-    if what and what.partition(":")[0] not in CODES:
+    if what and str(what).partition(":")[0] not in CODES:
         raise errors.InvalidInput(
             f"what={what}: no such finding; a code ({', '.join(CODES)}) or an id that "
             "salt-run virt.repair shows"

@@ -4,9 +4,12 @@ import functools
 import inspect
 import logging
 
-from saltvirt import errors, plain
+from saltvirt import errors, plain, units
 
 OUTPUTTER = "virt_query"
+
+# the arguments that are the name of a guest, a host, a snapshot, a finding or a domain type
+_NAMES = {"name", "vm_", "new", "host", "target", "lost", "snapshot", "what", "hypervisor"}
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +39,22 @@ def failed(about, comment):
 
 
 def _fits(function, args, kwargs):
-    """Raises InvalidInput when a call lacks an argument, or has one too many."""
+    """Raises InvalidInput when a call lacks an argument, has one too many, or one that must be a
+    name is none."""
+    takes = inspect.signature(function)
     try:
-        inspect.signature(function).bind(*args, **kwargs)
+        given = takes.bind(*args, **kwargs).arguments
     except TypeError as exc:
         name = function.__name__
         raise errors.InvalidInput(
             f"virt.{name}: {exc}; its manual: salt-run -d virt.{name}"
         ) from exc
+    for word in sorted(given.keys() & _NAMES):
+        value, needed = given[word], takes.parameters[word].default is inspect.Parameter.empty
+        # YAML reads a name of digits as a number
+        fits = isinstance(value, (str, int, type(None))) and not isinstance(value, bool)
+        if not fits or (needed and value in (None, "")):
+            raise errors.InvalidInput(f"{word} must be a name, not {units.shown(value)}")
 
 
 def reporting(function):
@@ -54,7 +65,8 @@ def reporting(function):
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
-        about = str(args[0] if args else kwargs.get("name") or kwargs.get("host") or "virt")
+        about = args[0] if args else kwargs.get("name") or kwargs.get("host") or "virt"
+        about = plain.line(units.shown(about) if not isinstance(about, str) else about)
         try:
             _fits(function, args, kwargs)
             return shown(function(*args, **kwargs))

@@ -13,6 +13,7 @@ A class lists its keys with the function that checks each::
 import difflib
 from dataclasses import dataclass, field, fields
 
+from saltvirt import units
 from saltvirt.errors import InvalidInput
 
 
@@ -53,7 +54,7 @@ def unknown(word, known, what):
 def mapping(value, what):
     """The value, when it is a dictionary. Raises InvalidInput."""
     if not isinstance(value, dict):
-        raise InvalidInput(f"{what} must be a dictionary, not {value!r}")
+        raise InvalidInput(f"{what} must be a dictionary, not {units.shown(value)}")
     return value
 
 
