@@ -109,14 +109,15 @@ class Fleet:
         Raises NotFound when there is none, or ``only`` is none of them.
         """
         known = self._known()
-        if only and only not in known:
+        only = None if only == "" else only
+        if only is not None and only not in known:
             names = ", ".join(known) or "none at all"
             raise errors.NotFound(f"{only!r} is not a hypervisor of this master; known: {names}")
         if not known:
             raise errors.NotFound(
                 "no hypervisor: no accepted minion matches virt:hosts in the master's configuration"
             )
-        return [only] if only else known
+        return known if only is None else [only]
 
     def _known(self):
         """The hypervisors of this master, and on a master of masters those below its syndics."""
