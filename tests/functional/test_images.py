@@ -1089,3 +1089,14 @@ def test_the_demanded_hash_from_a_list_in_the_web(tmp_path, web, qcow2):
     Web.files = {"/SHA256SUMS": f"{'0' * 64}  other.qcow2\n".encode()}
     with pytest.raises(errors.ImageError, match=r"lists no hash of debian\.qcow2"):
         cache.fetch(image, tmp_path / "other", None, f"{web}/SHA256SUMS")
+
+
+def test_what_runs_confined_has_memory_for_its_threads():
+    """qemu-img begins a thread for each request that waits."""
+    program = (
+        "import threading, time\n"
+        "def work():\n    kept = bytes(100_000)\n    time.sleep(1)\n"
+        "all = [threading.Thread(target=work) for _ in range(64)]\n"
+        "[t.start() for t in all]; [t.join() for t in all]\n"
+    )
+    confined.run(["/usr/bin/python3", "-c", program], "start threads")

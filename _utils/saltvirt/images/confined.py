@@ -53,7 +53,9 @@ class Limits:
     file_bytes: int | None = None
 
     def argv(self):
-        found = ["prlimit", "--core=0", f"--as={self.memory_bytes}"]
+        # each of its threads would take 64 MiB of addresses for memory of its own (glibc)
+        found = ["env", "MALLOC_ARENA_MAX=1"]
+        found += ["prlimit", "--core=0", f"--as={self.memory_bytes}"]
         if self.timeout_s:
             found.append(f"--cpu={self.timeout_s}")
         if self.file_bytes is not None:
