@@ -26,14 +26,16 @@ class Host:
     """A minion. after_s: when it answers, None: never. says: whether it tells of its work.
 
     steps: seconds after which it makes a step of its work; forged: after which somebody else fires
-    an event of one; lost: its return reaches no bus; tells: what it says of its last step instead.
+    an event of one; lost: its return reaches no bus; tells: what it says of its last step instead;
+    old: its modules do not know the question.
     """
 
     def __init__(
-        self, after_s=0.1, says=True, steps=(), lost=False, within_s=0, forged=(), tells=None
-    ):
+        self, after_s=0.1, says=True, steps=(), lost=False, within_s=0, forged=(), tells=None,
+        old=False,
+    ):  # fmt: skip
         self.after_s, self.says, self.steps, self.lost = after_s, says, steps, lost
-        self.within_s, self.forged, self.tells = within_s, forged, tells
+        self.within_s, self.forged, self.tells, self.old = within_s, forged, tells, old
         self.began = 0.0
 
     def working(self, now):
@@ -72,7 +74,9 @@ class Bus:
             if fun == "test.ping":
                 self._returns(0.1, jid, name, True)
             elif fun == client.WORKING:
-                if host.says:
+                if host.old:
+                    self._returns(0.1, jid, name, f"'{fun}' is not available.", 1)
+                elif host.says:
                     ended = self.done.get(name)
                     over = ended is not None and self.t >= ended
                     self._returns(0.1, jid, name, {} if over else host.working(self.t))
@@ -90,8 +94,8 @@ class Bus:
             said = {"id": name, "cmd": "_minion_event", "data": {"within_s": 3000}}
             self.due.append((self.t + after_s, "salt/virt/web1/init/copy", said))
 
-    def _returns(self, after_s, jid, name, data):
-        said = {"id": name, "return": data, "retcode": 0, "success": True}
+    def _returns(self, after_s, jid, name, data, retcode=0):
+        said = {"id": name, "return": data, "retcode": retcode, "success": not retcode}
         self.due.append((self.t + after_s, f"salt/job/{jid}/ret/{name}", said))
 
     def get_event(self, wait, tag, full, match_type="startswith"):
@@ -232,6 +236,17 @@ def test_a_long_job_without_progress_is_given_up(cloud):
     assert 100 <= took_s < 107
     with pytest.raises(errors.ConnectionFailed, match=r"100 s \(virt:stall_timeout\)"):
         cloud(hv1=Host(after_s=None)).one("hv1", "virt.init")
+
+
+def test_a_host_that_is_not_synced_yet_is_not_silent(cloud):
+    """It signs that it does not know the question: it is there, and its job may go on."""
+    found = ask(cloud(hv1=Host(after_s=95, old=True)), "virt.init", long=True, watch=WATCH)
+    assert found["hv1"][0] is None
+    kind, took_s = ask(
+        cloud(hv1=Host(after_s=None, old=True)), "virt.init", long=True, watch=WATCH
+    )["hv1"]
+    assert kind == "no answer"
+    assert 100 <= took_s < 107
 
 
 def test_a_long_job_may_take_as_long_as_it_wants_while_it_goes_on(cloud):

@@ -469,8 +469,10 @@ class _Probe:
             said = self.job.said(host, self.jid, self.fun, event["data"])
             if said is None:
                 self.unproven.add(host)
-            elif said.get("retcode"):
+            elif said.get("retcode"):  # it cannot tell, such as one that is not synced yet
                 log.warning("%s: %s: %s", host, self.fun, said.get("return"))
+                self.alive.add(host)
+                self.seen[host] = now
             elif isinstance(said.get("return"), dict) and said["return"]:
                 self.alive.add(host)
                 self.seen[host] = now
