@@ -105,7 +105,7 @@ MASTER = {
     "exclude": placement_policy.of_master,
     "placement": placement_policy.of_master,
     "placement:weights": placement_policy.of_master,
-    **{f"placement:{key}": placement_policy.of_master for key in placement_policy.KNOWN},
+    **{f"placement:{key}": placement_policy.of_master for key in sorted(placement_policy.KNOWN)},
     **{f"placement:weights:{key}": placement_policy.of_master for key in placement_policy.WEIGHTS},
     "migration": slots.limits,
     "migration:at_once": slots.limits,
