@@ -40,6 +40,7 @@ def output(argv):
 
 
 def checksum(data):
+    """FNV-1a, as counter.c has it."""
     value = 14695981039346656037
     for byte in data:
         value = (value ^ byte) * 1099511628211 & 0xFFFFFFFFFFFFFFFF

@@ -171,21 +171,25 @@ def by_link(path, bait):
     Qcow2(backing=b"innocent", backing_format=b"raw").write(path)
 
 
+def make_odd(kind, path):
+    """Something at the path that is no file."""
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "socket":
+        os.mknod(path, 0o140600)
+    elif kind == "device":
+        os.mknod(path, 0o020600, os.makedev(1, 5))
+    elif kind == "circle":
+        path.symlink_to(path)
+
+
 def backing_that_is(kind):
     """A backing file beside the image that is no file."""
 
     def make(path, bait):
-        other = path.with_name("odd")
-        if kind == "fifo":
-            os.mkfifo(other)
-        elif kind == "folder":
-            other.mkdir()
-        elif kind == "socket":
-            os.mknod(other, 0o140600)
-        elif kind == "device":
-            os.mknod(other, 0o020600, os.makedev(1, 5))
-        elif kind == "circle":
-            other.symlink_to(other)
+        make_odd(kind, path.with_name("odd"))
         Qcow2(backing=b"odd", backing_format=b"raw").write(path)
 
     return make
@@ -355,17 +359,8 @@ def special(kind):
     """The image itself is no file."""
 
     def make(path, bait):
-        if kind == "fifo":
-            os.mkfifo(path)
-        elif kind == "folder":
-            path.mkdir()
-        elif kind == "socket":
-            os.mknod(path, 0o140600)
-        elif kind == "device":
-            os.mknod(path, 0o020600, os.makedev(1, 5))
-        elif kind == "circle":
-            path.symlink_to(path)
-        elif kind == "nowhere":
+        make_odd(kind, path)
+        if kind == "nowhere":
             path.symlink_to(path.parent / "is" / "not" / "there")
         elif kind == "descriptor":
             path.symlink_to("/proc/self/fd/0")

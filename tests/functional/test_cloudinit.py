@@ -12,7 +12,7 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.seed import SeedData, cloudinit, keys, nocloud
-from tests.functional.conftest import load
+from tests.functional.conftest import load_with_folders
 
 yaml = pytest.importorskip("yaml")
 needs_iso = pytest.mark.skipif(not nocloud.available(), reason="no xorriso here")
@@ -122,14 +122,8 @@ def test_the_volume_is_called_cidata_and_roots_alone(tmp_path):
 @pytest.fixture
 def host(conn, tmp_path):
     """(the module functions, the images folder, an image, libvirt's test driver)."""
+    modules = load_with_folders(tmp_path)
     images = tmp_path / "images"
-    images.mkdir()
-    modules = load(
-        "test:///default",
-        images=str(images),
-        lock=str(tmp_path / "lock"),
-        placement={"reserved_memory_kib": 0, "memory_ratio": 10, "reserved_disk_bytes": 0},
-    )
     image = tmp_path / "debian.raw"
     image.write_bytes(bytes(510) + b"\x55\xaa")
     os.truncate(image, 8 * 1024 * 1024)

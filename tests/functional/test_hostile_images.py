@@ -20,7 +20,7 @@ from saltvirt.host.domain import disk_info
 from saltvirt.host.migration import guest_disks
 from saltvirt.host.storage import chains
 from saltvirt.images import cache, chain, clone, header, inspect
-from tests.functional.conftest import load
+from tests.functional.conftest import load_with_folders
 from tests.functional.hostile_images import CANARY, IMAGES, MIB, Bait, Qcow2, Watch
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="special files and name spaces: root")
@@ -234,14 +234,8 @@ def test_a_download(tmp_path, bait, place, name):
 @pytest.fixture
 def host(conn, tmp_path):
     """A hypervisor on libvirt's test driver, with its images folder."""
+    modules = load_with_folders(tmp_path)
     images = tmp_path / "images"
-    images.mkdir()
-    modules = load(
-        "test:///default",
-        images=str(images),
-        lock=str(tmp_path / "lock"),
-        placement={"reserved_memory_kib": 0, "memory_ratio": 10, "reserved_disk_bytes": 0},
-    )
 
     def init(disks=None, **more):
         given = {"seed": False, "start": False, "nic": None, "disk": None, **more}

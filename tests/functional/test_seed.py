@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from saltvirt import errors, seed
+from saltvirt.images import locks
 from saltvirt.seed import backends, keys
 from saltvirt.seed.data import minion_config, to_yaml
 from saltvirt.seed.tree import DirTree
@@ -403,23 +404,26 @@ def backend(request):
 
 
 def left_behind(disk):
-    """What still holds the disk: processes, mounts, loop devices."""
+    """What still holds the disk, and what lies in the folder for seeding: processes, loop
+    devices, folders."""
     loops = subprocess.run(["losetup", "-l", "-n"], capture_output=True, text=True, check=True)
     found = [line for line in loops.stdout.splitlines() if "salt-virt" in line]
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if str(disk).encode() in (folder / "cmdline").read_bytes():
                 found.append((folder / "cmdline").read_bytes())
-    return found + [str(one) for one in pathlib.Path("/run/salt-virt").glob("*-*")]
+    return found + [str(one) for one in pathlib.Path(locks.RUN).glob("*-*")]
 
 
-def test_a_disk_is_seeded_and_clean_afterwards(tmp_path, disk, data, backend):
-    """Twice in a row; and what is there then is shown by the other back end."""
+def test_a_disk_is_seeded_and_clean_afterwards(tmp_path, disk, data, backend, monkeypatch):
+    """Twice in a row; and what is there then is shown by the other back end. In a folder of its
+    own: other tests seed at the same time."""
+    monkeypatch.setattr(locks, "RUN", str(tmp_path / "run"))
     for _ in range(2):
         assert seed.apply(str(disk), "qcow2", data, backend) == backend
     with backends._shown(str(disk), "qcow2", "fuse", False) as tree:
         expect_seeded(tree, data)
-    assert [one for one in left_behind(disk) if not str(one).endswith(".lock")] == []
+    assert left_behind(disk) == []
 
 
 @pytest.mark.parametrize("backend", ["fuse", pytest.param("libguestfs", marks=needs_guestfish)])

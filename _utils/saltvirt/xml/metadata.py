@@ -1,12 +1,11 @@
 """Our own record in a domain: what we made for it, and from what."""
 
-from xml.etree import ElementTree
-
+from saltvirt.xml import tree
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO
 
 NAMESPACE = "https://saltproject.io/xmlns/salt-virt/1"
-ElementTree.register_namespace("saltvirt", NAMESPACE)
+tree.own_namespace("saltvirt", NAMESPACE)
 
 
 def tag(name):

@@ -8,6 +8,13 @@ from saltvirt.errors import InvalidInput
 _NAMESPACE = re.compile(r"""\sxmlns:([\w.-]+)\s*=\s*["']([^"'<>]+)["']""")
 _STEP = re.compile(r"(?:\{[^}]*\}|[^/])+")
 _RESERVED_PREFIX = re.compile(r"ns\d+")
+_OWN = {}
+
+
+def own_namespace(prefix, uri):
+    """Writes our namespace with this prefix, whatever a document that is read calls it."""
+    ElementTree.register_namespace(prefix, uri)
+    _OWN[prefix] = uri
 
 
 def parse(text):
@@ -18,7 +25,8 @@ def parse(text):
     if not isinstance(text, str):
         raise InvalidInput(f"not an XML document: {text!r}")
     for prefix, uri in _NAMESPACE.findall(text):
-        if not _RESERVED_PREFIX.fullmatch(prefix):
+        ours = prefix in _OWN or uri in _OWN.values()
+        if not ours and not _RESERVED_PREFIX.fullmatch(prefix):
             ElementTree.register_namespace(prefix, uri)
     try:
         return ElementTree.fromstring(text)

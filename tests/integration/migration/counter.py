@@ -2,17 +2,16 @@
 
 import os
 import re
-import struct
 import subprocess
 import tempfile
 from pathlib import Path
+
+from tests.chaos.inside import RECORD, START, checksum
 
 HERE = Path(__file__).parent
 IMAGES = "/var/lib/libvirt/images"
 BOOT = "/boot/salt-virt-counter"
 JOURNALS = "/var/lib/salt-virt/migrations"
-START = 1024 * 1024
-RECORD = struct.Struct("<8sQQQ40s432sQ")
 MODULES = ("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev",
            "virtio_pci", "virtio_blk")  # fmt: skip
 # of the modules some are built into a kernel, and some kernels have them packed
@@ -204,14 +203,6 @@ def parse(raw):
     rest = raw[START + len(found) * RECORD.size :]
     assert not rest.strip(b"\0"), f"a record is missing after {len(found)}"
     return found
-
-
-def checksum(data):
-    """FNV-1a, as counter.c has it."""
-    value = 14695981039346656037
-    for byte in data:
-        value = (value ^ byte) * 1099511628211 & 0xFFFFFFFFFFFFFFFF
-    return value
 
 
 def unfinished(lab, host):

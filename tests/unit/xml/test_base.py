@@ -3,6 +3,7 @@
 import pytest
 
 from saltvirt.errors import InvalidInput
+from saltvirt.xml import metadata
 from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
 
@@ -67,3 +68,15 @@ def test_only_properties_can_be_given():
 def test_another_document_is_refused(text):
     with pytest.raises(InvalidInput):
         Domain.fromstring(text)
+
+
+def test_a_document_that_is_read_does_not_rename_our_namespace():
+    """Prefixes are the process's own in ElementTree: what a user's definition calls ours, or calls
+    like ours, changes nothing that is written after it."""
+    own = Domain.fromstring("<domain><name>a</name></domain>")
+    own.record.version = 1
+    before = own.tostring()
+    assert "saltvirt:guest" in before
+    for prefix, uri in (("s", metadata.NAMESPACE), ("saltvirt", "http://elsewhere/")):
+        Domain.fromstring(f"<domain xmlns:{prefix}='{uri}'><{prefix}:x/></domain>")
+        assert own.tostring() == before

@@ -5,9 +5,8 @@ import time
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import describe, disk_info, lookup, stats
+from saltvirt.host.node import info
 
-# what Salt always took off for the host itself
-HOST_MEMORY_MIB = 256
 SAMPLE_S = 0.5
 _NET = {"bytes": "bytes", "pkts": "packets", "errs": "errs", "drop": "drop"}
 _DISK = {
@@ -62,30 +61,15 @@ def vm_state(conn, name=None):
     return {name: one.state for name, one in stats.read(conn, name, with_xml=False).items()}
 
 
-def node_info(conn):
-    """The host's CPUs and memory; phymemory in MiB, cpumhz in MHz."""
-    model, memory, cpus, mhz, nodes, sockets, cores, threads = conn.getInfo()
-    return {
-        "cpucores": cores,
-        "cpumhz": mhz,
-        "cpumodel": str(model),
-        "cpus": cpus,
-        "cputhreads": threads,
-        "numanodes": nodes,
-        "phymemory": memory,
-        "sockets": sockets,
-    }
-
-
 def full_info(conn):
     """node_info, vm_info, and what the running guests leave free (CPUs; memory in MiB)."""
-    node = node_info(conn)
+    node = info.node(conn)
     readings = stats.read_all(conn)
     running = [r for r in readings.values() if r.active and r.tree is not None]
     memory_kib = sum(describe.memory_kib(r.tree, r.stats)[1] for r in running)
     return {
         "freecpu": node["cpus"] - sum(describe.vcpus(r.tree, r.stats) for r in running),
-        "freemem": node["phymemory"] - HOST_MEMORY_MIB - memory_kib // 1024,
+        "freemem": node["phymemory"] - info.RESERVED_MIB - memory_kib // 1024,
         "node_info": node,
         "vm_info": {name: _vm(conn, one) for name, one in readings.items()},
     }

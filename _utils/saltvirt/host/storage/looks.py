@@ -14,7 +14,7 @@ import sys
 
 # QEMU, block/file-posix.c: a byte for each permission that is used, and that is not shared
 USED, UNSHARED = 100, 200
-_ALL = range(5)
+PERMISSIONS = range(5)
 FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
 _FIELDS = (
     *("st_mode", "st_ino", "st_dev", "st_uid", "st_gid", "st_size", "st_blocks"),
@@ -92,7 +92,7 @@ def locked(path):
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return False
-        return any(is_locked(fd, kind + what) for kind in (USED, UNSHARED) for what in _ALL)
+        return any(is_locked(fd, kind + what) for kind in (USED, UNSHARED) for what in PERMISSIONS)
     except OSError:  # a file system without locks
         return False
     finally:

@@ -17,7 +17,6 @@ from saltvirt.host.storage import bounded, looks
 
 # the permissions, in QEMU's order
 _READ, _WRITE, _RESIZE = 0, 1, 3
-_ALL = range(5)
 _WITHOUT_LOCKS = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -67,9 +66,9 @@ def closed(path):
 
 def _closed(fd):
     try:
-        for what in _ALL:
+        for what in looks.PERMISSIONS:
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_RDLCK, looks.UNSHARED + what))
-        return any(looks.is_locked(fd, looks.USED + what) for what in _ALL)
+        return any(looks.is_locked(fd, looks.USED + what) for what in looks.PERMISSIONS)
     except OSError as exc:
         return exc.errno in (errno.EAGAIN, errno.EACCES)
 
