@@ -62,7 +62,7 @@ parity: ## Salt 3007's virt and ours with one table of arguments, and what diffe
 	$(LAB) parity $(ARGS)
 
 mutation: ## what decides is changed bit by bit: do the tests notice? ARGS="MODULE..." for some
-	$(LAB) mutation $(ARGS)
+	nice -n 10 $(LAB) mutation $(ARGS)
 
 coverage-api: ## each function and state that Salt 3007 had, and the lab test that calls it
 	python3 -m tests.tools.coverage_api $(ARGS)

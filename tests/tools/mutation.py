@@ -7,13 +7,12 @@ mutants.txt, which says in one line each why such a change changes nothing.
 """
 
 import ast
-import copy
 import importlib
 import os
 import signal
 import sys
+import threading
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -131,16 +130,21 @@ def left_out(statement):
 
 
 class Mutant:
-    """One change to one function: its name, line, what is changed, and the changed tree."""
+    """One change to one function: its name, line, what is changed, and what changes its tree."""
 
-    def __init__(self, module, function, line, text, tree):
+    def __init__(self, module, function, line, text, apply):
         self.module, self.function, self.line = module, function, line
-        self.text, self.tree = text, tree
-        self.tests = []
+        self.text, self.apply = text, apply
 
     def __str__(self):
         source = lines_of(self.module)[self.line - 1].strip()
         return f"{self.module} | {self.function} | {source} | {self.text}"
+
+    def code(self):
+        """The compiled code of the changed function."""
+        tree = ast.parse(path_of(self.module).read_text(encoding="utf-8"))
+        self.apply(tree)
+        return code_of(tree, self.function, str(path_of(self.module)))
 
 
 def lines_of(module):
@@ -154,26 +158,24 @@ def path_of(module):
 def mutants(module):
     """All mutants of a module's functions."""
     tree = ast.parse(path_of(module).read_text(encoding="utf-8"))
-    found = []
     for name, function in functions(tree):
         nodes = list(inside(function))
         for place, node in enumerate(nodes):
             for text, change in changes(node):
-                made = copy.deepcopy(tree)
-                change(_at(made, name, place))
-                found.append(Mutant(module, name, _line(node, nodes), text, made))
+                yield Mutant(module, name, _line(node, nodes), text,
+                             lambda t, n=name, p=place, c=change: c(_at(t, n, p)))  # fmt: skip
             for field in ("body", "orelse", "finalbody"):
-                for index, statement in enumerate(getattr(node, field, None) or []
-                                                  if not isinstance(node, (ast.IfExp, ast.Lambda))
-                                                  else []):  # fmt: skip
+                if isinstance(node, (ast.IfExp, ast.Lambda)):
+                    continue
+                for index, statement in enumerate(getattr(node, field, None) or []):
                     if isinstance(statement, ast.stmt) and left_out(statement):
-                        made = copy.deepcopy(tree)
-                        block = getattr(_at(made, name, place), field)
-                        block[index] = ast.copy_location(ast.Pass(), block[index])
-                        found.append(
-                            Mutant(module, name, statement.lineno, "statement left out", made)
-                        )
-    return found
+                        yield Mutant(module, name, statement.lineno, "statement left out",
+                                     lambda t, n=name, p=place, f=field, i=index:
+                                     _pass(getattr(_at(t, n, p), f), i))  # fmt: skip
+
+
+def _pass(block, index):
+    block[index] = ast.copy_location(ast.Pass(), block[index])
 
 
 def _line(node, nodes):
@@ -201,6 +203,12 @@ def inside(function):
 def _at(tree, name, place):
     function = dict(functions(tree))[name]
     return list(inside(function))[place]
+
+
+def span(module, name):
+    """The first and the last line of a function of a module."""
+    found = dict(functions(ast.parse(path_of(module).read_text(encoding="utf-8"))))[name]
+    return found.lineno, found.end_lineno
 
 
 def code_of(tree, name, filename):
@@ -236,32 +244,39 @@ class Runner:
         self.took = {}
         self.results = {}
         self.endless = 0
+        self.reach = set()
+        self.failed = set()
+        self.reasons = reasons()
 
     def pytest_runtestloop(self, session):
         """In place of one run: one that looks, and one a mutant."""
         items = list(session.items)
         for item in items:
             self.look(item)
-        wrong = [item.nodeid for item in items if item.nodeid in self.failed]
-        if wrong:
-            raise pytest.UsageError(f"tests fail without any mutant: {wrong[:5]}")
+        items = [item for item in items if item.nodeid in self.reach]
+        if self.in_a_child(lambda: self.run(items), 600 + 3 * sum(self.took.values())):
+            self.failed.add("one of them, run again")
+        if self.failed:
+            raise pytest.UsageError(f"tests fail without any mutant: {sorted(self.failed)[:5]}")
         by_id = {item.nodeid: item for item in items}
         for module in self.modules:
             began = time.monotonic()
-            every = mutants(module)
-            alive, self.endless = [], 0
-            for mutant in every:
-                ids = self.seen.get((module, mutant.line), set())
+            count, alive, self.endless = 0, [], 0
+            for mutant in mutants(module):
+                count += 1
+                ids = self.seen.get((module, mutant.line)) or self.around(mutant)
                 order = sorted(ids, key=self.took.get)
                 if not self.killed(mutant, [by_id[name] for name in order]):
                     alive.append(mutant)
-            self.results[module] = (len(every), alive)
+                    if str(mutant) not in self.reasons:
+                        print(f"lives: {mutant} (line {mutant.line})", flush=True)
+            self.results[module] = (count, alive)
+            excused = sum(str(mutant) in self.reasons for mutant in alive)
             took_s = time.monotonic() - began
-            print(f"{module}: {len(every)} mutants, {len(alive)} live, "
-                  f"{self.endless} did not end, {took_s:.0f} s", flush=True)  # fmt: skip
+            print(f"{module}: {count} mutants, {count - len(alive)} die, {excused} excused, "
+                  f"{len(alive) - excused} live, {self.endless} did not end, {took_s:.0f} s",
+                  flush=True)  # fmt: skip
         return True
-
-    failed = set()
 
     def look(self, item):
         """Run a test and keep which lines of the modules it runs."""
@@ -281,8 +296,6 @@ class Runner:
             return line
 
         began = time.monotonic()
-        import threading
-
         threading.settrace(trace)
         sys.settrace(trace)
         try:
@@ -293,6 +306,8 @@ class Runner:
         self.took[item.nodeid] = time.monotonic() - began
         for where in lines:
             self.seen.setdefault(where, set()).add(item.nodeid)
+        if lines:
+            self.reach.add(item.nodeid)
 
     def run(self, items):
         """Run tests; True when one failed."""
@@ -306,13 +321,26 @@ class Runner:
                 return True
         return False
 
+    def around(self, mutant):
+        """The tests that run the mutant's function: of a part that Python gives no line."""
+        first, last = span(mutant.module, mutant.function)
+        found = [self.seen.get((mutant.module, line), set()) for line in range(first, last + 1)]
+        return set().union(*found)
+
     def killed(self, mutant, items):
         """Does a test fail, or not end, on the mutant?"""
-        if not items:
-            return False
         function = live(mutant.module, mutant.function)
-        if function is None:
+        if not items or function is None:
             return False
+
+        def changed():
+            function.__code__ = mutant.code()
+            return self.run(items)
+
+        return self.in_a_child(changed, MOST_S + 3 * sum(self.took[item.nodeid] for item in items))
+
+    def in_a_child(self, work, most_s):
+        """Does the work say yes, break, or not end, in a process of its own?"""
         child = os.fork()
         if not child:
             code = 1
@@ -321,10 +349,8 @@ class Runner:
                 os.dup2(quiet, 1)
                 os.dup2(quiet, 2)
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
-                signal.alarm(MOST_S + 3 * int(sum(self.took[item.nodeid] for item in items)))
-                filename = str(path_of(mutant.module))
-                function.__code__ = code_of(mutant.tree, mutant.function, filename)
-                code = 1 if self.run(items) else 0
+                signal.alarm(int(most_s))
+                code = 1 if work() else 0
             finally:
                 os._exit(code)
         status = os.waitpid(child, 0)[1]
@@ -361,12 +387,18 @@ def imported(path):
     return found
 
 
-def touching(module):
-    """The files of unit tests that import a module, or one that imports it."""
-    around = {module}
-    for path in (ROOT / "saltvirt").rglob("*.py"):
-        if module in imported(path):
-            around.add(".".join(path.relative_to(ROOT / "saltvirt").with_suffix("").parts))
+def touching(modules):
+    """The files of unit tests that import one of the modules, or what leads to one."""
+    package = ROOT / "saltvirt"
+    imports = {}
+    for path in package.rglob("*.py"):
+        parts = path.relative_to(package).with_suffix("").parts
+        imports[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = imported(path)
+    del imports[""]  # of the whole nothing follows
+    around, before = set(modules), set()
+    while around != before:
+        before = set(around)
+        around |= {name for name, found in imports.items() if around & found}
     for path in sorted((REPOSITORY / UNIT).rglob("test_*.py")):
         if path.name not in NOT_THESE and around & imported(path):
             yield path
@@ -379,7 +411,7 @@ def main(words):
     if unknown:
         raise SystemExit(f"mutation: no such module: {', '.join(unknown)}")
     more = {f"tests/functional/{name}.py" for tests in modules.values() for name in tests}
-    more.update(str(path) for module in modules for path in touching(module))
+    more.update(map(str, touching(modules)))
     sys.path.insert(0, str(ROOT))
     runner = Runner(modules)
     os.chdir(REPOSITORY)
@@ -390,27 +422,26 @@ def main(words):
     return report(runner.results)
 
 
-def report(results):
-    """Print the living by module; 1 when one lives that may not, or a line names none."""
+def reasons():
+    """The mutants that may live → why."""
     lines = EQUIVALENT.read_text(encoding="utf-8").splitlines() if EQUIVALENT.exists() else []
-    reasons = dict(line.rsplit(" | ", 1) for line in lines if line and not line.startswith("#"))
-    bad, used = [], Counter()
+    return dict(line.rsplit(" | ", 1) for line in lines if line and not line.startswith("#"))
+
+
+def report(results):
+    """Print the sum; 1 when one lives that may not, or a line of mutants.txt names none."""
+    excused, bad, used = reasons(), 0, set()
     for module, (_, alive) in results.items():
-        for mutant in alive:
-            text = str(mutant)
-            used[text] += 1
-            if text in reasons:
-                continue
-            print(f"lives: {text} (line {mutant.line})")
-            if module in GUARDED:
-                bad.append(text)
-    stale = [text for text in reasons
-             if text.split(" | ", 1)[0] in results and not used[text]]  # fmt: skip
+        for mutant in map(str, alive):
+            used.add(mutant)
+            bad += module in GUARDED and mutant not in excused
+    stale = [text for text in excused
+             if text.split(" | ", 1)[0] in results and text not in used]  # fmt: skip
     for text in stale:
         print(f"dies, or is gone: {text}: take its line out of {EQUIVALENT.name}")
     total = sum(count for count, _ in results.values())
     alive = sum(len(some) for _, some in results.values())
-    print(f"{total} mutants in {len(results)} modules: {alive} live, {len(bad)} of them may not")
+    print(f"{total} mutants in {len(results)} modules: {alive} live, {bad} of them may not")
     return 1 if bad or stale else 0
 
 
