@@ -1,4 +1,5 @@
-"""Makes the references of execution module, states, engine and grain: ``make docs``."""
+"""Makes the references of execution module, states, engine and grain, and the picture of the
+layers: ``make docs``."""
 
 import ast
 import inspect
@@ -6,9 +7,10 @@ import re
 import sys
 import textwrap
 
-from tests.tools import api
+from tests.tools import api, layers
 
-FOLDER = api.REPOSITORY / "docs/reference"
+DOCS = api.REPOSITORY / "docs"
+FOLDER = DOCS / "reference"
 HEAD = """# The execution module
 
 Every function of `virt` and `seed`, as `salt 'hyper*' virt.FUNCTION`. Made from the
@@ -59,6 +61,7 @@ def pages():
         FOLDER / "execution-module.md": document(HEAD, "modules.virt", "modules.seed"),
         FOLDER / "states.md": document(STATES, "states.virt"),
         FOLDER / "engine-and-grain.md": engine_and_grain(),
+        DOCS / "layers.svg": layers.picture(),
     }
 
 

@@ -1,1 +1,1 @@
-"""Floor 2: the master's side of the cloud: which hosts there are, and asking them."""
+"""The master's side of the cloud: which hosts there are, and asking them."""

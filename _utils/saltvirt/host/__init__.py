@@ -1,1 +1,1 @@
-"""Floor 1: what one host's libvirt has and does."""
+"""What one host's libvirt has and does."""

@@ -39,7 +39,7 @@ class Turn:
         while True:
             try:
                 ahead = self._places()
-            except Exception as exc:  # of Salt, whose classes this floor does not know
+            except Exception as exc:  # of Salt, whose classes this layer does not know
                 failures += 1
                 if failures >= _ATTEMPTS:
                     raise errors.ImageError(

@@ -1,1 +1,1 @@
-"""Floor 0: the decisions of a migration. Facts come in, answers go out, nothing is touched."""
+"""The decisions of a migration. Facts come in, answers go out, nothing is touched."""

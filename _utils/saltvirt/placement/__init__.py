@@ -1,1 +1,1 @@
-"""Floor 0: which host gets a guest. Facts in, a ranking and reasons out; nothing is asked."""
+"""Which host gets a guest. Facts in, a ranking and reasons out; nothing is asked."""

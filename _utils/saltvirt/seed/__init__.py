@@ -1,4 +1,4 @@
-"""Floor 1: prepares a guest's disk: its name, its keys, its minion."""
+"""Prepares a guest's disk: its name, its keys, its minion."""
 
 from saltvirt.seed.backends import apply, prove_free
 from saltvirt.seed.data import SeedData

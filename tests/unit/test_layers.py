@@ -1,0 +1,83 @@
+"""The layers of the library: who may import whom (docs/architecture.md, "Layers")."""
+
+import ast
+import re
+import sys
+
+import pytest
+
+from tests.tools import api, docs, layers
+
+# what would give the pure layer a clock, files or processes
+IMPURE = {"os", "time", "subprocess", "socket", "pathlib", "tempfile", "shutil", "random"}
+FILES = sorted(layers.LIBRARY.rglob("*.py"))
+# the package itself belongs to no layer
+IN_LAYERS = [path for path in FILES if path != layers.LIBRARY / "__init__.py"]
+
+
+def name_of(path):
+    return str(path.relative_to(layers.LIBRARY))
+
+
+@pytest.mark.parametrize("path", IN_LAYERS, ids=name_of)
+def test_imports_stay_in_their_layer(path):
+    package = layers.package(path)
+    layer = layers.LAYER[package]
+    for name in layers.imports(path):
+        top, _, rest = name.partition(".")
+        if top == "saltvirt":
+            if rest:
+                other = layers.LAYER[rest.split(".")[0]]
+                assert other in layers.MAY_IMPORT[layer], f"{path} imports {name}"
+        elif package == "errors":
+            assert name == "salt.exceptions"
+        elif top in sys.stdlib_module_names:
+            assert layer != layers.PURE or top not in IMPURE, f"{path}: {name} is not pure"
+        else:
+            assert top in layers.FOREIGN[layer], f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_the_library_knows_no_dunders_of_salt(path):
+    names = {n.id for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.Name)}
+    dunders = {"__salt__", "__opts__", "__grains__", "__pillar__", "__context__", "__jid_event__"}
+    assert not names & dunders
+
+
+def test_every_package_that_is_named_is_there():
+    there = {layers.package(path) for path in IN_LAYERS}
+    assert set(layers.LAYER) == there
+
+
+def test_the_picture_is_drawn_from_the_code():
+    assert (docs.DOCS / "layers.svg").read_text(encoding="utf-8") == layers.picture(), "make docs"
+
+
+def test_the_page_names_every_package_of_the_library():
+    text = (docs.DOCS / "architecture.md").read_text(encoding="utf-8")
+    missing = [name for name in layers.LAYER if f"`{name}`" not in text]
+    below = [one for of in layers.LAYER for one in (layers.LIBRARY / of).glob("*/__init__.py")]
+    missing += [
+        f"{path.parent.parent.name}/{path.parent.name}"
+        for path in below
+        if f"`{path.parent.parent.name}/{path.parent.name}`" not in text
+    ]
+    assert missing == []
+
+
+# `host/domain`, `placement/filters/NAME.py`, `_runners/virt*.py`: what a newcomer is sent to
+NAMED = re.compile(r"`((?:[a-z_]+/)+[A-Za-z_*.-]*|_[a-z]+|[A-Za-z_]+\.(?:py|md|json|yaml))`")
+SENT_BY = ("CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/where.md")
+
+
+@pytest.mark.parametrize("page", SENT_BY)
+def test_a_file_that_newcomers_are_sent_to_is_there(page):
+    text = (api.REPOSITORY / page).read_text(encoding="utf-8")
+    roots = [api.REPOSITORY, layers.LIBRARY, *layers.LIBRARY.rglob("firewall")]
+    roots += [layers.LIBRARY / "host/migration"]
+    missing = {
+        name
+        for name in NAMED.findall(text)
+        if "NAME" not in name and not any(list(root.glob(name.rstrip("/"))) for root in roots)
+    }
+    assert missing == set()
