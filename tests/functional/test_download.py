@@ -14,11 +14,12 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from saltvirt import errors
-from saltvirt.images import cache, web
+from saltvirt.images import cache, room, served, web
 from tests.functional import ftpd
 
 KIB = 1024
@@ -194,6 +195,78 @@ def test_what_is_not_all_of_it_is_no_image(server, tmp_path, answer, words):
 def test_a_length_that_only_the_head_told_is_held(server, tmp_path):
     server.then = [lambda s: (200, {**EVERY, "Transfer-Encoding": "chunked"}, chunks(OLD))]
     assert Path(cache.fetch(server.address, tmp_path).path).read_bytes() == OLD
+
+
+class _Longer:
+    """An answer of more than was announced, and not without end: the disk is everybody's."""
+
+    def __init__(self, blocks):
+        self.blocks = blocks
+
+    def read(self, size):
+        self.blocks -= 1
+        return b"x" * size if self.blocks >= 0 else b""
+
+
+def test_what_is_more_than_announced_is_not_written(tmp_path):
+    sent = served.Sent(0, 3 * web._BLOCK, 3 * web._BLOCK, {})
+    with open(tmp_path / "part", "wb") as file, pytest.raises(served.Unfit, match="more than the"):
+        web._receive(_Longer(9), file, sent, lambda *_: None)
+    assert os.path.getsize(tmp_path / "part") == 3 * web._BLOCK
+
+
+def test_by_ftp_more_than_announced_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(web, "_PAUSE_S", 0.01)
+    (tmp_path / "ftp").mkdir()
+    (tmp_path / "ftp" / "debian.raw").write_bytes(OLD)
+    part_file, largest = tmp_path / "part", []
+    server = ftpd.Server(tmp_path / "ftp", "me", "s3cret")
+    try:
+        address = f"ftp://me:s3cret@{server.address}/debian.raw"
+        version = {**web.client(address).version(address), "size": str(HALF)}
+        with pytest.raises(errors.ImageError, match=f"sends more than its {HALF} bytes"):
+            web.client(address).fetch(
+                address, str(part_file), version, lambda done, _: largest.append(done)
+            )
+        assert max(largest) <= HALF
+    finally:
+        server.stop()
+
+
+def test_the_room_is_looked_at_again_when_a_download_begins_anew(tmp_path, monkeypatch):
+    """The second file may be larger than the first one."""
+    limit = room.Room("image x", tmp_path)
+    monkeypatch.setattr(room.shutil, "disk_usage", lambda _: SimpleNamespace(total=1, free=10**10))
+    limit.check(10**9, None)
+    limit.check(10**9 + 1, None)
+    with pytest.raises(errors.Refused, match="make room"):
+        limit.check(1, 2 * 10**10)
+
+
+def test_two_addresses_of_one_content_are_written_down_one_after_the_other(tmp_path, monkeypatch):
+    """Both have one note, of which one would take away the other's half."""
+    store, at_work, most = cache._Folder(tmp_path), [], []
+    store.make()
+    dump = json.dump
+
+    def slowly(data, file):
+        at_work.append(file)
+        most.append(len(at_work))
+        time.sleep(0.01)
+        dump(data, file)
+        at_work.pop()
+
+    monkeypatch.setattr(cache.json, "dump", slowly)
+    writers = [
+        threading.Thread(target=store.write, args=({"n": n}, ".meta", "x.json")) for n in range(5)
+    ]
+    for one in writers:
+        one.start()
+    for one in writers:
+        one.join()
+    assert max(most) == 1
+    assert len(most) == 5
+    assert os.listdir(store.path(".meta")) == ["x.json"]
 
 
 def test_without_a_sign_of_its_version_nothing_is_gone_on_with(server, tmp_path):

@@ -1,6 +1,7 @@
 """A migration when others touch the guest in its last moments, and when its target is dead."""
 
 import contextlib
+import json
 import os
 import time
 
@@ -18,7 +19,8 @@ from saltvirt.host.migration import (
     reservations,
     unreachable_target,
 )
-from saltvirt.migration import options, transport
+from saltvirt.images import locks
+from saltvirt.migration import arrivals, options, transport
 from tests.functional.conftest import EMPTY
 
 XML = (
@@ -238,13 +240,42 @@ def test_the_last_disks_stay_when_the_target_has_lost_the_guest(order, target, d
     assert disk.exists()
 
 
-def test_a_promise_is_as_old_as_this_hosts_clock_says_of_its_file(tmp_path):
-    """Its name was made by another host's clock."""
-    for name, age_s in (("a~1024~1~1000", 10), (f"b~1024~1~{int(time.time())}", 4000)):
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (0, time.time() - age_s))
-    (tmp_path / ".clock-0").touch()
-    assert [a.name for a in reservations.here((), str(tmp_path))] == ["a"]
+class Boot:
+    """Seconds since this host was started."""
+
+    CLOCK_BOOTTIME, now = 7, 100
+
+    def clock_gettime(self, _which):
+        return self.now
+
+
+def test_a_promise_is_as_old_as_it_was_seen_here_unchanged(tmp_path, monkeypatch):
+    """Its name was made by another host's clock, and the clock of this one may be put forward."""
+    monkeypatch.setattr(locks, "RUN", str(tmp_path / "run"))
+    monkeypatch.setattr(reservations, "time", Boot())
+    folder = tmp_path / "promises"
+    folder.mkdir()
+    old, new = folder / "a~1024~1~1000", folder / f"b~1024~1~{int(time.time())}"
+    for file in (old, new, folder / ".clock-0"):
+        file.touch()
+    os.utime(old, (0, 0))
+
+    def here(after_s):
+        Boot.now += after_s
+        return [one.name for one in reservations.here((), str(folder))]
+
+    assert here(0) == ["a", "b"]
+    assert here(arrivals.KEEP_S - 1) == ["a", "b"]
+    os.utime(new)
+    assert here(2) == ["b"], "a was not renewed for an hour"
+    assert here(arrivals.KEEP_S - 2) == ["b"]
+    assert here(3) == []
+    old.unlink()
+    assert here(0) == []
+    assert list(json.loads((tmp_path / "run" / "arrivals.json").read_text())) == [new.name]
+    assert os.listdir(tmp_path / "run") == ["arrivals.json"]
+    monkeypatch.setattr(locks, "RUN", "/proc/none")
+    assert here(9 * arrivals.KEEP_S) == ["b"], "in doubt it holds"
     assert reservations.here((), str(tmp_path / "none")) == []
 
 

@@ -93,10 +93,12 @@ class _Folder:
             return None
 
     def write(self, data, *parts):
+        """Two addresses of one content are written down at once, maybe: one after the other."""
         target = self.path(*parts)
-        with open(target + ".new", "w", encoding="utf-8") as file:
-            json.dump(data, file)
-        os.replace(target + ".new", target)
+        with locks.exclusive(self.path(".locks", "write")):
+            with open(target + ".new", "w", encoding="utf-8") as file:
+                json.dump(data, file)
+            os.replace(target + ".new", target)
 
 
 def key(source):

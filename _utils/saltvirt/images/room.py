@@ -23,12 +23,13 @@ class Room:
     def __init__(self, what, folder):
         self._what = what
         self._folder = folder
-        self._next = 0
+        self._seen, self._next = 0, 0
 
     def check(self, done, total):
         """Called with what is there and what there will be (0 or None: nobody knows), as often
         as one likes. Raises Refused when it is too much."""
-        if done < self._next:
+        begun_anew, self._seen = done < self._seen, done
+        if done < self._next and not begun_anew:
             return
         self._next = done + _STEP
         if max(done, total or 0) > MOST_BYTES:

@@ -156,11 +156,11 @@ def _receive(reply, file, sent, progress):
     """Writes what was announced, and holds the answer to it."""
     done = file.seek(sent.start)
     while block := reply.read(_BLOCK):
-        file.write(block)
         done += len(block)
+        if sent.end is not None and done > sent.end:
+            raise served.Unfit(f"it sends more than the {sent.end - sent.start} bytes it announced")
+        file.write(block)
         progress(done, sent.total or done)
-    if sent.end is not None and done > sent.end:
-        raise served.Unfit(f"it sends more than the {sent.end - sent.start} bytes it announced")
     if sent.total is not None and done < sent.total:
         raise http.client.IncompleteRead(b"", sent.total - done)
 
@@ -208,12 +208,15 @@ class Ftp:
         with self._session(source) as (ftp, path), open(target, "ab" if goes_on else "wb") as file:
 
             def write(block):
+                if total and file.tell() + len(block) > total:
+                    file.truncate(0)
+                    raise EOFError(f"it sends more than its {total} bytes")
                 file.write(block)
                 progress(file.tell(), total)
 
             ftp.retrbinary(f"RETR {path}", write, rest=file.tell() or None)
             changed = _told(ftp, path) != version
-            if changed or file.tell() > (total or file.tell()):
+            if changed:
                 file.truncate(0)
                 raise EOFError("it changed while it was fetched: try again")
             if file.tell() < total:

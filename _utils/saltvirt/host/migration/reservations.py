@@ -6,7 +6,9 @@ do not fit together at least one sees the other.
 """
 
 import contextlib
+import json
 import os
+import tempfile
 import time
 import uuid
 from dataclasses import asdict
@@ -14,20 +16,59 @@ from dataclasses import asdict
 from saltvirt import errors
 from saltvirt.host.connection import translated
 from saltvirt.host.migration import facts, remote_storage
+from saltvirt.images import locks
 from saltvirt.migration import arrivals, storage
 from saltvirt.migration.checks import room
 
 FOLDER = "/var/lib/salt-virt/arrivals"
+# below locks.RUN, which a restart of the host empties
+_SEEN = "arrivals.json"
 
 
 def here(present, folder=FOLDER):
     """The Arrivals that this host has promised. present: names of its guests."""
-    ages, now = {}, time.time()
+    written = {}
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
         for file in files:
             with contextlib.suppress(FileNotFoundError):  # withdrawn just now
-                ages[file.name] = now - file.stat().st_mtime
-    return arrivals.pending(ages, present)
+                if arrivals.parse(file.name):
+                    written[file.name] = file.stat().st_mtime_ns
+    return arrivals.pending(_since_seen(written), present)
+
+
+def _since_seen(written):
+    """File to the seconds for which it was seen here as it is: no clock that is put forward ends a
+    promise. written: file to the time that its file system says."""
+    now, path = time.clock_gettime(time.CLOCK_BOOTTIME), os.path.join(locks.RUN, _SEEN)
+    known = _read(path)
+    seen = {
+        file: known[file] if file in known and known[file][0] == time_ns else [time_ns, now]
+        for file, time_ns in written.items()
+    }
+    if seen != known:
+        _write(path, seen)
+    return {file: now - since for file, (_, since) in seen.items()}
+
+
+def _read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return {}
+
+
+def _write(path, seen):
+    """What cannot be written down is seen for the first time again: its promise holds on."""
+    with contextlib.suppress(OSError, errors.OperationFailed):
+        handle, part = tempfile.mkstemp(dir=locks.private(os.path.dirname(path)), prefix=_SEEN)
+        try:
+            with open(handle, "w", encoding="utf-8") as file:
+                json.dump(seen, file)
+            os.replace(part, path)
+        except BaseException:
+            os.unlink(part)
+            raise
 
 
 def there(peer, present, without=()):
