@@ -54,13 +54,17 @@ TRUST = {
 WHICH_HOST = {
     "host.node.detect": (),
     "operations.alone": (),
+    "operations.away": (),
+    "operations.evacuate": (),
     "operations.find": (),
+    "operations.migrate": (),
+    "operations.moves": (),
     "operations.unique": (),
 }
 GUARDED = {**DELETION, **TRUST, **WHICH_HOST}
 OTHERS = {"migration.*": (), "placement.*": ()}
 # and three times what its tests took before: a slow machine is no test
-MOST_S = 20
+MOST_S = 10
 # they hold the lab and the layers, and decide nothing of these
 NOT_THESE = ("test_lab.py", "test_floors.py", "test_waits.py")
 TURNED = {

@@ -9,10 +9,16 @@ import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt.errors import InvalidInput, MigrationFailed, OperationFailed
+from saltvirt.errors import (
+    ConnectionFailed,
+    InvalidInput,
+    MigrationFailed,
+    NotFound,
+    OperationFailed,
+)
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.operations import away, evacuate, moves
-from saltvirt.placement import policy
+from saltvirt.placement import policy, rebalance
 from saltvirt.placement.facts import Guest, Host
 from tests.unit.placement import NOTHING_BESIDE
 
@@ -23,6 +29,16 @@ PLAIN = policy.from_config(NOTHING_BESIDE)
 class Silent:
     def step(self, step, text, **data):
         pass
+
+
+class Told:
+    """A report whose lines are kept."""
+
+    def __init__(self):
+        self.lines = []
+
+    def step(self, step, text, **data):
+        self.lines.append(text)
 
 
 def host(name, *sizes):
@@ -62,9 +78,29 @@ def test_moves_carry_on_past_a_failure_and_end_with_what_is_left():
     planned = [
         moves.Move(guest, "h0", host) for guest, host in (("a", "h1"), ("b", "h1"), ("c", "h2"))
     ]
-    outcome = moves.run(planned, migrate, Silent())
+    told = Told()
+    outcome = moves.run(planned, migrate, told)
     assert outcome.moved == {"a": "h1", "c": "h2"}
     assert outcome.text() == "2 moved, 1 left: b: b is on a CD"
+    assert sorted(told.lines) == ["a is on h1", "b stays: b is on a CD", "c is on h2"]
+    assert moves.run(planned[:1], migrate, told).text() == "1 moved"
+
+
+def test_who_is_interrupted_begins_no_further_move():
+    begun = []
+
+    class Interrupted(Silent):
+        def step(self, step, text, **data):
+            raise KeyboardInterrupt
+
+    def migrate(guest, target):
+        begun.append(guest)
+        return target
+
+    planned = [moves.Move("a", "h0", "h1"), moves.Move("b", "h2", "h3")]
+    with pytest.raises(KeyboardInterrupt):
+        moves.run(planned, migrate, Interrupted())
+    assert begun == ["a"]
 
 
 def test_a_host_is_never_busier_than_its_limit_and_the_others_go_on_meanwhile():
@@ -89,6 +125,10 @@ def test_a_host_is_never_busier_than_its_limit_and_the_others_go_on_meanwhile():
     assert max(most[host] for host in most if host != "all") == 2
 
 
+def stuck():
+    raise MigrationFailed("it is on a CD")
+
+
 class Cloud:
     """hv1 is drained; hv2 takes. Guests are names to hosts; some hosts may be silent."""
 
@@ -96,10 +136,12 @@ class Cloud:
         self.opts = {"cachedir": str(tmp_path)}
         away.keep(self.opts, "hv1", (mark or {}).get("guests"))
         self.guests, self.mark, self.silent = dict(guests), mark, silent
-        self.marks = []
+        self.marks, self.looks = [], []
         self.when_marked = None
 
     def hosts(self, only=None):
+        if only not in (None, "hv1", "hv2", "hv3"):
+            raise NotFound(f"{only} is not a hypervisor of this master")
         return [only] if only else ["hv1", "hv2", "hv3"]
 
     def ask(self, hosts, fun, kwarg=None, **_options):
@@ -110,6 +152,8 @@ class Cloud:
                 yield Answer(name, getattr(self, "_" + fun.rpartition(".")[2])(name))
 
     def _inventory(self, host):
+        if host == "hv1":
+            self.looks.append(self.mark)
         facts = {"vcpus": 1, "memory_kib": 1024, "state": "running"}
         return {
             "cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "arches": ["x86_64"],
@@ -160,6 +204,24 @@ def test_a_guest_that_is_made_while_the_host_is_drained_is_moved_too(tmp_path):
     assert cloud.mark["guests"] == ["a", "later"]
 
 
+def test_who_still_comes_after_the_last_look_is_named(tmp_path):
+    """Until now the host counted as drained."""
+    cloud, made = Cloud(tmp_path, {"g0": "hv1"}), []
+
+    def move(guest, target):
+        made.append(f"late{len(made)}")
+        cloud.guests[made[-1]] = "hv1"
+        return cloud.move(guest, target)
+
+    outcome = drain(cloud, move)
+    assert len(outcome.moved) == evacuate.LOOKS
+    assert list(outcome.left) == [made[-1]]
+    assert "came to hv1 while it was drained" in outcome.left[made[-1]]
+    cloud = Cloud(tmp_path, {"g0": "hv1", "cd": "hv1"})
+    outcome = drain(cloud, lambda guest, target: stuck() if guest == "cd" else move(guest, target))
+    assert outcome.left["cd"] == "it is on a CD", "and not that it came late"
+
+
 def test_who_could_not_be_moved_is_tried_once_and_named(tmp_path):
     cloud, tried = Cloud(tmp_path, {"a": "hv1", "b": "hv1"}), []
 
@@ -173,6 +235,7 @@ def test_who_could_not_be_moved_is_tried_once_and_named(tmp_path):
     assert sorted(tried) == ["a", "b"]
     assert outcome.left == {"b": "b is on a CD"}
     assert cloud.mark["guests"] == ["a"]
+    assert away.of(cloud.opts, "hv1") == {"a"}, "the other one never left"
 
 
 def test_a_drain_that_is_killed_leaves_the_names(tmp_path):
@@ -188,6 +251,48 @@ def test_a_drain_that_is_killed_leaves_the_names(tmp_path):
     with pytest.raises(Killed):
         drain(cloud, move)
     assert set(cloud.mark["guests"]) == {"before", "a", "b"}
+    assert away.of(cloud.opts, "hv1") == {"before", "a", "b"}
+
+
+def test_the_host_is_closed_before_it_is_looked_at_and_looked_at_no_more_than_needed(tmp_path):
+    cloud, told = Cloud(tmp_path, {"a": "hv1"}), Told()
+    evacuate.run(cloud, "hv1", PLAIN, cloud.move, told, "new disks")
+    assert all(mark["reason"] == "new disks" for mark in cloud.looks)
+    assert len(cloud.looks) == 2
+    assert told.lines == ["hv1 gets no new guests: new disks", f"a is on {cloud.guests['a']}"]
+
+
+def test_a_host_that_is_unknown_or_silent_is_neither_marked_nor_planned(tmp_path):
+    cloud = Cloud(tmp_path, {"a": "hv1"}, silent=["hv2"])
+    for call in (
+        lambda: evacuate.check(cloud, "hv9", PLAIN),
+        lambda: evacuate.run(cloud, "hv9", PLAIN, cloud.move, Silent()),
+        lambda: evacuate.check_restore(cloud, "hv9"),
+    ):
+        with pytest.raises(NotFound, match="hv9"):
+            call()
+    cloud.silent = ["hv1"]
+    with pytest.raises(ConnectionFailed, match="hv1: down"):
+        evacuate.check(cloud, "hv1", PLAIN)
+    with pytest.raises(ConnectionFailed, match="hv1: down"):
+        drain(cloud)
+    assert cloud.guests == {"a": "hv1"}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_host_that_falls_silent_while_it_is_drained_is_no_failure_of_what_was_done(
+    tmp_path, fails
+):
+    cloud = Cloud(tmp_path, {"a": "hv1"})
+
+    def move(guest, target):
+        cloud.silent = ["hv1"]
+        return stuck() if fails else cloud.move(guest, target)
+
+    outcome = drain(cloud, move)
+    assert outcome.moved.keys() == (set() if fails else {"a"})
+    assert outcome.left.keys() == ({"a", "hv1"} if fails else {"hv1"})
+    assert outcome.left["hv1"].startswith("what is left on it is not known: hv1: down")
 
 
 def test_the_mark_is_set_whatever_the_reason_and_asked_for(tmp_path):
@@ -205,6 +310,7 @@ def test_restore_keeps_who_is_on_a_silent_host_and_who_could_not_come(tmp_path):
     cloud = Cloud(tmp_path, away, mark, silent=["hv3"])
 
     def move(guest, target):
+        assert cloud.mark["reason"] is None, "nobody may come to a host in maintenance"
         if guest == "stuck":
             raise MigrationFailed("no")
         return cloud.move(guest, target)
@@ -247,3 +353,66 @@ def test_what_a_host_names_while_it_is_drained_is_not_believed_later(tmp_path):
     drain(cloud)
     assert cloud.mark["guests"] == ["a", "db"]
     assert evacuate.check_restore(cloud, "hv1")[1].keys() == {"db"}
+
+
+class Uneven(Cloud):
+    """hv1 is full, and a host in maintenance counts for nothing."""
+
+    def _inventory(self, host):
+        facts = {"vcpus": 1, "memory_kib": 4 * GIB_KIB, "state": "running"}
+        found = super()._inventory(host)
+        found["guests"] = {g: facts for g, on in self.guests.items() if on == host}
+        found["maintenance"] = "disks" if host == "hv3" else None
+        return found
+
+    def move(self, guest, target):
+        self.guests[guest] = target
+        return target
+
+
+def even(cloud, move):
+    planned = rebalance.plan(evacuate._cloud(cloud), PLAIN)
+    assert [(m.source, m.target) for m in planned] == [("hv1", "hv2")] * 2
+    return [m.guest for m in planned], evacuate.rebalance(cloud, PLAIN, planned, move, Silent())
+
+
+def four_on_one(tmp_path):
+    return Uneven(tmp_path, {**{f"g{i}": "hv1" for i in range(4)}, "kept": "hv3"})
+
+
+def test_the_planned_moves_are_made_as_long_as_the_cloud_is_as_planned(tmp_path):
+    cloud = four_on_one(tmp_path)
+    planned, outcome = even(cloud, cloud.move)
+    assert outcome.moved == dict.fromkeys(planned, "hv2")
+    assert outcome.left == {}
+
+
+def test_when_somebody_else_changes_the_cloud_the_rest_of_the_plan_is_left(tmp_path):
+    cloud = four_on_one(tmp_path)
+
+    def move(guest, target):
+        cloud.guests["new"] = "hv2"
+        return cloud.move(guest, target)
+
+    planned, outcome = even(cloud, move)
+    assert outcome.moved == {planned[0]: "hv2"}
+    assert outcome.left.keys() == {planned[1]}
+    assert "as planned; plan again" in outcome.left[planned[1]]
+
+
+def test_a_move_that_fails_ends_the_plan_even_where_the_score_is_near(tmp_path, monkeypatch):
+    monkeypatch.setattr(rebalance, "LEAST_GAIN", 9)
+    cloud = four_on_one(tmp_path)
+    planned = [rebalance.Move(f"g{i}", "hv1", "hv2", 0.5, 0.1) for i in range(3)]
+    outcome = evacuate.rebalance(cloud, PLAIN, planned, lambda guest, target: stuck(), Silent())
+    assert outcome.moved == {}
+    assert outcome.left.pop("g0") == "it is on a CD"
+    assert outcome.left.keys() == {"g1", "g2"}
+
+
+def test_a_difference_of_just_the_least_gain_is_as_planned(tmp_path, monkeypatch):
+    cloud = four_on_one(tmp_path)
+    now = rebalance.score(evacuate._cloud(cloud), PLAIN)
+    monkeypatch.setattr(rebalance, "LEAST_GAIN", now - 0.25)
+    planned = [rebalance.Move(f"g{i}", "hv1", "hv1", 0.5, 0.25) for i in range(2)]
+    assert len(evacuate.rebalance(cloud, PLAIN, planned, cloud.move, Silent()).moved) == 2

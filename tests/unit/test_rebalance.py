@@ -43,3 +43,47 @@ def test_a_small_difference_is_not_worth_a_move():
 def test_a_target_that_cannot_take_the_guest_is_no_target():
     small = replace(host("b"), memory_kib=2 * GIB_KIB)
     assert rebalance.plan([host("a", 4, 4), small], PLAIN) == []
+
+
+def test_uneven_vcpus_alone_are_a_reason_to_move():
+    many = [Guest(f"a-{i}", state="running", vcpus=8, memory_kib=1024) for i in range(4)]
+    full = replace(host("a"), guests=tuple(many))
+    assert [m.target for m in rebalance.plan([full, host("b")], PLAIN)] == ["b", "b"]
+
+
+def test_hosts_of_different_size_are_even_when_the_same_part_of_each_is_promised():
+    large = replace(host("b", *[4] * 8), cpus=32, memory_kib=64 * GIB_KIB)
+    assert rebalance.plan([host("a", 8), large], PLAIN) == []
+
+
+def test_a_host_that_keeps_all_memory_for_itself_gets_and_gives_nobody():
+    closed = replace(host("b"), limits={"reserved_memory_kib": 16 * GIB_KIB})
+    moves = rebalance.plan([host("a", 4, 4, 4, 4), closed, host("c")], PLAIN)
+    assert {m.target for m in moves} == {"c"}
+
+
+def test_a_cloud_that_is_all_in_maintenance_and_what_is_drained_already():
+    drained = replace(host("a", 4, 4, 4, 4), maintenance="disks")
+    assert rebalance.plan([drained], PLAIN) == []
+    assert rebalance.plan([drained, host("b"), host("c")], PLAIN) == [], "evacuate moves these"
+
+
+def test_no_more_moves_than_asked_for_and_none_at_the_threshold():
+    hosts = [host("a", 4, 4, 4, 4), host("b")]
+    assert len(rebalance.plan(hosts, PLAIN, most=1)) == 1
+    assert rebalance.plan(hosts, PLAIN, threshold=rebalance.score(hosts, PLAIN)) == []
+
+
+def test_a_move_that_gains_too_little_is_not_made(monkeypatch):
+    assert rebalance.plan([host("a", 8), host("b")], PLAIN) == [], "to and fro, for ever"
+    hosts = [host("a", 4, 4), host("b")]
+    gain = rebalance.score(hosts, PLAIN) - rebalance.score([host("a", 4), host("b", 4)], PLAIN)
+    monkeypatch.setattr(rebalance, "LEAST_GAIN", gain)
+    assert len(rebalance.plan(hosts, PLAIN)) == 1, "the least gain is enough"
+
+
+def test_the_guest_that_is_named_is_the_one_that_moves():
+    cloud = {one.name: one for one in (host("a", 4, 2), host("b"))}
+    found = rebalance.moved(cloud, rebalance.Move("a-1", "a", "b", 1.0, 0.0))
+    assert [g.name for g in found["a"].guests] == ["a-0"]
+    assert [(g.name, g.memory_kib) for g in found["b"].guests] == [("a-1", 2 * GIB_KIB)]

@@ -18,8 +18,7 @@ def _path(opts, host):
 def of(opts, host):
     """Their names, as a set."""
     with contextlib.suppress(FileNotFoundError, ValueError):
-        found = json.loads(_path(opts, host).read_text(encoding="utf-8"))
-        return {name for name in found if isinstance(name, str)}
+        return set(json.loads(_path(opts, host).read_text(encoding="utf-8")))
     return set()
 
 

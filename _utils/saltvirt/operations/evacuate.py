@@ -37,7 +37,7 @@ def check(fleet, host, policy):
     return plan(hosts, host, policy)
 
 
-def run(fleet, host, policy, migrate, report, reason="evacuated", limits=None):
+def run(fleet, host, policy, migrate, report, reason="evacuated", limits=(1, 1)):
     """Marks the host as in maintenance and moves every guest away. Returns moves.Outcome.
 
     migrate: as for moves.run. The mark comes first, and the host is looked at again until nothing
@@ -63,7 +63,11 @@ def run(fleet, host, policy, migrate, report, reason="evacuated", limits=None):
         step = moves.run(planned, migrate, report, limits)
         outcome.moved.update(step.moved)
         outcome.left.update(step.left)
-    outcome.left.update({g: why for g, why in homeless.items() if g not in outcome.left})
+    else:
+        targets, homeless = _again(fleet, host, policy, outcome)
+        came = f"it came to {host} while it was drained: evacuate it again"
+        homeless.update(dict.fromkeys(targets, came))
+    outcome.left = {**homeless, **outcome.left}
     away.keep(fleet.opts, host, ours | set(outcome.moved))
     _mark(fleet, host, reason, gone | set(outcome.moved))
     return outcome
@@ -114,7 +118,7 @@ def check_restore(fleet, host):
     return planned, unknown
 
 
-def restore(fleet, host, migrate, report, limits=None):
+def restore(fleet, host, migrate, report, limits=(1, 1)):
     """Ends the maintenance and brings back what was moved away. Returns moves.Outcome.
 
     Those that could not be brought back stay where they are, and are named; the host keeps their
