@@ -1,5 +1,6 @@
 """Renewal, rotation, revocation and adoption, with a clock that the test turns."""
 
+import base64
 import datetime
 import shutil
 import subprocess
@@ -11,13 +12,16 @@ import pytest
 pytest.importorskip("salt")
 import itertools
 
-from saltvirt.errors import NotFound, PkiError
-from saltvirt.pki.authority import crl, policy, request_rules, responder, rotation
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
+
+from saltvirt.errors import InvalidInput, NotFound, PkiError
+from saltvirt.pki.authority import cloud, crl, issue, policy, request_rules, responder, rotation
 from saltvirt.pki.authority.store import Store
 from saltvirt.pki.common import certs
-from saltvirt.pki.host import validity
+from saltvirt.pki.host import request, validity
 
-DAY = datetime.timedelta(days=1)
+DAY, SHA = datetime.timedelta(days=1), hashes.SHA256()
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
 
 
@@ -29,9 +33,9 @@ class Office:
         self.store = Store(folder, lambda: self.now)
         self.rules = policy.Policy(hosts="*", **settings)
 
-    def give(self, host="hv1", **arguments):
+    def give(self, host="hv1", known=(), **arguments):
         asked = request_rules.parse("_", arguments, {})
-        return responder._give(self.store, self.rules, host, asked, {})
+        return responder._give(self.store, self.rules, host, asked, {}, known)
 
     def cert(self, name="servercert", host="hv1", **arguments):
         return certs.load_certs(self.give(host, **arguments)[f"libvirt.{name}.pem"].encode())[0]
@@ -89,6 +93,138 @@ def test_a_name_that_the_master_gave_to_another_host_is_not_to_be_claimed(tmp_pa
     given = responder._give(office.store, office.rules, "hv1", asked, grains)
     cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
     assert "hv2.x.org" not in certs.names(cert)
+
+
+@pytest.mark.parametrize(
+    ("host", "others", "settings", "names"),
+    [
+        ("hv1.a.org", ["hv1.b.org"], {}, ["hv1.a.org"]),
+        ("hv1.a.org", ["HV1.b.org"], {}, ["hv1.a.org"]),
+        ("hv1.a.org", ["hv1"], {}, ["hv1.a.org"]),
+        ("hv1", ["hv1.a.org"], {}, ["hv1"]),
+        ("hv1", ["hv1.a.org"], {"domain": "b.org"}, ["hv1", "hv1.b.org"]),
+        ("hv1", ["hv1.b.org"], {"domain": "b.org"}, ["hv1"]),
+        ("hv1.a.org", ["hv1.b.org"], {"names": {"hv1.a.org": ["hv1"]}}, ["hv1.a.org", "hv1"]),
+        ("hv1.b.org", ["hv1.a.org"], {"names": {"hv1.a.org": ["hv1"]}}, ["hv1.b.org"]),
+        ("hv1.a.org", ["hv2.a.org"], {}, ["hv1.a.org", "hv1"]),
+        ("hv1", ["hv2"], {"names": {"hv1": ["hv2", "x"]}}, ["hv1", "x"]),
+        ("hv1", ["hv2"], {"names": {"hv1": ["vip"], "hv2": ["vip"]}}, ["hv1", "vip"]),
+    ],
+)
+@pytest.mark.parametrize("issued", [True, False])
+def test_a_name_that_two_ids_could_have_is_nobodys(
+    tmp_path, host, others, settings, names, issued
+):  # fmt: skip
+    """Else whoever has it could be the other one, to those that use it."""
+    office = Office(tmp_path, **settings)
+    known = [host, *others]
+    for other in others if issued else ():
+        office.give(other, known=known)
+    assert certs.names(office.cert(host=host, known=known)) == names
+
+
+def test_a_certificate_for_what_became_anothers_name_is_told_until_it_is_revoked(office):
+    """It had the short name before there was a host of that id."""
+    office.give("hv1.a.org")
+    office.give("hv1")
+    office.give("hv1.a.org")
+
+    def told(host="hv1.a.org"):
+        return cloud.names_of_others(office.store, office.rules, host)
+
+    assert told("hv1") == []
+    assert len(told()) == 1
+    assert "a certificate for hv1, which is hv1's: salt-run virt.revoke hv1.a.org" in told()[0]
+    office.rules = policy.Policy(hosts="*", names={"hv1.a.org": ["vip"], "hv2": ["VIP"]})
+    assert len(told()) == 1, "what the master gives to both is meant"
+    office.give("hv1.a.org")
+    assert len(told()) == 1
+    crl.revoke(office.store, "hv1.a.org")
+    crl.readmit(office.store, "hv1.a.org")
+    office.give("hv1.a.org")
+    assert told() == []
+
+
+def test_the_name_of_a_host_that_was_revoked_is_free(office):
+    known = ["hv1.a.org", "hv1.b.org"]
+    office.give("hv1.a.org", known=known)
+    assert certs.names(office.cert(host="hv1.b.org", known=known)) == ["hv1.b.org"]
+    crl.revoke(office.store, "hv1.a.org")
+    assert certs.names(office.cert(host="hv1.b.org", known=known)) == ["hv1.b.org", "hv1"]
+
+
+@pytest.mark.parametrize(("host", "known"), [("hv1", ["HV1"]), ("a b", []), ("ü", [])])
+def test_an_id_that_is_no_name_of_its_own_gets_nothing(office, host, known):
+    with pytest.raises(PkiError, match=f"{host}: no name for a certificate"):
+        office.give(host, known=known)
+
+
+def test_what_a_minion_claims_has_a_shape_and_an_end(tmp_path):
+    """With trust_grains."""
+    office = Office(tmp_path, trust_grains=True)
+    asked = request_rules.parse("_", {}, {})
+    many = [f"10.0.{n // 250}.{n % 250 + 1}" for n in range(9000)]
+    for grains in (
+        {"fqdn": 7, "host": ["hv9"], "fqdn_ip4": 7, "fqdn_ip6": {"a": 1}},
+        {"fqdn_ip4": "10.0.0.1", "fqdn_ip6": None},
+        {"fqdn_ip4": [7, None, {}], "fqdn_ip6": [["::2"]]},
+    ):
+        given = responder._give(office.store, office.rules, "hv1", asked, grains)
+        cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
+        assert certs.names(cert) == ["hv1"]
+    given = responder._give(office.store, office.rules, "hv1", asked, {"fqdn_ip4": many})
+    cert = certs.load_certs(given["libvirt.servercert.pem"].encode())[0]
+    assert certs.names(cert) == ["hv1", *many[:32]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "wish"),
+    [
+        ("pillar", "organization"), ("pillar", "expiration_days"), ("csr", "organization"),
+        ("csr", "expiration_days"), ("csr", "key"),
+    ],
+)  # fmt: skip
+def test_nobody_makes_the_authority_sign_without_end(tmp_path, mode, wish):
+    """What has been signed for a host is kept until it expires, and revoked with it."""
+    office = Office(tmp_path, mode=mode)
+    key = certs.new_key()
+
+    def asked(number):
+        more = {"organization": f"o{number}"} if wish == "organization" else {}
+        more |= {"expiration_days": 364 - 3 * number} if wish == "expiration_days" else {}
+        if mode == "csr":
+            mine = certs.new_key() if wish == "key" else key
+            more["csr"] = {"client": request.signing_request(mine)}
+        return more
+
+    for number in range(issue.MOST):
+        office.now += datetime.timedelta(hours=1)
+        last = office.cert("clientcert", **asked(number))
+    issued = len(list((office.store.host("hv1") / "issued").iterdir()))
+    with pytest.raises(
+        PkiError, match=r"hv1 was given 30 \w+ certificates within 30 days.* before"
+    ):
+        office.give(**asked(issue.MOST))
+    if mode == "pillar" or wish == "key":
+        assert office.cert("clientcert") == last, "what it has is as good as before"
+    assert len(list((office.store.host("hv1") / "issued").iterdir())) == issued
+    office.give("hv2", **asked(0))
+    office.now = START + datetime.timedelta(hours=1) + issue.WITHIN
+    assert office.cert("clientcert", **asked(issue.MOST)) != last
+    crl.revoke(office.store, "hv1")
+    crl.readmit(office.store, "hv1")
+    for number in range(3):
+        office.give(**asked(40 + number))
+
+
+def test_a_new_authority_gives_to_whom_the_old_one_gave_enough(office, monkeypatch):
+    monkeypatch.setattr(issue, "MOST", 1)
+    office.give()
+    with pytest.raises(PkiError, match="was given 1 server certificates"):
+        office.give(organization="x")
+    rotation.begin(office.store, office.rules)
+    rotation.swap(office.store)
+    office.give()
 
 
 @pytest.mark.parametrize("issued", [True, False])
@@ -534,10 +670,57 @@ def test_a_signing_request_gets_no_name_it_asks_for(tmp_path):
 
 @pytest.mark.parametrize("csr", [{"ca": "x"}, "x", {"server": "x"}, {"server": "x" * 9000}, [1]])
 def test_what_is_no_signing_request_is_refused(tmp_path, csr):
-    from saltvirt.errors import InvalidInput
-
     with pytest.raises(InvalidInput):
         Office(tmp_path, mode="csr").give(csr=csr)
+
+
+def _signed_by(key):
+    from cryptography import x509
+
+    builder = x509.CertificateSigningRequestBuilder().subject_name(certs.subject("x"))
+    made = builder.sign(key, None if isinstance(key, ed25519.Ed25519PrivateKey) else SHA)
+    return certs.csr_pem(made)
+
+
+@pytest.mark.parametrize("curve", [ec.SECP256R1, ec.SECP384R1, ec.SECP521R1])
+def test_keys_of_the_usual_curves_are_signed(curve):
+    key = ec.generate_private_key(curve())
+    assert certs.public_bytes(issue.read_csr(_signed_by(key))) == certs.public_bytes(key)
+
+
+@pytest.mark.parametrize("bits", [2048, 4096])
+def test_rsa_keys_of_the_usual_sizes_are_signed(bits):
+    key = rsa.generate_private_key(65537, bits)
+    assert issue.read_csr(_signed_by(key)).public_key().key_size == bits
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: rsa.generate_private_key(65537, 1024),
+        lambda: rsa.generate_private_key(65537, 2040),
+        lambda: rsa.generate_private_key(65537, 4104),
+        lambda: dsa.generate_private_key(2048),
+        lambda: ec.generate_private_key(ec.SECP256K1()),
+        lambda: ec.generate_private_key(ec.SECP224R1()),
+        lambda: ec.generate_private_key(ec.BrainpoolP256R1()),
+        ed25519.Ed25519PrivateKey.generate,
+    ],
+)
+def test_a_key_of_another_kind_or_size_is_not(make):
+    with pytest.raises(InvalidInput, match="must be RSA of 2048 to 4096 bits, or of the curve"):
+        issue.read_csr(_signed_by(make()))
+
+
+@pytest.mark.parametrize("place", [-12, -40])
+def test_a_request_that_its_key_did_not_sign_is_refused(place):
+    """Somebody else's public key is no key of the host."""
+    lines = _signed_by(certs.new_key("rsa")).splitlines()
+    body = base64.b64decode("".join(lines[1:-1]))
+    forged = body[:place] + bytes([body[place] ^ 1]) + body[place:][1:]
+    pem = "\n".join([lines[0], base64.encodebytes(forged).decode().strip(), lines[-1]])
+    with pytest.raises(InvalidInput, match="not signed by its own key"):
+        issue.read_csr(pem)
 
 
 def test_until_when_the_certificates_of_a_host_hold_is_read_from_its_files(tmp_path):

@@ -34,6 +34,32 @@ def test_asking_again_gives_the_same(master):
     assert master.pillar("hv1", ON_DEMAND) == master.pillar("hv1", ON_DEMAND)
 
 
+@pytest.mark.parametrize("version", [2, None, "3"])
+def test_where_salt_does_not_prove_who_asks_no_certificate_is_given(master, version):
+    """Else an accepted minion that asks in the name of a hypervisor could have its key."""
+    before = master.pillar("hv1", ON_DEMAND)
+    assert "libvirt.error" not in before
+    master.opts["minimum_auth_version"] = version
+    for asked in (ON_DEMAND, {"libvirt": {"hosts": True}}, {"libvirt": {"dry": True}}):
+        pillar = master.pillar("hv1", asked)
+        assert list(pillar) == ["libvirt.error"]
+        assert "no certificate is given; set it to 3" in pillar["libvirt.error"]
+    del master.opts["minimum_auth_version"]
+    assert "update Salt" in master.pillar("hv2", ON_DEMAND)["libvirt.error"]
+    assert not (master.store / "hv2").exists()
+
+
+def test_a_short_name_of_two_hypervisors_is_in_the_certificate_of_neither(tmp_path):
+    """Also before the second one has asked for any."""
+    ids = "hv1.a.org", "hv1.b.org"
+    master = Master(tmp_path, hosts="hv*").accept(*ids)
+    told = master.pillar(ids[0], {"libvirt": {"hosts": True}})["libvirt.hosts"]
+    assert told == {one: [one] for one in ids}
+    for one in ids:
+        cert = certs.load_certs(master.pillar(one, ON_DEMAND)["libvirt.servercert.pem"].encode())[0]
+        assert certs.names(cert) == [one]
+
+
 def test_all_hypervisors_share_one_ca(master):
     one, two = master.pillar("hv1", ON_DEMAND), master.pillar("hv2", ON_DEMAND)
     assert one["libvirt.cacert.pem"] == two["libvirt.cacert.pem"]

@@ -38,8 +38,9 @@ def refuse_unknown_senders(opts):
     if not isinstance(given, int) or given < _AUTH_VERSION:
         raise errors.Unsupported(
             f"minimum_auth_version is {given!r} on this master: a minion may ask in the name of "
-            f"another, so no key of a guest is taken; set it to {_AUTH_VERSION} and restart the "
-            "master (an older Salt has no such setting: update Salt)"
+            "another, so no key of a guest is taken and no certificate is given; set it to "
+            f"{_AUTH_VERSION} and restart the master (an older Salt has no such setting: update "
+            "Salt)"
         )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from saltvirt.errors import NotFound, PkiError, VirtError
-from saltvirt.pki.authority import ca, crl, issue, policy, request_rules, responder, rotation
+from saltvirt.pki.authority import ca, crl, issue, request_rules, responder, rotation
 from saltvirt.pki.authority.store import AUTHORITIES, USES
 from saltvirt.pki.common import certs
 
@@ -29,12 +29,13 @@ def authorities(store):
     return found
 
 
-def records(store, rules, host):
+def records(store, rules, host, known=()):
     """{use: what the master knows of the host's certificate}, with ``days_left``, ``renewed``
-    (the day from which it is renewed) and ``wrong`` (why it will be replaced at once)."""
+    (the day from which it is renewed) and ``wrong`` (why it will be replaced at once). known: the
+    ids of all that virt:hosts names."""
     found = {}
     folder = store.host(host)
-    case = _case(store, rules, host, folder)
+    case = _case(store, rules, host, folder, known)
     for use in USES:
         cert = issue.stored_cert(folder, use)
         if cert is None:
@@ -52,12 +53,30 @@ def records(store, rules, host):
     return found
 
 
-def _case(store, rules, host, folder):
+def _case(store, rules, host, folder, known):
     """As for a request without any wishes; the host's own grains are not known here."""
-    names = policy.wanted_names(rules, host, {})
+    names = responder.names_of_all(store, rules, known).of(host)
     found = {name: ca.read(store, name) for name in AUTHORITIES}
     want = issue.wanted(rules, request_rules.Request(), host, names, crl.revoked_serials(store))
     return issue.Case(store, rules, folder, found, want)
+
+
+def names_of_others(store, rules, host, known=()):
+    """Sentences: which good certificate the host was given for a name that is another's now."""
+    names, revoked = responder.names_of_all(store, rules, known), crl.revoked_serials(store)
+    found = set()
+    for cert in issue.issued(store.host(host)):
+        if certs.serial(cert) in revoked or certs.not_after(cert) < store.now():
+            continue
+        for name in certs.names(cert):
+            found.update((name, owner) for owner in names.owners(host, name))
+    shared = set(names.of(host))  # virt:pki:names gives it to both
+    return [
+        f"it has, or had, a certificate for {name}, which is {owner}'s: salt-run virt.revoke {host},"
+        " then the same with undo=True, and apply virt.keys"
+        for name, owner in sorted(found)
+        if name not in shared
+    ]
 
 
 def compare(records_, told):
@@ -180,7 +199,7 @@ def overview(fleet, store, rules, only=None, ask=True):
     told = {item.host: item for item in fleet.ask(asked, INFO)}
     shown = {}
     for host in hosts:
-        shown[host] = _one(store, rules, host, told.get(host), revoked)
+        shown[host] = _one(store, rules, host, told.get(host), revoked, known)
         if host not in known and host not in revoked:
             shown[host]["problems"].append(
                 f"virt:hosts does not match it; if it is gone: salt-run virt.revoke {host}"
@@ -223,9 +242,9 @@ def problems(found):
     return {name: "; ".join(texts) for name, texts in every.items() if texts}
 
 
-def _one(store, rules, host, told, revoked):
+def _one(store, rules, host, told, revoked, known):
     try:
-        kept = records(store, rules, host) if store.host(host).is_dir() else {}
+        kept = records(store, rules, host, known) if store.host(host).is_dir() else {}
     except VirtError as exc:
         return {"certificates": {}, "problems": [str(exc)]}
     found = {"certificates": kept, "problems": []}
@@ -233,8 +252,9 @@ def _one(store, rules, host, told, revoked):
         return {**found, "revoked": True}
     found["problems"] += [f"{use}: {a['wrong']}: apply virt.keys" for use, a in kept.items()
                           if "wrong" in a]  # fmt: skip
-    if not kept:
-        found["problems"].append("it has no certificates: apply virt.keys")
+    found["problems"] += names_of_others(store, rules, host, known) if kept else [
+        "it has no certificates: apply virt.keys"
+    ]  # fmt: skip
     if told is None:
         return found
     if not told.ok:

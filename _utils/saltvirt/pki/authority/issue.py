@@ -1,11 +1,14 @@
 """A host's pairs of key and certificate: kept while they are good, made anew when not."""
 
+import contextlib
 import datetime
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from saltvirt.errors import InvalidInput, PkiError
 from saltvirt.pki.authority.policy import Policy
@@ -14,6 +17,10 @@ from saltvirt.pki.common import certs, files
 
 log = logging.getLogger(__name__)
 _DAY = datetime.timedelta(days=1)
+# what one CA gives a host for one use in so long: who asks for more does not renew
+MOST, WITHIN = 30, 30 * _DAY
+_RSA_BITS = (2048, 4096)
+_CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 _PARTS = {
     x509.oid.NameOID.COUNTRY_NAME: "country",
     x509.oid.NameOID.STATE_OR_PROVINCE_NAME: "state",
@@ -144,6 +151,7 @@ def pair(case, use):
     why = why or fault(case, use, cert)
     if why is None:
         return key, cert, None
+    refuse_more(case, use)
     _keep_damaged(case, use, key, cert)
     key = certs.new_key(case.policy.key)
     cert = sign(case, use, key.public_key(), cert)
@@ -175,6 +183,35 @@ def sign(case, use, public, present=None):
     return cert
 
 
+def refuse_more(case, use):
+    """Raises PkiError for a host that was given as many as it may have: by another wish, or
+    another key, each time."""
+    now, authority = case.store.now(), case.authority(use).cert
+    times = sorted(
+        given
+        for cert in issued(case.folder)
+        if now - (given := certs.not_before(cert) + certs.BACKDATE) < WITHIN
+        and certs.has_purpose(cert, use.purpose)
+        and certs.serial(cert) not in case.want.revoked
+        and certs.signed_by(cert, authority)
+    )
+    if len(times) >= MOST:
+        host, free = case.want.host, times[-MOST] + WITHIN
+        raise PkiError(
+            f"{host} was given {len(times)} {use.name} certificates within {WITHIN.days} days, and "
+            f"gets none before {free:%Y-%m-%d %H:%M} UTC: end what asks for another one each time "
+            f"(organization, expiration_days, a new key); salt-run virt.revoke {host}, then the "
+            "same with undo=True, gives it new ones now"
+        )
+
+
+def issued(folder):
+    """The certificates that the host of the folder was given and that have not expired long ago."""
+    for path in (folder / "issued").glob("*.pem"):
+        with contextlib.suppress(PkiError):
+            yield certs.load_certs(files.read(path))[0]
+
+
 def _remember(case, cert):
     path = case.folder / "issued" / f"{certs.serial(cert)}.pem"
     if not path.exists():
@@ -204,6 +241,7 @@ def requested(case, use, csr_pem):
         why = fault(case, use, cert)
     if why is None:
         return cert, None
+    refuse_more(case, use)
     cert = sign(case, use, csr.public_key(), cert)
     files.write(case.folder / use.cert, certs.cert_pem(cert))
     # a key from the time before csr mode is nobody's now
@@ -213,18 +251,36 @@ def requested(case, use, csr_pem):
 
 
 def read_csr(pem):
-    """A signing request whose signature proves the key. Its names are not looked at."""
+    """A signing request whose signature proves the key. Its names are not looked at.
+
+    Raises InvalidInput for any other, and for a key of a kind that libvirt's peers may not read.
+    """
     try:
         csr = x509.load_pem_x509_csr(pem.encode())
-    except (ValueError, UnicodeError) as exc:
+        public = csr.public_key()
+    except (ValueError, UnsupportedAlgorithm) as exc:
         raise InvalidInput("not a readable certificate signing request") from exc
-    if not csr.is_signature_valid:
+    if not _may_be_signed(public):
+        raise InvalidInput(
+            "the key of a signing request must be RSA of 2048 to 4096 bits, or of the curve "
+            "P-256, P-384 or P-521"
+        )
+    if not _proven(csr):
         raise InvalidInput("the certificate signing request is not signed by its own key")
-    public = csr.public_key()
-    bits = getattr(public, "key_size", 256)
-    if bits < (256 if hasattr(public, "curve") or bits == 256 else 2048):
-        raise InvalidInput(f"a key of {bits} bits is too weak for a hypervisor")
     return csr
+
+
+def _may_be_signed(public):
+    if isinstance(public, rsa.RSAPublicKey):
+        return _RSA_BITS[0] <= public.key_size <= _RSA_BITS[1]
+    return isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, _CURVES)
+
+
+def _proven(csr):
+    try:
+        return csr.is_signature_valid
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return False
 
 
 def due(case, uses):

@@ -13,6 +13,8 @@ CSR = "csr"
 _DNS = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.[A-Za-z0-9_-]{1,63})*")
 _WORD = re.compile(r"[^\x00-\x1f\x7f]{1,64}")
 PARTS = ("country", "state", "locality", "organization")
+_CLAIMED = 32
+_EVERYBODYS = {"localhost", "localhost.localdomain", "127.0.0.1", "127.0.1.1", "::1"}
 
 
 @dataclass(frozen=True)
@@ -104,24 +106,26 @@ def _names(value):
     return found
 
 
-def wanted_names(policy, host, grains):
-    """The names and addresses that the host's certificates must be for.
+def derived_names(policy, host):
+    """The names that follow from a minion id: the short one, and that in ``virt:pki:domain``."""
+    if _is_address(host):
+        return []
+    found = [host.partition(".")[0]]
+    if policy.domain and "." not in host:
+        found.append(f"{host}.{policy.domain}")
+    return found
 
-    Its minion id, the short name, the name in ``virt:pki:domain``, and those of
-    ``virt:pki:names``. grains: what the minion says of itself; used only where the
-    master set ``virt:pki:trust_grains``, and only where it is no other host's name.
-    """
-    found = [host, *policy.names.get(host, [])]
-    address = _is_address(host)
-    if not address:
-        found.append(host.partition(".")[0])
-        if policy.domain and "." not in host:
-            found.append(f"{host}.{policy.domain}")
-    if policy.trust_grains:
-        found += [grains.get("fqdn"), grains.get("host"), *grains.get("fqdn_ip4", [])]
-        found += grains.get("fqdn_ip6", [])
-    unwanted = {"localhost", "localhost.localdomain", "127.0.0.1", "127.0.1.1", "::1"}
-    valid = [name for name in found if name and valid_name(name) and name not in unwanted]
+
+def claimed_names(grains):
+    """The names and addresses that a minion says it has: so many at most, of any type."""
+    several = [grains.get(word) for word in ("fqdn_ip4", "fqdn_ip6")]
+    several = [one for found in several if isinstance(found, (list, tuple)) for one in found]
+    return [grains.get("fqdn"), grains.get("host"), *several[:_CLAIMED]]
+
+
+def valid_names(names):
+    """Those that a certificate can be for, each once: none that every machine calls itself."""
+    valid = [name for name in names if valid_name(name) and name not in _EVERYBODYS]
     return list(dict.fromkeys(valid))
 
 

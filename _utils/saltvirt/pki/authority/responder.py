@@ -3,7 +3,9 @@
 import logging
 
 from saltvirt.errors import InvalidInput, PkiError, VirtError
+from saltvirt.fleet.authorise import refuse_unknown_senders
 from saltvirt.pki.authority import authorize, ca, crl, issue, policy, request_rules, rotation
+from saltvirt.pki.authority.naming import Names
 from saltvirt.pki.authority.store import AUTHORITIES, USES, Store
 from saltvirt.pki.common import certs, files, seal
 
@@ -26,18 +28,20 @@ def answer(opts, get, host, asked, grains):
     if not authorize.allowed(opts, rules, host):
         return {}
     try:
+        refuse_unknown_senders(opts)
         wish, store = request_rules.parse(*asked), Store(opts["pki_dir"])
+        known = authorize.resolve(opts, authorize.expand(rules, opts))
         if wish.hosts:
             _refuse_banned(store, host)
-            return {"libvirt.hosts": _names(opts, store, rules)}
-        return _give(store, rules, host, wish, grains)
+            return {"libvirt.hosts": _names(store, rules, known)}
+        return _give(store, rules, host, wish, grains, known)
     except VirtError as exc:
         log.error("no libvirt certificates for %s: %s", host, exc)
         return {"libvirt.error": str(exc)}
 
 
-def _give(store, rules, host, asked, grains):
-    """The answer to a hypervisor that may have it."""
+def _give(store, rules, host, asked, grains, known=()):
+    """The answer to a hypervisor that may have it. known: the ids of all that virt:hosts names."""
     _refuse_banned(store, host)
     if asked.dry and not store.host(host).is_dir():
         found = {"libvirt.mode": rules.mode, "libvirt.pending": [use.name for use in USES]}
@@ -46,7 +50,12 @@ def _give(store, rules, host, asked, grains):
     with store.issuing(host) as folder:
         _refuse_banned(store, host)  # it may have been revoked while this one waited
         authorities = ca.current(store)
-        names = _own_names(store, rules, host, grains)
+        names = names_of_all(store, rules, known).of(host, grains)
+        if not names:
+            raise PkiError(
+                f"{host}: no name for a certificate; another hypervisor has this id in other "
+                "capitals, or it is no DNS name or address: give the minion another id"
+            )
         want = issue.wanted(rules, asked, host, names, crl.revoked_serials(store))
         case = issue.Case(store, rules, folder, authorities, want)
         found = {**_common(case), **_own(case, asked)}
@@ -63,12 +72,17 @@ def _refuse_banned(store, host):
         )
 
 
-def _names(opts, store, rules):
+def _names(store, rules, known):
     """{hypervisor: the names that its certificates are for}, by the master's configuration
     alone, also of one that has none yet; without the revoked ones."""
-    found = authorize.resolve(opts, authorize.expand(rules, opts))
-    found -= set(crl.record(store)["hosts"])
-    return {host: policy.wanted_names(rules, host, {}) for host in sorted(found)}
+    names, revoked = names_of_all(store, rules, known), set(crl.record(store)["hosts"])
+    found = {host: names.of(host) for host in sorted(set(known) - revoked)}
+    return {host: own for host, own in found.items() if own}
+
+
+def names_of_all(store, rules, known):
+    """The Names of all hypervisors. known: the ids of those that virt:hosts names."""
+    return Names(rules, {*known, *store.hosts()}, crl.record(store)["hosts"])
 
 
 def prepare(store, rules):
@@ -95,18 +109,6 @@ def _subjects(store):
     hosts = [host for host in store.hosts() if not crl.banned(store, host)]
     found = [issue.stored_cert(store.host(host), client) for host in hosts]
     return sorted(cert.subject.rfc4514_string() for cert in found if cert is not None)
-
-
-def _own_names(store, rules, host, grains):
-    """The host's names: without another hypervisor's id, and of those that it claims itself
-    without any that the master's configuration gives to another."""
-    ids = {*store.hosts(), *rules.names} - {host}
-    same = policy.same_name
-    taken = {same(name) for other in ids for name in policy.wanted_names(rules, other, {})}
-    own = policy.wanted_names(rules, host, {})
-    found = policy.wanted_names(rules, host, grains)
-    others = {same(other) for other in store.hosts()} - {same(host)}
-    return [n for n in found if same(n) not in others and (n in own or same(n) not in taken)]
 
 
 def _common(case):

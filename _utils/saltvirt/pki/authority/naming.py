@@ -1,0 +1,57 @@
+"""By which names hypervisors are reached: what their certificates are for.
+
+One name is never two hosts': a short name that two ids have, or that is the id of another, is
+nobody's, unless ``virt:pki:names`` gives it to somebody.
+"""
+
+from saltvirt.pki.authority import policy as policies
+
+same = policies.same_name
+
+
+class Names:
+    """The names of all hypervisors. rules: the Policy. hosts: the ids of all that there are, or
+    were; revoked: those of them whose certificates are worth nothing."""
+
+    def __init__(self, rules, hosts, revoked=()):
+        self._rules = rules
+        self._ids, self._given, self._derived = {}, {}, {}
+        for host in {*hosts, *rules.names}:
+            _add(self._ids, [host], host)
+            _add(self._given, rules.names.get(host, []), host)
+            if host not in revoked:
+                _add(self._derived, policies.derived_names(rules, host), host)
+
+    def of(self, host, grains=None):
+        """The host's names, its id first; none when another id differs from it in capitals only.
+
+        grains: what the minion says of itself; used only where the master set
+        ``virt:pki:trust_grains``.
+        """
+        if self._others(host, host, self._ids):
+            return []
+        given = policies.valid_names(self._rules.names.get(host, []))
+        found = [host, *(name for name in given if not self._others(host, name, self._ids))]
+        more = policies.derived_names(self._rules, host)
+        if self._rules.trust_grains:
+            more += policies.claimed_names(grains or {})
+        taken = (self._ids, self._given, self._derived)
+        for name in policies.valid_names(more):
+            if not any(self._others(host, name, known) for known in taken):
+                found.append(name)
+        return policies.valid_names(found)
+
+    def owners(self, host, name):
+        """The other hosts whose id, or configured name, this is; sorted."""
+        known = self._others(host, name, self._ids) | self._others(host, name, self._given)
+        return sorted(known)
+
+    @staticmethod
+    def _others(host, name, known):
+        """The other hosts that have the name."""
+        return known.get(same(name), set()) - {host}
+
+
+def _add(known, names, host):
+    for name in policies.valid_names(names):
+        known.setdefault(same(name), set()).add(host)
