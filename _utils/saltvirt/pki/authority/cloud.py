@@ -72,8 +72,8 @@ def names_of_others(store, rules, host, known=()):
             found.update((name, owner) for owner in names.owners(host, name))
     shared = set(names.of(host))  # virt:pki:names gives it to both
     return [
-        f"it has, or had, a certificate for {name}, which is {owner}'s: salt-run virt.revoke {host},"
-        " then the same with undo=True, and apply virt.keys"
+        f"it has, or had, a certificate for {name}, which is {owner}'s: salt-run virt.revoke "
+        f"{host}, then the same with undo=True, and apply virt.keys"
         for name, owner in sorted(found)
         if name not in shared
     ]
