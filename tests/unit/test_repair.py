@@ -1,5 +1,7 @@
 """What virt.repair finds, says of it, and mends: on hosts of plain data."""
 
+import copy
+import json
 import shlex
 
 import pytest
@@ -103,19 +105,80 @@ def test_only_what_was_chosen_is_mended(cloud):
     assert (mended, remaining) == ({"b": "removed from hv1"}, {})
 
 
+def on_two(cloud, **states):
+    for host, state in states.items():
+        cloud.left[host]["guests"]["two"] = state
+    found = [one for one in repair.look(cloud)[0] if one.code == repair.TWICE]
+    return found[0] if found else None
+
+
 def test_what_is_advised_for_a_guest_on_two_hosts_deletes_no_disk(cloud):
     """Both definitions can name the same disk."""
-    found, _ = repair.look(cloud)
-    twice = next(one for one in found if one.code == repair.TWICE)
+    twice = on_two(cloud)
     assert twice.mend is None
     words = " ".join([twice.how, twice.command, twice.what, twice.evidence])
     assert "purge" not in words
     assert "stop it and undefine it" in twice.how
-    assert "salt hv1 virt.undefine two" in twice.command
+    ways = "salt hv1 virt.undefine vm_=two; salt hv2 virt.undefine vm_=two"
+    assert twice.command == f"one of: {ways}"
     with pytest.raises(errors.OperationFailed) as caught:
         find.Census({"two": {"hv1": "running", "hv2": "shutdown"}}).host_of("two")
     assert "purge" not in caught.value.text
     assert "virt.repair name=two" in caught.value.text
+
+
+@pytest.mark.parametrize("state", ["running", "paused", "pmsuspended", "crashed", "nostate"])
+def test_the_definition_of_a_guest_that_is_not_off_is_never_offered(cloud, state):
+    assert on_two(cloud, hv1=state).command == "salt hv2 virt.undefine vm_=two"
+    shown = "salt hv1 virt.vm_info vm_=two; salt hv2 virt.vm_info vm_=two"
+    assert on_two(cloud, hv1=state, hv2="running").command == shown
+
+
+@pytest.mark.parametrize("host", ["hv1", "hv2"])
+@pytest.mark.parametrize("what", ["at_work", "migrations", "here"])
+def test_a_guest_on_its_way_is_on_two_hosts_and_nothing_is_said_of_it(cloud, host, what):
+    """Its target has it paused, its source running: neither is to be undefined."""
+    assert on_two(cloud, hv1="running", hv2="paused") is not None
+    if what == "here":
+        with lock.guest(cloud.opts, "two", "virt.migrate"):
+            assert on_two(cloud) is None
+        return
+    moving = {"target": "qemu+tls://x/system", "at_work": True}
+    cloud.left[host].setdefault(what, {})["two"] = (
+        moving if what == "migrations" else "virt.migrate"
+    )
+    assert on_two(cloud) is None
+
+
+def test_one_that_was_moved_between_two_answers_is_not_on_two_hosts(cloud, monkeypatch):
+    """Its old host spoke before the move, its new one after it."""
+    whole, asked = cloud.ask, []
+
+    def ask(hosts, function, kwarg=None, **options):
+        asked.append(list(hosts))
+        for answer in whole(hosts, function, kwarg, **options):
+            yield Answer(answer.host, copy.deepcopy(answer.data))
+        cloud.left["hv1"]["guests"].pop("two", None)
+
+    monkeypatch.setattr(cloud, "ask", ask)
+    assert on_two(cloud) is None
+    assert asked == [["hv1", "hv2"], ["hv1", "hv2"]]
+
+
+def test_only_who_has_one_twice_is_asked_again_and_his_silence_proves_nothing(cloud, monkeypatch):
+    cloud.left["hv3"], whole, asked = left(["x"]), cloud.ask, []
+
+    def ask(hosts, function, kwarg=None, **options):
+        asked.append(list(hosts))
+        for answer in whole(hosts, function, kwarg, **options):
+            yield down(answer.host) if len(asked) > 1 and answer.host == "hv2" else answer
+
+    monkeypatch.setattr(cloud, "ask", ask)
+    assert on_two(cloud) is None
+    assert asked == [["hv1", "hv2", "hv3"], ["hv1", "hv2"]]
+    cloud.left["hv1"]["guests"].pop("two")
+    repair.look(cloud)
+    assert len(asked) == 3
 
 
 def test_two_findings_of_one_guest_are_both_told(tmp_path):
@@ -143,6 +206,37 @@ def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants
     assert "given-up:whole:hv1" not in [one.id for one in repair.look(cloud)[0]]
 
 
+@pytest.mark.parametrize(
+    ("mark", "named"), [("ours", True), ("theirs", False), (None, False), ("older", True)]
+)
+def test_the_guest_of_another_is_not_the_one_that_was_given_up(tmp_path, mark, named):
+    """Somebody made one of the name there since, or before: the mark in its record says whose."""
+    cloud = Cloud(tmp_path, {"hv1": left(["web1"])})
+    if mark != "older":  # a host that tells no marks
+        cloud.left["hv1"]["operations"] = {"web1": mark} if mark else {}
+    begun.Begun(cloud.opts, "web1", "virt.init", Revert(), "ours").on("hv1")
+    assert [one.id for one in repair.look(cloud)[0]] == ["given-up:web1:hv1"] * named
+    cloud.left["hv1"] = None
+    assert [one.id for one in repair.look(cloud)[0]] == ["given-up:web1:hv1"]
+
+
+@pytest.mark.parametrize(("marks", "named"), [({}, True), ({"web1": "an init's"}, False)])
+def test_a_copy_that_was_given_up_has_no_mark(tmp_path, marks, named):
+    cloud = Cloud(tmp_path, {"hv1": {**left(["web1"]), "operations": marks}})
+    begun.Begun(cloud.opts, "web1", "virt.clone", Revert()).on("hv1")
+    assert [one.id for one in repair.look(cloud)[0]] == ["given-up:web1:hv1"] * named
+
+
+def test_what_an_older_version_wrote_down_is_compared_with_no_mark(tmp_path):
+    cloud = Cloud(tmp_path, {"hv1": {**left(["web1"]), "operations": {"web1": "x"}}})
+    begun.Begun(cloud.opts, "web1", "virt.init", Revert(), "ours").on("hv1")
+    path = tmp_path / "virt" / "begun" / "web1"
+    told = json.loads(path.read_text())
+    del told["operation"]
+    path.write_text(json.dumps(told))
+    assert [one.id for one in repair.look(cloud)[0]] == ["given-up:web1:hv1"]
+
+
 @pytest.mark.parametrize("name", ["a; reboot", "$(reboot)", "a' b", "a\nreboot"])
 def test_a_name_that_a_host_made_up_is_no_command(tmp_path, name):
     cloud = Cloud(tmp_path, {"hv1": left([name], [f"{name};"]), "hv2": left([name])})
@@ -151,7 +245,7 @@ def test_a_name_that_a_host_made_up_is_no_command(tmp_path, name):
     for one in found:
         for command in one.command.removeprefix("one of: ").split("; salt "):
             words = shlex.split(command)
-            assert any(word in (name, f"what={one.id}") for word in words), command
+            assert any(word in (f"vm_={name}", f"what={one.id}") for word in words), command
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "\ud800", "ä" * 200, "a\nb"])

@@ -205,9 +205,9 @@ class KeyStore:
         """Why the key of a guest that was removed from this host stays; None when it may go."""
         made = self.host_of(name)
         if made is None:
-            return f"it was not accepted here for a guest; salt-key -d {name} deletes it"
+            return "it was not accepted here for a guest, so another machine may use it"
         if made not in ("", host):
-            return f"it was accepted for a guest of {made}; salt-key -d {name} deletes it"
+            return f"it was accepted for a guest of {made}, which may use it"
         return None
 
     def _forget(self, name):

@@ -11,8 +11,12 @@ from pathlib import Path
 from saltvirt.fleet import private
 
 
+def _folder(opts):
+    return Path(opts["cachedir"]) / "virt" / "away"
+
+
 def _path(opts, host):
-    return Path(opts["cachedir"]) / "virt" / "away" / host
+    return _folder(opts) / host
 
 
 def of(opts, host):
@@ -28,3 +32,11 @@ def keep(opts, host, guests):
         private.write(str(_path(opts, host)), json.dumps(sorted(guests)))
     else:
         _path(opts, host).unlink(missing_ok=True)
+
+
+def forget(opts, name):
+    """The guest is gone: another one of its name is brought back to no host."""
+    for path in _folder(opts).glob("[!.]*"):
+        known = of(opts, path.name)
+        if name in known:
+            keep(opts, path.name, known - {name})

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from saltvirt import errors
 from saltvirt.fleet import private
+from saltvirt.operations import away
 
 # what nobody asked for so long is forgotten
 KEEP_S = 90 * 86400
@@ -25,15 +26,21 @@ class Begun:
     """One operation that makes a guest. Use as a context manager around all of it.
 
     opts: the master's options. what: the operation, for people. undo: the Revert of what it
-    makes; what could not be undone stays written down.
+    makes; what could not be undone stays written down. operation: the mark in the guest's record,
+    None for one that gets none.
     """
 
-    def __init__(self, opts, name, what, undo):
-        self._path, self._what, self._undo = _folder(opts) / name, what, undo
+    def __init__(self, opts, name, what, undo, operation=None):
+        self._opts, self._name, self._path = opts, name, _folder(opts) / name
+        self._what, self._undo, self._operation = what, undo, operation
 
     def on(self, host):
-        """This host is told to make it, now."""
-        told = {"host": host, "what": self._what, "since": time.time(), "started": False}
+        """This host is told to make it, now. It was never moved away from anywhere."""
+        away.forget(self._opts, self._name)
+        told = {
+            "host": host, "what": self._what, "since": time.time(), "started": False,
+            "operation": self._operation,
+        }  # fmt: skip
         private.write(str(self._path), json.dumps(told))
 
     def starting(self):

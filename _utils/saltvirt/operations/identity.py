@@ -7,7 +7,7 @@ from saltvirt.fleet import authorise, secret, target
 from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import find, inventory, lock, purge, unique
+from saltvirt.operations import away, find, inventory, lock, purge, unique
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.init import deliver, handed_in
 from saltvirt.placement import policy as policies
@@ -62,6 +62,8 @@ def rename(fleet, report, name, new, options=None, sure=False):
             if name in left or new not in left:
                 raise errors.OperationFailed(f"{host}: libvirt has no {new} in place of {name}")
             undo.success()
+        for gone in (name, new):
+            away.forget(fleet.opts, gone)
         if made.get("pub_key"):
             _forget(fleet, report, host, name)
         return host, made

@@ -170,7 +170,8 @@ class Init:
         """Placed, on one of the hosts of the Decision."""
         undo = Revert()
         try:
-            with Begun(self.fleet.opts, request.name, "virt.init", undo) as told, undo:
+            begin = self.fleet.opts, request.name, "virt.init", undo, self.wanted.operation
+            with Begun(*begin) as told, undo:
                 placed = self.create(decision, undo, told)
                 undo.success()
                 return placed

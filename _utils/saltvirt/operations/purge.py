@@ -2,7 +2,7 @@
 
 from saltvirt import errors, names
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import begun, find, lock, proof
+from saltvirt.operations import away, begun, find, lock, proof
 
 
 def check(fleet, name, delete_key=True):
@@ -62,6 +62,7 @@ def run(fleet, name, delete_key=True, on=None):
         if name in (fleet.one(host, "virt.vm_state") or {}):
             raise errors.OperationFailed(f"{host}: libvirt still has {name}")
         begun.forget(fleet.opts, name)
+        away.forget(fleet.opts, name)
         keys = KeyStore(fleet.opts)
         goes, why = _key(keys, name, host) if delete_key else (False, None)
         if goes:

@@ -1,5 +1,6 @@
 """What interrupted operations have left behind: found first, mended on request."""
 
+import contextlib
 import functools
 import shlex
 import time
@@ -20,6 +21,8 @@ PILLAR = "pillar-without-key"
 PERMISSION = "permission-expired"
 GIVEN_UP = "given-up"
 LEFT = "left-on-target"
+# libvirt's word for a domain that does not run
+OFF = "shutdown"
 CODES = (HALF_MADE, BROKEN_OFF, LEFT, TWICE, KEY, PILLAR, PERMISSION, GIVEN_UP)
 
 
@@ -69,23 +72,41 @@ def look(fleet):
     ``virt:hosts`` does not match any more: the guest may be on the one that was not.
     """
     hosts = fleet.hosts()
-    guests, unheard, found = {}, proof.unmatched(fleet.opts, hosts), []
-    for answer in fleet.ask(hosts, "virt.leftovers"):
-        if not answer.ok:
-            unheard[answer.host] = answer.error
-            continue
-        found += list(_of_host(fleet, answer.host, answer.data))
-        found += list(_left(fleet, answer.host, answer.data))
-        for name, state in answer.data["guests"].items():
-            guests.setdefault(name, {})[answer.host] = state
-    moving = {finding.about for finding in found if finding.code != LEFT}
-    found += list(_given_up(fleet, guests, unheard, moving))
-    found += list(_twice(guests, moving))
+    unheard, found = proof.unmatched(fleet.opts, hosts), []
+    told, silent = _asked(fleet, hosts)
+    unheard.update(silent)
+    for host, data in told.items():
+        found += list(_of_host(fleet, host, data))
+        found += list(_left(fleet, host, data))
+    guests = _guests(told)
+    half = {finding.about for finding in found if finding.code != LEFT}
+    found += list(_given_up(fleet, told, unheard, half))
+    found += list(_twice(fleet, told, half))
     if not unheard:
         found += list(_keys(fleet, guests, hosts))
     found += list(_permissions(fleet))
     found += list(_pillars(fleet))
     return sorted(found, key=lambda f: (f.about, f.what)), unheard
+
+
+def _asked(fleet, hosts):
+    """(host to what its ``virt.leftovers`` says, host to why it was not heard)."""
+    told, silent = {}, {}
+    for answer in fleet.ask(hosts, "virt.leftovers"):
+        if answer.ok:
+            told[answer.host] = answer.data
+        else:
+            silent[answer.host] = answer.error
+    return told, silent
+
+
+def _guests(told):
+    """Name to {host: state}."""
+    guests = {}
+    for host, data in told.items():
+        for name, state in data["guests"].items():
+            guests.setdefault(name, {})[host] = state
+    return guests
 
 
 def chosen(findings, name=None, what=None):
@@ -164,16 +185,17 @@ def _take_away(fleet, host, name):
         raise errors.OperationFailed("; ".join(found["left"].values()))
 
 
-def _given_up(fleet, guests, unheard, half):
+def _given_up(fleet, told, unheard, half):
     """Guests that a host was told to make, by an operation whose end this master did not see."""
-    for name, told in begun.all_of(fleet.opts).items():
-        host, what = told["host"], told["what"]
-        state = guests.get(name, {}).get(host)
-        if name in half or state == "running" or lock.at_work(fleet.opts, name):
+    for name, begin in begun.all_of(fleet.opts).items():
+        host, what = begin["host"], begin["what"]
+        there = told.get(host, {"guests": {}})
+        state = there["guests"].get(name)
+        if name in half or state == "running" or _at_work(fleet, name):
             continue
-        if state is None and host not in unheard:
+        if (state is None and host not in unheard) or _of_another(name, begin, there):
             continue
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(told["since"]))
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(begin["since"]))
         where = (
             f"which has not answered now: {unheard[host]}" if state is None else f"it is {state}"
         )
@@ -188,19 +210,58 @@ def _given_up(fleet, guests, unheard, half):
         )  # fmt: skip
 
 
-def _twice(guests, moving):
-    for name, hosts in guests.items():
-        if len(hosts) > 1 and name not in moving:
-            places = ", ".join(f"{host} ({state})" for host, state in sorted(hosts.items()))
-            ways = (f"salt {host} virt.undefine {shlex.quote(name)}" for host in sorted(hosts))
-            yield Finding(
-                TWICE, name,
-                f"is on more than one host: {places}",
-                "decide which one is right; on the other stop it and undefine it, which leaves "
-                "its disks: both may use the same ones",
-                "each of these hosts lists a domain of this name",
-                do=f"one of: {'; '.join(ways)}",
-            )  # fmt: skip
+def _of_another(name, begin, there):
+    """Whether the guest there has the mark of another operation than the one that was begun."""
+    marks = there.get("operations")
+    if marks is None or name not in there["guests"] or "operation" not in begin:
+        return False
+    return marks.get(name) != begin["operation"]
+
+
+def _twice(fleet, told, half):
+    """Guests of two hosts that nobody works on. A guest that is just moved is on both for a while,
+    so they are asked once more."""
+    found = _apart(told, half)
+    if not found:
+        return
+    hosts = {host for places in found.values() for host in places}
+    again, _ = _asked(fleet, sorted(hosts))
+    for name, places in _apart(again, half).items():
+        if name not in found or _at_work(fleet, name):
+            continue
+        shown = ", ".join(f"{host} ({state})" for host, state in sorted(places.items()))
+        off = [host for host, state in sorted(places.items()) if state == OFF]
+        ways = [f"salt {host} virt.undefine {shlex.quote(f'vm_={name}')}" for host in off]
+        looks = [f"salt {host} virt.vm_info {shlex.quote(f'vm_={name}')}" for host in places]
+        one_of = "one of: " if len(ways) > 1 else ""
+        yield Finding(
+            TWICE, name,
+            f"is on more than one host: {shown}",
+            "decide which one is right; on the other stop it and undefine it, which leaves "
+            "its disks: both may use the same ones",
+            "each of these hosts lists a domain of this name, and none has an operation or a "
+            "migration of it at work",
+            do=f"{one_of}{'; '.join(ways)}" if ways else "; ".join(sorted(looks)),
+        )  # fmt: skip
+
+
+def _at_work(fleet, name):
+    """Whether an operation of this master is at work on it; on none with a name that a host made
+    up."""
+    with contextlib.suppress(errors.InvalidInput):
+        return lock.at_work(fleet.opts, name) is not None
+    return False
+
+
+def _apart(told, half):
+    """Name to {host: state} of those that are on several hosts and are not on their way."""
+    busy = {name for data in told.values() for word in ("migrations", "at_work")
+            for name in data.get(word) or ()}  # fmt: skip
+    return {
+        name: places
+        for name, places in _guests(told).items()
+        if len(places) > 1 and name not in half and name not in busy
+    }
 
 
 def _on_host(fleet, host, function, name):
@@ -225,15 +286,18 @@ def _keys(fleet, guests, hosts):
         yield Finding(
             KEY, name,
             "the master trusts its key, and no host has such a guest",
-            "key deleted" if sure else "look where the guest is; delete the key if it is gone",
+            "key deleted" if sure
+            else "look whether a machine uses it, wherever that is now; a person who knows that it "
+            "is gone for good takes its key from the master",
             f"{evidence}; every host that virt:hosts matches answered, none has it",
             mend=functools.partial(_delete_key, fleet, name) if sure else None,
-            do=f"salt-key -d {name}",
+            do=f"salt {name} test.ping",
         )  # fmt: skip
 
 
 def _delete_key(fleet, name):
-    """Deletes the key, when the guest is still nowhere and no operation is at work on it."""
+    """Deletes the key, when the guest is still nowhere, no operation is at work on it, and no
+    minion uses it."""
     with lock.guest(fleet.opts, name, "virt.repair"):
         hosts = fleet.hosts()
         now = find.census(fleet, hosts)
@@ -244,11 +308,15 @@ def _delete_key(fleet, name):
         if name in now.guests:
             places = ", ".join(sorted(now.guests[name]))
             raise errors.OperationFailed(f"its key stays: it is on {places} now")
-        if name in target.connected(fleet.opts, [name]):
-            raise errors.OperationFailed(
-                f"its key stays: a minion with it has a connection; salt-key -d {name} deletes it"
-            )
+        # the master does not see the connection of one behind NAT
+        if name in target.connected(fleet.opts, [name]) or _answers(fleet, name):
+            raise errors.OperationFailed("its key stays: a minion uses it")
         KeyStore(fleet.opts).delete(name)
+
+
+def _answers(fleet, name):
+    """Whether a minion of the id answers. Anybody can say so in its name: then the key stays."""
+    return any(one.ok for one in fleet.ask([name], "test.ping", signed=False))
 
 
 def _pillars(fleet):
