@@ -2,7 +2,10 @@
 that is asked before a deletion, and no inventory, waits with it."""
 
 import errno
+import fcntl
 import os
+import signal
+import threading
 import time
 
 import pytest
@@ -10,14 +13,16 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt import errors
 from saltvirt.host.domain import purge
 from saltvirt.host.node import inventory
 from saltvirt.host.storage import bounded, looks, mounts, shared, still, usage
 from saltvirt.host.storage import volume as host_volume
+from saltvirt.images import storage
 from saltvirt.placement import facts, policy
 from saltvirt.placement.filters import disk as disk_filter
 from saltvirt.placement.filters import pools
-from tests.functional import hung
+from tests.functional import hung, hung_disk
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 
@@ -109,6 +114,123 @@ def test_a_process_that_was_forked_has_its_own_to_ask(asked):
     assert bounded._asker[1].pid == before
 
 
+def test_a_process_that_was_forked_while_another_thread_asked_can_ask(asked):
+    """It has that thread's lock, and not the thread."""
+    held, end = threading.Event(), threading.Event()
+
+    def hold():
+        with bounded._locks[0]:
+            held.set()
+            end.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        os._exit(0 if bounded.stat(str(asked)) else 1)
+    end.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_is_held_there_is_held_by_us(asked):
+    """The process beside us opens it, and hands it over with its locks."""
+    (asked / "disk").write_bytes(b"12345")
+    path = str(asked / "disk")
+    with still.closed(path) as taken:
+        assert not taken
+        assert bounded.locked(path)
+        bounded._leave()
+        assert bounded.locked(path)
+    assert not bounded.locked(path)
+    with still.Still("g1", [path]) as held:
+        assert bounded.locked(path)
+        held.check()
+    assert not bounded.locked(path)
+    with storage.reading(path) as file:
+        assert file.read() == b"12345"
+        assert not os.get_inheritable(file.fileno())
+    with open(path, "rb") as file:
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_RDLCK, looks.USED))
+        with still.closed(path) as taken:
+            assert taken
+    with open(path, "r+b") as file:
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_WRLCK, looks.USED + looks.WRITE))
+        with (
+            pytest.raises(errors.OperationFailed, match="open to be written"),
+            still.Still("g", [path]),
+        ):
+            pass
+    for what in (asked, asked / "none"):
+        with still.closed(str(what)) as taken:
+            assert not taken
+        with pytest.raises((errors.OperationFailed, errors.ImageError, OSError)):
+            storage.descriptor(str(what))
+        with pytest.raises(errors.OperationFailed), still.Still("g1", [str(what)]):
+            pass
+
+
+def _fill(folder):
+    (folder / "in").mkdir()
+    (folder / "in" / "web1.raw").write_bytes(b"x" * 5000)
+    create(folder / "in" / "web2.qcow2", "/none/base.raw")
+
+
+@pytest.fixture
+def disk_dies(tmp_path, monkeypatch):
+    """A disk of this machine's own with an ext4 that is mounted here."""
+    monkeypatch.setattr(bounded, "PATIENCE_S", 1)
+    monkeypatch.setattr(bounded, "LIST_S", 1)
+    with hung_disk.made(tmp_path, _fill) as found:
+        monkeypatch.setattr(bounded, "_table", [0.0, ()])
+        monkeypatch.setattr(bounded, "_silent", {})
+        yield found
+
+
+def test_a_disk_of_our_own_that_is_gone_holds_nobody_up(disk_dies, place):  # noqa: F811
+    """ext4 on a LUN whose last path is gone: the kernel waits for it to come back."""
+    path = f"{disk_dies.folder}/in/web1.raw"
+    place.guest(disk(f"{disk_dies.folder}/in/web2.qcow2", "raw"))
+    dom = place.guest(disk(path, "raw"), name="web2")
+    disk_dies.dies()
+    for ask in ("stat", "lexists", "locked", "files", "names", "opened"):
+        with pytest.raises(bounded.Silent, match=f"{disk_dies.folder} does not answer"):
+            getattr(bounded, ask)(path)
+    with pytest.raises(bounded.Silent, match=f"{disk_dies.device} does not answer"):
+        bounded.head(disk_dies.device, 1 << 17)
+    found = purge.plan(place.conn, dom)
+    assert (found.delete, found.keep) == ([], {path: f"{disk_dies.folder} does not answer"})
+    assert f"what is on {disk_dies.folder} is not known: it does not answer" in place.why()
+    assert read(place.conn, disk_dies.folder)["silent"] == [disk_dies.folder]
+
+
+def test_a_device_that_is_gone_is_a_doubt(disk_dies, place):  # noqa: F811
+    """Any image might lie on it, and stand on what is to be deleted."""
+    assert place.why() is None
+    disk_dies.dies()
+    place.guest(disk(disk_dies.device, "qcow2").replace("file", "block").replace("block=", "dev="))
+    assert f"what is on {disk_dies.device} is not known" in place.why()
+
+
+def test_what_is_in_memory_or_on_the_systems_own_disk_is_asked_by_us(monkeypatch):
+    rows = [
+        mounts.Mount("254:0", "/", "/", "ext4", "/dev/vda"),
+        mounts.Mount("254:0", "/srv", "/mnt", "ext4", "/dev/vda"),
+        mounts.Mount("0:5", "/", "/tmp", "tmpfs", "tmpfs"),
+        mounts.Mount("254:1", "/", "/data", "xfs", "/dev/vdb"),
+        mounts.Mount("0:50", "/", "/merged", "overlay", "overlay"),
+        mounts.Mount("0:51", "/", "/data/nas", "nfs4", "nas:/x"),
+    ]
+    monkeypatch.setattr(mounts, "read", lambda: rows)
+    monkeypatch.setattr(bounded, "_table", [0.0, ()])
+    assert bounded._far() == ("/data/nas", "/merged", "/data")
+    rows[0] = mounts.Mount("0:40", "/", "/", "nfs4", "nas:/root")
+    monkeypatch.setattr(bounded, "_table", [0.0, ()])
+    assert "/" in bounded._far()
+
+
 def test_who_is_interrupted_does_not_take_the_answer_for_that_to_the_next_question(
     asked, monkeypatch
 ):
@@ -183,7 +305,9 @@ def test_a_folder_of_images_that_cannot_be_read_is_a_doubt(place, monkeypatch): 
     assert place.why(below=str(folder)) is None
     names = looks.names
     monkeypatch.setitem(
-        looks.QUESTIONS, "names", lambda path: _refused() if path == str(folder) else names(path)
+        looks.QUESTIONS,
+        "names",
+        lambda path, *most: _refused() if path == str(folder) else names(path, *most),
     )
     assert f"{folder} cannot be looked through: Permission denied" in place.why(below=str(folder))
 

@@ -177,7 +177,61 @@ def test_more_files_than_anybody_has(place, machine, monkeypatch):  # noqa: F811
     monkeypatch.setattr(foreign_guests, "_MOST", 2)
     for number in range(3):
         machine.put(machine.config / f"{number}.xml", "")
-    assert "more than 2 files" in place.why()
+    assert "more than 2 names" in place.why()
+    place.base.chmod(0o600)
+    assert place.why() is None
+
+
+@pytest.mark.parametrize("where", ["x-{}.log", "snapshot/{}/x.xml", "snapshot/one/{}.xml"])
+def test_more_names_than_anybody_has_are_not_even_listed(place, machine, monkeypatch, where):  # noqa: F811
+    """Whatever they are of, in whichever folder."""
+    monkeypatch.setattr(foreign_guests, "_MOST", 4)
+    listed = bounded.names
+    monkeypatch.setattr(bounded, "names", lambda folder, most=None: listed(folder, most))
+    for number in range(5):
+        machine.put(machine.config / where.format(number), "")
+    assert "alice are not known" in place.why()
+    assert "more than 4 names" in place.why()
+
+
+def test_more_bytes_than_anybody_has(place, machine, monkeypatch):  # noqa: F811
+    """Each file for itself is short enough."""
+    monkeypatch.setattr(foreign_guests, "_MOST_BYTES", 3000)
+    for number in range(9):
+        machine.put(machine.config / f"{number}.xml", f"<!--{'x' * 1000}-->")
+    assert "alice are not known: more than 3000 bytes" in place.why()
+    place.base.chmod(0o600)
+    assert place.why() is None
+
+
+@pytest.mark.parametrize("how", ["in one", "in each"])
+def test_more_files_named_than_anybody_has(place, machine, monkeypatch, how):  # noqa: F811
+    """Each is looked for, and so is all that it stands on."""
+    monkeypatch.setattr(foreign_guests, "MOST_FILES", 50)
+    names, asked = "".join(f"<a>/n/{number}</a>" for number in range(40)), []
+    read = usage.chains.read
+    monkeypatch.setattr(usage.chains, "read", lambda *of: asked.append(of) or read(*of))
+    for number in range(1 if how == "in one" else 9):
+        names += "".join(f"<a>/n/{how}/{number}/{other}</a>" for other in range(40))
+        machine.put(machine.config / f"{number}.xml", names)
+    assert "need is not known: they name more than 50 files" in place.why()
+    assert len({path for path, *_ in asked if path.startswith("/n/")}) <= 50
+    place.base.chmod(0o600)
+    assert place.why() is None
+
+
+def test_one_name_over_and_over_is_asked_for_once(place, machine, monkeypatch):  # noqa: F811
+    asked, read = [], usage.chains.read
+    monkeypatch.setattr(usage.chains, "read", lambda *of: asked.append(of) or read(*of))
+    machine.put(machine.config / "x.xml", f"<a>{place.base}</a>" * 30_000)
+    assert place.why() == "used by theirs (qemu:///session of alice)"
+    assert len(asked) < 100
+
+
+def test_a_chain_of_any_depth_is_read_in_good_time(place, machine):  # noqa: F811
+    deep = "<backingStore><source file='/n'/>" * 20_000 + "</backingStore>" * 20_000
+    machine.put(machine.config / "x.xml", f"<disk><source file='{place.base}'/>{deep}</disk>")
+    assert place.why() == "used by theirs (qemu:///session of alice)"
 
 
 def test_a_home_that_does_not_answer(place, machine, monkeypatch):  # noqa: F811

@@ -8,7 +8,7 @@ import os
 import stat
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded, looks
+from saltvirt.host.storage import bounded
 
 
 def is_storage(mode):
@@ -24,7 +24,7 @@ def refused(path):
 def descriptor(path):
     """A descriptor for reading. Raises OSError, and ImageError for anything else than storage."""
     try:
-        found = looks.opened(path)
+        found = bounded.opened(path)
     except (ValueError, TypeError):  # a NUL in it, or no path at all
         raise refused(repr(path)) from None
     if found is None:

@@ -1,9 +1,10 @@
 """What placement must know of this host, read at the moment it is asked."""
 
+import contextlib
 from xml.etree import ElementTree
 
 from saltvirt import errors, settings
-from saltvirt.host.connection import libvirt, unless_gone
+from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup, placement_facts
 from saltvirt.host.domain.metadata import of_tree
 from saltvirt.host.migration import reservations
@@ -80,12 +81,10 @@ def _guests(conn, stores):
         d.UUIDString() for d in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_AUTOSTART)
     }
     guests = {}
-    for dom, stats in _statistics(conn, stores):
+    definitions = _definitions(conn)
+    for dom, stats in _statistics(conn, stores, definitions):
         active = lookup.state_name(stats.get("state.state")) in facts.ACTIVE
-        try:
-            trees = placement_facts.definitions(dom, active)
-        except libvirt.libvirtError:
-            continue  # undefined since it was listed
+        trees = definitions[dom.UUIDString()][1]
         found = placement_facts.read(trees)
         disks = stores.disks(dom.name(), trees, stats, active, of_tree(trees[0]))
         guests[dom.name()] = {
@@ -98,19 +97,25 @@ def _guests(conn, stores):
     return guests
 
 
-def _statistics(conn, stores):
-    """libvirt's statistics of all domains: with those of the disks, but where libvirt would wait
+def _definitions(conn):
+    """(the domain, its definitions) of each, by UUID."""
+    found = {}
+    for dom in conn.listAllDomains():
+        with contextlib.suppress(libvirt.libvirtError):  # undefined since it was listed
+            trees = placement_facts.definitions(dom, dom.isActive())
+            found[dom.UUIDString()] = dom, trees
+    return found
+
+
+def _statistics(conn, stores, definitions):
+    """libvirt's statistics of these domains: with those of the disks, but where libvirt would wait
     for ever for them."""
     nowait = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
     some = libvirt.VIR_DOMAIN_STATS_STATE
     wanted = some | libvirt.VIR_DOMAIN_STATS_BLOCK
-    if not bounded.somewhere():
-        return conn.getAllDomainStats(wanted, nowait)
     answer, silent = [], []
-    for dom in conn.listAllDomains():
-        with unless_gone():
-            trees = placement_facts.definitions(dom, dom.isActive())
-            (answer if stores.answer(trees) else silent).append(dom)
+    for dom, trees in definitions.values():
+        (answer if stores.answer(trees) else silent).append(dom)
     found = conn.domainListGetStats(answer, wanted, nowait) if answer else []
     return found + (conn.domainListGetStats(silent, some, nowait) if silent else [])
 

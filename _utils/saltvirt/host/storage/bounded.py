@@ -1,8 +1,9 @@
-"""Questions about files whose server may be gone: every one of them has an end.
+"""Questions about files that may never be answered: every one of them has an end.
 
-Who asks a dead server waits in the kernel, where nothing ends him. So what is not on this
-machine's own storage is asked by a process beside us, which is left behind when it does not
-answer. What is on our own, and all of it where nothing else is mounted, we ask ourselves.
+Who asks a dead server, or a file system or a block device whose disk is gone, waits in the kernel,
+where nothing ends him. So they are asked by a process beside us, which is left behind when it does
+not answer. What is in memory or on the file system that the system itself runs from we ask
+ourselves: without that one nothing runs here.
 """
 
 import base64
@@ -11,11 +12,12 @@ import errno
 import json
 import os
 import select
+import socket
 import subprocess
 import sys
 import threading
 import time
-from stat import S_ISREG
+from stat import S_ISBLK, S_ISREG
 from types import SimpleNamespace
 
 from saltvirt.host.storage import looks, mounts
@@ -28,16 +30,25 @@ SILENT_S = 60
 _TABLE_S = 1
 _LINKS = 40
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
-# file systems of the kernel itself
+# file systems of the kernel itself, and those in memory
 _KERNELS = {
     *("proc", "sysfs", "devpts", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs", "bpf"),
     *("pstore", "mqueue", "hugetlbfs", "configfs", "fusectl", "binfmt_misc", "efivarfs"),
-    *("selinuxfs", "rpc_pipefs", "nsfs", "rootfs"),
+    *("selinuxfs", "rpc_pipefs", "nsfs", "rootfs", "tmpfs", "ramfs", "devtmpfs"),
 }
+_DEVICES = "/sys/dev/block"
 
-_lock = threading.RLock()
+_locks = [threading.RLock()]
 _asker, _silent, _notes = [], {}, []
 _table = [0.0, ()]
+
+
+def _forked():
+    """Whoever held the lock is not in this process: without this it would wait for ever."""
+    _locks[:] = [threading.RLock()]
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Silent(OSError):
@@ -60,17 +71,14 @@ def noting():
 
 
 def _far():
-    """Where something is mounted that is not this machine's own."""
+    """Where something is mounted that may not answer."""
     now = time.monotonic()
     if not _table[1] or now - _table[0] > _TABLE_S:
-        there = [m for m in mounts.read() if m.kind not in mounts.LOCAL | _KERNELS]
-        _table[:] = now, (tuple(sorted({m.place for m in there}, key=len, reverse=True)),)
+        there = mounts.read()
+        system = [m.number for m in there if m.place == "/" and m.kind in mounts.LOCAL][-1:]
+        far = {m.place for m in there if m.kind not in _KERNELS and m.number not in system}
+        _table[:] = now, (tuple(sorted(far, key=len, reverse=True)),)
     return _table[1][0]
-
-
-def somewhere():
-    """Whether anything is mounted that might not answer."""
-    return bool(_far())
 
 
 def _place(path, far):
@@ -88,25 +96,29 @@ def _ask(place, what, *arguments):
     """The answer to a question about a path, by the other process where it lies on ``place``."""
     if place is None:
         return looks.QUESTIONS[what](*arguments)
-    with _lock:
+    with _locks[0]:
         if time.monotonic() < _silent.get(place, 0):
             _fails(place)
         found = _asked([what, *arguments], LIST_S if what == "names" else PATIENCE_S)
         if found is None:
             _silent[place] = time.monotonic() + SILENT_S
             _fails(place)
-    if "error" in found:
-        raise OSError(found["error"], os.strerror(found["error"]))
-    return found["answer"]
+    answer, fds = found
+    if "error" in answer:
+        raise OSError(answer["error"], os.strerror(answer["error"]))
+    if what in looks.WITH_DESCRIPTOR:
+        return answer["answer"], (fds or [None])[0]
+    return answer["answer"]
 
 
 def _asked(question, patience_s):
-    """What the process beside us answers; None when it does not, and is left behind then."""
+    """(what the process beside us answers, descriptors); None when it does not, and is left behind
+    then."""
     try:
-        process = _running()
-        process.stdin.write(json.dumps(question).encode() + b"\n")
-        process.stdin.flush()
-        return json.loads(_line(process.stdout, time.monotonic() + patience_s))
+        channel = _running()
+        channel.sendall(json.dumps(question).encode() + b"\n")
+        text, fds = _line(channel, time.monotonic() + patience_s)
+        return json.loads(text), fds
     except (OSError, ValueError):
         _leave()
         return None
@@ -117,34 +129,37 @@ def _asked(question, patience_s):
 
 def _leave():
     """Leaves the process beside us behind: it ends when the kernel lets it, nobody waits for it."""
-    owner, process = _asker or (None, None)
-    if owner == os.getpid():
-        process.kill()
-        for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):
-                pipe.close()
+    if _asker and _asker[0] == os.getpid():
+        _asker[1].kill()
+        _asker[2].close()
     _asker.clear()
 
 
-def _line(pipe, end):
-    text = b""
+def _line(channel, end):
+    text, fds = b"", []
     while not text.endswith(b"\n"):
-        ready, _, _ = select.select([pipe], [], [], max(0, end - time.monotonic()))
-        more = os.read(pipe.fileno(), 1 << 20) if ready else b""
+        ready, _, _ = select.select([channel], [], [], max(0, end - time.monotonic()))
+        if not ready:
+            raise TimeoutError
+        more, some, _, _ = socket.recv_fds(channel, 1 << 20, 1)
         if not more:
             raise TimeoutError
-        text += more
-    return text
+        for fd in some:  # recv_fds takes no notice of flags
+            os.set_inheritable(fd, False)
+        text, fds = text + more, fds + some
+    return text, fds
 
 
 def _running():
-    """The process beside us; each of ours has its own."""
+    """The way to the process beside us; each of ours has its own."""
     if not _asker or _asker[0] != os.getpid() or _asker[1].poll() is not None:
+        ours, theirs = socket.socketpair()
         argv = [sys.executable or "python3", "-I", "-S", looks.__file__]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
-        begun = subprocess.Popen(argv, stderr=subprocess.DEVNULL, cwd="/", **pipes)
-        _asker[:] = [os.getpid(), begun]
-    return _asker[1]
+        nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
+        with theirs:
+            begun = subprocess.Popen(argv, stdin=theirs, **nowhere)
+        _asker[:] = [os.getpid(), begun, ours]
+    return _asker[2]
 
 
 def _resolve(path, far):
@@ -158,34 +173,62 @@ def _resolve(path, far):
         if name == "..":
             here = os.path.dirname(here)
             continue
-        there = os.path.join(here, name)
-        try:
-            target = _ask(_place(there, far), "link", there)
-        except Silent:
-            raise
-        except OSError:  # no link, or nothing
-            here = there
+        place, way, there = _place(os.path.join(here, name), far), [name], os.path.join(here, name)
+        while place and rest and rest[-1] not in ("", ".", ".."):
+            there = os.path.join(there, rest[-1])
+            if _place(there, far) != place:
+                break
+            way.append(rest.pop())
+        walked, target = _ask(place, "walk", here, way)
+        here = os.path.join(here, *way[:walked])
+        if target is None:
             continue
         links += 1
         if links > _LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         here = "/" if target.startswith("/") else here
-        rest += target.split("/")[::-1]
+        rest += way[walked + 1 :][::-1] + target.split("/")[::-1]
     return here
+
+
+def _disks(path):
+    """The disks below a block device, as one name; None of what is none. Only the kernel is asked:
+    what lies on one dead disk is asked for once."""
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return None
+    if not S_ISBLK(seen.st_mode):
+        return None
+    found, todo = set(), [f"{_DEVICES}/{os.major(seen.st_rdev)}:{os.minor(seen.st_rdev)}"]
+    while todo:
+        folder = os.path.realpath(todo.pop())
+        if os.path.exists(f"{folder}/partition"):
+            folder = os.path.dirname(folder)
+        try:
+            parts = os.listdir(f"{folder}/slaves")
+        except OSError:
+            parts = []
+        todo += [f"{folder}/slaves/{part}" for part in parts]
+        found |= set() if parts else {f"/dev/{os.path.basename(folder).replace('!', '/')}"}
+    return ", ".join(sorted(found))
 
 
 def _question(what, path, *more, follow=True):
     far, path = _far(), os.fspath(path)
-    if not far:
-        return _ask(None, what, path, *more)
     if "\0" in path:
         raise ValueError("embedded null byte")
-    if follow:
+    if not far:
+        here = path
+    elif follow:
         here = _resolve(path, far)
     else:
         folder, name = os.path.split(os.path.abspath(path))
         here = os.path.join(_resolve(folder, far), name)
-    return _ask(_place(here, far), what, here, *more)
+    place = _place(here, far)
+    if place is None and what in looks.OPEN:
+        place = _disks(here)
+    return _ask(place, what, here, *more)
 
 
 def real(path):
@@ -255,9 +298,9 @@ def is_file(path):
         return not _is_nothing(exc)
 
 
-def names(folder):
-    """The names of what is in a folder. Raises OSError."""
-    return [name for name, _ in _question("names", folder)]
+def names(folder, most=None):
+    """The names of what is in a folder. Raises OSError, E2BIG for more of them than ``most``."""
+    return [name for name, _ in _question("names", folder, *([] if most is None else [most]))]
 
 
 def room(path):
@@ -275,3 +318,21 @@ def head(path, size):
 def locked(path):
     """Whether a QEMU holds its locks on a file. Raises Silent."""
     return _question("locked", path)
+
+
+def opened(path):
+    """A descriptor for reading; None of what is neither a file nor a block device. Raises
+    OSError."""
+    return _question("opening", path)[1]
+
+
+def closed(path):
+    """(whether a QEMU has a file open, a descriptor with which no other QEMU opens it, None of what
+    is no file). Raises OSError."""
+    return _question("closing", path)
+
+
+def stilled(path):
+    """((whether a QEMU may write there, the error where that cannot be told), a descriptor with
+    which no other QEMU does, None of what holds no data). Raises OSError."""
+    return _question("stilling", path)

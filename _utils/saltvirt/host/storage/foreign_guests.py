@@ -21,7 +21,11 @@ _FOLDERS = ("qemu", "lxc", "libxl", "ch", "bhyve")
 PASSWD, HOMES, RUNTIME = "/etc/passwd", "/home", "/run/user"
 _BELOW = ("snapshot", "checkpoint")
 _LONGEST = 4 * 1024 * 1024
+# of one user, or of one driver: names in folders, and bytes of definitions
 _MOST = 5000
+_MOST_BYTES = 32 * 1024 * 1024
+# of one user: the files that his guests name and all that those stand on
+MOST_FILES = 10_000
 
 
 @dataclass(frozen=True)
@@ -61,50 +65,76 @@ def read(uri):
 
 def _domains(folders, kept, uri, uid):
     """What is in the folders, and what libvirt keeps below ``kept`` of each guest."""
-    paths = []
     try:
-        for folder in folders:
-            paths += [path for path in _listed(folder) if path.endswith(".xml")]
-        for more in _BELOW:
-            for guest in _listed(os.path.join(kept, more)):
-                paths += [path for path in _listed(guest) if path.endswith(".xml")]
-        if len(paths) > _MOST:
-            raise OSError(errno.E2BIG, f"more than {_MOST} files", kept)
+        paths = list(_files(folders, kept))
     except OSError as exc:
-        yield Doubt(
-            f"the guests of {uri} are not known: {exc.filename or kept}: {exc.strerror}", uid
-        )
+        why = exc.strerror
+        if exc.errno == errno.E2BIG:
+            why = f"more than {_MOST} names"
+        yield Doubt(f"the guests of {uri} are not known: {exc.filename or kept}: {why}", uid)
         return
+    left = _MOST_BYTES
     for path in paths:
-        found = _definition(path, uri, uid)
+        found = _text(path, uri, uid)
+        if isinstance(found, bytes):
+            left -= len(found)
+            if left < 0:
+                why = f"more than {_MOST_BYTES} bytes in {kept} and beside it"
+                yield Doubt(f"the guests of {uri} are not known: {why}", uid)
+                return
+            found = _definition(found, path, uri, uid)
         if found:
             yield found
 
 
-def _listed(folder):
-    """The paths in a folder; none of what is no folder."""
+def _files(folders, kept):
+    """The paths of definitions. Raises OSError, also for more names than anybody has."""
+    left = _MOST
+    for folder in folders:
+        found = _listed(folder, left)
+        left -= len(found)
+        yield from (path for path in found if path.endswith(".xml"))
+    for more in _BELOW:
+        guests = _listed(os.path.join(kept, more), left)
+        left -= len(guests)
+        for guest in guests:
+            found = _listed(guest, left)
+            left -= len(found)
+            yield from (path for path in found if path.endswith(".xml"))
+
+
+def _listed(folder, most=None):
+    """The paths in a folder; none of what is no folder. Raises OSError, also for more than that."""
     try:
-        return [os.path.join(folder, name) for name in bounded.names(folder)]
+        return [os.path.join(folder, name) for name in bounded.names(folder, most)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as exc:
         raise OSError(exc.errno, exc.strerror, folder) from exc
 
 
-def _definition(path, uri, uid):
-    """The Definition in a file, or the Doubt that it leaves; None when it is gone by now."""
+def _text(path, uri, uid):
+    """The bytes of a file, or the Doubt that it leaves; None when it is gone by now."""
     try:
         text = bounded.head(path, _LONGEST + 1)
-        if text is None:
-            raise ValueError("no file")
-        if len(text) > _LONGEST or b"<!" in text.replace(b"<!--", b""):
-            raise ValueError("not by libvirt")
-        tree = ElementTree.fromstring(text)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, ElementTree.ParseError) as exc:
-        why = getattr(exc, "strerror", None) or exc
+    except OSError as exc:
+        return Doubt(f"{path}, a guest of {uri}, cannot be read: {exc.strerror}", uid)
+    if text is None or len(text) > _LONGEST:
+        why = "no file" if text is None else f"it is longer than {_LONGEST} bytes"
         return Doubt(f"{path}, a guest of {uri}, cannot be read: {why}", uid)
+    return text
+
+
+def _definition(text, path, uri, uid):
+    """The Definition in a file's text, or the Doubt that it leaves; None of what is none."""
+    try:
+        if b"<!" in text.replace(b"<!--", b""):
+            raise ValueError("not by libvirt")
+        tree = ElementTree.fromstring(text)
+    except (ValueError, ElementTree.ParseError) as exc:
+        return Doubt(f"{path}, a guest of {uri}, cannot be read: {exc}", uid)
     if tree.tag == "domstatus":
         tree = tree.find("domain")
     if tree is None or tree.tag not in ("domain", "domainsnapshot", "domaincheckpoint"):

@@ -5,16 +5,21 @@ It imports nothing of this library, so that it is up at once.
 """
 
 import base64
+import contextlib
+import errno
 import fcntl
+import itertools
 import json
 import os
+import socket
 import stat
 import struct
-import sys
 
 # QEMU, block/file-posix.c: a byte for each permission that is used, and that is not shared
 USED, UNSHARED = 100, 200
 PERMISSIONS = range(5)
+READ, WRITE, RESIZE = 0, 1, 3
+_WITHOUT_LOCKS = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
 _FIELDS = (
     *("st_mode", "st_ino", "st_dev", "st_uid", "st_gid", "st_size", "st_blocks"),
@@ -28,14 +33,25 @@ def seen(path, follow=False):
     return {field: getattr(found, field) for field in _FIELDS}
 
 
-def link(path):
-    return os.readlink(path)
+def walk(folder, names):
+    """The way down from a folder until a link: how many names come before it, and where it leads;
+    None where none is one."""
+    for number, name in enumerate(names):
+        folder = os.path.join(folder, name)
+        with contextlib.suppress(OSError):  # no link, or nothing
+            return [number, os.readlink(folder)]
+    return [len(names), None]
 
 
-def names(folder):
-    """(name, its kind) of all that is in it: FILE, FOLDER, LINK or OTHER."""
+def names(folder, most=None):
+    """(name, its kind) of all that is in it: FILE, FOLDER, LINK or OTHER. Raises OSError, E2BIG
+    where that is more than ``most``."""
     with os.scandir(folder) as entries:
-        return [[entry.name, _kind(entry)] for entry in entries]
+        some = entries if most is None else itertools.islice(entries, most + 1)
+        found = [[entry.name, _kind(entry)] for entry in some]
+    if most is not None and len(found) > most:
+        raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
+    return found
 
 
 def _kind(entry):
@@ -46,15 +62,14 @@ def _kind(entry):
     return FOLDER if entry.is_dir(follow_symlinks=False) else OTHER
 
 
-def opened(path):
+def opened(path, kinds=(stat.S_IFREG, stat.S_IFBLK)):
     """A descriptor for reading, or None of what is neither a file nor a block device.
 
     It is looked at through a descriptor that opens nothing; what was seen is then opened.
     """
     here = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        mode = os.fstat(here).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
+        if stat.S_IFMT(os.fstat(here).st_mode) not in kinds:
             return None
         return os.open(f"/proc/self/fd/{here}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     finally:
@@ -86,17 +101,53 @@ def is_locked(fd, byte):
 def locked(path):
     """Whether a QEMU holds its locks on a file; False where it cannot be told."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = opened(path, [stat.S_IFREG])
     except OSError:
         return False
+    if fd is None:
+        return False
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return False
         return any(is_locked(fd, kind + what) for kind in (USED, UNSHARED) for what in PERMISSIONS)
     except OSError:  # a file system without locks
         return False
     finally:
         os.close(fd)
+
+
+def opening(path):
+    """(None, what :func:`opened` gives)."""
+    return None, opened(path)
+
+
+def closing(path):
+    """(whether a QEMU has a file open, a descriptor with which no other QEMU opens it; None of what
+    is no file)."""
+    fd = opened(path, [stat.S_IFREG])
+    if fd is None:
+        return False, None
+    try:
+        for what in PERMISSIONS:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, flock(fcntl.F_RDLCK, UNSHARED + what))
+        return any(is_locked(fd, USED + what) for what in PERMISSIONS), fd
+    except OSError as exc:
+        return exc.errno in (errno.EAGAIN, errno.EACCES), fd
+
+
+def stilling(path):
+    """((whether a QEMU may write to it, the error where that cannot be told), a descriptor with
+    which no other QEMU does; None of what holds no data)."""
+    fd = opened(path)
+    if fd is None:
+        return (False, None), None
+    try:
+        for byte in (USED + READ, UNSHARED + WRITE, UNSHARED + RESIZE):
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, flock(fcntl.F_RDLCK, byte))
+        taken = any(is_locked(fd, byte) for byte in (USED + WRITE, USED + RESIZE, UNSHARED + READ))
+        return (taken, None), fd
+    except OSError as exc:
+        if exc.errno in (errno.EAGAIN, errno.EACCES):
+            return (True, None), fd
+        return (False, None if exc.errno in _WITHOUT_LOCKS else exc.strerror), fd
 
 
 def room(path):
@@ -105,17 +156,36 @@ def room(path):
     return [found.f_frsize, found.f_blocks, found.f_bavail]
 
 
-QUESTIONS = {one.__name__: one for one in (seen, link, names, head, locked, room)}
+QUESTIONS = {
+    one.__name__: one for one in (seen, walk, names, head, locked, room, opening, closing, stilling)
+}
+# those whose answer is one with a descriptor
+WITH_DESCRIPTOR = ("opening", "closing", "stilling")
+# those that open what lies there
+OPEN = ("head", "locked", *WITH_DESCRIPTOR)
 
 
 def _answer(line):
+    """(the answer as a dict, a descriptor or None)."""
     what, *arguments = json.loads(line)
     try:
-        return {"answer": QUESTIONS[what](*arguments)}
+        found = QUESTIONS[what](*arguments)
     except OSError as exc:
-        return {"error": exc.errno}
+        return {"error": exc.errno}, None
+    answer, fd = found if what in WITH_DESCRIPTOR else (found, None)
+    return {"answer": answer}, fd
+
+
+def _serve(channel):
+    for line in channel.makefile("rb"):
+        answer, fd = _answer(line)
+        text = json.dumps(answer).encode() + b"\n"
+        if fd is None:
+            channel.sendall(text)
+        else:
+            socket.send_fds(channel, [text], [fd])
+            os.close(fd)
 
 
 if __name__ == "__main__":
-    for question in sys.stdin:
-        print(json.dumps(_answer(question)), flush=True)
+    _serve(socket.socket(fileno=0))

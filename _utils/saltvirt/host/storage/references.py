@@ -11,6 +11,9 @@ _QUOTED = re.compile(r'"(?:file:)?(/[^"]+)"')
 # what has a source of data, and says of which format it is
 _STORAGE = {"disk", "backingStore", "mirror", "dataStore", "filesystem"}
 
+# libvirt reads no chain that is longer
+_DEEPEST = 200
+
 
 @dataclass(frozen=True)
 class Name:
@@ -79,10 +82,10 @@ def _format(node):
 
 def _closed(node):
     """Whether a chain is written down to its end, which an empty element is."""
-    below = node.find("backingStore")
-    while below is not None and below.find("source") is not None:
-        below = below.find("backingStore")
-    return below is not None
+    below, depth = node.find("backingStore"), 0
+    while below is not None and below.find("source") is not None and depth < _DEEPEST:
+        below, depth = below.find("backingStore"), depth + 1
+    return below is not None and depth < _DEEPEST
 
 
 def _of_record(node):

@@ -7,17 +7,11 @@ without locks tell by what was written.
 """
 
 import contextlib
-import errno
-import fcntl
 import os
 import stat
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded, looks
-
-# the permissions, in QEMU's order
-_READ, _WRITE, _RESIZE = 0, 1, 3
-_WITHOUT_LOCKS = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+from saltvirt.host.storage import bounded
 
 
 def _seen(fd):
@@ -50,27 +44,18 @@ def closed(path):
     For what is about to be deleted, by any of its names. Only of files, and where the file system
     carries locks: what cannot be held does not count as open. Raises bounded.Silent.
     """
-    if not bounded.is_file(path):
-        yield False
-        return
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        taken, fd = bounded.closed(path)
+    except bounded.Silent:
+        raise
     except OSError:  # a server takes our root for nobody, or it is gone by now
         yield is_open(path)
         return
     try:
-        yield _closed(fd)
+        yield taken
     finally:
-        os.close(fd)
-
-
-def _closed(fd):
-    try:
-        for what in looks.PERMISSIONS:
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_RDLCK, looks.UNSHARED + what))
-        return any(looks.is_locked(fd, looks.USED + what) for what in looks.PERMISSIONS)
-    except OSError as exc:
-        return exc.errno in (errno.EAGAIN, errno.EACCES)
+        if fd is not None:
+            os.close(fd)
 
 
 class Still:
@@ -100,19 +85,14 @@ class Still:
 
     def _hold(self, path):
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            (taken, why), fd = bounded.stilled(path)
         except OSError as exc:
             raise errors.OperationFailed(f"cannot read {path}: {exc.strerror}") from exc
+        if fd is None:
+            raise errors.OperationFailed(f"{path} is neither a file nor a block device")
         self._open[path] = fd, _seen(fd)
-        try:
-            for byte in (looks.USED + _READ, looks.UNSHARED + _WRITE, looks.UNSHARED + _RESIZE):
-                fcntl.fcntl(fd, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_RDLCK, byte))
-            taken = any(looks.is_locked(fd, looks.USED + what) for what in (_WRITE, _RESIZE))
-            taken = taken or looks.is_locked(fd, looks.UNSHARED + _READ)
-        except OSError as exc:
-            taken = exc.errno in (errno.EAGAIN, errno.EACCES)
-            if not taken and exc.errno not in _WITHOUT_LOCKS:
-                raise errors.OperationFailed(f"cannot lock {path}: {exc.strerror}") from exc
+        if why:
+            raise errors.OperationFailed(f"cannot lock {path}: {why}")
         if taken:
             raise errors.OperationFailed(
                 f"{path} of {self.guest} is open to be written: stop who uses it first"

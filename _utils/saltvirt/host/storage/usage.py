@@ -295,6 +295,8 @@ class _Reader:
         self.local = is_local(conn)
         self.found = Usage()
         self.declared = set()
+        # of users' own guests: what was asked already, and how much of it each user has
+        self.asked, self.files = set(), {}
 
     def read(self, images, below_folder, folders):
         with bounded.noting() as silent:
@@ -313,8 +315,8 @@ class _Reader:
             for name in references.of_tree(one.tree):
                 if one.uid is None:
                     self.name(name, User(one.who))
-                else:
-                    self.private(name, one)
+                elif not self.private(name, one):
+                    break
 
     def private_doubt(self, uid, text):
         if uid is None:
@@ -323,15 +325,25 @@ class _Reader:
             self.found.private[uid].append(text)
 
     def private(self, name, one):
-        """What a user's own guest names: it uses what the user may open."""
+        """What a user's own guest names: it uses what the user may open. False when he has named
+        more than anybody has: what he names else is not known."""
+        if (one.who, name) in self.asked:
+            return True
+        if self.files.get(one.uid, 0) >= foreign_guests.MOST_FILES:
+            most = f"they name more than {foreign_guests.MOST_FILES} files"
+            self.private_doubt(one.uid, f"what guests of user {one.uid} need is not known: {most}")
+            return False
+        self.asked.add((one.who, name))
+        self.files[one.uid] = self.files.get(one.uid, 0) + 1
         if name.volume:
             self.private_doubt(one.uid, f"{one.who} has a disk in a pool that is not known here")
         if not name.path or len(name.path) > _LONGEST_PATH:
-            return
+            return True
         user = User(one.who)
         if name.folder and _owner(name.path) == one.uid:
             self.found.folders.append((identity.real(name.path), user))
         chain = chains.read(name.path, name.format)
+        self.files[one.uid] += len(chain.paths)
         for part in chain.paths:
             if foreign_guests.may_open(one.uid, part):
                 self.found.add(identity.of(part), user)
@@ -340,6 +352,7 @@ class _Reader:
             why = f"{chain.missing} is not there"
         if why and not name.closed:
             self.private_doubt(one.uid, f"what {one.who} needs is not known: {why}")
+        return True
 
     def all(self, images, below_folder, folders):
         for dom in self.conn.listAllDomains():
