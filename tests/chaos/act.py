@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 
@@ -53,6 +54,9 @@ def boot():
 def disk_arguments(op):
     """What virt.init is told of the disk."""
     kind = op["disk"]
+    if kind == "folder":
+        disk = {"name": "system", "size": 64, "pool": world.LOCAL}
+        return {"image": world.IMAGE, "disk": None, "disks": [disk]}
     if kind == "network":
         lun = {"name": "system", "format": "raw", "cache": "none",
                "source": {"protocol": "iscsi", "name": f"{world.iqn(op['lun'])}/1",
@@ -75,6 +79,14 @@ def command(op, where):
         argv += [words[0]]
     argv += [_word(word) for word in words[1:]]
     return argv + [f"{key}={_word(value)}" for key, value in named.items() if value is not ...]
+
+
+def before(op):
+    """The commands that a person would type before it."""
+    if op.get("off"):
+        yield ["salt-run", "virt.force_off", op["name"]]
+    if op.get("seeded") and op["via"] != "runner":
+        yield ["salt-run", "virt.authorize", op["name"], op["host"]]
 
 
 def _word(value):
@@ -133,10 +145,10 @@ def _rename(op):
 
 
 def _snapshot(op):
-    key = "name" if op["via"] == "host" else "snapshot"
+    more = {"disk_only": True} if op.get("disk_only") else {}
     if op["via"] == "host":
-        return ["virt.snapshot"], {"domain": op["name"], key: op["snapshot"]}
-    return ["virt.snapshot", op["name"]], {key: op["snapshot"]}
+        return ["virt.snapshot"], {"domain": op["name"], "name": op["snapshot"], **more}
+    return ["virt.snapshot", op["name"]], {"snapshot": op["snapshot"], **more}
 
 
 def _revert(op):
@@ -182,12 +194,11 @@ class Running:
 
     def __init__(self, lab, op, where):
         self.op, self.began, self.was_killed = op, time.monotonic(), False
-        if op.get("off"):
-            lab.exec("master", ["salt-run", "virt.force_off", op["name"]], check=False, timeout=200)
+        for argv in before(op):
+            lab.exec("master", argv, check=False, timeout=200)
         self.argv = command(op, where)
         # files, not pipes: what it leaves behind may hold them open
-        folder = world.outputs()
-        self.out, self.err = (open(folder / f"{id(self)}.{kind}", "w+b") for kind in ("o", "e"))  # noqa: SIM115
+        self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             lab.machine("master").argv(self.argv), stdin=subprocess.DEVNULL, stdout=self.out,
             stderr=self.err, start_new_session=True,
@@ -216,7 +227,6 @@ class Running:
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
             file.close()
-            os.unlink(file.name)
         rc = None if self.was_killed and not late else rc
         return Done(self.op, rc, *texts, round(time.monotonic() - self.began, 1), late)
 

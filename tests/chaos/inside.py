@@ -117,7 +117,20 @@ def disk_of(element):
     path = source.get("file") or source.get("dev")
     if kind == "volume":
         path = f"{POOLS[source.get('pool')]}/{source.get('volume')}"
-    return {**found, "kind": "file", "path": path} if path else None
+    return {**found, "kind": "file", "path": path, **sizes(path)} if path else None
+
+
+def sizes(path):
+    """How large a disk may become and what it takes now, in bytes; nothing of one that is not
+    there."""
+    try:
+        about = os.stat(path)
+        with open(path, "rb") as file:
+            magic, _, _, _, _, virtual = struct.unpack(">4sIQIIQ", file.read(32))
+    except (OSError, struct.error):
+        return {}
+    size = virtual if magic == b"QFI\xfb" else about.st_size
+    return {"size": size, "has": about.st_blocks * 512}
 
 
 def domains(known):
@@ -260,6 +273,8 @@ def luns(known):
         name = os.path.basename(path)
         with open(path, "rb") as file:
             count, problem = pattern(file, known.get(name, 0))
+            if not problem and not marked(file):
+                problem = "what was at its begin is gone"
         found[name] = {"count": count, "problem": problem}
     return found
 

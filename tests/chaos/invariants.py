@@ -3,6 +3,8 @@
 import re
 
 POLICY = {"overhead_kib": 62 * 1024, "vcpu_kib": 8 * 1024, "ratio": 1 / 512}
+LOCAL = "/srv/local/"
+OF_FORMAT = 1024**2  # the tables of a qcow2 file and of ext4
 # of libvirt, QEMU and Salt, that stay when a guest goes, or come and go without one
 STAYS = re.compile(
     r"/var/lib/salt-virt/(same\.json|firewall\.|secret-key)"
@@ -11,7 +13,7 @@ STAYS = re.compile(
     r"|^/tmp(/systemd-private|/\.)|^/var/tmp/systemd-private"
     r"|^/var/lib/libvirt/qemu/domain-|^/var/cache/salt/master/virt/(locks|slots|starts)"
     r"|^/var/cache/salt/master/virt/[a-z]+$|^/var/cache/salt/master/virt/[a-z]+\.(lock|json)$"
-    r"|^/etc/salt/pki/master/(libvirt|\.|virtkeys/hv\d+$)|^/var/lib/salt-virt/(arrivals|migrations|moved)$|/var/lib/salt-virt/moved/"
+    r"|^/etc/salt/pki/master/(libvirt|\.|virtkeys(/hv\d+)?$)|^/var/lib/salt-virt/(arrivals|migrations|moved)$|/var/lib/salt-virt/moved/"
     r"|^/var/lib/salt-virt/migrations/left$|^/srv/local/_seed$|^/srv/(local|gluster)/\.salt-virt[^/]*$"
 )
 
@@ -79,8 +81,7 @@ def contents(seen, alive):
     for guest in alive:
         for host, one in places(seen, guest.name).items():
             read = one["content"]
-            if guest.lun:
-                read = seen["master"]["luns"][f"lun{guest.lun}"]
+            read = _of_lun(seen, guest, read)
             if read is None:
                 found.append(f"disk: {guest.name} on {host} has no disk vda")
             elif read["problem"]:
@@ -95,11 +96,16 @@ def contents(seen, alive):
 
 def count(seen, guest):
     """How many records a guest's disk has; None where it cannot be said."""
-    if guest.lun:
-        return seen["master"]["luns"][f"lun{guest.lun}"]["count"]
     for one in places(seen, guest.name).values():
-        return one["content"] and one["content"]["count"]
+        read = _of_lun(seen, guest, one["content"])
+        return read and read["count"]
     return None
+
+
+def _of_lun(seen, guest, read):
+    """What is on a guest's first disk, which may be on the LUN itself."""
+    of_lun = guest.lun and read is not None and read["count"] is None
+    return seen["master"]["luns"][f"lun{guest.lun}"] if of_lun else read
 
 
 def of_name(name, path):
@@ -118,6 +124,7 @@ def nothing_left(seen, gone, named=""):
                 found.append(f"left: QEMU of {guest.name} runs on {machine}")
             for path in one["files"]:
                 told = path in guest.named or path.rpartition("/")[2] in guest.named
+                told = told or path == guest.may_hand_in
                 if of_name(guest.name, path) and not told and not _of_locks(path):
                     found.append(f"left: {path} on {machine}")
     return found
@@ -142,6 +149,21 @@ def keys(seen, alive, machines):
     for guest in alive:
         if guest.seeded and guest.name not in accepted:
             found.append(f"key: {guest.name} has none")
+    return found
+
+
+def promised_disks(seen):
+    """What the disks of a host's guests may still grow is free there, or was until snapshots
+    made disks larger than they are."""
+    found = []
+    for host, one in sorted(hosts(seen).items()):
+        disks = [d for domain in one["domains"].values() for d in domain["disks"] if "size" in d]
+        left = {d["path"]: d["size"] - d["has"] for d in disks if d["path"].startswith(LOCAL)}
+        grow = sum(size for size in left.values() if size > 0)
+        beyond = -sum(size for size in left.values() if size < 0)
+        if grow > one["free_bytes"] + beyond + len(left) * OF_FORMAT:
+            found.append(f"promised: disks on {host} may grow by {grow} bytes, "
+                         f"{one['free_bytes']} are free")  # fmt: skip
     return found
 
 
@@ -188,8 +210,9 @@ def quiet(seen):
     return found
 
 
-def same_as_before(seen, before):
-    """With the last guest everything that came with them has gone."""
+def same_as_before(seen, before, stays=()):
+    """With the last guest everything that came with them has gone. stays: paths that may be
+    there."""
     found = []
     for machine, one in sorted(seen.items()):
         old = before[machine]
@@ -200,7 +223,7 @@ def same_as_before(seen, before):
                 lost = sorted(set(old[kind]) - set(one[kind]))
                 found += [f"lost: mount {what} on {machine}" for what in lost]
         for path in sorted(set(one["files"]) - set(old["files"])):
-            if not STAYS.search(path):
+            if not STAYS.search(path) and path not in stays:
                 found.append(f"left: {path} on {machine}")
     return found
 
@@ -216,5 +239,5 @@ def settled(seen, model, machines, held_cpus):
     return [
         *after_step(seen, model), *on_one_host(seen, alive), *contents(seen, alive),
         *nothing_left(seen, model.of("gone")), *keys(seen, alive, machines),
-        *promised(seen, held_cpus), *qemus(seen), *quiet(seen),
+        *promised(seen, held_cpus), *promised_disks(seen), *qemus(seen), *quiet(seen),
     ]  # fmt: skip

@@ -12,7 +12,9 @@ REMOVES = ("purge", "rename")
 
 @dataclass
 class Guest:
-    """floor: records that its disk must have. named: paths that a purge said would stay."""
+    """floor: records that its disk must have. named: paths that a purge said would stay. strayed:
+    it was moved by its host, so its key is still bound to another. may_hand_in: the permission that
+    the operator gave for its key."""
 
     name: str
     status: str = "unsure"
@@ -22,6 +24,8 @@ class Guest:
     floor: int = 0
     snapshots: dict = field(default_factory=dict)
     named: str = ""
+    strayed: bool = False
+    may_hand_in: str = ""
 
 
 def makes(op):
@@ -46,7 +50,7 @@ class Model:
         """The guests in one of these states, by name."""
         return [g for _, g in sorted(self.guests.items()) if g.status in statuses]
 
-    def prepare(self, ops):
+    def prepare(self, ops, faults=()):
         """Before the operations of a step begin: what can only be known now."""
         for op in ops:
             for name in makes(op):
@@ -59,12 +63,21 @@ class Model:
                     guest.lun = before.lun if before else op.get("lun")
                     guest.floor = before.floor if before else 0
                     guest.seeded = bool(before.seeded if before else op.get("seeded"))
+                    self._hands_in(guest, op, faults)
             if op["verb"] == "snapshot" and op["name"] in self.guests:
                 guest = self.guests[op["name"]]
                 guest.snapshots.setdefault(op["snapshot"], guest.floor)
             if op["verb"] == "revert" and op["name"] in self.guests:
                 guest = self.guests[op["name"]]
                 guest.floor = min(guest.floor, guest.snapshots.get(op["snapshot"], 0))
+
+    @staticmethod
+    def _hands_in(guest, op, faults):
+        """A host that makes a guest by itself hands its key in, if it can: without it the guest
+        is whole, too."""
+        if op["verb"] == "init" and op.get("seeded") and op["via"] != "runner":
+            guest.seeded = not faults
+            guest.may_hand_in = f"/etc/salt/pki/master/virtkeys/{op['host']}/{guest.name}"
 
     def end(self, done):
         """After all operations of a step ended. done: list of Done."""
@@ -75,6 +88,8 @@ class Model:
             for name in removes(one.op):
                 removed.setdefault(name, []).append(one)
             asked.update(makes(one.op), removes(one.op))
+            if one.op["verb"] == "migrate" and one.op["via"] != "runner":
+                self.guests.setdefault(one.op["name"], Guest(one.op["name"])).strayed = True
         for name in sorted(asked):
             self._settle(name, made.get(name, []), removed.get(name, []))
 

@@ -14,13 +14,14 @@ import contextlib
 import json
 import os
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.chaos import act, invariants, shrink, steps, world
 from tests.chaos.faults import Faults
-from tests.chaos.model import Model
+from tests.chaos.model import REMOVES, Model
 from tests.lab import paths, process
 from tests.lab.fixtures import Lab, recipe
 from tests.lab.sh import LabError
@@ -46,7 +47,8 @@ class Run:
 
     def __init__(self, lab, say=say):
         self.lab, self.say, self.model = lab, say, Model()
-        self.since, self.before, self.told = time.time(), None, []
+        self.began = self.since = time.time()
+        self.before, self.told, self.answers = None, [], []
 
     def all(self, given):
         """Runs the steps, and the end. Raises Broken."""
@@ -66,9 +68,11 @@ class Run:
         began = time.monotonic()
         self.since = time.time()
         self.say(f"  {number}. " + ", ".join(words(op) for op in step["ops"]))
-        self.model.prepare(step["ops"])
+        self.model.prepare(step["ops"], step["faults"])
         self._blank(step["ops"])
         done = self._act(step)
+        self.answers += done
+        strays = self._strays(step["ops"])
         self.model.end(done)
         for one in done:
             how = "killed" if one.killed else one.rc
@@ -78,11 +82,20 @@ class Run:
         self._back(where)
         seen = self._look()
         self._hold(where, invariants.after_step(seen, self.model))
-        if step["faults"] or not all(one.ok for one in done) or invariants.quiet(seen):
+        failed = not all(one.ok for one in done)
+        if step["faults"] or failed or strays or invariants.quiet(seen):
             self._settle(where, step)
             seen = self._look()
         self._strict(where, seen, step)
         self.say(f"    held, {time.monotonic() - began:.0f} s")
+
+    def _strays(self, ops):
+        """Whether a guest goes whose key its host cannot take along: virt.repair finds it."""
+        return any(
+            op["via"] != "runner" or self.model.guests[op["name"]].strayed
+            for op in ops
+            if op["verb"] in REMOVES and op["name"] in self.model.guests
+        )
 
     def _hold(self, where, lines):
         if lines:
@@ -123,6 +136,7 @@ class Run:
         end, last = time.monotonic() + SETTLE_S, None
         while True:
             done = act.Running(self.lab, {"verb": "repair", "via": "runner"}, None).wait()
+            self.answers.append(done)
             self._hold(where, act.wrong_form(done))
             last = self._findings()
             seen = self._look()
@@ -178,6 +192,7 @@ class Run:
     def _ask(self, verb, name):
         op = {"verb": verb, "name": name, "via": "runner"}
         done = act.Running(self.lab, op, None).wait()
+        self.answers.append(done)
         self._hold(f"{verb} {name}", act.wrong_form(done))
         return done
 
@@ -198,7 +213,9 @@ class Run:
         self.say(f"  {number}. the end: start all, then purge all")
         self.since = time.time()
         for host in self.lab.hosts:
-            act.Running(self.lab, {"verb": "restore", "host": host, "via": "runner"}, None).wait()
+            op = {"verb": "restore", "host": host, "via": "runner"}
+            self.answers.append(act.Running(self.lab, op, None).wait())
+            self._hold("the end", act.wrong_form(self.answers[-1]))
         self._settle("the end", {"faults": []})
         alive = self.model.of("alive")
         seen = self._look()
@@ -223,6 +240,8 @@ class Run:
             if not done.ok:
                 raise Broken("the end", [f"again: purge of {guest.name}: {done.said()}"])
             guest.status = "gone"
+        if any(guest.strayed for guest in alive):
+            self._settle("the end", {"faults": []})
         self._hold("the end", self._last())
 
     def _revive(self, guest, seen):
@@ -239,11 +258,19 @@ class Run:
         for _ in range(3):
             seen = self._look()
             found = invariants.settled(seen, self.model, self.lab.hosts, world.HELD_CPUS)
-            found += invariants.same_as_before(seen, self.before)
+            stays = {guest.may_hand_in for guest in self.model.guests.values()}
+            found += invariants.same_as_before(seen, self.before, stays)
             if not found:
                 return []
             time.sleep(5)
         return found
+
+    def keep(self, folder):
+        """Writes what a failure needs into a folder: answers, logs, what there is."""
+        for number, one in enumerate(self.answers, 1):
+            text = f"{one.op}\nrc {one.rc} in {one.seconds} s\n{one.out}\n{one.err}"
+            (folder / f"{number:02}-{one.op['verb']}").write_text(text)
+        world.keep(self.lab, folder, int(self.began))
 
 
 def find(data, key):
@@ -302,6 +329,8 @@ class Labs:
         """After a failure: cleaned past our code, or, where that does not do, taken down. before:
         what the machines had before the first step."""
         try:
+            if before is None:
+                raise LabError("nobody knows what was there")
             world.wipe(self.lab)
             left = invariants.same_as_before(world.look(self.lab, int(time.time()), {}), before)
         except (LabError, OSError) as exc:
@@ -316,15 +345,21 @@ class Labs:
             self.lab.down()
 
 
-def attempt(labs, given, say=say):
-    """None, or the Broken of these steps; the lab is dropped then."""
+def attempt(labs, given, say=say, kept=None):
+    """None, or the Broken of these steps; the lab is cleaned then. kept: the prefix of a new folder
+    for what a failure needs."""
     run = Run(labs.get(), say)
     try:
         run.all(given)
-    except Broken as exc:
+    except (Broken, LabError) as exc:
+        if kept:
+            with contextlib.suppress(LabError):
+                folder = Path(tempfile.mkdtemp(prefix=kept))
+                run.keep(folder)
+                say(f"  what was answered and logged: {folder}")
         if os.environ.get("CHAOS_STAY") != "1":
             labs.dirty(run.before)
-        return exc
+        return exc if isinstance(exc, Broken) else Broken("the lab", [f"lab: {exc}"])
     return None
 
 
@@ -359,7 +394,7 @@ def one(labs, seed, given, minutes):
     """Runs a list; True when all held."""
     began = time.monotonic()
     say(f"seed {seed}: {len(given)} steps" if seed is not None else f"{len(given)} steps")
-    broken = attempt(labs, given)
+    broken = attempt(labs, given, kept=f"salt-virt-chaos-{'steps' if seed is None else seed}-")
     if broken is None:
         say(f"held: {f'seed {seed}, ' if seed is not None else ''}{time.monotonic() - began:.0f} s")
         return True

@@ -22,7 +22,7 @@ VERBS = (
     ("init", 9, 0), ("migrate", 10, 1), ("purge", 4, 1), ("force_off", 5, 1), ("start", 5, 1),
     ("clone", 4, 1), ("rename", 4, 1), ("snapshot", 4, 1), ("revert", 3, 1),
     ("snapshot_delete", 2, 1), ("update", 4, 1), ("deployed", 3, 0), ("evacuate", 3, 1),
-    ("restore", 3, 0), ("rebalance", 2, 1), ("repair", 2, 0), ("rotate", 1, 0),
+    ("restore", 3, 0), ("rebalance", 2, 1), ("repair", 2, 0), ("rotate", 2, 0),
 )  # fmt: skip
 VIAS = {
     "init": ("runner", "runner", "host", "state"), "migrate": ("runner", "runner", "host", "state"),
@@ -101,8 +101,6 @@ def _init(rng, expected):
         op["lun"] = expected.free_lun() or 1
     if op["via"] != "runner" or rng.random() < 0.3:
         op["host"] = rng.choice(HOSTS)
-    if op["via"] != "runner":
-        op["seeded"] = False
     expected.guests[op["name"]] = {"disk": disk, "lun": op.get("lun")}
     return op
 
@@ -150,7 +148,10 @@ def _snapshot(rng, expected):
     name = _guest(rng, expected)
     known = expected.snapshots.setdefault(name, [])
     known.append(f"snap{len(known) + 1}")
-    return {"verb": "snapshot", "name": name, "snapshot": known[-1], "via": _via(rng, "snapshot")}
+    op = {"verb": "snapshot", "name": name, "snapshot": known[-1], "via": _via(rng, "snapshot")}
+    if op["via"] != "runner" and rng.random() < 0.5:
+        op["disk_only"] = True
+    return op
 
 
 def _of_snapshot(verb):

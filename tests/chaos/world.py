@@ -1,7 +1,6 @@
 """The lab that a run has: three hypervisors with storage of every kind, and how it is cleaned."""
 
 import contextlib
-import functools
 import json
 import tempfile
 import time
@@ -16,10 +15,13 @@ from tests.lab.sh import LabError, run
 MASTER = "10.77.0.1"
 BOOT = counter.BOOT
 IMAGE = "/var/lib/libvirt/images/counter.qcow2"
-LOCAL_MIB = 800
+LOCAL = "/srv/local"
+LOCAL_MIB = 640
 HELD_CPUS = 5  # so many vCPUs each host promises
 INSIDE = (Path(__file__).parent / "inside.py").read_text()
 PYTHON = "/opt/salt/bin/python"
+MAKE_IMAGE = f"""qemu-img create -q -f qcow2 {IMAGE} 64M
+qemu-io -f qcow2 -c 'write -q -P 0x5a 0 512k' {IMAGE}"""
 # a host with small storage of its own, which can be filled: it comes back after a reboot
 HOST = f"""set -e
 truncate -s {LOCAL_MIB}M /srv/local.img
@@ -29,8 +31,7 @@ echo '/srv/local.img /srv/local ext4 loop 0 0' >> /etc/fstab
 mount /srv/local
 rmdir /srv/local/lost+found
 mkdir /srv/local/pond
-qemu-img create -q -f qcow2 {IMAGE} 64M
-qemu-io -f qcow2 -c 'write -q -P 0x5a 0 512k' {IMAGE}
+{MAKE_IMAGE}
 virsh -q pool-define-as pond dir --target /srv/local/pond
 virsh -q pool-define-as data netfs --source-host master --source-path data \
     --source-format glusterfs --target /srv/gluster
@@ -48,6 +49,11 @@ CONFIG = """virt:
 PLACEMENT = "  placement: {reserved_disk_bytes: 16777216}\n  queue_timeout: 300\n"
 # clock.c before each daemon of Salt: what the clock jump of a step writes is its offset
 CLOCK = "/etc/chaos-clock"
+KEPT = """virsh list --all; find /srv/local /srv/gluster /var/lib/salt-virt -ls; losetup -l
+cat /var/lib/salt-virt/migrations/*.json /var/lib/salt-virt/arrivals/*
+df /srv/local; ps -eo pid,ppid,lstart,stat,args
+journalctl -q --no-pager -o short-precise --since=@{since} -u salt-master -u salt-minion -u libvirtd
+"""
 UNIT = """[Service]
 Environment=LD_PRELOAD=/opt/chaos/clock.so
 """
@@ -55,12 +61,6 @@ Environment=LD_PRELOAD=/opt/chaos/clock.so
 
 def iqn(number):
     return f"iqn.2026-11.example:lun{number}"
-
-
-@functools.cache
-def outputs():
-    """A folder for what operations print."""
-    return Path(tempfile.mkdtemp(prefix="salt-virt-chaos-"))
 
 
 def prepare(lab, say):
@@ -80,6 +80,19 @@ def prepare(lab, say):
         clock(lab, name, "salt-master" if name == "master" else "salt-minion")
     lab.exec("master", "systemctl restart salt-master")
     lab.restart_minion(*lab.hosts)
+
+
+@contextlib.contextmanager
+def plain(lab):
+    """What steps with disks in a folder need, in a lab of others, while the block runs."""
+    counter.install(lab)
+    for host in lab.hosts:
+        lab.exec(host, f"mkdir {LOCAL} && {MAKE_IMAGE}")
+    try:
+        yield
+    finally:
+        for host in lab.hosts:
+            lab.exec(host, f"rm -rf {LOCAL} {IMAGE}", check=False)
 
 
 def clock(lab, name, unit):
@@ -134,6 +147,14 @@ def look(lab, since, known):
         return dict(zip(lab.names(), pool.map(one, lab.names()), strict=True))
 
 
+def keep(lab, folder, since):
+    """Writes what each machine logged since then, and what it has, into a folder."""
+    for name in lab.names():
+        if lab.machine(name).leader():
+            done = lab.exec(name, KEPT.format(since=since), check=False, timeout=120)
+            (folder / name).write_text(done.stdout)
+
+
 def where(lab, name):
     """The host that has a domain of that name, running before defined; the first where none has."""
     found = {}
@@ -149,9 +170,13 @@ def where(lab, name):
 
 
 def blank(lab, number):
-    """An empty LUN, for a new guest."""
+    """A LUN for a new guest: empty, but for what images have at their begin."""
     path = f"/srv/bricks/lun{number}"
-    lab.exec("master", f"truncate -s 0 {path} && truncate -s 64M {path}")
+    lab.exec(
+        "master",
+        f"truncate -s 0 {path} && head -c 512k /dev/zero | tr '\\0' Z > {path} && "
+        f"truncate -s 64M {path}",
+    )
 
 
 def remove(lab, name):

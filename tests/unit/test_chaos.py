@@ -12,7 +12,8 @@ from tests.chaos.model import Guest, Model
 
 def domain(state="running", **how):
     disk = {"target": "vda", "device": "disk", "readonly": False, "format": "qcow2",
-            "kind": "file", "path": "/srv/local/g_system.qcow2"}  # fmt: skip
+            "kind": "file", "path": "/srv/local/g_system.qcow2",
+            "size": 64 * 1024**2, "has": 1024**2}  # fmt: skip
     return {
         "state": state, "persistent": True, "disks": [{**disk, **how}], "snapshots": [],
         "memory_kib": 65536, "vcpus": 1, "content": {"count": 9, "problem": None},
@@ -24,7 +25,7 @@ def seen():
     """Two hosts, of which the first has the guest g."""
     one = {"mounts": ["/"], "loops": [], "sockets": [], "held": [], "tools": [], "runners": [],
            "qemus": [], "traces": [], "files": ["/srv/local"], "domains": {}, "cpus": 2,
-           "memory_kib": 8 * 1024**2}  # fmt: skip
+           "memory_kib": 8 * 1024**2, "free_bytes": 64 * 1024**2}  # fmt: skip
     found = {"hv1": copy.deepcopy(one), "hv2": copy.deepcopy(one), "master": copy.deepcopy(one)}
     del found["master"]["domains"]
     found["master"] |= {"keys": {"accepted": ["hv1", "hv2"], "pending": []}, "luns": {}}
@@ -128,6 +129,8 @@ def test_nothing_is_broken_where_all_is_well(seen, model):
         ("key: x is pending", lambda s: s["master"]["keys"]["pending"].append("x")),
         ("promised: 9 vCPUs on hv1", lambda s: s["hv1"]["domains"]["g"].update(vcpus=9)),
         ("promised: ", lambda s: s["hv1"]["domains"]["g"].update(memory_kib=8 * 1024**2)),
+        ("promised: disks on hv1 may grow by 66060288 bytes, 62914560 are free",
+         lambda s: s["hv1"].update(free_bytes=60 * 1024**2)),
         ("qemu: x on hv2", lambda s: s["hv2"]["qemus"].append("x")),
         ("qemu: g on hv1", lambda s: s["hv1"]["qemus"].clear()),
         ("lock: /run/l is held on hv2", lambda s: s["hv2"]["held"].append("/run/l")),
@@ -152,6 +155,58 @@ def test_a_disk_on_shared_storage_is_the_same_on_two_hosts_and_a_local_one_is_no
     for host, name in (("hv1", "g"), ("hv2", "h")):
         seen[host]["domains"][name] = domain(kind="network", path="iqn/1")
     assert len(invariants.written_twice(seen)) == 1
+
+
+def test_what_a_snapshot_takes_of_a_disk_was_promised_to_nobody(seen, model):
+    large = domain(path="/srv/local/h", has=200 * 1024**2)
+    seen["hv1"]["domains"]["h"], seen["hv1"]["free_bytes"] = large, 0
+    assert invariants.promised_disks(seen) == []
+    large["disks"][0]["has"] = 64 * 1024**2
+    assert len(invariants.promised_disks(seen)) == 1
+    seen["hv1"]["domains"]["g"] = domain(path="/srv/gluster/g")
+    assert invariants.promised_disks(seen) == []
+
+
+def test_what_is_on_a_lun_is_read_there_until_a_snapshot_takes_the_writes(seen, model):
+    guest = model.guests["g"] = Guest("g", "alive", floor=5, lun=2)
+    seen["master"]["luns"]["lun2"] = {"count": 4, "problem": None}
+    network = seen["hv1"]["domains"]["g"] = domain(kind="network", path="iqn/1")
+    network["content"] = {"count": None, "problem": None}
+    assert invariants.contents(seen, [guest]) == ["disk: g on hv1 has 4 records, it had 5"]
+    assert invariants.count(seen, guest) == 4
+    network["content"] = {"count": 7, "problem": None}
+    assert invariants.contents(seen, [guest]) == []
+    assert invariants.count(seen, guest) == 7
+
+
+def test_the_permission_that_an_operator_gave_may_stay(seen, model):
+    path = "/etc/salt/pki/master/virtkeys/hv1/s1-g5"
+    step = [{"verb": "init", "name": "s1-g5", "via": "state", "host": "hv1", "seeded": True}]
+    before = copy.deepcopy(seen)
+    seen["master"]["files"] += [path, "/etc/salt/pki/master/virtkeys", path.rpartition("/")[0]]
+    model.prepare(step, [{"kind": "cut"}])
+    model.guests["s1-g5"].status = "gone"
+    assert broken(seen, model) == []
+    assert invariants.same_as_before(seen, before, {model.guests["s1-g5"].may_hand_in}) == []
+    model.guests["s1-g5"].may_hand_in = ""
+    assert broken(seen, model) == [f"left: {path} on master"]
+    assert list(act.before(step[0])) == [["salt-run", "virt.authorize", "s1-g5", "hv1"]]
+
+
+@pytest.mark.parametrize(("faults", "needed"), [([], True), ([{"kind": "cut"}], False)])
+def test_a_host_that_makes_a_guest_by_itself_hands_its_key_in_if_it_can(model, faults, needed):
+    one = {"verb": "init", "name": "h", "via": "host", "host": "hv1", "seeded": True}
+    model.prepare([one], faults)
+    assert model.guests["h"].seeded is needed
+
+
+def test_a_guest_that_its_host_moved_is_known_to_have_strayed(model):
+    model.end([done("migrate", name="g")])
+    assert not model.guests["g"].strayed
+    one = done("migrate", name="g")
+    one.op["via"] = "host"
+    model.end([one])
+    assert model.guests["g"].strayed
 
 
 def test_of_a_purged_guest_nothing_is_left_but_what_the_purge_named(seen, model):
@@ -244,6 +299,17 @@ def test_the_pattern_of_a_disk(tmp_path, records, found):
     path.write_bytes(bytes(inside.START) + b"".join(records) + bytes(4096))
     with open(path, "rb") as file:
         assert inside.pattern(file, 0) == found
+
+
+def test_how_large_a_disk_may_become_is_read_from_its_header(tmp_path):
+    thin, raw, short = tmp_path / "thin", tmp_path / "raw", tmp_path / "short"
+    thin.write_bytes(b"QFI\xfb" + bytes(20) + (64 * 1024**2).to_bytes(8, "big") + bytes(4064))
+    raw.write_bytes(bytes(8192))
+    short.write_bytes(b"QFI\xfb")
+    assert inside.sizes(thin)["size"] == 64 * 1024**2
+    assert 4096 <= inside.sizes(thin)["has"] < 64 * 1024
+    assert inside.sizes(raw)["size"] == 8192
+    assert inside.sizes(short) == inside.sizes(tmp_path / "none") == {}
 
 
 def test_a_disk_is_read_from_its_definition():
