@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 
 MAKES = ("init", "deployed", "clone", "rename")
 REMOVES = ("purge", "rename")
+BEGUN = "/var/cache/salt/master/virt/begun/"
 
 
 @dataclass
 class Guest:
     """floor: records that its disk must have. named: paths that a purge said would stay. strayed:
-    it was moved by its host, so its key is still bound to another. may_hand_in: the permission that
-    the operator gave for its key."""
+    it was moved by its host, so its key is still bound to another. may_stay: files of the master:
+    the permission that the operator gave for its key, and who was told to make it and never heard
+    of again."""
 
     name: str
     status: str = "unsure"
@@ -25,7 +27,7 @@ class Guest:
     snapshots: dict = field(default_factory=dict)
     named: str = ""
     strayed: bool = False
-    may_hand_in: str = ""
+    may_stay: set = field(default_factory=set)
 
 
 def makes(op):
@@ -77,7 +79,7 @@ class Model:
         is whole, too."""
         if op["verb"] == "init" and op.get("seeded") and op["via"] != "runner":
             guest.seeded = not faults
-            guest.may_hand_in = f"/etc/salt/pki/master/virtkeys/{op['host']}/{guest.name}"
+            guest.may_stay.add(f"/etc/salt/pki/master/virtkeys/{op['host']}/{guest.name}")
 
     def end(self, done):
         """After all operations of a step ended. done: list of Done."""
@@ -96,6 +98,10 @@ class Model:
     def _settle(self, name, made, removed):
         guest = self.guests.setdefault(name, Guest(name))
         guest.named += "".join(one.out for one in removed)
+        if any(not one.ok for one in made):
+            guest.may_stay.add(BEGUN + name)
+        elif any(one.ok and one.op["via"] == "runner" for one in removed):
+            guest.may_stay.discard(BEGUN + name)
         there = guest.status == "alive"
         if made and removed:
             guest.status = "unsure"

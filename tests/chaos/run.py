@@ -258,7 +258,7 @@ class Run:
         for _ in range(3):
             seen = self._look()
             found = invariants.settled(seen, self.model, self.lab.hosts, world.HELD_CPUS)
-            stays = {guest.may_hand_in for guest in self.model.guests.values()}
+            stays = {path for guest in self.model.guests.values() for path in guest.may_stay}
             found += invariants.same_as_before(seen, self.before, stays)
             if not found:
                 return []

@@ -187,8 +187,8 @@ def test_the_permission_that_an_operator_gave_may_stay(seen, model):
     model.prepare(step, [{"kind": "cut"}])
     model.guests["s1-g5"].status = "gone"
     assert broken(seen, model) == []
-    assert invariants.same_as_before(seen, before, {model.guests["s1-g5"].may_hand_in}) == []
-    model.guests["s1-g5"].may_hand_in = ""
+    assert invariants.same_as_before(seen, before, model.guests["s1-g5"].may_stay) == []
+    model.guests["s1-g5"].may_stay.clear()
     assert broken(seen, model) == [f"left: {path} on master"]
     assert list(act.before(step[0])) == [["salt-run", "virt.authorize", "s1-g5", "hv1"]]
 
@@ -207,6 +207,13 @@ def test_a_guest_that_its_host_moved_is_known_to_have_strayed(model):
     one.op["via"] = "host"
     model.end([one])
     assert model.guests["g"].strayed
+
+
+def test_whom_nobody_heard_of_again_is_written_down_until_a_purge_by_the_runner(model):
+    model.end([done("init", ok=False, name="g")])
+    assert model.guests["g"].may_stay == {"/var/cache/salt/master/virt/begun/g"}
+    model.end([done("purge", name="g")])
+    assert model.guests["g"].may_stay == set()
 
 
 def test_of_a_purged_guest_nothing_is_left_but_what_the_purge_named(seen, model):
