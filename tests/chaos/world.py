@@ -188,7 +188,8 @@ def remove(lab, name):
     lab.exec("master", f"salt-key -q -y -d {name}", check=False)
 
 
-WIPE = """virsh list --all --name | while read -r name; do [ -n "$name" ] || continue
+WIPE = f"""echo +0 > {CLOCK}; pkill -9 -f -- '[b]in/salt-minion'; systemctl restart salt-minion
+virsh list --all --name | while read -r name; do [ -n "$name" ] || continue
     virsh destroy "$name"; virsh undefine --nvram --managed-save --snapshots-metadata "$name"; done
 pkill -9 -x qemu-img; iptables -F INPUT; iptables -F OUTPUT; rm -f /srv/local/full
 for pool in $(virsh -q pool-list --all --name); do
@@ -202,6 +203,7 @@ true"""
 
 def wipe(lab):
     """Take all guests and what is left of them away, past our code, where a run was broken off."""
+    lab.exec("master", f"pkill -9 -f -- '[b]in/salt-run'; echo +0 > {CLOCK}", check=False)
     for host in lab.hosts:
         lab.heal(host)
         if not lab.machine(host).leader():
@@ -212,5 +214,6 @@ def wipe(lab):
     for name in sorted(names):
         if not name.endswith(":"):
             lab.exec("master", f"salt-key -q -y -d {name}", check=False)
-    lab.exec("master", "rm -rf /var/cache/salt/master/virt/[!lcs]*", check=False)
+    of_guests = "/var/cache/salt/master/virt/[!lcs]* {0}/virtkeys/*/* {0}/virt-accepted/*"
+    lab.exec("master", f"rm -rf {of_guests.format('/etc/salt/pki/master')}", check=False)
     lab.wait_for_minion(*lab.hosts)
