@@ -75,11 +75,10 @@ def abort(fleet, name):
 @dataclass(frozen=True)
 class Targets:
     """names: of the hosts that may take the guest, best first. terms: host to what goes with the
-    request. refused: host to why it does not."""
+    request."""
 
     names: list
     terms: dict
-    refused: dict
 
 
 def targets(fleet, policy, name, source, wish):
@@ -98,22 +97,19 @@ def targets(fleet, policy, name, source, wish):
     if guest is None:
         raise errors.NotFound(f"{name} is not on {source} any more: call it again")
     request = facts.of_guest(guest, here)
-    if wish.target:  # whom the operator names is not one that placement chooses
-        policy = replace(policy, exclude=tuple(h for h in policy.exclude if h != wish.target))
+    # whom the operator names is not one that placement chooses
+    policy = replace(policy, exclude=tuple(h for h in policy.exclude if h != wish.target))
     others = [host for host in hosts if host.name != source]
     decision = choose.choose(others, request, policy)
     found = [candidate.host for candidate in decision.ranked]
-    refused = {host: why for host, (_, why) in decision.rejected.items()}
-    if wish.overcommit and wish.target not in found and wish.target not in unheard:
-        found, refused = [wish.target, *found], {}
-    if wish.target in found:
+    if wish.target in found or (wish.overcommit and wish.target not in unheard):
         found = [wish.target, *(host for host in found if host != wish.target)]
-    if not found or (wish.target and not wish.others and wish.target not in found):
+    if not found:
         decision.rejected.update((host, ("down", why)) for host, why in unheard.items())
         reasons = decision.reasons() or "there is no other host"
         raise errors.Refused(f"no host can take {name} from {source}: {reasons}")
     terms = {host.name: account.terms(host, policy) for host in others}
-    return Targets(found, terms, {**refused, **unheard})
+    return Targets(found, terms)
 
 
 @dataclass(frozen=True)
@@ -151,7 +147,7 @@ def check(fleet, policy, name, target, options=None):
             return source, host, answer
         refusals[host] = "; ".join(answer["reasons"])
     why = "; ".join(f"{host}: {reason}" for host, reason in refusals.items())
-    return source, target or found.names[0], {"migratable": False, "reasons": [why]}
+    return source, found.names[0], {"migratable": False, "reasons": [why]}
 
 
 def wished(target, options, others=False):
@@ -160,6 +156,8 @@ def wished(target, options, others=False):
     overcommit = options.get("overcommit", False)
     if not isinstance(overcommit, bool):
         raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
+    if overcommit and not target:
+        raise errors.InvalidInput("overcommit=True needs the host: where to shall it go?")
     return options, Wish(target or None, others or not target, overcommit)
 
 
@@ -265,9 +263,8 @@ class _Migration:
     def _move_to_one(self, seen, source):
         """(the host that has taken it, what its old host answered): the first that does."""
         found = self._targets(seen, source)
-        names = found.names if self.wish.others else found.names[:1]
         refusals = []
-        for target in names:
+        for target in found.names:
             with slots.taken(
                 self.fleet.opts, (source, target), self._wait, f"virt.migrate of {self.name}"
             ):

@@ -4,7 +4,8 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down, silent
-from saltvirt.operations import migrate, recover
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations import migrate, recover, slots
 from saltvirt.placement import policy
 
 DONE = {"transport": "TLS", "time_ms": 1500, "downtime_ms": 80, "kept": {}, "outcome": "moved"}
@@ -264,3 +265,128 @@ def test_the_address_is_the_targets_own_to_say(tmp_path):
     back.address = cloud.address
     run(back, target="hv1", address="192.0.2.9")
     assert back.asked[0][1]["address"] == "192.0.2.9", "what the call says"
+
+
+class Told(Report):
+    """A report whose lines are kept."""
+
+    def __init__(self):
+        self.lines, self.done = [], []
+
+    def step(self, step, text, **data):
+        self.lines.append(text)
+
+    def show(self, text):
+        self.lines.append(text)
+
+    def progress(self, percent, text):
+        self.lines.append(text)
+
+    def failed(self, error):
+        self.done.append(error.text)
+
+
+class Recording(Cloud):
+    """Keeps what a host is asked for with patience, and what its minion reports meanwhile."""
+
+    def __init__(self, *args, events=(), **more):
+        super().__init__(*args, **more)
+        self.events, self.long, self.fired = events, [], []
+
+    def gather(self, hosts, fun, kwarg=None, **options):
+        prefix, watcher = options["watch"]
+        for event in self.events:
+            watcher(f"{prefix}step", event)
+        self.long.append((fun, options["long"]))
+        return super().gather(hosts, fun, kwarg, **options)
+
+    def one(self, host, fun, kwarg=None, **options):
+        self.long.append((fun, options.get("long")))
+        return super().one(host, fun, kwarg, **options)
+
+    def tell(self, tag, data):
+        self.fired.append((tag, data))
+
+
+def test_the_person_who_waits_is_told_each_step(tmp_path):
+    """Events of a host, in the words of the docs; the migration is in the answer."""
+    moving = {"percent": 40, "speed": 3 * 2**20, "dirty_rate": 5 * 2**20, "elapsed_s": 7.2}
+    events = [{"text": "copying vda"}, moving, {"percent": 0, "elapsed_s": 1}, {"other": 1}]
+    cloud = Recording(tmp_path, hv1={"web1": "running"}, hv2={}, events=events)
+    cloud.unfinished, cloud.recovered = {"hv1": ["web1"]}, {"outcome": "undone"}
+    told = Told()
+    found = migrate.run(cloud, policy.Policy(), "web1", "hv2", told)["web1"]
+    assert told.lines == [
+        "web1: ending a migration that was broken off on hv1",
+        "web1: moving it from hv1 to hv2", "web1: copying vda",
+        "web1: 40 %, 3 MiB/s, 5 MiB/s changing, 7 s", "web1: 0 %, 1 s",
+    ]  # fmt: skip
+    assert found["result"] is True
+    assert found["migration"] == DONE
+    assert cloud.fired == [(f"{Report.tag}/done", {"guest": "web1", "message": found["comment"]})]
+    assert cloud.long == [("virt.migrate_recover", True), ("virt.migrate", True)]
+    again = migrate.run(cloud, policy.Policy(), "web1", "hv2", told)["web1"]
+    assert "migration" not in again, "nothing was moved"
+    with pytest.raises(errors.NotFound):
+        migrate.run(cloud, policy.Policy(), "nobody", "hv2", told)
+    assert told.done == ["no guest 'nobody' on any hypervisor"]
+
+
+def test_who_has_to_wait_for_others_and_who_is_refused_is_told_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(slots.held, "limit_s", lambda opts: 0)
+    cloud, told = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}), Told()
+    cloud.opts["virt"] = {"migration": {"at_once": 1}}
+    with (
+        slots.taken(cloud.opts, ("hv8", "hv9"), told.show),
+        pytest.raises(errors.OperationFailed, match="1 migrations are under way"),
+    ):
+        migrate.run(cloud, policy.Policy(), "web1", "", told)
+    assert told.lines == ["web1 waits: 1 migrations are under way (virt:migration:at_once)"]
+    cloud.answer, cloud.moves = Answer("hv1", error="refused: no room", kind="failed"), False
+    with pytest.raises(errors.Refused, match="no room"):
+        migrate.run(cloud, policy.Policy(), "web1", "", told)
+    assert told.lines[-1] == "web1: hv2: hv1: no room"
+
+
+def test_the_guests_key_is_bound_to_its_new_host(tmp_path):
+    """Also when an earlier attempt has brought it there."""
+    for broken_off in (False, True):
+        cloud = Cloud(tmp_path / str(broken_off), hv1={}, hv2={})
+        keys = tmp_path / str(broken_off) / "minions"
+        keys.mkdir(parents=True)
+        (keys / "web1").write_text("KEY")
+        store = KeyStore(cloud.opts)
+        store._record("web1", "hv1", "KEY")
+        cloud.guests["hv2" if broken_off else "hv1"]["web1"] = "running"
+        if broken_off:
+            cloud.unfinished, cloud.recovered = {"hv1": ["web1"]}, {"outcome": "moved"}
+        run(cloud)
+        assert store.host_of("web1") == "hv2"
+
+
+def test_a_migration_that_is_under_way_can_be_aborted_and_no_other(tmp_path):
+    cloud = Recording(tmp_path, hv1={"web1": "running"}, hv2={"web1": "paused"})
+    with pytest.raises(errors.OperationFailed, match="no host has a migration of web1 under way"):
+        migrate.abort(cloud, "web1")
+    cloud.unfinished = {"hv1": ["web1"]}
+    assert migrate.abort(cloud, "web1") == "hv1"
+    assert cloud.asked == [("hv1", "virt.migrate_abort")]
+    assert cloud.long == [("virt.migrate_abort", True)]
+
+
+def test_the_examination_of_many_disks_is_waited_for(tmp_path):
+    cloud = Recording(tmp_path, hv1={"web1": "running"}, hv2={})
+    migrate.examine(cloud, "web1", "hv2")
+    assert cloud.long == [("virt.migratable", True)]
+
+
+def test_what_the_source_has_confirmed_is_asked_of_nobody_again(tmp_path):
+    class Dying(Cloud):
+        def _migrate(self, host, asked):
+            answer = super()._migrate(host, asked)
+            self.down = {"hv2"}
+            return answer
+
+    done = Answer("hv1", data={**DONE, "time_ms": 100_000})
+    cloud = Dying(tmp_path, answer=done, hv1={"web1": "running"}, hv2={})
+    assert "in 100.0 s" in run(cloud)["web1"]["comment"]

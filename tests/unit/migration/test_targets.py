@@ -167,3 +167,93 @@ def test_test_true_shows_the_target_that_would_take_it(tmp_path):
     assert (source, target, found["migratable"]) == ("hv1", order[-1], True)
     assert len(set(order)) == 3
     assert DONE["outcome"] == "moved"
+
+
+def test_overcommit_is_for_a_host_that_is_named(tmp_path):
+    """It was a traceback, after the guest had been announced to move to None."""
+    cloud = Choosy(tmp_path, **four())
+    for call in (lambda: run(cloud, overcommit=True), lambda: check(cloud, overcommit=True)):
+        with pytest.raises(errors.InvalidInput, match="overcommit=True needs the host"):
+            call()
+    with pytest.raises(errors.InvalidInput, match="overcommit 'yes' is not True or False"):
+        run(cloud, "hv2", overcommit="yes")
+    cloud.down = {"hv2"}
+    with pytest.raises(errors.Refused, match="no host can take web1 from hv1: hv2: down"):
+        migrate.targets(cloud, policy.Policy(), "web1", "hv1", migrate.Wish("hv2", False, True))
+
+
+def check(cloud, target="", **options):
+    return migrate.check(cloud, policy.Policy(), "web1", target, options)
+
+
+def test_whom_placement_excludes_is_no_target_but_may_be_named(tmp_path):
+    by = policy.Policy(exclude=("hv2", "hv3"))
+    cloud = Choosy(tmp_path, **four())
+    assert run(cloud, by=by)["changes"]["host"]["new"] == "hv4"
+    named = Choosy(tmp_path, **four())
+    assert run(named, "hv3", by)["changes"]["host"]["new"] == "hv3"
+    plan = Choosy(tmp_path, {"hv3": NO_ROOM.format("hv3")}, **four())
+    assert run(plan, "hv3", by, others=True)["changes"]["host"]["new"] == "hv4"
+
+
+def test_only_the_two_hosts_are_asked_when_one_is_named(tmp_path):
+    cloud, asked = Choosy(tmp_path, hv1={"a": "running", "web1": "running"}, hv2={}, hv3={}), []
+    ask = cloud.ask
+    cloud.ask = lambda hosts, fun, *args, **more: (
+        asked.append((fun, sorted(hosts))), ask(hosts, fun, *args, **more))[1]  # fmt: skip
+    cloud.of_guests = {"a": {"memory_kib": 2**30}, "web1": {"memory_kib": 2**20}}
+    assert run(cloud, "hv2")["changes"]["host"]["new"] == "hv2", "web1's needs, not its neighbour's"
+    assert ("virt.inventory", ["hv1", "hv2"]) in asked
+
+
+def test_a_wished_target_that_has_no_room_any_more_is_replaced_and_none_is_tried_twice(tmp_path):
+    full = {"hv2": {"cpus": 0}}
+    cloud = Choosy(tmp_path, hosts=full, **four())
+    cloud.maintenance = {"hv2": "disks"}
+    assert run(cloud, "hv2", others=True)["changes"]["host"]["new"] in ("hv3", "hv4")
+    none = Choosy(tmp_path, {h: NO_ROOM.format(h) for h in ("hv2", "hv3", "hv4")}, **four())
+    with pytest.raises(errors.Refused, match="no host took web1"):
+        run(none, "hv4", others=True)
+    assert sorted(none.tried()) == ["hv2", "hv3", "hv4"]
+
+
+def test_a_named_target_without_room_is_refused_with_what_both_hosts_say(tmp_path):
+    cloud = Choosy(tmp_path, hosts={"hv2": {"cpus": 0}}, **four())
+    cloud.recovered = {"migratable": False, "reasons": ["hv2 lacks its CPU model"]}
+    with pytest.raises(errors.Refused, match=r"the host has 0 CPUs.*; hv2 lacks its CPU model"):
+        run(cloud, "hv2")
+    source, target, found = check(cloud, "hv2")
+    assert (source, target, found["migratable"]) == ("hv1", "hv2", False)
+    assert len(found["reasons"]) == 2
+    cloud.about = {h: {"cpus": 0} for h in ("hv2", "hv3", "hv4")}
+    cloud.asked = []
+    for call in (lambda: run(cloud), lambda: check(cloud)):
+        with pytest.raises(errors.Refused, match=r"hv2, hv3, hv4: 1 vCPUs wanted") as exc:
+            call()
+        assert "CPU model" not in exc.value.text, "of no target nobody is asked"
+    assert cloud.asked == []
+
+
+def test_test_true_says_of_a_named_host_what_would_be_in_the_way(tmp_path):
+    cloud = Choosy(tmp_path, **four())
+    assert check(cloud, "hv1") == ("hv1", "hv1", None)
+    cloud.maintenance = {"hv2": "disks"}
+    closed = {"migratable": False, "reasons": ["hv2 is in maintenance: disks"]}
+    assert check(cloud, "hv2") == ("hv1", "hv2", closed)
+    with pytest.raises(errors.NotFound, match="hv9"):
+        check(cloud, "hv9")
+    assert cloud.asked == []
+    said = {"migratable": False, "reasons": ["vda is a CD", "a TPM"], "disks": {"vda": "refused"}}
+    cloud.recovered = said
+    assert check(cloud, "hv3") == ("hv1", "hv3", said), "another host was not asked for"
+    assert len(cloud.asked) == 1
+    cloud.asked = []
+    source, target, found = check(cloud)
+    assert (source, found["migratable"]) == ("hv1", False)
+    assert target in ("hv3", "hv4")
+    assert found["reasons"][0].startswith(f"{target}: "), "the best one"
+    assert found["reasons"][0].count("vda is a CD; a TPM") == 3, "each host with its reasons"
+    assert len(cloud.asked) == 3
+    cloud.recovered, cloud.asked = {**said, "standing": True}, []
+    check(cloud)
+    assert len(cloud.asked) == 1, "what is the guest's own holds for every target"
