@@ -6,7 +6,7 @@ SALT ?= 3008
 ARGS ?=
 
 .PHONY: help test test-unit test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
-	demo demo-down publish bench corpus chaos coverage parity mutation
+	demo demo-down publish bench corpus chaos coverage parity mutation site changelog release
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -67,8 +67,18 @@ mutation: ## what decides is changed bit by bit: do the tests notice? ARGS="MODU
 coverage-api: ## each function and state that Salt 3007 had, and the lab test that calls it
 	python3 -m tests.tools.coverage_api $(ARGS)
 
-docs: ## the references of execution module, states, engine and grain from the docstrings
+docs: ## the references from the docstrings, and the picture of the layers from the code
 	python3 -m tests.tools.docs
+
+site: ## the manuals as a site in build/site, without warnings
+	$(LAB) site $(ARGS)
+
+changelog: ## what the fragments in changelog.d would become
+	$(LAB) release --draft
+
+release: ## set the version, write the fragments into CHANGELOG.md: make release VERSION=1.2.0
+	@test -n "$(VERSION)" || { echo "make release VERSION=1.2.0"; exit 2; }
+	$(LAB) release "$(VERSION)"
 
 lab-build: ## build what a lab needs, once
 	$(LAB) build --debian $(DEBIAN) --salt $(SALT)

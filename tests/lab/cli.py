@@ -16,8 +16,12 @@ from tests.tools import coverage
 # verbs that are about the tree, not about a lab
 OF_THE_TREE = (
     "test", "pytest", "ruff", "bench", "corpus", "chaos", "coverage", "parity", "mutation",
+    "site", "release",
 )  # fmt: skip
-MODULES = {"parity": "tests.parity", "mutation": "tests.tools.mutation"}
+MODULES = {
+    "parity": "tests.parity", "mutation": "tests.tools.mutation", "site": "tests.tools.site",
+    "release": "tests.tools.release",
+}  # fmt: skip
 
 
 def say(text):
@@ -60,7 +64,9 @@ def parser():
                        ("chaos", "random steps with faults: tests/chaos/README.md"),
                        ("coverage", "run tests and print which lines they reach"),
                        ("parity", "compare Salt 3007's virt and this tree's"),
-                       ("mutation", "change what decides: do the tests notice?")):  # fmt: skip
+                       ("mutation", "change what decides: do the tests notice?"),
+                       ("site", "build the manuals as a site"),
+                       ("release", "set the version and write the changelog")):  # fmt: skip
         verb = verbs.add_parser(name, help=text, prefix_chars="\0")
         verb.add_argument("arguments", nargs=argparse.REMAINDER)
     verb = verbs.add_parser("bare", help="run a command on a Debian that has nothing")
@@ -168,6 +174,7 @@ VERBS = {
     "sync": synced, "status": status, "down": down,
     "test": tests, "pytest": tests, "ruff": tests, "bench": tests, "corpus": tests, "chaos": tests,
     "coverage": tests, "parity": tests, "mutation": tests,
+    "site": tests, "release": tests,
     "matrix": matrixed, "bare": barely,
 }  # fmt: skip
 

@@ -1,0 +1,31 @@
+"""Sphinx's configuration: the manuals below docs and the pages at the top, as one site."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from tests.tools import release as releases  # noqa: E402
+
+project = "Salt Virt"
+copyright = "the authors of Salt Virt"
+release = version = releases.version()
+
+extensions = ["myst_parser"]
+root_doc = "docs/index"
+include_patterns = ["docs/**", "*.md"]
+exclude_patterns = ["build"]
+source_suffix = {".md": "markdown"}
+
+myst_heading_anchors = 4
+nitpicky = True
+
+html_theme = "furo"
+html_title = f"Salt Virt {release}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+templates_path = ["templates"]
+html_additional_pages = {"index": "redirect.html"}
+html_show_sphinx = False
+html_copy_source = False
