@@ -6,9 +6,12 @@ understood: ``virt:images`` and the old dotted ``virt.images``. ``of_master`` ma
 master's configuration.
 
 What is read is of the type that its reader says, or InvalidInput names the setting, what it must
-be and what it is. What is empty is not set.
+be and what it is. What is empty is not set. A key that nobody reads (``KEYS``) is refused where one
+beside it is looked for: below ``virt`` in a master's own configuration, and in each section of ours
+everywhere. A minion's pillar may have more below ``virt`` than is ours.
 """
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +25,21 @@ IMAGES_FOLDER = "/srv/salt-images"
 CONNECTION = ("connection", "username", "password")
 # how long libvirt may be silent when it is asked for a connection
 TIMEOUT_S = 20
+
+# every key below virt, as option() is given them; docs/reference/configuration.md explains each
+KEYS = (
+    "attempts", "connection:auth:password", "connection:auth:username", "connection:timeout",
+    "connection:uri", "disk", "exclude", "hosts", "image_copies", "images", "inits_at_once",
+    "job_timeout", "labels", "lock", "migration:address", "migration:at_once",
+    "migration:at_once_per_host", "migration:bandwidth", "migration:disks_port",
+    "migration:downtime_step", "migration:longest_pause", "migration:policy",
+    "migration:stall_timeout", "migration:timeout", "migration:timeout_per_gib", "nic",
+    "overcommit", "pki:ca_days", "pki:ca_name", "pki:country", "pki:days", "pki:domain", "pki:key",
+    "pki:locality", "pki:mode", "pki:names", "pki:organization", "pki:state", "pki:trust_grains",
+    "placement", "queue_timeout", "ratios", "screenshots", "seed:backend", "seed:bootstrap",
+    "seed:bootstrap_args", "seed:config", "seed:install", "seed:keysize", "seed:reset_machine_id",
+    "seed:reset_ssh_keys", "stall_timeout", "storagepool", "tunnel",
+)  # fmt: skip
 
 _MISSING = object()
 # of a number for which nobody gives a bound: seconds that every clock can wait
@@ -43,27 +61,49 @@ def option(get, key, default=None):
 
 
 def _sections(get, key):
-    """Raises InvalidInput where a setting cannot be found because what holds it is no mapping."""
+    """Raises InvalidInput where a setting cannot be found because what holds it is no mapping, or
+    has a key that nobody reads: the setting, misspelt."""
     words = ["virt", *key.split(":")[:-1]]
     for end in range(1, len(words) + 1):
         where = ":".join(words[:end])
         section = get(where, None)
-        if section not in (None, "") and not isinstance(section, Mapping):
+        if section in (None, ""):
+            continue
+        if not isinstance(section, Mapping):
             raise InvalidInput(f"{where} must be a mapping, not {units.shown(section)}")
+        if end > 1 or isinstance(get, Master):
+            _known(where, section)
 
 
-def of_master(opts):
-    """The ``get`` of a master's configuration."""
+def _known(where, section):
+    """Raises InvalidInput, with the nearest key that there is, for one that nobody reads."""
+    begin = f"{where}:".removeprefix("virt:")
+    known = sorted({key[len(begin) :].split(":")[0] for key in KEYS if key.startswith(begin)})
+    for key in section:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1) if isinstance(key, str) else []
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            raise InvalidInput(f"{where}: unknown setting {units.shown(key)}; {hint}")
 
-    def get(key, default=None):
-        found = opts
+
+class Master:
+    """The ``get`` of a master's own configuration."""
+
+    def __init__(self, opts):
+        self._opts = opts
+
+    def __call__(self, key, default=None):
+        found = self._opts
         for word in key.split(":"):
             if not isinstance(found, Mapping) or word not in found:
                 return default
             found = found[word]
         return found
 
-    return get
+
+def of_master(opts):
+    """The ``get`` of a master's configuration."""
+    return Master(opts)
 
 
 def wrong(key, value, wanted):

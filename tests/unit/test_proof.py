@@ -318,7 +318,7 @@ class Noise(Bus):
 NOISE = [
     [{"id": ["hv1"], "return": {}}],
     [{"id": {"hv1": 1}, "return": {}}, {}],
-    [{"id": "hv1", "return": {"said": {"return": nested(900)}, "proof": "AAAA"}}],
+    [{"id": "hv1", "return": {"said": {"return": nested(450)}, "proof": "AAAA"}}],
     [{"id": "web9", "return": {}}],
     [{"id": "hv1", "cmd": "_minion_event", "data": {"message": nested(900), "percent": 1}}],
     [{"id": "hv1", "cmd": "_minion_event", "data": {"within_s": -1e9, "percent": 5}}],

@@ -11,6 +11,8 @@ NUMBER = (int, float)
 # what is counted or measured: a number from 0 with which one can reckon
 COUNT = "count"
 _MOST = 2**63
+# a chain of 200 backing files is what libvirt's own XML can hold
+_DEEP = 400
 STATES = {str: str}
 _TEXT = (str, None)
 _CERT = {"issuer": str, "sha256": str}
@@ -167,9 +169,15 @@ def check(fun, kwarg, data):
         raise errors.InvalidInput(f"its answer to {fun} is not what this version expects")
 
 
-def clean(data):
+def clean(data, depth=0):
     """The data without escape sequences and control characters in any text of it, text for bytes,
-    and None for what is no number: infinity and NaN."""
+    and None for what is no number: infinity and NaN.
+
+    depth: how deep in the data this is. Raises RecursionError where it is nested more deeply than
+    any answer is meant to be: how deep Python itself goes is another number in each version.
+    """
+    if depth > _DEEP:
+        raise RecursionError(f"nested more than {_DEEP} deep")
     if isinstance(data, (bytes, bytearray)):
         data = data.decode(errors="replace")
     if isinstance(data, float) and not math.isfinite(data):
@@ -177,9 +185,9 @@ def clean(data):
     if isinstance(data, str):
         return plain.text(data)
     if isinstance(data, dict):
-        return {clean(key): clean(value) for key, value in data.items()}
+        return {clean(key): clean(value, depth + 1) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return [clean(one) for one in data]
+        return [clean(one, depth + 1) for one in data]
     return data
 
 
