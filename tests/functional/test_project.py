@@ -2,10 +2,10 @@
 
 import re
 import shutil
-import tomllib
 
 import pytest
 import salt.utils.yaml
+import tomllib
 
 import saltvirt
 from tests.tools import api, release

@@ -1,4 +1,4 @@
-"""A release: the version is set, the fragments become its section: ``make release VERSION=1.2.0``."""
+"""A release: the version is set, the fragments become a section: ``make release VERSION=1.2.0``."""
 
 import re
 import subprocess
