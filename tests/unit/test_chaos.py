@@ -184,6 +184,7 @@ def test_the_permission_that_an_operator_gave_may_stay(seen, model):
     step = [{"verb": "init", "name": "s1-g5", "via": "state", "host": "hv1", "seeded": True}]
     before = copy.deepcopy(seen)
     seen["master"]["files"] += [path, "/etc/salt/pki/master/virtkeys", path.rpartition("/")[0]]
+    seen["master"]["files"] += ["/etc/salt/pki/master/virt-accepted"]
     model.prepare(step, [{"kind": "cut"}])
     model.guests["s1-g5"].status = "gone"
     assert broken(seen, model) == []
