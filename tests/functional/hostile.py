@@ -3,6 +3,8 @@ the places where it can."""
 
 import random
 
+import pytest
+
 ESCAPES = "\x1b[2J\x1b]0;x\x07all is well\x9b1m\u202egnp.\u2066\r\x00\x7f"
 NAMES = ("hv2", "web2", "../../etc/shadow", "a/b", "-h", "*", "web1\nhv2 is fine", ESCAPES, "..")
 
@@ -85,6 +87,12 @@ def sample(cases, seed, most):
     if most is None or len(found) <= most:
         return found
     return random.Random(seed).sample(found, most)
+
+
+def only(*quick, of):
+    """The rows of a table as parameters: those that are named by default, all when slow tests are
+    asked for."""
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in of]
 
 
 def texts(data):

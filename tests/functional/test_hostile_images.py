@@ -21,6 +21,7 @@ from saltvirt.host.migration import guest_disks
 from saltvirt.host.storage import chains
 from saltvirt.images import cache, chain, clone, header, inspect
 from tests.functional.conftest import load_with_folders
+from tests.functional.hostile import only
 from tests.functional.hostile_images import CANARY, IMAGES, MIB, Bait, Qcow2, Watch
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="special files and name spaces: root")
@@ -67,10 +68,6 @@ SOME = [
 def some(*more, of=IMAGES):
     """Those of SOME by default, all of them when slow tests are asked for."""
     return only(*SOME, *more, of=of)
-
-
-def only(*quick, of):
-    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in of]
 
 
 @pytest.fixture

@@ -305,6 +305,35 @@ def test_lvm_metadata_of_nothing_but_lines_takes_no_time():
     assert time.process_time() - begun < 5
 
 
+def test_a_volume_without_its_size_is_passed_over():
+    text = """g {
+extent_size = 8192
+physical_volumes {
+pv0 {
+pe_start = 2048
+}
+}
+logical_volumes {
+root {
+segment_count = 1
+segment1 {
+type = "striped"
+stripes = ["pv0", 0]
+}
+}
+}
+}
+"""
+    assert list(partitions.linear_volumes(text)) == [(2048 * 512, 0)]
+
+
+def test_a_table_that_is_no_table_is_one_line(monkeypatch):
+    for said in (b"{", b"[]", b'{"partitiontable": {"partitions": [{"start": 1}]}}', b"\xff"):
+        monkeypatch.setattr(partitions.tools, "run", lambda *_args, said=said, **_more: said)
+        with pytest.raises(errors.SeedFailed, match="cannot be read"):
+            partitions._table("disk", MIB)
+
+
 def test_damaged_lvm_metadata_is_one_line(tmp_path):
     disk = tmp_path / "disk"
     head = bytearray(8192)

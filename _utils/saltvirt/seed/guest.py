@@ -9,6 +9,7 @@ import re
 from saltvirt import errors
 from saltvirt.seed import data as seed_data
 from saltvirt.seed import firstboot, network
+from saltvirt.seed.draft import Draft, partly
 
 _MINIONS = (
     "/usr/bin/salt-minion",
@@ -106,16 +107,17 @@ def enable(tree, unit):
 
 
 def _reset_ssh_keys(tree):
-    found = [n for n in tree.names("/etc/ssh") if n.startswith("ssh_host_")]
-    for name in found:
-        tree.remove(f"/etc/ssh/{name}")
+    paths = [f"/etc/ssh/{n}" for n in tree.names("/etc/ssh") if n.startswith("ssh_host_")]
+    found = [path for path in paths if not tree.is_dir(path)]
+    for path in found:
+        tree.remove(path)
     if found and has_systemd(tree):
         tree.write(f"{_UNIT_FOLDERS[0]}/{firstboot.SSH_UNIT}", firstboot.SSH_KEYS.encode(), 0o644)
         enable(tree, firstboot.SSH_UNIT)
 
 
 def _install(tree, data):
-    """Puts a minion where there is none."""
+    """Puts a minion where there is none; the script that has to be run for it, or None."""
     if data.install == seed_data.INSTALL_NEVER:
         raise errors.SeedFailed(
             f"the image of {data.id} has no salt-minion; its configuration and keys would be "
@@ -123,20 +125,29 @@ def _install(tree, data):
         )
     if not data.bootstrap:
         raise errors.SeedFailed("the image has no salt-minion and there is no bootstrap script")
-    if data.install == seed_data.INSTALL_AT_BOOT:
-        if not has_systemd(tree):
-            raise errors.SeedFailed("the image has no systemd to run the bootstrap script at boot")
-        for path, text, mode in firstboot.files(data.bootstrap(), data.bootstrap_args):
-            tree.write(path, text.encode(), mode)
-        enable(tree, firstboot.UNIT)
-        return
-    tree.run_script(data.bootstrap(), data.bootstrap_args)
+    if data.install == seed_data.INSTALL_IN_IMAGE:
+        return data.bootstrap()
+    if not has_systemd(tree):
+        raise errors.SeedFailed("the image has no systemd to run the bootstrap script at boot")
+    for path, text, mode in firstboot.files(data.bootstrap(), data.bootstrap_args):
+        tree.write(path, text.encode(), mode)
+    enable(tree, firstboot.UNIT)
+    return None
+
+
+def _run(tree, script, args):
+    tree.run_script(script, args)
     if not _service(tree)[0]:
         raise errors.SeedFailed("the bootstrap script ended well but left no salt-minion")
 
 
 def seed(tree, data):
-    """Prepares the guest. Raises SeedFailed when the tree holds no system or cannot take it."""
+    """Prepares the guest. Raises SeedFailed when the tree holds no system or cannot take it.
+
+    All is looked at before anything is written: what cannot be seeded is as it was, unless the
+    error says that it is seeded in part.
+    """
+    whole, tree = tree, Draft(tree)
     if not tree.is_dir("/etc"):
         raise errors.SeedFailed("there is no /etc in it: no operating system to seed")
     service, folder = _service(tree)
@@ -150,12 +161,19 @@ def seed(tree, data):
         _reset_machine_id(tree)
     if data.reset_ssh_keys:
         _reset_ssh_keys(tree)
+    script = None
     if service:
         enable(tree, f"{service}.service")
     else:
-        _install(tree, data)
+        script = _install(tree, data)
     if re.search(rb"(?m)^SELINUX=(enforcing|permissive)", _text(tree, "/etc/selinux/config")):
         tree.write("/.autorelabel", b"", 0o644)  # what we wrote has no labels
+    if script:
+        whole.prove_scripts()
+    tree.commit()
+    if script:
+        with partly():
+            _run(whole, script, data.bootstrap_args)
 
 
 def _text(tree, path):

@@ -16,13 +16,14 @@ import time
 
 from saltvirt import errors
 from saltvirt.images import tools
-from saltvirt.seed.tree import MOST_BYTES, SCRIPT_TIMEOUT_S
+from saltvirt.seed.tree import MOST_BYTES, SCRIPT_TIMEOUT_S, Room
 
 _LARGEST_INLINE = 32 * 1024
 _MOST_BYTES = 4 * MOST_BYTES  # of what one command says, a list of files, too
 _MOST_WORDS = 64 * 1024
 _PLAIN = {"ext2", "ext3", "ext4", "xfs"}
 _NO_ROOT = {"", "vfat", "swap", "unknown"}
+_MOST_MOUNTS = 32  # of what the guest's fstab names
 _ERROR = "libguestfs: error: "
 # one command, the start of the appliance with emulation among them; and its end
 _COMMAND_S, _END_S = 600, 60
@@ -157,6 +158,8 @@ class Tree:
         folder = os.path.dirname(path)
         if not self.is_dir(folder):
             self._run("mkdir-p", folder)
+        if self._text("is-file", path, "followsymlinks:true") != "true":
+            self._run("rm-f", path)  # a FIFO would be waited for, a device written to
         if len(content) > _LARGEST_INLINE or b"\0" in content:
             with tempfile.NamedTemporaryFile(prefix="salt-virt-") as file:
                 file.write(content)
@@ -172,6 +175,17 @@ class Tree:
 
     def link(self, target, path):
         self._run("ln-sf", target, path)
+
+    def room(self):
+        """The Room of its file system."""
+        lines = (line.partition(": ") for line in self._text("statvfs", "/").splitlines())
+        found = {name: int(number) for name, _, number in lines}
+        free = found["ffree"] if found["files"] else None
+        return Room(bool(found["flag"] & os.ST_RDONLY), found["bfree"] * found["frsize"], free)
+
+    @staticmethod
+    def prove_scripts():
+        """The appliance runs any."""
 
     def run_script(self, script, args):
         """Runs a shell script inside of the guest's system, in the appliance."""
@@ -205,7 +219,7 @@ def _mount_inspected(session):
     for line in session.text("inspect-get-mountpoints", roots[0]).splitlines():
         point, _, device = line.partition(":")
         mounts[point.strip()] = device.strip()
-    for point in sorted(mounts, key=len):
+    for point in sorted(mounts, key=len)[:_MOST_MOUNTS]:
         try:
             session.run("mount", mounts[point], point)
         except errors.SeedFailed:

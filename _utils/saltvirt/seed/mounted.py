@@ -17,10 +17,17 @@ import time
 from saltvirt import errors
 from saltvirt.images import locks, tools
 from saltvirt.seed import partitions, rooted
+from saltvirt.seed.draft import partly
 from saltvirt.seed.tree import DirTree
 
 _TIMEOUT_S = 20
+_MOST_REASONS = 5  # why a file system was passed over
+# an ext file system may say that the kernel is to panic at an error in it
+_EXT = ",errors=remount-ro"
 _OPTIONS = {
+    "ext2": _EXT,
+    "ext3": _EXT,
+    "ext4": _EXT,
     "xfs": ",nouuid",  # clones of one image have one UUID
     "btrfs": "",
 }
@@ -160,10 +167,12 @@ def _system(space, mounted):
             root = rooted.below(top, name)
             if root is None:
                 continue
-            tree = DirTree(root, space.enter, os.path.normpath(os.path.join(mounted, name)))
-            if tree.is_dir("/etc") and tree.is_dir("/usr"):
-                return tree
-            tree.close()
+            with contextlib.ExitStack() as stack:
+                inside = os.path.normpath(os.path.join(mounted, name))
+                tree = stack.enter_context(DirTree(root, space.enter, inside))
+                if tree.is_dir("/etc") and tree.is_dir("/usr"):
+                    stack.pop_all()
+                    return tree
     finally:
         os.close(top)
     return None
@@ -185,9 +194,9 @@ def _mounted(space, shown, place, programs):
 
 def _places(space, shown):
     path = space.outside(shown)
-    found = partitions.find(path, _size(path))
+    found, others = partitions.find(path, _size(path))
     # the system is rarely on the smallest
-    return sorted(found, key=lambda place: -place.size)
+    return sorted(found, key=lambda place: -place.size), others
 
 
 @contextlib.contextmanager
@@ -203,6 +212,15 @@ def _one_at_a_time(place):
             tools.run(["btrfs", "device", "scan", "--forget"], "forget it", good=range(256))
 
 
+def _seen(space, shown, place, programs, stack):
+    """The DirTree of the system at a place, for as long as ``stack`` lasts, or None; and where
+    it is mounted."""
+    stack.enter_context(_one_at_a_time(place))
+    target = stack.enter_context(_mounted(space, shown, place, programs))
+    tree = _system(space, target)
+    return tree and stack.enter_context(tree), target
+
+
 @contextlib.contextmanager
 def opened(path, format, backend, programs=False):
     """The DirTree of the system on a disk image, for the block; written back when it ends.
@@ -211,11 +229,22 @@ def opened(path, format, backend, programs=False):
     backend: ``fuse`` or ``nbd``. programs: a script will be run inside. Raises SeedFailed.
     """
     with Space() as space, _SHOW[backend](space, path, format) as shown:
-        for place in _places(space, shown):
-            with _one_at_a_time(place), _mounted(space, shown, place, programs) as target:
-                tree = _system(space, target)
+        found, others = _places(space, shown)
+        why = [f"there is {kind}" for kind in others]
+        for place in found:
+            with contextlib.ExitStack() as stack:
+                try:
+                    tree, target = _seen(space, shown, place, programs, stack)
+                except (OSError, errors.SeedFailed) as exc:
+                    why.append(f"{place.kind} at {place.offset}: {exc}")
+                    continue
                 if tree is not None:
-                    with tree:
-                        yield tree
+                    yield tree
+                    with partly():  # umount does not say what could not be written
+                        space.run(["sync", "-f", target], "write the disk")
                     return
-    raise errors.SeedFailed("no file system on it has an operating system that can be seen here")
+    words = f" ({'; '.join(why[:_MOST_REASONS])})" if why else ""
+    raise errors.SeedFailed(
+        f"no file system on it has an operating system that can be seen here{words}: take another "
+        "image, or the back end libguestfs, which reads more"
+    )

@@ -14,6 +14,8 @@ _SECTOR = 512
 _AREA_MAGIC = b" LVM2 x[5A%r0N*>"
 _TIMEOUT_S = 60
 _TEXT_MAX, _MOST_VOLUMES = 1024 * 1024, 256
+_MOST_PARTITIONS = 256  # as many as Linux shows of a disk
+_AMBIVALENT = 8  # blkid's code where signatures contradict each other
 _METADATA_MAX = 16 * 1024 * 1024
 
 
@@ -26,26 +28,33 @@ class Place:
     kind: str
 
 
+def _asked(argv, good):
+    what = "read its partitions"
+    return tools.run(argv, what, errors.SeedFailed, good=good, timeout_s=_TIMEOUT_S)
+
+
 def _blkid(path, offset, size):
     """What is at a place: blkid's values, {} for nothing known."""
     argv = ["blkid", "-p", "-o", "export", "-O", str(offset), "-S", str(size), path]
-    what = f"look at {path}"
-    out = tools.run(argv, what, errors.SeedFailed, good=(0, 2), timeout_s=_TIMEOUT_S)
-    out = out.decode("utf-8", "replace")
+    out = _asked(argv, (0, 2, _AMBIVALENT)).decode("utf-8", "replace")
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
 def _table(path, size):
     """The (offset, size) of each partition; the whole disk where there is no table."""
     argv = ["sfdisk", "--json", path]
-    what = f"read the partitions of {path}"
-    out = tools.run(argv, what, errors.SeedFailed, good=(0, 1), timeout_s=_TIMEOUT_S)
+    out = _asked(argv, (0, 1))
     if not out:
         return [(0, size)]
-    table = json.loads(out)["partitiontable"]
-    sector = table.get("sectorsize", _SECTOR)
-    parts = table.get("partitions", [])
-    found = [(part["start"] * sector, part["size"] * sector) for part in parts]
+    try:
+        table = json.loads(out)["partitiontable"]
+        sector = table.get("sectorsize", _SECTOR)
+        parts = table.get("partitions", [])
+        found = [(part["start"] * sector, part["size"] * sector) for part in parts]
+    except (ValueError, KeyError, TypeError) as exc:
+        raise errors.SeedFailed("its table of partitions cannot be read") from exc
+    if len(found) > _MOST_PARTITIONS:
+        raise errors.SeedFailed(f"it has {len(found)} partitions, more than {_MOST_PARTITIONS}")
     return [(start, length) for start, length in found if 0 < length <= size - start]
 
 
@@ -106,7 +115,7 @@ def linear_volumes(text):
         volume = _section(logical, name)
         stripes = re.findall(r'stripes = \[\s*"pv0", (\d{1,15})\s*\]', volume)
         if _number(volume, "segment_count") == 1 and 'type = "striped"' in volume and stripes:
-            extents = _number(_section(volume, "segment1"), "extent_count")
+            extents = _number(_section(volume, "segment1"), "extent_count") or 0
             first = start + int(stripes[0]) * extent
             yield first * _SECTOR, extents * extent * _SECTOR
 
@@ -123,20 +132,24 @@ def _volumes(path, offset):
 
 
 def find(path, size):
-    """The Places of all file systems on the disk that could hold a system.
+    """(the Places of all file systems on the disk that could hold a system, the other kinds on it).
 
     path: a file or block device that shows the disk raw. size: in bytes.
     """
-    found = []
-    for offset, length in _table(path, size):
+    found, others = [], set()
+
+    def look(offset, length):
         kind = _blkid(path, offset, length).get("TYPE")
         if kind in FILE_SYSTEMS:
             found.append(Place(offset, length, kind))
-        elif kind == _LVM:
+        return kind
+
+    for offset, length in _table(path, size):
+        kind = look(offset, length)
+        if kind == _LVM:
             for start, volume_size in _volumes(path, offset):
-                if volume_size > size - start:
-                    continue
-                inner = _blkid(path, start, volume_size).get("TYPE")
-                if inner in FILE_SYSTEMS:
-                    found.append(Place(start, volume_size, inner))
-    return found
+                if 0 < volume_size <= size - start:
+                    others.add(look(start, volume_size))
+        else:
+            others.add(kind)
+    return found, sorted(others - {None, *FILE_SYSTEMS})

@@ -14,6 +14,7 @@ from saltvirt import errors
 
 _MOST_LINKS = 40
 _MOST_PARTS = 4096
+_FOLDER = object()
 
 
 def _parts(path):
@@ -60,13 +61,9 @@ class Walk:
                 return
             if fd is None:
                 raise FileNotFoundError(2, "No such file or directory", self._path)
-            mode = os.fstat(fd).st_mode
-            if stat.S_ISDIR(mode):
-                self._stack.append(fd)
-                self.names.append(part)
+            target = self._entered(fd, part)
+            if target is _FOLDER:
                 continue
-            target = os.readlink("", dir_fd=fd) if stat.S_ISLNK(mode) else None
-            os.close(fd)
             if target is None:
                 if todo:
                     raise NotADirectoryError(20, "Not a directory", self._path)
@@ -78,6 +75,20 @@ class Walk:
             if target.startswith("/"):
                 self._back_to(1)
             todo = _parts(target) + todo
+
+    def _entered(self, fd, part):
+        """Takes the descriptor: a folder is where we are then; where a link leads; else None."""
+        try:
+            mode = os.fstat(fd).st_mode
+            if stat.S_ISDIR(mode):
+                self._stack.append(fd)
+                self.names.append(part)
+                fd = None
+                return _FOLDER
+            return os.readlink("", dir_fd=fd) if stat.S_ISLNK(mode) else None
+        finally:
+            if fd is not None:
+                os.close(fd)
 
     def _open(self, part, make):
         """A descriptor that opens nothing, of one part; None where there is nothing."""

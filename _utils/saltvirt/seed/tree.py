@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import stat
+from dataclasses import dataclass
 
 from saltvirt import errors
 from saltvirt.images import tools
@@ -18,6 +19,15 @@ MOST_NAMES = 100_000
 SCRIPT_TIMEOUT_S = 1800
 # not in /tmp, over which systemd-nspawn mounts another
 _SCRIPT = "/root/.salt-virt-bootstrap.sh"
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a file system takes: free_bytes, and free_files, None for any number."""
+
+    read_only: bool
+    free_bytes: int
+    free_files: int | None
 
 
 class DirTree:
@@ -138,13 +148,25 @@ class DirTree:
         with self._walk(path, follow=False) as walk:
             os.symlink(target, walk.name, dir_fd=walk.folder)
 
-    def run_script(self, script, args):
-        """Runs a shell script inside of the guest's system, in a container of its own."""
+    def room(self):
+        """The Room of its file system."""
+        found = os.fstatvfs(self._root)
+        return Room(
+            bool(found.f_flag & os.ST_RDONLY), found.f_bfree * found.f_frsize,
+            found.f_ffree if found.f_files else None,
+        )  # fmt: skip
+
+    @staticmethod
+    def prove_scripts():
+        """Raises Unsupported where ``run_script`` cannot run any."""
         if not shutil.which("systemd-nspawn"):
             raise errors.Unsupported(
                 "this host can run no script inside of an image: install systemd-container or "
                 "libguestfs, or let the guest do it at its first boot"
             )
+
+    def run_script(self, script, args):
+        """Runs a shell script inside of the guest's system, in a container of its own."""
         container = ["systemd-nspawn", "-q", "--register=no", "--resolv-conf=bind-host", "-D"]
         self.write(_SCRIPT, script.encode(), 0o700)
         try:

@@ -1,0 +1,106 @@
+"""What is to be done in a guest's tree, looked at as a whole before anything of it is done."""
+
+import contextlib
+import posixpath
+
+from saltvirt import errors
+
+_BLOCK = 4096
+PART = "it is seeded in part: seed it again when that is mended, or make it anew"
+
+
+@contextlib.contextmanager
+def _named(path):
+    """What this host's kernel says of a path of the guest, with the path's name."""
+    try:
+        yield
+    except OSError as exc:
+        raise errors.SeedFailed(f"{path} in the guest: {exc.strerror or exc}") from exc
+
+
+class Draft:
+    """Has the methods of a tree: reads at once, and does nothing else before ``commit``."""
+
+    def __init__(self, tree):
+        self._tree = tree
+        self._steps = []
+        self._folders = {"/"}  # that are there, or will be
+
+    def exists(self, path):
+        with _named(path):
+            return any(path == step[1] for step in self._steps) or self._tree.exists(path)
+
+    def is_dir(self, path):
+        with _named(path):
+            return self._tree.is_dir(path)
+
+    def is_file(self, path):
+        with _named(path):
+            return self._tree.is_file(path)
+
+    def names(self, path):
+        with _named(path):
+            return self._tree.names(path)
+
+    def read(self, path):
+        with _named(path):
+            return self._tree.read(path)
+
+    def make_dir(self, path, mode):
+        self._prove_folder(path)
+        self._steps.append(("make_dir", path, mode))
+
+    def write(self, path, content, mode):
+        self._prove_file(path)
+        self._steps.append(("write", path, content, mode))
+
+    def remove(self, path):
+        self._prove_file(path)
+        self._steps.append(("remove", path))
+
+    def link(self, target, path):
+        self._prove_file(path)
+        self._steps.append(("link", path, target))
+
+    def _prove_file(self, path):
+        if self.is_dir(path):
+            raise errors.SeedFailed(f"{path} in the guest is a folder: no file can take its place")
+        self._prove_folder(posixpath.dirname(path))
+
+    def _prove_folder(self, path):
+        """The path, or what is there of it, is a folder."""
+        above = path
+        while above not in self._folders and not self.is_dir(above):
+            if self.exists(above):
+                raise errors.SeedFailed(f"{above} in the guest is no folder")
+            above = posixpath.dirname(above)
+        self._folders.add(path)
+
+    def _prove_room(self):
+        room = self._tree.room()
+        sizes = [len(step[2]) for step in self._steps if step[0] == "write"]
+        if room.read_only:
+            raise errors.SeedFailed("the guest's file system is read-only: repair it (fsck)")
+        if room.free_bytes < sum(sizes) + _BLOCK * len(self._steps):
+            raise errors.SeedFailed(f"the guest's file system is full: {room.free_bytes} bytes")
+        if room.free_files is not None and room.free_files < len(sizes):
+            raise errors.SeedFailed(f"the guest's file system has {room.free_files} inodes left")
+
+    def commit(self):
+        """Does all of it, in order. Raises SeedFailed, which says that a part is done."""
+        self._prove_room()
+        for name, path, *arguments in self._steps:
+            with partly(), _named(path):
+                if name == "link":
+                    self._tree.link(*arguments, path)
+                else:
+                    getattr(self._tree, name)(path, *arguments)
+
+
+@contextlib.contextmanager
+def partly():
+    """An error inside says that the guest is seeded in part."""
+    try:
+        yield
+    except errors.VirtError as exc:
+        raise errors.SeedFailed(f"{exc}; {PART}") from exc
