@@ -92,9 +92,9 @@ def shown(value):
 
 def human_bytes(size):
     """``1536`` as ``1.5 KiB``: three significant digits, binary units."""
-    number = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if number < 1024 or unit == "TiB":
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.3g} {unit}"
-        number /= 1024
-    raise AssertionError("unreachable")
+    number, larger = float(size), ["TiB", "GiB", "MiB", "KiB"]
+    unit = "B"
+    while number >= 1024 and larger:
+        number, unit = number / 1024, larger.pop()
+    whole = unit == "B" or number > 999
+    return f"{number:.0f} {unit}" if whole else f"{number:.3g} {unit}"

@@ -25,7 +25,18 @@ def test_parse_count_refuses(value):
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (2**31, "2 GiB"), (5 * 2**50, "5.12e+03 TiB")]
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (1000 * 2**10, "1000 KiB"),
+        (2**30 - 1, "1024 MiB"),
+        (2**31, "2 GiB"),
+        (999.5 * 2**30, "1000 GiB"),
+        (2**50, "1024 TiB"),
+    ],  # fmt: skip
 )
 def test_human_bytes(size, text):
     assert units.human_bytes(size) == text

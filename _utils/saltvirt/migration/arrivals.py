@@ -58,11 +58,11 @@ def parse(file):
     """The Arrival that a file's name tells of, or None."""
     found, *more = file.split(_MORE)
     name, *numbers = found.rsplit("~", 3)
-    if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
+    if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
         return None
-    pages = [word[1:] for word in more if word.startswith("p") and word[1:].isdigit()]
+    pages = [word[1:] for word in more if word.startswith("p") and word[1:].isdecimal()]
     parts = [word[1:].partition("@") for word in more if word.startswith("d")]
-    disks = tuple((unquote(place), int(size)) for size, _, place in parts if size.isdigit())
+    disks = tuple((unquote(place), int(size)) for size, _, place in parts if size.isdecimal())
     return Arrival(name, *map(int, numbers), disks, int(pages[0]) if pages else None)
 
 

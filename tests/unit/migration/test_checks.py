@@ -186,8 +186,8 @@ def test_the_variables_of_another_guests_firmware_are_not_written_over():
     there = facts.host()
     there["paths"][store] = {"exists": True, "shared": False}
     assert store in reasons(facts.guest(nvram=store), there)[0]
-    there["paths"][store] = {"exists": True, "shared": None, "why": "it is not known"}
-    assert "it is not known" in reasons(facts.guest(nvram=store), there)[0]
+    there["paths"][store] = {"exists": True, "shared": None, "why": "nobody could look"}
+    assert "nobody could look" in reasons(facts.guest(nvram=store), there)[0]
     there["paths"][store]["shared"] = True
     assert reasons(facts.guest(nvram=store), there) == []
 
@@ -258,3 +258,148 @@ def test_an_image_of_a_network_file_system_is_not_put_under_its_mount():
     base = facts.BASE | {"fs": "nfs"}
     [why] = reasons(facts.guest(disks=[facts.disk(chain=[base])]))
     assert "that hv2 does not show: mount it there" in why
+
+
+@pytest.mark.parametrize(
+    ("active", "asked", "words"),
+    [
+        (True, {"live": False}, "live=False, but the guest runs"),
+        (True, {"offline": True}, "offline=True, but the guest runs"),
+        (False, {"postcopy": True}, "postcopy=True, but the guest does not run"),
+        (False, {"live": False}, None),
+        (True, {"live": True}, None),
+        (False, {"offline": True}, None),
+        (True, {"postcopy": True}, None),
+    ],
+)
+def test_what_is_asked_for_fits_whether_the_guest_runs(active, asked, words):
+    found = reasons(facts.guest(active=active, state="running" if active else "shutdown"), **asked)
+    assert len(found) == bool(words)
+    assert not words or words in found[0]
+
+
+def test_a_stopped_guest_takes_its_host_devices_by_name():
+    guest = facts.guest(hostdevs=["pci_0000_01_00_0"], active=False, state="shutdown")
+    assert reasons(guest) == []
+
+
+def test_a_guest_of_the_same_uuid_is_one_reason_and_no_second_for_its_mac():
+    twin = facts.domain(name="old", uuid="u-1", macs=["52:54:00:00:00:01"])
+    assert reasons(facts.guest(), facts.host(domains=[twin])) == [
+        "old on hv2 has the guest's UUID u-1"
+    ]
+
+
+def test_versions_are_compared_and_told_as_qemu_tells_them():
+    old, new = facts.guest(qemu=2009007), facts.host(qemu=2009006)
+    assert reasons(old, new) == [], "another patch release"
+    [why] = reasons(facts.guest(qemu=10000000), facts.host(qemu=9002001))
+    assert why.startswith("QEMU 9.2.1 on hv2 is older than 10.0.0 on the source")
+
+
+def test_as_many_cpus_as_the_machine_type_has_will_do():
+    assert reasons(facts.guest(), facts.host(max_vcpus=2)) == []
+
+
+def test_a_network_interface_that_is_there_or_of_which_nothing_is_known():
+    guest = facts.guest(nics=[{"type": "direct", "source": "eth0", "mac": "52:54:00:00:00:02"}])
+    assert reasons(guest) == []
+    assert reasons(guest, facts.host(links=None)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "placement", "left"),
+    [
+        ({}, {}, None),
+        ({"free_bytes": {"/vm": 2**30 - 1}}, {}, "1024 MiB"),
+        ({"growth": {"/vm": 1}}, {}, "1024 MiB"),
+        ({"growth": {"/vm": 2**31}}, {}, "0 B"),
+        ({"growth": {"/other": 2**31}}, {}, None),
+        ({"arrivals": [arrival(disks=[("/vm", 2**29)])]}, {}, "512 MiB"),
+        ({"arrivals": [arrival(disks=[("/other", 2**29)])]}, {}, None),
+        ({"arrivals": [arrival(name="web1", disks=[("/vm", 2**29)])]}, {}, None),
+        ({"free_bytes": {"/vm": 2**29}}, {"disk_ratio": 2.0}, None),
+        ({"free_bytes": {"/vm": 2**29 - 1}}, {"disk_ratio": 2.0}, "1024 MiB"),
+        ({"free_bytes": {"/vm": (10 + 64) * 2**20}}, {}, "74 MiB"),
+    ],
+)
+def test_the_disks_may_become_as_large_as_they_are_and_fit_beside_what_is_promised(
+    changes, placement, left
+):
+    """One disk of 1 GiB, of which 10 MiB are used; 64 MiB have to stay free while it is copied."""
+    host = facts.host(**{"free_bytes": {"/vm": 2**30}, **changes})
+    plans = storage.plan(facts.guest()["disks"], host["paths"], None)
+    by = policy.Policy(**placement)
+    request = checks.Request(options.parse({}), transport.parse("hv2"), plans, placement=by)
+    found = checks.against(facts.guest(), host, request)
+    expected = f"hv2: 1 GiB of disk wanted in /vm, {left} free that are promised to nobody"
+    assert found == ([expected] if left else [])
+
+
+def test_who_asks_for_overcommit_gets_it():
+    full = facts.host(memory_kib=1024, cpus=1)
+    request = checks.Request(options.parse({}), transport.parse("hv2"), overcommit=True)
+    assert checks.against(facts.guest(), full, request) == []
+
+
+def test_what_an_earlier_attempt_left_of_the_guest_itself_does_not_count():
+    shadow = facts.domain(uuid="u-1", name="web1", memory_kib=4 * 2**20)
+    request = checks.Request(options.parse({}), transport.parse("hv2"))
+    assert list(room.reasons(facts.guest(), facts.host(domains=[shadow]), request)) == []
+
+
+def test_a_medium_of_a_server_needs_no_file_on_the_target():
+    source = {"protocol": "http", "name": "d.iso", "hosts": [{"name": "mirror", "port": "80"}]}
+    iso = facts.disk(device="cdrom", type="network", source="d.iso", network=source, read_only=True)
+    assert reasons(facts.guest(disks=[iso])) == []
+
+
+def test_a_disk_that_other_guests_write_to_is_not_copied():
+    [why] = reasons(facts.guest(disks=[facts.disk(shareable=True)]))
+    assert why == "disk vda is shared with other guests and cannot be copied"
+
+
+def test_a_block_device_whose_target_has_no_pool_for_it():
+    block = facts.disk(type="block", source="/dev/vg/web1", format="raw")
+    seen = {"/dev/vg/web1": {"exists": False, "shared": False, "pool": None}}
+    [why] = reasons(facts.guest(disks=[block]), facts.host(paths=seen, free_bytes={}))
+    assert "/dev/vg/web1, for which hv2 has no storage pool" in why
+
+
+def test_an_overlay_of_a_running_guest_can_be_made_whole_and_of_a_stopped_one_not():
+    thin = facts.guest(disks=[facts.disk(chain=[facts.BASE])])
+    off = {"active": False, "state": "shutdown"}
+    other = facts.host()
+    other["paths"][facts.BASE["path"]] = {"exists": True, "shared": False, "same": False}
+    assert reasons(thin, other, copy_storage="all") == [], "it needs no image there then"
+    [why] = reasons(thin | off, copy_storage="all")
+    assert "copy_storage is all, but the overlay /vm/web1_vda.qcow2 of a stopped guest" in why
+    assert reasons(facts.guest(**off), copy_storage="all") == []
+    assert reasons(thin | off) == [], "the image is brought"
+
+
+def test_an_image_that_both_hosts_mount_is_the_same_one():
+    base = facts.BASE | {"fs": "nfs"}
+    there = facts.host()
+    there["paths"][base["path"]] = {"exists": True, "shared": True}
+    assert reasons(facts.guest(disks=[facts.disk(chain=[base])]), there) == []
+
+
+def test_the_disk_as_it_was_before_a_snapshot_may_lie_on_shared_storage_or_in_the_same_pool():
+    own = facts.BASE | {"own": True}
+    guest = facts.guest(disks=[facts.disk(chain=[own])], active=False, state="shutdown")
+    there = facts.host()
+    there["paths"][own["path"]] = {"exists": True, "shared": True}
+    assert reasons(guest, there) == []
+    volume = facts.guest(disks=[facts.volume(chain=[own | {"path": "/data/web1_vda.old"}])])
+    there = facts.host(free_bytes={})
+    there["paths"]["data/web1_vda"] = {"exists": False, "shared": False, "path": "/data/web1_vda"}
+    there["paths"]["/data/web1_vda.old"] = {"exists": False, "shared": False}
+    assert reasons(volume, there) == []
+
+
+def test_just_enough_room_for_what_is_copied():
+    there = facts.host(free_bytes={"/vm": (10 + 64) * 2**20 - 1})
+    [why] = reasons(facts.guest(), there)
+    assert why.startswith("/vm on hv2 has ")
+    assert why.endswith("10 MiB are to be copied")

@@ -114,6 +114,10 @@ def test_what_stands_still_needs_no_help_to_come_to_an_end():
         ({"policy": "brave"}, "policy"),
         ({"tunnel": True, "parallel_connections": 2}, "virt:tunnel"),
         ({"tunnel": True, "policy": "postcopy"}, "virt:tunnel"),
+        ({"compressed": True, "parallel_connections": 2}, "compressed and parallel"),
+        ({"comp_methods": 5, "compressed": True}, "comp_methods 5 is not a list"),
+        ({"auto_converge_initial": 100}, "auto_converge_initial 100 is more than 99"),
+        ({"auto_converge_increment": 100}, "auto_converge_increment 100 is more than 99"),
         ({"persistent": False}, "undefinesource=False"),
     ],
 )
@@ -144,3 +148,58 @@ def test_targets(target, uri, scheme, host):
 def test_wrong_targets_are_refused(target):
     with pytest.raises(InvalidInput, match="neither a host's name"):
         transport.parse(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "tunnelled", "port", "words"),
+    [
+        ("hv2", False, None, "TLS"),
+        ("hv2", True, None, "TLS, tunnelled"),
+        ("qemu+ssh://root@hv2:2222/system", False, 2222, "SSH"),
+        ("qemu+tcp://hv2/system", False, None, "TCP without encryption"),
+    ],
+)
+def test_what_travels_how_is_told(target, tunnelled, port, words):
+    found = transport.parse(target, tunnelled)
+    assert (found.port, found.words) == (port, words)
+
+
+def test_libvirt_is_told_what_is_copied_and_what_was_proven_shared():
+    def names(*args):
+        return flags.flags(options.parse({"policy": "safe"}), transport.parse("hv2"), *args)
+
+    assert "NON_SHARED_DISK" in names("all", True)
+    assert "NON_SHARED_INC" in names("incremental", True)
+    assert "UNSAFE" not in names(None, True)
+    assert "UNSAFE" in names(None, True, True), "our proof stands in for libvirt's own check"
+
+
+@pytest.mark.parametrize(
+    ("asked", "slowed"),
+    [({"policy": "safe"}, False), ({"policy": "converge"}, True),
+     ({"policy": "safe", "auto_converge": True}, True)],
+)  # fmt: skip
+def test_the_guest_is_slowed_when_that_is_asked_for_either_way(asked, slowed):
+    found = flags.flags(options.parse(asked), transport.parse("hv2"), None, True)
+    assert ("AUTO_CONVERGE" in found) == slowed
+
+
+def test_what_the_call_leaves_out_is_as_the_host_is_configured():
+    assert options.parse({}).policy == "converge"
+    found = options.parse({"max_bandwidth": None}, tunnel=True, policy="pause")
+    assert (found.tunnel, found.policy, found.max_bandwidth) == (True, "pause", None)
+    assert options.parse({"max_downtime": 5}).live is True, "it means a guest that runs on"
+    both = options.parse({"comp_methods": ["mt", "xbzrle"], "compressed": True})
+    assert both.comp_methods == ("mt", "xbzrle")
+    assert options.parse({"comp_methods": None}).comp_methods == ()
+    assert options.parse({"auto_converge_initial": 99}).auto_converge_initial == 99
+
+
+def test_the_settings_of_a_hypervisor():
+    given = {"virt:migration:bandwidth": 50, "virt:migration:disks_port": 65535,
+             "virt:migration:timeout": 9}  # fmt: skip
+    found = options.network(lambda key, default=None: given.get(key, default))
+    assert found == {"policy": "converge", "bandwidth": 50, "disks_port": 65535, "timeout": 9}
+    given["virt:migration:disks_port"] = 65536
+    with pytest.raises(InvalidInput, match="virt:migration:disks_port"):
+        options.network(lambda key, default=None: given.get(key, default))

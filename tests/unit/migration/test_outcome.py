@@ -87,3 +87,30 @@ def test_a_stopped_guest_is_here_until_it_is_forgotten_here():
 
 def test_a_guest_that_the_user_had_paused_is_not_resumed():
     assert o.decide(o.Side(o.PAUSED, True), o.Side(), True, False) == o.Verdict(o.UNDONE)
+
+
+def test_post_copy_that_has_ended_is_a_move():
+    """libvirt ended the source when the target had all of the memory."""
+    there = o.Side(o.RUNNING, split=True)
+    assert o.decide(o.Side(o.GONE), there, True, True) == o.Verdict(o.MOVED)
+    failed = o.decide(o.Side(o.GONE), o.Side(o.PAUSED, split=True), True, True)
+    assert "post-copy" in failed.words
+
+
+def test_a_definition_that_the_source_never_kept_is_not_undefined():
+    off, run = o.Side(o.OFF), o.Side(o.RUNNING)
+    assert o.decide(off, run, True, True, persistent_here=False) == o.Verdict(o.MOVED)
+    waits = o.Side(o.PAUSED, waits=True)
+    assert o.decide(waits, run, True, True, False) == o.Verdict(o.MOVED, (o.END_HERE,))
+
+
+def test_what_is_not_decided_says_what_to_decide():
+    waits, crashed = o.Side(o.PAUSED, waits=True), o.Side("crashed")
+    gone = o.decide(o.Side(o.GONE), waits, True, True)
+    assert "virt.resume it there" in gone.words
+    for here, there in ((waits, waits), (o.Side(o.GONE), crashed), (crashed, crashed)):
+        found = o.decide(here, there, True, True)
+        assert found.words.startswith(f"it is {here.state} here and {there.state} on the target")
+    cold = o.decide(crashed, o.Side(o.OFF), False, False)
+    assert (cold.outcome, cold.actions) == (o.UNDECIDED, ())
+    assert cold.words.startswith("it is crashed here and shutdown on the target")

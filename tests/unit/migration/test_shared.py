@@ -101,3 +101,16 @@ def test_a_logical_volume_is_shared_by_its_uuid_and_the_numbers_of_its_devices()
 def test_a_copied_volume_group_is_not_a_shared_one(here, there, words):
     """A clone of the disk has the same UUIDs of LVM."""
     assert words in shared.device(here, there)
+
+
+def test_a_server_without_a_name_is_a_socket_of_each_host():
+    for host in ({"transport": "unix", "name": "g1"}, {"transport": "tcp", "name": ""}):
+        source = {"protocol": "gluster", "name": "vol/img", "hosts": [host]}
+        assert "server is a socket of this host" in shared.network(source)
+
+
+def test_different_sources_are_both_shown():
+    one, none = pool(), pool()
+    none["source"] = {**none["source"], "dir": None}
+    one["source"] = {**one["source"], "dir": "/vm"}
+    assert "(/vm and nothing)" in shared.served(one, none, LUN, LUN)

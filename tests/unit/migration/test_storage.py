@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from saltvirt.migration import storage
@@ -122,3 +124,34 @@ def test_libvirt_is_told_only_of_what_we_proved_ourselves():
     network = plan(facts.disk(type="network", source="vol/img", network=GLUSTER))
     assert not storage.proven([network])
     assert not storage.proven([plan(facts.disk())])
+
+
+def test_libvirt_is_told_when_one_of_several_disks_was_proven():
+    seen = {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}, "/vm/b": APART}
+    both = storage.plan([facts.disk(), facts.disk(target="vdb", source="/vm/b")], seen)
+    assert [one.how for one in both] == ["shared", "copy"]
+    assert storage.proven(both) is True
+
+
+def test_what_copied_disks_may_become_is_promised():
+    """A disk grows to its virtual size; an image that is brought is as large as it is."""
+    disks = [
+        facts.disk(chain=[facts.BASE]), facts.disk(target="vdb", source="/vm/b", size_bytes=5),
+        facts.disk(target="vdc", source="/vm/c"), facts.disk(target="vdd", source="/d"),
+    ]  # fmt: skip
+    seen = dict.fromkeys(("/vm/web1_vda.qcow2", "/vm/b", "/d"), APART)
+    seen["/vm/c"] = {"exists": True, "shared": True}
+    plans = storage.plan(disks, seen)
+    plans[1] = replace(plans[1], moved_bytes=7)
+    assert storage.promised(plans) == (("/", 2**30), ("/images", 2**28), ("/vm", 2**30 + 7))
+
+
+def test_files_of_the_image_cache_are_known_by_their_names():
+    name = "/images/_base/debian-0123456789abcdef.qcow2"
+    assert storage.by_content(name) is True
+    assert storage.by_content("/images/debian.qcow2") is False
+    assert storage.coming(name) == "/images/_base/.debian-0123456789abcdef.qcow2.coming"
+
+
+def test_an_empty_drive_is_kept():
+    assert plan(facts.disk(device="floppy", source=None)).how == "keep"

@@ -37,3 +37,7 @@ def test_one_that_does_not_hold_is_named_with_its_host():
         "/etc/pki/s.pem on hv2 expired on 2026-01-01: apply libvirt.keys there"
     ]
     assert list(trust.wrong(given, transport.parse("hv2", tunnelled=True))) == []
+
+
+def test_certificates_that_hold_are_no_reason():
+    assert list(trust.wrong(ALL, transport.parse("hv2"))) == []

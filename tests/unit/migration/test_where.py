@@ -70,3 +70,13 @@ def test_as_libvirt_wants_it(address, uri):
 def test_what_a_target_says_is_an_address_or_it_is_refused(told):
     with pytest.raises(InvalidInput, match="neither an address nor a name"):
         where.of_target(told, None, HV1)
+
+
+@pytest.mark.parametrize("given", [5, [5], ["10.9.0.2", None], "a b", ["hv2?x=1"], {"a": 1}])
+def test_a_setting_that_is_no_address_is_named(given):
+    with pytest.raises(InvalidInput, match="virt:migration:address must be an address, a name"):
+        where.of_itself(given, HV2)
+
+
+def test_a_network_may_be_written_with_an_address_in_it():
+    assert where.of_itself("10.9.0.77/24", HV2) == "10.9.0.2"

@@ -2,6 +2,7 @@
 counts."""
 
 from saltvirt.migration import storage
+from saltvirt.migration.checks.storage import SLACK_BYTES
 from saltvirt.placement import facts
 from saltvirt.placement.filters import memory, vcpu
 from saltvirt.units import human_bytes
@@ -28,7 +29,7 @@ def _disks(guest, there, host, request):
     needed = storage.needed(request.plans)
     for place, size in storage.promised(request.plans):
         free = host["free_bytes"].get(place)
-        if free is None or free < needed.get(place, 0):
+        if free is None or free < needed[place] + SLACK_BYTES:
             continue  # not known; or the check of storage says it
         others = sum(
             bytes_ for one in host["arrivals"] if one["name"] != guest["name"]

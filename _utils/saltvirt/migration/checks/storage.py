@@ -142,7 +142,7 @@ def _base(base, seen, host):
             f"{base['path']}, on which the guest's disk stands, is on a network file system "
             f"({base['fs']}) that {host['hostname']} does not show: mount it there"
         )
-    if seen.get("exists") and not seen.get("shared") and seen.get("same") is False:
+    if seen.get("same") is False:
         yield (
             f"{host['hostname']} has another {base['path']} than the one that the guest's disk "
             "stands on: use copy_storage=all, which makes one whole disk of it"

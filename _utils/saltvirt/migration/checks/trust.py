@@ -1,18 +1,19 @@
 """The certificates that the two hosts show each other hold now."""
 
-_OUT, _IN = ("client", "qemu-client"), ("server", "qemu-server")
-
 
 def shown(certificates, transport):
     """Those of them that a migration over this transport needs, as a list.
 
     certificates: ``source`` and ``target`` to what saltvirt.pki.host.validity says of them.
     """
-    wanted = [transport.scheme == "tls", transport.native_tls]
+    libvirt, qemu = transport.scheme == "tls", transport.native_tls
+    wanted = (
+        ("source", "client", libvirt), ("source", "qemu-client", qemu),
+        ("target", "server", libvirt), ("target", "qemu-server", qemu),
+    )  # fmt: skip
     return [
         certificates[end][use]
-        for end, uses in (("source", _OUT), ("target", _IN))
-        for use, yes in zip(uses, wanted, strict=True)
+        for end, use, yes in wanted
         if yes and use in certificates.get(end, {})
     ]
 
