@@ -36,7 +36,7 @@ def test_parse_count_refuses(value):
         (2**31, "2 GiB"),
         (999.5 * 2**30, "1000 GiB"),
         (2**50, "1024 TiB"),
-    ],  # fmt: skip
+    ],
 )
 def test_human_bytes(size, text):
     assert units.human_bytes(size) == text
