@@ -420,6 +420,7 @@ def authorize(name, host, pillar=None, test=False):
     name = target.refuse_host(__opts__, names.guest(str(name)))
     with Fleet(__opts__) as fleet:
         fleet.hosts(host)
+    authorise.refuse_others(__opts__, host, name)
     if pillar:
         pillars.check(__opts__, pillar)
     words = f"hand in the key of {name} once, within {authorise.LIFETIME_S // 60} minutes"

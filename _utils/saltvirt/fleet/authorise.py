@@ -15,7 +15,7 @@ import secrets
 import time
 
 from saltvirt import errors, names
-from saltvirt.fleet import private, target
+from saltvirt.fleet import private, syndic, target
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.revert import Revert
 
@@ -41,6 +41,15 @@ def refuse_unknown_senders(opts):
             "another, so no key of a guest is taken and no certificate is given; set it to "
             f"{_AUTH_VERSION} and restart the master (an older Salt has no such setting: update "
             "Salt)"
+        )
+
+
+def refuse_others(opts, host, name):
+    """Raises Unsupported for a host that hands the guest's key to another master."""
+    if syndic.below(opts, host):
+        raise errors.Unsupported(
+            f"{host} is below a syndic and hands the key of {name} to its own master: do it there, "
+            "or with seed=False and nothing that is secret"
         )
 
 
@@ -173,11 +182,7 @@ def handing_in(fleet, host, name, undo, pillar=None, secret=None):
     secret: what it may ask for to make it.
     A key that came in goes again when the block fails, and with ``undo``, a Revert, later.
     """
-    if fleet.opts.get("order_masters") and host not in target.accepted(fleet.opts):
-        raise errors.Unsupported(
-            f"{host} is below a syndic and hands the key of {name} to its own master: deploy it "
-            "there, or with seed=False"
-        )
+    refuse_others(fleet.opts, host, name)
     keys = KeyStore(fleet.opts)
     before = keys.accepted(name)
 

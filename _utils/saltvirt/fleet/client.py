@@ -125,8 +125,13 @@ class Fleet:
         if not self.opts.get("order_masters"):
             return known
         if self._below is None:
-            self._below = syndic.answering(self.client, self.opts, target.expression(self.opts))
+            self._below = syndic.known(self.client, self.opts, target.expression(self.opts))
         return sorted({*known, *self._below})
+
+    def own(self):
+        """Those of the hypervisors that have this master, and not one below it; sorted. Raises
+        NotFound when there is none."""
+        return [host for host in self.hosts() if not syndic.below(self.opts, host)]
 
     def ask(
         self, hosts, fun, kwarg=None, *, timeout_s=None, long=False, patient=False, watch=None,

@@ -1,10 +1,41 @@
 """The minions below a master's syndics: it has neither their keys nor their connections, so who
-they are is found out by asking."""
+they are is found out by asking. Who has answered once is kept in mind: when it does not answer now
+it is silent, as any other host, and what it may have is in doubt."""
 
 import contextlib
+import json
 import time
+from pathlib import Path
 
 import salt.utils.jid
+import salt.utils.verify
+
+from saltvirt.fleet import private, target
+
+# one that has not answered for so long is forgotten
+KEEP_S = 30 * 86400
+
+
+def below(opts, host):
+    """Whether the host has another master, which is below this one."""
+    return bool(opts.get("order_masters")) and host not in target.accepted(opts)
+
+
+def known(client, opts, expression):
+    """The ids of :func:`answering`, and those of the last 30 days; of ids that match."""
+    path, now = Path(opts["cachedir"]) / "virt" / "below", time.time()
+    seen = {name: at for name, at in _read(path).items() if now - at < KEEP_S}
+    found = answering(client, opts, expression)
+    seen.update(dict.fromkeys(found - set(target.accepted(opts)), now))
+    private.write(str(path), json.dumps(seen))
+    return {name for name in {*found, *seen} if target.may_match(opts, name)}
+
+
+def _read(path):
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError, AttributeError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {str(name): float(at) for name, at in found.items()}
+    return {}
 
 
 def answering(client, opts, expression):
@@ -23,8 +54,10 @@ def answering(client, opts, expression):
         end = last + float(opts["timeout"]) + quiet_s
         while time.monotonic() < min(end, last + quiet_s):
             event = client.event.get_event(wait=0.2, tag=tag, full=True)
-            if event and event["data"].get("id") and isinstance(event["data"]["id"], str):
-                found.add(event["data"]["id"])
+            said = event["data"].get("id") if event else None
+            # any minion makes one up, and a host's id is part of paths here
+            if isinstance(said, str) and salt.utils.verify.valid_id(opts, said):
+                found.add(said)
                 last = time.monotonic()
     finally:
         with contextlib.suppress(ValueError):  # 3006 raises when it is not subscribed

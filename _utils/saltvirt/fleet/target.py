@@ -107,6 +107,11 @@ def _outcomes(opts, minion_id, target):
     return found | {_OneMinion(opts, minion_id, each).matches(target) for each in every}
 
 
+def may_match(opts, minion_id):
+    """True when ``virt:hosts`` makes a hypervisor of this id, or would by what it may claim."""
+    return True in _outcomes(opts, minion_id, expression(opts))
+
+
 def by_name(opts, minion_id):
     """True when ``virt:hosts`` makes a hypervisor of this id, whatever the minion claims."""
     return _outcomes(opts, minion_id, expression(opts)) == {True}

@@ -2,7 +2,7 @@
 same disks, it is not started here on the strength of a silence."""
 
 from saltvirt import errors
-from saltvirt.operations import proof, unique
+from saltvirt.operations import find, proof, unique
 
 
 def check(fleet, census, name, host):
@@ -14,7 +14,7 @@ def check(fleet, census, name, host):
     silent = unique.silent(fleet, name, census.unheard) if census.unheard else {}
     silent.update(proof.unmatched(fleet.opts, fleet.hosts()))
     where = [f"{one}: {why}" for one, why in sorted(silent.items())]
-    where += [proof.BELOW] if fleet.opts.get("order_masters") else []
+    where += [find.BELOW] if fleet.opts.get("order_masters") else []
     if not where:
         return
     for path, why in sorted(fleet.one(host, "virt.shared_disks", {"vm_": name}).items()):

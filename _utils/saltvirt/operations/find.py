@@ -4,13 +4,17 @@ from dataclasses import dataclass, field
 
 from saltvirt import errors
 
+BELOW = "this master has syndics, and a host below one that is silent is not known here"
+
 
 @dataclass(frozen=True)
 class Census:
-    """guests: name to {host: state}. unheard: host to why it did not answer."""
+    """guests: name to {host: state}. unheard: host to why it did not answer. unknown: why there may
+    be hosts that are not known, or None."""
 
     guests: dict = field(default_factory=dict)
     unheard: dict = field(default_factory=dict)
+    unknown: str | None = None
 
     def host_of(self, name):
         """The one host that has the guest.
@@ -30,6 +34,7 @@ class Census:
         text = f"no guest {name!r} on any hypervisor"
         if self.unheard:
             text += f" that answered ({self.unheard_text()})"
+        text += f" ({self.unknown})" if self.unknown else ""
         raise errors.NotFound(text)
 
     def unheard_text(self):
@@ -45,7 +50,7 @@ def census(fleet, hosts=None):
             continue
         for name, state in (answer.data or {}).items():
             guests.setdefault(name, {})[answer.host] = state
-    return Census(guests, unheard)
+    return Census(guests, unheard, BELOW if fleet.opts.get("order_masters") else None)
 
 
 def locate(fleet, name):

@@ -235,11 +235,25 @@ class Init:
             self.fleet, request.name, unheard,
             seeded=bool(self.wanted.arguments.get("seed")), sure=self.wanted.name_is_free,
         )  # fmt: skip
-        decision = choose.choose([h for h in hosts if h.name in known], request, self.policy)
+        others = self.others_keys([h.name for h in hosts if h.name in known])
+        able = [h for h in hosts if h.name in known and h.name not in others]
+        decision = choose.choose(able, request, self.policy)
         decision.rejected.update((h, ("down", why)) for h, why in unheard.items() if h in known)
+        decision.rejected.update((h, ("syndic", why)) for h, why in others.items())
         if not decision.ranked:
             raise _nowhere(request.name, decision)
         return decision, hosts
+
+    def others_keys(self, hosts):
+        """Host to why it is none for a guest with a key: those that hand it to another master."""
+        found = {}
+        asked, hidden = secret.split(self.wanted.for_host())
+        for host in hosts if hidden or asked.get("seed", True) else ():
+            try:
+                authorise.refuse_others(self.fleet.opts, host, self.wanted.name)
+            except errors.Unsupported as exc:
+                found[host] = exc.text
+        return found
 
     def check_secrets(self, candidates):
         """They go to hosts that the master's configuration names."""

@@ -3,8 +3,7 @@
 from saltvirt.fleet import target
 from saltvirt.fleet.authorise import Authorisations
 from saltvirt.fleet.keys import KeyStore
-
-BELOW = "this master has syndics, and a host below one that is silent is not known here"
+from saltvirt.operations.find import BELOW
 
 
 def elsewhere(fleet, host, places):

@@ -1,6 +1,7 @@
 """Remove a guest, its own disks and its key."""
 
 from saltvirt import errors, names
+from saltvirt.fleet import syndic
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import away, begun, find, lock, proof
 
@@ -10,7 +11,7 @@ def check(fleet, name, delete_key=True):
     nothing."""
     name = names.guest(name)
     host, _ = find.locate(fleet, name)
-    goes, why = _key(KeyStore(fleet.opts), name, host) if delete_key else (False, None)
+    goes, why = _key(fleet, name, host) if delete_key else (False, None)
     return host, plan(fleet, host, name), goes, why
 
 
@@ -63,15 +64,17 @@ def run(fleet, name, delete_key=True, on=None):
             raise errors.OperationFailed(f"{host}: libvirt still has {name}")
         begun.forget(fleet.opts, name)
         away.forget(fleet.opts, name)
-        keys = KeyStore(fleet.opts)
-        goes, why = _key(keys, name, host) if delete_key else (False, None)
+        goes, why = _key(fleet, name, host) if delete_key else (False, None)
         if goes:
-            keys.delete(name)
+            KeyStore(fleet.opts).delete(name)
         return host, removed, goes, why
 
 
-def _key(keys, name, host):
+def _key(fleet, name, host):
     """(whether the guest's key goes with it, why it stays when there is one that does not)."""
+    keys = KeyStore(fleet.opts)
+    if syndic.below(fleet.opts, host):
+        return False, f"{host} is below a syndic: its own master has the key, if it has one"
     if keys.status(name) is None:
         return False, None
     why = keys.stays(name, host)

@@ -3,7 +3,7 @@
 import time
 
 from saltvirt import errors
-from saltvirt.fleet import target
+from saltvirt.fleet import syndic, target
 from saltvirt.fleet.answer import FAILED
 
 KINDS = ("minion", "agent", "address")
@@ -59,7 +59,8 @@ class _Minion:
         if not (answer.ok and answer.data is True):
             return False
         known = fleet.opts.get("minion_data_cache", False)
-        return not known or target.reported(fleet.opts, name)
+        # one below a syndic reports to its own master
+        return not known or syndic.below(fleet.opts, name) or target.reported(fleet.opts, name)
 
 
 def _address(fleet, host, name, kind):

@@ -115,16 +115,17 @@ def revoke(fleet, store, host, report):
     not know of it yet. Raises NotFound for a host that never had any."""
     count = crl.revoke(store, host)
     report(f"{host}: {count} certificates revoked, and it gets no new ones")
-    others = [other for other in fleet.hosts() if other != host] if _any(fleet) else []
+    others = [other for other in _own(fleet) if other != host]
     told = update(fleet, others, report)
     return {name: item.error for name, item in sorted(told.items()) if not item.ok}
 
 
-def _any(fleet):
+def _own(fleet):
+    """The hypervisors of this master; those below a syndic have certificates of their own one."""
     try:
-        return bool(fleet.hosts())
+        return fleet.own()
     except NotFound:
-        return False
+        return []
 
 
 def rotate(fleet, store, rules, skip, report):
@@ -136,7 +137,7 @@ def rotate(fleet, store, rules, skip, report):
     responder.prepare(store, rules)
     rotation.begin(store, rules)
     revoked = set(crl.record(store)["hosts"])
-    hosts = [host for host in fleet.hosts() if host not in {*skip, *revoked}]
+    hosts = [host for host in fleet.own() if host not in {*skip, *revoked}]
     if rotation.phase(store) == rotation.TRUST:
         report("step 1: every host learns to trust the new CA beside the old one")
         late = {} if _expired(store) else _late(fleet, store, hosts, report)
@@ -190,9 +191,9 @@ def _lacks(told, expected, store):
 def overview(fleet, store, rules, only=None, ask=True):
     """``CA``: about both authorities; ``hosts``: host to its ``certificates`` by use,
     ``problems`` (sentences), ``revoked``, and ``daemon`` when it was asked."""
-    known = set(fleet.hosts() if _any(fleet) else [])
+    known = set(_own(fleet))
     if only and only not in known and not store.host(only).is_dir():
-        raise NotFound(f"{only} is no hypervisor and never had a certificate")
+        raise NotFound(f"{only} is no hypervisor of this master and never had a certificate")
     hosts = [only] if only else sorted({*store.hosts(), *known})
     revoked = set(crl.record(store)["hosts"])
     asked = [host for host in hosts if host in known and host not in revoked] if ask else []
