@@ -7,6 +7,7 @@ mutants.txt, which says in one line each why such a change changes nothing.
 """
 
 import ast
+import functools
 import importlib
 import os
 import signal
@@ -141,18 +142,24 @@ class Mutant:
         self.text, self.apply = text, apply
 
     def __str__(self):
-        source = lines_of(self.module)[self.line - 1].strip()
-        return f"{self.module} | {self.function} | {source} | {self.text}"
+        line = lines_of(self.module)[self.line - 1].strip()
+        return f"{self.module} | {self.function} | {line} | {self.text}"
 
     def code(self):
         """The compiled code of the changed function."""
-        tree = ast.parse(path_of(self.module).read_text(encoding="utf-8"))
+        tree = ast.parse(source(self.module))
         self.apply(tree)
         return code_of(tree, self.function, str(path_of(self.module)))
 
 
+@functools.cache
+def source(module):
+    """The text of a module, as it was when it was first read."""
+    return path_of(module).read_text(encoding="utf-8")
+
+
 def lines_of(module):
-    return path_of(module).read_text(encoding="utf-8").splitlines()
+    return source(module).splitlines()
 
 
 def path_of(module):
@@ -161,7 +168,7 @@ def path_of(module):
 
 def mutants(module):
     """All mutants of a module's functions."""
-    tree = ast.parse(path_of(module).read_text(encoding="utf-8"))
+    tree = ast.parse(source(module))
     for name, function in functions(tree):
         nodes = list(inside(function))
         for place, node in enumerate(nodes):
@@ -211,7 +218,7 @@ def _at(tree, name, place):
 
 def span(module, name):
     """The first and the last line of a function of a module."""
-    found = dict(functions(ast.parse(path_of(module).read_text(encoding="utf-8"))))[name]
+    found = dict(functions(ast.parse(source(module))))[name]
     return found.lineno, found.end_lineno
 
 

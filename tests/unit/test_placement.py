@@ -140,3 +140,42 @@ def test_policy_from_config():
 def test_policy_refuses(bad):
     with pytest.raises(InvalidInput, match="virt:placement"):
         policy.from_config(bad)
+
+
+def test_five_hosts_of_one_reason_are_named_and_of_more_the_number():
+    full = {f"hv{n}": ("memory", "no room") for n in range(5)}
+    assert choose.Decision((), full).reasons() == "hv0, hv1, hv2, hv3, hv4: no room"
+    full["hv5"] = ("memory", "no room")
+    assert choose.Decision((), full).reasons() == "hv0, hv1, hv2, hv3, hv4 and 1 more: no room"
+
+
+def test_a_guest_that_is_there_or_on_its_way_does_not_stand_in_its_own_way():
+    mine, other = guest("web1", memory_kib=10 * GIB_KIB), guest("b", memory_kib=10 * GIB_KIB)
+    larger = request(memory_kib=14 * GIB_KIB)
+    assert choose.admits(host("hv1", [mine]), larger, PLAIN) is None
+    assert choose.admits(host("hv1", arriving=(mine,)), larger, PLAIN) is None
+    assert choose.admits(host("hv1", [other]), larger, PLAIN)[0] == "memory"
+    assert choose.admits(host("hv1", arriving=(other,)), larger, PLAIN)[0] == "memory"
+
+
+def test_who_asks_leaves_filters_out_or_names_those_that_count():
+    closed, large = host("hv1", maintenance="disks"), request(memory_kib=99 * GIB_KIB)
+
+    def fell(**asked):
+        found = choose.first_reason(closed, large, PLAIN, **asked)
+        return found and found[0]
+
+    assert fell() == "maintenance"
+    assert fell(but=("maintenance",)) == "memory"
+    assert fell(but=("maintenance", "memory")) is None
+    assert fell(only=("memory",)) == "memory"
+    assert fell(only=("vcpu",)) is None
+    assert fell(but=("memory",), only=("memory", "maintenance")) == "maintenance"
+
+
+def test_a_weight_that_is_not_set_counts_for_nothing():
+    by = replace(PLAIN, weights={"memory": 1.0})
+    hosts = [host("hv1"), host("hv2", [guest("a")], images=frozenset({"salt://a"}))]
+    ranked = choose.choose(hosts, request(image="salt://a"), by).ranked
+    assert [c.host for c in ranked] == ["hv1", "hv2"]
+    assert [set(c.parts) for c in ranked] == [{"memory"}, {"memory"}]

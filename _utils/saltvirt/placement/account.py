@@ -133,9 +133,8 @@ def joined(hosts):
     promised = Counter()
     for host in hosts:
         for store in host.storage.values():
-            if store.shared:
-                promised[store.shared] += store.promised_bytes
-    return [_knowing(host, promised) if promised else host for host in hosts]
+            promised[store.shared] += store.promised_bytes
+    return [_knowing(host, promised) for host in hosts]
 
 
 def _knowing(host, promised):

@@ -42,11 +42,11 @@ def capacity(hosts, request, policy):
 def _in_all(hosts, fits, request, policy):
     """The sum, where storage that several hosts reach gives its room once."""
     left, found = {}, 0
-    for host in hosts:
+    for host in (one for one in hosts if fits[one.name]):
         asked, number = request.at(host), fits[host.name]
         for store, size in _shared(asked, host).items():
             name = host.storage[store].shared
-            free = max(0, host.free_store_bytes(policy, store))
+            free = host.free_store_bytes(policy, store)
             left[name] = min(left.get(name, free), free)
             number = min(number, int(left[name] // size))
         for store, size in _shared(asked, host).items():

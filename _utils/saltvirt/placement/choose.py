@@ -76,8 +76,7 @@ def first_reason(host, request, policy, but=(), only=None):
 
     but: names of filters that are not asked; only: of those that are.
     """
-    modules = _some_filters(but, only) if but or only else filters.ALL
-    return _first(host, request.at(host), policy, modules)
+    return _first(host, request.at(host), policy, _some_filters(but, only))
 
 
 def _first(host, asked, policy, modules):
@@ -90,7 +89,7 @@ def _first(host, asked, policy, modules):
 
 def _some_filters(but, only):
     named = {filters.name_of(module): module for module in filters.ALL}
-    return [module for name, module in named.items() if name not in but and name in (only or named)]
+    return [named[name] for name in named if name not in but and name in (only or named)]
 
 
 def _rank(passed, guest, policy):

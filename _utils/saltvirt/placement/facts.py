@@ -159,7 +159,7 @@ class Host:
 
     def held(self, policy):
         """The policy with what this host's own configuration says more strictly."""
-        return policy.stricter(self.limits) if self.limits else policy
+        return policy.stricter(self.limits)
 
     def ratio(self, policy, name):
         """The host's own ratio where it has one, else the policy's."""

@@ -247,3 +247,65 @@ def test_one_host_that_tells_nonsense_costs_only_itself(bad):
     hosts, unheard = inventory.gather(fleet, guest={"name": "new"})
     assert [one.name for one in hosts] == ["hv2"]
     assert list(unheard) == ["hv1"]
+
+
+def test_of_a_stopped_guest_the_policys_part_counts():
+    half = replace(PLAIN, stopped_ratio=0.5)
+    off = Request("off", 5, 7 * GIB_KIB, stopped=True)
+    assert account.takes(off, host(), half) == (2.5, 3.5 * GIB_KIB, {})
+    pages = replace(off, page_kib=2048)
+    assert account.takes(pages, host(), half) == (2.5, 0, {2048: 3.5 * GIB_KIB})
+
+
+def test_a_path_is_on_the_longest_mount_above_it():
+    mounts = {"/": 1, "/srv": 2, "/srv/vm": 3}
+    for path, found in (("/srv/vm/a", "/srv/vm"), ("/srv/a", "/srv"), ("/a", "/"), ("/", "/")):
+        assert account.longest(mounts, path) == found
+    assert account.longest({"/srv": 2}, "/a") is None
+    assert account.longest({"/srv": 2}, "/") is None
+    assert account.longest({"/srv": 2}, "") is None
+
+
+def test_storage_of_which_nothing_is_wanted_or_that_is_not_there_is_not_charged():
+    assert account.storage(Request("new", 1, 1), host()) == {}
+    elsewhere = Request("new", 1, 1, disks=(Disk(GIB, pool="ssd"),), pools={"hdd": 5})
+    assert account.storage(elsewhere, host()) == {}
+    over = host(disk_promised_bytes=200 * GIB)
+    assert account.lacks(Request("new", 1, 1, disk_bytes=1), over, PLAIN) == {"images": (1, 0)}
+
+
+def test_who_shares_nothing_is_as_he_was_and_keeps_what_was_counted():
+    alone, sharing = host("hv1"), shared("hv2", 10)
+    assert account.joined([alone, sharing])[0] is alone
+    assert account.told(alone, {"nfs nas:/vm": 5}) is alone
+    asked = Request("new", 1, 1, disk_bytes=GIB, pools={"nfs": GIB})
+    cloud = {one.name: one for one in (alone, sharing, host("hv3", stores={"/": Store(9, 9)}))}
+    after = account.taken(cloud, "hv2", asked, guest("new"))
+    assert after["hv1"] is alone
+    assert after["hv3"] is cloud["hv3"], "another host's own disk is not the one that was taken"
+    local = account.taken(cloud, "hv1", replace(asked, pools={}), guest("new"))
+    assert local["hv3"] is cloud["hv3"]
+    assert local["hv2"] is sharing
+
+
+def test_numbers_that_are_not_told_are_nothing():
+    assert Guest("g").max_memory_kib == 0
+    assert account.promised_kib(Guest("g")) == 0
+    assert host(memory_kib=100).capacity_memory_kib(policy.Policy()) == 0
+    assert PLAIN.stricter({}) is PLAIN
+    assert host().held(PLAIN) is PLAIN
+
+
+def test_huge_pages_without_a_size_are_the_hosts_usual_ones():
+    sizes = {2048: 8 * GIB_KIB, 1048576: 4 * GIB_KIB}
+    told, guessed = host(hugepages=sizes, page_kib=1048576), host(hugepages=sizes)
+    assert (told.usual_page_kib(0), told.usual_page_kib(2048)) == (1048576, 2048)
+    assert (guessed.usual_page_kib(0), host().usual_page_kib(0)) == (2048, 0)
+    both = [guest("a", 1, page_kib=0), guest("b", 2, page_kib=1048576), guest("c", 3)]
+    used = replace(told, guests=tuple(both))
+    assert used.free_hugepages_kib(PLAIN, 1048576) == GIB_KIB
+    assert used.free_hugepages_kib(PLAIN, 2048) == 8 * GIB_KIB
+    assert used.free_hugepages_kib(PLAIN, 4) == 0, "the host has none of these"
+    off = replace(told, guests=(guest("a", 2, "shutdown", page_kib=0),))
+    half = replace(PLAIN, stopped_ratio=0.5)
+    assert off.free_hugepages_kib(half, 1048576) == 3 * GIB_KIB
