@@ -326,7 +326,9 @@ def init(
         report = reports.of_runner(fleet, wanted.name, "init", __salt__)
         operation = deploying.Init(fleet, _policy(), wanted, report)
         if test:
-            return _init_plan(wanted, *operation.check(operation.request()))
+            decision, best = operation.check(operation.request())
+            operation.ask(best.name)
+            return _init_plan(wanted, decision, best)
         placed = operation.run()
     comment = f"{wanted.name} is {placed.state} on {placed.host}"
     return result.done(

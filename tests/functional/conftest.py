@@ -38,6 +38,14 @@ def load_with_folders(tmp_path, **virt):
     )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def notes(tmp_path_factory):
+    """The notes on disks that are being made, apart from those of other processes of the tests."""
+    from saltvirt.host.provision import making
+
+    making.FOLDER = str(tmp_path_factory.mktemp("making"))
+
+
 @pytest.fixture(scope="module")
 def virt():
     """Execution modules on ``test:///default``: one running domain, ``test``."""

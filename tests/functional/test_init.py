@@ -11,7 +11,10 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.host.provision import disks
+from saltvirt import errors
+from saltvirt.host.provision import admission, disks, guest_builder
+from saltvirt.images import sources
+from saltvirt.spec.disk import DiskSpec
 from tests.functional.conftest import load_with_folders
 from tests.functional.test_still_needed import opened
 from tests.functional.test_usage import GUEST, disk
@@ -79,6 +82,50 @@ def test_a_test_says_what_would_be_made_and_touches_nothing(host, image):
     for wrong in ({"name": "g1"}, {"cpu": 17}, {"disk": "nope"}, {"name": "g2", "colour": "red"}):
         with pytest.raises(Exception, match=r"exists already|vCPUs|unknown"):
             host.init(test=True, **{"name": "g3", **wrong})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"image": "/nowhere/x.raw"},
+        {"image": "pool://default-pool/x"},
+        {"image": "http://127.0.0.1:9/x.qcow2"},
+        {"image_hash": "sha256=abc"},
+        {"image_hash": "0" * 64},
+        {"image_hash": "/nowhere/SHA256SUMS"},
+        {"disks": [{"name": "system", "size": 1}]},
+    ],
+    ids=lambda wrong: "-".join(map(str, next(iter(wrong.items())))),
+)
+def test_a_test_says_of_the_image_what_init_would_say(host, image, wrong):
+    given = {"image": image, "disks": [{"name": "system", "size": 16}], **wrong}
+    said = []
+    for test in (True, False):
+        with pytest.raises(Exception, match=r".+") as caught:
+            host.init(test=test, **given)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert (names(host), [path for path in files(host) if "_base" not in path]) == (["test"], [])
+
+
+def test_a_test_asks_the_master_for_the_image_and_copies_nothing(host, conn, tmp_path):
+    def never(*_):
+        raise AssertionError("fetched")
+
+    there = {"hash_type": "sha256", "hsum": "0" * 64}
+    spec = DiskSpec(name="system", image="salt://debian.qcow2")
+    gate = admission.Gate(None, str(tmp_path / "images"))
+    for answer in ({}, there):
+        master = sources.SaltFiles(
+            {"cp.hash_file": lambda *_, said=answer, **__: said}, "base", never
+        )
+        work = disks.Work(spec, make=True)
+        missing = pytest.raises(errors.NotFound, match=r"salt://debian.qcow2 does not exist")
+        expected = contextlib.nullcontext() if answer else missing
+        with expected:
+            guest_builder.Tools(gate, master).look(conn, [work])
+        assert work.image is None
+    assert not list((tmp_path / "images").iterdir())
 
 
 def test_only_what_was_made_is_purged_when_that_is_asked_for(host, tmp_path):

@@ -10,8 +10,9 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt.host.domain import metadata
 from saltvirt.host.migration import reservations
-from saltvirt.host.provision import disks, guest_builder, kernels, reservation
+from saltvirt.host.provision import disks, guest_builder, kernels, making, reservation
 from saltvirt.images import locks
 from saltvirt.spec.boot import BootSpec
 from tests.functional.test_init import MIB, host, image, info  # noqa: F401
@@ -74,6 +75,76 @@ def test_a_new_disk_is_made_and_goes_with_the_guest(guest):
     assert sources(guest.tree()) == [str(guest.images / "g1_system.raw"), str(data)]
     guest.modules["virt.purge"]("g1")
     assert list(guest.images.iterdir()) == []
+
+
+@pytest.fixture
+def died(guest, monkeypatch):
+    """The Note of an update of g1 that died when it was about to make the disk ``data``."""
+    path = str(guest.images / "g1_data.raw")
+    work = disks.Work(None, make=True, format="raw", path=path)
+    with monkeypatch.context() as patch:
+        patch.setattr(metadata, "worker", lambda: "1:0:gone")
+        note = making.Note("g1", "virt.update", [work])
+    yield note
+    note.end()
+
+
+DATA = {"name": "data", "size": 4, "format": "raw"}
+
+
+def test_what_an_update_that_died_has_made_goes_before_the_next(guest, died):
+    path = guest.images / "g1_data.raw"
+    path.write_bytes(b"half")
+    died.mark(path)
+    told = guest.modules["virt.leftovers"]()["made"]
+    assert told == {"g1": {"what": "virt.update", "disks": [str(path)], "unsure": {}}}
+    assert guest.modules["virt.remove_made"]("g1", test=True) == {"delete": [str(path)], "keep": {}}
+    assert path.exists()
+    guest.update(disks=[SYSTEM, DATA])
+    assert path.stat().st_size == 4 * MIB
+    assert guest.modules["virt.leftovers"]()["made"] == {}
+
+
+def test_what_somebody_else_put_there_stays_and_is_named(guest, died):
+    path = guest.images / "g1_data.raw"
+    path.write_bytes(b"theirs")
+    made = guest.modules["virt.leftovers"]()["made"]["g1"]
+    assert made["disks"] == []
+    assert "look whose it is" in made["unsure"][str(path)]
+    with pytest.raises(Exception, match=r"g1_data.raw stays: it cannot be proven"):
+        guest.modules["virt.remove_made"]("g1")
+    with pytest.raises(Exception, match=r"g1_data.raw exists already"):
+        guest.modules["virt.update"]("g1", disks=[SYSTEM, DATA])
+    assert path.read_bytes() == b"theirs"
+    assert guest.modules["virt.leftovers"]()["made"]["g1"] == made, "it is still named"
+
+
+def test_what_another_guest_uses_by_now_is_no_leftover(guest, died):
+    path = guest.images / "g1_data.raw"
+    path.write_bytes(bytes(MIB))
+    died.mark(path)
+    guest.init("g2", disks=[{"name": "x", "source_file": str(path), "format": "raw"}])
+    assert guest.modules["virt.leftovers"]()["made"] == {}
+    assert guest.modules["virt.remove_made"]("g1") is True
+    assert path.exists()
+
+
+def test_what_cannot_be_written_down_is_not_made(guest, monkeypatch):
+    monkeypatch.setattr(making, "FOLDER", f"{guest.image}/making")  # no folder can be there
+    for why in ("cannot be read", "cannot write down which disks are made for g1"):
+        with pytest.raises(Exception, match=why):
+            guest.modules["virt.update"]("g1", disks=[SYSTEM, DATA])
+        monkeypatch.setattr(making, "read", lambda _name: None)
+    assert [path.name for path in guest.images.iterdir()] == ["g1_system.raw"]
+
+
+def test_the_second_name_of_a_disk_in_use_is_not_emptied(guest):
+    """Whose making was killed between its two names has a part that is the disk itself."""
+    (guest.images / "used.raw").write_bytes(b"in use")
+    (guest.images / ".g1_data.raw.part").hardlink_to(guest.images / "used.raw")
+    guest.update(disks=[SYSTEM, DATA])
+    assert (guest.images / "used.raw").read_bytes() == b"in use"
+    assert not list(guest.images.glob(".*"))
 
 
 def test_a_detached_disk_is_kept(guest):
@@ -314,10 +385,10 @@ def test_others_are_admitted_while_a_disk_is_copied_and_see_what_it_takes(
     monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "promises"))
     whole, seen = disks.make, []
 
-    def make(conn, work, undo, progress=None):
+    def make(conn, work, undo, progress=None, note=None):
         with locks.exclusive(str(tmp_path / "lock" / "admit.lock"), patience_s=0):
             seen.extend(reservations.here(("g1",), str(tmp_path / "promises")))
-        whole(conn, work, undo, progress)
+        whole(conn, work, undo, progress, note=note)
 
     monkeypatch.setattr(disks, "make", make)
     guest.update(mem=160, disks=[SYSTEM, {"name": "data", "size": 8, "format": "raw"}])

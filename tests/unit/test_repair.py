@@ -10,7 +10,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import begun, find, lock, repair
+from saltvirt.operations import begun, find, lock, proof, repair
 from saltvirt.revert import Revert
 
 
@@ -235,6 +235,56 @@ def test_what_an_older_version_wrote_down_is_compared_with_no_mark(tmp_path):
     del told["operation"]
     path.write_text(json.dumps(told))
     assert [one.id for one in repair.look(cloud)[0]] == ["given-up:web1:hv1"]
+
+
+def with_disks(unsure=None, **more):
+    """A host that has disks which were being made for web1."""
+    made = {"what": "virt.update", "disks": ["/i/web1_data.raw"], "unsure": unsure or {}, **more}
+    return {**left(["web1"]), "made": {"web1": made}}
+
+
+def test_disks_that_an_update_has_made_for_no_guest_are_named_and_taken_away(tmp_path):
+    cloud = Cloud(tmp_path, {"hv1": with_disks()})
+    [one], _ = repair.look(cloud)
+    assert (one.id, one.where) == ("disk-without-guest:web1:hv1", "hv1")
+    assert "/i/web1_data.raw on hv1" in one.what
+    assert one.command == "salt-run virt.repair apply=True what=disk-without-guest:web1:hv1"
+    mended, remaining = repair.mend([one], Silent())
+    assert (mended, remaining) == ({"web1": "removed from hv1"}, {})
+    assert cloud.called == [("hv1", "virt.remove_made", "web1")]
+
+
+def test_of_a_disk_that_cannot_be_proven_to_be_ours_a_person_decides(tmp_path):
+    cloud = Cloud(tmp_path, {"hv1": with_disks({"/i/web1_x": "look whose it is"}, disks=[])})
+    [one], _ = repair.look(cloud)
+    assert not one.data()["mends"]
+    assert "/i/web1_x: look whose it is" in one.how
+    assert one.command == "salt hv1 virt.remove_made web1 test=True"
+
+
+def test_of_disks_on_shared_storage_the_other_hosts_are_asked(tmp_path, monkeypatch):
+    cloud = Cloud(tmp_path, {"hv1": with_disks()})
+    path = "/i/web1_data.raw"
+    asked = {"delete": [], "keep": {path: "on NFS"}, "shared": {path: {}}}
+    stays = errors.OperationFailed("/i/web1_data.raw stays: were not asked")
+
+    def one(host, function, kwarg=None, **_options):
+        if kwarg.get("test"):
+            return asked
+        if kwarg["unused"] != [path]:
+            raise stays
+        return True
+
+    monkeypatch.setattr(cloud, "one", one)
+    words = "hv2: used by db1"
+    for found, result in [
+        (([path], {}), ({"web1": "removed from hv1"}, {})),
+        (([], {path: words}), ({}, f"{path} stays: {words}")),
+    ]:
+        monkeypatch.setattr(proof, "elsewhere", lambda *_, found=found: found)
+        mended, remaining = repair.mend(repair.look(cloud)[0], Silent())
+        assert mended == result[0]
+        assert str(result[1]) in str(remaining)
 
 
 @pytest.mark.parametrize("name", ["a; reboot", "$(reboot)", "a' b", "a\nreboot"])

@@ -91,6 +91,11 @@ _SHOWN = {
     "nics?": ({str: {str: object}}, None),
     "state?": str,
 }
+_MADE_DISKS = {"what": str, "disks": [str], "unsure": STATES}
+_PURGED = (
+    {"delete?": [str], "keep?": {str: str}, "shared?": {str: object}, "unsure?": [str]},
+    bool,
+)
 _SNAPSHOT = {"name": str, "parent": _TEXT, "current": bool}
 # function to what it returns: a type, several of them, COUNT, [of each], {str: of each value}, or
 # the keys that must be there ("key?": may be there)
@@ -102,7 +107,7 @@ ANSWERS = {
     "virt.inventory": _INVENTORY,
     "virt.leftovers": {
         "guests": STATES, "unfinished": [str], "migrations": {str: {"target": str}}, "left?": [str],
-        "at_work?": {str: str}, "operations?": STATES,
+        "at_work?": {str: str}, "operations?": STATES, "made?": {str: _MADE_DISKS},
     },
     "virt.migrate_census": {"guests": STATES, "unfinished": [str]},
     "virt.maintenance": ({"guests": [str]}, None),
@@ -116,10 +121,7 @@ ANSWERS = {
     "virt.migrate_recover": {"outcome?": str, "left?": {str: str}},
     "virt.vm_info": {str: _SHOWN},
     "virt.migrate_unfinished": {str: {str: object}},
-    "virt.purge": (
-        {"delete?": [str], "keep?": {str: str}, "shared?": {str: object}, "unsure?": [str]},
-        bool,
-    ),
+    "virt.purge": _PURGED, "virt.remove_made": _PURGED,
     "virt.revert_snapshot": {
         "reverted": str, "deleted": ([str], str), "shared?": {str: object}, "own?": {str: object},
     },

@@ -122,9 +122,18 @@ def _demanded(image_hash, source, download):
     elif where == sources.SALT:
         text = download.read(image_hash)
     else:
-        with storage.reading(image_hash) as file:
-            text = file.read(sources.LONGEST_LIST).decode("utf-8", "replace")
+        text = _read_list(image_hash)
     return checksum.from_list(text, sources.name(source), sources.shown(image_hash))
+
+
+def _read_list(path):
+    try:
+        with storage.reading(path) as file:
+            return file.read(sources.LONGEST_LIST).decode("utf-8", "replace")
+    except OSError as exc:
+        raise errors.ImageError(
+            f"cannot read the list of hashes {path}: {exc.strerror or exc}"
+        ) from exc
 
 
 def _verify(path, source, demanded, algorithms=()):
@@ -314,20 +323,25 @@ def fetch(
         ) from exc
 
 
-def look(source, cache_dir=DEFAULT_DIR, download=None, image_hash=None):
+def look(source, cache_dir=DEFAULT_DIR, download=None, image_hash=None, place=None):
     """The CachedImage that :func:`fetch` would return without fetching, or None. Writes nothing.
 
     Raises InvalidInput, NotFound, ImageError.
     """
     where = sources.kind(source)
-    demanded = _demanded(image_hash, source, download)
-    if where == sources.PATH:
-        return _local(source, Place(source), demanded)
-    folder = _Folder(cache_dir)
-    client = download if where == sources.SALT else web.client(source)
-    wish = _Wish(source, client, demanded, _nothing)
-    found = _by_hash(folder, wish, touch=False)
-    return found or _cached(folder, wish, client.version(source), touch=False)
+    try:
+        demanded = _demanded(image_hash, source, download)
+        if place or where == sources.PATH:
+            return _local(source, place or Place(source), demanded)
+        folder = _Folder(cache_dir)
+        client = download if where == sources.SALT else web.client(source)
+        wish = _Wish(source, client, demanded, _nothing)
+        found = _by_hash(folder, wish, touch=False)
+        return found or _cached(folder, wish, client.version(source), touch=False)
+    except OSError as exc:
+        raise errors.ImageError(
+            f"cannot look at {sources.shown(source)}: {exc.strerror or exc}"
+        ) from exc
 
 
 def here(source, cache_dir=DEFAULT_DIR, place=None):

@@ -265,47 +265,72 @@ def _place(part, target):
         os.rename(part, target)
 
 
+def part(target):
+    """Where a disk is until it is whole and gets its name: beside it, always the same, so that what
+    an earlier attempt left is used up."""
+    folder, name = os.path.split(target)
+    return os.path.join(folder, f".{name}.part")
+
+
 @contextlib.contextmanager
 def _part_of(target):
-    """A file beside the target for as long as it is being made, and ours alone.
+    """The file :func:`part` for as long as it is being made, and ours alone.
 
-    The name is always the same, so that what an earlier attempt left is used up. What holds
-    it is a lock, which the kernel takes back when its process dies.
+    What holds it is a lock, which the kernel takes back when its process dies.
     """
-    folder, name = os.path.split(target)
-    part = os.path.join(folder, f".{name}.part")
-    fd = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+    path = part(target)
+    fd = _taken(path, target)
+    while os.fstat(fd).st_nlink != 1:
+        # who was killed between the two names of a disk that was whole; or one that is gone
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        os.close(fd)
+        fd = _taken(path, target)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise errors.AlreadyExists(f"{target} is being made by another process") from None
         os.ftruncate(fd, 0)
         try:
-            yield part
+            yield path
         finally:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(part)
+                os.unlink(path)
     finally:
         os.close(fd)
 
 
-def _into_file(task, target):
+def _taken(path, target):
+    """The file, open and locked."""
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise errors.AlreadyExists(f"{target} is being made by another process") from None
+    return fd
+
+
+def whole(target, fill, claim=None):
+    """Makes a file that has its name only when it is complete; what ``fill`` returns.
+
+    fill: called with the path to fill. claim: called with that path before it has anything in it.
+    Raises AlreadyExists, OSError.
+    """
     if os.path.lexists(target):
         raise errors.AlreadyExists(f"{target} exists already and is left as it is")
-    with _part_of(target) as part:
-        method = _fill(task, part)
-        _place(part, target)
-    return method, task.size_bytes
+    with _part_of(target) as path:
+        if claim:
+            claim(path)
+        found = fill(path)
+        _place(path, target)
+    return found
 
 
-def clone(image, target_path, format, size_bytes=None, *, overlay=False, progress=None):
+def clone(image, target_path, format, size_bytes=None, *, overlay=False, progress=None, claim=None):
     """Makes the disk ``target_path`` from an image and returns the Clone.
 
     image: a CachedImage or ImageInfo. target_path: a file that does not exist yet, or a block
     device, which is overwritten. format: ``raw`` or ``qcow2`` (an overlay is always qcow2).
     size_bytes: the guest's disk size; default: the image's own. progress: called with
-    (done, total) in bytes while it copies.
+    (done, total) in bytes while it copies. claim: as for :func:`whole`.
 
     The disk has its name only when it is complete; on any failure nothing is left of it.
     Raises InvalidInput for a smaller size than the image's, AlreadyExists, ImageError.
@@ -315,10 +340,14 @@ def clone(image, target_path, format, size_bytes=None, *, overlay=False, progres
         raise errors.InvalidInput(f"a disk's format is raw or qcow2, not {format!r}")
     target = os.path.abspath(target_path)
     found = inspect.inspect(image.path, image.format, unused=True)
-    task = _Task(found, format, _wanted_size(found, size_bytes), overlay, progress or _nothing)
+    size_bytes = _wanted_size(found, size_bytes)
+    task = _Task(found, format, size_bytes, overlay, progress or _nothing)
     device = _is_device(target)
     try:
-        method, size_bytes = (_into_device if device else _into_file)(task, target)
+        if device:
+            method, size_bytes = _into_device(task, target)
+        else:
+            method = whole(target, lambda path: _fill(task, path), claim)
     except OSError as exc:
         raise errors.ImageError(f"cannot make {target}: {exc.strerror or exc}") from exc
     return Clone(target, "raw" if device else format, size_bytes, method)

@@ -218,6 +218,12 @@ class Init:
         self.terms = {host.name: account.terms(host, self.policy) for host in hosts}
         return decision, next(host for host in hosts if host.name == best)
 
+    def ask(self, host):
+        """Has the host say, for a test, whether it could make the guest: it looks at the image,
+        too. Raises what it says; without what is secret, which only the making needs."""
+        asked = {**self.wanted.for_host(), "placement": self.terms.get(host), "test": True}
+        self.fleet.one(host, "virt.init", secret.without(asked), long=True)
+
     def place(self, request):
         """(Decision, the hosts). Raises when the name is taken or no host is left."""
         known = self.fleet.hosts(self.wanted.host)

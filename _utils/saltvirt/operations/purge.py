@@ -15,11 +15,11 @@ def check(fleet, name, delete_key=True):
     return host, plan(fleet, host, name), goes, why
 
 
-def plan(fleet, host, name, **options):
+def plan(fleet, host, name, function="virt.purge", **options):
     """What ``virt.purge`` would do on the host, the other hosts asked: a dict with ``delete``,
     ``keep``, ``unused`` (what they do not use) and ``unsure`` (own disks that stay). Changes
-    nothing."""
-    found = fleet.one(host, "virt.purge", {"vm_": name, "test": True, **options}, long=False)
+    nothing. function: another one that takes and answers the same."""
+    found = fleet.one(host, function, {"vm_": name, "test": True, **options}, long=False)
     found = {"delete": [], "keep": {}, **(found if isinstance(found, dict) else {})}
     places = found.get("shared") or {}
     unused, why = proof.elsewhere(fleet, host, places)
@@ -37,6 +37,17 @@ def on_host(fleet, host, name, **options):
     asked = {"vm_": name, "unused": found.pop("unused"), **options}
     fleet.one(host, "virt.purge", asked, long=True)
     return found
+
+
+def made(fleet, host, name):
+    """Removes the disks that an operation which died has made for a guest on the host. Raises
+    OperationFailed when something stays."""
+    found = plan(fleet, host, name, "virt.remove_made")
+    try:
+        fleet.one(host, "virt.remove_made", {"vm_": name, "unused": found["unused"]}, long=True)
+    except errors.OperationFailed as exc:
+        why = "; ".join(f"{path} stays: {words}" for path, words in found["keep"].items())
+        raise errors.OperationFailed(why or exc.text) from exc
 
 
 def leftover(fleet, host, name):

@@ -21,9 +21,10 @@ PILLAR = "pillar-without-key"
 PERMISSION = "permission-expired"
 GIVEN_UP = "given-up"
 LEFT = "left-on-target"
+MADE = "disk-without-guest"
 # libvirt's word for a domain that does not run
 OFF = "shutdown"
-CODES = (HALF_MADE, BROKEN_OFF, LEFT, TWICE, KEY, PILLAR, PERMISSION, GIVEN_UP)
+CODES = (HALF_MADE, BROKEN_OFF, LEFT, MADE, TWICE, KEY, PILLAR, PERMISSION, GIVEN_UP)
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,9 @@ def look(fleet):
     for host, data in told.items():
         found += list(_of_host(fleet, host, data))
         found += list(_left(fleet, host, data))
+        found += list(_made(fleet, host, data))
     guests = _guests(told)
-    half = {finding.about for finding in found if finding.code != LEFT}
+    half = {finding.about for finding in found if finding.code not in (LEFT, MADE)}
     found += list(_given_up(fleet, told, unheard, half))
     found += list(_twice(fleet, told, half))
     if not unheard:
@@ -176,6 +178,27 @@ def _left(fleet, host, data):
             on,
             functools.partial(_take_away, fleet, host, name),
         )  # fmt: skip
+
+
+def _made(fleet, host, data):
+    for name, about in data.get("made", {}).items():
+        paths, unsure = about["disks"], about["unsure"]
+        look = "; ".join(f"{path}: {why}" for path, why in unsure.items())
+        yield Finding(
+            MADE, name,
+            f"{', '.join([*paths, *unsure])} on {host} was being made for it by {about['what']}, "
+            "which died; no guest has it",
+            f"removed from {host}" if paths else f"a person decides: {look}",
+            f"{host} has written it down, and the process that made it is gone",
+            host,
+            functools.partial(_remove_made, fleet, host, name) if paths else None,
+            do=f"salt {host} virt.remove_made {shlex.quote(name)} test=True",
+        )  # fmt: skip
+
+
+def _remove_made(fleet, host, name):
+    with lock.guest(fleet.opts, name, "virt.repair"):
+        purge.made(fleet, host, name)
 
 
 def _take_away(fleet, host, name):

@@ -13,6 +13,7 @@ from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lifecycle, lookup, metadata, removal
 from saltvirt.host.storage import files, usage
+from saltvirt.images import clone
 
 log = logging.getLogger(__name__)
 
@@ -133,8 +134,7 @@ def delete_file(path):
 
 def _delete_part(path):
     """Deletes what the making of the disk left when its process was killed."""
-    folder, name = os.path.split(path)
-    delete_file(os.path.join(folder, f".{name}.part"))
+    delete_file(clone.part(path))
 
 
 def not_at_work(dom):

@@ -1,12 +1,13 @@
 """Growing a guest's disk, also while it runs."""
 
 import contextlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import describe, lookup, stats
+from saltvirt.host.domain import describe, lookup
 from saltvirt.host.provision import admission
 from saltvirt.host.storage import files, usage
 from saltvirt.images import chain, confined, inspect
@@ -15,10 +16,27 @@ from saltvirt.units import human_bytes
 from saltvirt.xml.domain import Domain
 
 
+@dataclass(frozen=True)
+class _Disk:
+    """path: None where it has none here. runs: whether the guest has it open just now; one that
+    comes with its next start is a file like that of a stopped guest."""
+
+    target: str
+    path: str | None
+    format: str
+    runs: bool
+
+
+def _nodes(dom, flags):
+    tree = ElementTree.fromstring(dom.XMLDesc(flags))
+    return {node.find("target").get("dev"): node for node in tree.iterfind("devices/disk")}
+
+
 def _find(conn, dom, target):
-    """(path or None, format) of the disk with this target."""
+    """The _Disk with this target, of the running guest or of its definition."""
     target = str(target)
-    nodes = {n.find("target").get("dev"): n for n in stats.tree(dom).iterfind("devices/disk")}
+    now = _nodes(dom, 0)
+    nodes = {**_nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE), **now}
     if target not in nodes:
         there = ", ".join(sorted(nodes)) or "none"
         raise errors.NotFound(f"{dom.name()} has no disk {target}; it has {there}")
@@ -30,29 +48,29 @@ def _find(conn, dom, target):
         path = files.volume_path(conn, source.get("pool"), source.get("volume"))
     else:
         path = describe.source_of(node)
-    return path, driver.get("type", "raw") if driver is not None else "raw"
+    format = driver.get("type", "raw") if driver is not None else "raw"
+    return _Disk(target, path, format, bool(dom.isActive() and target in now))
 
 
-def _now(dom, target, path, format):
+def _now(dom, disk):
     """The disk's size in bytes at this moment."""
-    if dom.isActive():
-        return dom.blockInfo(target)[0]
-    return inspect.inspect(path, format, folders=["/"]).virtual_size_bytes
+    if disk.runs:
+        return dom.blockInfo(disk.target)[0]
+    return inspect.inspect(disk.path, disk.format, folders=["/"]).virtual_size_bytes
 
 
 def size_of(conn, dom, target):
     """The size in bytes of the disk with this target."""
-    path, format = _find(conn, dom, target)
-    return _now(dom, target, path, format)
+    return _now(dom, _find(conn, dom, target))
 
 
 def refuse_shared(conn, dom, target):
     """Raises Refused where another guest uses the disk, or stands on it: its size is not this
     guest's alone. Disks that are marked as shareable may be grown."""
-    path, _ = _find(conn, dom, target)
+    path = _find(conn, dom, target).path
     shareable = any(
-        node.find("shareable") is not None and node.find("target").get("dev") == target
-        for node in stats.tree(dom).iterfind("devices/disk")
+        target in nodes and nodes[target].find("shareable") is not None
+        for nodes in (_nodes(dom, 0), _nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE))
     )
     if not path or shareable:
         return
@@ -87,8 +105,10 @@ def place(source, more_bytes):
 def _room(conn, gate, dom, target, more):
     """Raises NoRoom when the host has promised the room to others."""
     built = Domain.fromstring(dom.XMLDesc(0))
+    stored = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
     request = admission.request_of(built)
-    grown = [place(d.source, more) for d in built.disks if d.target == target and d.source]
+    found = [d for d in (*built.disks, *stored.disks) if d.target == target and d.source]
+    grown = [place(disk.source, more) for disk in found[:1]]
     wanted = replace(request, disks=tuple(d for d in grown if d.path or d.pool))
     admission.check(conn, gate, wanted, new=False, only=("disk", "pools"))
 
@@ -100,9 +120,9 @@ def grow(conn, name, target, size_bytes, gate=None):
     promised to others.
     """
     dom = lookup.lookup(conn, name)
-    path, format = _find(conn, dom, target)
+    disk = _find(conn, dom, target)
     with connection.translated(f"grow disk {target} of {name}"):
-        before = _now(dom, target, path, format)
+        before = _now(dom, disk)
         if size_bytes < before:
             raise errors.InvalidInput(
                 f"disk {target} of {name} has {human_bytes(before)}; a disk is never shrunk"
@@ -112,11 +132,11 @@ def grow(conn, name, target, size_bytes, gate=None):
             with gate.lock() if gate else contextlib.nullcontext():
                 if gate:
                     _room(conn, gate, dom, target, size_bytes - before)
-                if dom.isActive():
+                if disk.runs:
                     dom.blockResize(target, size_bytes, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
                 else:
-                    _grow_stopped(conn, path, format, size_bytes)
-        after = _now(dom, target, path, format)
+                    _grow_stopped(conn, disk.path, disk.format, size_bytes)
+        after = _now(dom, disk)
     if after < size_bytes:
         raise errors.OperationFailed(f"disk {target} of {name} still has {human_bytes(after)}")
     return before, after

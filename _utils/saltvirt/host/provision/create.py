@@ -98,6 +98,7 @@ def preview(conn, spec, tools):
         work = Creation(conn, spec, replace(tools, say=silent))
         admission.name_is_free(conn, spec.name)
         work.check()
+        work.tools.look(conn, work.works)
         tree = work.definition().node
         return {
             "name": spec.name,

@@ -238,7 +238,7 @@ def pool_bytes(works):
     return found
 
 
-def _empty(conn, work, undo, guest):
+def _empty(work, part):
     """A new disk without an image, perhaps on a backing file of the operator's."""
     argv = ["qemu-img", "create", "-q", "-f", work.format]
     base, kind = work.spec.backing_store_path, work.spec.backing_store_format
@@ -246,22 +246,35 @@ def _empty(conn, work, undo, guest):
         argv += ["-b", base, "-F", kind]
     if work.format == "raw" and work.spec.sparse_volume is False:
         argv += ["-o", "preallocation=falloc"]
-    argv.append(work.path)
+    argv.append(part)
     if work.size_bytes:
         argv.append(str(work.size_bytes))
-    fd = os.open(work.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    os.close(fd)
-    undo_disks.push(undo, conn, work.path, guest)
     reads = chain.names(base, kind) if base else ()
-    confined.run(argv, f"make the disk {work.path}", reads=reads, writes=[work.path])
+    confined.run(argv, f"make the disk {work.path}", reads=reads, writes=[part])
 
 
-def make(conn, work, undo, progress=None, guest=None):
+def _file(work, progress, claim):
+    """Makes the file of a disk, from its image if there is one."""
+    try:
+        os.makedirs(os.path.dirname(work.path), exist_ok=True)
+        if not work.image:
+            clone.whole(work.path, lambda part: _empty(work, part), claim)
+    except OSError as exc:
+        raise errors.ImageError(f"cannot make {work.path}: {exc.strerror}") from exc
+    if work.image:
+        clone.clone(
+            work.image, work.path, work.format, size_bytes=work.size_bytes,
+            overlay=bool(work.spec.overlay_image), progress=progress, claim=claim,
+        )  # fmt: skip
+
+
+def make(conn, work, undo, progress=None, guest=None, note=None):
     """Makes one disk; pushes its deletion on the revert stack. guest: UUID of the domain that it is
-    made for, where it is defined by now.
+    made for, where it is defined with it by now. note: a making.Note, where it is not.
 
     Raises AlreadyExists when something took its place meanwhile, ImageError.
     """
+    claim = note.mark if note else None
     if work.write:
         os.makedirs(os.path.dirname(work.path), exist_ok=True)
         if os.path.lexists(work.path):  # of a guest of that name, which is gone
@@ -269,17 +282,9 @@ def make(conn, work, undo, progress=None, guest=None):
         undo_disks.push(undo, conn, work.path, guest, made=False)
         work.write(work.path)
     elif work.pool:
-        pool_disk.make(conn, work, undo, progress, guest)
-    elif work.image:
-        if not existing_disk.is_block(work.path):
-            os.makedirs(os.path.dirname(work.path), exist_ok=True)
-        overlay = bool(work.spec.overlay_image)
-        clone.clone(
-            work.image, work.path, work.format,
-            size_bytes=work.size_bytes, overlay=overlay, progress=progress,
-        )  # fmt: skip
-        if not existing_disk.is_block(work.path):
-            undo_disks.push(undo, conn, work.path, guest)
+        pool_disk.make(conn, work, undo, progress, guest, note)
+    elif existing_disk.is_block(work.path):
+        clone.clone(work.image, work.path, work.format, work.size_bytes, progress=progress)
     else:
-        os.makedirs(os.path.dirname(work.path), exist_ok=True)
-        _empty(conn, work, undo, guest)
+        _file(work, progress, claim)
+        undo_disks.push(undo, conn, work.path, guest)

@@ -8,7 +8,7 @@ from saltvirt import errors
 from saltvirt.design.source import places
 from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, lifecycle, lookup, metadata, purge, removal, stats
-from saltvirt.host.provision import admission, disks, image_location, progress_rate
+from saltvirt.host.provision import admission, disks, image_location, making, progress_rate
 from saltvirt.images import cache, sources
 from saltvirt.revert import Revert
 from saltvirt.xml.disk import Disk
@@ -50,6 +50,17 @@ class Tools:
             disk.image, self.gate.images_dir, self.download, disk.image_hash, place=place,
             progress=progress_rate.Pace(self.say, "fetch", f"fetching {shown}"),
         )  # fmt: skip
+
+    def look(self, conn, works):
+        """Sees, for a test, what :meth:`image` would say of the images of these Works, without
+        fetching one: what is not here yet has no size yet."""
+        for work in (work for work in works if work.make and work.spec.image):
+            place = image_location.find(conn, work.spec.image)
+            work.image = cache.look(
+                work.spec.image, self.gate.images_dir, self.download, work.spec.image_hash, place
+            )
+            if work.image:
+                disks.fits(work)
 
 
 @dataclass
@@ -127,7 +138,8 @@ class Making:
         raise NotImplementedError
 
     def clean_leftover(self):
-        """Takes away what a process that died while making this guest left."""
+        """Takes away what a process that died while making this guest left, or disks for it."""
+        making.remove(self.conn, self.wish.name)
         with self.tools.gate.lock():
             if admission.leftover(self.conn, self.wish.name):
                 self.tools.say("clean", "removing what an init that died has left")

@@ -3,7 +3,7 @@
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock, lookup, metadata
 from saltvirt.host.migration import move_journal, unreachable_target
-from saltvirt.host.provision import admission
+from saltvirt.host.provision import admission, making
 
 
 def read(conn, locks):
@@ -17,6 +17,7 @@ def read(conn, locks):
         "at_work": guest_lock.owners(locks),
         "left": sorted(unreachable_target.all_of(move_journal.FOLDER)),
         "operations": operations(conn),
+        "made": making.unfinished(conn),
     }
 
 

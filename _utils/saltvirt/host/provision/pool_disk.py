@@ -118,30 +118,33 @@ def _delete(conn, pool, volume, guest):
         found.delete(0)
 
 
-def _file_from_image(conn, pool, work, undo, progress, guest):
+def _file_from_image(conn, pool, work, undo, progress, guest, note):
     folder = ET.fromstring(pool.XMLDesc()).findtext("target/path")
     path = os.path.join(folder, work.volume)
     overlay = bool(work.spec.overlay_image)
     clone.clone(
         work.image, path, work.format,
         size_bytes=work.size_bytes, overlay=overlay, progress=progress,
+        claim=note.mark if note else None,
     )  # fmt: skip
     undo_disks.push(undo, conn, path, guest)
     pool.refresh(0)
     work.path = path
 
 
-def make(conn, work, undo, progress=None, guest=None):
-    """Makes the volume, from the image if there is one; pushes its deletion. guest: as for
+def make(conn, work, undo, progress=None, guest=None, note=None):
+    """Makes the volume, from the image if there is one; pushes its deletion. guest, note: as for
     disks.make."""
     pool = _pool(conn, work.pool)
     kind = _kind(pool)
     with connection.translated(f"make volume {work.volume} in pool {work.pool}"):
         if work.image and kind in _FILES:
-            _file_from_image(conn, pool, work, undo, progress, guest)
+            _file_from_image(conn, pool, work, undo, progress, guest, note)
             return
         volume = pool.createXML(_xml(work, kind), 0)
         undo.push(f"delete volume {work.volume}", _delete, conn, work.pool, work.volume, guest)
+        if note:
+            note.volume(work, volume)
         work.path = volume.path()
     if work.image:
         clone.clone(work.image, work.path, "raw", size_bytes=work.size_bytes, progress=progress)

@@ -19,6 +19,7 @@ from saltvirt.host.provision import (
     guest_definition,
     hotplug,
     kernels,
+    making,
     reservation,
     seed_drive,
 )
@@ -204,9 +205,24 @@ class Update:
         """
         self.admit()
         self.fetch()
-        with Revert() as undo:
-            made = [work for work in self.works if work.make]
-            room = self.make(made, undo) if made else None
+        undo = Revert()
+        try:
+            with translated():
+                self.store(found, undo)
+        except errors.VirtError as exc:
+            if not undo.failed:
+                raise
+            raise type(exc)(f"{exc}; could not undo: {'; '.join(undo.failed)}") from exc
+        return hotplug.apply(self.conn, self.dom, self.wanted, found)
+
+    def store(self, found, undo):
+        """Makes the disks and defines the guest with them: all of it, or nothing."""
+        made = [work for work in self.works if work.make]
+        with undo:
+            note = making.Note(self.spec.name, "virt.update", made) if made else None
+            if note:
+                undo.push("forget what was made", lambda: note.end(undo.failed))
+            room = self.make(made, undo, note) if made else None
             with self.tools.gate.lock():
                 self.unchanged()
                 if room is None:
@@ -217,9 +233,10 @@ class Update:
                 if room is not None:
                     room.withdraw()
             undo.success()
-        return hotplug.apply(self.conn, self.dom, self.wanted, found)
+        if note:
+            note.end()
 
-    def make(self, works, undo):
+    def make(self, works, undo, note):
         """Makes disks, which may take long: others are admitted meanwhile. Returns the Promise of
         their room."""
         request, now = self.requests()
@@ -232,7 +249,7 @@ class Update:
             room = reservation.Promise(self.spec.name, kib, request.vcpus - now.vcpus, places)
             undo.push("take back the promised room", room.withdraw)
         for work in works:
-            disks.make(self.conn, work, undo, room.renew)
+            disks.make(self.conn, work, undo, room.renew, note=note)
         return room
 
     def requests(self):
@@ -325,6 +342,7 @@ def update(conn, spec, tools, how):
         if how.test:
             return _once(conn, spec, tools, how)
         with tools.gate.guest("virt.update", spec.name):
+            making.remove(conn, spec.name)
             for _ in range(ATTEMPTS - 1):
                 with contextlib.suppress(Changed):
                     return _once(conn, copy.deepcopy(spec), tools, how)
@@ -336,5 +354,6 @@ def _once(conn, spec, tools, how):
     found = work.compare()
     if found and how.test:
         work.admit()
+        tools.look(conn, work.works)
     failures = [] if how.test or not found else work.apply(found)
     return result(found, failures, work.warnings)

@@ -1,0 +1,210 @@
+"""Disks that are being made for a guest that is there, written down before they are made.
+
+A guest's definition names its disks, but for those that are just being made for it. Who is
+killed before they are in the definition leaves a note here; whoever comes next takes away what
+is proven to be made by it and used by nobody, and names the rest.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import stat
+from dataclasses import dataclass, field
+
+from saltvirt import errors
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.domain import metadata, purge
+from saltvirt.host.migration import move_journal
+from saltvirt.host.provision import existing_disk
+from saltvirt.host.storage import files, usage
+from saltvirt.images import clone
+
+log = logging.getLogger(__name__)
+
+FOLDER = "/var/lib/salt-virt/making"
+# of a file, set before it has its name: a file that somebody else puts there does not have it
+_MARK = "user.saltvirt.making"
+_NOT_SURE = "it cannot be proven that it was made for this guest: look whose it is"
+
+
+@dataclass
+class Left:
+    """What an operation that died has left. delete: real paths that are proven to be made by it and
+    used by nobody. keep: path to why it stays. shared: the Places of what is in ``keep`` only
+    because other hosts may have it. disks: pairs of what the note says of a disk and its paths."""
+
+    delete: list = field(default_factory=list)
+    keep: dict = field(default_factory=dict)
+    shared: dict = field(default_factory=dict)
+    disks: list = field(default_factory=list)
+
+
+class Note:
+    """What is being made for one guest, by who holds the guest's lock.
+
+    what: the operation. works: disks.Work of what is to be made. Raises OperationFailed when it
+    cannot be written.
+    """
+
+    def __init__(self, name, what, works):
+        self._path = _path(name)
+        self._mark = secrets.token_hex(16)
+        self._kept = (read(name) or {"disks": []})["disks"]
+        self._entry = {
+            "what": what,
+            "worker": metadata.worker(),
+            "disks": [*self._kept, *filter(None, map(self._disk, works))],
+        }
+        try:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            move_journal.put(self._path, **self._entry)
+        except OSError as exc:
+            raise errors.OperationFailed(
+                f"cannot write down which disks are made for {name}: {self._path}: {exc.strerror}"
+            ) from exc
+
+    def _disk(self, work):
+        if work.path and existing_disk.is_block(work.path):
+            return None  # it is there already
+        place = {"path": work.path, "pool": work.pool, "volume": work.volume}
+        return {**place, "mark": self._mark, "key": None}
+
+    def mark(self, path):
+        """Makes a file known as the one that was made, before it has its name."""
+        with contextlib.suppress(OSError):  # a file system without marks: nothing is proven there
+            os.setxattr(path, _MARK, self._mark.encode())
+
+    def volume(self, work, made):
+        """The same of the virStorageVol that was made for a Work."""
+        if files.is_regular(made.path()):
+            self.mark(made.path())
+            return
+        for disk in self._entry["disks"]:
+            if (disk["pool"], disk["volume"]) == (work.pool, work.volume):
+                disk["key"] = made.key()
+        move_journal.put(self._path, **self._entry)
+
+    def end(self, failed=()):
+        """The disks are the guest's, or gone. failed: what could not be undone; the note stays."""
+        if not failed:
+            _keep(self._path, self._entry, self._kept)
+
+
+def _path(name):
+    if "/" in name or "\0" in name:
+        raise errors.InvalidInput(f"{name!r} is no guest's name")
+    return os.path.join(FOLDER, f"{name}.json")
+
+
+def _keep(path, entry, disks):
+    with contextlib.suppress(FileNotFoundError):
+        if disks:
+            move_journal.put(path, **{**entry, "disks": disks})
+        else:
+            os.unlink(path)
+
+
+def read(name):
+    """The note on a guest's disks, or None. Raises OperationFailed for one that cannot be read."""
+    path = _path(name)
+    try:
+        return move_journal.read(path)
+    except (OSError, ValueError) as exc:
+        raise errors.OperationFailed(
+            f"{path}, which names disks that were being made for {name}, cannot be read: {exc}"
+        ) from exc
+
+
+def unfinished(conn):
+    """{guest: {"what", "disks", "unsure"}} of what operations that died have left: paths that can
+    go, path to why it stays."""
+    found = {}
+    for name in move_journal.names(FOLDER):
+        entry = read(name)
+        if entry and not metadata.works(entry["worker"]):
+            left = _left(conn, entry)
+            if left.delete or left.keep:
+                unsure = {path: why for path, why in left.keep.items() if path not in left.shared}
+                paths = sorted([*left.delete, *left.shared])
+                found[name] = {"what": entry["what"], "disks": paths, "unsure": unsure}
+    return found
+
+
+def look(conn, name, unused=()):
+    """The Left of a guest; changes nothing. unused: paths on shared storage of which all other
+    hosts have said that nobody there uses them."""
+    return _left(conn, read(name) or {"disks": []}, unused)
+
+
+def remove(conn, name, unused=()):
+    """Takes away what can go; the Left, what stayed in ``keep``. Called by who holds the guest's
+    lock, so that nobody is at work on it."""
+    entry = read(name)
+    if entry is None:
+        return Left()
+    with translated(f"remove what {entry['what']} has left of disks for {name}"):
+        left = _left(conn, entry, unused)
+        with usage.closed(conn, left.delete) as found:
+            left.keep.update({path: why for path, why in found.items() if why})
+            for path in [path for path in left.delete if path not in left.keep]:
+                purge.delete_storage(conn, path)
+                log.info("%s, made for %s by %s, was deleted", path, name, entry["what"])
+    _keep(_path(name), entry, [disk for disk, paths in left.disks if {*paths} & {*left.keep}])
+    return left
+
+
+def _left(conn, entry, unused=()):
+    wanted, silent, disks = {}, {}, []
+    for disk in entry["disks"]:
+        try:
+            paths = [path for path in _places(conn, disk) if usage.is_there(conn, path)]
+            wanted |= {path: _unproven(conn, disk, path) for path in paths}
+        except errors.OperationFailed as exc:
+            paths = [f"{disk['pool']}/{disk['volume']}"]
+            silent[paths[0]] = exc.text
+        disks.append((disk, paths))
+    used = usage.read(conn, beside=[path for path in wanted if path.startswith("/")])
+    # what a guest has by now is its own
+    wanted = {p: why for p, why in wanted.items() if not used.guests(usage.keys_of(conn, p))}
+    delete, keep, shared = usage.decide(conn, wanted, used, map(files.real, unused))
+    return Left(delete, {**keep, **silent}, shared, disks)
+
+
+def _places(conn, disk):
+    """The real paths of a disk and of the file that gets its name when it is whole; what a server
+    has by libvirt's path. Raises OperationFailed for a pool that is not started."""
+    path = disk["path"]
+    if disk["pool"]:
+        path = _in_pool(conn, disk) or path
+    if not path or not path.startswith("/"):
+        return [path] if path else []
+    return [files.real(path), files.real(clone.part(path))]
+
+
+def _in_pool(conn, disk):
+    """The path of a pool's volume; None when it is not there."""
+    files.require_pool(conn, disk["pool"])
+    with contextlib.suppress(libvirt.libvirtError):
+        pool = conn.storagePoolLookupByName(disk["pool"])
+        pool.refresh(0)
+    return files.volume_path(conn, disk["pool"], disk["volume"])
+
+
+def _unproven(conn, disk, path):
+    """Why it is not certain that this is what was made; None when it is."""
+    if disk["key"]:
+        with contextlib.suppress(libvirt.libvirtError):
+            if conn.storageVolLookupByPath(path).key() == disk["key"]:
+                return None
+        return _NOT_SURE
+    try:
+        seen = os.lstat(path)
+        empty = stat.S_ISREG(seen.st_mode) and not seen.st_size
+        if empty and os.path.basename(path).startswith("."):
+            return None  # its making had just begun
+        if os.getxattr(path, _MARK, follow_symlinks=False) == disk["mark"].encode():
+            return None
+    except OSError:
+        pass
+    return _NOT_SURE
