@@ -58,7 +58,30 @@ def test_a_host_that_was_restarted_has_its_place(queue):
 def test_no_host_fills_the_queue(queue):
     for number in range(100):
         queue.ask("evil", f"{number:040x}")
-    assert queue.ask("hv1", IMAGE) < 20
+    assert queue.ask("hv1", IMAGE) == 0
+    assert [queue.ask(f"hv{n}", IMAGE) for n in (2, 3)] == [1, 2]
+    queue.ask("hv1", IMAGE, done=True)
+    assert queue.ask("hv2", IMAGE) == 0, "beside the one place of the other"
+
+
+def test_who_says_for_ever_that_it_copies_holds_nobody_up(queue, clock):
+    queue.ask("evil", IMAGE)
+    queue.ask("worse", IMAGE)
+    assert queue.ask("hv1", IMAGE) == 1
+    while clock.now <= 1000 + copies.HELD_S:
+        assert [queue.ask(one, IMAGE) for one in ("evil", "worse", "hv1")] == [0, 0, 1]
+        clock.now += copies.LEASE_S / 2
+    assert [queue.ask(one, IMAGE) for one in ("evil", "worse", "hv1")] == [0, 0, 0]
+    assert [queue.ask(one, IMAGE) for one in ("hv2", "hv3")] == [0, 1]
+
+
+def test_who_copies_does_so_until_it_has_done_so(queue, clock):
+    queue.ask("hv1", IMAGE)
+    for _ in range(3):
+        clock.now += copies.LEASE_S / 2
+        assert queue.ask("hv1", IMAGE) == 0
+    assert queue.ask("hv1", OTHER) == 0
+    assert queue.ask("hv1", "c" * 40) == 1, "its own places wait for each other"
 
 
 def test_a_queue_that_a_crash_cut_off_begins_anew(queue, tmp_path):

@@ -109,6 +109,14 @@ def test_what_cannot_be_an_id_is_no_host(fleet, name):
     assert fleet.hosts() == ["hv1", "hv2"]
 
 
+def test_ids_that_are_made_up_without_end_fill_no_disk(fleet, monkeypatch):
+    monkeypatch.setattr(syndic, "MOST", 2)
+    for number in range(2, 7):
+        monkeypatch.setattr(syndic.time, "time", lambda now=1000.0 + number: now)
+        later(fleet, "hv1", f"hv{number}").hosts()
+    assert later(fleet, "hv1").hosts() == ["hv1", "hv5", "hv6"]
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"hv2": "x"}', '{"hv2": {}}'])
 def test_a_record_that_cannot_be_read_is_none(fleet, text):
     path = pathlib.Path(fleet.opts["cachedir"], "virt", "below")

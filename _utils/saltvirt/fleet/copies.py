@@ -2,7 +2,8 @@
 
 ``virt:image_copies`` of the master's configuration is how many copies are made at a time. Who
 asks gets a place in a queue; the first so many may copy. A place is lost by who is silent for
-``LEASE_S``, so that a host that died holds nobody up.
+``LEASE_S``, so that a host that died holds nobody up. Nor does one that turned bad: of each host one
+place holds others up, and no longer than ``HELD_S``.
 """
 
 import contextlib
@@ -17,6 +18,8 @@ from saltvirt import errors, settings
 AT_ONCE = 4
 LEASE_S = 60
 LOCK_S = 10
+# who copies for longer than this goes on, and others no longer wait for it
+HELD_S = 3600
 # a host that asks for more at a time than this is told to wait
 _PER_HOST = 16
 _IMAGE = re.compile(r"[0-9a-f]{40}")
@@ -55,8 +58,10 @@ class Turns:
             if mine is None:
                 mine = {"host": host, "image": image, "copies": False}
                 queue.append(mine)
-            ahead = queue.index(mine) + 1 - self._limit
-            mine.update(seen=now, copies=mine["copies"] or ahead <= 0)
+            ahead = _before(queue, mine, now) + 1 - self._limit
+            mine["seen"] = now
+            if ahead <= 0 and not mine["copies"]:
+                mine.update(copies=True, since=now)
             return 0 if mine["copies"] else ahead
 
     @staticmethod
@@ -89,3 +94,10 @@ class Turns:
             file.seek(0)
             file.truncate()
             json.dump(queue, file)
+
+
+def _before(queue, mine, now):
+    """How many places before it hold this one up."""
+    before = [p for p in queue[: queue.index(mine)] if now - p.get("since", now) <= HELD_S]
+    hosts = {place["host"] for place in before}
+    return len(before) if mine["host"] in hosts else len(hosts)

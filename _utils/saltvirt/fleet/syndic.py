@@ -14,6 +14,8 @@ from saltvirt.fleet import private, target
 
 # one that has not answered for so long is forgotten
 KEEP_S = 30 * 86400
+# any minion can say that there is one more: of so many at most, those that answered last
+MOST = 2000
 
 
 def below(opts, host):
@@ -27,6 +29,7 @@ def known(client, opts, expression):
     seen = {name: at for name, at in _read(path).items() if now - at < KEEP_S}
     found = answering(client, opts, expression)
     seen.update(dict.fromkeys(found - set(target.accepted(opts)), now))
+    seen = dict(sorted(seen.items(), key=lambda one: one[1])[-MOST:])
     private.write(str(path), json.dumps(seen))
     return {name for name in {*found, *seen} if target.may_match(opts, name)}
 
