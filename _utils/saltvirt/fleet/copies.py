@@ -2,8 +2,8 @@
 
 ``virt:image_copies`` of the master's configuration is how many copies are made at a time. Who
 asks gets a place in a queue; the first so many may copy. A place is lost by who is silent for
-``LEASE_S``, so that a host that died holds nobody up. Nor does one that turned bad: of each host one
-place holds others up, and no longer than ``HELD_S``.
+``LEASE_S``, so that a host that died holds nobody up. Nor does one that turned bad: of each host
+one place holds others up, and no longer than ``HELD_S``.
 """
 
 import contextlib
