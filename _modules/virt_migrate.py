@@ -23,6 +23,7 @@ virt.migrate`` does the same by the guest's name alone.
 """
 
 import logging
+from dataclasses import asdict
 
 import saltvirt
 
@@ -107,7 +108,8 @@ def migrate(vm_, target, **kwargs):
 
     A running guest moves live, a stopped one as files. Before anything is changed, both
     hosts are checked; every reason against the move is in one answer. On a failure the
-    guest runs on here, and what was prepared on the target is removed. After success the
+    guest runs on here, and what was prepared on the target is the target's to remove: ``salt-run
+    virt.migrate`` asks for it, else ``salt-run virt.migrate_recover`` does. After success the
     guest is defined on the target, and gone from here with its own disks.
 
     :param vm_: name of the guest
@@ -303,7 +305,8 @@ def migrate_census(**kwargs):
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: dict: ``guests`` (name to state), ``unfinished`` (names of guests whose migration
-        from here was broken off), ``ratios``, ``limits`` (its ``virt:placement``),
+        from here was broken off), ``leavings`` (names of guests of whose undone migration to
+        here something is still here), ``ratios``, ``limits`` (its ``virt:placement``),
         ``maintenance`` (the reason, or None), ``address`` (where guests that come reach it;
         None: by its name),
         ``certificates`` (those of this host: use to ``host``, ``file``, ``until``, ``wrong``)
@@ -315,7 +318,7 @@ def migrate_census(**kwargs):
         salt '*' virt.migrate_census
     """
     from saltvirt.host.domain import lookup  # noqa: PLC0415
-    from saltvirt.host.migration import move_journal  # noqa: PLC0415
+    from saltvirt.host.migration import leavings, move_journal  # noqa: PLC0415
     from saltvirt.host.node import maintenance  # noqa: PLC0415
 
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
@@ -323,6 +326,7 @@ def migrate_census(**kwargs):
     return {
         "guests": guests,
         "unfinished": move_journal.names(),
+        "leavings": leavings.names(),
         "ratios": _config("ratios", {}),
         "limits": _config("placement", {}),
         "address": _address(),
@@ -348,7 +352,8 @@ def migrate_recover(vm_, lost=None, **kwargs):
     :param password: to connect with on the target
 
     :return: dict: ``outcome``: ``moved`` (it is on the target, and was cleaned up here),
-        ``undone`` (it is here, and the target was cleaned) or ``nothing``; ``deleted``: files;
+        ``undone`` (it is here) or ``nothing``; ``deleted``: files; ``kept``: file to why it stays:
+        what was made on the target is the target's to take away, see ``virt.migrate_clean``;
         ``left``: host to why something is still there
 
     :raises MigrationFailed: a person must decide; the message says what
@@ -369,6 +374,53 @@ def migrate_recover(vm_, lost=None, **kwargs):
         __salt__["event.send"](f"salt/virt/{order.name}/migrate/lost", about)
     with connection.connect(order.local) as conn:
         return moving.recover(conn, order, str(lost) if lost else None)
+
+
+def migrate_clean(vm_, test=False, unused=(), **kwargs):
+    """
+    Take away what undone migrations of a guest to this host have made here, and nobody uses.
+
+    Their source has written down what that is, and how it looked. A file goes when it looks as it
+    did, no guest, image or program of this host uses it or stands on it, no QEMU can open it
+    meanwhile, and no other host can have it. In doubt it stays, and is named. ``salt-run
+    virt.migrate_recover``, ``virt.migrate`` and ``virt.repair`` call it, and ask the other hosts.
+
+    :param vm_: name of the guest
+    :param test: only say what would be deleted
+    :param unused: paths on storage that other hosts may have, of which the caller knows from all
+        of them that nobody there uses them; the runner asks by ``virt.storage_users``
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: dict: ``deleted`` (paths) and ``kept`` (path to the reason); with ``test``
+        ``delete``, ``keep`` and ``shared`` (what to ask other hosts about, by path). Empty where
+        there is nothing of such a migration
+
+    :raises OperationFailed: the guest is on its way here again
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper2' virt.migrate_clean web1
+        salt 'hyper2' virt.migrate_clean web1 test=True
+    """
+    from saltvirt.host.migration import leavings  # noqa: PLC0415 - needs the binding
+
+    if not isinstance(unused, (list, tuple)) or not all(isinstance(one, str) for one in unused):
+        raise errors.InvalidInput(f"unused {unused!r} is not a list of paths")
+    name, gate = names.guest(vm_), admission.Gate.configured(__salt__["config.get"])
+    with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
+        if test:
+            todo = leavings.plan(conn, name, gate.images_dir, unused)
+            if todo is None:
+                return {}
+            shared = {path: asdict(place) for path, place in todo.shared.items()}
+            return {"delete": todo.delete, "keep": todo.keep, "shared": shared}
+        with gate.guest("virt.migrate_clean", name):
+            deleted, kept = leavings.clean(conn, name, gate.images_dir, unused)
+    return {"deleted": deleted, "kept": kept}
 
 
 def seed_non_shared_migrate(disks, force=False):

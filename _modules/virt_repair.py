@@ -33,7 +33,8 @@ def leftovers(**kwargs):
 
     :return: a dict: ``guests`` (name to state), ``unfinished`` (names of guests that an init
         which died has half made), ``migrations`` (as ``virt.migrate_unfinished``), ``left``
-        (``NAME@HOST`` of what a host that did not answer may hold for a guest), ``at_work``
+        (``NAME@HOST`` of what a host that did not answer may hold for a guest), ``leavings``
+        (guests of whose undone migrations to this host something is still here), ``at_work``
         (guest to the operation that is at work on it, its process and since when),
         ``operations`` (guest to the mark of the ``salt-run virt.init`` that made it) and ``made``
         (guest to what an operation that died has left of disks that it made for it: ``what`` the

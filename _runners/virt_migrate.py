@@ -7,10 +7,10 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
+from saltvirt.operations import leavings, result
 from saltvirt.operations import migrate as migrating
 from saltvirt.operations import recover as recovering
 from saltvirt.operations import report as reports
-from saltvirt.operations import result
 
 __virtualname__ = "virt"
 
@@ -60,10 +60,10 @@ def migrate_abort(name):
         salt-run virt.migrate_abort web1
     """
     with Fleet(__opts__) as fleet:
-        host = migrating.abort(fleet, name)
-    return {
-        str(name): {"result": True, "comment": f"the migration of {name} from {host} was ended"}
-    }
+        host, left = migrating.abort(fleet, name)
+    words = [f"the migration of {name} from {host} was ended"]
+    words += [f"on {on} {why}; {leavings.again(name)}" for on, why in sorted(left.items())]
+    return {str(name): {"result": True, "comment": "; ".join(words)}}
 
 
 @result.reporting

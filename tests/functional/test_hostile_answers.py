@@ -124,18 +124,26 @@ class Host:
             found["unfinished"] = ["db1"]
             found["migrations"] = {"web1": {"target": "hv2", "at_work": False}}
             found["left"] = ["old1@hv2"]
+            found["leavings"] = ["web1"]
         return found
 
     def migrate_census(self, **_more):
         here = {"host": self.name, "file": "/c", "until": "2027-01-01 00:00:00", "wrong": None}
         unfinished = ["web1"] if self.broken and self.name == "hv1" else []
+        leavings = ["web1"] if self.broken and self.name == "hv1" else []
         real = self.real["virt.migrate_census"]
         more = {
             "guests": dict(self.guests),
             "certificates": {"client": here},
             "address": "10.0.0.1",
         }
-        return {**real, **more, "unfinished": unfinished}
+        return {**real, **more, "unfinished": unfinished, "leavings": leavings}
+
+    def migrate_clean(self, vm_, test=False, **_more):
+        place = {"path": "/i/s"}
+        if test:
+            return {"delete": ["/i/a"], "keep": {}, "shared": {"/i/s": place}}
+        return {"deleted": ["/i/a"], "kept": {}}
 
     def migrate_unfinished(self, **_more):
         return {"web1": {"target": "hv2", "at_work": False}} if self.broken else {}

@@ -22,23 +22,26 @@ EACH_LINE = """
 import json, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import libvirt
-from saltvirt.host.migration import move_journal, prepare, recovery, remote_storage
-from saltvirt.revert import Revert
+from saltvirt.host.migration import leavings, move_journal, prepare, recovery, remote_storage
+from saltvirt.host.storage import shared
 
 uri, folder, theirs = sys.argv[2], sys.argv[3], sys.argv[4].encode()
 wanted = json.loads(sys.argv[5])
 remote_storage.STALE_S = -1  # whose pool it is was just killed
+leavings.FOLDER = folder + "/leavings"
+shared.why = lambda path: None
 path = f"{folder}/web1_vda"
 traced = (prepare.__file__, remote_storage.__file__)
 names = ("file", "_make", "claim", "shape")
 
 def make(journal, conn):
-    def note(made, making=None):
-        journal.write(target=uri, created=list(made), making=making)
+    def note(target, making=None):
+        about = {"report": {"name": "web1"}, "folders": list(target.folders)}
+        journal.write(target=uri, created=list(target.made), making=making, **about)
     class Watch:
         def begin(self): pass
         def __call__(self, *_): pass
-    target = prepare.Target(conn, Revert(), note, print, Watch())
+    target = prepare.Target(conn, note, print, Watch())
     target.file(path, *wanted["wanted"], source=wanted["source"])
 
 def killed_at(line):
@@ -59,8 +62,13 @@ def killed_at(line):
         sys.settrace(None)
 
 def clean():
-    entry = move_journal.read(folder + "/journals/web1.json") or {"created": []}
-    return (*recovery.cleaned(libvirt.open(uri), entry), entry)
+    entry = move_journal.read(folder + "/journals/web1.json")
+    entry = entry or {"created": [], "report": {"name": "web1"}}
+    conn = libvirt.open(uri)
+    _, said = recovery.cleaned(conn, entry)
+    gone, kept = leavings.clean(conn, "web1")
+    kept = {**{path: why for path, why in said.items() if path not in gone}, **kept}
+    return gone, kept, entry
 
 def apart(what, *args):
     reader, writer = os.pipe()

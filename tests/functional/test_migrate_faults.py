@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import sys
 import time
 
 import pytest
@@ -13,15 +14,18 @@ from saltvirt import errors
 from saltvirt.host.migration import (
     api,
     confirm,
+    leavings,
     move_journal,
     recovery,
     remote_storage,
     reservations,
     unreachable_target,
 )
+from saltvirt.host.storage import shared
 from saltvirt.images import locks
 from saltvirt.migration import arrivals, options, transport
 from tests.functional.conftest import EMPTY
+from tests.functional.daemon import libvirtd  # noqa: F401
 
 XML = (
     "<domain type='test'><name>web1</name><memory>65536</memory><os><type>hvm</type></os></domain>"
@@ -132,6 +136,21 @@ def target(monkeypatch):
     found.conn.close()
 
 
+@pytest.fixture
+def real(target, libvirtd, tmp_path, monkeypatch):  # noqa: F811
+    """The other host has a real libvirtd."""
+    (tmp_path / "vm").mkdir()
+    (tmp_path / "arrivals").mkdir()
+    target.conn.close()
+    target.conn = libvirt.open(libvirtd.uri)
+    monkeypatch.setattr(leavings, "FOLDER", str(tmp_path / "leavings"))
+    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "arrivals"))
+    monkeypatch.setattr(shared, "why", lambda path: None)
+    here = sys.modules[__name__]
+    monkeypatch.setattr(here, "DISK", str(tmp_path / "vm" / "web1_vda.qcow2"))
+    monkeypatch.setattr(here, "PROMISE", str(tmp_path / "arrivals" / "web1~65536~1~1000"))
+
+
 def broken_off(order, dom, phase=None, **more):
     """What a process that was killed then leaves."""
     report = {
@@ -159,7 +178,7 @@ def unfinished(order):
     ],
 )
 def test_a_dead_target_that_cannot_have_the_guest_pins_it_not(
-    order, target, dom, phase, more, outcome
+    order, target, dom, real, phase, more, outcome
 ):
     broken_off(order, dom, phase, **more)
     done = api.recover(dom.connect(), order)
@@ -171,9 +190,13 @@ def test_a_dead_target_that_cannot_have_the_guest_pins_it_not(
         target.volume(path, make=True)
     done = api.recover(dom.connect(), order)
     assert (done["outcome"], done["left"]) == ("nothing", {})
-    assert sorted(done["deleted"]) == sorted([PROMISE, DISK])
-    assert not target.volume(DISK)
+    assert done["deleted"] == [PROMISE]
+    assert "salt-run virt.migrate_recover web1" in done["kept"][DISK]
+    assert target.volume(DISK), "who uses it there only that host can tell"
     assert unfinished(order) == []
+    assert leavings.names() == ["web1"]
+    assert leavings.clean(target.conn, "web1") == ([DISK], {})
+    assert not target.volume(DISK)
 
 
 def test_a_dead_target_that_may_run_it_is_for_a_person(order, target, dom):

@@ -8,7 +8,7 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from saltvirt.host.migration import confirm, guest_disks, recovery, remote_storage
+from saltvirt.host.migration import confirm, guest_disks, remote_storage
 from saltvirt.host.storage import files
 
 
@@ -199,20 +199,3 @@ def test_an_error_is_not_taken_for_an_absent_volume(conn):
     pool.destroy()
     with pytest.raises(remote_storage.errors.OperationFailed):
         remote_storage.volume(pool, "/default-pool/web1_vda.qcow2")
-
-
-DOMAIN = """<domain type='test'><name>web1</name><memory>1024</memory><os><type>hvm</type></os>
-<devices><disk type='volume' device='disk'><source pool='default-pool' volume='web1_vda'/>
-<target dev='vda'/></disk></devices></domain>"""
-
-
-def test_the_volume_of_a_guest_that_is_there_is_not_cleaned_away(conn):
-    path = "/default-pool/web1_vda"
-    with remote_storage.opened(conn, "/default-pool") as pool:
-        remote_storage.create(pool, path, "qcow2", 2**20)
-    dom = conn.defineXML(DOMAIN)
-    gone, kept = recovery.clean_target(conn, [path])
-    assert gone == []
-    assert kept[path].startswith("used by web1 on ")
-    dom.undefine()
-    assert recovery.clean_target(conn, [path]) == ([path], {})

@@ -11,7 +11,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import purge
-from saltvirt.host.migration import confirm, recovery
+from saltvirt.host.migration import confirm
 from saltvirt.host.provision import seed_drive
 from saltvirt.host.snapshot import needs
 from saltvirt.host.storage import identity, image_users, references
@@ -112,24 +112,6 @@ def test_disks_on_qemus_own_command_line_count():
     </q:commandline></domain>"""
     paths = {one.path for one in references.of_tree(ElementTree.fromstring(text))}
     assert {"/data/a.qcow2", "/data/b c.raw"} <= paths
-
-
-@pytest.mark.parametrize("how", ["below", "link"])
-def test_clean_up_on_the_target_leaves_what_a_guest_reaches_in_another_way(place, monkeypatch, how):  # noqa: F811
-    """An image that came by a migration: a guest there stands on it, from another folder."""
-    monkeypatch.setattr(recovery.remote_storage, "delete", lambda conn, path: True)
-    if how == "below":
-        place.guest(disk(create(place.above, place.base)))
-    else:
-        link = place.root / "other" / "link"
-        link.symlink_to(place.base)
-        place.guest(disk(link, "raw"))
-    gone, kept = recovery.clean_target(place.conn, [str(place.base)])
-    assert gone == []
-    assert "web1" in kept[str(place.base)]
-    place.conn.lookupByName("web1").undefine()
-    place.above.unlink(missing_ok=True)
-    assert recovery.clean_target(place.conn, [str(place.base)]) == ([str(place.base)], {})
 
 
 def test_a_layer_on_which_an_image_stands_is_not_merged(place):  # noqa: F811

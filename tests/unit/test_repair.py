@@ -305,3 +305,21 @@ def test_a_name_that_no_file_can_have_does_not_keep_the_others_from_being_mended
     mended, unmended = repair.mend(found, Silent())
     assert list(mended) == ["c"]
     assert "cannot be a guest's name" in unmended[name]
+
+
+def test_what_an_undone_migration_left_on_its_target_is_found_and_taken_away(cloud):
+    cloud.left["hv1"]["leavings"] = ["web1"]
+    (one,) = repair.chosen(repair.look(cloud)[0], "web1")
+    assert one.id == "left-on-target:web1:hv1"
+    kept = {"/a": "used by db1"}
+    real = cloud.one
+
+    def clean(host, function, kwarg=None, **options):
+        real(host, function, {**kwarg, "test": False}, **options)
+        return {"delete": [], "keep": kept} if kwarg.get("test") else {"deleted": [], "kept": kept}
+
+    cloud.one = clean
+    assert repair.mend([one], Silent())[1]["web1"].endswith("hv1: /a stays: used by db1")
+    kept = {}
+    assert repair.mend([one], Silent()) == ({"web1": "removed from hv1"}, {})
+    assert ("hv1", "virt.migrate_clean", "web1") in cloud.called

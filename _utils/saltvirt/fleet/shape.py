@@ -107,9 +107,10 @@ ANSWERS = {
     "virt.inventory": _INVENTORY,
     "virt.leftovers": {
         "guests": STATES, "unfinished": [str], "migrations": {str: {"target": str}}, "left?": [str],
+        "leavings?": [str],
         "at_work?": {str: str}, "operations?": STATES, "made?": {str: _MADE_DISKS},
     },
-    "virt.migrate_census": {"guests": STATES, "unfinished": [str]},
+    "virt.migrate_census": {"guests": STATES, "unfinished": [str], "leavings?": [str]},
     "virt.maintenance": ({"guests": [str]}, None),
     "virt.guest_addresses": {str: {str: {str: object}}},
     "virt.list_snapshots": {str: ([_SNAPSHOT], {"error": str}, str)},
@@ -118,7 +119,13 @@ ANSWERS = {
         "outcome": str, "kept?": {str: str}, "time_ms?": (*NUMBER, None),
         "downtime_ms?": (*NUMBER, None),
     },
-    "virt.migrate_recover": {"outcome?": str, "left?": {str: str}},
+    "virt.migrate_recover": {
+        "outcome?": str, "left?": {str: str}, "deleted?": [str], "kept?": {str: str},
+    },
+    "virt.migrate_clean": {
+        "delete?": [str], "keep?": {str: str}, "shared?": {str: object}, "deleted?": [str],
+        "kept?": {str: str},
+    },
     "virt.vm_info": {str: _SHOWN},
     "virt.migrate_unfinished": {str: {str: object}},
     "virt.purge": _PURGED, "virt.remove_made": _PURGED,

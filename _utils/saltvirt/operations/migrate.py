@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from saltvirt import errors, names
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, inventory, lock, slots
+from saltvirt.operations import find, inventory, leavings, lock, slots
 from saltvirt.placement import account, choose, facts
 
 MOVED = "moved"
@@ -37,10 +37,12 @@ def run(fleet, policy, name, target, report, options=None, others=False):
 
 @dataclass(frozen=True)
 class Census(find.Census):
-    """unfinished: name to the host that has a broken-off migration of it. hosts: id to what
-    ``virt.migrate_census`` said of the host itself."""
+    """unfinished: name to the host that has a broken-off migration of it. leavings: name to the
+    hosts that have something of an undone one. hosts: id to what ``virt.migrate_census`` said of
+    the host itself."""
 
     unfinished: dict = field(default_factory=dict)
+    leavings: dict = field(default_factory=dict)
     hosts: dict = field(default_factory=dict)
 
 
@@ -56,11 +58,14 @@ def census(fleet):
             found.guests.setdefault(name, {})[answer.host] = state
         for name in answer.data["unfinished"]:
             found.unfinished[name] = answer.host
+        for name in answer.data.get("leavings", ()):
+            found.leavings.setdefault(name, []).append(answer.host)
     return found
 
 
 def abort(fleet, name):
-    """Ends a running migration; the host that the guest stays on.
+    """Ends a running migration; (the host that the guest stays on, {host: why something of it is
+    still there}).
 
     While it moves the guest is on two hosts, and only its old one knows of a migration.
     """
@@ -69,7 +74,8 @@ def abort(fleet, name):
     if name not in unfinished:
         raise errors.OperationFailed(f"no host has a migration of {name} under way")
     fleet.one(unfinished[name], "virt.migrate_abort", {"vm_": name}, long=True)
-    return unfinished[name]
+    *_, left = leavings.everywhere(fleet, name)
+    return unfinished[name], left
 
 
 @dataclass(frozen=True)
@@ -250,6 +256,8 @@ class _Migration:
             if ended.get("outcome") == MOVED and self.target in (None, "", source):
                 return self._answer(_ended(self.name, earlier, source), _changes(earlier, source))
         source = seen.host_of(self.name)
+        if seen.leavings.get(self.name):
+            self._take_away()
         if source == self.target:
             return self._answer(f"{self.name} is on {source} already", {})
         if not self.wish.others:
@@ -298,6 +306,12 @@ class _Migration:
         )
         return self.fleet.one(host, "virt.migrate_recover", {"vm_": self.name}, long=True)
 
+    def _take_away(self):
+        """What earlier attempts have left: it would be in the way."""
+        *_, left = leavings.everywhere(self.fleet, self.name)
+        for host, why in left.items():
+            self.report.step("left", f"{self.name}: on {host} {why}", host=host)
+
     def _wait(self, why):
         self.report.step("wait", f"{self.name} waits: {why}")
 
@@ -316,7 +330,7 @@ class _Migration:
         answer = answers[source]
         if not answer.ok and answer.kind != "failed":
             raise errors.ConnectionFailed(self._lost(source, answer))
-        done = answer.get()
+        done = self._done(answer, target)
         if done.get("outcome") != MOVED:
             raise errors.OperationFailed(f"{source} answered {done!r} for {self.name}")
         if not done.get("transport"):  # an earlier attempt was ended, perhaps to another host
@@ -324,6 +338,17 @@ class _Migration:
             if now != target:
                 raise errors.OperationFailed(f"{_ended(self.name, source, now)}, not on {target}")
         return done
+
+    def _done(self, answer, target):
+        """What the source says that it did. Raises what it says of its failure, when the target was
+        cleaned or with why not; who refuses has begun nothing there."""
+        try:
+            return answer.get()
+        except errors.Refused:
+            raise
+        except errors.OperationFailed as exc:
+            more = leavings.after_failure(self.fleet, target, self.name)
+            raise errors.OperationFailed(f"{exc}; {more}" if more else exc.text) from exc
 
     def _watch(self, _tag, event):
         text = event.get("text")

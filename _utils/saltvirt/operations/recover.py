@@ -2,11 +2,13 @@
 
 from saltvirt import errors, names
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import lock, migrate
+from saltvirt.operations import leavings, lock, migrate
 
 
 def recover(fleet, name, report, lost=None):
-    """Ends a broken-off migration of the guest; (the host it began on, what that host says).
+    """Ends a broken-off migration of the guest, and has its targets cleaned; (the host it began
+    on, None where only a target has something of it; what that host says, with what was deleted
+    and is left on the targets).
 
     lost: see the host's ``virt.migrate_recover``. Raises InvalidInput when the host that is said
     to be lost answers and has the guest.
@@ -15,7 +17,7 @@ def recover(fleet, name, report, lost=None):
     with lock.guest(fleet.opts, name, "virt.migrate_recover"):
         seen = migrate.census(fleet)
         host = seen.unfinished.get(name) or _left_by(fleet, name)
-        if host is None:
+        if host is None and (lost or name not in seen.leavings):
             raise errors.OperationFailed(_none_unfinished(name, seen))
         asked = {"vm_": name}
         if lost:
@@ -24,11 +26,18 @@ def recover(fleet, name, report, lost=None):
                 raise errors.InvalidInput(f"{lost} answers, and {name} is {state} there")
             report.step("lost", f"{name} goes on without {lost}, which a person gave up")
             asked["lost"] = str(lost)
-        found = fleet.one(host, "virt.migrate_recover", asked, long=True)
+        found = {"left": {}, "deleted": []}
+        if host:
+            found |= fleet.one(host, "virt.migrate_recover", asked, long=True)
+        gone, stay, left = leavings.everywhere(fleet, name)
+        found["deleted"] = [*found["deleted"], *gone]
+        found["left"] = {**found["left"], **left}
+        known = {*gone, *stay}
+        found["kept"] = {p: why for p, why in found.get("kept", {}).items() if p not in known}
         places = sorted(migrate.census(fleet).guests.get(name, {}))
-        if len(places) == 1:
+        if host and len(places) == 1:
             KeyStore(fleet.opts).moved(name, host, places[0])
-        return host, {"left": {}, **found}
+        return host, found
 
 
 def _none_unfinished(name, seen):
@@ -60,7 +69,10 @@ def recovered(name, host, found):
     left = [f"something may be left on {on}: {why}" for on, why in sorted(found["left"].items())]
     undone = f"{name} is on {host}" if left else f"{name} is on {host}; the target was cleaned"
     said = {migrate.MOVED: f"{name} is on the target; {host} was cleaned", "undone": undone}
-    return "; ".join([said.get(found.get("outcome"), f"{name}: nothing was to be moved"), *left])
+    kept = [leavings.words(found["kept"])] if found.get("kept") else []
+    again = [leavings.again(name)] if left else []
+    nothing = f"{name}: nothing was to be moved"
+    return "; ".join([said.get(found.get("outcome"), nothing), *kept, *left, *again])
 
 
 def listed(found, unheard):

@@ -11,7 +11,7 @@ from saltvirt.fleet import target
 from saltvirt.fleet.authorise import Authorisations
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import begun, find, lock, proof, purge
+from saltvirt.operations import begun, find, leavings, lock, proof, purge
 
 HALF_MADE = "half-made"
 BROKEN_OFF = "migration-broken-off"
@@ -164,7 +164,7 @@ def _of_host(fleet, host, data):
             f"{host} has a journal of its migration to {about['target']}, and no process works "
             "at it",
             host,
-            functools.partial(_on_host, fleet, host, "virt.migrate_recover", name),
+            functools.partial(_take_away, fleet, host, name),
         )  # fmt: skip
 
 
@@ -177,6 +177,15 @@ def _left(fleet, host, data):
             f"{host} has written down what was made on {on}, which did not answer then",
             on,
             functools.partial(_take_away, fleet, host, name),
+        )  # fmt: skip
+    for name in data.get("leavings", ()):
+        yield Finding(
+            LEFT, name,
+            f"{host} has files of a migration of it to there that was undone",
+            f"removed from {host}",
+            f"{host} has a note of what was made there, and nothing has taken it away",
+            host,
+            functools.partial(_take_away, fleet, None, name),
         )  # fmt: skip
 
 
@@ -201,11 +210,17 @@ def _remove_made(fleet, host, name):
         purge.made(fleet, host, name)
 
 
-def _take_away(fleet, host, name):
+def _take_away(fleet, source, name):
+    """Ends migrations of the guest from the source, if there is one, and cleans their targets.
+    Raises OperationFailed where something stays."""
     with lock.guest(fleet.opts, name, "virt.repair"):
-        found = fleet.one(host, "virt.migrate_recover", {"vm_": name}, long=True)
-    if found.get("left"):
-        raise errors.OperationFailed("; ".join(found["left"].values()))
+        found = {}
+        if source:
+            found = fleet.one(source, "virt.migrate_recover", {"vm_": name}, long=True)
+        *_, left = leavings.everywhere(fleet, name)
+    left = {**found.get("left", {}), **left}
+    if left:
+        raise errors.OperationFailed("; ".join(f"{on}: {why}" for on, why in left.items()))
 
 
 def _given_up(fleet, told, unheard, half):
@@ -285,12 +300,6 @@ def _apart(told, half):
         for name, places in _guests(told).items()
         if len(places) > 1 and name not in half and name not in busy
     }
-
-
-def _on_host(fleet, host, function, name):
-    """Mends it on its host, while no operation of this master is at work on the guest."""
-    with lock.guest(fleet.opts, name, "virt.repair"):
-        fleet.one(host, function, {"vm_": name}, long=True)
 
 
 def _leftover(fleet, host, name):

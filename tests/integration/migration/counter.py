@@ -12,6 +12,7 @@ HERE = Path(__file__).parent
 IMAGES = "/var/lib/libvirt/images"
 BOOT = "/boot/salt-virt-counter"
 JOURNALS = "/var/lib/salt-virt/migrations"
+LEAVINGS = "/var/lib/salt-virt/leavings"
 MODULES = ("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev",
            "virtio_pci", "virtio_blk")  # fmt: skip
 # of the modules some are built into a kernel, and some kernels have them packed
@@ -180,13 +181,19 @@ class Counter:
         assert len({boot for _, boot in numbers}) == boots
         assert len(numbers) > said
 
+    def clear(self):
+        """Has the target take away what a migration by ``salt HOST`` has left there."""
+        done = self.lab.run("virt.migrate_recover", self.name)
+        assert done.rc == 0, done.stdout
+
     def remove(self):
         """Whatever is left of it, on all hosts."""
         for host in self.lab.hosts:
             for command in ("destroy", "undefine --nvram --snapshots-metadata"):
                 self.lab.exec(host, f"virsh {command} {self.name} 2>&1", check=False)
             left = f"{IMAGES}/{self.name}_* /run/{self.name}.*"
-            self.lab.exec(host, f"rm -f {self.disk} {left} {JOURNALS}/{self.name}.*")
+            notes = f"{JOURNALS}/{self.name}.* {LEAVINGS}/{self.name}~*"
+            self.lab.exec(host, f"rm -f {self.disk} {left} {notes}")
 
 
 def parse(raw):

@@ -94,6 +94,7 @@ def test_a_long_cut_ends_it_and_the_guest_runs_on(cloud, guests):
         time.sleep(45)  # libvirt's own patience is 30 s
         guest.counts_on("hv1")
     cloud.wait(lambda: ended(cloud), "the first attempt is over", 150)
+    guest.clear()
     guest.is_whole_on("hv1")
     again(cloud, guest.name)
     guest.is_whole_on("hv2")
@@ -110,6 +111,7 @@ def test_the_targets_disk_fills_up(cloud, guests):
         cloud.wait(lambda: copying(cloud, "f-full"), "the disk is being copied")
         cloud.exec("hv2", f"dd if=/dev/zero of={folder}/other bs=1M", check=False)
         cloud.wait(lambda: ended(cloud), "the attempt is over", 120)
+        guest.clear()
         guest.is_whole_on("hv1")
         assert cloud.exec("hv2", ["ls", folder]).stdout.split() == ["other"]
     finally:

@@ -144,7 +144,9 @@ def test_abort(cloud, guests):
     cloud.exec("master", "salt --async hv1 virt.migrate mig8 hv2 max_bandwidth=2")
     cloud.wait(lambda: guest.files("hv2"), "the target is prepared")
     cloud.wait(lambda: cloud.call("hv1", "virt.migrate_abort", "mig8") is True, "it is aborted")
-    cloud.wait(lambda: not counter.unfinished(cloud, "hv1"), "the target is clean")
+    cloud.wait(lambda: not counter.unfinished(cloud, "hv1"), "it is over")
+    assert guest.files("hv2"), "the source alone cannot tell whether somebody uses them"
+    guest.clear()
     guest.is_whole_on("hv1")
     assert "not being migrated" in cloud.call("hv1", "virt.migrate_abort", "mig8")
 

@@ -50,6 +50,7 @@ def test_safe_aborts_and_says_why(cloud, guests):
     # ten seconds, and three passes over what it writes
     assert re.search(r"aborted: no progress for \d+ s", answer), answer
     assert "p-safe runs on hv1" in answer
+    guest.clear()
     guest.is_whole_on("hv1")
 
 
@@ -93,6 +94,7 @@ def test_out_of_time(cloud, guests):
         check=False,
     )
     assert "aborted: not done in 8 s" in done.stdout + done.stderr
+    guest.clear()
     guest.is_whole_on("hv1")
 
 

@@ -22,6 +22,7 @@ class Cloud:
         self.asked, self.down, self.known = [], set(), {}
         self.address = {}
         self.recovered = {"migratable": True, "reasons": []}
+        self.left, self.kept = {}, {}
 
     def hosts(self, only=None):
         if only and only not in self.guests:
@@ -43,7 +44,7 @@ class Cloud:
         return {
             "guests": dict(self.guests[host]), "unfinished": self.unfinished.get(host, []),
             "ratios": {"memory": 2}, "maintenance": self.maintenance.get(host),
-            "address": self.address.get(host),
+            "address": self.address.get(host), "leavings": [*self.left.get(host, {})],
         }  # fmt: skip
 
     def gather(self, hosts, fun, kwarg=None, **options):
@@ -56,9 +57,21 @@ class Cloud:
         return self.answer or Answer(host, data=DONE)
 
     def one(self, host, fun, kwarg=None, **options):
+        if fun == "virt.migrate_clean":
+            return self._clean(host, **kwarg)
         self.asked.append((host, fun))
         self.unfinished = {}
         return self.recovered
+
+    def _clean(self, host, vm_, test=False, unused=()):
+        """left: host to {guest: files}; kept: those of them that stay, and why."""
+        files = self.left.get(host, {}).get(vm_, [])
+        if test:
+            return {"delete": files, "keep": {}, "shared": {}} if files else {}
+        self.asked.append((host, "virt.migrate_clean"))
+        kept = {path: why for path, why in self.kept.items() if path in files}
+        self.left[host] = {vm_: list(kept)} if kept else {}
+        return {"deleted": [path for path in files if path not in kept], "kept": kept}
 
     def tell(self, tag, data):
         pass
@@ -369,7 +382,7 @@ def test_a_migration_that_is_under_way_can_be_aborted_and_no_other(tmp_path):
     with pytest.raises(errors.OperationFailed, match="no host has a migration of web1 under way"):
         migrate.abort(cloud, "web1")
     cloud.unfinished = {"hv1": ["web1"]}
-    assert migrate.abort(cloud, "web1") == "hv1"
+    assert migrate.abort(cloud, "web1") == ("hv1", {})
     assert cloud.asked == [("hv1", "virt.migrate_abort")]
     assert cloud.long == [("virt.migrate_abort", True)]
 
@@ -390,3 +403,90 @@ def test_what_the_source_has_confirmed_is_asked_of_nobody_again(tmp_path):
     done = Answer("hv1", data={**DONE, "time_ms": 100_000})
     cloud = Dying(tmp_path, answer=done, hv1={"web1": "running"}, hv2={})
     assert "in 100.0 s" in run(cloud)["web1"]["comment"]
+
+
+FAILED = Answer("hv1", error="disk full; web1 runs on hv1", kind="failed")
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        ({}, "disk full; web1 runs on hv1; all of it was removed from hv2"),
+        (
+            {"/a": "used by db1"},
+            "on hv2 /a stays: used by db1; salt-run virt.migrate_recover web1 looks again",
+        ),
+    ],
+)
+def test_a_failure_has_the_target_cleaned_and_says_what_stays(tmp_path, kept, words):
+    cloud = Cloud(tmp_path, moves=False, answer=FAILED, hv1={"web1": "running"}, hv2={})
+    real = cloud._migrate
+
+    def fails(host, asked):
+        cloud.left, cloud.kept = {"hv2": {"web1": ["/a", "/b"]}}, kept
+        return real(host, asked)
+
+    cloud._migrate = fails
+    with pytest.raises(errors.OperationFailed, match=words):
+        run(cloud)
+    assert cloud.left["hv2"] == ({"web1": ["/a"]} if kept else {})
+
+
+def test_a_target_that_cannot_be_asked_is_said(tmp_path):
+    cloud = Cloud(tmp_path, moves=False, answer=FAILED, hv1={"web1": "running"}, hv2={})
+
+    def silent(host, **_asked):
+        raise errors.ConnectionFailed(f"{host}: no answer in 60 s")
+
+    cloud._clean = silent
+    with pytest.raises(errors.OperationFailed, match=r"disk full.* on hv2 stays: hv2: no answer"):
+        run(cloud)
+
+
+def test_where_the_target_refuses_nothing_was_made(tmp_path):
+    no = Answer("hv1", error="refused: no room", kind="failed")
+    cloud = Cloud(tmp_path, moves=False, answer=no, hv1={"web1": "running"}, hv2={})
+    cloud._clean = None
+    with pytest.raises(errors.Refused, match="no host took web1 from hv1: hv2: hv1: no room"):
+        run(cloud)
+
+
+def test_a_source_that_is_silent_may_be_at_it_still(tmp_path):
+    cloud = Cloud(tmp_path, answer=silent("hv1", 60), hv1={"web1": "running"}, hv2={})
+    cloud._clean = None
+    with pytest.raises(errors.ConnectionFailed):
+        run(cloud)
+
+
+def test_what_an_earlier_attempt_left_goes_before_the_next(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}, hv3={})
+    cloud.left = {"hv2": {"web1": ["/a"], "db1": ["/c"]}, "hv3": {"web1": ["/b"]}}
+    run(cloud)
+    first = [fun for _, fun in cloud.asked if isinstance(fun, str)]
+    assert first == ["virt.migrate_clean"] * 2
+    assert isinstance(cloud.asked[-1][1], dict), "then it moves"
+
+
+def test_what_only_a_target_has_is_taken_away_by_the_verb(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.left = {"hv2": {"web1": ["/a", "/b"]}}
+    cloud.kept = {"/a": "used by db1"}
+    host, found = recover.recover(cloud, "web1", Report())
+    assert (host, found["deleted"]) == (None, ["/b"])
+    said = recover.recovered("web1", host, found)
+    assert "something may be left on hv2: /a stays: used by db1" in said
+    assert said.endswith("salt-run virt.migrate_recover web1 looks again")
+    with pytest.raises(errors.OperationFailed, match="unfinished"):
+        recover.recover(cloud, "web1", Report(), lost="hv2")
+
+
+def test_the_verb_names_what_stays_and_not_what_is_gone(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.unfinished, cloud.left = {"hv1": ["web1"]}, {"hv2": {"web1": ["/b"]}}
+    kept = {"/b": "it stays until hv2 knows", "/dev/x": "a device"}
+    cloud.recovered = {"outcome": "undone", "left": {}, "deleted": ["/p"], "kept": kept}
+    host, found = recover.recover(cloud, "web1", Report())
+    assert found["deleted"] == ["/p", "/b"]
+    assert found["kept"] == {"/dev/x": "a device"}
+    said = recover.recovered("web1", host, found)
+    assert said == "web1 is on hv1; the target was cleaned; /dev/x stays: a device"

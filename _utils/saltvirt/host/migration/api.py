@@ -72,7 +72,7 @@ def migrate(conn, order):
             return ended
         dom = lookup.lookup(conn, order.name)
         with _reached(order) as peer:
-            _, still = unreachable_target.take_away(order, order.transport.host)
+            _, _, still = unreachable_target.take_away(order, order.transport.host)
             for why in still.values():
                 raise errors.MigrationFailed(f"{order.name} stays where it is: {why}")
             report, host, request = examine(dom, peer, order)
@@ -154,8 +154,8 @@ def migratable(conn, order, against):
 
 
 def recover(conn, order, lost=None):
-    """Ends a killed migration: see migrate_left.ended; outcome "nothing" without one. Then takes
-    away what earlier ones have left on hosts that did not answer."""
+    """Ends a killed migration: see unreachable_target.ended; outcome "nothing" without one. Then
+    hands over what earlier ones have left to hosts that did not answer."""
     with (
         move_journal.Journal(order.journals, order.name) as journal,
         guest_lock.held(order.locks, "virt.migrate_recover", order.name),
@@ -165,6 +165,6 @@ def recover(conn, order, lost=None):
             done = unreachable_target.ended(conn, journal, order, lost)
         elif lost:
             raise errors.InvalidInput(f"no migration of {order.name} from here is unfinished")
-        gone, still = unreachable_target.take_away(order)
+        gone, kept, still = unreachable_target.take_away(order)
         done["deleted"] = [*done["deleted"], *gone]
-        return {**done, "left": still}
+        return {**done, "kept": {**done.get("kept", {}), **kept}, "left": still}

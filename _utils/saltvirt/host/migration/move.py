@@ -17,13 +17,11 @@ from saltvirt.host.migration import (
     prepare,
     progress,
     recovery,
-    remote_storage,
     reservations,
 )
 from saltvirt.host.storage import still
 from saltvirt.migration import arrivals, flags, policy, storage
 from saltvirt.migration import options as wishes
-from saltvirt.revert import Revert
 
 log = logging.getLogger(__name__)
 
@@ -47,32 +45,30 @@ class Move:
         self.order, self.journal = order, journal
         self.still = wishes.stands_still(order.options, report["virt_type"])
         self.promise, self.renewed = None, 0
-        self.phase, self.made, self.pause = move_journal.BEGUN, [], None
+        self.phase, self.pause = move_journal.BEGUN, None
+        self.made, self.folders = [], []
         self.xml = offline.definition(self.dom)
 
     def run(self):
         """What virt.migrate returns. Raises MigrationFailed; the guest is then where it was."""
-        self._note([])
-        undo = Revert()
+        self._write()
         with contextlib.ExitStack() as held:
             try:
-                there = self._do(undo, held)
+                there = self._do(held)
             except BaseException as exc:
-                return self._failed(undo, exc)
+                return self._failed(exc)
             self._at(move_journal.MOVED)
-            undo.success()
         # nothing of ours holds the disks any more: who does now is somebody else
         return {**self._result(there), **self._clean()}
 
-    def _do(self, undo, held):
+    def _do(self, held):
         active = self.report["active"]
         self.promise = reservations.place(self.report, self.plans)
-        self._note([])
-        undo.push("withdraw the promise", remote_storage.delete, self.peer, self.promise)
+        self._write()
         self.renewed = time.monotonic()
         reservations.promise(self.peer, self.promise, self.report, self.host, self.request)
         watch = progress.Watch(self.journal, self.order.tell, self._beat)
-        target = prepare.Target(self.peer, undo, self._note, self.order.say, watch)
+        target = prepare.Target(self.peer, self._note, self.order.say, watch)
         prepare.disks(target, self.plans, active)
         if active:
             if self._own_variables():
@@ -97,16 +93,19 @@ class Move:
         self._at(move_journal.MOVING)
         offline.define(target, self.dom, self.report, self.host)
 
-    def _note(self, made, making=None):
-        """Writes down what is under way, what was ``made`` on the target so far, and the
-        remote_storage.sign of what is just being made."""
-        self.made = list(made)
+    def _note(self, target, making=None):
+        """Writes down what was made on the target so far. making: see prepare.Target."""
+        self.made, self.folders = list(target.made), list(target.folders)
+        self._write(making)
+
+    def _write(self, making=None):
         self.journal.write(
             phase=self.phase,
             report=self.report,
             target=self.order.transport.uri,
-            created=[*([self.promise] if self.promise else []), *made],
+            created=[*([self.promise] if self.promise else []), *self.made],
             making=making,
+            folders=self.folders,
             pause=self.pause,
             left=self._left(),
             keep_source=self._keeps_source(),
@@ -115,11 +114,11 @@ class Move:
 
     def _at(self, phase):
         self.phase = phase
-        self._note(self.made)
+        self._write()
 
     def _pausing(self, step):
         self.pause = step
-        self._note(self.made)
+        self._write()
 
     def _left(self):
         """The files that stay here when the guest is gone."""
@@ -187,29 +186,29 @@ class Move:
             }
         )
 
-    def _failed(self, undo, exc):
+    def _failed(self, exc):
         """Back to where it began. Returns the result when libvirt has moved it all the same."""
         try:
             outcome = recovery.settle(self.conn, self.peer, self.report)
         except errors.MigrationFailed as unsure:
-            undo.success()  # nothing is removed while it is not known who needs it
             raise errors.MigrationFailed(f"{_words(exc)}; {unsure}") from exc
         except errors.VirtError:
-            undo.success()
             return self._reconnected(exc)
         if outcome == recovery.MOVED:
-            undo.success()
             there = confirm.find(self.peer, self.report["uuid"])
             return {**self._result(there), **self._clean()}
-        undo.run()
-        if undo.failed:
-            left = "; ".join(undo.failed)
-            raise self._stays(exc, f"not cleaned: {left}; {_AGAIN}") from exc
+        try:
+            _, kept = recovery.cleaned(self.peer, self.journal.read())
+        except errors.VirtError as unclean:
+            raise self._stays(exc, f"not cleaned: {unclean}; {_AGAIN}") from exc
         recovery.run_on(self.conn, {"report": self.report, "pause": self.pause})
         self.journal.close()
         if not isinstance(exc, Exception):
             raise exc
-        raise self._stays(exc) from exc
+        raise self._stays(exc, self._left_there(kept)) from exc
+
+    def _left_there(self, kept):
+        return "; ".join(f"{path} on {self.host['hostname']}: {why}" for path, why in kept.items())
 
     def _reconnected(self, exc):
         """A connection is gone, or a host is just tidying up: ask both anew, for a while."""
@@ -220,7 +219,7 @@ class Move:
             raise errors.MigrationFailed(f"{_words(exc)}; {unsure}; {_AGAIN}") from exc
         if done["outcome"] == recovery.MOVED:
             return {**self._result(None), **done}
-        raise self._stays(exc) from exc
+        raise self._stays(exc, self._left_there(done["kept"])) from exc
 
     def _stays(self, exc, more=None):
         verb = "runs" if self.report["active"] else "stays"

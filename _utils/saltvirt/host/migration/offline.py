@@ -41,7 +41,6 @@ def define(target, dom, report, host):
     with translated():
         still_off(dom)
         there = target.peer.defineXML(for_target(definition(dom), report, host))
-        target.undo.push("undefine it on the target", _undefine, there)
         _snapshots(dom, there, lambda text: for_target(text, report, host))
         still_off(dom)
 
@@ -50,12 +49,6 @@ def still_off(dom):
     """Raises MigrationFailed when somebody has started the guest meanwhile."""
     if dom.isActive():
         raise errors.MigrationFailed(f"{dom.name()} was started while it was being moved")
-
-
-def _undefine(there):
-    there.undefineFlags(
-        libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
-    )
 
 
 def _snapshots(dom, there, fitted):

@@ -14,24 +14,25 @@ _MODE = "0600"
 class Target:
     """The other host while it is prepared.
 
-    undo: a Revert, which learns how to remove what is made. note: called with the list of
-    files made and, before each is made, its remote_storage.sign, by which it is told from a file
-    that somebody else makes there; again when it is made. say: called with a line of progress.
-    watch: a migrate_watch.Watch.
+    note: called with this and, before a file is made, its
+    remote_storage.sign, by which it is told from a file that somebody else makes there; again when
+    it is made. say: called with a line of progress. watch: a progress.Watch. made, folders: what
+    was made so far.
     """
 
     peer: object
-    undo: object
     note: object
     say: object
     watch: object
     made: list = field(default_factory=list)
+    folders: list = field(default_factory=list)
 
     def folder(self, path):
         """Makes the folder of a file, if there is none."""
         folder = os.path.dirname(path)
         if remote_storage.make_folder(self.peer, folder):
-            self.undo.push(f"remove {folder}", remote_storage.remove_folder, self.peer, folder)
+            self.folders.append(folder)
+            self.note(self)
 
     def file(self, path, *wanted, mode=_MODE, source=None):
         """Makes a file that is not there yet.
@@ -46,12 +47,11 @@ class Target:
             if remote_storage.volume(pool, path) is not None:
                 raise errors.AlreadyExists(f"{path} has just appeared on the target")
             making = remote_storage.sign(pool, path)
-            self.note(self.made, making)
-            self.undo.push(f"delete {path}", self._take_back, making)
+            self.note(self, making)
             try:
                 found = self._make(pool, making, wanted, mode)
             except errors.AlreadyExists:
-                self.note(self.made)  # somebody else's
+                self.note(self)  # somebody else's
                 raise
             if source:
                 send = remote_storage.begin_upload(found, source)
@@ -67,22 +67,16 @@ class Target:
         else:
             found = remote_storage.create(pool, path, *wanted, mode=mode)
         self.made.append(path)
-        self.note(self.made)
+        self.note(self)
         if claimed:
             remote_storage.shape(found, *wanted)
         return found
-
-    def _take_back(self, making):
-        if making["path"] in self.made:
-            remote_storage.delete(self.peer, making["path"])
-        else:
-            remote_storage.delete_claimed(self.peer, making)
 
     def keep(self, path):
         """The file stays (or is gone), whatever becomes of the migration."""
         if path in self.made:
             self.made.remove(path)
-            self.note(self.made)
+            self.note(self)
 
     def remove(self, path):
         """Removes a file that was made for a while."""

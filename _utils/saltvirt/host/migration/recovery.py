@@ -1,16 +1,13 @@
 """After a failure or a kill: where does the guest run, and what may be cleaned."""
 
-import contextlib
-import os
 import time
 from dataclasses import replace
 
 from saltvirt import errors
 from saltvirt.host import connection
-from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.host.domain import lookup, removal
-from saltvirt.host.migration import confirm, departed, move_journal, remote_storage, reservations
-from saltvirt.host.storage import files, usage
+from saltvirt.host.migration import confirm, departed, leavings, move_journal, reservations
 from saltvirt.migration import outcome
 from saltvirt.migration import transport as transports
 
@@ -82,8 +79,10 @@ def _end(dom):
         raise errors.OperationFailed(f"{dom.name()} has just begun to run: asking again")
     if dom.isActive():
         dom.destroy()
-    with contextlib.suppress(libvirt.libvirtError):  # a transient one is gone by now
-        dom.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM)
+    flags = libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
+    flags |= libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+    with unless_gone():  # a transient one is gone by now
+        dom.undefineFlags(flags)
 
 
 _ACTIONS = {
@@ -238,40 +237,8 @@ def patiently(journal, order):
 
 
 def cleaned(peer, entry):
-    """Takes away what an entry says of the target: (the paths that are gone, path to why it
-    stays)."""
-    making = entry.get("making")
-    gone, kept = clean_target(peer, entry["created"])
-    if making:
-        deleted, why = remote_storage.delete_claimed(peer, making)
-        gone += [making["path"]] if deleted else []
-        kept |= {making["path"]: why} if why else {}
-    return gone, kept
-
-
-def clean_target(peer, paths):
-    """Deletes what was prepared on the target, unless a domain or an image there needs it. Returns
-    (the paths that are gone, path to why it stays)."""
+    """Withdraws the promise and hands over to the target what the entry says was made there: (what
+    is gone, path to why it is still there)."""
     with translated():
-        used = usage.read(peer)
-    gone, kept, doomed = [], {}, [files.real(path) for path in paths]
-    for path in reversed(paths):
-        users = used.of(usage.keys_of(peer, path), doomed)
-        if users:
-            kept[path] = f"used by {', '.join(users)} on {peer.getHostname()}"
-        elif _stood_on(peer, path, paths):
-            kept[path] = f"a volume on {peer.getHostname()} stands on it"
-        elif remote_storage.delete(peer, path):
-            gone.append(path)
-    return gone, kept
-
-
-def _stood_on(peer, path, paths):
-    """Whether a volume of the folders at hand stands on that one."""
-    for folder in {os.path.dirname(p) for p in paths}:
-        with remote_storage.opened(peer, folder) as pool:
-            for found in pool.listAllVolumes() if pool is not None else []:
-                with remote_storage.unless_deleted():
-                    if f"<path>{path}</path>" in found.XMLDesc(0).partition("<backingStore>")[2]:
-                        return True
-    return False
+        gone = reservations.withdraw(peer, entry["created"])
+        return gone, leavings.hand_over(peer, entry)

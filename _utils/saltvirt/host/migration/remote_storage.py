@@ -274,22 +274,59 @@ def shape(found, format, size_bytes, backing=None):
         begin_upload(found, path)(lambda _done, _total: None)
 
 
-def delete_claimed(conn, making):
-    """Removes what was being made when it was broken off, if it is still as it was claimed.
-    Returns (whether it did, why a file of that path stays)."""
+def claimed(conn, making):
+    """Of what was being made when it was broken off: (how it looks, as :func:`look` says it, when
+    it is still as it was claimed; else None, and why what has that path is not ours)."""
     path = making["path"]
     with opened(conn, os.path.dirname(path)) as pool:
         found = volume(pool, path) if pool is not None else None
         if found is None:
-            return False, None
+            return None, None
         if making["bytes"] is None:
-            return False, "a device that the migration was about to make, or that somebody made"
+            return None, "a device that the migration was about to make, or that somebody made"
         with translated():
             _, _, used = found.info()
             if used or physical_bytes(found) != making["bytes"]:
-                return False, "not what the migration was about to make: somebody else's"
-            found.delete(0)
-    return True, None
+                return None, "not what the migration was about to make: somebody else's"
+            return _look(pool, found), None
+
+
+def look(conn, path):
+    """How a file or volume looks at this moment, to tell later whether it is still that one: a
+    file's length in bytes and the nanoseconds of its last writing and change, a device's key.
+    None when there is none."""
+    with opened(conn, os.path.dirname(path)) as pool:
+        found = volume(pool, path) if pool is not None else None
+        with translated():
+            return None if found is None else _look(pool, found)
+
+
+def _look(pool, found):
+    if _type(pool) in shared.BLOCK_POOLS:
+        return found.key()
+    root = ElementTree.fromstring(found.XMLDesc(0))
+    times = [root.findtext(f"target/timestamps/{what}") for what in ("mtime", "ctime")]
+    return [physical_bytes(found), *map(_nanoseconds, times)]
+
+
+def _nanoseconds(text):
+    """Of libvirt's text of a time: it leaves out a fraction of nothing."""
+    seconds, _, fraction = (text or "0").partition(".")
+    return int(seconds) * 10**9 + int(fraction.ljust(9, "0")[:9] or 0)
+
+
+def put(conn, path, text):
+    """Makes a file of that text, with its folder; one of that path is replaced."""
+    left = text.encode()
+    with opened(conn, os.path.dirname(path), create=True) as pool, translated():
+        earlier = volume(pool, path)
+        if earlier is not None:
+            earlier.delete(0)
+        stream = conn.newStream(0)
+        create(pool, path, "raw", 0, mode="0600").upload(stream, 0, len(left), 0)
+        while left:
+            left = left[stream.send(left) :]
+        stream.finish()
 
 
 def _made(pool, xml):

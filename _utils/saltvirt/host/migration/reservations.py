@@ -71,6 +71,11 @@ def _write(path, seen):
             raise
 
 
+def is_promise(path):
+    """Whether a path is that of a promise."""
+    return os.path.dirname(path) == FOLDER
+
+
 def there(peer, present, without=()):
     """The same of another host, as plain dicts. without: files that do not count."""
     with remote_storage.opened(peer, FOLDER) as pool:
@@ -147,10 +152,8 @@ def promise(peer, path, report, host, request):
 
 
 def withdraw(peer, paths):
-    """Takes back those of the paths that are promises."""
-    for path in paths:
-        if os.path.dirname(path) == FOLDER:
-            remote_storage.delete(peer, path)
+    """Takes back those of the paths that are promises; which there were."""
+    return [path for path in paths if is_promise(path) and remote_storage.delete(peer, path)]
 
 
 def _tidy(pool, name):

@@ -67,6 +67,7 @@ def _without(conn, journal, entry, host, lost):
         path,
         name=journal.name, uuid=entry["report"]["uuid"], target=entry["target"],
         created=entry["created"], making=entry.get("making"),
+        folders=entry.get("folders", []),
         since=int(time.time()), vouched=bool(lost),
     )  # fmt: skip
     journal.close()
@@ -121,9 +122,9 @@ def _entry(path):
 
 
 def take_away(order, host=None):
-    """Removes what was left for the guest of the order: (the paths that are gone, host to why
-    something is still there). host: only what is on that one."""
-    gone, still = [], {}
+    """Hands over to its hosts what was left there for the guest of the order: (the paths that are
+    gone, path to why it is still there, host to why it cannot be told). host: only that one."""
+    gone, kept, still = [], {}, {}
     for key, entry in all_of(order.journals).items():
         name, _, on = key.rpartition("@")
         if name != order.name or host not in (None, on):
@@ -131,12 +132,13 @@ def take_away(order, host=None):
         try:
             with recovery.at(order, entry["target"]) as peer:
                 _not_there(peer, entry, on)
-                gone += recovery.cleaned(peer, entry)[0]
+                found = recovery.cleaned(peer, entry)
+                gone, kept = [*gone, *found[0]], {**kept, **found[1]}
         except errors.VirtError as exc:
             still[on] = str(exc)
             continue
         os.unlink(os.path.join(str(order.journals), FOLDER, f"{key}.json"))
-    return gone, still
+    return gone, kept, still
 
 
 def _not_there(peer, entry, host):

@@ -2,7 +2,7 @@
 
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock, lookup, metadata
-from saltvirt.host.migration import move_journal, unreachable_target
+from saltvirt.host.migration import leavings, move_journal, unreachable_target
 from saltvirt.host.provision import admission, making
 
 
@@ -16,6 +16,7 @@ def read(conn, locks):
         "migrations": move_journal.unfinished(),
         "at_work": guest_lock.owners(locks),
         "left": sorted(unreachable_target.all_of(move_journal.FOLDER)),
+        "leavings": leavings.names(),
         "operations": operations(conn),
         "made": making.unfinished(conn),
     }

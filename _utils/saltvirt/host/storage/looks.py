@@ -23,7 +23,7 @@ _WITHOUT_LOCKS = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
 _FIELDS = (
     *("st_mode", "st_ino", "st_dev", "st_uid", "st_gid", "st_size", "st_blocks"),
-    *("st_rdev", "st_mtime", "st_mtime_ns"),
+    *("st_rdev", "st_mtime", "st_mtime_ns", "st_ctime_ns"),
 )
 
 

@@ -1,0 +1,239 @@
+"""What a migration that was undone has made on its target: the target itself takes it away.
+
+The source cannot look there who has a file open, keep a QEMU from opening one, or tell whether
+other hosts have it, too. So it leaves a note there, through the target's libvirt: the files that
+it made, and how they looked when it let go of them. The target's own minion deletes those that
+still look so and that nobody uses, see ``virt.migrate_clean``; ``salt-run`` asks the other hosts.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import stat
+from dataclasses import dataclass, field
+
+from saltvirt import errors
+from saltvirt.host.connection import translated, unless_gone
+from saltvirt.host.domain import purge
+from saltvirt.host.migration import move_journal, remote_storage, reservations
+from saltvirt.host.storage import bounded, identity, usage
+from saltvirt.migration import storage
+
+log = logging.getLogger(__name__)
+
+FOLDER = "/var/lib/salt-virt/leavings"
+# no migration makes so many files
+_LONGEST = 2**20
+
+
+def hand_over(peer, entry):
+    """Writes down on the target what the journal's entry says was made there; {path: why it is
+    still there}.
+
+    The migration must be undone: nobody of ours needs the files any more. What is there already
+    when it is called again is not written twice. Raises VirtError, and must then be called again.
+    """
+    name = entry.get("name") or entry["report"]["name"]
+    made = [path for path in entry["created"] if not reservations.is_promise(path)]
+    files = {path: remote_storage.look(peer, path) for path in made}
+    kept, making = {}, entry.get("making")
+    if making:
+        files[making["path"]], why = remote_storage.claimed(peer, making)
+        kept |= {making["path"]: why} if why else {}
+    files = {path: look for path, look in files.items() if look is not None}
+    if not files:
+        _remove_folders(peer, entry.get("folders", ()))
+        return kept
+    note = {
+        "name": name, "files": files, "folders": entry.get("folders", []),
+        "images": [path for path in files if storage.coming(path) in made],
+    }  # fmt: skip
+    attempt = hashlib.sha256(json.dumps([name, entry["created"], making]).encode()).hexdigest()
+    path = os.path.join(FOLDER, f"{name}~{attempt[:16]}")
+    remote_storage.put(peer, path, json.dumps(note))
+    return kept | dict.fromkeys(files, _stays(peer, name))
+
+
+def _remove_folders(peer, folders):
+    for folder in reversed(folders):
+        with contextlib.suppress(errors.VirtError):  # somebody uses it by now
+            remote_storage.remove_folder(peer, folder)
+
+
+def _stays(peer, name):
+    return (
+        f"it stays until {peer.getHostname()} knows that nobody uses it: "
+        f"salt-run virt.migrate_recover {name}"
+    )
+
+
+def names(folder=None):
+    """The guests of whose migrations this host has notes, sorted."""
+    return sorted({note["name"] for _, note in _notes(folder or FOLDER)})
+
+
+def _notes(folder, name=None):
+    """(path, note) of this host's notes, of one guest or of all."""
+    try:
+        found = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return
+    for file in found:
+        about = file.rpartition("~")[0]
+        if about and name in (None, about):
+            note = _read(os.path.join(folder, file))
+            if note and note["name"] == about:
+                yield os.path.join(folder, file), note
+            else:  # its source was killed while it wrote: it writes it again
+                log.info("%s is no note of a migration, or not whole", file)
+
+
+def _read(path):
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return None
+            note = json.loads(file.read(_LONGEST))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return note if _is_note(note) else None
+
+
+def _is_note(note):
+    if not isinstance(note, dict) or not isinstance(note.get("name"), str):
+        return False
+    files, folders, images = (note.get(key) for key in ("files", "folders", "images"))
+    if not isinstance(files, dict) or not all(isinstance(v, list) for v in (folders, images)):
+        return False
+    paths = [*files, *folders, *images]
+    return all(isinstance(p, str) and p.startswith("/") and os.path.normpath(p) == p for p in paths)
+
+
+@dataclass
+class Plan:
+    """delete: paths, in the order in which they go. keep: path to why it stays. shared: the Places
+    of what would go if it were known that no other host uses it. looks: path to how it was left;
+    turns: file beside an image to the image."""
+
+    delete: list = field(default_factory=list)
+    keep: dict = field(default_factory=dict)
+    shared: dict = field(default_factory=dict)
+    looks: dict = field(default_factory=dict)
+    turns: dict = field(default_factory=dict)
+
+
+def plan(conn, name, below=None, unused=(), folder=None):
+    """The Plan of this host's notes of a guest; None without one. Changes nothing.
+
+    below: the folder of guests' images, which are looked through for what stands on what. unused:
+    real paths of which all other hosts have said that nobody there uses them.
+    Raises OperationFailed while the guest is on its way here again.
+    """
+    found, notes = Plan(), [note for _, note in _notes(folder or FOLDER, name)]
+    if not notes:
+        return None
+    _not_coming(conn, name)
+    for note in notes:
+        found.looks.update(note["files"])
+        found.turns.update({storage.coming(image): image for image in note["images"]})
+    paths = {}
+    for path, look in found.looks.items():
+        if not usage.is_there(conn, path):
+            continue
+        why = _changed(conn, path, look) or _others_image(conn, path, found.turns)
+        found.keep |= {path: why} if why else {}
+        paths |= {} if why else {identity.real(path): path}
+    with translated():
+        used = usage.read(conn, below=below, beside=[*paths, *paths.values()])
+        delete, keep, found.shared = usage.decide(conn, dict.fromkeys(paths), used, unused)
+    found.keep |= {paths[real]: why for real, why in keep.items()}
+    for path in (paths[real] for real in delete):
+        image = found.turns.get(path)
+        if image in found.keep:
+            found.keep[path] = f"it says that {image} is not whole"
+        else:
+            found.delete.append(path)
+    # who finds an image takes it for whole when its turn is gone
+    found.delete.sort(key=lambda path: path in found.turns)
+    return found
+
+
+def _not_coming(conn, name):
+    present = set()
+    for dom in conn.listAllDomains():
+        with unless_gone():
+            present.add(dom.name())
+    if name in {arrival.name for arrival in reservations.here(present, reservations.FOLDER)}:
+        raise errors.OperationFailed(f"{name} is on its way to this host again: wait for it")
+
+
+def _others_image(conn, path, turns):
+    for turn, image in turns.items():
+        if path == image and not usage.is_there(conn, turn):
+            return f"{turn} was removed: others may have taken it for a whole image"
+    return None
+
+
+def _changed(conn, path, look):
+    """Why it is not, or not surely, what the migration has left; None when it is."""
+    if isinstance(look, str):
+        now = remote_storage.look(conn, path)
+    else:
+        try:
+            seen = bounded.stat(path)
+        except OSError as exc:
+            return f"it cannot be looked at: {exc.strerror}"
+        now = [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns]
+        now = now if stat.S_ISREG(seen.st_mode) else None
+    if now == look:
+        return None
+    return "it was changed since the migration left it: look whose it is; remove it, or move it"
+
+
+def clean(conn, name, below=None, unused=(), folder=None):
+    """Deletes what the Plan says, each file while no QEMU can open it: ([path], {path: why it
+    stays}). A note ends with the last of its files."""
+    todo = plan(conn, name, below, unused, folder)
+    if todo is None:
+        return [], {}
+    deleted, kept = [], dict(todo.keep)
+    for path in todo.delete:
+        image = todo.turns.get(path)
+        if image in kept:
+            why = f"it says that {image} is not whole"
+        else:
+            why = _deleted(conn, path, todo)
+        if why:
+            kept[path] = why
+        else:
+            deleted.append(path)
+    for path, note in _notes(folder or FOLDER, name):
+        _end(path, note, kept)
+    return deleted, kept
+
+
+def _deleted(conn, path, todo):
+    """Why a file stays; None when it is gone."""
+    with usage.closed(conn, [path]) as found:
+        why = found[path] or _changed(conn, path, todo.looks[path])
+        if why:
+            return why
+        try:
+            purge.delete_storage(conn, path)
+        except errors.VirtError as exc:
+            return exc.text
+    return "it is still there" if usage.is_there(conn, path) else None
+
+
+def _end(path, note, kept):
+    left = {one: look for one, look in note["files"].items() if one in kept}
+    if left:
+        move_journal.put(path, **{**note, "files": left})
+        return
+    for folder in reversed(note["folders"]):
+        with contextlib.suppress(OSError):  # not empty
+            os.rmdir(folder)
+    os.unlink(path)

@@ -1,0 +1,59 @@
+"""What undone migrations have made on their targets: gone when nobody on any host uses it."""
+
+from saltvirt import errors
+from saltvirt.operations import proof
+
+
+def clean(fleet, host, name):
+    """Has the host take away what migrations of the guest to it have left: ([path], {path: why it
+    stays}). What other hosts may have goes only when each of them said that it does not use it.
+
+    Raises VirtError where the host could not be asked, or could not do it.
+    """
+    found = fleet.one(host, "virt.migrate_clean", {"vm_": name, "test": True}, long=False)
+    if not found:
+        return [], {}
+    unused, why = proof.elsewhere(fleet, host, found.get("shared") or {})
+    asked = {"vm_": name, "unused": unused}
+    done = fleet.one(host, "virt.migrate_clean", asked, long=True)
+    kept = {path: why.get(path, words) for path, words in done.get("kept", {}).items()}
+    return done.get("deleted", []), kept
+
+
+def everywhere(fleet, name):
+    """The same of every host that says that it has some: ([path], {path: why it stays}, {host: why
+    something stays there})."""
+    gone, stay, left = [], {}, {}
+    for answer in fleet.ask(fleet.hosts(), "virt.migrate_census"):
+        if answer.ok and name in answer.data.get("leavings", ()):
+            try:
+                deleted, kept = clean(fleet, answer.host, name)
+            except errors.VirtError as exc:
+                left[answer.host] = exc.text
+                continue
+            gone, stay = [*gone, *deleted], {**stay, **kept}
+            if kept:
+                left[answer.host] = words(kept)
+    return gone, stay, left
+
+
+def words(kept):
+    """Why files stay, as a sentence."""
+    return "; ".join(f"{path} stays: {why}" for path, why in sorted(kept.items()))
+
+
+def after_failure(fleet, host, name):
+    """What became of that which a migration that has just failed had made on its target, in words
+    for the end of its message."""
+    try:
+        gone, kept = clean(fleet, host, name)
+    except errors.VirtError as exc:
+        return f"what it may have made on {host} stays: {exc.text}; {again(name)}"
+    if kept:
+        return f"on {host} {words(kept)}; {again(name)}"
+    return f"all of it was removed from {host}" if gone else ""
+
+
+def again(name):
+    """What the person does about what stays."""
+    return f"salt-run virt.migrate_recover {name} looks again"

@@ -1,0 +1,398 @@
+"""What an undone migration has made on its target: the target deletes it, when nobody uses it."""
+
+import json
+import os
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet.answer import Answer, down
+from saltvirt.host.domain import purge
+from saltvirt.host.migration import leavings, recovery, remote_storage, reservations
+from saltvirt.host.storage import shared, still, usage
+from saltvirt.operations import leavings as cleaning
+from saltvirt.operations import proof
+from tests.functional.daemon import libvirtd  # noqa: F401
+from tests.functional.test_still_needed import opened, opens
+from tests.functional.test_usage import create, disk, place  # noqa: F401
+
+CHANGED = "it was changed since the migration left it"
+
+
+@pytest.fixture
+def here(place, tmp_path, monkeypatch):  # noqa: F811
+    """The target: a Place, whose ``base`` a migration of web1 to here has left."""
+    monkeypatch.setattr(leavings, "FOLDER", str(tmp_path / "leavings"))
+    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "arrivals"))
+    monkeypatch.setattr(shared, "why", lambda path: None)
+    (tmp_path / "leavings").mkdir()
+    place.note = lambda *paths, **more: note(place, *paths, **more)
+    place.clean = lambda **more: leavings.clean(place.conn, "web1", **more)
+    place.shows = lambda: place.clean()[1].get(str(place.base), "")
+    return place
+
+
+def note(place, *paths, file="web1~0", images=(), **more):  # noqa: F811
+    """Writes what the source would."""
+    paths = list(map(str, paths or [place.base]))
+    files = {path: look(path) for path in paths}
+    told = {"name": "web1", "files": files, "folders": [], "images": [*map(str, images)], **more}
+    path = os.path.join(leavings.FOLDER, file)
+    with open(path, "w", encoding="utf-8") as written:
+        json.dump(told, written)
+    return path
+
+
+def look(path):
+    seen = os.stat(path)
+    return [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns]
+
+
+def test_what_nobody_uses_goes_and_its_note_with_it(here):
+    folder = here.root / "made"
+    folder.mkdir()
+    own = folder / "web1_vda"
+    own.write_bytes(b"half")
+    path = here.note(here.base, own, folders=[str(folder)])
+    assert leavings.names() == ["web1"]
+    assert here.clean() == ([str(here.base), str(own)], {})
+    assert not here.base.exists()
+    assert not folder.exists()
+    assert not os.path.exists(path)
+    assert here.clean() == ([], {})
+
+
+def test_it_is_not_deleted_while_a_qemu_has_it_open(here):
+    """One that no libvirt knows."""
+    path = here.note()
+    with opened(here.base, "raw"):
+        assert "has it open" in here.shows()
+    assert here.base.exists()
+    assert os.path.exists(path), "it is looked at again"
+    here.clean()
+    assert not here.base.exists()
+
+
+@pytest.mark.parametrize("how", [[], ["-r"]], ids=["to write", "to read"])
+def test_no_qemu_opens_it_between_the_question_and_its_deletion(here, monkeypatch, how):
+    here.note()
+    real, said = purge.delete_storage, []
+
+    def late(conn, path):
+        said.append(opens(path, *how))
+        real(conn, path)
+
+    monkeypatch.setattr(purge, "delete_storage", late)
+    here.clean()
+    assert "lock" in said[0]
+    assert not here.base.exists()
+
+
+def test_a_qemu_that_was_quicker_than_the_lock_keeps_it(here, monkeypatch):
+    """It opens the file after it was found unused, before it is held."""
+    here.note()
+    real, users = still.closed, []
+
+    def late(path):
+        users.append(opened(path, "raw"))
+        users[-1].__enter__()
+        return real(path)
+
+    monkeypatch.setattr(still, "closed", late)
+    try:
+        assert "has it open" in here.shows()
+    finally:
+        users[0].__exit__(None, None, None)
+    assert here.base.exists()
+
+
+def test_a_guest_here_keeps_it(here):
+    here.note()
+    here.guest(disk(here.base, "raw"), name="db1")
+    assert here.shows() == "used by db1"
+    assert here.base.exists()
+
+
+def test_an_image_that_stands_on_it_keeps_it(here):
+    here.note()
+    create(here.base.parent / "other.qcow2", here.base)
+    assert "other.qcow2" in here.shows()
+    assert here.base.exists()
+
+
+def test_a_doubt_keeps_it(here):
+    here.note()
+    create(here.above, here.root / "images" / "gone.qcow2", "qcow2")
+    here.guest(disk(here.above), name="db1")
+    assert "cannot be proven" in here.shows()
+    assert here.base.exists()
+
+
+@pytest.mark.parametrize("how", ["written", "replaced", "longer", "linked", "a folder"])
+def test_what_was_changed_since_is_somebodys(here, how):
+    other = here.root / "other" / "mine"
+    path = here.note()
+    before = here.base.stat()
+    if how == "written":
+        with here.base.open("r+b") as file:
+            file.write(b"x")
+        os.utime(here.base, ns=(before.st_atime_ns, before.st_mtime_ns))
+    elif how == "longer":
+        with here.base.open("ab") as file:
+            file.write(b"x")
+    else:
+        here.base.rename(other)
+        if how == "replaced":
+            here.base.write_bytes(other.read_bytes())
+            os.utime(here.base, ns=(before.st_atime_ns, before.st_mtime_ns))
+        elif how == "linked":
+            here.base.symlink_to(other)
+        else:
+            here.base.mkdir()
+    assert here.shows().startswith(CHANGED)
+    assert here.base.exists()
+    assert os.path.exists(path)
+
+
+def test_what_is_changed_at_the_last_moment_stays(here, monkeypatch):
+    here.note()
+    real = usage.closed
+
+    def late(conn, paths):
+        here.base.write_bytes(b"somebody else's")
+        return real(conn, paths)
+
+    monkeypatch.setattr(usage, "closed", late)
+    assert here.shows().startswith(CHANGED)
+    assert here.base.read_bytes() == b"somebody else's"
+
+
+def test_what_other_hosts_may_have_is_for_them_to_say(here, monkeypatch):
+    here.note()
+    monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
+    todo = leavings.plan(here.conn, "web1")
+    assert (todo.delete, list(todo.shared)) == ([], [str(here.base)])
+    assert "other hosts may have it" in here.shows()
+    assert here.base.exists()
+    assert here.clean(unused=[str(here.base)]) == ([str(here.base)], {})
+
+
+def test_one_of_two_goes_and_the_note_keeps_the_other(here):
+    second = here.root / "data" / "second"
+    second.write_bytes(b"2")
+    path = here.note(here.base, second)
+    here.guest(disk(second, "raw"), name="db1")
+    assert here.clean() == ([str(here.base)], {str(second): "used by db1"})
+    with open(path, encoding="utf-8") as file:
+        assert list(json.load(file)["files"]) == [str(second)]
+
+
+@pytest.fixture
+def image(here):
+    """A half copied image, and the file that says that it is not whole."""
+    turn = here.base.with_name(f".{here.base.name}.coming")
+    turn.touch()
+    here.note(turn, here.base, images=[here.base])
+    return turn
+
+
+def test_an_image_goes_before_the_file_that_says_that_it_is_not_whole(here, image):
+    assert here.clean() == ([str(here.base), str(image)], {})
+
+
+def test_that_file_stays_with_the_image(here, image, monkeypatch):
+    here.guest(disk(here.base, "raw"), name="db1")
+    assert set(here.clean()[1]) == {str(here.base), str(image)}
+    here.conn.lookupByName("db1").undefine()
+    monkeypatch.setattr(leavings, "_deleted", lambda conn, path, todo: "it is open")
+    assert set(here.clean()[1]) == {str(here.base), str(image)}
+    assert image.exists()
+
+
+def test_an_image_that_others_may_take_for_whole_stays(here, image):
+    image.unlink()
+    assert "others may have taken it for a whole image" in here.shows()
+    assert here.base.exists()
+
+
+def test_nothing_goes_while_the_guest_is_on_its_way_again(here):
+    here.note()
+    mine = reservations.place({"name": "web1", "memory_kib": 1024, "vcpus": 1}, [])
+    os.makedirs(reservations.FOLDER)
+    with open(mine, "wb"):
+        pass
+    with pytest.raises(errors.OperationFailed, match="on its way to this host again"):
+        here.clean()
+    assert here.base.exists()
+    os.unlink(mine)
+    assert here.clean()[0] == [str(here.base)]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("web1~0", '{"name": "web1", "fil'),
+        ("web1~0", "[]"),
+        ("web1~0", '{"name": "db1", "files": {"BASE": []}, "folders": [], "images": []}'),
+        ("web1~0", '{"name": "web1", "files": ["BASE"], "folders": [], "images": []}'),
+        ("web1~0", '{"name": "web1", "files": {"BASE/../x": []}, "folders": [], "images": []}'),
+        ("web1~0", '{"name": "web1", "files": {"x": []}, "folders": [], "images": []}'),
+        ("web1~0", '{"name": "web1", "files": {"BASE": {}}, "folders": [1], "images": []}'),
+        ("web1", '{"name": "web1", "files": {"BASE": []}, "folders": [], "images": []}'),
+        ("web1~0", "[" * 100000),
+    ],
+)
+def test_what_is_no_note_is_no_order(here, file, text):
+    with open(os.path.join(leavings.FOLDER, file), "w", encoding="utf-8") as note:
+        note.write(text.replace("BASE", str(here.base)))
+    os.symlink("/etc/shadow", os.path.join(leavings.FOLDER, "web1~1"))
+    os.mkfifo(os.path.join(leavings.FOLDER, "web1~2"))
+    os.mkdir(os.path.join(leavings.FOLDER, "web1~3"))
+    assert leavings.names() == []
+    assert here.clean() == ([], {})
+    assert here.base.exists()
+
+
+class Cloud:
+    """Hosts of which hv2 has a note."""
+
+    def __init__(self, *answers, kept=None):
+        self.answers, self.opts = {answer.host: answer for answer in answers}, {}
+        self.kept, self.asked = kept or {}, []
+
+    def hosts(self, only=None):
+        return ["hv2", *self.answers]
+
+    def ask(self, hosts, function, kwarg=None, **_options):
+        if function == "virt.migrate_census":
+            yield Answer("hv2", {"guests": {}, "unfinished": [], "leavings": ["web1"]})
+        else:
+            yield from (self.answers[host] for host in hosts)
+
+    def one(self, host, function, kwarg=None, **_options):
+        self.asked.append((host, function, kwarg))
+        if kwarg.get("test"):
+            return {"delete": [], "keep": {"/nfs/a": "?"}, "shared": {"/nfs/a": {"path": "/nfs/a"}}}
+        gone = kwarg["unused"]
+        return {"deleted": gone, "kept": {} if gone else {"/nfs/a": "other hosts may have it"}}
+
+
+@pytest.fixture
+def no_master(monkeypatch):
+    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
+
+
+@pytest.mark.usefixtures("no_master")
+def test_the_runner_asks_all_hosts_and_hands_over_what_they_said():
+    cloud = Cloud(Answer("hv3", {"/nfs/a": None}))
+    assert cleaning.everywhere(cloud, "web1") == (["/nfs/a"], {}, {})
+    asked = {"vm_": "web1", "unused": ["/nfs/a"]}
+    assert cloud.asked[-1] == ("hv2", "virt.migrate_clean", asked)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (down("hv3"), "hv3: down"),
+        (Answer("hv3", {"/nfs/a": "used by db1"}), "hv3: used by db1"),
+        (Answer("hv3", {}), "hv3: it does not say who uses it"),
+    ],
+)
+@pytest.mark.usefixtures("no_master")
+def test_silence_and_doubt_keep_it_and_name_it(answer, words):
+    gone, kept, left = cleaning.everywhere(Cloud(answer), "web1")
+    assert gone == []
+    assert words in kept["/nfs/a"]
+    assert words in left["hv2"]
+    said = cleaning.after_failure(Cloud(answer), "hv2", "web1")
+    assert "/nfs/a stays" in said
+    assert "salt-run virt.migrate_recover web1" in said
+
+
+@pytest.fixture
+def target(libvirtd, tmp_path, monkeypatch):  # noqa: F811
+    """The connection to a real libvirtd, which is the other host's."""
+    monkeypatch.setattr(leavings, "FOLDER", str(tmp_path / "leavings"))
+    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "arrivals"))
+    monkeypatch.setattr(shared, "why", lambda path: None)
+    conn = libvirt.open(libvirtd.uri)
+    yield conn
+    conn.close()
+
+
+def test_from_the_source_to_the_last_file(target, tmp_path):
+    """All that a migration makes, handed over by libvirt and taken away by the target."""
+    folder, folder_made = tmp_path / "vm", tmp_path / "made"
+    folder.mkdir()
+    folder_made.mkdir()
+    paths = [str(folder / "web1_vda"), str(folder_made / "web1_vdb")]
+    promise = reservations.place({"name": "web1", "memory_kib": 1024, "vcpus": 1}, [])
+    with remote_storage.opened(target, str(folder)) as pool:
+        remote_storage.create(pool, paths[0], "qcow2", 2**20)
+        making = remote_storage.sign(pool, str(folder / "web1_vdc"))
+        remote_storage.claim(pool, making, "0600")
+    with remote_storage.opened(target, str(folder_made)) as pool:
+        remote_storage.create(pool, paths[1], "raw", 2**20)
+    with remote_storage.opened(target, reservations.FOLDER, create=True) as pool:
+        remote_storage.create(pool, promise, "raw", 0)
+    entry = {
+        "report": {"name": "web1", "uuid": "u"}, "created": [promise, *paths, f"{folder}/none"],
+        "making": making, "folders": [str(folder_made)],
+    }  # fmt: skip
+    for _ in range(2):  # killed between the note and the end of its journal
+        gone, kept = recovery.cleaned(target, entry)
+        assert set(kept) == {*paths, making["path"]}
+        assert all("salt-run virt.migrate_recover web1" in why for why in kept.values())
+        assert len(os.listdir(leavings.FOLDER)) == 1
+    assert not os.path.exists(promise)
+    assert leavings.names() == ["web1"]
+    gone, kept = leavings.clean(target, "web1")
+    assert (sorted(gone), kept) == (sorted([*paths, making["path"]]), {})
+    assert (os.listdir(folder), folder_made.exists()) == ([], False)
+    assert os.listdir(leavings.FOLDER) == []
+    assert recovery.cleaned(target, entry) == ([], {}), "nothing is there: no note"
+    assert os.listdir(leavings.FOLDER) == []
+
+
+def test_a_look_by_libvirt_is_a_look_by_the_host(target, tmp_path):
+    path = tmp_path / "a"
+    for when in (1_700_000_000_000_000_000, 1_700_000_000_000_000_001, 1_700_000_000_900_000_000):
+        path.write_bytes(b"abc")
+        os.utime(path, ns=(when, when))
+        assert remote_storage.look(target, str(path)) == look(path)
+    assert remote_storage.look(target, str(tmp_path / "none")) is None
+
+
+DOMAIN = """<domain type='qemu'><name>web1</name><memory>65536</memory>
+<os><type arch='x86_64'>hvm</type></os></domain>"""
+SNAPSHOT = """<domainsnapshot><name>s1</name><state>shutoff</state><creationTime>1</creationTime>
+{}</domainsnapshot>"""
+
+
+@pytest.mark.parametrize("snapshots", [0, 2])
+def test_a_copy_that_came_with_snapshots_is_ended_too(target, snapshots):
+    dom = target.defineXML(DOMAIN)
+    for number in range(snapshots):
+        text = SNAPSHOT.format(dom.XMLDesc(0)).replace("s1", f"s{number}")
+        dom.snapshotCreateXML(text, libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE)
+    recovery._end(dom)
+    assert target.listAllDomains() == []
+
+
+def test_an_error_at_its_end_is_one(target):
+    """It is still defined there: its files are not given up."""
+    dom = target.defineXML(DOMAIN)
+
+    class Locked:
+        def __getattr__(self, name):
+            return getattr(dom, name)
+
+        def undefineFlags(self, _flags):
+            raise libvirt.libvirtError("cannot acquire state change lock")
+
+    with pytest.raises(libvirt.libvirtError, match="state change lock"):
+        recovery._end(Locked())
+    dom.undefine()
