@@ -18,14 +18,14 @@ libvirt_clean_networks:
 
 libvirt_clean_services:
   service.dead:
-    - names: {{ ([daemons.tls_socket] + daemons.sockets + [daemons.remote ~ ".service"] + daemons.services) | unique | list | tojson }}
+    - names: {{ ([daemons.tls_socket] + daemons.sockets + [daemons.remote ~ ".service"] + daemons.services) | unique | list | yaml }}
     - enable: false
     - require:
       - cmd: libvirt_clean_networks
 
 libvirt_clean_packages:
   pkg.removed:
-    - pkgs: {{ (libvirt.packages + libvirt.arch_packages.get(grains.cpuarch, []) + libvirt.clean_packages) | tojson }}
+    - pkgs: {{ (libvirt.packages + libvirt.arch_packages.get(grains.cpuarch, []) + libvirt.clean_packages) | yaml }}
     - require:
       - service: libvirt_clean_services
 
@@ -47,9 +47,9 @@ libvirt_clean_firewall:
 {%- if libvirt.network.manage %}
 {%- for name in libvirt.network.bridges | sort %}
 
-libvirt_clean_bridge_{{ name }}:
+{{ ("libvirt_clean_bridge_" ~ name) | yaml_dquote }}:
   virt.bridge_absent:
-    - name: {{ name | tojson }}
+    - name: {{ name | string | yaml_dquote }}
     - require:
       - virt: libvirt_clean_idle
       - service: libvirt_clean_services
@@ -59,7 +59,7 @@ libvirt_clean_bridge_{{ name }}:
 
 libvirt_clean_bridge:
   virt.bridge_absent:
-    - name: {{ libvirt.network.bridge }}
+    - name: {{ libvirt.network.bridge | string | yaml_dquote }}
     - require:
       - virt: libvirt_clean_idle
       - service: libvirt_clean_services

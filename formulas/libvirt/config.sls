@@ -20,11 +20,11 @@ libvirt_config_verifies:
 {%- for path, settings in ((daemons.config, remote), ("/etc/libvirt/qemu.conf", libvirt.qemu)) %}
 {%-   for key, value in settings.items() %}
 
-libvirt_config_{{ path }}_{{ key }}:
+{{ ("libvirt_config_" ~ path ~ "_" ~ key) | yaml_dquote }}:
   file.replace:
     - name: {{ path }}
-    - pattern: '^#?[ \t]*{{ key }}[ \t]*=[ \t]*(?:\[[^\]]*\]|.*)$'
-    - repl: {{ (key ~ " = " ~ (value | tojson)) | replace("\\", "\\\\") | tojson }}
+    - pattern: {{ ("^#?[ \\t]*" ~ (key | string | regex_escape) ~ "[ \\t]*=[ \\t]*(?:\\[[^\\]]*\\]|.*)$") | yaml_dquote }}
+    - repl: {{ (key ~ " = " ~ (value | json)) | replace("\\", "\\\\") | yaml_dquote }}
     - append_if_not_found: true
     - count: 1
     - require:

@@ -10,8 +10,8 @@
 
 libvirt_firewall:
   virt.firewall:
-    - hosts: {{ hosts | tojson }}
-    - opened: {{ (firewall.tls + firewall.migration) | tojson }}
-    - shut: {{ firewall.displays | tojson }}
-    - kind: {{ firewall.kind | tojson }}
+    - hosts: {{ hosts | yaml }}
+    - opened: {{ (firewall.tls + firewall.migration) | yaml }}
+    - shut: {{ firewall.displays | yaml }}
+    - kind: {{ firewall.kind | yaml }}
 {%- endif %}

@@ -5,8 +5,8 @@ include:
 
 libvirt_images:
   file.directory:
-    - name: {{ libvirt.images.path }}
-    - mode: {{ libvirt.images.mode | tojson }}
+    - name: {{ libvirt.images.path | string | yaml_dquote }}
+    - mode: {{ libvirt.images.mode | yaml }}
     - makedirs: true
     - require:
       - pkg: libvirt_packages

@@ -6,7 +6,7 @@ include:
 libvirt_keys:
   virt.keys:
 {%- for key, value in libvirt.get("keys", {}).items() %}
-    - {{ key }}: {{ value | tojson }}
+    - {{ key | string | yaml_dquote }}: {{ value | yaml }}
 {%- endfor %}
     - require:
       - pkg: libvirt_packages

@@ -5,18 +5,18 @@
 
 libvirt_bridge:
   virt.bridge:
-    - name: {{ network.bridge }}
-    - interface: {{ network.interface | tojson }}
+    - name: {{ network.bridge | string | yaml_dquote }}
+    - interface: {{ network.interface | yaml }}
 {%- set ovs = network.bridges.values() | selectattr("type", "defined") | selectattr("type", "equalto", "ovs") | list %}
 {%- if ovs %}
 
 libvirt_ovs_packages:
   pkg.installed:
-    - pkgs: {{ libvirt.ovs.packages | tojson }}
+    - pkgs: {{ libvirt.ovs.packages | yaml }}
 
 libvirt_ovs_service:
   service.running:
-    - name: {{ libvirt.ovs.service }}
+    - name: {{ libvirt.ovs.service | string | yaml_dquote }}
     - enable: true
     - require:
       - pkg: libvirt_ovs_packages
@@ -24,11 +24,11 @@ libvirt_ovs_service:
 {%- for name, parameters in network.bridges | dictsort %}
 {%- set is_ovs = parameters.get("type") == "ovs" %}
 
-libvirt_bridge_{{ name }}:
+{{ ("libvirt_bridge_" ~ name) | yaml_dquote }}:
   virt.bridge:
-    - name: {{ name | tojson }}
+    - name: {{ name | string | yaml_dquote }}
     {%- for key, value in dict({"interface": none if is_ovs else network.interface}, **parameters) | dictsort %}
-    - {{ key }}: {{ value | tojson }}
+    - {{ key | string | yaml_dquote }}: {{ value | yaml }}
     {%- endfor %}
     - require:
       - virt: libvirt_bridge

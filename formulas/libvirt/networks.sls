@@ -6,11 +6,11 @@ include:
   - .service
 {%-   for name, parameters in libvirt.networks.items() %}
 
-libvirt_network_{{ name }}:
+{{ ("libvirt_network_" ~ name) | yaml_dquote }}:
   virt.network_running:
-    - name: {{ name }}
+    - name: {{ name | string | yaml_dquote }}
 {%-     for key, value in parameters.items() %}
-    - {{ key }}: {{ value | tojson }}
+    - {{ key | string | yaml_dquote }}: {{ value | yaml }}
 {%-     endfor %}
     - require:
       - service: libvirt_sockets

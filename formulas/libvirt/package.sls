@@ -2,7 +2,7 @@
 
 libvirt_packages:
   pkg.installed:
-    - pkgs: {{ (libvirt.packages + libvirt.arch_packages.get(grains.cpuarch, []) + libvirt.shared_packages) | tojson }}
+    - pkgs: {{ (libvirt.packages + libvirt.arch_packages.get(grains.cpuarch, []) + libvirt.shared_packages) | yaml }}
 {%- for option, value in libvirt.package_options.items() %}
-    - {{ option }}: {{ value | tojson }}
+    - {{ option | string | yaml_dquote }}: {{ value | yaml }}
 {%- endfor %}

@@ -9,16 +9,16 @@
 
 libvirt_python:
   pkg.installed:
-    - name: {{ build.system_package }}
+    - name: {{ build.system_package | string | yaml_dquote }}
     - reload_modules: true
 {%- elif build.manage %}
 
 libvirt_python_build:
   pkg.installed:
-    - pkgs: {{ build.build_packages | tojson }}
+    - pkgs: {{ build.build_packages | yaml }}
     - unless: {{ has_binding }}
 {%- for option, value in build.build_options.items() %}
-    - {{ option }}: {{ value | tojson }}
+    - {{ option | string | yaml_dquote }}: {{ value | yaml }}
 {%- endfor %}
 
 libvirt_python:

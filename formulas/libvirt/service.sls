@@ -9,7 +9,7 @@ include:
 {#- guests run on: each daemon finds those that run #}
 libvirt_one_kind_of_daemon:
   service.dead:
-    - names: {{ daemons.instead_of | tojson }}
+    - names: {{ daemons.instead_of | yaml }}
     - enable: false
     - require_in:
       - service: libvirt_sockets
@@ -17,7 +17,7 @@ libvirt_one_kind_of_daemon:
 
 libvirt_service:
   service.enabled:
-    - names: {{ daemons.services | tojson }}
+    - names: {{ daemons.services | yaml }}
     - require:
       - pkg: libvirt_packages
 
@@ -31,7 +31,7 @@ libvirt_makes_way_for_tls:
 
 libvirt_sockets:
   service.running:
-    - names: {{ (daemons.sockets + [daemons.tls_socket]) | tojson }}
+    - names: {{ (daemons.sockets + [daemons.tls_socket]) | yaml }}
     - enable: true
     - require:
       - service: libvirt_makes_way_for_tls

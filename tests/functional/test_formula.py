@@ -11,6 +11,7 @@ import yaml
 
 from tests import golden
 from tests.functional.conftest import REPOSITORY
+from tests.functional.hostile import only
 
 pytest.importorskip("salt")
 GRAINS = Path(golden.__file__).parent / "formula/grains"
@@ -175,3 +176,57 @@ def test_open_vswitch_is_installed_and_runs_before_its_bridge(render, distributi
     bare = {"interface": "eth0", "bridges": {"ovs0": {"type": "ovs"}}}
     chunks = render(distribution, "libvirt.network", pillar={"network": bare})
     assert chunks[3]["interface"] is None
+
+
+# -- pillar that is not what one expects --------------------------------------------------
+
+ODD = ["on", "a: b", "it's", 'a"b', "\\1", "ü😀", "x\nx:\n  cmd.run:\n    - name: id\n", "123", "1e3",
+       "null", "- a", "# a", "{{ 1 }}", "a,b", "&a *a", "!!python/none", "a&b<c>", "\u2028\x7f",
+       "x" * 300]  # fmt: skip
+
+
+def pillar_of(odd):
+    """That word at each place where a text of pillar goes into a state."""
+    return {
+        "network": {"bridge": odd, "bridges": {odd: {"type": "ovs", "tag": odd}}},
+        "networks": {odd: {"forward": odd}},
+        "images": {"path": odd, "mode": odd},
+        "package_options": {odd: odd},
+        "python": {"system_package": odd, "build_options": {odd: odd}},
+        "packages": [odd],
+        "config": {odd: odd},
+        "qemu": {odd: [odd]},
+        "tls": {"allowed": [odd]},
+        "keys": {odd: odd},
+        "ovs": {"packages": [odd], "service": odd},
+        "firewall": {"kind": odd, "hosts": [odd], "tls": [odd]},
+    }
+
+
+def functions(chunks):
+    return [next(iter(chunk)) for chunk in chunks]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("sls", "python"),
+    [("libvirt", ONEDIR), ("libvirt.python", "/usr/bin/python3"), ("libvirt.clean", ONEDIR)],
+)
+@pytest.mark.parametrize("odd", only(*ODD[:7], of=ODD))
+def test_what_pillar_says_is_data(render, expected, sls, python, odd):
+    """The states are those of a plain word, and the odd one is in them as it was given."""
+    if sls not in expected:
+        expected[sls] = render("debian-12", sls, pillar_of("plain"), pythonexecutable=python)
+    found = render("debian-12", sls, pillar_of(odd), pythonexecutable=python)
+    assert functions(found) == functions(expected[sls])
+    for one, plain_one in zip(found, expected[sls], strict=True):
+        for key, value in plain_one.items():
+            if value in ("plain", ["plain"]):
+                assert one[odd if key == "plain" else key] in (odd, [odd])
+            if key == "repl" and "plain" in str(value):
+                text = str(one[key]).replace("\\\\", "\\")
+                assert json.dumps(odd, ensure_ascii=False) in text

@@ -2,13 +2,13 @@
     Only a minion that virt:hosts of the master's configuration matches is ever touched. #}
 {%- set id = salt['pillar.get']('hypervisor', '') %}
 {%- set hosts = salt['config.get']('virt:hosts') or 'G@virt_host:hypervisor:True' %}
-{%- if id | string is match('^[A-Za-z0-9._-]+\\Z') %}
+{%- if id | string is match('^[A-Za-z0-9._-]{1,255}\\Z') %}
 include:
   - virt.orch.deploy
 
 hypervisor {{ id }}:
   salt.state:
-    - tgt: '( {{ hosts }} ) and L@{{ id }}'
+    - tgt: {{ ("( " ~ hosts ~ " ) and L@" ~ id) | yaml_dquote }}
     - tgt_type: compound
     - highstate: True
     - queue: True
