@@ -180,9 +180,9 @@ def test_open_vswitch_is_installed_and_runs_before_its_bridge(render, distributi
 
 # -- pillar that is not what one expects --------------------------------------------------
 
-ODD = ["on", "a: b", "it's", 'a"b', "\\1", "ü😀", "x\nx:\n  cmd.run:\n    - name: id\n", "123", "1e3",
-       "null", "- a", "# a", "{{ 1 }}", "a,b", "&a *a", "!!python/none", "a&b<c>", "\u2028\x7f",
-       "x" * 300]  # fmt: skip
+ODD = ["on", "a: b", "it's", 'a"b', "\\1", "ü😀", "x\nx:\n  cmd.run:\n    - name: id\n", "123",
+       "1e3", "null", "- a", "# a", "{{ 1 }}", "a,b", "&a *a", "!!python/none", "a&b<c>",
+       "\u2028\x7f", "x" * 300]  # fmt: skip
 
 
 def pillar_of(odd):
