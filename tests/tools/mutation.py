@@ -251,6 +251,8 @@ class Runner:
     def __init__(self, modules):
         self.modules = modules
         self.paths = {str(path_of(module)): module for module in modules}
+        for module in modules:
+            source(module)
         self.seen = {}
         self.took = {}
         self.results = {}

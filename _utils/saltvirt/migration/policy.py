@@ -181,13 +181,13 @@ def decide(progress, elapsed_s, policy):
 def _while_it_runs(progress, elapsed_s, policy):
     if elapsed_s > policy.timeout_s:
         return _end(progress, policy, f"not done in {policy.timeout_s:.0f} s")
-    slowed_s = elapsed_s - progress.throttled_at if progress.throttle else progress.stalled_s
     # QEMU slows a guest further in each second pass, as long as it can
+    slowed_s = elapsed_s - progress.throttled_at
     if slowed_s > policy.stall_s and _stalled(progress, policy.stall_s, PASSES + progress.excused):
         return _end(progress, policy, f"no progress for {progress.stalled_s:.0f} s")
     if policy.name == "converge":
         return _next_step(progress, policy)
-    if policy.name == "postcopy" and progress.memory and progress.iteration > 1:
+    if policy.name == "postcopy" and progress.iteration > 1:
         return Action(POSTCOPY, reason="memory was sent once and changes on")
     return Action()
 
@@ -208,7 +208,7 @@ def _next_step(progress, policy):
 
 
 def _end(progress, policy, why):
-    if policy.name == "postcopy" and progress.memory and progress.iteration >= 1:
+    if policy.name == "postcopy" and progress.iteration >= 1:
         return Action(POSTCOPY, reason=why)
     if policy.name != "pause" or not progress.memory:
         return Action(ABORT, reason=why)

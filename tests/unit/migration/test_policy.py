@@ -152,3 +152,105 @@ def test_time_outs_grow_with_the_guest():
     assert p.limits(10 * p.GIB, {}).timeout_s == 3000
     assert p.limits(10 * p.GIB, {"timeout_per_gib": 150, "stall_timeout": 7}).timeout_s == 1500
     assert p.limits(10 * p.GIB, {"timeout": 5}).timeout_s == 5
+
+
+def test_the_limits_are_the_documented_ones():
+    assert p.limits(1, {}) == p.Policy("converge", 300, 150, 10, 60)
+    given = {"timeout": 1, "stall_timeout": 2, "downtime_step": 3, "longest_pause": 4}
+    assert p.limits(1, given, "safe") == p.Policy("safe", 1, 2, 3, 4)
+
+
+def test_a_part_of_a_hundred_is_shown():
+    """A busy guest writes more than there was at first."""
+    for total, remaining, shown in ((1000, 100, 90), (10, 20, 0), (100, -10, 100), (0, 5, 0)):
+        assert p.Progress(total=total, remaining=remaining).percent == shown
+
+
+def test_what_libvirt_does_not_tell_is_nothing():
+    found = p.advance(p.Progress(), {"data_total": 100}, 1.0)
+    assert (found.remaining, found.processed, found.dirty_rate, found.throttle) == (0, 0, 0, 0)
+    assert not found.memory
+    assert p.advance(p.Progress(), {"data_total": 100, "memory_iteration": 1}, 1.0).memory
+    assert p.advance(p.Progress(), {"data_total": 100, "memory_total": 5}, 1.0).memory
+    over = p.advance(p.replace(found, nearer_at=5.0), {}, 8.0)
+    assert over.stalled_s == 3
+
+
+def test_how_much_the_guest_writes_is_told_in_bytes():
+    said = memory(900, memory_dirty_rate=10)
+    assert p.advance(p.Progress(), said, 1).dirty_rate == 40960
+    assert p.advance(p.Progress(), said | {"memory_page_size": 2048}, 1).dirty_rate == 20480
+
+
+def test_disks_are_measured_by_what_is_left_of_them():
+    found = p.advance(p.Progress(), stats(900, disk_remaining=700), 1)
+    assert found.left == 700
+
+
+@pytest.mark.parametrize("each", [stats(900), memory(900, 1)])
+def test_what_stays_as_it_was_got_no_nearer(each):
+    assert look([each] * 3).stalled_s == 2
+
+
+def test_a_pass_is_better_by_a_twentieth_or_fruitless():
+    assert passes(1000, 950).fruitless == 1
+    assert passes(1000, 949).fruitless == 0
+    better = passes(500, 500, 300)
+    assert (better.fruitless, better.excused) == (0, 0)
+
+
+def test_the_speeds_of_memory_and_disks_are_one():
+    both = p.advance(p.Progress(), stats(900, memory_bps=7, disk_bps=5), 1)
+    assert both.speed == 12
+    first = p.advance(p.Progress(), stats(900, data_processed=100), 1)
+    assert p.advance(first, stats(900, data_processed=100), 2).speed == 0
+
+
+def test_patience_ends_after_the_limit_and_not_at_it():
+    policy = p.Policy("safe", timeout_s=600, stall_s=150)
+    still = p.Progress(moved_at=50.0, nearer_at=50.0)
+    assert p.decide(still, 200, policy).kind == p.WAIT
+    moving = p.Progress(moved_at=590.0)
+    assert p.decide(moving, 600, policy).kind == p.WAIT
+    assert p.decide(p.replace(moving, moved_at=600.0), 601, policy).kind == p.ABORT
+    paused = p.replace(moving, paused=True, moved_at=600.0)
+    assert p.decide(paused, 601, policy).kind == p.WAIT, "it stands still and will be through soon"
+
+
+def test_a_guest_that_qemu_slows_further_is_given_time_again():
+    stalled = p.Progress(
+        memory=True, iteration=9, fruitless=9, stalled_s=300, moved_at=400, throttle=40,
+        throttled_at=250,
+    )  # fmt: skip
+    policy = p.Policy("safe")
+    assert p.decide(stalled, 400, policy).kind == p.WAIT
+    assert p.decide(stalled, 401, policy).kind == p.ABORT
+
+
+def test_the_last_step_of_the_downtime_is_taken():
+    last = p.Progress(memory=True, fruitless=4, stalled_s=41, steps=3, moved_at=50)
+    assert p.decide(last, 50, p.Policy(step_s=10)).value == 4000
+
+
+def test_post_copy_needs_a_pass_that_has_begun():
+    late = p.Progress(memory=True, iteration=1, moved_at=601)
+    policy = p.Policy("postcopy", timeout_s=600)
+    assert p.decide(late, 601, policy).kind == p.POSTCOPY
+    assert p.decide(p.replace(late, iteration=0), 601, policy).kind == p.ABORT
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"speed": 1, "left": 60}, p.PAUSE),
+        ({"speed": 1, "left": 100}, p.ABORT),
+        ({"processed": 9000, "at_s": 900, "left": 600}, p.PAUSE),
+        ({"processed": 9000, "at_s": 900, "left": 601}, p.ABORT),
+        ({"processed": 10, "at_s": 1, "left": 600}, p.PAUSE),
+        ({"processed": 10, "at_s": 0, "left": 600}, p.PAUSE),
+    ],
+)
+def test_how_long_a_pause_would_be_is_counted_by_the_speed_so_far(changes, kind):
+    late = p.Progress(memory=True, iteration=2, moved_at=900)
+    policy = p.Policy("pause", timeout_s=600, pause_s=60)
+    assert p.decide(p.replace(late, **changes), 901, policy).kind == kind
