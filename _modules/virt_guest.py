@@ -60,7 +60,7 @@ def _say(name, verb):
         log.info("%s of %s: %s", verb, name, message)
         if not masterless:
             steps.made(where, data.get("within_s", 0))
-            data.update(id=name, message=message)
+            data.update(id=name, guest=name, message=message)
             __salt__["event.send"](f"salt/virt/{name}/{verb}/{step}", data)
 
     return fire

@@ -14,8 +14,8 @@ release = version = releases.version()
 
 extensions = ["myst_parser"]
 root_doc = "docs/index"
-include_patterns = ["docs/**", "*.md"]
-exclude_patterns = ["build"]
+include_patterns = ["docs/**", "*.md", "changelog.d/README.md", "tests/*/README.md"]
+exclude_patterns = ["build", "tests/golden"]
 source_suffix = {".md": "markdown"}
 
 myst_heading_anchors = 4

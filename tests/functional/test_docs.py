@@ -8,7 +8,9 @@ import salt.utils.yaml
 from tests.lab import paths
 from tests.tools import api, coverage_api, docs
 
-FUNCTIONS = [*api.ours("modules.virt"), *api.ours("states.virt")]
+FUNCTIONS = [
+    *api.ours("modules.virt"), *api.ours("states.virt"), *api.ours("runners.virt"),
+]  # fmt: skip
 
 
 def test_the_manual_is_up_to_date():

@@ -33,6 +33,16 @@ _FIELD = re.compile(r":(param|returns?|raises?|type|depends)\s*([^:]*):\s*(.*)")
 _CONNECTION = {"connection", "username", "password"}
 
 
+RUNNER = """# The runner
+
+Every function of the runner `virt`, as `salt-run virt.FUNCTION` on the master. Made from the
+docstrings in `_runners` by `make docs`: change it there. What they are for, and what they
+print: [runner.md](../runner.md).
+
+What they give back is under `data` for programs; a failure is one line, and exit code 1.
+"""
+
+
 def document(head, *sections):
     """The manual of all functions of some sections of the API, as Markdown."""
     parts, contents = [], []
@@ -60,6 +70,7 @@ def pages():
     return {
         FOLDER / "execution-module.md": document(HEAD, "modules.virt", "modules.seed"),
         FOLDER / "states.md": document(STATES, "states.virt"),
+        FOLDER / "runner.md": document(RUNNER, "runners.virt"),
         FOLDER / "engine-and-grain.md": engine_and_grain(),
         DOCS / "layers.svg": layers.picture(),
     }

@@ -1,0 +1,30 @@
+"""The manuals are built as a site, and Sphinx has nothing to warn of."""
+
+import pytest
+
+from tests.tools import api, site
+
+pytest.importorskip("sphinx")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    assert site.build(folder, "-d", str(folder / ".trees")) == 0
+    return folder
+
+
+def test_it_is_built_without_warnings_and_its_first_page_leads_on(built):
+    assert 'url=docs/index.html"' in (built / "index.html").read_text(encoding="utf-8")
+    assert (built / "docs/index.html").exists()
+
+
+def test_every_manual_is_in_it(built):
+    pages = [*(api.REPOSITORY / "docs").rglob("*.md"), *api.REPOSITORY.glob("*.md")]
+    names = [page.relative_to(api.REPOSITORY).with_suffix(".html") for page in pages]
+    assert [str(name) for name in names if not (built / name).exists()] == []
+
+
+def test_no_page_is_a_stub():
+    for page in (api.REPOSITORY / "docs").rglob("*.md"):
+        assert len(page.read_text(encoding="utf-8").split()) > 120, page
