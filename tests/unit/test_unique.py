@@ -106,6 +106,51 @@ def test_what_a_silent_host_was_told_to_make_is_not_made_elsewhere(tmp_path):
         init(cloud, seed=True).run()
 
 
+@pytest.mark.parametrize(
+    ("begins", "at_work", "refused"),
+    [("hv1", {"web1": "virt.init, process 7"}, True), ("hv1", {"web2": "x"}, False),
+     ("hv1", {}, False), ("hv9", {"web1": "x"}, False), (None, {"web1": "x"}, False)],
+)  # fmt: skip
+def test_what_a_host_still_works_at_is_not_made_again(tmp_path, begins, at_work, refused):
+    """Its runner died, and it has no domain of the name yet."""
+    cloud = Cloud(tmp_path, hv1={"virt.leftovers": {"at_work": at_work}})
+    if begins:
+        begun.Begun(cloud.opts, "web1", "virt.init", Revert()).on(begins)
+    if refused:
+        with pytest.raises(errors.OperationFailed, match=r"hv1 is still at work on web1: virt\.init"):
+            unique.check(cloud, "web1", {})
+    else:
+        unique.check(cloud, "web1", {})
+    unique.check(cloud, "web1", {"hv1": "down"}, sure=True)
+
+
+def test_one_that_comes_first_waits_for_the_other_to_go(tmp_path, monkeypatch):
+    cloud = Cloud(tmp_path, hv1={"virt.vm_state": {"web1": "shutdown"}}, hv2={"virt.vm_state": {}})
+    slept, steps = [], []
+    told = type("R", (), {"step": lambda _self, step, text: steps.append(step)})()
+
+    def sleep(seconds):
+        slept.append(seconds)
+        cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"} if len(slept) < 3 else {}
+
+    monkeypatch.setattr(unique.time, "sleep", sleep)
+    unique.settle(cloud, told, "web1", "hv1")
+    assert (slept, steps) == ([], [])
+    sleep(0)
+    unique.settle(cloud, told, "web1", "hv1")
+    assert (slept[1:], steps) == ([unique.LOOK_S] * 2, ["twice"])
+    monkeypatch.setattr(unique, "YIELD_S", -1)
+    cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"}
+    slept.clear()
+    with pytest.raises(errors.AlreadyExists, match="made on hv2 in the same moment, as on hv1"):
+        unique.settle(cloud, told, "web1", "hv1")
+    cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"}
+    slept.clear()
+    with pytest.raises(errors.AlreadyExists, match="made on hv1 in the same moment, as on hv2"):
+        unique.settle(cloud, told, "web1", "hv2")
+    assert slept == []
+
+
 def test_a_copy_or_a_new_name_is_the_same(tmp_path):
     has = {"virt.vm_state": {"a": "shutdown"}, "virt.clone": {"disks": {}}, "*": {}}
     cloud = Cloud(tmp_path, hv1=has, hv2=silent("hv2"))
