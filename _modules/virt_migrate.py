@@ -143,7 +143,7 @@ def migrate(vm_, target, **kwargs):
     :param abort_on_error: end it when a disk reports an error. Default: True
     :param keep_source: leave the copied disks here. Default: False
     :param tunnel: overrides ``virt:tunnel``
-    :param policy: when it does not come to an end: ``safe`` aborts; ``converge`` slows the
+    :param policy: when it does not converge: ``safe`` aborts; ``converge`` slows the
         guest, allows more downtime in steps, then aborts; ``postcopy`` starts the guest on
         the target; ``pause`` pauses it for the rest. Default: ``virt:migration:policy``,
         else ``converge``
