@@ -11,7 +11,7 @@ import salt.utils.yaml
 from saltvirt import settings
 from saltvirt.pki.authority import policy as pki
 from saltvirt.placement import policy as placement
-from saltvirt.spec import guest
+from saltvirt.spec import guest, network, pool
 from tests.tools import api
 from tests.tutorial import steps as steps_of
 
@@ -333,26 +333,36 @@ def sls(page):
             yield data
 
 
-def words_of(state):
-    """(its parameters, whether it takes more)."""
-    names = {word.partition("=")[0].strip("*") for word in state.parameters}
-    return names, any(word.startswith("**") for word in state.parameters)
+def applied(page):
+    """(ID, state, parameters) of each of our states in a page's SLS."""
+    for data in sls(page):
+        for name, body in data.items():
+            for call, items in body.items() if isinstance(body, dict) else ():
+                if str(call).startswith("virt."):
+                    given = [one for one in items or () if isinstance(one, dict)]
+                    yield name, call, {key: v for one in given for key, v in one.items()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(api.REPOSITORY)))
 def test_a_state_in_a_manual_is_there_with_the_parameters_that_it_has(page):
     """The states that take more hand it to a function that refuses what it does not know."""
-    for data in sls(page):
-        for body in data.values():
-            for call, given in body.items() if isinstance(body, dict) else ():
-                if not str(call).startswith("virt."):
-                    continue
-                state = STATES[call.removeprefix("virt.")]
-                names, more = words_of(state)
-                said = {word for one in given or () if isinstance(one, dict) for word in one}
-                unknown = said - names - set(REQUISITES)
-                assert not unknown or more, f"{call}: {unknown}"
-                assert unknown <= MORE, f"{call}: {unknown}"
+    for _name, call, given in applied(page):
+        parameters = STATES[call.removeprefix("virt.")].parameters
+        known = {word.partition("=")[0].strip("*") for word in parameters}
+        more = any(word.startswith("**") for word in parameters)
+        unknown = set(given) - known - set(REQUISITES)
+        assert not unknown or (more and unknown <= MORE), f"{call}: {unknown}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(api.REPOSITORY)))
+def test_a_pool_and_a_network_of_a_manual_are_what_their_states_take(page):
+    for name, call, given in applied(page):
+        if call in ("virt.pool_running", "virt.pool_defined") and "ptype" in given:
+            words = ("ptype", "source", "target", "permissions")
+            pool.from_state(name=name, **{word: given.get(word) for word in words})
+        elif call in ("virt.network_running", "virt.network_defined"):
+            words = network.NetworkSpec.keys()
+            network.parse(**{"name": name, **{k: v for k, v in given.items() if k in words}})
 
 
 REQUISITES = (
@@ -360,6 +370,7 @@ REQUISITES = (
     "parallel", "retry", "failhard", "listen",
 )  # fmt: skip
 MORE = set(guest.arguments()) | {"image", "config", "grains", "size", "detach", "start", "update"}
+
 
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 
