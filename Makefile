@@ -51,7 +51,7 @@ chaos: ## random steps with faults in a lab of three hosts: SEED=7, STEPS=file, 
 	$(LAB) chaos $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(if $(MINUTES),--minutes $(MINUTES)) \
 		$(if $(LENGTH),--length $(LENGTH)) $(if $(SHRINK),--shrink $(SHRINK)) $(ARGS)
 
-coverage: ## which lines the unit and functional tests reach, by package
+coverage: ## which lines all tests together reach, by package: ARGS=tests/unit for some, ARGS="--add tests/…" for more
 	$(LAB) coverage $(ARGS)
 
 lint: ## ruff

@@ -9,7 +9,19 @@ import uuid
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from tests.lab import cache, config, keys, kvm, layers, packages, paths, process, publish, reaper
+from tests.lab import (
+    cache,
+    config,
+    keys,
+    kvm,
+    layers,
+    measured,
+    packages,
+    paths,
+    process,
+    publish,
+    reaper,
+)
 from tests.lab.machine import Machine
 from tests.lab.network import MASTER, Network, address
 from tests.lab.recipe import Recipe
@@ -117,6 +129,7 @@ class Cloud:
                 )
         for machine in (master, *others):
             prepare(machine, hosts)
+            measured.prepare(machine)
             self.network.plug(machine.name)
             machine.boot([(self.repository.parent, GIT)] if machine is master else ())
 

@@ -1,20 +1,20 @@
 """Which lines of what is published the tests reach, by package: `make coverage`.
 
 The tests run with a coverage.py that is put beside their Python, and so do the processes that
-they start. What runs in a lab's machines is not counted.
+they start, and Salt in a lab's machines (not in guests). ARGS names some tests, as for pytest;
+``--add`` adds what they reach to what the last run of the same tree reached.
 """
 
 import os
+import shutil
 import sys
-import tempfile
-from pathlib import Path
 
-from tests.lab import cache, packages, paths, suite, testenv
+from tests.lab import cache, layers, measured, packages, paths, suite, testenv
+from tests.lab.recipe import Recipe
 from tests.lab.sh import run
 
 PUBLISHED = ("_utils", "_modules", "_runners", "_states", "_pillar", "_engines", "_grains",
              "_output")  # fmt: skip
-TESTS = ("tests/unit", "tests/functional")
 START = "import coverage\n\ncoverage.process_startup()\n"
 CONFIG = """[run]
 parallel = True
@@ -23,6 +23,9 @@ data_file = {data}
 source =
 {source}
 disable_warnings = no-data-collected,module-not-measured
+
+[paths]
+{machines}
 """
 
 
@@ -40,21 +43,40 @@ def tool(say):
 
 def run_tests(arguments, say):
     """Run tests and print what they reached; pytest's exit code."""
-    if not packages.why_not():
+    add = "--add" in arguments
+    arguments = [word for word in arguments if word != "--add"]
+    lab = not packages.why_not()
+    if lab:
         packages.ensure(say)
-    with tempfile.TemporaryDirectory(prefix="coverage-") as folder:
-        config = Path(folder) / "config"
-        source = "\n".join(f"    {paths.REPOSITORY / name}" for name in PUBLISHED)
-        data = Path(folder) / "data"
-        config.write_text(CONFIG.format(data=data, source=source), encoding="utf-8")
-        found = tool(say)
-        env = {"PYTHONPATH": str(found), "COVERAGE_PROCESS_START": str(config)}
-        named = [word for word in arguments if word.startswith("tests/")]
-        more = [] if named else [*TESTS, *suite.side_by_side()]
-        code = suite.pytest(["-q", *more, *arguments], say, env)
-        report = {"PYTHONPATH": f"{found}:{paths.REPOSITORY}"}
-        suite.module("tests.tools.coverage", [str(config)], say, report)
+    folder = paths.python_cache() / "measured"
+    if not add:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    config, found = folder / "config", tool(say)
+    config.write_text(settings(folder / "data"), encoding="utf-8")
+    env = {
+        "PYTHONPATH": str(found), "COVERAGE_PROCESS_START": str(config),
+        measured.WANTED: f"{found}:{folder}",
+    }  # fmt: skip
+    named = [word for word in arguments if word.startswith("tests/")]
+    if not named and lab:
+        layers.layers(Recipe(), say)
+    more = [] if named else [*(suite.ALL if lab else ["tests/unit"]), *suite.side_by_side()]
+    code = suite.pytest(["-q", *more, *arguments], say, env)
+    shown = {"PYTHONPATH": f"{found}:{paths.REPOSITORY}"}
+    suite.module("tests.tools.coverage", [str(config)], say, shown)
     return code
+
+
+def settings(data):
+    """coverage.py's configuration: what is measured, and where Salt has it in a machine."""
+    source = "\n".join(f"    {paths.REPOSITORY / name}" for name in PUBLISHED)
+    machines = "\n".join(
+        f"{name.strip('_')} =\n    {paths.REPOSITORY / name}\n"
+        f"    /var/cache/salt/*/extmods/{name.strip('_')}"
+        for name in PUBLISHED
+    )
+    return CONFIG.format(data=data, source=source, machines=machines)
 
 
 def package(path):
@@ -78,12 +100,14 @@ def report(config):
     """Print the table by package, and the lines that nothing reaches."""
     import coverage
 
-    measured = coverage.Coverage(config_file=config)
-    measured.combine()
+    reached = coverage.Coverage(config_file=config)
+    reached.load()
+    reached.combine()
+    reached.save()
     table, left = {}, []
     for name in PUBLISHED:
         for path in sorted((paths.REPOSITORY / name).rglob("*.py")):
-            _, statements, _, missing, _ = measured.analysis2(str(path))
+            _, statements, _, missing, _ = reached.analysis2(str(path))
             short = path.relative_to(paths.REPOSITORY)
             row = table.setdefault(package(short), [0, 0])
             row[0] += len(statements)

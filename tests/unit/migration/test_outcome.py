@@ -114,3 +114,10 @@ def test_what_is_not_decided_says_what_to_decide():
     cold = o.decide(crashed, o.Side(o.OFF), False, False)
     assert (cold.outcome, cold.actions) == (o.UNDECIDED, ())
     assert cold.words.startswith("it is crashed here and shutdown on the target")
+
+
+def test_a_guest_that_has_not_begun_on_the_target_is_not_taken_for_moved():
+    waits = o.Side(o.RUNNING, waits=True)
+    found = o.decide(o.Side(o.GONE), waits, True, True)
+    assert (found.outcome, found.actions) == (o.UNDECIDED, ())
+    assert "virt.resume it there" in found.words
