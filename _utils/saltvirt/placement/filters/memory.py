@@ -9,7 +9,7 @@ def reason(host, request, policy):
     if wanted > free:
         own = 0 if pages else account.promised_kib(request) * account.share(request, host, policy)
         return (
-            f"{_words(own / 1024, (wanted - own) / 1024)}, {max(0, free) / 1024:.0f} of "
+            f"{_words(own / 1024, (wanted - own) / 1024)}, {max(0, free / 1024):.0f} of "
             f"{host.capacity_memory_kib(policy) / 1024:.0f} MiB free"
         )
     for size, kib in pages.items():
@@ -19,7 +19,7 @@ def reason(host, request, policy):
         if kib > free:
             return (
                 f"{kib / 1024:.0f} MiB of huge pages of {size} KiB wanted, "
-                f"{max(0, free) / 1024:.0f} of {host.hugepages[size] / 1024:.0f} MiB free"
+                f"{max(0, free / 1024):.0f} of {host.hugepages[size] / 1024:.0f} MiB free"
             )
     return None
 

@@ -1,0 +1,127 @@
+"""What a host tells becomes what placement counts with, field by field."""
+
+from dataclasses import replace
+
+from saltvirt.placement import facts, policy
+from saltvirt.placement.facts import Disk, Guest, Host, Needs, Pool, Request, Store
+from tests.unit.placement import NOTHING_BESIDE
+
+PLAIN = policy.from_config(NOTHING_BESIDE)
+TOLD = (
+    "images_folder", "guests", "arriving", "hugepages", "arches", "types", "bridges", "networks",
+    "pools", "images", "labels", "ratios", "placement", "hugepage_kib", "stores", "mounts",
+    "silent", "guest", "maintenance",
+)  # fmt: skip
+STORE = {"total_bytes": "9", "free_bytes": 5, "promised_bytes": 1, "shared": "nas"}
+
+
+def test_what_a_host_does_not_tell_is_nothing():
+    least = {"cpus": "2", "memory_kib": "1024"}
+    assert facts.host_from_inventory("hv1", least) == Host("hv1", 2, 1024)
+    empty = dict.fromkeys(TOLD)
+    assert facts.host_from_inventory("hv1", {**least, **empty}) == Host("hv1", 2, 1024)
+    assert facts.guest_of("a", {}) == Guest("a", more={})
+
+
+def test_all_that_a_host_tells():
+    guest = {
+        "uuid": "u", "state": "running", "vcpus": "2", "memory_kib": "8", "autostart": 1,
+        "groups": ["web"], "deployment": "d", "max_memory_kib": 16, "page_kib": 2048, "type": "kvm",
+        "creating": "x",
+    }  # fmt: skip
+    arriving = {"vcpus": "1", "memory_kib": "4", "page_kib": 0}
+    said = {
+        "cpus": 2, "memory_kib": 1024, "guests": {"b": guest, "a": {}}, "arriving": {"c": arriving},
+        "arch": "x86_64", "arches": ["x86_64"], "types": ["kvm"], "bridges": ["br0"],
+        "images_folder": {"total_bytes": "30", "free_bytes": "20", "promised_bytes": "10",
+                          "store": "/"},
+        "networks": ["lan"], "pools": {"p": {**STORE, "store": "/"}}, "images": ["i"],
+        "labels": {"rack": "a"}, "maintenance": "disks", "ratios": {"cpu": 0},
+        "placement": {"cpu_ratio": 1}, "hugepages": {"2048": "512"}, "hugepage_kib": "2048",
+        "stores": {"/": STORE}, "mounts": {"/": "/"}, "silent": ["/nfs"],
+        "guest": {"disk_bytes": 7, "bridges": ["br1"], "networks": ["n"], "cpu_models": ["m"],
+                  "disks": [{"size_bytes": 3, "pool": "p"}]},
+    }  # fmt: skip
+    found = facts.host_from_inventory("hv1", said)
+    assert found == Host(
+        "hv1", 2, 1024,
+        guests=(Guest("a", more={}), Guest("b", "u", "running", 2, 8, True, ("web",), "d", guest)),
+        arriving=(Guest("c", vcpus=1, memory_kib=4, more=arriving),),
+        arch="x86_64", arches=("x86_64",), types=("kvm",), disk_total_bytes=30, disk_free_bytes=20,
+        disk_promised_bytes=10, bridges=frozenset({"br0"}), networks=frozenset({"lan"}),
+        pools={"p": Pool(9, 5, 1, "nas", store="/")}, images=frozenset({"i"}),
+        labels={"rack": "a"}, maintenance="disks", ratios={"cpu": 0}, limits={"cpu_ratio": 1},
+        needs=Needs(disk_bytes=7, bridges=frozenset({"br1"}), networks=frozenset({"n"}),
+                    cpu_models=frozenset({"m"}), disks=(Disk(3, pool="p"),)),
+        hugepages={2048: 512}, page_kib=2048, stores={"/": Store(9, 5, 1, "nas")},
+        mounts={"/": "/"}, images_store="/", silent=("/nfs",),
+    )  # fmt: skip
+    made = found.guests[1]
+    assert (made.max_memory_kib, made.page_kib, made.type) == (16, 2048, "kvm")
+    assert (made.creating, Guest("a").creating, Guest("a").page_kib) == (True, False, None)
+    assert found.ratio(PLAIN, "cpu") == 0.0, "a host that takes nobody by its own ratio"
+    assert found.ratio(PLAIN, "memory") == 1.0
+
+
+def test_who_is_meant_to_run():
+    for state, more, runs in (
+        ("running", {}, True), ("paused", {}, True), ("pmsuspended", {}, True),
+        ("shutdown", {}, False), ("crashed", {}, False), ("shutdown", {"creating": "x"}, True),
+    ):  # fmt: skip
+        assert Guest("a", state=state, more=more).meant_to_run is runs
+    assert Guest("a", autostart=True).meant_to_run
+
+
+def test_a_guest_by_the_profiles_of_the_host_that_is_asked():
+    asked = Request("new", 1, 2, disk_bytes=3, bridges=frozenset({"a"}), networks=frozenset({"c"}),
+                    pools={"p": 1, "q": 1}, disks=(Disk(1),), by_profile=True)  # fmt: skip
+    plain = Host("hv1", 1, 1)
+    assert asked.at(plain) is asked
+    needs = Needs(disk_bytes=4, pools={"q": 5}, bridges=frozenset({"b"}),
+                  networks=frozenset({"d"}), cpu_model="m", disks=(Disk(2),), vcpus=6,
+                  memory_kib=7, max_memory_kib=8, page_kib=0)  # fmt: skip
+    host = replace(plain, needs=needs)
+    assert replace(asked, by_profile=False).at(host) == replace(asked, by_profile=False)
+    assert asked.at(host) == Request(
+        "new", 6, 7, disk_bytes=7, bridges=frozenset({"a", "b"}), networks=frozenset({"c", "d"}),
+        pools={"p": 1, "q": 5}, disks=(Disk(1), Disk(2)), by_profile=True, cpu_model="m",
+        max_memory_kib=8, page_kib=0,
+    )  # fmt: skip
+    own = replace(asked, cpu_model="own", max_memory_kib=9, page_kib=2048)
+    found = own.at(replace(plain, needs=Needs(cpu_model="m")))
+    assert (found.vcpus, found.memory_kib, found.max_memory_kib) == (1, 2, 9)
+    assert (found.cpu_model, found.page_kib) == ("own", 2048)
+
+
+def test_a_guest_that_exists_is_asked_for_as_it_is():
+    here = Host("hv1", 1, 1, arch="x86_64", types=("qemu",))
+    bare = facts.of_guest(Guest("a", vcpus=1, memory_kib=2, state="running"), here)
+    assert bare == Request("a", 1, 2, hypervisor="qemu", arch="x86_64")
+    unknown = facts.of_guest(Guest("a", vcpus=1, memory_kib=2), Host("hv1", 1, 1))
+    assert unknown == Request("a", 1, 2, hypervisor="kvm", stopped=True)
+    more = {
+        "type": "lxc", "arch": "i686", "bridges": ["b"], "networks": ["n"], "cpu_model": "m",
+        "labels": {"l": 1}, "prefer": {"p": 1}, "group_policy": "gather", "max_memory_kib": 3,
+        "page_kib": 0, "disks": [{"size_bytes": 4, "path": "/a"}],
+    }  # fmt: skip
+    found = facts.of_guest(Guest("a", "", "running", 1, 2, groups=("g",), more=more), here)
+    assert found == Request(
+        "a", 1, 2, hypervisor="lxc", arch="i686", bridges=frozenset({"b"}),
+        networks=frozenset({"n"}), cpu_model="m", labels={"l": 1}, prefer={"p": 1}, groups=("g",),
+        group_policy="gather", max_memory_kib=3, page_kib=0, disks=(Disk(4, "/a"),),
+    )  # fmt: skip
+    assert found.type == "lxc"
+
+
+def test_storage_is_free_less_what_was_promised_and_what_stays_free():
+    by = replace(PLAIN, reserved_disk_bytes=10, disk_ratio=2.0)
+    host = Host(
+        "hv1", 1, 1, disk_total_bytes=100, disk_free_bytes=50, disk_promised_bytes=5,
+        stores={"/data": Store(100, 40, 3, "nas", 4)}, mounts={"/data": "/data"},
+        pools={"p": Pool(9, 8, 7), "d": Pool(100, 40, 3, store="/data")},
+    )  # fmt: skip
+    assert host.free_disk_bytes(by) == (50 - 10) * 2 - 5
+    assert host.free_pool_bytes(by, "d") == 40 * 2 - 3 - 4
+    assert host.free_pool_bytes(by, "p") == 8 * 2 - 7
+    assert set(host.storage) == {"images", "/data", "pool p"}
+    assert (host.folder_store("/data/x"), host.folder_store("/x")) == ("/data", "images")
