@@ -9,7 +9,10 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.fleet import private
 from saltvirt.fleet.answer import Answer, down
+from saltvirt.fleet.authorise import Authorisations
+from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import begun, find, lock, proof, repair
 from saltvirt.revert import Revert
 
@@ -148,6 +151,7 @@ def test_a_guest_on_its_way_is_on_two_hosts_and_nothing_is_said_of_it(cloud, hos
         moving if what == "migrations" else "virt.migrate"
     )
     assert on_two(cloud) is None
+    assert not [one for one in repair.look(cloud)[0] if one.about == "two"]
 
 
 def test_one_that_was_moved_between_two_answers_is_not_on_two_hosts(cloud, monkeypatch):
@@ -181,6 +185,18 @@ def test_only_who_has_one_twice_is_asked_again_and_his_silence_proves_nothing(cl
     assert len(asked) == 3
 
 
+def test_what_a_person_decides_is_left_and_what_is_mended_is_told(cloud):
+    told = []
+    report = type("R", (), {"step": lambda _self, step, text: told.append((step, text))})()
+    found, _ = repair.look(cloud)
+    mended, remaining = repair.mend(repair.chosen(found, what="half-made"), report)
+    assert told == [("mended", f"{name}: removed from hv1") for name in "ab"]
+    assert (list(mended), remaining) == (["a", "b"], {})
+    mended, remaining = repair.mend(repair.chosen(found, what="two-hosts"), report)
+    assert (mended, len(told)) == ({}, 2)
+    assert remaining["two"].startswith("is on more than one host: hv1 (shutdown), hv2 (shutdown): ")
+
+
 def test_two_findings_of_one_guest_are_both_told(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": left([], ["a"]), "hv2": left([], ["a"])})
     found, _ = repair.look(cloud)
@@ -198,12 +214,36 @@ def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants
     whole = found[2].data()
     assert not whole["mends"]
     assert whole["what"] == "made on hv1 by virt.init, which was given up or killed; it is shutdown"
-    assert "hv2" in found[1].what
+    assert found[1].what.endswith("which has not answered now: down: no connection to the master")
+    cloud.left["hv1"]["guests"]["whole"] = "running"
+    assert "given-up:whole:hv1" not in [one.id for one in repair.look(cloud)[0]]
+    cloud.left["hv1"]["guests"]["whole"] = "shutdown"
     with lock.guest(cloud.opts, "whole", "virt.init"):
         assert "given-up:whole:hv1" not in [one.id for one in repair.look(cloud)[0]]
     begun.forget(cloud.opts, "whole")
-    cloud.left["hv1"]["guests"]["whole"] = "running"
     assert "given-up:whole:hv1" not in [one.id for one in repair.look(cloud)[0]]
+
+
+def test_what_the_master_keeps_of_a_guest_that_never_came_is_found_and_removed(tmp_path):
+    cloud = Cloud(tmp_path, {"hv1": left()})
+    pillars, permissions = Pillars(cloud.opts), Authorisations(cloud.opts)
+    pillars.keep("web8", "a key that is gone", {"token": "hush"})
+    private.write(str(tmp_path / "virtkeys" / "hv1" / "web7"), '{"until": 1}')
+    found, _ = repair.look(cloud)
+    assert [one.id for one in found] == ["permission-expired:web7:hv1", "pillar-without-key:web8"]
+    assert "hush" not in str([one.data() for one in found])
+    mended, unmended = repair.mend(found, Silent())
+    assert (sorted(mended), unmended) == (["web7", "web8"], {})
+    assert list(permissions.expired()) == []
+    assert not pillars.remove("web8")
+    assert repair.look(cloud) == ([], {})
+
+
+def test_what_a_target_still_holds_says_nothing_of_a_guest_on_two_hosts(cloud):
+    """The one is taken away by the migration's own clean-up, of the other a person decides."""
+    cloud.left["hv1"]["left"] = ["two@hv3"]
+    found = [one.id for one in repair.look(cloud)[0] if one.about == "two"]
+    assert sorted(found) == ["left-on-target:two:hv3", "two-hosts:two"]
 
 
 @pytest.mark.parametrize(

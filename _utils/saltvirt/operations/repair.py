@@ -250,10 +250,8 @@ def _given_up(fleet, told, unheard, half):
 
 def _of_another(name, begin, there):
     """Whether the guest there has the mark of another operation than the one that was begun."""
-    marks = there.get("operations")
-    if marks is None or name not in there["guests"] or "operation" not in begin:
-        return False
-    return marks.get(name) != begin["operation"]
+    told = "operations" in there and "operation" in begin
+    return told and there["operations"].get(name) != begin["operation"]
 
 
 def _twice(fleet, told, half):
@@ -284,11 +282,10 @@ def _twice(fleet, told, half):
 
 
 def _at_work(fleet, name):
-    """Whether an operation of this master is at work on it; on none with a name that a host made
-    up."""
+    """Which operation of this master is at work on it, None for none: as on all that has a name
+    which a host made up."""
     with contextlib.suppress(errors.InvalidInput):
-        return lock.at_work(fleet.opts, name) is not None
-    return False
+        return lock.at_work(fleet.opts, name)
 
 
 def _apart(told, half):
