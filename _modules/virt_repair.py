@@ -84,7 +84,7 @@ def remove_made(vm_, test=False, unused=(), **kwargs):
             todo = making.look(conn, str(vm_), unused)
             places = {path: asdict(place) for path, place in todo.shared.items()}
             more = {"shared": places} if places else {}
-            return {"delete": todo.delete, "keep": todo.keep, **more}
+            return {"delete": sorted([*todo.delete, *todo.second]), "keep": todo.keep, **more}
         with guest_lock.held(where, "virt.remove_made", vm_):
             left = making.remove(conn, str(vm_), unused)
     if left.keep:

@@ -77,6 +77,19 @@ def test_a_new_disk_is_made_and_goes_with_the_guest(guest):
     assert list(guest.images.iterdir()) == []
 
 
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_disk_of_no_format_is_what_its_definition_says(guest, runs):
+    """It is made as qcow2; libvirt and QEMU take one of which no format is said for raw."""
+    if runs:
+        guest.conn.lookupByName("g1").create()  # this driver attaches nothing: it comes later
+    guest.update(disks=[SYSTEM, {"name": "data", "size": 8}])
+    path = str(guest.images / "g1_data.qcow2")
+    assert (info(path)["format"], info(path)["virtual-size"]) == ("qcow2", 8 * MIB)
+    assert guest.tree().find("devices/disk[2]/driver").get("type") == "qcow2"
+    guest.update(disks=[SYSTEM, {"name": "data", "size": 12}])
+    assert info(path)["virtual-size"] == 12 * MIB
+
+
 @pytest.fixture
 def died(guest, monkeypatch):
     """The Note of an update of g1 that died when it was about to make the disk ``data``."""

@@ -74,6 +74,8 @@ def driver(spec, disk, source, context):
     if not context.qemu:
         if context.xen and source is not None and source.kind == "file":
             disk.driver_name, disk.driver_type = "qemu", source.format or spec.format or "raw"
+        elif context.virt_type == "test" and source is not None and source.format != "raw":
+            disk.driver_type = source.format  # where none is said, all take it for raw
         return
     disk.driver_name = "qemu"
     fallback = "raw" if spec.removable or (source and source.block) else None

@@ -4,8 +4,8 @@ What is in a guest is not to be trusted: a link in it to /etc is the guest's /et
 FIFO is not waited for, and no file is larger than what we would read of it.
 """
 
+import contextlib
 import os
-import secrets
 import shutil
 import stat
 from dataclasses import dataclass
@@ -123,7 +123,10 @@ class DirTree:
     def write(self, path, content, mode):
         """A new file of root's under that name, whatever was there."""
         with self._walk(path, make=True) as walk:
-            part = f".salt-virt-{secrets.token_hex(8)}"
+            # what a process that was killed left of it is used up
+            part = f".salt-virt-{walk.name}"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part, dir_fd=walk.folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(part, flags, 0o600, dir_fd=walk.folder)
             try:

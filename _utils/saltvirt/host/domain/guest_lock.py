@@ -49,13 +49,17 @@ def _one(where, what, name, deadline):
     if path in mine:
         yield
         return
-    locks.private(os.path.dirname(path))
-    handle = _waited(path, name, deadline)
+    try:
+        locks.private(os.path.dirname(path))
+        handle = _waited(path, name, deadline)
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot lock {name}: {path}: {exc.strerror}") from exc
     try:
         mine.add(path)
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{what}, process {os.getpid()}, since {since}".encode(), 0)
+        with contextlib.suppress(OSError):  # no room: who waits is told less
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{what}, process {os.getpid()}, since {since}".encode(), 0)
         yield
     finally:
         mine.discard(path)

@@ -16,8 +16,9 @@ from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import metadata, purge
 from saltvirt.host.migration import move_journal
-from saltvirt.host.provision import existing_disk
+from saltvirt.host.provision import existing_disk, undo_disks
 from saltvirt.host.storage import files, usage
+from saltvirt.host.storage import shared as shared_storage
 from saltvirt.images import clone
 
 log = logging.getLogger(__name__)
@@ -32,11 +33,13 @@ _NOT_SURE = "it cannot be proven that it was made for this guest: look whose it 
 class Left:
     """What an operation that died has left. delete: real paths that are proven to be made by it and
     used by nobody. keep: path to why it stays. shared: the Places of what is in ``keep`` only
-    because other hosts may have it. disks: pairs of what the note says of a disk and its paths."""
+    because other hosts may have it. second: second names of files that a guest has by another name:
+    to take one away loses nothing. disks: pairs of what the note says of a disk and its paths."""
 
     delete: list = field(default_factory=list)
     keep: dict = field(default_factory=dict)
     shared: dict = field(default_factory=dict)
+    second: list = field(default_factory=list)
     disks: list = field(default_factory=list)
 
 
@@ -124,9 +127,9 @@ def unfinished(conn):
         entry = read(name)
         if entry and not metadata.works(entry["worker"]):
             left = _left(conn, entry)
-            if left.delete or left.keep:
+            paths = sorted([*left.delete, *left.second, *left.shared])
+            if paths or left.keep:
                 unsure = {path: why for path, why in left.keep.items() if path not in left.shared}
-                paths = sorted([*left.delete, *left.shared])
                 found[name] = {"what": entry["what"], "disks": paths, "unsure": unsure}
     return found
 
@@ -150,6 +153,8 @@ def remove(conn, name, unused=()):
             for path in [path for path in left.delete if path not in left.keep]:
                 purge.delete_storage(conn, path)
                 log.info("%s, made for %s by %s, was deleted", path, name, entry["what"])
+        for path in left.second:
+            undo_disks.remove_file(path)
     _keep(_path(name), entry, [disk for disk, paths in left.disks if {*paths} & {*left.keep}])
     return left
 
@@ -165,10 +170,27 @@ def _left(conn, entry, unused=()):
             silent[paths[0]] = exc.text
         disks.append((disk, paths))
     used = usage.read(conn, beside=[path for path in wanted if path.startswith("/")])
+    second = [path for path in wanted if _is_second(used, path)]
     # what a guest has by now is its own
     wanted = {p: why for p, why in wanted.items() if not used.guests(usage.keys_of(conn, p))}
     delete, keep, shared = usage.decide(conn, wanted, used, map(files.real, unused))
-    return Left(delete, {**keep, **silent}, shared, disks)
+    return Left(delete, {**keep, **silent}, shared, second, disks)
+
+
+def _is_second(used, path):
+    """Whether a guest has the file by another name, and nobody can mean it by this one."""
+    try:
+        seen = os.lstat(path)
+    except OSError:
+        return False
+    names = [path, os.path.normpath(path)]
+    return (
+        stat.S_ISREG(seen.st_mode)
+        and seen.st_nlink > 1
+        and bool(used.guests([("file", seen.st_dev, seen.st_ino)]))
+        and not used.why(names)
+        and not shared_storage.why(path)
+    )
 
 
 def _places(conn, disk):

@@ -1,7 +1,7 @@
 """A stopped guest gets another name, and with it the files that were made for it.
 
 A file gets its new name beside the old one, which goes last: whenever this process dies, the
-definition names files that are there.
+definition names files that are there, and the names of files that it does not have are noted.
 """
 
 import contextlib
@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from saltvirt import errors, names
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, metadata
-from saltvirt.host.provision import admission, guest_builder, seed_drive, undo_disks
+from saltvirt.host.provision import (
+    admission,
+    disks,
+    guest_builder,
+    making,
+    seed_drive,
+    undo_disks,
+)
 from saltvirt.host.storage import files, usage
 from saltvirt.revert import Revert
 from saltvirt.xml.domain import Domain
@@ -73,7 +80,9 @@ class Rename:
 
     def run(self):
         """Renames it; what ``virt.rename`` returns. All of it or nothing."""
+        names.guest(self.wish.name)
         with self.tools.gate.guest("virt.rename", self.old, self.wish.name):
+            making.remove(self.conn, self.wish.name)
             self._read()
             return self._run()
 
@@ -84,9 +93,12 @@ class Rename:
 
     def _run(self):
         moves = self.check()
+        works = [disks.Work(None, path=path) for move in moves for path in (move.old, move.new)]
+        note = making.Note(self.wish.name, "virt.rename", works)
         with Revert() as undo:
+            undo.push("forget the names", lambda: note.end(undo.failed))
             for move in moves:
-                os.link(move.old, move.new)
+                _link(move)
                 undo.push(f"remove {move.new}", undo_disks.remove_file, move.new)
             self._refresh(moves)
             self._define(moves, undo)
@@ -94,6 +106,7 @@ class Rename:
             undo.success()
         for move in moves:
             undo_disks.remove_file(move.old)
+        note.end()
         self._refresh(moves)
         found = [move.new for move in moves]
         return {
@@ -104,18 +117,14 @@ class Rename:
     def _define(self, moves, undo):
         with self.tools.gate.lock():
             admission.name_is_free(self.conn, self.wish.name)
+            # the name last: as long as it has the old one, the same rename can be asked for again
+            metadata.unmark(self.model.record)
+            _point(self.model, {move.old: move.new for move in moves})
+            undo.push("define it as it was", self.conn.defineXML, self.before)
+            self.dom = lookup.define(self.conn, self.model.tostring())
             self.dom.rename(self.wish.name, 0)
             undo.push(f"rename it back to {self.old}", self.dom.rename, self.old, 0)
-        self.model.name = self.wish.name
-        metadata.unmark(self.model.record)
-        _point(self.model, {move.old: move.new for move in moves})
-        undo.push("define it as it was", self._define_back)
-        self.dom = lookup.define(self.conn, self.model.tostring())
-
-    def _define_back(self):
-        model = Domain.fromstring(self.before)
-        model.name = self.wish.name
-        self.conn.defineXML(model.tostring())
+            self.dom = lookup.lookup(self.conn, self.wish.name)
 
     def _seed(self):
         """The new public key, when the minion in the guest shall know its new name."""
@@ -132,6 +141,15 @@ class Rename:
         for pool in {move.pool for move in moves if move.pool}:
             with contextlib.suppress(libvirt.libvirtError):
                 self.conn.storagePoolLookupByName(pool).refresh(0)
+
+
+def _link(move):
+    try:
+        os.link(move.old, move.new)
+    except OSError as exc:
+        raise errors.OperationFailed(
+            f"cannot give {move.old} the name {move.new}: {exc.strerror}"
+        ) from exc
 
 
 def seeded_disk(model):

@@ -42,11 +42,19 @@ def eject(conn, guest, images_dir):
             _change(dom, volume, libvirt.VIR_DOMAIN_AFFECT_LIVE, 0)
         inactive = libvirt.VIR_DOMAIN_XML_INACTIVE
         _change(dom, volume, libvirt.VIR_DOMAIN_AFFECT_CONFIG, inactive)
+    there = _delete(conn, dom, volume)
+    with translated(f"forget the volume for cloud-init of {guest}"):
+        # last: as long as the volume is there, the record says whose it is
         found = metadata.of_domain(dom).copy()
         kept = [disk for disk in found.disks if disk.path != volume]
         if len(kept) != len(found.disks):
             found.disks = kept
             metadata.write(dom, found)
+    return there
+
+
+def _delete(conn, dom, volume):
+    """Whether there was one."""
     if not os.path.lexists(volume):
         return False
     usage.refuse_used(conn, volume, dom.UUIDString())

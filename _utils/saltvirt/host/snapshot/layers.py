@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt
+from saltvirt.host.provision import undo_disks
 from saltvirt.host.storage import usage
 from saltvirt.images import chain, confined, header
 
@@ -31,12 +32,16 @@ class Layer:
             raise errors.OperationFailed(f"cannot {what}: it is based on no other file")
         fresh = f"{self.path}.revert"
         argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", kind, fresh]
-        os.close(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
-        reads = chain.names(self.path, "qcow2")[1:]
-        confined.run(argv, what, reads=reads, writes=[fresh])
-        stat = os.stat(self.path)
-        shutil.copymode(self.path, fresh)
-        os.chown(fresh, stat.st_uid, stat.st_gid)
+        try:
+            os.close(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+            reads = chain.names(self.path, "qcow2")[1:]
+            confined.run(argv, what, reads=reads, writes=[fresh])
+            stat = os.stat(self.path)
+            shutil.copymode(self.path, fresh)
+            os.chown(fresh, stat.st_uid, stat.st_gid)
+        except OSError as exc:
+            undo_disks.remove_file(fresh)
+            raise errors.OperationFailed(f"cannot {what}: {exc.strerror}") from exc
         return fresh
 
 
@@ -80,9 +85,10 @@ def revert(conn, domain, snapshot, above, unused=()):
         for made in fresh.values():
             if os.path.exists(made):
                 os.unlink(made)
+    # the files first: as long as a snapshot is there, it names its own
+    remove(conn, others - set(fresh), unused)
     for one in above:
         one.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
-    remove(conn, others - set(fresh), unused)
     _make_current(domain, snapshot)
 
 

@@ -269,8 +269,16 @@ def _refuse_nested(conn, pool):
             )
 
 
+def _is_gone(pool, kind):
+    """Whether the folder of a stopped pool is not there, as when it was being deleted."""
+    target = host_pool.read(pool).path
+    return kind in usage.FILES and bool(target) and not usage.is_there(pool.connect(), target)
+
+
 def _goes(conn, pool, kind, outcome):
     """Whether what the pool is made of is deleted, too."""
+    if not pool.isActive() and _is_gone(pool, kind):
+        return False
     target = host_pool.read(pool).path
     if kind in usage.FILES and target and usage.is_local(conn) and os.path.islink(target):
         outcome.notes.append(f"Its folder {target} is a symbolic link, which stays")
@@ -281,6 +289,8 @@ def _goes(conn, pool, kind, outcome):
 def _to_delete(conn, pool, kind, outcome):
     if kind in _FOREIGN:
         outcome.notes.append(f"Volumes of a pool of type {kind} cannot be deleted")
+        return []
+    if not pool.isActive() and _is_gone(pool, kind):
         return []
     if not pool.isActive():
         raise errors.InvalidInput(

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from saltvirt import errors, units
 from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.storage import files, usage
 from saltvirt.host.storage import volume as host_volume
 from saltvirt.images import storage
 
 # formats whose file is larger or smaller than the disk it describes
 _RAW = {None, "none", "raw"}
+_NOTED = "user.saltvirt.capacity"
 
 
 @dataclass(frozen=True)
@@ -36,26 +38,26 @@ def upload(conn, pool, name, path, part, sparse=False):
     except errors.ImageError as exc:
         raise errors.InvalidInput(f"cannot read {path}: it is no file or block device") from exc
     try:
-        size = _checked_size(conn, volume, descriptor, path, part)
-        capacity = volume.info()[1]
-        with translated(f"upload {path} to volume {name} in storage pool {pool}"):
+        capacity = _capacity(volume)
+        size = _checked_size(conn, volume, descriptor, path, part, capacity)
+        what = f"upload {path} to volume {name} in storage pool {pool}"
+        with translated(what), _same_size(volume, capacity):
             _send(conn, volume, _Reader(descriptor, size), part.offset, sparse)
-            if sparse:
-                _keep_size(volume, capacity)
     finally:
         os.close(descriptor)
     return True
 
 
-def _checked_size(conn, volume, descriptor, path, part):
+def _checked_size(conn, volume, descriptor, path, part, capacity):
     """How many bytes are to be sent."""
     size = os.lseek(descriptor, 0, os.SEEK_END)
     size = min(size, part.length) if part.length else size
     info = host_volume.describe(volume)
-    if info["format"] in _RAW and part.offset + size > info["capacity"]:
+    if info["format"] in _RAW and part.offset + size > capacity:
         raise errors.InvalidInput(
             f"{path} does not fit: {units.human_bytes(size)} at {part.offset} in volume "
-            f"{volume.name()} of {units.human_bytes(info['capacity'])}"
+            f"{volume.name()} of {units.human_bytes(capacity)}; virt.volume_resize gives "
+            "it another size, as after a sparse upload that was killed"
         )
     users, own = host_volume.users(conn, volume)
     if users.running(own):
@@ -65,11 +67,41 @@ def _checked_size(conn, volume, descriptor, path, part):
     return size
 
 
+def _file(volume):
+    """The volume's file, where that is one of this host; else None."""
+    here = usage.is_local(volume.connect()) and files.is_regular(volume.path())
+    return volume.path() if here else None
+
+
+def _capacity(volume):
+    """What the volume has, or had before an upload that was killed."""
+    noted = 0
+    with contextlib.suppress(OSError, TypeError, ValueError):
+        noted = int(os.getxattr(_file(volume), _NOTED))
+    return max(noted, volume.info()[1])
+
+
+@contextlib.contextmanager
+def _same_size(volume, capacity):
+    """A hole makes libvirt cut a raw volume off behind it, until more comes: afterwards it has the
+    size that it had. That is noted at its file, for when we are killed."""
+    with contextlib.suppress(OSError, TypeError):
+        os.setxattr(_file(volume), _NOTED, str(capacity).encode())
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(libvirt.libvirtError):
+            _keep_size(volume, capacity)
+        raise
+    _keep_size(volume, capacity)
+
+
 def _keep_size(volume, capacity):
-    """A hole at a file's end makes libvirt cut a raw volume off there."""
     info = host_volume.describe(volume)
     if info["format"] in _RAW and info["capacity"] < capacity:
         volume.resize(capacity, 0)
+    with contextlib.suppress(OSError, TypeError):
+        os.removexattr(_file(volume), _NOTED)
 
 
 class _Reader:
