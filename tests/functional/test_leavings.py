@@ -152,6 +152,7 @@ def test_what_was_changed_since_is_somebodys(here, how):
             here.base.symlink_to(other)
         else:
             here.base.mkdir()
+    assert leavings.plan(here.conn, "web1").keep[str(here.base)].startswith(CHANGED)
     assert here.shows().startswith(CHANGED)
     assert here.base.exists()
     assert os.path.exists(path)
@@ -205,9 +206,15 @@ def test_an_image_goes_before_the_file_that_says_that_it_is_not_whole(here, imag
 
 def test_that_file_stays_with_the_image(here, image, monkeypatch):
     here.guest(disk(here.base, "raw"), name="db1")
+    assert set(leavings.plan(here.conn, "web1").keep) == {str(here.base), str(image)}
     assert set(here.clean()[1]) == {str(here.base), str(image)}
     here.conn.lookupByName("db1").undefine()
-    monkeypatch.setattr(leavings, "_deleted", lambda conn, path, todo: "it is open")
+    real = leavings._deleted
+
+    def deleted(conn, path, todo):
+        return "it is open" if path == str(here.base) else real(conn, path, todo)
+
+    monkeypatch.setattr(leavings, "_deleted", deleted)
     assert set(here.clean()[1]) == {str(here.base), str(image)}
     assert image.exists()
 
@@ -246,9 +253,10 @@ def test_nothing_goes_while_the_guest_is_on_its_way_again(here):
     ],
 )
 def test_what_is_no_note_is_no_order(here, file, text):
-    with open(os.path.join(leavings.FOLDER, file), "w", encoding="utf-8") as note:
-        note.write(text.replace("BASE", str(here.base)))
-    os.symlink("/etc/shadow", os.path.join(leavings.FOLDER, "web1~1"))
+    with open(os.path.join(leavings.FOLDER, file), "w", encoding="utf-8") as written:
+        written.write(text.replace("BASE", str(here.base)))
+    away = note(here, file="../web1~1")
+    os.symlink(away, os.path.join(leavings.FOLDER, "web1~1"))
     os.mkfifo(os.path.join(leavings.FOLDER, "web1~2"))
     os.mkdir(os.path.join(leavings.FOLDER, "web1~3"))
     assert leavings.names() == []

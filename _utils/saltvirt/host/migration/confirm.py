@@ -33,14 +33,26 @@ def confirm(conn, peer, report, persistent=True):
             )
         if persistent and not there.isPersistent():
             raise errors.MigrationFailed(f"the guest is not defined on {peer.getHostname()}")
-        if there.isPersistent():
-            there.setAutostart(int(report["autostart"]))  # libvirt does not carry it over
         if here is not None and here.isActive():
             raise errors.MigrationFailed(
                 f"the guest runs on {peer.getHostname()} and is still active on "
                 f"{conn.getHostname()} too; nothing was removed"
             )
     return there
+
+
+def autostart(conn, peer, report):
+    """Lets the target start the guest with itself as this host did, which libvirt does not carry
+    over; and this host no more, where its definition stays.
+
+    Only when the guest is not this host's any more: after a loss of power it would run on both.
+    """
+    with translated():
+        here, there = find(conn, report["uuid"]), find(peer, report["uuid"])
+        if here is not None and here.isPersistent():
+            here.setAutostart(0)
+        if there is not None and there.isPersistent():
+            there.setAutostart(int(report.get("autostart", 0)))
 
 
 def remove_source(conn, report, paths):
@@ -60,9 +72,13 @@ def remove_source(conn, report, paths):
         path = names[real]
         with usage.closed(conn, [real]) as found:
             why = found[real]
+            # the disk, not the link to it; a device by its name
+            place = real if os.path.isfile(real) else path
             try:
-                gone = not why and remote_storage.delete(conn, path)
-                if why or os.path.lexists(path):
+                gone = not why and remote_storage.delete(conn, place)
+                if gone and os.path.islink(path):
+                    os.unlink(path)
+                if why or os.path.lexists(place):
                     kept[path] = why or "libvirt's storage pool does not show it"
                 elif gone:
                     deleted.append(path)

@@ -24,6 +24,7 @@ from saltvirt.migration import storage
 log = logging.getLogger(__name__)
 
 FOLDER = "/var/lib/salt-virt/leavings"
+NEWER = "which was written to since it was copied there, may be the newer"
 # no migration makes so many files
 _LONGEST = 2**20
 
@@ -36,9 +37,10 @@ def hand_over(peer, entry):
     when it is called again is not written twice. Raises VirtError, and must then be called again.
     """
     name = entry.get("name") or entry["report"]["name"]
+    newer, making = written_since(peer, entry), entry.get("making")
     made = [path for path in entry["created"] if not reservations.is_promise(path)]
-    files = {path: remote_storage.look(peer, path) for path in made}
-    kept, making = {}, entry.get("making")
+    files = {path: remote_storage.look(peer, path) for path in made if path not in newer}
+    kept = dict.fromkeys(newer, f"{NEWER}: look at it; remove it, or move it away")
     if making:
         files[making["path"]], why = remote_storage.claimed(peer, making)
         kept |= {making["path"]: why} if why else {}
@@ -54,6 +56,13 @@ def hand_over(peer, entry):
     path = os.path.join(FOLDER, f"{name}~{attempt[:16]}")
     remote_storage.put(peer, path, json.dumps(note))
     return kept | dict.fromkeys(files, _stays(peer, name))
+
+
+def written_since(peer, entry):
+    """The files whose copy was whole and that look otherwise by now: somebody had them in use."""
+    looks = entry.get("looks") or {}
+    now = {path: remote_storage.look(peer, path) for path in looks}
+    return [path for path, look in looks.items() if now[path] not in (None, look)]
 
 
 def _remove_folders(peer, folders):

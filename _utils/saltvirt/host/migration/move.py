@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.host.connection import libvirt
+from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import (
     confirm,
     departed,
@@ -17,6 +17,7 @@ from saltvirt.host.migration import (
     prepare,
     progress,
     recovery,
+    remote_storage,
     reservations,
 )
 from saltvirt.host.storage import still
@@ -46,7 +47,7 @@ class Move:
         self.still = wishes.stands_still(order.options, report["virt_type"])
         self.promise, self.renewed = None, 0
         self.phase, self.pause = move_journal.BEGUN, None
-        self.made, self.folders = [], []
+        self.made, self.folders, self.looks = [], [], {}
         self.xml = offline.definition(self.dom)
 
     def run(self):
@@ -81,6 +82,7 @@ class Move:
         there = confirm.confirm(self.conn, self.peer, self.report, self.order.options.persistent)
         if not active and self.order.options.undefinesource:
             recovery.undefine(self.dom)
+        confirm.autostart(self.conn, self.peer, self.report)
         return there
 
     def _cold(self, target, held):
@@ -88,8 +90,9 @@ class Move:
         disks = [path for plan in self.plans for path in plan.left]
         unchanged = held.enter_context(still.Still(self.report["name"], disks))
         offline.still_off(self.dom)
-        offline.copy(target, self.report, self.plans)
+        offline.copy(target, self.report, self.plans, self._own_variables())
         unchanged.check()
+        self.looks = {path: remote_storage.look(self.peer, path) for path in self.made}
         self._at(move_journal.MOVING)
         offline.define(target, self.dom, self.report, self.host)
 
@@ -106,6 +109,7 @@ class Move:
             created=[*([self.promise] if self.promise else []), *self.made],
             making=making,
             folders=self.folders,
+            looks=self.looks,
             pause=self.pause,
             left=self._left(),
             keep_source=self._keeps_source(),
@@ -189,14 +193,16 @@ class Move:
     def _failed(self, exc):
         """Back to where it began. Returns the result when libvirt has moved it all the same."""
         try:
+            recovery.not_run_there(self.conn, self.peer, self.journal.read())
             outcome = recovery.settle(self.conn, self.peer, self.report)
+            if outcome == recovery.MOVED:
+                confirm.autostart(self.conn, self.peer, self.report)
         except errors.MigrationFailed as unsure:
             raise errors.MigrationFailed(f"{_words(exc)}; {unsure}") from exc
         except errors.VirtError:
             return self._reconnected(exc)
         if outcome == recovery.MOVED:
-            there = confirm.find(self.peer, self.report["uuid"])
-            return {**self._result(there), **self._clean()}
+            return {**self._result(self._there()), **self._clean()}
         try:
             _, kept = recovery.cleaned(self.peer, self.journal.read())
         except errors.VirtError as unclean:
@@ -206,6 +212,12 @@ class Move:
         if not isinstance(exc, Exception):
             raise exc
         raise self._stays(exc, self._left_there(kept)) from exc
+
+    def _there(self):
+        """The guest's domain on the target, for what it tells of the move; None without one."""
+        with contextlib.suppress(libvirt.libvirtError):
+            return confirm.find(self.peer, self.report["uuid"])
+        return None
 
     def _left_there(self, kept):
         return "; ".join(f"{path} on {self.host['hostname']}: {why}" for path, why in kept.items())
@@ -261,7 +273,9 @@ class Move:
             over=True, report=self.report, target=self.order.transport.uri, created=left
         )
         try:
-            if self.peer.isAlive():
+            with translated():
+                alive = self.peer.isAlive()
+            if alive:
                 reservations.withdraw(self.peer, left)
                 self.journal.close()
             else:

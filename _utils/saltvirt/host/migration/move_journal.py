@@ -90,8 +90,14 @@ class Journal:
 
 
 def put(path, **entry):
-    """Replaces a file of JSON, on the disk before this returns."""
-    text = json.dumps(entry, indent=1)
+    """Replaces a file of JSON, on the disk before this returns. Raises OperationFailed."""
+    try:
+        _put(path, json.dumps(entry, indent=1))
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
+
+
+def _put(path, text):
     fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(fd, "w", encoding="utf-8") as file:
         file.write(text)

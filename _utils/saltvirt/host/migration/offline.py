@@ -5,7 +5,8 @@ from xml.sax.saxutils import escape
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.migration import prepare
+from saltvirt.host.domain import lookup
+from saltvirt.host.migration import confirm, prepare
 from saltvirt.migration import storage
 
 
@@ -24,14 +25,14 @@ def for_target(text, report, host):
     return text.replace(ours, theirs)
 
 
-def copy(target, report, plans):
-    """Copies the disks' files. target: a prepare.Target."""
+def copy(target, report, plans, variables):
+    """Copies the disks' files. target: a prepare.Target; variables: also those of the firmware."""
     for plan in plans:
         prepare.own(target, plan)
     for plan in storage.copied(plans):
         target.say(f"copying disk {plan.target} of {report['name']}")
         prepare.copy(target, plan)
-    if report["nvram"] and os.path.exists(report["nvram"]):
+    if variables and os.path.exists(report["nvram"]):
         target.copy(report["nvram"])
 
 
@@ -40,9 +41,16 @@ def define(target, dom, report, host):
     caller confirms first, then forgets it."""
     with translated():
         still_off(dom)
+        _not_there(target.peer, dom)
         there = target.peer.defineXML(for_target(definition(dom), report, host))
         _snapshots(dom, there, lambda text: for_target(text, report, host))
         still_off(dom)
+
+
+def _not_there(peer, dom):
+    """Raises AlreadyExists where somebody has defined it meanwhile: libvirt would replace that."""
+    if confirm.find(peer, dom.UUIDString()) or lookup.find(peer, dom.name()):
+        raise errors.AlreadyExists(f"{dom.name()} has just appeared on {peer.getHostname()}")
 
 
 def still_off(dom):

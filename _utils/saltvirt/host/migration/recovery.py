@@ -102,14 +102,14 @@ def recover(conn, journal, order):
     person must decide, ConnectionFailed when the target cannot be asked.
     """
     entry = journal.read()
-    if entry.get("over"):
-        return _withdrawn(journal, order, entry)
-    report = entry["report"]
-    if _replaced(conn, report):
-        return _forgotten(journal, order, entry)
-    not_at_work(conn, entry)
-    with at(order, entry["target"]) as peer:
-        result = _ended(conn, peer, entry)
+    with translated():
+        if entry.get("over"):
+            return _withdrawn(journal, order, entry)
+        if _replaced(conn, entry["report"]):
+            return _forgotten(journal, order, entry)
+        not_at_work(conn, entry)
+        with at(order, entry["target"]) as peer:
+            result = _ended(conn, peer, entry)
     journal.close()
     return result
 
@@ -138,6 +138,7 @@ def _ended(conn, peer, entry):
             entry = {**entry, "keep_source": True}
             kept = dict.fromkeys(entry["left"], why)
     else:
+        not_run_there(conn, peer, entry)
         ended = settle(conn, peer, report)
     if ended == UNDONE:
         deleted, kept = cleaned(peer, entry)
@@ -145,6 +146,7 @@ def _ended(conn, peer, entry):
     else:
         reservations.withdraw(peer, entry["created"])
     if ended == MOVED:
+        confirm.autostart(conn, peer, report)
         departed.note(report["name"], peer.getHostname())
     if ended == MOVED and not entry["keep_source"]:
         deleted, kept = confirm.remove_source(conn, report, entry["left"])
@@ -157,6 +159,28 @@ def _ended(conn, peer, entry):
         "deleted": deleted,
         "kept": kept,
     }
+
+
+def not_run_there(conn, peer, entry):
+    """Raises MigrationFailed where the target has the guest by somebody else's hand: it was not
+    sent yet, or its copied disks were written to there."""
+    report, why = entry["report"], None
+    name = report["name"]
+    with translated():
+        here, there = confirm.find(conn, report["uuid"]), confirm.find(peer, report["uuid"])
+        if here is None or there is None:
+            return
+        target = peer.getHostname()
+        if entry.get("phase") == move_journal.BEGUN:
+            why = f"{target} has {name}, and this migration has not brought it there"
+        elif not report["active"]:
+            ran = leavings.written_since(peer, entry)
+            why = f"{', '.join(ran)} on {target}, {leavings.NEWER}" if ran else None
+    if why:
+        raise errors.MigrationFailed(
+            f"{why}: keep one, and virt.stop and virt.undefine {name} on the other host; then "
+            f"salt-run virt.migrate_recover {name}"
+        )
 
 
 def run_on(conn, entry):

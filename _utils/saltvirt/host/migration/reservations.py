@@ -141,13 +141,14 @@ def promise(peer, path, report, host, request):
     """
     with remote_storage.opened(peer, FOLDER, create=True) as pool, translated():
         _tidy(pool, report["name"])
-        remote_storage.create(pool, path, "raw", 0, mode="0600")
+        made = remote_storage.create(pool, path, "raw", 0, mode="0600")
         domains = facts.domains(peer)
         present = {domain["name"] for domain in domains}
         now = {**host, "domains": domains, "arrivals": _pending(pool, present)}
         why = list(room.reasons(report, now, request))
         if why:
-            remote_storage.volume(pool, path).delete(0)
+            with remote_storage.unless_deleted():
+                made.delete(0)
             raise errors.TargetRefused("; ".join(why))
 
 

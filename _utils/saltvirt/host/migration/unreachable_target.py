@@ -67,7 +67,7 @@ def _without(conn, journal, entry, host, lost):
         path,
         name=journal.name, uuid=entry["report"]["uuid"], target=entry["target"],
         created=entry["created"], making=entry.get("making"),
-        folders=entry.get("folders", []),
+        folders=entry.get("folders", []), looks=entry.get("looks"),
         since=int(time.time()), vouched=bool(lost),
     )  # fmt: skip
     journal.close()
@@ -130,7 +130,7 @@ def take_away(order, host=None):
         if name != order.name or host not in (None, on):
             continue
         try:
-            with recovery.at(order, entry["target"]) as peer:
+            with translated(), recovery.at(order, entry["target"]) as peer:
                 _not_there(peer, entry, on)
                 found = recovery.cleaned(peer, entry)
                 gone, kept = [*gone, *found[0]], {**kept, **found[1]}

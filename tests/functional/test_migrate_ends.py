@@ -1,0 +1,257 @@
+"""A migration that is cut off between two of its lines: the guest is one, its newest data stay."""
+
+import contextlib
+import json
+import os
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+
+from saltvirt import errors
+from saltvirt.host.migration import (
+    confirm,
+    departed,
+    leavings,
+    move_journal,
+    offline,
+    prepare,
+    recovery,
+    remote_storage,
+    reservations,
+    unreachable_target,
+)
+from saltvirt.host.storage import shared
+from tests.functional.conftest import EMPTY
+from tests.functional.daemon import libvirtd  # noqa: F401
+from tests.functional.test_migrate_faults import XML, dom, order  # noqa: F401
+
+
+@pytest.fixture
+def peer(monkeypatch, tmp_path):
+    """The other host's libvirt, which answers."""
+    conn = libvirt.open(EMPTY)
+    monkeypatch.setattr(recovery, "at", lambda _order, _uri: contextlib.nullcontext(conn))
+    monkeypatch.setattr(recovery, "has_job", lambda _dom: False)  # the test driver has none
+    monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
+    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "arrivals"))
+    yield conn
+    conn.close()
+
+
+def report(dom, **more):  # noqa: F811
+    found = {
+        "uuid": dom.UUIDString(), "name": "web1", "host": "hv1", "active": False,
+        "state": "shutdown", "autostart": True, "nvram": None,
+    }  # fmt: skip
+    return {**found, **more}
+
+
+def begun(order, about, **more):  # noqa: F811
+    """What a process that was killed leaves."""
+    with move_journal.Journal(order.journals, "web1") as journal:
+        journal.write(
+            report=about, target="qemu+tls://hv2/system", keep_source=False, xml="",
+            **{"phase": move_journal.MOVING, "created": [], "left": [], **more},
+        )  # fmt: skip
+        return journal
+
+
+def came(peer, dom, start=False):  # noqa: F811
+    """The guest is on the target."""
+    there = peer.defineXML(dom.XMLDesc(0).replace(" id='", " x='"))
+    assert there.UUIDString() == dom.UUIDString()
+    if start:
+        there.create()
+    return there
+
+
+def test_a_copy_does_not_start_by_itself_while_the_guest_is_here(peer, dom):  # noqa: F811
+    """Both hosts lose their power before it is forgotten here: it must not come up on both."""
+    there = came(peer, dom)
+    dom.setAutostart(1)
+    confirm.confirm(dom.connect(), peer, report(dom))
+    assert (dom.autostart(), there.autostart()) == (1, 0)
+    confirm.autostart(dom.connect(), peer, report(dom))
+    assert (dom.autostart(), there.autostart()) == (0, 1), "undefinesource=False"
+    confirm.autostart(dom.connect(), peer, report(dom, autostart=False))
+    assert (dom.autostart(), there.autostart()) == (0, 0)
+
+
+@pytest.mark.parametrize("active", [False, True])
+def test_a_guest_whose_move_was_ended_later_starts_with_its_host(peer, dom, order, active):  # noqa: F811
+    """Killed after libvirt had moved it."""
+    about, conn = report(dom, active=active, state="running" if active else "shutdown"), None
+    there = came(peer, dom, start=active)
+    journal = begun(order, about)
+    conn = dom.connect()
+    dom.undefine()
+    assert recovery.recover(conn, journal, order)["outcome"] == "moved"
+    assert there.autostart()
+
+
+@pytest.fixture
+def real(peer, libvirtd, tmp_path, monkeypatch):  # noqa: F811
+    """The other host's libvirt is a real one; a disk that was copied to it is in ``copy``."""
+    conn = libvirt.open(libvirtd.uri)
+    monkeypatch.setattr(recovery, "at", lambda _order, _uri: contextlib.nullcontext(conn))
+    monkeypatch.setattr(leavings, "FOLDER", str(tmp_path / "leavings"))
+    monkeypatch.setattr(shared, "why", lambda path: None)
+    conn.copy = tmp_path / "vm" / "web1_vda"
+    conn.copy.parent.mkdir()
+    conn.copy.write_bytes(b"as it was copied")
+    yield conn
+    for left in conn.listAllDomains():
+        left.undefine()
+    conn.close()
+
+
+def copied(real):
+    path = str(real.copy)
+    return {"created": [path], "looks": {path: remote_storage.look(real, path)}}
+
+
+@pytest.mark.parametrize("defined", [True, False])
+def test_a_copy_that_ran_on_the_target_is_not_taken_for_ours(real, dom, order, defined):  # noqa: F811
+    """Killed after the copy; a person started it there and stopped it: that disk is the newer."""
+    journal = begun(order, report(dom), **copied(real))
+    if defined:
+        real.defineXML(
+            f"<domain type='qemu'><name>web1</name><uuid>{dom.UUIDString()}</uuid>"
+            "<memory>65536</memory><os><type arch='x86_64'>hvm</type></os></domain>"
+        )
+    real.copy.write_bytes(b"newer")
+    if defined:
+        with pytest.raises(errors.MigrationFailed, match=r"may be the newer.*virt\.undefine web1"):
+            recovery.recover(dom.connect(), journal, order)
+        assert real.lookupByName("web1")
+        assert journal.read()
+        real.lookupByName("web1").undefine()
+    found = recovery.recover(dom.connect(), journal, order)
+    assert "may be the newer" in found["kept"][str(real.copy)]
+    assert leavings.names() == []
+    assert real.copy.read_bytes() == b"newer"
+
+
+def test_a_copy_that_nobody_touched_is_taken_away(real, dom, order):  # noqa: F811
+    journal = begun(order, report(dom), **copied(real))
+    recovery.recover(dom.connect(), journal, order)
+    assert leavings.clean(real, "web1") == ([str(real.copy)], {})
+
+
+def test_what_a_dead_target_holds_is_remembered_as_it_was(real, dom, order, monkeypatch):  # noqa: F811
+    begun(order, report(dom), **copied(real))
+    alive = recovery.at
+
+    def dead(_order, _uri):
+        raise errors.ConnectionFailed("no route")
+
+    monkeypatch.setattr(recovery, "at", dead)
+    with move_journal.Journal(order.journals, "web1") as journal:
+        unreachable_target.ended(dom.connect(), journal, order, lost="hv2")
+    real.copy.write_bytes(b"newer")
+    monkeypatch.setattr(recovery, "at", alive)
+    _, kept, still = unreachable_target.take_away(order)
+    assert not still
+    assert "may be the newer" in kept[str(real.copy)]
+    assert leavings.names() == []
+
+
+@pytest.mark.parametrize("start", [False, True])
+def test_what_was_not_sent_yet_is_not_there_by_us(peer, dom, order, start, tmp_path):  # noqa: F811
+    """A person has defined it on the target: its disks there are half copied."""
+    disk = tmp_path / "web1_vda"
+    disk.touch()
+    there = came(peer, dom, start)
+    journal = begun(order, report(dom), phase=move_journal.BEGUN, left=[str(disk)])
+    with pytest.raises(errors.MigrationFailed, match="has not brought it there: keep one"):
+        recovery.recover(dom.connect(), journal, order)
+    assert disk.exists()
+    assert dom.isPersistent()
+    assert peer.lookupByName("web1").isActive() == start
+    if start:
+        there.destroy()
+    there.undefine()
+    assert recovery.recover(dom.connect(), journal, order)["outcome"] == "undone"
+
+
+def test_no_definition_is_replaced_on_the_target(peer, dom):  # noqa: F811
+    """Somebody has defined it there while the disks were copied."""
+    there = came(peer, dom)
+    host = {"has_emulator": True, "emulator": None}
+    with pytest.raises(errors.AlreadyExists, match="web1 has just appeared on"):
+        offline.define(prepare.Target(peer, None, None, None), dom, report(dom), host)
+    there.undefine()
+    peer.defineXML(XML)  # another, of that name
+    with pytest.raises(errors.AlreadyExists, match="web1 has just appeared on"):
+        offline.define(prepare.Target(peer, None, None, None), dom, report(dom), host)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_variables_that_both_hosts_share_are_not_copied_onto_themselves(tmp_path, own):
+    store = tmp_path / "web1_VARS.fd"
+    store.touch()
+
+    class Target:
+        copies = []
+
+        def copy(self, path):
+            self.copies.append(path)
+
+    target = Target()
+    target.copies = []
+    offline.copy(target, {"name": "web1", "nvram": str(store)}, [], own)
+    assert target.copies == ([str(store)] if own else [])
+
+
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
+    """Of the source: the journal is as it was before."""
+    path = str(tmp_path / "web1.json")
+    move_journal.put(path, phase="begun")
+
+    def full(_fd):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(move_journal.os, "fsync", full)
+    with pytest.raises(errors.OperationFailed, match=r"web1\.json: No space left on device"):
+        move_journal.put(path, phase="moving")
+    monkeypatch.undo()
+    with open(path, encoding="utf-8") as file:
+        assert json.load(file) == {"phase": "begun"}
+
+
+def test_a_disk_is_deleted_and_not_the_link_to_it(dom, tmp_path, libvirtd):  # noqa: F811
+    """What is said to be deleted is."""
+    conn = libvirt.open(libvirtd.uri)
+    disk, link = tmp_path / "data" / "web1_vda", tmp_path / "vm" / "web1_vda"
+    for path in (disk, link):
+        path.parent.mkdir()
+    disk.write_bytes(b"x")
+    link.symlink_to(disk)
+    about = {"uuid": dom.UUIDString(), "name": "web1"}
+    deleted, kept = confirm.remove_source(conn, about, [str(link)])
+    assert (deleted, kept) == ([str(link)], {})
+    assert not disk.exists()
+    assert not os.path.lexists(link)
+    conn.close()
+
+
+class Cut:
+    """A connection that breaks when it is asked for a domain."""
+
+    def __init__(self, conn):
+        self.conn = conn
+
+    def __getattr__(self, name):
+        if name == "lookupByUUIDString":
+            raise libvirt.libvirtError("client socket is closed")
+        return getattr(self.conn, name)
+
+
+@pytest.mark.parametrize("phase", [move_journal.MOVED, move_journal.MOVING])
+def test_a_connection_that_breaks_is_an_error_of_ours(peer, dom, order, monkeypatch, phase):  # noqa: F811
+    journal = begun(order, report(dom), phase=phase)
+    monkeypatch.setattr(recovery, "at", lambda _order, _uri: contextlib.nullcontext(Cut(peer)))
+    with pytest.raises(errors.VirtError, match="socket is closed"):
+        recovery.recover(dom.connect(), journal, order)
+    assert journal.read()
