@@ -363,3 +363,14 @@ def test_what_an_undone_migration_left_on_its_target_is_found_and_taken_away(clo
     kept = {}
     assert repair.mend([one], Silent()) == ({"web1": "removed from hv1"}, {})
     assert ("hv1", "virt.migrate_clean", "web1") in cloud.called
+
+
+def test_what_was_handed_to_a_target_that_is_silent_is_not_called_removed(cloud):
+    cloud.left["hv1"]["left"] = ["web1@hv3"]
+    (one,) = repair.chosen(repair.look(cloud)[0], "web1")
+    kept = {"/a": "it stays until hv3 knows that nobody uses it"}
+    said = {"outcome": "nothing", "left": {}, "kept": kept}
+    cloud.one = lambda *_args, **_more: said
+    assert repair.mend([one], Silent())[1]["web1"].endswith("/a stays: " + kept["/a"])
+    said = {"outcome": "moved", "left": {}, "kept": {"/b": "used by db1"}}
+    assert repair.mend([one], Silent()) == ({"web1": "removed from hv3"}, {})

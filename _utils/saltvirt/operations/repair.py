@@ -11,7 +11,7 @@ from saltvirt.fleet import target
 from saltvirt.fleet.authorise import Authorisations
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import begun, find, leavings, lock, proof, purge
+from saltvirt.operations import begun, find, leavings, lock, migrate, proof, purge
 
 HALF_MADE = "half-made"
 BROKEN_OFF = "migration-broken-off"
@@ -217,10 +217,14 @@ def _take_away(fleet, source, name):
         found = {}
         if source:
             found = fleet.one(source, "virt.migrate_recover", {"vm_": name}, long=True)
-        *_, left = leavings.everywhere(fleet, name)
-    left = {**found.get("left", {}), **left}
-    if left:
-        raise errors.OperationFailed("; ".join(f"{on}: {why}" for on, why in left.items()))
+        gone, stay, left = leavings.everywhere(fleet, name)
+    words = [f"{on}: {why}" for on, why in {**found.get("left", {}), **left}.items()]
+    if found.get("outcome") != migrate.MOVED:  # a target that was handed it may be silent
+        known = {*gone, *stay}
+        kept = {path: why for path, why in found.get("kept", {}).items() if path not in known}
+        words += [leavings.words(kept)] if kept else []
+    if words:
+        raise errors.OperationFailed("; ".join(words))
 
 
 def _given_up(fleet, told, unheard, half):
