@@ -171,6 +171,13 @@ def test_what_is_changed_at_the_last_moment_stays(here, monkeypatch):
     assert here.base.read_bytes() == b"somebody else's"
 
 
+def test_what_is_said_to_be_deleted_is(here, monkeypatch):
+    path = here.note()
+    monkeypatch.setattr(purge, "delete_storage", lambda conn, path: None)
+    assert here.clean() == ([], {str(here.base): "it is still there"})
+    assert os.path.exists(path)
+
+
 def test_what_other_hosts_may_have_is_for_them_to_say(here, monkeypatch):
     here.note()
     monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
@@ -363,6 +370,16 @@ def test_from_the_source_to_the_last_file(target, tmp_path):
     assert os.listdir(leavings.FOLDER) == []
     assert recovery.cleaned(target, entry) == ([], {}), "nothing is there: no note"
     assert os.listdir(leavings.FOLDER) == []
+
+
+def test_a_half_copied_image_is_handed_over_as_one(target, tmp_path):
+    image, turn = tmp_path / "debian.qcow2", tmp_path / ".debian.qcow2.coming"
+    for path in (turn, image):
+        path.touch()
+    entry = {"report": {"name": "web1"}, "created": [str(turn), str(image)]}
+    recovery.cleaned(target, entry)
+    turn.unlink()
+    assert "a whole image" in leavings.clean(target, "web1")[1][str(image)]
 
 
 def test_a_look_by_libvirt_is_a_look_by_the_host(target, tmp_path):

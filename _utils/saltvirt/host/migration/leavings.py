@@ -196,7 +196,6 @@ def _changed(conn, path, look):
         except OSError as exc:
             return f"it cannot be looked at: {exc.strerror}"
         now = [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns]
-        now = now if stat.S_ISREG(seen.st_mode) else None
     if now == look:
         return None
     return "it was changed since the migration left it: look whose it is; remove it, or move it"
