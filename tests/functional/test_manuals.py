@@ -138,6 +138,31 @@ def test_a_default_is_the_codes(key, place):
     assert CONFIGURATION[key][0].strip("`") == value.strip('"')
 
 
+def test_a_setting_in_an_example_of_a_manual_is_known():
+    """An example is read as a master's own configuration, where an unknown key is refused."""
+    examples = [data for page in PAGES for data in sls(page) if isinstance(data.get("virt"), dict)]
+    assert len(examples) > 6
+    for data in examples:
+        get = settings.of_master(data)
+        for key in settings.KEYS:
+            settings.option(get, key)
+        placement.of_master({"virt": data["virt"]})
+
+
+KEPT = re.compile(
+    r'/var/lib/salt-virt/([a-z-]+)|"pki_dir"\], "(virt[a-z-]*)"'
+    r'|"cachedir"\]\) / "virt" / "([a-z.]+)"'
+)
+
+
+def test_what_is_kept_beside_libvirt_is_on_the_page_about_backup():
+    text = (DOCS / "backup.md").read_text(encoding="utf-8")
+    texts = [path.read_text(encoding="utf-8") for path in CODE]
+    kept = {word for one in texts for found in KEPT.findall(one) for word in found if word}
+    assert {"migrations", "virtkeys", "begun", "secret-key"} <= kept
+    assert {word for word in kept if not re.search(rf"[/`]{re.escape(word)}[`.]", text)} == set()
+
+
 def steps():
     """Every step that the code sends as an event."""
     found = set()
