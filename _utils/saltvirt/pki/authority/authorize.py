@@ -5,6 +5,7 @@ import logging
 import salt.utils.minions
 
 from saltvirt.errors import PkiError
+from saltvirt.fleet import target
 
 log = logging.getLogger(__name__)
 # what these look at is sent by the minion itself, so a guest could claim it
@@ -82,6 +83,4 @@ def resolve(opts, expression):
 
     What Salt 3008 calls a resource is none: any minion registers it under any name.
     """
-    minions = salt.utils.minions.CkMinions(opts)
-    found = minions.check_minions(expression, "compound", greedy=False)
-    return set(found["minions"]) & set(minions._pki_minions()) - set(found.get("missing") or [])
+    return set(target.hosts(opts, expression))
