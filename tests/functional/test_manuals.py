@@ -9,6 +9,7 @@ import pytest
 import salt.utils.yaml
 
 from saltvirt import settings
+from saltvirt.operations import repair
 from saltvirt.pki.authority import policy as pki
 from saltvirt.placement import policy as placement
 from saltvirt.spec import guest, network, pool
@@ -147,6 +148,16 @@ def test_a_setting_in_an_example_of_a_manual_is_known():
         for key in settings.KEYS:
             settings.option(get, key)
         placement.of_master({"virt": data["virt"]})
+
+
+@pytest.mark.parametrize("code", repair.CODES)
+def test_a_finding_of_repair_has_its_row(code):
+    finding, mending = next(
+        cells for line in (DOCS / "runner.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith(f"| `{code}` | ") and len(cells := line.strip("| ").split(" | ")[1:]) == 2
+    )  # fmt: skip
+    assert finding
+    assert mending
 
 
 KEPT = re.compile(
