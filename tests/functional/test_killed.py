@@ -4,6 +4,7 @@ there, and what is left is listed."""
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -13,14 +14,17 @@ pytest.importorskip("salt")
 
 import libvirt
 
-from saltvirt import errors
+from saltvirt import errors, seed
 from saltvirt.fleet import shape
 from saltvirt.host.migration import reservations
 from saltvirt.host.provision import making
 from saltvirt.host.storage import pool_state
+from saltvirt.seed import tree
+from saltvirt.spec import pool as pool_spec
 from tests.functional import killing
 from tests.functional.conftest import load
 from tests.functional.daemon import libvirtd  # noqa: F401
+from tests.functional.test_seed import expect_seeded, system
 
 MIB = 1024**2
 OURS = b"what the guest wrote"
@@ -367,7 +371,91 @@ class Upload(Host):
         assert there.read_bytes()[: 4 * MIB] == source.read_bytes()
 
 
-_SLOW = [Purge, Delete, Eject, PoolDeleted]
+class Seed(Host):
+    """A folder with a system is seeded."""
+
+    FILES = ("seed/guest.py", "seed/tree.py")
+
+    def prepare(self):
+        shutil.rmtree(self.images)
+        system(self.images)
+
+    def act(self):
+        data = seed.SeedData(
+            id="web1.example.org", private_key="PRIVATE", public_key="PUBLIC",
+            master=["10.0.0.1", "10.0.0.2"], master_public_key="MASTER\n",
+            hostname="web1.example.org", grains={"role": "web"}, autosign_grains={"ticket": "42"},
+            startup_states=["base.first", "web"],
+        )  # fmt: skip
+        seed.apply(str(self.images), None, data)
+        with tree.DirTree(str(self.images)) as found:
+            expect_seeded(found, data)
+
+    def after(self):
+        self.act()
+        assert not list(self.images.rglob(".salt-virt*"))
+
+
+class Pool(Host):
+    """A pool as a state wants it: there, running, started with the host; then another folder."""
+
+    FILES = ("host/storage/pool_state.py", "host/storage/pool.py")
+
+    def prepare(self):
+        self.clear()
+
+    def act(self):
+        for folder in ("one", "two"):
+            spec = pool_spec.parse("p", "dir", target=str(self.images / folder))
+            wish = pool_state.Wish("p", spec, True, True, restart=True)
+            with self.conn() as conn:
+                pool_state.converge(conn, wish)
+
+    def after(self):
+        self.act()
+        with self.conn() as conn:
+            [pool] = conn.listAllStoragePools()
+            assert (pool.isActive(), pool.autostart(), pool.isPersistent()) == (1, 1, 1)
+            assert str(self.images / "two") in pool.XMLDesc(0)
+
+
+class Volume(Upload):
+    """A volume is copied and grown."""
+
+    FILES = ("host/storage/volume.py", "host/storage/volume_state.py")
+
+    def act(self):
+        if "w" not in self.names():
+            self.call("volume_clone", "p", "v", "w")
+        return self.call("volume_resize", "p", "w", 16)
+
+    def names(self):
+        self.call("pool_refresh", "p")
+        return self.call("pool_list_volumes", "p")
+
+    def after(self):
+        self.act()
+        assert self.names() == ["v", "w"]
+        assert (self.images / "w").stat().st_size == 16 * MIB
+
+
+class Grow(Rename):
+    """A disk of a stopped guest grows."""
+
+    FILES = ("host/domain/resize.py",)
+
+    def act(self):
+        return self.call("resize_disk", "web1", "vda", 4)
+
+    def after(self):
+        assert self.act()["after"] == 4 * MIB
+        disk = self.images / "web1_system.raw"
+        assert disk.stat().st_size == 4 * MIB
+        assert disk.read_bytes()[: len(OURS)] == OURS
+        assert self.nobodys() == []
+
+
+_SLOW = [Purge, Delete, Eject, PoolDeleted, Seed, Pool, Volume, Grow]
 
 
 @pytest.mark.parametrize(
