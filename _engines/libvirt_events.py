@@ -79,6 +79,9 @@ def start(uri=None, tag_prefix="salt/engines/libvirt_events", filters=None):
     :param filters: a list of objects (``domain``) and events (``domain/lifecycle``) to send;
         default ``all``
     """
+    for name, value in (("uri", uri), ("tag_prefix", tag_prefix)):
+        if value is not None and not isinstance(value, str):
+            raise errors.InvalidInput(f"{name} must be text, not {type(value).__name__}")
     pairs = events.chosen(filters or ["all"])
     fire = _fire()
 

@@ -18,10 +18,12 @@ each guest the pillar that was recorded for it, and to no other minion.
 """
 
 import base64
+import binascii
 
 import saltvirt
 
 saltvirt = saltvirt.fresh()
+from saltvirt import errors
 from saltvirt.fleet import authorise, copies, target
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
@@ -56,9 +58,16 @@ def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False, se
         return {"virtkey": {"turn": turn}}
     if name and seal:
         secret = authorise.Authorisations(__opts__).secret(minion_id, str(name))
-        receiver = base64.b64decode(str(seal))
+        receiver = _key(seal)
         return {"virtkey": {"sealed": sealing.seal(receiver, minion_id, secret)} if secret else {}}
     if not name or not key:
         return Pillars(__opts__).of(minion_id, KeyStore(__opts__).accepted)
     accepted = authorise.hand_in(__opts__, KeyStore(__opts__), minion_id, str(name), str(key))
     return {"virtkey": {str(name): accepted}}
+
+
+def _key(seal):
+    try:
+        return base64.b64decode(str(seal))
+    except (binascii.Error, ValueError):
+        raise errors.InvalidInput("seal is not base64") from None

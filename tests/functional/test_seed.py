@@ -100,8 +100,9 @@ def test_keys_belong_together_and_differ_each_time(pair):
         keys.pair(pair[0], keys.generate()[1])
     with pytest.raises(errors.InvalidInput, match="priv_key"):
         keys.pair("nonsense", None)
-    with pytest.raises(errors.InvalidInput):
-        keys.generate(512)
+    for bits in (512, True, "²", "9" * 5000):
+        with pytest.raises(errors.InvalidInput):
+            keys.generate(bits)
 
 
 def test_salt_reads_the_keys(pair, tmp_path):

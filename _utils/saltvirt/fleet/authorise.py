@@ -123,9 +123,10 @@ class Authorisations:
         try:
             with open(path, encoding="utf-8") as file:
                 found = json.load(file)
-                good = found["until"] >= time.time() and not (found.get("held") and _free(file))
+                left = found["until"] - time.time()
+                good = 0 <= left <= _LONGEST_S and not (found.get("held") and _free(file))
             return found if good else None
-        except (ValueError, TypeError, KeyError, FileNotFoundError):
+        except (ValueError, TypeError, KeyError, RecursionError, FileNotFoundError):
             return None
 
     def sweep(self):
@@ -161,7 +162,7 @@ def _of_a_killed(path, file):
     """Whether a file that nobody holds is of an operation that was killed."""
     if os.path.basename(path).startswith("."):  # it is there for an instant
         return time.time() - os.fstat(file.fileno()).st_mtime > _INSTANT_S
-    with contextlib.suppress(ValueError, AttributeError):
+    with contextlib.suppress(ValueError, AttributeError, RecursionError):
         return bool(json.load(file).get("held"))
     return False
 
@@ -211,9 +212,8 @@ def hand_in(opts, store, host, name, pub_pem):
         if not permission:
             log.warning("%s handed in a key for %r without a permission", host, name)
             return False
-        store.accept(
-            name, pub_pem, permission.get("replace", False), host, pillar=permission["pillar"]
-        )
+        pillar = permission.get("pillar") or {}
+        store.accept(name, pub_pem, permission.get("replace", False), host, pillar=pillar)
     except errors.VirtError as exc:
         log.warning("%s handed in a key for %r: %s", host, name, exc)
         return False

@@ -48,7 +48,8 @@ class Turns:
             raise errors.InvalidInput("an image is asked for by 40 hexadecimal digits")
         with self._queue() as queue:
             now = self._now()
-            queue[:] = [p for p in queue if now - p["seen"] < LEASE_S]
+            # one of a clock that was ahead is as old as one of long ago
+            queue[:] = [p for p in queue if abs(now - p["seen"]) < LEASE_S]
             mine = next((p for p in queue if (p["host"], p["image"]) == (host, image)), None)
             if done:
                 queue[:] = [p for p in queue if p is not mine]
@@ -86,14 +87,31 @@ class Turns:
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(fd, "r+", encoding="utf-8") as file:
             self._lock(file, path)
-            try:
-                queue = json.load(file)
-            except ValueError:  # new, or cut off by a crash: who copies asks again
-                queue = []
+            queue = _read(file)
             yield queue
             file.seek(0)
             file.truncate()
             json.dump(queue, file)
+
+
+def _read(file):
+    """The places in a file; none of one that is new, or damaged: who copies asks again."""
+    try:
+        found = json.load(file)
+        return found if isinstance(found, list) and all(map(_is_place, found)) else []
+    except (ValueError, RecursionError):
+        return []
+
+
+def _is_place(one):
+    return (
+        isinstance(one, dict)
+        and isinstance(one.get("host"), str)
+        and isinstance(one.get("image"), str)
+        and isinstance(one.get("copies"), bool)
+        and all(isinstance(one.get(key, 0), (int, float)) for key in ("seen", "since"))
+        and "seen" in one
+    )
 
 
 def _before(queue, mine, now):

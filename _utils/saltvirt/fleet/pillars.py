@@ -78,10 +78,10 @@ class Pillars:
         """
         found = None
         with (
-            contextlib.suppress(FileNotFoundError, ValueError, errors.InvalidInput),
+            contextlib.suppress(FileNotFoundError, ValueError, RecursionError, errors.InvalidInput),
             open(self._path(name), encoding="utf-8") as file,
         ):
             found = json.load(file)
-        if not found or found["key"] != print_of(public(name) or ""):
+        if not isinstance(found, dict) or found.get("key") != print_of(public(name) or ""):
             return {}
-        return found["pillar"]
+        return found.get("pillar") or {}

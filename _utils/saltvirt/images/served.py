@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from saltvirt import errors
 
 _KEYS = ("ETag", "Last-Modified", "Content-Length")
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 _PLAIN = (None, "", "identity")
 
 
@@ -33,7 +33,7 @@ def version(headers):
 def length(known):
     """The bytes of a version, None where it says none. Some servers say 0 for all they make up."""
     text = known.get("Content-Length", "")
-    return int(text) or None if text.isascii() and text.isdigit() else None
+    return int(text) or None if re.fullmatch("[0-9]{1,19}", text) else None
 
 
 def validator(known):

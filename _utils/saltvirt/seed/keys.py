@@ -1,5 +1,6 @@
 """A guest's key pair, made on its hypervisor. It travels in pipes, never through a file here."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 from saltvirt import errors
@@ -14,7 +15,7 @@ def generate(bits=DEFAULT_BITS):
 
     bits: at least 2048. Raises InvalidInput, SeedFailed when openssl fails.
     """
-    if isinstance(bits, bool) or not str(bits).isdigit() or int(bits) < _FEWEST_BITS:
+    if not re.fullmatch("[0-9]{1,5}", str(bits)) or int(bits) < _FEWEST_BITS:
         raise errors.InvalidInput(f"a key of {bits!r} bits: give {_FEWEST_BITS} or more")
     private = tools.run(
         ["openssl", "genrsa", str(int(bits))], "make the guest's key", errors.SeedFailed

@@ -68,7 +68,7 @@ def _kind(root, machine, daemons):
 
 def _is_dom0(root):
     try:
-        return "control_d" in (root / "proc/xen/capabilities").read_text(encoding="ascii")
+        return b"control_d" in (root / "proc/xen/capabilities").read_bytes()
     except OSError:
         return False
 

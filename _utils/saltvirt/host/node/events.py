@@ -168,8 +168,12 @@ _WORDS = {
 def chosen(filters):
     """The (object, event) pairs that filters name. Raises InvalidInput for an unknown one.
 
-    filters: ``all``, an object (``domain``), or one event of it (``domain/lifecycle``).
+    filters: a list of ``all``, an object (``domain``), one event of it (``domain/lifecycle``);
+    or one of them as text.
     """
+    filters = [filters] if isinstance(filters, str) else filters
+    if not isinstance(filters, list) or not all(isinstance(one, str) for one in filters):
+        raise errors.InvalidInput("filters must be a list of names of objects and events")
     pairs = [(kind, event) for kind, events in EVENTS.items() for event in events]
     known = {"all", *EVENTS, *(f"{kind}/{event}" for kind, event in pairs)}
     unknown = [str(name) for name in filters if name not in known]

@@ -6,6 +6,7 @@ name its organization; it can widen nothing.
 
 import base64
 import binascii
+import re
 from dataclasses import dataclass, field
 
 from saltvirt.errors import InvalidInput
@@ -66,7 +67,8 @@ def parse(command, arguments, pillar):
 def _days(value):
     if value is None:
         return None
-    if isinstance(value, bool) or not str(value).isdigit() or not 1 <= int(value) <= 36500:
+    # ASCII digits alone, few of them: int() refuses other digits, and thousands of them
+    if not re.fullmatch("[0-9]{1,5}", str(value)) or not 1 <= int(value) <= 36500:
         raise InvalidInput("expiration_days must be whole days, 1 to 36500")
     return int(value)
 
