@@ -11,7 +11,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.host.domain import purge
-from saltvirt.host.migration import leavings, recovery, remote_storage, reservations
+from saltvirt.host.migration import confirm, leavings, recovery, remote_storage, reservations
 from saltvirt.host.storage import shared, still, usage
 from saltvirt.operations import leavings as cleaning
 from saltvirt.operations import proof
@@ -186,6 +186,35 @@ def test_what_other_hosts_may_have_is_for_them_to_say(here, monkeypatch):
     assert "other hosts may have it" in here.shows()
     assert here.base.exists()
     assert here.clean(unused=[str(here.base)]) == ([str(here.base)], {})
+
+
+def test_a_disk_that_a_guest_left_here_is_for_other_hosts_to_say_too(here, monkeypatch):
+    """The source's own, on storage that others may have: the runner asks them afterwards."""
+    monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
+    report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "web1"}
+    os.rmdir(leavings.FOLDER)
+    for _ in range(2):
+        deleted, kept = confirm.remove_source(here.conn, report, [str(here.base)])
+        assert (deleted, list(kept)) == ([], [str(here.base)])
+    assert len(os.listdir(leavings.FOLDER)) == 1
+    assert "other hosts may have it" in here.shows()
+    assert here.clean(unused=[str(here.base)]) == ([str(here.base)], {})
+
+
+def test_where_it_cannot_be_noted_the_move_stands(here, monkeypatch, tmp_path):
+    monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
+    monkeypatch.setattr(leavings, "FOLDER", str(tmp_path / "a file" / "leavings"))
+    (tmp_path / "a file").touch()
+    report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "web1"}
+    _, kept = confirm.remove_source(here.conn, report, [str(here.base)])
+    assert "it could not be noted" in kept[str(here.base)]
+
+
+def test_what_a_guest_here_uses_is_not_noted(here):
+    here.guest(disk(here.base, "raw"), name="db1")
+    report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "web1"}
+    confirm.remove_source(here.conn, report, [str(here.base)])
+    assert leavings.names() == []
 
 
 def test_one_of_two_goes_and_the_note_keeps_the_other(here):

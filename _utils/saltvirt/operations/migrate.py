@@ -264,6 +264,7 @@ class _Migration:
             self._takes_guests(seen)
         target, done = self._move_to_one(seen, source)
         KeyStore(self.fleet.opts).moved(self.name, source, target)
+        done = self._cleaned(source, done)
         return self._answer(
             _sentence(self.name, source, target, done), _changes(source, target), done
         )
@@ -311,6 +312,17 @@ class _Migration:
         *_, left = leavings.everywhere(self.fleet, self.name)
         for host, why in left.items():
             self.report.step("left", f"{self.name}: on {host} {why}", host=host)
+
+    def _cleaned(self, source, done):
+        """What the source did, with what it could not delete alone: other hosts are asked now."""
+        if not done.get("kept"):
+            return done
+        try:
+            gone, stay = leavings.clean(self.fleet, source, self.name)
+        except errors.VirtError:
+            return done
+        kept = {path: why for path, why in done["kept"].items() if path not in gone}
+        return {**done, "deleted": [*done.get("deleted", []), *gone], "kept": {**kept, **stay}}
 
     def _wait(self, why):
         self.report.step("wait", f"{self.name} waits: {why}")

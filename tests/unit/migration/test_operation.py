@@ -490,3 +490,32 @@ def test_the_verb_names_what_stays_and_not_what_is_gone(tmp_path):
     assert found["kept"] == {"/dev/x": "a device"}
     said = recover.recovered("web1", host, found)
     assert said == "web1 is on hv1; the target was cleaned; /dev/x stays: a device"
+
+
+@pytest.mark.parametrize("why", ["used by db1 on hv3", None])
+def test_what_the_source_could_not_delete_alone_is_asked_for(tmp_path, why):
+    done = {**DONE, "kept": {"/nfs/a": "other hosts were not asked", "/b": "used by db1"}}
+    cloud = Cloud(tmp_path, answer=Answer("hv1", data=done), hv1={"web1": "running"}, hv2={})
+    real = cloud._migrate
+
+    def moves(host, asked):
+        cloud.left, cloud.kept = {"hv1": {"web1": ["/nfs/a"]}}, {"/nfs/a": why} if why else {}
+        return real(host, asked)
+
+    cloud._migrate = moves
+    found = run(cloud)["web1"]
+    kept = {"/b": "used by db1", **({"/nfs/a": why} if why else {})}
+    assert found["migration"]["kept"] == kept
+    assert ("/nfs/a was left on hv1" in found["comment"]) == bool(why)
+    assert found["migration"]["deleted"] == ([] if why else ["/nfs/a"])
+
+
+def test_a_source_that_cannot_be_asked_again_has_moved_it_all_the_same(tmp_path):
+    done = {**DONE, "kept": {"/b": "used by db1"}}
+    cloud = Cloud(tmp_path, answer=Answer("hv1", data=done), hv1={"web1": "running"}, hv2={})
+
+    def silent(host, **_asked):
+        raise errors.ConnectionFailed("no answer")
+
+    cloud._clean = silent
+    assert run(cloud)["web1"]["migration"]["kept"] == {"/b": "used by db1"}

@@ -4,7 +4,7 @@ import os
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.migration import remote_storage
+from saltvirt.host.migration import leavings, remote_storage
 from saltvirt.host.storage import files, usage
 
 
@@ -66,7 +66,12 @@ def remove_source(conn, report, paths):
             return [], dict.fromkeys(paths, f"{report['name']} is defined here")
         used = usage.read(conn, report["uuid"], beside=paths)
         names = {files.real(path): path for path in paths}
-        doomed, stay, _ = usage.decide(conn, dict.fromkeys(names), used)
+        doomed, stay, elsewhere = usage.decide(conn, dict.fromkeys(names), used)
+    try:
+        if elsewhere:
+            leavings.note_here(report["name"], filter(os.path.isfile, elsewhere))
+    except (errors.VirtError, OSError) as exc:  # the move stands all the same
+        stay.update((path, f"{stay[path]}; it could not be noted: {exc}") for path in elsewhere)
     deleted, kept = [], {names[path]: why for path, why in stay.items()}
     for real in doomed:
         path = names[real]

@@ -65,6 +65,20 @@ def written_since(peer, entry):
     return [path for path, look in looks.items() if now[path] not in (None, look)]
 
 
+def note_here(name, paths):
+    """Notes real paths of this host, which a guest that was moved has left here, and of which only
+    other hosts can say whether they use them. Raises OperationFailed."""
+    files = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            seen = bounded.stat(path)
+            files[path] = [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns]
+    token = hashlib.sha256(json.dumps(sorted(files)).encode()).hexdigest()[:16]
+    os.makedirs(FOLDER, mode=0o700, exist_ok=True)
+    path = os.path.join(FOLDER, f"{name}~{token}")
+    move_journal.put(path, name=name, files=files, folders=[], images=[])
+
+
 def _remove_folders(peer, folders):
     for folder in reversed(folders):
         with contextlib.suppress(errors.VirtError):  # somebody uses it by now
