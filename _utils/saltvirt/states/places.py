@@ -20,7 +20,9 @@ def migrated(host, name, target, me, **options):
         if there.host == me:
             return answer(name, comment=f"{name} is on {me}")
         return _move(host, name, target, me, options)
-    if there.host != me and name in host.call("list_domains", connection=there.uri):
+    if there.host == me:
+        raise NotFound(f"{name} is not on {me}; apply this on the host that has it")
+    if name in host.call("list_domains", connection=there.uri):
         return answer(name, comment=f"{name} is on {there.host}")
     raise NotFound(f"{name} is neither on {me} nor on {there.host}")
 
