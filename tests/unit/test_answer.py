@@ -42,3 +42,45 @@ def test_down_and_silent():
     with pytest.raises(errors.ConnectionFailed, match="hv1: down"):
         answer.down("hv1").get()
     assert answer.silent("hv1", 7.4).error == "no answer in 7 s"
+
+
+def test_each_way_of_giving_no_answer_has_its_kind_and_its_words():
+    told = {
+        answer.silent("hv1", 14.6): ("no answer", "no answer in 15 s"),
+        answer.silent("hv1", 15, busy=True): ("no answer", "its libvirt or its storage may hang"),
+        answer.stalled("hv1", 900): ("no answer", "no progress for 900 s (virt:stall_timeout)"),
+        answer.endless("hv1", 86400): ("no answer", "at work for 86400 s (virt:job_timeout)"),
+        answer.lost("hv1"): ("lost", "it has ended the job, but its answer did not arrive"),
+        answer.unproven("hv1"): ("bad", "not signed with its key"),
+    }
+    for one, (kind, words) in told.items():
+        assert (one.host, one.data, one.kind, one.ok) == ("hv1", None, kind, False)
+        assert words in one.error
+        with pytest.raises(errors.ConnectionFailed, match="hv1: "):
+            one.get()
+    assert "hang" not in answer.silent("hv1", 15).error
+
+
+def test_an_answer_of_another_shape_is_an_error_of_that_host():
+    bad = answer.from_return("hv1", {"return": ["web1"]}, "virt.vm_state")
+    assert (bad.kind, bad.data) == ("bad", None)
+    assert "its answer to virt.vm_state is not what this version expects" in bad.error
+    good = answer.from_return("hv1", {"return": {"web1": "running"}}, "virt.vm_state")
+    assert (good.kind, good.error, good.data) == (None, None, {"web1": "running"})
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (7, "failed: 7"),
+        (None, "failed: None"),
+        (["x", {"a": 1}], "failed: ['x', {'a': 1}]"),
+        ("ERROR: a\n\n  b \n", "a b"),
+        ("a\n \nb", "a b"),
+        ("\n \n", "failed"),
+        ("", "failed"),
+    ],
+)
+def test_what_failed_is_one_line_whatever_it_is(said, line):
+    found = answer.from_return("hv1", {"return": said, "retcode": 1})
+    assert (found.kind, found.error) == ("failed", line)

@@ -105,3 +105,48 @@ def test_bytes_are_text():
 def test_infinity_is_no_number():
     data = {"a": [float("inf"), float("nan"), 1.5, True]}
     assert shape.clean(data) == {"a": [None, None, 1.5, True]}
+
+
+@pytest.mark.parametrize("wrap", [lambda one: [one], lambda one: {"a": one}], ids=["list", "dict"])
+def test_so_deep_an_answer_may_be_and_no_deeper(wrap):
+    data = 1
+    for _ in range(shape._DEEP):
+        data = wrap(data)
+    assert shape.clean(data) == data
+    with pytest.raises(RecursionError):
+        shape.clean(wrap(data))
+    assert answer.from_return("hv1", {"return": wrap(data)}).error == (
+        "its answer is nested too deeply"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        (0, 0), (0.5, 0.5), (7, 7), (-1, None), (-0.5, None), (True, None), (False, None),
+        (None, None), ("7", None), ([], None), (float("inf"), None), (float("nan"), None),
+    ],
+)  # fmt: skip
+def test_a_time_is_a_number_from_0_with_an_end(said, seconds):
+    assert shape.seconds(said) == seconds
+
+
+@pytest.mark.parametrize(
+    ("data", "of", "fits"),
+    [
+        (0, shape.COUNT, True), (2**63 - 1, shape.COUNT, True), (0.5, shape.COUNT, True),
+        (2**63, shape.COUNT, False), (-1, shape.COUNT, False), (False, shape.COUNT, False),
+        ("1", shape.COUNT, False), ("x", (str, None), True), (None, (str, None), True),
+        (1, (str, None), False), ([], [str], True), (["a", "b"], [str], True),
+        (["a", 1], [str], False), ([1, "a"], [str], False), ({}, [str], False),
+        ({}, {str: str}, True), ({"a": "b"}, {str: str}, True), ({"a": 1}, {str: str}, False),
+        ({"a": "b", "c": 1}, {str: str}, False), ({1: "b"}, {str: str}, False),
+        ([], {str: str}, False), ({"a": 1}, {"a": int, "b?": str}, True),
+        ({"a": 1, "b": "x"}, {"a": int, "b?": str}, True),
+        ({"b": "x"}, {"a": int, "b?": str}, False),
+        ({"a": 1, "b": 2}, {"a": int, "b?": str}, False), ({"a": 1, "z": 2}, {"a": int}, True),
+        (1, {"a": int}, False), (None, str, False), (1, object, True), (True, int, True),
+    ],
+)  # fmt: skip
+def test_what_fits_a_shape(data, of, fits):
+    assert shape.fits(data, of) is fits

@@ -147,3 +147,13 @@ def test_of_many_claims_all_or_none_are_tried():
         with pytest.raises(errors.InvalidInput, match="hyper7 cannot be a guest's name"):
             target.refuse_host(opts(target_text), "hyper7")
     assert target.refuse_host(opts(mixed(7)), "hyper7") == "hyper7"
+
+
+@pytest.mark.parametrize("kept", [True, False, None])
+def test_what_an_earlier_minion_told_is_forgotten_where_the_master_keeps_it(monkeypatch, kept):
+    gone = []
+    cache = type("Cache", (), {"flush": lambda _self, bank, key: gone.append((bank, key))})
+    monkeypatch.setattr(target.salt.cache, "factory", lambda opts: cache())
+    target.forget({} if kept is None else {"minion_data_cache": kept}, "web1")
+    banks = [("minions/web1", "data"), ("grains", "web1"), ("pillar", "web1")]
+    assert gone == (banks if kept else [])
