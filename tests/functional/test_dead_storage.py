@@ -14,9 +14,10 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.domain import purge
+from saltvirt.host.domain import overview, purge
 from saltvirt.host.node import inventory
 from saltvirt.host.storage import bounded, looks, mounts, shared, still, usage
+from saltvirt.host.storage import pool as host_pool
 from saltvirt.host.storage import volume as host_volume
 from saltvirt.images import storage
 from saltvirt.placement import facts, policy
@@ -359,8 +360,9 @@ def test_libvirt_is_not_asked_for_the_statistics_of_disks_there(dead, place):  #
         def __getattr__(self, name):
             return getattr(place.conn, name)
 
-        def getAllDomainStats(self, *_):
-            raise AssertionError("all are asked")
+        def getAllDomainStats(self, wanted, flags):
+            assert not wanted & libvirt.VIR_DOMAIN_STATS_BLOCK, "all are asked"
+            return place.conn.getAllDomainStats(wanted, flags)
 
         def domainListGetStats(self, doms, wanted, flags):
             if wanted & libvirt.VIR_DOMAIN_STATS_BLOCK:
@@ -369,6 +371,8 @@ def test_libvirt_is_not_asked_for_the_statistics_of_disks_there(dead, place):  #
 
     found = inventory.read(Watched(), lambda key, default=None: default, str(place.root))
     assert found["guests"]["web1"]["state"] == "shutdown"
+    assert overview.full_info(Watched())["vm_info"]["web1"]["state"] == "shutdown"
+    assert "web1" in overview.vm_diskstats(Watched(), "web1")
 
 
 def test_no_guest_is_placed_there(dead, place):  # noqa: F811
@@ -385,6 +389,32 @@ def test_what_is_open_is_not_known_there(dead, place):  # noqa: F811
     with pytest.raises(bounded.Silent):
         still.is_open(f"{dead}/x")
     assert usage.held(place.conn, f"{dead}/x") == f"{dead} does not answer"
+
+
+def test_libvirt_is_not_sent_into_a_pool_there(dead, place, monkeypatch):  # noqa: F811
+    """It would wait with its lock on the pool, and everybody who asks for the pool with it."""
+    pool = place.pool("nas", dead, start=True)
+    pool.createXML("<volume><name>v</name><capacity>1024</capacity></volume>", 0)
+    other = "<volume><name>w</name><capacity>1024</capacity></volume>"
+    for doing, ask in {
+        "refresh storage pool nas": lambda: host_pool.refresh(pool),
+        "stop storage pool nas": lambda: host_pool.stop(pool),
+        "start storage pool nas": lambda: host_pool.start(pool),
+        "delete the resources of storage pool nas": lambda: host_pool.delete(pool),
+        "use volume v in storage pool nas": lambda: host_volume.lookup(place.conn, "nas", "v"),
+        "make a volume in storage pool nas": lambda: host_volume.define_xml(
+            place.conn, "nas", other
+        ),
+    }.items():
+        with pytest.raises(errors.OperationFailed, match=f"^cannot {doing}: {dead} does not answ"):
+            ask()
+    with pytest.raises(errors.OperationFailed, match=f"{dead} does not answer"):
+        host_volume.clone(place.conn, "nas", "v", "w")
+    assert pool.isActive()
+    assert pool.listVolumes() == ["v"]
+    place.guest("<disk type='volume'><source pool='nas' volume='v'/><target dev='vda'/></disk>")
+    found = overview.vm_info(place.conn)["web1"]["disks"]["vda"]
+    assert found["error"] == f"{dead} does not answer"
 
 
 def test_volumes_are_listed_without_those_of_it(dead, place):  # noqa: F811

@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import struct
+import subprocess
 import time
 from types import SimpleNamespace
 
@@ -431,3 +432,26 @@ def test_any_name_of_a_backing_file_leads_nowhere_else(name):
     chains._places(found, "/images/i", name, None)
     chains._places(found, "/images/i", "json:" + name, None)
     chains._places(found, "/images/i", "json:" + '{"a":[' * len(name), None)
+
+
+@pytest.mark.parametrize("format", ["qcow2", "raw"])
+def test_an_image_that_is_replaced_after_it_was_looked_at_leads_nowhere(
+    tmp_path, monkeypatch, format
+):
+    """Somebody may write to the folder that the operator has named."""
+    secret, image, other = (tmp_path / name for name in ("secret", "image.qcow2", "other.qcow2"))
+    secret.write_bytes(b"root:$6$secret" * 5000)
+    qemu_img = ["qemu-img", "create", "-q", "-f", "qcow2"]
+    subprocess.run([*qemu_img, image, "1M"], check=True)
+    subprocess.run([*qemu_img, "-b", secret, "-F", "raw", other, "1M"], check=True)
+    real = clone.inspect.inspect
+
+    def replaced(*args, **more):
+        found = real(*args, **more)
+        os.replace(other, image)
+        return found
+
+    monkeypatch.setattr(clone.inspect, "inspect", replaced)
+    with pytest.raises(errors.ImageError):
+        clone.clone(real(str(image)), str(tmp_path / "disk"), format)
+    assert sorted(os.listdir(tmp_path)) == ["image.qcow2", "secret"]

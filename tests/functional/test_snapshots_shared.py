@@ -221,9 +221,10 @@ def test_one_that_uses_it_or_is_silent_keeps_the_layers(monkeypatch, answer):
 
 def test_layers_that_libvirt_leaves_to_us_go_only_when_nobody_needs_them(nas):  # noqa: F811
     mine = create(nas.root / "other" / "mine.qcow2")
-    _, first, second = layered(nas)
+    dom, first, second = layered(nas)
     with opened(mine, "qcow2"):
-        layers.remove(nas.conn, [str(mine), first, second], unused=[first])
+        doomed = [str(mine), first, second]
+        layers.remove(nas.conn, doomed, unused=[first], guest=dom.UUIDString())
         assert [os.path.exists(path) for path in (mine, first, second)] == [True, False, True]
     layers.remove(nas.conn, [str(mine)])
     assert not mine.exists()

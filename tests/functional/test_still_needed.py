@@ -1,6 +1,7 @@
 """What no definition of this libvirt tells, or tells in another way, is not deleted either."""
 
 import contextlib
+import os
 import subprocess
 from xml.etree import ElementTree
 
@@ -10,12 +11,15 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.domain import purge
+from saltvirt.host.domain import purge, removal
 from saltvirt.host.migration import confirm
-from saltvirt.host.provision import seed_drive
-from saltvirt.host.snapshot import needs
-from saltvirt.host.storage import identity, image_users, references
+from saltvirt.host.provision import disks, pool_disk, seed_drive, undo_disks
+from saltvirt.host.snapshot import layers, needs
+from saltvirt.host.storage import identity, image_users, pool_state, references, usage
 from saltvirt.host.storage import volume as host_volume
+from saltvirt.images import clone
+from saltvirt.revert import Revert
+from saltvirt.seed import nocloud
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 
@@ -199,3 +203,187 @@ def test_the_volume_for_cloud_init_stays_while_somebody_else_uses_it(place, who)
             seed_drive.eject(place.conn, "web1", images)
     assert seed_drive.eject(place.conn, "web1", images)
     assert not seed_drive.eject(place.conn, "web1", images)
+
+
+class Going:
+    """One way by which a file goes: called with the Place and the file."""
+
+    def purge(self, at, path):
+        at.guest(disk(path, "raw"), name="old")
+        purge.purge(at.conn, "old")
+
+    def clean_up(self, at, path):
+        report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "old"}
+        confirm.remove_source(at.conn, report, [str(path)])
+
+    def undo(self, at, path):
+        with contextlib.suppress(ZeroDivisionError), Revert() as undo:
+            undo_disks.push(undo, at.conn, str(path), None)
+            raise ZeroDivisionError
+
+    def eject(self, at, path):
+        at.guest(more=RECORD)
+        volume = seed_drive.path(str(at.root / "images"), "web1")
+        os.makedirs(os.path.dirname(volume), exist_ok=True)
+        os.rename(path, volume)
+        seed_drive.eject(at.conn, "web1", str(at.root / "images"))
+
+    def written_over(self, at, path):
+        work = disks.Work(None, make=True, path=str(path), write=os.unlink)
+        with Revert() as undo:
+            disks.make(at.conn, work, undo)
+            undo.success()
+
+    def prune(self, at, path):
+        image_users.prune(at.conn, str(at.root / "images"))
+
+    def layer(self, at, path):
+        layers.remove(at.conn, [str(path)])
+
+
+WAYS = [name for name in vars(Going) if not name.startswith("_")]
+
+
+@pytest.fixture
+def at_the_end(place, monkeypatch):  # noqa: F811
+    """Has a function called just before a file goes, once: with its path."""
+    meta = {"file": "base.raw", "path": str(place.base), "used": 0}
+    monkeypatch.setattr(image_users.cache, "known", lambda folder: [meta])
+    monkeypatch.setattr(image_users.cache, "forget", lambda folder, name: os.unlink(place.base))
+    called, real = [], os.unlink
+
+    def hook(function):
+        def unlink(path, **more):
+            if str(path).endswith((".raw", ".iso")) and not called:
+                called.append(path)
+                function(path)
+            real(path, **more)
+
+        def delete(_conn, path):
+            os.unlink(path)
+            return True
+
+        monkeypatch.setattr(confirm.remote_storage, "delete", delete)
+        monkeypatch.setattr(os, "unlink", unlink)
+        return called
+
+    return hook
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nobody_begins_to_use_what_just_goes(place, at_the_end, way):  # noqa: F811
+    """Between the question and the deletion."""
+    said = []
+    called = at_the_end(lambda path: said.append(opens(path, "-r")))
+    getattr(Going(), way)(place, place.base)
+    assert len(called) == 1
+    assert "lock" in said[0]
+    assert not os.path.lexists(called[0])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_began_to_use_it_before_nobody_could_open_it_any_more_is_asked(place, monkeypatch, way):  # noqa: F811
+    """The last question comes when nobody can begin any more."""
+    real, begun = usage.still.closed, []
+
+    def late(path):
+        if not begun and str(path).endswith((".raw", ".iso")):
+            begun.append(path)
+            place.guest(disk(path, "raw"), name="web9")
+        return real(path)
+
+    meta = {"file": "base.raw", "path": str(place.base), "used": 0}
+    monkeypatch.setattr(image_users.cache, "known", lambda folder: [meta])
+    monkeypatch.setattr(image_users.cache, "forget", lambda folder, name: os.unlink(place.base))
+    monkeypatch.setattr(confirm.remote_storage, "delete", lambda conn, path: os.unlink(path))
+    monkeypatch.setattr(usage.still, "closed", late)
+    with contextlib.suppress(errors.VirtError):
+        getattr(Going(), way)(place, place.base)
+    assert len(begun) == 1
+    assert os.path.lexists(begun[0]), way
+
+
+@pytest.mark.parametrize("how", ["volume", "pool", "made"])
+def test_nobody_begins_to_use_a_volume_that_just_goes(place, monkeypatch, how):  # noqa: F811
+    """libvirt deletes it: it is asked at its last line, under the locks."""
+    pool = place.pool("there", place.base.parent, start=True)
+    for name in ("base.raw", "two.raw"):
+        create(place.base.parent / name)
+        pool.createXML(f"<volume><name>{name}</name><capacity>1024</capacity></volume>", 0)
+    said, real = [], usage.read
+
+    def read(*args, **more):
+        found = real(*args, **more)
+        said.append(opens(place.base, "-r"))
+        return found
+
+    monkeypatch.setattr(usage, "read", read)
+    if how == "volume":
+        host_volume.delete(place.conn, "there", "base.raw")
+    elif how == "pool":
+        pool_state.deleted(place.conn, "there", purge=True)
+    else:
+        pool_disk._delete(place.conn, "there", "base.raw", None)
+    assert "lock" in said[-1]
+
+
+def test_a_pool_goes_in_portions_with_what_stands_on_them(place, monkeypatch):  # noqa: F811
+    pool = place.pool("there", place.base.parent, start=True)
+    create(place.base.parent / "above.qcow2", place.base)
+    for name in ("base.raw", "above.qcow2"):
+        pool.createXML(f"<volume><name>{name}</name><capacity>1024</capacity></volume>", 0)
+    monkeypatch.setattr(host_volume, "_AT_ONCE", 1)
+    host_volume.delete_all(place.conn, "there", ["base.raw", "above.qcow2"])
+    assert pool.listVolumes() == []
+
+
+def test_firmware_variables_that_somebody_opens_stay(place):  # noqa: F811
+    nvram = create(place.root / "web1.fd")
+    text = f"<loader type='pflash' readonly='yes'>{place.base}</loader><nvram>{nvram}</nvram>"
+    dom = place.guest(os=text)
+    with removal.variables(place.conn, dom) as what:
+        assert what == "NVRAM"
+        assert "lock" in opens(nvram)
+    with opened(nvram, "qcow2", "-r"), removal.variables(place.conn, dom) as what:
+        assert what == "KEEP_NVRAM"
+
+
+def test_who_has_the_old_volume_for_cloud_init_open_keeps_it_whole(tmp_path):
+    """What has its name is made beside it: nothing is half written at any time."""
+    new, path = tmp_path / "new", tmp_path / "web1.iso"
+    new.write_bytes(b"new" * 9)
+    path.write_bytes(b"old" * 99)
+    path.chmod(0o644)
+    with open(path, "rb") as file:
+        nocloud._place(new, str(path))
+        assert file.read() == b"old" * 99
+    assert path.read_bytes() == b"new" * 9
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert sorted(os.listdir(tmp_path)) == ["new", "web1.iso"]
+
+
+def test_what_a_killed_process_had_named_already_is_not_begun_anew(tmp_path):
+    """Killed between the two names of a new disk: the part is the disk, by another name."""
+    (tmp_path / "web1.raw").write_bytes(b"a guest's")
+    os.link(tmp_path / "web1.raw", tmp_path / ".web2.raw.part")
+    with clone.part_of(str(tmp_path / "web2.raw")) as part:
+        assert os.path.getsize(part) == 0
+    assert (tmp_path / "web1.raw").read_bytes() == b"a guest's"
+
+
+def test_without_hard_links_a_name_that_was_taken_meanwhile_stays(tmp_path, monkeypatch):
+    part, target = tmp_path / ".x.part", tmp_path / "x"
+    part.write_bytes(b"ours")
+    monkeypatch.setattr(os, "link", _no_links)
+    monkeypatch.setattr(os.path, "lexists", lambda path: False)
+    target.write_bytes(b"theirs")
+    with pytest.raises(errors.AlreadyExists):
+        clone._place(str(part), str(target))
+    assert target.read_bytes() == b"theirs"
+    target.unlink()
+    clone._place(str(part), str(target))
+    assert target.read_bytes() == b"ours"
+
+
+def _no_links(*_):
+    raise PermissionError(1, "Operation not permitted")

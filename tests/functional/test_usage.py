@@ -313,6 +313,8 @@ def test_what_this_host_has_mounted_stays(place, monkeypatch):
     lines = {mounts.TABLE: [f"1 2 3:4 / /mnt rw - ext4 {place.base} rw"]}
     monkeypatch.setattr(mounts, "lines", lambda path: lines.get(path, []))
     assert place.why() == "used by this host, mounted at /mnt"
+    lines[mounts.TABLE] = [f"1 2 3:4 / /home/eve/x rw - fuse.mine {place.base} rw"]
+    assert place.why() is None, "any user names his own FUSE as he likes"
 
 
 def _unknown_format(place):
@@ -548,7 +550,8 @@ def test_the_variables_of_firmware_go_only_when_they_are_proven_unused(place, mo
         place.guest(os=os_)
     if nvram == "shared":
         monkeypatch.setattr(usage.shared, "why", lambda path: "nfs4")
-    assert removal.variables(place.conn, dom) == ("NVRAM" if nvram == "mine" else "KEEP_NVRAM")
+    with removal.variables(place.conn, dom) as what:
+        assert what == ("NVRAM" if nvram == "mine" else "KEEP_NVRAM")
 
 
 def test_a_layer_that_another_guest_needs_is_not_merged(place):

@@ -9,9 +9,11 @@ import contextlib
 import queue
 import sys
 import threading
+from urllib.parse import urlsplit
 
 import saltvirt
 from saltvirt import errors
+from saltvirt.host.storage import bounded
 
 try:
     import libvirt
@@ -99,10 +101,14 @@ def translate(exc, doing=None):
 
 @contextlib.contextmanager
 def translated(doing=None):
-    """Turns every libvirtError of the block into one of ours, see :func:`translate`."""
+    """Turns every libvirtError of the block into one of ours, see :func:`translate`; and it is one
+    where storage does not answer."""
     require_binding()
     try:
         yield
+    except bounded.Silent as exc:
+        about = f"cannot {doing}: " if doing else ""
+        raise errors.OperationFailed(f"{about}{exc.strerror}") from exc
     except libvirt.libvirtError as exc:
         raise translate(exc, doing) from exc
     except (TypeError, ValueError) as exc:
@@ -119,6 +125,11 @@ def _of_binding(exc):
     while trace.tb_next:
         trace = trace.tb_next
     return trace.tb_frame.f_code.co_filename == libvirt.__file__
+
+
+def is_local(conn):
+    """Whether the connection is to this machine, whose files can be looked at."""
+    return urlsplit(conn.getURI()).hostname in (None, "", "localhost")
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ BASE = "_base"
 # a download that was broken off can be gone on with for so long
 PARTIAL_S = 7 * 24 * 3600
 _KEY = re.compile("[0-9a-f]{40}")
+_LONGEST_NOTE = 1024**2
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,7 @@ class _Folder:
 
     def read(self, *parts):
         try:
-            with open(self.path(*parts), encoding="utf-8") as file:
-                return json.load(file)
+            return json.loads(bounded.head(self.path(*parts), _LONGEST_NOTE) or b"")
         except (FileNotFoundError, ValueError):
             return None
 
@@ -170,7 +170,7 @@ def _local(source, place, demanded):
 def _record(folder, name):
     """What is known of a file in the cache, or None when it is not whole."""
     meta = folder.read(".meta", name + ".json")
-    return meta if meta and os.path.exists(folder.path(name)) else None
+    return meta if meta and bounded.is_file(folder.path(name)) else None
 
 
 def _cached(folder, wish, version, touch=True):
@@ -362,15 +362,14 @@ def known(cache_dir):
     """What is in the cache: dicts as in ``.meta``, with ``path``."""
     store = _Folder(cache_dir)
     try:
-        names = bounded.names(store.base)
+        for name in sorted(bounded.names(store.base)):
+            meta = None if name.startswith(".") else _record(store, name)
+            if meta:
+                yield {**meta, "path": store.path(name)}
     except (FileNotFoundError, NotADirectoryError):
-        names = []
+        return
     except bounded.Silent as exc:
         raise errors.OperationFailed(f"{store.base} cannot be looked into: {exc.strerror}") from exc
-    for name in sorted(names):
-        meta = None if name.startswith(".") else _record(store, name)
-        if meta:
-            yield {**meta, "path": store.path(name)}
 
 
 def used(images_dir, name):

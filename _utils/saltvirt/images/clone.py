@@ -13,7 +13,7 @@ import subprocess
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.images import chain, confined, inspect, storage, tools
+from saltvirt.images import confined, header, inspect, storage, tools
 from saltvirt.units import human_bytes
 
 _FICLONE = 0x40049409  # linux/fs.h
@@ -122,6 +122,14 @@ def _copy(image, part, progress):
     return "copy"
 
 
+def _is_whole(image, part):
+    """Raises ImageError where another file than the one that was inspected has been copied, as when
+    somebody put it in its place: QEMU would open what that one names."""
+    found = header.read(part, image.format)
+    if found.backing or found.data_file:
+        raise errors.ImageError(f"{image.path} was replaced while it was copied: try again")
+
+
 def _follow(process, total, progress):
     """Turns qemu-img's percents into calls of ``progress``; returns what else it said.
 
@@ -148,9 +156,7 @@ def _convert(image, target, format, progress, existing=False):
         raise tools.missing("qemu-img")
     size = image.virtual_size_bytes
     limits = confined.Limits(None, file_bytes=size + size // 16 + 64 * 1024**2)
-    argv = confined.command(
-        [*argv, image.path, target], chain.names(image.path, image.format), [target], limits
-    )
+    argv = confined.command([*argv, image.path, target], image.files, [target], limits)
     with subprocess.Popen(
         tools.command(argv),
         stdin=subprocess.DEVNULL,
@@ -169,9 +175,7 @@ def _overlay(image, target, size_bytes):
     base = ["-b", image.path, "-F", image.format]
     argv = ["qemu-img", "create", "-q", "-f", "qcow2", *base, target, str(size_bytes)]
     what = f"make an overlay of {image.path}"
-    confined.run(
-        argv, what, errors.ImageError, reads=chain.names(image.path, image.format), writes=[target]
-    )
+    confined.run(argv, what, errors.ImageError, reads=image.files, writes=[target])
     return "overlay"
 
 
@@ -179,9 +183,7 @@ def _needed_bytes(image, format):
     """What a conversion will take: a small file can name one block of data very often."""
     argv = ["qemu-img", "measure", "--output=json", "-f", image.format, "-O", format, image.path]
     what = f"measure {image.path}"
-    return json.loads(
-        confined.run(argv, what, errors.ImageError, reads=chain.names(image.path, image.format))
-    )["required"]
+    return json.loads(confined.run(argv, what, errors.ImageError, reads=image.files))["required"]
 
 
 def _wanted_size(image, size_bytes):
@@ -225,6 +227,7 @@ def _fill(task, part):
     if image.format == format and not image.backing and not image.snapshots:
         _require_space(image, image.allocated_bytes, folder)
         method = _copy(image, part, task.progress)
+        _is_whole(image, part)
     else:
         _require_space(image, _needed_bytes(image, format), folder)
         method = _convert(image, part, format, task.progress)
@@ -259,8 +262,10 @@ def _place(part, target):
         os.link(part, target)
     except FileExistsError:
         raise errors.AlreadyExists(f"{target} exists already and is left as it is") from None
-    except OSError:  # a file system without hard links
-        if os.path.lexists(target):
+    except OSError:  # a file system without hard links: whoever makes the name has it
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
             raise errors.AlreadyExists(f"{target} exists already and is left as it is") from None
         os.rename(part, target)
 
@@ -273,7 +278,7 @@ def part(target):
 
 
 @contextlib.contextmanager
-def _part_of(target):
+def part_of(target):
     """The file :func:`part` for as long as it is being made, and ours alone.
 
     What holds it is a lock, which the kernel takes back when its process dies.
@@ -316,7 +321,7 @@ def whole(target, fill, claim=None):
     """
     if os.path.lexists(target):
         raise errors.AlreadyExists(f"{target} exists already and is left as it is")
-    with _part_of(target) as path:
+    with part_of(target) as path:
         if claim:
             claim(path)
         found = fill(path)

@@ -19,7 +19,8 @@ class ImageInfo:
     """A disk image that was opened and found good.
 
     ``allocated_bytes`` is what it takes on the disk, ``backing`` the absolute path of the
-    image it stands on, ``backing_format`` that one's format.
+    image it stands on, ``backing_format`` that one's format. ``files``: the names of the file
+    itself and of all that it stands on.
     """
 
     path: str
@@ -29,6 +30,7 @@ class ImageInfo:
     backing: str | None = None
     backing_format: str | None = None
     snapshots: int = 0
+    files: tuple = ()
 
 
 def _inside(name, image, folders):
@@ -48,7 +50,7 @@ def _inside(name, image, folders):
 
 
 def _check(path, found, folders, depth):
-    """Refuses what must not be opened, and returns the backing file's absolute path."""
+    """Refuses what must not be opened, and returns the absolute paths of what it stands on."""
     if found.format in _REFUSED:
         raise errors.ImageError(f"{path} is {found.format}: convert it to qcow2 first")
     if found.encrypted:
@@ -63,7 +65,7 @@ def _check(path, found, folders, depth):
             f"{path} keeps its data in another file, {found.data_file}: convert it first"
         )
     if not found.backing:
-        return None
+        return []
     backing = _inside(found.backing, path, folders)
     if not found.backing_format:
         raise errors.ImageError(
@@ -72,8 +74,8 @@ def _check(path, found, folders, depth):
         )
     if depth >= _DEEPEST_CHAIN:
         raise errors.ImageError(f"{path} has more than {_DEEPEST_CHAIN} backing files")
-    _check(backing, header.read(backing, found.backing_format), folders, depth + 1)
-    return backing
+    below = header.read(backing, found.backing_format)
+    return [backing, *_check(backing, below, folders, depth + 1)]
 
 
 def inspect(path, format=None, folders=None, unused=False):
@@ -90,8 +92,8 @@ def inspect(path, format=None, folders=None, unused=False):
     path = os.path.abspath(path)
     folders = folders or [os.path.dirname(os.path.realpath(path))]
     found = header.read(path, format)
-    backing = _check(path, found, folders, 0)
-    if backing and not format:
+    below = _check(path, found, folders, 0)
+    if below and not format:
         raise errors.ImageError(
             f"{path} says that it stands on {found.backing}: a guest could have written that to a "
             "raw disk. If it is yours, make it whole with qemu-img convert"
@@ -105,9 +107,10 @@ def inspect(path, format=None, folders=None, unused=False):
         format=found.format,
         virtual_size_bytes=info["virtual-size"],
         allocated_bytes=info.get("actual-size", 0),
-        backing=backing,
+        backing=below[0] if below else None,
         backing_format=found.backing_format,
         snapshots=found.snapshots,
+        files=(path, *below),
     )
 
 

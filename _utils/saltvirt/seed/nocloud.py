@@ -4,7 +4,7 @@ import os
 import shutil
 
 from saltvirt import errors
-from saltvirt.images import locks, tools
+from saltvirt.images import clone, locks, tools
 
 _MAKERS = (
     ("xorriso", ["xorriso", "-as", "genisoimage"]),
@@ -52,7 +52,9 @@ def write(path, files):
 
 
 def _place(volume, path):
-    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(fd, "wb") as target, open(volume, "rb") as source:
-        os.fchmod(fd, 0o600)
-        shutil.copyfileobj(source, target)
+    """What has the name is another file's from then on, and stays whole for who has it open."""
+    with clone.part_of(path) as part:
+        with open(part, "r+b") as target, open(volume, "rb") as source:
+            os.fchmod(target.fileno(), 0o600)
+            shutil.copyfileobj(source, target)
+        os.replace(part, path)

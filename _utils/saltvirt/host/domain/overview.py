@@ -6,6 +6,7 @@ from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import describe, disk_info, lookup, stats
 from saltvirt.host.node import info
+from saltvirt.host.storage import answers, bounded
 
 SAMPLE_S = 0.5
 _NET = {"bytes": "bytes", "pkts": "packets", "errs": "errs", "drop": "drop"}
@@ -29,9 +30,12 @@ def _volumes(conn, reading, found):
         try:
             pool = conn.storagePoolLookupByName(source.get("pool"))
             volume = pool.storageVolLookupByName(source.get("volume"))
+            answers.volume(volume)
             _, disk["virtual size"], disk["disk size"] = volume.info()
         except libvirt.libvirtError as exc:
             disk["error"] = connection.translate(exc).text
+        except bounded.Silent as exc:
+            disk["error"] = exc.strerror
 
 
 def _vm(conn, reading):
@@ -122,7 +126,7 @@ def vm_netstats(conn, name=None):
 
 def vm_diskstats(conn, name=None):
     """Counters of all disks of each active domain together, since it started."""
-    readings = stats.read(conn, name, with_xml=False)
+    readings = stats.read(conn, name)
     return {
         guest: _summed(one.stats, "block", _DISK)
         for guest, one in readings.items()

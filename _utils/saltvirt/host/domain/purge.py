@@ -97,8 +97,7 @@ def plan(conn, dom, cache_dir=None, disks=OWN, unused=()):
             found.update(dict.fromkeys(above))
     if disks == NONE:
         return Plan(keep={path: reason or "not asked for" for path, reason in found.items()})
-    images = os.path.dirname(cache_dir) if cache_dir else None
-    used = usage.read(conn, dom.UUIDString(), below=images, beside=found)
+    used = usage.read(conn, dom.UUIDString(), below=_images(cache_dir), beside=found)
     cache = files.real(cache_dir) + os.sep if cache_dir else None
     for path in found:
         if cache and path.startswith(cache):
@@ -108,12 +107,17 @@ def plan(conn, dom, cache_dir=None, disks=OWN, unused=()):
     return Plan(delete, keep, shared, sorted(own - set(delete)))
 
 
+def _images(cache_dir):
+    """The folder of images, for that of the cache in it."""
+    return os.path.dirname(cache_dir) if cache_dir else None
+
+
 def delete_storage(conn, path):
     """Deletes one volume or regular file. What is not there is deleted already."""
     with contextlib.suppress(errors.NotFound), connection.translated(f"delete {path}"):
         conn.storageVolLookupByPath(path).delete(0)
         return
-    if not usage.is_local(conn):
+    if not connection.is_local(conn):
         raise errors.OperationFailed(f"cannot delete {path}: no storage pool of the host has it")
     delete_file(path)
 
@@ -153,14 +157,14 @@ def _remove_empty(paths, images_dir):
                 os.rmdir(folder)
 
 
-def _delete(conn, name, paths):
-    """Deletes the disks of a guest that was stopped; all of them or, where a QEMU has one open or
-    somebody has just started the guest, none."""
+def _delete(conn, name, paths, uuid, images, unused):
+    """Deletes the disks of a guest that was stopped; all of them or, where somebody has begun to
+    use one since it was asked, or has just started the guest, none."""
     again = f"{name} is stopped and still defined: purge again when that has ended"
-    with usage.closed(conn, paths) as found:
-        for path, why in found.items():
-            if why:
-                raise errors.OperationFailed(f"{path} stays: {why}; {again}")
+    with usage.closed(conn, paths) as held:
+        used = usage.read(conn, uuid, below=images, beside=paths)
+        for path, why in usage.decide(conn, held, used, map(files.real, unused))[1].items():
+            raise errors.OperationFailed(f"{path} stays: {why}; {again}")
         now = lookup.find(conn, name)
         if now is not None and now.isActive():
             raise errors.OperationFailed(
@@ -182,10 +186,10 @@ def purge(conn, name, cache_dir=None, images_dir=None, dirs=False, disks=OWN, un
     dom = lookup.lookup(conn, name)
     not_at_work(dom)
     todo = plan(conn, dom, cache_dir, disks, unused)
-    persistent = dom.isPersistent()
+    persistent, uuid = dom.isPersistent(), dom.UUIDString()
     if dom.isActive():
         lifecycle.stop(dom)
-    _delete(conn, name, todo.delete)
+    _delete(conn, name, todo.delete, uuid, _images(cache_dir), unused)
     for path, reason in todo.keep.items():
         log.info("purge of %s: %s is left, %s", name, path, reason)
     if persistent:

@@ -1,5 +1,6 @@
 """Taking a domain's definition away, with what libvirt itself keeps for it."""
 
+import contextlib
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -16,20 +17,20 @@ def _flags(*names):
     return sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}", 0) for name in names)
 
 
+@contextlib.contextmanager
 def variables(conn, dom):
-    """What to do with the file of the firmware's variables: NVRAM (it goes), or KEEP_NVRAM where
-    it is not proven that nobody else uses it."""
+    """For the block, what to do with the file of the firmware's variables: NVRAM (it goes), or
+    KEEP_NVRAM where it is not proven that nobody else uses it."""
     trees = [ElementTree.fromstring(text) for text in usage.texts(dom)]
     paths = {tree.findtext("os/nvram") for tree in trees} - {None, ""}
-    if not paths:
-        return "NVRAM"
-    used = usage.read(conn, dom.UUIDString(), images=False)
-    sure = not any(
-        used.why(usage.keys_of(conn, path)) or usage.others_may_have(conn, path)
-        for path in paths
-        if usage.is_there(conn, path)
-    )
-    return "NVRAM" if sure else "KEEP_NVRAM"
+    with usage.closed(conn, paths) as held:
+        used = usage.read(conn, dom.UUIDString(), images=False) if paths else None
+        sure = not any(
+            held[path] or used.why(usage.keys_of(conn, path)) or usage.others_may_have(conn, path)
+            for path in paths
+            if usage.is_there(conn, path)
+        )
+        yield "NVRAM" if sure else "KEEP_NVRAM"
 
 
 def _attempts(everything, nvram):
@@ -60,8 +61,8 @@ def undefine(conn, dom, everything=False):
     name = dom.name()
     if dom.isActive():
         raise errors.OperationFailed(f"cannot undefine {name}: it runs; stop it first")
-    with connection.translated(f"undefine {name}"):
-        _undefine(dom, everything, variables(conn, dom))
+    with connection.translated(f"undefine {name}"), variables(conn, dom) as nvram:
+        _undefine(dom, everything, nvram)
     if lookup.find(conn, name):
         raise errors.OperationFailed(f"cannot undefine {name}: libvirt still lists it")
     return True

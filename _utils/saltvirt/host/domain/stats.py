@@ -1,4 +1,4 @@
-"""Reading all domains at once: one getAllDomainStats, and one XML for each domain."""
+"""Reading all domains at once: one call for all, and one XML for each domain."""
 
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup
+from saltvirt.host.storage import answers
+
+_NOWAIT = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT if libvirt else 0
 
 
 @dataclass
@@ -32,14 +35,23 @@ class Reading:
 
 
 def _kinds():
+    """All but those of the disks."""
     return (
         libvirt.VIR_DOMAIN_STATS_STATE
         | libvirt.VIR_DOMAIN_STATS_CPU_TOTAL
         | libvirt.VIR_DOMAIN_STATS_BALLOON
         | libvirt.VIR_DOMAIN_STATS_VCPU
         | libvirt.VIR_DOMAIN_STATS_INTERFACE
-        | libvirt.VIR_DOMAIN_STATS_BLOCK
     )
+
+
+def blocks(conn, domains):
+    """libvirt's statistics of the disks, by UUID, for pairs of a virDomain and its parsed
+    definitions; none of a domain for whose disks libvirt would wait for ever."""
+    answer = [dom for dom, trees in domains if answers.disks(conn, trees)]
+    wanted = libvirt.VIR_DOMAIN_STATS_BLOCK
+    pairs = conn.domainListGetStats(answer, wanted, _NOWAIT) if answer else []
+    return {dom.UUIDString(): found for dom, found in pairs}
 
 
 def tree(dom):
@@ -61,21 +73,26 @@ def _read(dom, stats, with_xml):
 def read_all(conn, with_xml=True):
     """Readings of every domain of the host, by name.
 
-    A domain that is busy (a long job) gives what it can without being waited for; one
-    that vanishes meanwhile, or cannot be read, has an ``error``.
+    with_xml: also its definition, and the statistics of its disks. A domain that is busy (a long
+    job) gives what it can without being waited for; one that vanishes meanwhile, or cannot be read,
+    has an ``error``.
     """
-    flags = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
-    pairs = conn.getAllDomainStats(_kinds(), flags)
-    readings = (_read(dom, stats, with_xml) for dom, stats in pairs)
-    return {r.name: r for r in sorted(readings, key=lambda r: r.name)}
+    found = _readings(conn, conn.getAllDomainStats(_kinds(), _NOWAIT), with_xml)
+    return {r.name: r for r in sorted(found, key=lambda r: r.name)}
+
+
+def _readings(conn, pairs, with_xml):
+    found = {dom.UUIDString(): (dom, _read(dom, stats, with_xml)) for dom, stats in pairs}
+    seen = [(dom, [one.tree]) for dom, one in found.values() if one.tree is not None]
+    for uuid, more in blocks(conn, seen).items():
+        found[uuid][1].stats.update(more)
+    return [reading for _, reading in found.values()]
 
 
 def read_one(conn, name, with_xml=True):
     """The Reading of one domain. Raises NotFound."""
-    dom = lookup.lookup(conn, name)
-    flags = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
-    [(dom, stats)] = conn.domainListGetStats([dom], _kinds(), flags)
-    return _read(dom, stats, with_xml)
+    pairs = conn.domainListGetStats([lookup.lookup(conn, name)], _kinds(), _NOWAIT)
+    return _readings(conn, pairs, with_xml)[0]
 
 
 def read(conn, name=None, with_xml=True):

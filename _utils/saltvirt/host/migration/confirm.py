@@ -64,29 +64,29 @@ def remove_source(conn, report, paths):
     with translated():
         if find(conn, report["uuid"]) is not None:
             return [], dict.fromkeys(paths, f"{report['name']} is defined here")
-        used = usage.read(conn, report["uuid"], beside=paths)
         names = {files.real(path): path for path in paths}
-        doomed, stay, elsewhere = usage.decide(conn, dict.fromkeys(names), used)
-    try:
-        if elsewhere:
-            leavings.note_here(report["name"], filter(os.path.isfile, elsewhere))
-    except (errors.VirtError, OSError) as exc:  # the move stands all the same
-        stay.update((path, f"{stay[path]}; it could not be noted: {exc}") for path in elsewhere)
-    deleted, kept = [], {names[path]: why for path, why in stay.items()}
-    for real in doomed:
-        path = names[real]
-        with usage.closed(conn, [real]) as found:
-            why = found[real]
-            # the disk, not the link to it; a device by its name
-            place = real if os.path.isfile(real) else path
+        with usage.closed(conn, names) as held:
+            used = usage.read(conn, report["uuid"], beside=paths)
+            doomed, stay, elsewhere = usage.decide(conn, held, used)
             try:
-                gone = not why and remote_storage.delete(conn, place)
-                if gone and os.path.islink(path):
-                    os.unlink(path)
-                if why or os.path.lexists(place):
-                    kept[path] = why or "libvirt's storage pool does not show it"
-                elif gone:
-                    deleted.append(path)
-            except errors.VirtError as exc:
-                kept[path] = str(exc)
+                if elsewhere:
+                    leavings.note_here(report["name"], filter(os.path.isfile, elsewhere))
+            except (errors.VirtError, OSError) as exc:  # the move stands all the same
+                note = f"it could not be noted: {exc}"
+                stay.update((path, f"{stay[path]}; {note}") for path in elsewhere)
+            deleted, kept = [], {names[path]: why for path, why in stay.items()}
+            for real in doomed:
+                path = names[real]
+                # the disk, not the link to it; a device by its name
+                place = real if os.path.isfile(real) else path
+                try:
+                    gone = remote_storage.delete(conn, place)
+                    if gone and os.path.islink(path):
+                        os.unlink(path)
+                    if os.path.lexists(place):
+                        kept[path] = "libvirt's storage pool does not show it"
+                    elif gone:
+                        deleted.append(path)
+                except errors.VirtError as exc:
+                    kept[path] = str(exc)
     return deleted, kept

@@ -65,9 +65,9 @@ def undefine(dom):
     xml = dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE)
     if dom.isActive():
         raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
-    wanted = ("MANAGED_SAVE", "SNAPSHOTS_METADATA", removal.variables(conn, dom))
-    number = sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}") for name in wanted)
-    dom.undefineFlags(number)
+    with removal.variables(conn, dom) as nvram:
+        wanted = ("MANAGED_SAVE", "SNAPSHOTS_METADATA", nvram)
+        dom.undefineFlags(sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{one}") for one in wanted))
     if confirm.find(conn, guest_uuid) is not None:
         conn.defineXML(xml)
         raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")

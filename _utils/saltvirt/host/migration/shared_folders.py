@@ -11,6 +11,7 @@ import time
 from saltvirt import errors
 from saltvirt.host.connection import libvirt
 from saltvirt.host.migration import remote_storage
+from saltvirt.host.storage import mounts
 from saltvirt.images import tools
 from saltvirt.migration import shared
 
@@ -20,7 +21,6 @@ HIDDEN = (
     "root of this host may not read it (root_squash): libvirt's pools cannot show it to the other "
     "host either; let all read it (mode 0644), or export it with no_root_squash"
 )
-_MOUNTS = "/proc/self/mountinfo"
 _NAME = "salt-virt-marker-"
 _MARK = re.compile(f"{_NAME}[0-9a-f]{{16}}")
 # nobody looks for so long
@@ -30,17 +30,10 @@ _TEXT = "Salt Virt looks whether this folder is shared between hosts"
 _WRITE = 'umask 022; set -C; echo "$2" > "$1"'
 
 
-def file_system(path, mounts=_MOUNTS):
+def file_system(path, table=mounts.TABLE):
     """The type of the file system that a path is on, or None."""
-    real, found = os.path.realpath(path), ("", None)
-    with contextlib.suppress(OSError), open(mounts, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            left, _, right = line.partition(" - ")
-            point = left.split()[4].encode().decode("unicode_escape")
-            inside = real == point or real.startswith(point.rstrip("/") + "/")
-            if inside and len(point) >= len(found[0]):  # the last mounted is on top
-                found = (point, right.split()[0])
-    return found[1]
+    found = mounts.of(mounts.read(table), os.path.realpath(path))
+    return found and found.kind
 
 
 @contextlib.contextmanager

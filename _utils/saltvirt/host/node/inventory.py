@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 from saltvirt import errors, settings
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import lookup, placement_facts
+from saltvirt.host.domain import lookup, placement_facts, stats
 from saltvirt.host.domain.metadata import of_tree
 from saltvirt.host.migration import reservations
 from saltvirt.host.network import links
@@ -82,14 +82,19 @@ def _guests(conn, stores):
     }
     guests = {}
     definitions = _definitions(conn)
-    for dom, stats in _statistics(conn, stores, definitions):
-        active = lookup.state_name(stats.get("state.state")) in facts.ACTIVE
+    blocks = stats.blocks(conn, definitions.values())
+    nowait = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+    for dom, state in conn.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, nowait):
+        if dom.UUIDString() not in definitions:
+            continue
+        seen = {**state, **blocks.get(dom.UUIDString(), {})}
+        active = lookup.state_name(seen.get("state.state")) in facts.ACTIVE
         trees = definitions[dom.UUIDString()][1]
         found = placement_facts.read(trees)
-        disks = stores.disks(dom.name(), trees, stats, active, of_tree(trees[0]))
+        disks = stores.disks(dom.name(), trees, seen, active, of_tree(trees[0]))
         guests[dom.name()] = {
             "uuid": dom.UUIDString(),
-            "state": lookup.state_name(stats.get("state.state")),
+            "state": lookup.state_name(seen.get("state.state")),
             "autostart": dom.UUIDString() in autostarted,
             **found,
             **({"disks": disks} if disks else {}),
@@ -105,19 +110,6 @@ def _definitions(conn):
             trees = placement_facts.definitions(dom, dom.isActive())
             found[dom.UUIDString()] = dom, trees
     return found
-
-
-def _statistics(conn, stores, definitions):
-    """libvirt's statistics of these domains: with those of the disks, but where libvirt would wait
-    for ever for them."""
-    nowait = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
-    some = libvirt.VIR_DOMAIN_STATS_STATE
-    wanted = some | libvirt.VIR_DOMAIN_STATS_BLOCK
-    answer, silent = [], []
-    for dom, trees in definitions.values():
-        (answer if stores.answer(trees) else silent).append(dom)
-    found = conn.domainListGetStats(answer, wanted, nowait) if answer else []
-    return found + (conn.domainListGetStats(silent, some, nowait) if silent else [])
 
 
 def _arriving(guests, stores):

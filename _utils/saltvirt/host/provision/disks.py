@@ -3,6 +3,7 @@
 ``plan`` decides and checks, and changes nothing. ``make`` does it.
 """
 
+import contextlib
 import os
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ from saltvirt import errors
 from saltvirt.design.source import Source
 from saltvirt.host.domain import lookup
 from saltvirt.host.provision import existing_disk, pool_disk, undo_disks
-from saltvirt.host.storage import files, usage
+from saltvirt.host.storage import bounded, deletion, files, usage
 from saltvirt.images import chain, clone, confined, inspect
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
@@ -61,7 +62,7 @@ class Work:
 def _given(conn, spec, fallback):
     """A disk with source_file and no pool."""
     path = spec.source_file
-    if not os.path.exists(path):
+    if not bounded.lexists(bounded.real(path)):
         if spec.device != "disk" or not os.path.isdir(os.path.dirname(path)):
             raise errors.NotFound(f"disk {spec.name}: {path} does not exist on this host")
     elif not spec.image:
@@ -83,10 +84,11 @@ def _format(spec, fallback):
 def _in_folder(conn, spec, guest, folder, fallback):
     format = _format(spec, fallback)
     path = os.path.join(folder, f"{guest}_{spec.name}.{format}")
-    if os.path.lexists(path) and spec.existing:
+    there = bounded.lexists(path)
+    if there and spec.existing:
         known = existing_disk.format_of(conn, replace(spec, format=format), path)
         return Work(spec, path=path, format=known)
-    if os.path.lexists(path):
+    if there:
         raise errors.AlreadyExists(
             f"disk {spec.name}: {path} exists already and is left as it is: existing: True uses "
             "it, when it is no other guest's"
@@ -277,10 +279,10 @@ def make(conn, work, undo, progress=None, guest=None, note=None):
     claim = note.mark if note else None
     if work.write:
         os.makedirs(os.path.dirname(work.path), exist_ok=True)
-        if os.path.lexists(work.path):  # of a guest of that name, which is gone
-            usage.refuse_used(conn, work.path, guest)
-        undo_disks.push(undo, conn, work.path, guest, made=False)
-        work.write(work.path)
+        there = os.path.lexists(work.path)  # of a guest of that name, which is gone
+        with deletion.unused(conn, work.path, guest) if there else contextlib.nullcontext():
+            undo_disks.push(undo, conn, work.path, guest, made=False)
+            work.write(work.path)
     elif work.pool:
         pool_disk.make(conn, work, undo, progress, guest, note)
     elif existing_disk.is_block(work.path):

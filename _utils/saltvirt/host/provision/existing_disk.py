@@ -4,15 +4,17 @@ import os
 import stat
 
 from saltvirt import errors
-from saltvirt.host.storage import chains, files
+from saltvirt.host.storage import bounded, chains, files
 from saltvirt.images import header
 
 
 def is_block(path):
-    """True for a block device, also by a link."""
+    """True for a block device, also by a link. Raises bounded.Silent."""
     try:
-        return stat.S_ISBLK(os.stat(path).st_mode)
-    except OSError:
+        return stat.S_ISBLK(bounded.stat(path).st_mode)
+    except bounded.Silent:
+        raise
+    except (OSError, ValueError):
         return False
 
 
@@ -25,7 +27,7 @@ def format_of(conn, spec, path):
     no file elsewhere that was not named.
     Raises InvalidInput for such ones, and for what is neither a file nor a block device.
     """
-    if not os.path.isfile(path) and not is_block(path):
+    if not files.is_regular(path) and not is_block(path):
         raise errors.InvalidInput(f"disk {spec.name}: {path} is neither a file nor a block device")
     declared = files.format_by_domains(conn, path)
     known = spec.format or declared

@@ -8,7 +8,7 @@ from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.provision import existing_disk, undo_disks
-from saltvirt.host.storage import pool_source, usage
+from saltvirt.host.storage import deletion, pool_source
 from saltvirt.images import clone
 
 _FILES = ("dir", "fs", "netfs")
@@ -114,8 +114,8 @@ def _xml(work, kind):
 def _delete(conn, pool, volume, guest):
     found = _find(conn.storagePoolLookupByName(pool), volume)
     if found is not None:
-        usage.refuse_used(conn, found.path(), guest)
-        found.delete(0)
+        with deletion.unused(conn, found.path(), guest):
+            found.delete(0)
 
 
 def _file_from_image(conn, pool, work, undo, progress, guest, note):

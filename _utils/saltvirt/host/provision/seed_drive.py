@@ -5,7 +5,7 @@ import os
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, metadata
-from saltvirt.host.storage import usage
+from saltvirt.host.storage import deletion
 from saltvirt.xml.domain import Domain
 
 NAME = "seed"
@@ -57,9 +57,9 @@ def _delete(conn, dom, volume):
     """Whether there was one."""
     if not os.path.lexists(volume):
         return False
-    usage.refuse_used(conn, volume, dom.UUIDString())
     try:
-        os.unlink(volume)
+        with deletion.unused(conn, volume, dom.UUIDString()):
+            os.unlink(volume)
     except FileNotFoundError:
         return False
     except OSError as exc:

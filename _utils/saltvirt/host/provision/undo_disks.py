@@ -4,7 +4,7 @@ import contextlib
 import os
 
 from saltvirt import errors
-from saltvirt.host.storage import usage
+from saltvirt.host.storage import deletion
 
 
 def remove_file(path):
@@ -14,14 +14,13 @@ def remove_file(path):
 
 
 def _run(conn, path, made, guest):
-    try:
-        seen = os.lstat(path)
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return
-    if made not in (None, (seen.st_dev, seen.st_ino)):
-        raise errors.OperationFailed(f"{path} stays: it is another file by now")
-    usage.refuse_used(conn, path, guest)
-    remove_file(path)
+    with deletion.unused(conn, path, guest), contextlib.suppress(FileNotFoundError):
+        seen = os.lstat(path)
+        if made not in (None, (seen.st_dev, seen.st_ino)):
+            raise errors.OperationFailed(f"{path} stays: it is another file by now")
+        os.unlink(path)
 
 
 def push(undo, conn, path, guest, made=True):

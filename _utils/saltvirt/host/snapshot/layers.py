@@ -4,6 +4,7 @@ Such a snapshot is a layer: the disk's file as it was, and a qcow2 file on top o
 takes what is written since. To go back is to begin that file anew.
 """
 
+import contextlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from xml.etree import ElementTree
 from saltvirt import errors
 from saltvirt.host.connection import libvirt
 from saltvirt.host.provision import undo_disks
-from saltvirt.host.storage import usage
+from saltvirt.host.storage import deletion, files, usage
 from saltvirt.images import chain, confined, header
 
 
@@ -78,27 +79,34 @@ def revert(conn, domain, snapshot, above, unused=()):
     try:
         for layer in wanted:
             fresh[layer.path] = layer.begin_anew()
-        _point_at(conn, domain, wanted)
-        for path, made in fresh.items():
-            os.replace(made, path)
+        with usage.closed(conn, fresh) as held:
+            for path, why in held.items():
+                if why:
+                    raise errors.OperationFailed(f"{path} does not begin anew: {why}")
+            _point_at(conn, domain, wanted)
+            for path, made in fresh.items():
+                os.replace(made, path)
     finally:
         for made in fresh.values():
             if os.path.exists(made):
                 os.unlink(made)
     # the files first: as long as a snapshot is there, it names its own
-    remove(conn, others - set(fresh), unused)
+    remove(conn, others - set(fresh), unused, domain.UUIDString())
     for one in above:
         one.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
     _make_current(domain, snapshot)
 
 
-def remove(conn, paths, unused=()):
+def remove(conn, paths, unused=(), guest=None):
     """Deletes the files of layers, but those that other hosts may have and were not asked about,
-    and those that a QEMU has open."""
+    and those that somebody uses. guest: UUID of whose they are."""
+    doomed = {files.real(path) for path in paths}
     for path in paths:
-        sure = path in unused or not usage.others_may_have(conn, path)
-        with usage.closed(conn, [path]) as found:
-            if sure and not found[path] and os.path.lexists(path):
+        if path in unused or not usage.others_may_have(conn, path):
+            with (
+                contextlib.suppress(errors.OperationFailed, FileNotFoundError),
+                deletion.unused(conn, path, guest, doomed),
+            ):
                 os.unlink(path)
 
 

@@ -1,12 +1,11 @@
 """The storage of this host: file systems and pools, and what thin disks may still grow on them."""
 
-import os
 from stat import S_ISDIR
 from xml.etree import ElementTree
 
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import describe
-from saltvirt.host.storage import bounded, filesystems
+from saltvirt.host.storage import answers, bounded, filesystems
 
 _DISKS = ("disk", "lun")
 _DISK = "devices/disk"
@@ -121,31 +120,14 @@ class Stores:
             return stats["capacity"], stats.get("physical" if active else "allocation", 0)
         try:
             if isinstance(place, tuple):
-                self._answers(*place)
                 pool = self.conn.storagePoolLookupByName(place[0])
-                return pool.storageVolLookupByName(place[1]).info()[1:]
+                volume = pool.storageVolLookupByName(place[1])
+                answers.volume(volume)
+                return volume.info()[1:]
             stat = bounded.stat(place)
         except (OSError, libvirt.libvirtError):
             return 0, 0
         return stat.st_size, stat.st_blocks * 512
-
-    def _answers(self, pool, volume):
-        """Raises bounded.Silent where libvirt would wait for ever for a volume."""
-        folder = self.pools.get(pool, {}).get("path")
-        if folder:
-            bounded.lexists(os.path.join(folder, volume))
-
-    def answer(self, trees):
-        """Whether all that the disks in a guest's definitions are on answers."""
-        try:
-            for place in filter(None, (_place(n) for t in trees for n in t.iterfind(_DISK))):
-                if isinstance(place, tuple):
-                    self._answers(*place)
-                else:
-                    bounded.lexists(place)
-        except bounded.Silent:
-            return False
-        return True
 
 
 def _place(node):

@@ -1,12 +1,10 @@
 """Which file systems this host has, and which of them other hosts reach, too."""
 
-import re
 from dataclasses import dataclass
 
-from saltvirt.host.storage import bounded
+from saltvirt.host.storage import bounded, mounts
 from saltvirt.placement import account
 
-MOUNTINFO = "/proc/self/mountinfo"
 # those that other hosts reach, to what comes before their name: all that speak to one server
 # must have the same name for it
 _SHARED = {
@@ -38,46 +36,30 @@ class Mount:
     @property
     def local(self):
         """Whether disks may be on it."""
-        real = self.type in _OTHERS or (self.source.startswith("/dev/") and self.type not in _FIXED)
+        none = self.type in _FIXED or mounts.is_fuse(self.type)
+        real = self.type in _OTHERS or (self.source.startswith("/dev/") and not none)
         return real or self.point == "/"
 
 
-def parse(text):
-    """{mount point: Mount} of what the kernel says in a mountinfo file."""
-    rows, points = [], {}
-    for line in text.splitlines():
-        before, found, after = line.partition(" - ")
-        fields, more = before.split(), after.split()
-        if not found or len(fields) < 5 or len(more) < 2:
-            continue
-        point = _plain(fields[4])
-        rows.append((point, fields[2], more[0], _plain(more[1])))
-        old = points.get(fields[2], point)
-        points[fields[2]] = min(old, point, key=lambda p: (len(p), p))
-    return {
-        point: Mount(point, points[device], kind, source) for point, device, kind, source in rows
-    }
+def parse(rows):
+    """{mount point: Mount} of the lines of a mountinfo file."""
+    found, points = list(mounts.parse(rows)), {}
+    for one in found:
+        old = points.get(one.number, one.place)
+        points[one.number] = min(old, one.place, key=lambda p: (len(p), p))
+    return {one.place: Mount(one.place, points[one.number], one.kind, one.source) for one in found}
 
 
-def _plain(word):
-    """A word without the kernel's escapes."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), word)
-
-
-def read(path=MOUNTINFO):
+def read():
     """The same of this host; its root alone where the kernel does not tell."""
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            found = parse(file.read())
-    except OSError:
-        found = {}
+    found = parse(mounts.lines(mounts.TABLE))
     found.setdefault("/", Mount("/", "/", "", ""))
     return found
 
 
-def of(mounts, path):
-    """The Mount that a path of this host is, or will be, on."""
-    return mounts[account.longest(mounts, bounded.real(path)) or "/"]
+def of(there, path):
+    """The Mount that a path of this host is, or will be, on. there: of :func:`read`."""
+    return there[account.longest(there, bounded.real(path)) or "/"]
 
 
 def sizes(mount):

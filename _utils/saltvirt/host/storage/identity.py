@@ -44,7 +44,7 @@ def below(path):
     with contextlib.suppress(OSError):
         found += [f"/dev/{name.replace('!', '/')}" for name in os.listdir(f"{device}/slaves")]
     with contextlib.suppress(OSError), open(f"{device}/loop/backing_file", "rb") as file:
-        found.append(os.fsdecode(file.read().rstrip(b"\n")))
+        found.append(os.fsdecode(file.read().removesuffix(b"\n")))
     if os.path.exists(f"{device}/partition"):
         disk = os.path.basename(os.path.dirname(os.path.realpath(device)))
         found.append(f"/dev/{disk.replace('!', '/')}")

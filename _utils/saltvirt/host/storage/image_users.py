@@ -1,10 +1,9 @@
 """Which images of the cache are needed on this host, and taking away the others."""
 
-import os
 import time
 
 from saltvirt import errors
-from saltvirt.host.storage import usage
+from saltvirt.host.storage import bounded, usage
 from saltvirt.images import cache
 
 # an init that has just been given an image has not made its overlay yet
@@ -25,7 +24,7 @@ def listed(conn, images_dir):
             "source": meta["source"],
             "format": meta["format"],
             "size_bytes": meta["size_bytes"],
-            "allocated_bytes": os.stat(meta["path"]).st_blocks * 512,
+            "allocated_bytes": bounded.stat(meta["path"]).st_blocks * 512,
             "sha256": meta["sums"]["sha256"],
             "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(meta["fetched"])),
             "used_by": used.of(usage.keys_of(conn, meta["path"])),
@@ -48,15 +47,25 @@ def prune(conn, images_dir, name=None, grace_s=GRACE_S):
     done = {"removed": [] if name else cache.forget_partial(images_dir), "kept": {}}
     used = users(conn, images_dir)
     for one in [name] if name else sorted(found):
-        why = _why(conn, used, found[one]) or _just_used(images_dir, one, grace_s)
+        why = _why(conn, used, found[one]) or _forget(conn, images_dir, found[one], grace_s)
         if why:
             done["kept"][one] = why
         else:
-            cache.forget(images_dir, one)
             done["removed"].append(one)
     if name and done["kept"]:
         raise errors.Refused(f"image {name} stays: {done['kept'][name]}")
     return done
+
+
+def _forget(conn, images_dir, meta, grace_s):
+    """Removes an image, unless somebody began to use it since the first question; why it stays."""
+    path = meta["path"]
+    with usage.closed(conn, [path]) as held:
+        why = held[path] or _why(conn, users(conn, images_dir), meta)
+        why = why or _just_used(images_dir, meta["file"], grace_s)
+        if not why:
+            cache.forget(images_dir, meta["file"])
+    return why
 
 
 def _just_used(images_dir, name, grace_s):
@@ -74,4 +83,4 @@ def _why(conn, used, meta):
         return f"needed by {', '.join(by)}"
     others = usage.others_may_have(conn, meta["path"])
     others = others and f"other hosts may need it, too: {others}"
-    return used.why(keys) or others or usage.held(conn, meta["path"])
+    return used.why(keys) or others

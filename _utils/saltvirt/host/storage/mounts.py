@@ -1,9 +1,11 @@
 """What this machine has mounted, as the kernel says it."""
 
 import os
+import re
 from dataclasses import dataclass
 
 TABLE = "/proc/self/mountinfo"
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 # file systems on this machine's own memory or devices
 LOCAL = {
     *("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs", "bcachefs"),
@@ -26,33 +28,37 @@ class Mount:
 
 def plain(text):
     """A field without its escapes."""
-    for code, sign in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, sign)
-    return text
+    return _ESCAPED.sub(lambda found: chr(int(found.group(1), 8)), text)
 
 
 def lines(path):
-    """The lines of a text file; none when it cannot be read."""
+    """The lines of a text file; none when it cannot be read. Only a line feed ends one: whoever may
+    mount a FUSE chooses a name with any other sign for the end of a line, or for a space."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read().splitlines()
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            return file.read().removesuffix("\n").split("\n")
     except OSError:
         return []
 
 
-def read():
+def read(path=TABLE):
     """The Mounts, the later ones above the earlier ones."""
-    found = []
-    for line in lines(TABLE):
-        before, _, after = line.partition(" - ")
-        first, last = before.split(), after.split()
-        found.append(
-            Mount(
-                first[2], plain(first[3]), plain(first[4]), last[0], plain(last[1]),
-                last[2] if len(last) > 2 else "",
-            )
-        )  # fmt: skip
-    return found
+    return list(parse(lines(path)))
+
+
+def parse(rows):
+    """The Mounts of the lines of a mountinfo file."""
+    for row in rows:
+        before, _, after = row.partition(" - ")
+        first, last = before.split(" "), after.split(" ")
+        if len(first) > 4 and len(last) > 1:
+            fields = (first[2], plain(first[3]), plain(first[4]), last[0], plain(last[1]))
+            yield Mount(*fields, last[2] if len(last) > 2 else "")
+
+
+def is_fuse(kind):
+    """Whether a file system is one whose source is but a name."""
+    return kind == "fuse" or kind.startswith("fuse.")
 
 
 def of(there, path):

@@ -8,7 +8,7 @@ from saltvirt.design import pool as design
 from saltvirt.diff.pool_changes import changes
 from saltvirt.host.connection import libvirt, translate, translated
 from saltvirt.host.definition import configured
-from saltvirt.host.storage import secret
+from saltvirt.host.storage import answers, secret
 from saltvirt.revert import Revert
 from saltvirt.xml.pool import Pool
 
@@ -145,6 +145,7 @@ def build(conn, pool, overwrite=False):
                 if overwrite
                 else libvirt.VIR_STORAGE_POOL_BUILD_NO_OVERWRITE
             )
+        answers.pool(pool)
         try:
             pool.build(flags)
         except libvirt.libvirtError as exc:
@@ -158,6 +159,7 @@ def build(conn, pool, overwrite=False):
 def start(pool):
     """Starts it; True."""
     with translated(f"start storage pool {pool.name()}"):
+        answers.pool(pool)
         pool.create(0)
     return True
 
@@ -165,6 +167,7 @@ def start(pool):
 def stop(pool):
     """Stops it; True. What it holds stays."""
     with translated(f"stop storage pool {pool.name()}"):
+        answers.pool(pool)
         pool.destroy()
     return True
 
@@ -172,6 +175,7 @@ def stop(pool):
 def refresh(pool):
     """Has libvirt look again at what it holds; True."""
     with translated(f"refresh storage pool {pool.name()}"):
+        answers.pool(pool)
         pool.refresh(0)
     return True
 
@@ -179,6 +183,7 @@ def refresh(pool):
 def delete(pool):
     """Deletes what the pool is made of; True. It must be stopped, and its volumes unused."""
     with translated(f"delete the resources of storage pool {pool.name()}"):
+        answers.pool(pool)
         pool.delete(libvirt.VIR_STORAGE_POOL_DELETE_NORMAL)
     return True
 

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 
 from saltvirt import errors
+from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.storage import identity, secret, usage
 from saltvirt.host.storage import pool as host_pool
@@ -226,6 +227,7 @@ def deleted(conn, name, purge=False, force=False, test=False):
     outcome.done.append("purged" if purge else "removed, what it holds stays")
     if not test:
         with translated(f"delete storage pool {name}"):
+            host_volume.delete_all(conn, name, volumes, force)
             _delete(conn, pool, outcome.changes, bool(persistent))
     return outcome
 
@@ -251,7 +253,7 @@ def _refuse_needed(conn, pool, volumes, force):
 def _refuse_nested(conn, pool):
     """Raises InvalidInput for a pool whose files are those of another pool, too."""
     target = host_pool.read(pool).path
-    if not target or not usage.is_local(conn):
+    if not target or not connection.is_local(conn):
         return
     for other in conn.listAllStoragePools():
         path = host_pool.read(other).path
@@ -280,7 +282,7 @@ def _goes(conn, pool, kind, outcome):
     if not pool.isActive() and _is_gone(pool, kind):
         return False
     target = host_pool.read(pool).path
-    if kind in usage.FILES and target and usage.is_local(conn) and os.path.islink(target):
+    if kind in usage.FILES and target and connection.is_local(conn) and os.path.islink(target):
         outcome.notes.append(f"Its folder {target} is a symbolic link, which stays")
         return False
     return kind in _DELETED
@@ -302,8 +304,6 @@ def _to_delete(conn, pool, kind, outcome):
 
 
 def _delete(conn, pool, changes, persistent):
-    for volume in changes.get("deleted_volumes", ()):
-        host_volume.delete(conn, pool.name(), volume, force=True)
     with Revert() as undo:
         if changes.get("stopped"):
             if persistent:

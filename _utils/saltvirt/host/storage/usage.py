@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from saltvirt import errors
+from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import metadata
 from saltvirt.host.storage import (
+    answers,
     bounded,
     chains,
     foreign_guests,
@@ -110,18 +111,13 @@ class Usage:
         ]
 
 
-def is_local(conn):
-    """Whether the connection is to this machine, whose files can be looked at."""
-    return urlsplit(conn.getURI()).hostname in (None, "", "localhost")
-
-
 def keys_of(conn, path):
     """The keys of a path on the connection's host, or of a volume on a server by libvirt's path."""
     if not path.startswith("/"):
         with contextlib.suppress(libvirt.libvirtError):
             return keys_of_volume(conn, conn.storageVolLookupByPath(path))
         return frozenset({("server", path), ("server", urlsplit(path).path.lstrip("/"))})
-    if not is_local(conn):
+    if not connection.is_local(conn):
         return frozenset({os.path.normpath(path)})
     below = chains.read(path, "raw").paths[1:]
     return identity.of(path).union(*(_whole(part) for part in below))
@@ -135,7 +131,7 @@ def _whole(path):
 
 def is_there(conn, path):
     """False for a path that is surely not on the connection's host."""
-    if not is_local(conn) or not path.startswith("/"):
+    if not connection.is_local(conn) or not path.startswith("/"):
         return True
     try:
         return bounded.lexists(path)
@@ -147,13 +143,13 @@ def others_may_have(conn, path):
     """Why other hosts could reach a path, too, in words; None when only this one can."""
     if not path.startswith("/"):
         return "it is on a server"
-    return shared.why(path) if is_local(conn) else "its host is another machine"
+    return shared.why(path) if connection.is_local(conn) else "its host is another machine"
 
 
 def held(conn, path):
     """Why a path that no definition names must stay, in words: a QEMU has it open, whoever
     started it, or nobody answers; None otherwise, and on another machine."""
-    if not is_local(conn) or not path.startswith("/"):
+    if not connection.is_local(conn) or not path.startswith("/"):
         return None
     try:
         return _open_words(path) if still.is_open(path) else None
@@ -172,19 +168,15 @@ def closed(conn, paths):
     found = {path: held(conn, path) for path in paths}
     with contextlib.ExitStack() as block:
         for path, why in found.items():
-            here = is_local(conn) and path.startswith("/")
-            if here and not why and block.enter_context(still.closed(path)):
-                found[path] = _open_words(path)
+            if why or not (connection.is_local(conn) and path.startswith("/")):
+                continue
+            try:
+                taken = block.enter_context(still.closed(path))
+            except bounded.Silent as exc:
+                found[path] = exc.strerror
+            else:
+                found[path] = _open_words(path) if taken else None
         yield found
-
-
-def refuse_used(conn, path, but=None):
-    """Raises OperationFailed where somebody uses what we have just made and would take away. but:
-    UUID of a domain that does not count."""
-    users = read(conn, but, beside=[path]).of(keys_of(conn, path))
-    why = f"used by {', '.join(users)}" if users else held(conn, path)
-    if why:
-        raise errors.OperationFailed(f"{path} stays: {why}")
 
 
 def place(conn, path):
@@ -292,7 +284,7 @@ class _Reader:
     def __init__(self, conn, but):
         self.conn = conn
         self.but = but
-        self.local = is_local(conn)
+        self.local = connection.is_local(conn)
         self.found = Usage()
         self.declared = set()
         # of users' own guests: what was asked already, and how much of it each user has
@@ -526,7 +518,10 @@ class _Reader:
             if there and (stat.S_ISREG(there) or there == _SILENT):
                 self.image(path)
                 return
+            answers.volume(volume)
             base = ElementTree.fromstring(volume.XMLDesc(0)).findtext("backingStore/path")
+        except bounded.Silent:
+            return  # of which is taken note
         except libvirt.libvirtError as exc:
             if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_VOL:
                 self.found.doubt(translate(exc).text)
@@ -540,9 +535,10 @@ class _Reader:
     def host(self):
         """What this machine itself has mounted, swaps to or shows as a loop device."""
         for mount in mounts.read():
-            self.use(mount.source, f"this host, mounted at {mount.place}")
+            if not mounts.is_fuse(mount.kind):  # any user may mount one, of whatever name
+                self.use(mount.source, f"this host, mounted at {mount.place}")
         for line in mounts.lines(_SWAPS)[1:]:
-            self.use(line.split()[0], "this host, for its swap")
+            self.use(mounts.plain(line.split(" ")[0]), "this host, for its swap")
         with contextlib.suppress(OSError):
             for name in os.listdir("/sys/block"):
                 for path in identity.below(f"/dev/{name}") if name.startswith("loop") else ():

@@ -1,12 +1,16 @@
 """Volumes in the storage pools of one host."""
 
+import contextlib
+
 from saltvirt import errors, units
 from saltvirt.design import volume as design
 from saltvirt.host.connection import libvirt, translate, translated
-from saltvirt.host.storage import bounded, identity, usage
+from saltvirt.host.storage import answers, bounded, identity, usage
 from saltvirt.host.storage import pool as host_pool
 from saltvirt.xml.volume import Volume
 
+# so many are held at once while they are deleted
+_AT_ONCE = 200
 TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
 
 
@@ -18,7 +22,11 @@ def lookup(conn, pool, name):
             f"storage pool {pool} on {conn.getHostname()} is not running; virt.pool_start starts it"
         )
     try:
-        return there.storageVolLookupByName(str(name))
+        found = there.storageVolLookupByName(str(name))
+        with translated(f"use volume {name} in storage pool {pool}"):
+            answers.pool(there)
+            answers.volume(found)
+        return found
     except libvirt.libvirtError as exc:
         if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_VOL:
             raise
@@ -100,6 +108,7 @@ def define_xml(conn, pool, xml):
 
 def _make(pool, xml):
     with translated(f"make a volume in storage pool {pool.name()}"):
+        answers.pool(pool)
         pool.createXML(xml, 0)
     return True
 
@@ -107,38 +116,56 @@ def _make(pool, xml):
 def delete(conn, pool, name, force=False):
     """Deletes a volume; True. One that may be in use only with ``force``."""
     volume = lookup(conn, pool, name)
-    if not force:
-        refuse_used(conn, pool, [volume])
-    with translated(f"delete volume {name} in storage pool {pool}"):
-        volume.delete(0)
+    with contextlib.nullcontext() if force else unused(conn, pool, [volume]):
+        _delete(volume, name, pool)
     return True
 
 
-def refuse_used(conn, pool, volumes):
-    """Raises InvalidInput for virStorageVols of one pool of which not all are proven unused.
+def delete_all(conn, pool, names, force=False):
+    """Deletes these volumes of a pool: what one of them stands on goes with it."""
+    volumes = [lookup(conn, pool, name) for name in names]
+    doomed = {identity.real(volume.path()) for volume in volumes}
+    for first in range(0, len(volumes), _AT_ONCE):
+        some = volumes[first : first + _AT_ONCE]
+        with contextlib.nullcontext() if force else unused(conn, pool, some, doomed):
+            for volume in some:
+                _delete(volume, volume.name(), pool)
 
-    A volume that only another one of them stands on is unused.
+
+def _delete(volume, name, pool):
+    with translated(f"delete volume {name} in storage pool {pool}"):
+        volume.delete(0)
+
+
+@contextlib.contextmanager
+def unused(conn, pool, volumes, doomed=None):
+    """For the block these virStorageVols of one pool are unused, and no QEMU opens one.
+
+    doomed: the real paths of what is deleted with them, and so needs none of them; by default
+    theirs. Raises InvalidInput where one of them is not proven unused.
     """
     paths = [volume.path() for volume in volumes]
-    used = usage.read(conn, beside=paths)
-    doomed = {identity.real(path) for path in paths}
-    for volume in volumes:
-        why = _why(used, usage.keys_of_volume(conn, volume), doomed)
-        if why:
-            raise errors.InvalidInput(
-                f"volume {volume.name()} in {pool} {why}; force=True deletes it all the same"
-            )
-        why = usage.held(conn, volume.path())
-        if why:
-            raise errors.InvalidInput(
-                f"volume {volume.name()} in {pool} stays: {why}; force=True deletes it all the same"
-            )
-        others = usage.others_may_have(conn, volume.path())
-        if others:
-            raise errors.InvalidInput(
-                f"volume {volume.name()} in {pool} stays: other hosts may have it ({others}), and "
-                "were not asked; force=True deletes it all the same"
-            )
+    doomed = {identity.real(path) for path in paths} if doomed is None else doomed
+    with usage.closed(conn, paths) as held:
+        used = usage.read(conn, beside=paths)
+        for volume in volumes:
+            why = _why(used, usage.keys_of_volume(conn, volume), doomed)
+            others = usage.others_may_have(conn, volume.path())
+            if not why and held[volume.path()]:
+                why = f"stays: {held[volume.path()]}"
+            elif not why and others:
+                why = f"stays: other hosts may have it ({others}), and were not asked"
+            if why:
+                raise errors.InvalidInput(
+                    f"volume {volume.name()} in {pool} {why}; force=True deletes it all the same"
+                )
+        yield
+
+
+def refuse_used(conn, pool, volumes):
+    """Raises InvalidInput for virStorageVols of one pool of which not all are proven unused."""
+    with unused(conn, pool, volumes):
+        pass
 
 
 def _why(used, keys, doomed):
@@ -193,6 +220,7 @@ def clone(conn, pool, name, new_name, target_pool=None):
     copy = Volume.fromstring(volume.XMLDesc(0))
     copy.name, copy.key, copy.path, copy.physical_bytes = str(new_name), None, None, None
     with translated(f"clone volume {name} in storage pool {pool}"):
+        answers.pool(target)
         target.createXMLFrom(copy.tostring(), volume, 0)
     return True
 
@@ -208,8 +236,7 @@ def _read_pool(pool):
 
 def _read(volume):
     try:
-        if usage.is_local(volume.connect()) and volume.path().startswith("/"):
-            bounded.lexists(volume.path())  # libvirt would wait for ever, and all others with it
+        answers.volume(volume)
         return describe(volume)
     except bounded.Silent as exc:
         return {"error": exc.strerror}
