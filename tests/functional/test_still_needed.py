@@ -15,7 +15,7 @@ from saltvirt.host.domain import purge, removal
 from saltvirt.host.migration import confirm
 from saltvirt.host.provision import disks, pool_disk, seed_drive, undo_disks
 from saltvirt.host.snapshot import layers, needs
-from saltvirt.host.storage import identity, image_users, pool_state, references, usage
+from saltvirt.host.storage import chains, identity, image_users, pool_state, references, usage
 from saltvirt.host.storage import volume as host_volume
 from saltvirt.images import clone
 from saltvirt.revert import Revert
@@ -360,6 +360,28 @@ def test_who_has_the_old_volume_for_cloud_init_open_keeps_it_whole(tmp_path):
     assert path.read_bytes() == b"new" * 9
     assert path.stat().st_mode & 0o777 == 0o600
     assert sorted(os.listdir(tmp_path)) == ["new", "web1.iso"]
+
+
+@pytest.mark.parametrize("who", ["nobody", "a QEMU"])
+def test_a_layer_begins_anew_and_no_other_file_is_in_the_way(place, who):  # noqa: F811
+    """Also none that looks as if an earlier attempt had left it."""
+    layer = create(place.above, place.base)
+    before = layer.read_bytes()
+    subprocess.run(["qemu-io", "-c", "write -P 7 0 4k", layer], check=True, capture_output=True)
+    written, mine = layer.read_bytes(), layer.with_name(f"{layer.name}.revert")
+    mine.write_bytes(b"a person's")
+    dom = place.guest(disk(layer))
+    wanted = [layers.Layer("vda", str(layer))]
+    if who == "a QEMU":
+        with opened(layer, "qcow2"), pytest.raises(errors.OperationFailed, match="has it open"):
+            layers._begin_anew(place.conn, dom, wanted)
+        assert layer.read_bytes() == written
+    else:
+        layers._begin_anew(place.conn, dom, wanted)
+        assert chains.read(str(layer), "qcow2").paths == [str(layer), str(place.base)]
+        assert layer.stat().st_size == len(before)
+    assert mine.read_bytes() == b"a person's"
+    assert sorted(layer.parent.glob(".*")) == []
 
 
 def test_what_a_killed_process_had_named_already_is_not_begun_anew(tmp_path):

@@ -12,9 +12,8 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt
-from saltvirt.host.provision import undo_disks
 from saltvirt.host.storage import deletion, files, usage
-from saltvirt.images import chain, confined, header
+from saltvirt.images import chain, clone, confined, header
 
 
 @dataclass(frozen=True)
@@ -24,26 +23,19 @@ class Layer:
     target: str
     path: str
 
-    def begin_anew(self):
-        """Makes an empty file on the same base beside it, with its owner; the new path."""
+    def begin_anew(self, fresh):
+        """Makes an empty file on the same base of the file ``fresh``, with its owner."""
         what = f"begin {self.path} anew"
         head = header.read(self.path, "qcow2")
         base, kind = head.backing, head.backing_format
         if not base or not kind:
             raise errors.OperationFailed(f"cannot {what}: it is based on no other file")
-        fresh = f"{self.path}.revert"
         argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", kind, fresh]
-        try:
-            os.close(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
-            reads = chain.names(self.path, "qcow2")[1:]
-            confined.run(argv, what, reads=reads, writes=[fresh])
-            stat = os.stat(self.path)
-            shutil.copymode(self.path, fresh)
-            os.chown(fresh, stat.st_uid, stat.st_gid)
-        except OSError as exc:
-            undo_disks.remove_file(fresh)
-            raise errors.OperationFailed(f"cannot {what}: {exc.strerror}") from exc
-        return fresh
+        reads = chain.names(self.path, "qcow2")[1:]
+        confined.run(argv, what, reads=reads, writes=[fresh])
+        stat = os.stat(self.path)
+        shutil.copymode(self.path, fresh)
+        os.chown(fresh, stat.st_uid, stat.st_gid)
 
 
 def layers(snapshot):
@@ -75,10 +67,25 @@ def revert(conn, domain, snapshot, above, unused=()):
     others = {layer.path for one in above for layer in layers(one)}
     if domain.isActive():
         domain.destroy()
-    fresh = {}
     try:
+        _begin_anew(conn, domain, wanted)
+    except OSError as exc:
+        raise errors.OperationFailed(
+            f"cannot begin {', '.join(layer.path for layer in wanted)} anew: {exc.strerror}"
+        ) from exc
+    # the files first: as long as a snapshot is there, it names its own
+    remove(conn, others - {layer.path for layer in wanted}, unused, domain.UUIDString())
+    for one in above:
+        one.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
+    _make_current(domain, snapshot)
+
+
+def _begin_anew(conn, domain, wanted):
+    """Has the guest's disks use these Layers, which are empty then; all of them or none."""
+    with contextlib.ExitStack() as making:
+        fresh = {one.path: making.enter_context(clone.part_of(one.path)) for one in wanted}
         for layer in wanted:
-            fresh[layer.path] = layer.begin_anew()
+            layer.begin_anew(fresh[layer.path])
         with usage.closed(conn, fresh) as held:
             for path, why in held.items():
                 if why:
@@ -86,15 +93,6 @@ def revert(conn, domain, snapshot, above, unused=()):
             _point_at(conn, domain, wanted)
             for path, made in fresh.items():
                 os.replace(made, path)
-    finally:
-        for made in fresh.values():
-            if os.path.exists(made):
-                os.unlink(made)
-    # the files first: as long as a snapshot is there, it names its own
-    remove(conn, others - set(fresh), unused, domain.UUIDString())
-    for one in above:
-        one.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
-    _make_current(domain, snapshot)
 
 
 def remove(conn, paths, unused=(), guest=None):
