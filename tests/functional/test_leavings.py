@@ -247,8 +247,8 @@ def test_that_file_stays_with_the_image(here, image, monkeypatch):
     here.conn.lookupByName("db1").undefine()
     real = leavings._deleted
 
-    def deleted(conn, path, todo):
-        return "it is open" if path == str(here.base) else real(conn, path, todo)
+    def deleted(conn, path):
+        return "it is open" if path == str(here.base) else real(conn, path)
 
     monkeypatch.setattr(leavings, "_deleted", deleted)
     assert set(here.clean()[1]) == {str(here.base), str(image)}

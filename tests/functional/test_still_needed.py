@@ -1,8 +1,10 @@
 """What no definition of this libvirt tells, or tells in another way, is not deleted either."""
 
 import contextlib
+import json
 import os
 import subprocess
+from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
@@ -12,8 +14,8 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import purge, removal
-from saltvirt.host.migration import confirm
-from saltvirt.host.provision import disks, pool_disk, seed_drive, undo_disks
+from saltvirt.host.migration import confirm, leavings
+from saltvirt.host.provision import disks, making, pool_disk, seed_drive, undo_disks
 from saltvirt.host.snapshot import layers, needs
 from saltvirt.host.storage import chains, identity, image_users, pool_state, references, usage
 from saltvirt.host.storage import volume as host_volume
@@ -236,6 +238,24 @@ class Going:
 
     def prune(self, at, path):
         image_users.prune(at.conn, str(at.root / "images"))
+
+    def leftover(self, at, path):
+        notes, mark = at.root / "notes", "0" * 32
+        notes.mkdir()
+        one = {"path": str(path), "pool": None, "volume": None, "mark": mark, "key": None}
+        note = {"what": "virt.update", "worker": "none", "disks": [one]}
+        (notes / "old.json").write_text(json.dumps(note))
+        os.setxattr(path, making._MARK, mark.encode())
+        with mock.patch.object(making, "FOLDER", str(notes)):
+            making.remove(at.conn, "old")
+
+    def left_by_a_migration(self, at, path):
+        notes, seen = at.root / "notes", os.stat(path)
+        look = [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns]
+        notes.mkdir()
+        note = {"name": "old", "files": {str(path): look}, "folders": [], "images": []}
+        (notes / "old~hv1.json").write_text(json.dumps(note))
+        leavings.clean(at.conn, "old", folder=str(notes))
 
     def layer(self, at, path):
         layers.remove(at.conn, [str(path)])

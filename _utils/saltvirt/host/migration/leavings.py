@@ -221,32 +221,28 @@ def clean(conn, name, below=None, unused=(), folder=None):
     todo = plan(conn, name, below, unused, folder)
     if todo is None:
         return [], {}
-    deleted, kept = [], dict(todo.keep)
-    for path in todo.delete:
-        image = todo.turns.get(path)
-        if image in kept:
-            why = f"it says that {image} is not whole"
-        else:
-            why = _deleted(conn, path, todo)
-        if why:
-            kept[path] = why
-        else:
-            deleted.append(path)
+    with usage.closed(conn, todo.delete) as held:
+        now = plan(conn, name, below, unused, folder)
+        kept = {**todo.keep, **{path: why for path, why in held.items() if why}, **now.keep}
+        deleted = []
+        for path in (one for one in todo.delete if one not in kept):
+            image = todo.turns.get(path)
+            why = f"it says that {image} is not whole" if image in kept else _deleted(conn, path)
+            if why:
+                kept[path] = why
+            else:
+                deleted.append(path)
     for path, note in _notes(folder or FOLDER, name):
         _end(path, note, kept)
     return deleted, kept
 
 
-def _deleted(conn, path, todo):
+def _deleted(conn, path):
     """Why a file stays; None when it is gone."""
-    with usage.closed(conn, [path]) as found:
-        why = found[path] or _changed(conn, path, todo.looks[path])
-        if why:
-            return why
-        try:
-            purge.delete_storage(conn, path)
-        except errors.VirtError as exc:
-            return exc.text
+    try:
+        purge.delete_storage(conn, path)
+    except errors.VirtError as exc:
+        return exc.text
     return "it is still there" if usage.is_there(conn, path) else None
 
 

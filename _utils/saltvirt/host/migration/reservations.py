@@ -8,7 +8,6 @@ do not fit together at least one sees the other.
 import contextlib
 import json
 import os
-import tempfile
 import time
 import uuid
 from dataclasses import asdict
@@ -61,19 +60,11 @@ def _read(path):
 def _write(path, seen):
     """What cannot be written down is seen for the first time again: its promise holds on."""
     with contextlib.suppress(OSError, errors.OperationFailed):
-        handle, part = tempfile.mkstemp(dir=locks.private(os.path.dirname(path)), prefix=_SEEN)
-        try:
-            with open(handle, "w", encoding="utf-8") as file:
+        locks.private(os.path.dirname(path))
+        with locks.exclusive(f"{path}.lock", patience_s=0):
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
                 json.dump(seen, file)
-            os.replace(part, path)
-        except BaseException:
-            os.unlink(part)
-            raise
-
-
-def is_promise(path):
-    """Whether a path is that of a promise."""
-    return os.path.dirname(path) == FOLDER
+            os.replace(f"{path}.new", path)
 
 
 def there(peer, present, without=()):

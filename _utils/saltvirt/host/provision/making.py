@@ -17,7 +17,7 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import metadata, purge
 from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import existing_disk, undo_disks
-from saltvirt.host.storage import files, usage
+from saltvirt.host.storage import answers, bounded, files, usage
 from saltvirt.host.storage import shared as shared_storage
 from saltvirt.images import clone
 
@@ -148,9 +148,11 @@ def remove(conn, name, unused=()):
         return Left()
     with translated(f"remove what {entry['what']} has left of disks for {name}"):
         left = _left(conn, entry, unused)
-        with usage.closed(conn, left.delete) as found:
-            left.keep.update({path: why for path, why in found.items() if why})
-            for path in [path for path in left.delete if path not in left.keep]:
+        with usage.closed(conn, left.delete) as held:
+            left.keep.update({path: why for path, why in held.items() if why})
+            now = _left(conn, entry, unused)
+            left.keep.update(now.keep)
+            for path in [path for path in now.delete if path not in left.keep]:
                 purge.delete_storage(conn, path)
                 log.info("%s, made for %s by %s, was deleted", path, name, entry["what"])
         for path in left.second:
@@ -209,6 +211,10 @@ def _in_pool(conn, disk):
     files.require_pool(conn, disk["pool"])
     with contextlib.suppress(libvirt.libvirtError):
         pool = conn.storagePoolLookupByName(disk["pool"])
+        try:
+            answers.pool(pool)
+        except bounded.Silent as exc:
+            raise errors.OperationFailed(exc.strerror) from exc
         pool.refresh(0)
     return files.volume_path(conn, disk["pool"], disk["volume"])
 
