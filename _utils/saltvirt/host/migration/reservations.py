@@ -67,6 +67,11 @@ def _write(path, seen):
             os.replace(f"{path}.new", path)
 
 
+def is_promise(path):
+    """Whether a path is that of a promise."""
+    return os.path.dirname(path) == FOLDER
+
+
 def there(peer, present, without=()):
     """The same of another host, as plain dicts. without: files that do not count."""
     with remote_storage.opened(peer, FOLDER) as pool:
