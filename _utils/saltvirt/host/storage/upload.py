@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass
 
 from saltvirt import errors, units
+from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.storage import files, usage
+from saltvirt.host.storage import files
 from saltvirt.host.storage import volume as host_volume
 from saltvirt.images import storage
 
@@ -69,7 +70,7 @@ def _checked_size(conn, volume, descriptor, path, part, capacity):
 
 def _file(volume):
     """The volume's file, where that is one of this host; else None."""
-    here = usage.is_local(volume.connect()) and files.is_regular(volume.path())
+    here = connection.is_local(volume.connect()) and files.is_regular(volume.path())
     return volume.path() if here else None
 
 
