@@ -173,7 +173,7 @@ def not_run_there(conn, peer, entry):
         target = peer.getHostname()
         if entry.get("phase") == move_journal.BEGUN:
             why = f"{target} has {name}, and this migration has not brought it there"
-        elif not report["active"]:
+        else:  # of a running guest no copy is whole before libvirt has moved it
             ran = leavings.written_since(peer, entry)
             why = f"{', '.join(ran)} on {target}, {leavings.NEWER}" if ran else None
     if why:
