@@ -179,3 +179,22 @@ def test_a_weight_that_is_not_set_counts_for_nothing():
     ranked = choose.choose(hosts, request(image="salt://a"), by).ranked
     assert [c.host for c in ranked] == ["hv1", "hv2"]
     assert [set(c.parts) for c in ranked] == [{"memory"}, {"memory"}]
+
+
+def test_a_difference_is_stretched_to_the_whole_and_a_smaller_one_than_noise_is_none():
+    """Disks that are half, a quarter and not at all full."""
+    by = replace(PLAIN, weights={"disk": 3.0})
+    hosts = [host(f"hv{n}", disk_free_bytes=free * GIB) for n, free in enumerate((50, 75, 100))]
+    parts = {c.host: c.parts["disk"] for c in choose.choose(hosts, request(), by).ranked}
+    assert parts == {"hv0": 0.0, "hv1": 1.5, "hv2": 3.0}
+    assert choose._scaled({"a": 0.0, "b": choose.NOISE}) == {"a": 0.0, "b": 1.0}
+    assert choose._scaled({"a": 0.0, "b": choose.NOISE * 0.9}) == {"a": 0.0, "b": 0.0}
+
+
+def test_equal_hosts_are_not_filled_from_the_first_on():
+    hosts = [host(f"hv{n}") for n in range(4)]
+    firsts = {
+        choose.choose(hosts, replace(request(), name=f"web{n}"), PLAIN).ranked[0].host
+        for n in range(40)
+    }
+    assert firsts == {"hv0", "hv1", "hv2", "hv3"}

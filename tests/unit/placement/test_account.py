@@ -309,3 +309,13 @@ def test_huge_pages_without_a_size_are_the_hosts_usual_ones():
     off = replace(told, guests=(guest("a", 2, "shutdown", page_kib=0),))
     half = replace(PLAIN, stopped_ratio=0.5)
     assert off.free_hugepages_kib(half, 1048576) == 3 * GIB_KIB
+
+
+def test_a_disk_in_a_pool_is_charged_to_the_pool():
+    there = host(pools={"ssd": Pool(9 * GIB, 9 * GIB)})
+    moving = Request("web1", 1, 1, disks=(Disk(5 * GIB, pool="ssd"),))
+    assert account.storage(moving, there) == {"pool ssd": 5 * GIB}
+
+
+def test_of_a_host_that_was_not_heard_only_the_policy_is_known():
+    assert account.terms(None, PLAIN) == {"policy": PLAIN.sent()}

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from saltvirt.placement import facts, policy
 from saltvirt.placement.facts import Disk, Guest, Host, Needs, Pool, Request, Store
 from tests.unit.placement import NOTHING_BESIDE
@@ -21,6 +23,25 @@ def test_what_a_host_does_not_tell_is_nothing():
     empty = dict.fromkeys(TOLD)
     assert facts.host_from_inventory("hv1", {**least, **empty}) == Host("hv1", 2, 1024)
     assert facts.guest_of("a", {}) == Guest("a", more={})
+    needs = {"disk_bytes": 7, "cpu_models": None}
+    found = facts.host_from_inventory("hv1", {**least, "guest": needs})
+    assert found.needs == Needs(disk_bytes=7)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"guest": {"memory_kib": "much"}},
+        {"guest": {"disks": [{"size_bytes": 1}], "page_kib": [1]}},
+        {"guests": {"a": {"memory_kib": 1, "max_memory_kib": "much"}}},
+        {"hugepages": {"2048": 1}, "memory_kib": [1]},
+        {"mounts": {"/": "/gone"}, "pools": {"p": 5}},
+    ],
+)
+def test_what_does_not_add_up_is_known_when_it_is_read(wrong):
+    """And costs only the host that says it; in a choice it would cost all of them."""
+    with pytest.raises((TypeError, ValueError, AttributeError, LookupError)):
+        facts.host_from_inventory("hv1", {"cpus": 2, "memory_kib": 1024, **wrong})
 
 
 def test_all_that_a_host_tells():

@@ -137,10 +137,14 @@ def test_the_memory_that_is_wanted_is_told_with_what_qemu_takes():
         "1024 MiB of memory wanted and 1 for QEMU, 0 of 16384 MiB free"
     )
     off = replace(ASK, stopped=True, max_memory_kib=2 * GIB_KIB)
-    half = replace(beside, stopped_ratio=0.5)
-    assert fell("memory", container, off, half).startswith("1024 MiB of memory wanted")
+    half = replace(PLAIN, overhead_kib=4096, stopped_ratio=0.5)
+    assert fell("memory", container, off, half) == (
+        "1024 MiB of memory wanted and 2 for QEMU, 0 of 16384 MiB free"
+    )
     pages = replace(ASK, page_kib=2048)
     assert fell("memory", container, pages, beside).startswith("1 MiB of memory wanted, 0 of")
+    tiny = replace(pages, memory_kib=2048)
+    assert fell("memory", container, tiny, half).startswith("4 MiB of memory wanted, 0 of")
     small = replace(HV, hugepages={2048: GIB_KIB}, guests=(
         Guest("a", state="running", memory_kib=2 * GIB_KIB, more={"page_kib": 2048}),))  # fmt: skip
     assert fell("memory", small, pages) == (

@@ -9,8 +9,6 @@ def reason(host, request, policy):
     in_folders = {host.folder_store(disk.path or "") for disk in request.disks if not disk.pool}
     if request.disk_bytes:
         in_folders.add(host.images_store)
-    if not in_folders:
-        return None
     for store in sorted(filter(host.is_silent, in_folders)):
         return f"{store} does not answer"
     lacks = account.lacks(request, host, policy)

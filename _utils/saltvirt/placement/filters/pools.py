@@ -6,8 +6,6 @@ from saltvirt.units import human_bytes
 
 def reason(host, request, policy):
     wanted = {*request.pools, *(disk.pool for disk in request.disks if disk.pool)}
-    if not wanted:
-        return None
     missing = sorted(wanted - set(host.pools))
     if missing:
         return f"has no storage pool {', '.join(missing)}"
