@@ -192,6 +192,7 @@ def test_a_host_that_has_the_image_is_better():
 def test_preferred_labels_and_mates():
     liked = replace(ASK, prefer={"disk": "ssd", "rack": "a"})
     assert score("labels", replace(HV, labels={"disk": "ssd", "rack": "b"}), liked) == 0.5
+    assert score("labels", replace(HV, labels=liked.prefer), liked) == 1.0
     assert score("labels") == 0.0
     mates = replace(HV, guests=(Guest("w1", groups=("web",)), Guest("w2", groups=("db",))))
     web = replace(ASK, groups=("web",))
