@@ -40,7 +40,8 @@ class Done:
     def said(self):
         """Its answer in few words."""
         found = re.findall(r'"comment": "((?:[^"\\]|\\.)*)"', self.out)
-        text = "; ".join(found) or (self.out.strip() or self.err.strip())
+        # what a host answers that did it is long and says nothing
+        text = "; ".join(found) or (not self.ok and (self.out.strip() or self.err.strip())) or ""
         return text[-400:].replace("\n", " ")
 
 
