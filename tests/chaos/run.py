@@ -43,7 +43,7 @@ def say(text):
 
 
 class Run:
-    """One list of steps in a lab that has no guests."""
+    """One list of steps. Guests and keys that the lab had before are left alone."""
 
     def __init__(self, lab, say=say):
         self.lab, self.say, self.model = lab, say, Model()
@@ -53,8 +53,6 @@ class Run:
     def all(self, given):
         """Runs the steps, and the end. Raises Broken."""
         self.before = self._look()
-        if any(one["domains"] for one in invariants.hosts(self.before).values()):
-            raise LabError("there are guests in this lab already")
         for number, step in enumerate(given, 1):
             self._step(number, step)
         self._end(len(given) + 1)
@@ -197,16 +195,20 @@ class Run:
         return done
 
     def _strict(self, where, seen, step):
-        machines = self.lab.hosts
-        found = invariants.settled(seen, self.model, machines, world.HELD_CPUS)
+        found = self._settled(seen)
         if found:  # what has just ended may still be on its way out
             time.sleep(5)
             seen = self._look()
-            found = invariants.settled(seen, self.model, machines, world.HELD_CPUS)
+            found = self._settled(seen)
         self._hold(where, found)
         for guest in self.model.of("alive"):
             number = invariants.count(seen, guest)
             guest.floor = max(guest.floor, number or 0)
+
+    def _settled(self, seen):
+        before = self.before["master"]["keys"]
+        known = {*self.lab.hosts, *before["accepted"], *before["pending"]}
+        return invariants.settled(seen, self.model, known, world.HELD_CPUS)
 
     def _end(self, number):
         """Every living guest can be started and counts on; then all go, and nothing is left."""
@@ -226,8 +228,7 @@ class Run:
         end = time.monotonic() + 90
         while alive:
             seen = self._look()
-            self._hold("the end", invariants.settled(
-                seen, self.model, self.lab.hosts, world.HELD_CPUS))  # fmt: skip
+            self._hold("the end", self._settled(seen))
             dead = [g.name for g in alive if (invariants.count(seen, g) or 0) <= numbers[g.name]]
             if not dead:
                 break
@@ -257,7 +258,7 @@ class Run:
     def _last(self):
         for _ in range(3):
             seen = self._look()
-            found = invariants.settled(seen, self.model, self.lab.hosts, world.HELD_CPUS)
+            found = self._settled(seen)
             stays = {path for guest in self.model.guests.values() for path in guest.may_stay}
             found += invariants.same_as_before(seen, self.before, stays)
             if not found:
@@ -312,12 +313,19 @@ class Labs:
         self.lab, self.clean = Lab(name), False
 
     def get(self):
+        if self.keep and not self.clean and self._has_guests():
+            raise LabError(f"there are guests in the lab {self.lab.name} already")
         if not self.clean and not self._kept():
             say("a lab of three hosts comes up")
             self.lab.up(3, recipe(), owner=None if self.keep else os.getpid(), shared=True)
             world.prepare(self.lab, say)
         self.clean = True
         return self.lab
+
+    def _has_guests(self):
+        command = ["virsh", "list", "--all", "--name"]
+        hosts = self.lab.hosts if self.lab.running() else ()
+        return any(self.lab.exec(host, command).stdout.strip() for host in hosts)
 
     def _kept(self):
         if not self.keep or not self.lab.running():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.chaos import act, inside, invariants, shrink, steps
+from tests.chaos import act, inside, invariants, run, shrink, steps
 from tests.chaos.model import Guest, Model
 
 
@@ -141,6 +141,15 @@ def test_nothing_is_broken_where_all_is_well(seen, model):
 def test_what_is_broken_is_named(seen, model, word, spoil):
     spoil(seen)
     assert any(line.startswith(word) for line in broken(seen, model)), broken(seen, model)
+
+
+def test_keys_that_a_lab_had_before_are_nobodys_fault(seen, model):
+    one = run.Run(SimpleNamespace(hosts=["hv1", "hv2"]))
+    one.model, one.before = model, copy.deepcopy(seen)
+    seen["master"]["keys"]["pending"].append("other")
+    assert one._settled(seen) == ["key: other is pending"]
+    one.before = copy.deepcopy(seen)
+    assert one._settled(seen) == []
 
 
 def test_a_disk_on_shared_storage_is_the_same_on_two_hosts_and_a_local_one_is_not(seen, model):
