@@ -37,7 +37,9 @@ def masters(fresh_lab):
     seen = "salt-key -yqa below >/dev/null; salt-key -l accepted --no-color | grep -q below"
     lab.wait(lambda: lab.exec("master", seen, check=False).returncode == 0, "the syndic's key")
     lab.wait_for_minion("hv1")
-    lab.wait_for_minion("hv2")
+    # its answer comes through two masters
+    ping = "salt -t 20 --out=json --static hv2 test.ping | grep -q true"
+    lab.wait(lambda: lab.exec("master", ping, check=False).returncode == 0, "hv2", timeout_s=400)
     return lab
 
 

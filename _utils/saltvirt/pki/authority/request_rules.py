@@ -34,14 +34,13 @@ class Request:
     subject: dict = field(default_factory=dict)
 
 
-def parse(command, arguments, pillar):
+def parse(_command, arguments, pillar):
     """The Request in an ext_pillar call.
 
-    command: Salt's positional argument (``_``), ignored. arguments: ours. pillar: where
+    _command: Salt's positional argument (``_``), ignored. arguments: ours. pillar: where
     Salt's own state puts ``ext_pillar_virt.*``.
     Raises InvalidInput for anything unknown or of a wrong kind.
     """
-    del command
     given = {
         key.removeprefix(_LEGACY): value
         for key, value in pillar.items()
