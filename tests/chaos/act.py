@@ -82,12 +82,14 @@ def command(op, where):
     return argv + [f"{key}={_word(value)}" for key, value in named.items() if value is not ...]
 
 
-def before(op):
-    """The commands that a person would type before it."""
+def before(op, where):
+    """The commands that a person would type before it. where: as for :func:`command`."""
     if op.get("off"):
         yield ["salt-run", "virt.force_off", op["name"]]
     if op.get("seeded") and op["via"] != "runner":
         yield ["salt-run", "virt.authorize", op["name"], op["host"]]
+    if op.get("eject"):  # a volume for cloud-init stays where it is, and keeps its guest there
+        yield ["salt", "-t", "30", where(op["name"]), "virt.seed_eject", op["name"]]
 
 
 def _word(value):
@@ -195,7 +197,7 @@ class Running:
 
     def __init__(self, lab, op, where):
         self.op, self.began, self.was_killed = op, time.monotonic(), False
-        for argv in before(op):
+        for argv in before(op, where):
             lab.exec("master", argv, check=False, timeout=200)
         self.argv = command(op, where)
         # files, not pipes: what it leaves behind may hold them open

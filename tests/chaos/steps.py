@@ -121,6 +121,8 @@ def _migrate(rng, expected):
         op["target"] = rng.choice(HOSTS)
     if rng.random() < 0.2:
         op["live"] = True
+    if rng.random() < 0.7:
+        op["eject"] = True
     if rng.random() < 0.3:
         op["bandwidth"] = rng.choice((8, 16, 32))
     return op

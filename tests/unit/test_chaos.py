@@ -200,7 +200,14 @@ def test_the_permission_that_an_operator_gave_may_stay(seen, model):
     assert invariants.same_as_before(seen, before, model.guests["s1-g5"].may_stay) == []
     model.guests["s1-g5"].may_stay.clear()
     assert broken(seen, model) == [f"left: {path} on master"]
-    assert list(act.before(step[0])) == [["salt-run", "virt.authorize", "s1-g5", "hv1"]]
+    assert list(act.before(step[0], None)) == [["salt-run", "virt.authorize", "s1-g5", "hv1"]]
+
+
+def test_a_seeded_guest_can_move_when_its_volume_was_ejected():
+    moves = [op for step in steps.draw(4, 60) for op in step["ops"] if op["verb"] == "migrate"]
+    ejected = [list(act.before(op, lambda name: "hv2")) for op in moves if op.get("eject")]
+    assert 0 < len(ejected) < len(moves)
+    assert all(argv[0][3:5] == ["hv2", "virt.seed_eject"] for argv in ejected)
 
 
 @pytest.mark.parametrize(("faults", "needed"), [([], True), ([{"kind": "cut"}], False)])
