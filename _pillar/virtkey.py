@@ -51,19 +51,21 @@ def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False, se
     """
     if __opts__.get("__role") == "minion":
         return {}
+    # longer is no name and no key, and is not to be answered with or logged
+    name, key = (one and str(one)[:most] for one, most in ((name, 256), (key, 16_384)))
     if copy:
         if minion_id not in target.hosts(__opts__):
             return {}
         turn = copies.Turns(__opts__).ask(minion_id, str(copy), bool(done))
         return {"virtkey": {"turn": turn}}
     if name and seal:
-        secret = authorise.Authorisations(__opts__).secret(minion_id, str(name))
+        secret = authorise.Authorisations(__opts__).secret(minion_id, name)
         receiver = _key(seal)
         return {"virtkey": {"sealed": sealing.seal(receiver, minion_id, secret)} if secret else {}}
     if not name or not key:
         return Pillars(__opts__).of(minion_id, KeyStore(__opts__).accepted)
-    accepted = authorise.hand_in(__opts__, KeyStore(__opts__), minion_id, str(name), str(key))
-    return {"virtkey": {str(name): accepted}}
+    accepted = authorise.hand_in(__opts__, KeyStore(__opts__), minion_id, name, key)
+    return {"virtkey": {name: accepted}}
 
 
 def _key(seal):

@@ -491,7 +491,7 @@ DISKS = {
     "encrypted": (blank((0, b"LUKS\xba\xbe\0\1".ljust(592, b"\0"))), "crypto_LUKS"),
     "of swap": (blank((0, b"\0"), (1024, struct.pack("<II", 1, 100)), (4086, b"SWAPSPACE2")),
                 "swap|no file system"),
-    "of a RAID": (blank((4096, raid_member())), "linux_raid_member"),
+    "of a RAID": (blank((4096, raid_member())), "linux_raid_member|no file system"),
     "of nothing but noise": (blank((0, random.Random(1).randbytes(MIB))), "no file system"),
     "with partitions that overlap": (overlapping, SEEDED),
     "with a chain of partitions without end": (endless_chain, EITHER),
@@ -506,6 +506,8 @@ QUICK_DISKS = [name for name in DISKS if not name[-1].isdigit() and "100,000" no
 @pytest.mark.parametrize("name", only(*QUICK_DISKS, of=DISKS))
 def test_a_disk(tmp_path, shown, name, backend):
     make, why = DISKS[name]
+    if make is overlapping and backend == "libguestfs":
+        why = EITHER  # it sees one system in two places, or the appliance's kernel none
     disk = make(tmp_path, tree_of(tmp_path / "tree", "ifupdown"))
     said = shown(disk, backend)
     if why is SEEDED or said is None:

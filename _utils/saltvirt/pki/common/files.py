@@ -21,6 +21,8 @@ def read(path):
         return None
     except OSError as exc:
         raise PkiError(f"cannot read {path}: {exc.strerror}") from exc
+    except ValueError as exc:  # a NUL, or half a character
+        raise PkiError(f"cannot read {path}: {exc}") from exc
 
 
 @dataclass(frozen=True)
