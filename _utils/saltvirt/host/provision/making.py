@@ -11,6 +11,7 @@ import os
 import secrets
 import stat
 from dataclasses import dataclass, field
+from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
@@ -152,7 +153,7 @@ def remove(conn, name, unused=()):
             left.keep.update({path: why for path, why in held.items() if why})
             now = _left(conn, entry, unused)
             left.keep.update(now.keep)
-            for path in [path for path in now.delete if path not in left.keep]:
+            for path in {*left.delete} & {*now.delete} - {*left.keep}:
                 purge.delete_storage(conn, path)
                 log.info("%s, made for %s by %s, was deleted", path, name, entry["what"])
         for path in left.second:
@@ -181,18 +182,24 @@ def _left(conn, entry, unused=()):
 
 def _is_second(used, path):
     """Whether a guest has the file by another name, and nobody can mean it by this one."""
-    try:
-        seen = os.lstat(path)
-    except OSError:
-        return False
+    seen = _seen(path)
     names = [path, os.path.normpath(path)]
     return (
-        stat.S_ISREG(seen.st_mode)
+        seen is not None
+        and stat.S_ISREG(seen.st_mode)
         and seen.st_nlink > 1
         and bool(used.guests([("file", seen.st_dev, seen.st_ino)]))
         and not used.why(names)
         and not shared_storage.why(path)
     )
+
+
+def _seen(path):
+    """What is at a path, not what a link leads to; None where nobody answers."""
+    try:
+        return os.lstat(path) if bounded.lexists(path) else None
+    except OSError:
+        return None
 
 
 def _places(conn, disk):
@@ -207,15 +214,17 @@ def _places(conn, disk):
 
 
 def _in_pool(conn, disk):
-    """The path of a pool's volume; None when it is not there."""
-    files.require_pool(conn, disk["pool"])
+    """The path of a pool's volume, also of a file that libvirt has not seen yet; None without."""
     with contextlib.suppress(libvirt.libvirtError):
         pool = conn.storagePoolLookupByName(disk["pool"])
+        tree = ElementTree.fromstring(pool.XMLDesc(0))
+        if tree.get("type") in usage.FILES:
+            return os.path.join(tree.findtext("target/path"), disk["volume"])
         try:
             answers.pool(pool)
         except bounded.Silent as exc:
             raise errors.OperationFailed(exc.strerror) from exc
-        pool.refresh(0)
+    files.require_pool(conn, disk["pool"])
     return files.volume_path(conn, disk["pool"], disk["volume"])
 
 
@@ -226,11 +235,12 @@ def _unproven(conn, disk, path):
             if conn.storageVolLookupByPath(path).key() == disk["key"]:
                 return None
         return _NOT_SURE
+    seen = _seen(path)
+    if seen is None or not stat.S_ISREG(seen.st_mode):
+        return _NOT_SURE
+    if not seen.st_size and os.path.basename(path).startswith("."):
+        return None  # its making had just begun
     try:
-        seen = os.lstat(path)
-        empty = stat.S_ISREG(seen.st_mode) and not seen.st_size
-        if empty and os.path.basename(path).startswith("."):
-            return None  # its making had just begun
         if os.getxattr(path, _MARK, follow_symlinks=False) == disk["mark"].encode():
             return None
     except OSError:
