@@ -200,6 +200,7 @@ def test_what_a_person_decides_is_left_and_what_is_mended_is_told(cloud):
 def test_two_findings_of_one_guest_are_both_told(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": left([], ["a"]), "hv2": left([], ["a"])})
     found, _ = repair.look(cloud)
+    assert [one.id for one in found] == ["half-made:a:hv1", "half-made:a:hv2"]
     mended, _ = repair.mend(repair.chosen(found, what=repair.HALF_MADE), Silent())
     assert mended == {"a": "removed from hv1; removed from hv2"}
 
@@ -374,3 +375,24 @@ def test_what_was_handed_to_a_target_that_is_silent_is_not_called_removed(cloud)
     assert repair.mend([one], Silent())[1]["web1"].endswith("/a stays: " + kept["/a"])
     said = {"outcome": "moved", "left": {}, "kept": {"/b": "used by db1"}}
     assert repair.mend([one], Silent()) == ({"web1": "removed from hv3"}, {})
+
+
+@pytest.mark.parametrize("said", [{}, {"left": {"hv3": "it does not answer"}}])
+def test_a_migration_that_was_broken_off_is_ended_by_its_source_alone(cloud, monkeypatch, said):
+    asked = []
+
+    def one(host, function, kwarg=None, **options):
+        asked.append((host, function, kwarg, options))
+        return said
+
+    monkeypatch.setattr(cloud, "one", one)
+    found = repair.chosen(repair.look(cloud)[0], what=repair.BROKEN_OFF)
+    mended, remaining = repair.mend(found, Silent())
+    assert asked == [("hv2", "virt.migrate_recover", {"vm_": "m"}, {"long": True})]
+    assert list(mended) == ([] if said else ["m"])
+    assert ("hv3: it does not answer" in remaining.get("m", "")) is bool(said)
+    cloud.left["hv1"]["leavings"] = ["other"]
+    found = repair.chosen(repair.look(cloud)[0], what=repair.LEFT)
+    asked.clear()
+    repair.mend(found, Silent())
+    assert [function for _, function, *_ in asked if function == "virt.migrate_recover"] == []

@@ -170,6 +170,7 @@ def test_a_key_without_a_guest_is_deleted_by_a_person_alone(fleet, monkeypatch):
         fleet.opts["order_masters"] = masters
         [one] = repair._keys(fleet, {}, ["hv1"])
         assert (one.mend is None) is masters
+        assert list(repair._keys(fleet, {"web1": {"hv1": "running"}}, ["hv1"])) == []
 
 
 @pytest.mark.parametrize("status", [None, "accepted"])
