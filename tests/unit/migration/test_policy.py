@@ -195,6 +195,7 @@ def test_what_stays_as_it_was_got_no_nearer(each):
 def test_a_pass_is_better_by_a_twentieth_or_fruitless():
     assert passes(1000, 950).fruitless == 1
     assert passes(1000, 949).fruitless == 0
+    assert passes(500, 400).began == 400 * MIB, "as much as the whole pass has to send"
     better = passes(500, 500, 300)
     assert (better.fruitless, better.excused) == (0, 0)
 
@@ -254,3 +255,15 @@ def test_how_long_a_pause_would_be_is_counted_by_the_speed_so_far(changes, kind)
     late = p.Progress(memory=True, iteration=2, moved_at=900)
     policy = p.Policy("pause", timeout_s=600, pause_s=60)
     assert p.decide(p.replace(late, **changes), 901, policy).kind == kind
+
+
+def test_when_anything_was_sent_and_when_the_guest_was_slowed_is_kept():
+    first = p.advance(p.Progress(), memory(900, data_processed=10), 1.0)
+    still = p.advance(first, memory(900, data_processed=10), 5.0)
+    assert (first.moved_at, still.moved_at) == (1.0, 1.0)
+    behind = memory(900, memory_remaining=700, disk_remaining=5, auto_converge_throttle=20)
+    slowed = p.advance(p.replace(still, fruitless=2), behind, 6.0)
+    assert slowed.left == 700
+    assert (slowed.throttle, slowed.throttled_at, slowed.excused) == (20, 6.0, 2)
+    as_before = p.advance(slowed, behind, 7.0)
+    assert as_before.throttled_at == 6.0
