@@ -10,11 +10,18 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import purge
-from tests.functional.test_usage import disk, place  # noqa: F401
+from tests.functional.test_snapshots_shared import layer
+from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 EMPTY = "<disk type='file' device='cdrom'><target dev='sda' bus='sata'/></disk>"
 FAR = """<disk type='network'><driver name='qemu' type='raw'/><source protocol='nbd' name='x'>
 <host name='nas'/></source><target dev='vdz'/></disk>"""
+
+MEMORY = """<domainsnapshot><name>two</name><state>running</state><creationTime>9</creationTime>
+<parent><name>one</name></parent><memory snapshot='external' file='{memory}'/><disks>
+<disk name='vda' snapshot='external' type='file'><driver type='qcow2'/>
+<source file='{path}'/></disk>
+</disks>{domain}</domainsnapshot>"""
 
 
 def test_a_drive_without_a_medium_and_a_disk_of_a_server_are_nothing_to_delete(place):  # noqa: F811
@@ -108,7 +115,7 @@ def test_only_a_file_is_deleted_as_one(place, caplog):  # noqa: F811
 
 
 def test_nothing_is_deleted_on_another_machine(place, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(purge.usage, "is_local", lambda conn: False)
+    monkeypatch.setattr(purge.connection, "is_local", lambda conn: False)
     with pytest.raises(errors.OperationFailed, match="no storage pool of the host has it"):
         purge.delete_storage(place.conn, str(place.base))
     assert place.base.exists()
@@ -136,3 +143,16 @@ def test_a_guest_that_libvirt_forgets_when_it_ends_is_not_undefined(place):  # n
     assert not place.base.exists()
     assert "once" not in [dom.name() for dom in place.conn.listAllDomains()]
     assert not place.base.parent.exists()
+
+
+def test_the_layers_and_the_memory_of_snapshots_go_with_the_guest(place):  # noqa: F811
+    dom = place.guest(disk(place.base, "raw"))
+    first = layer(dom, "one", place.base)
+    second = create(f"{place.base.parent}/base.two", first, "qcow2")
+    memory = place.root / "other" / "memory"
+    memory.write_bytes(bytes(1024))
+    text = MEMORY.format(memory=memory, path=second, domain=dom.XMLDesc(0))
+    dom.snapshotCreateXML(text, libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE)
+    found = purge.plan(place.conn, dom)
+    assert found.delete == [first, str(second), str(memory)]
+    assert str(place.base) not in found.keep, "what it was made from is no snapshot's"

@@ -267,3 +267,12 @@ def test_when_anything_was_sent_and_when_the_guest_was_slowed_is_kept():
     assert (slowed.throttle, slowed.throttled_at, slowed.excused) == (20, 6.0, 2)
     as_before = p.advance(slowed, behind, 7.0)
     assert as_before.throttled_at == 6.0
+
+
+def test_the_passes_before_the_guest_was_slowed_are_forgiven():
+    stalled = p.Progress(
+        memory=True, iteration=9, fruitless=p.PASSES + 2, excused=3, stalled_s=300, moved_at=400
+    )
+    assert p.decide(stalled, 400, p.Policy("safe")).kind == p.WAIT
+    more = p.replace(stalled, fruitless=p.PASSES + 3)
+    assert p.decide(more, 400, p.Policy("safe")).kind == p.ABORT
