@@ -170,7 +170,12 @@ def test_a_key_without_a_guest_is_deleted_by_a_person_alone(fleet, monkeypatch):
         fleet.opts["order_masters"] = masters
         [one] = repair._keys(fleet, {}, ["hv1"])
         assert (one.mend is None) is masters
+        assert (one.how == "key deleted") is not masters
+        assert "for a guest of hv1; every host" in one.evidence
         assert list(repair._keys(fleet, {"web1": {"hv1": "running"}}, ["hv1"])) == []
+    monkeypatch.setattr(KeyStore, "host_of", lambda _self, name: "")
+    [one] = repair._keys(fleet, {}, ["hv1"])
+    assert "for a guest of a host not recorded; every host" in one.evidence
 
 
 @pytest.mark.parametrize("status", [None, "accepted"])
