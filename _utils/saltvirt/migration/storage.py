@@ -184,9 +184,8 @@ def proven(plans):
 
     libvirt's own check is for all disks or for none, so one that is refused keeps it on.
     """
-    if any(p.how == REFUSED for p in plans):
-        return False
-    return any(p.how == SHARED and p.type in ("file", "block") for p in plans)
+    refused = any(p.how == REFUSED for p in plans)
+    return not refused and any(p.how == SHARED and p.type in ("file", "block") for p in plans)
 
 
 def mode(plans):

@@ -53,6 +53,6 @@ def parse(target, tunnelled=False):
             f"target {text!r} is neither a host's name nor one of qemu+tls://HOST/system, "
             "qemu+ssh://HOST/system, qemu+tcp://HOST/system (plaintext)"
         )
-    uri = text if match["scheme"] else text.replace("qemu://", "qemu+tls://", 1)
+    uri = text.replace("qemu://", "qemu+tls://")
     port = int(match["port"]) if match["port"] else None
     return Transport(uri, scheme, match["host"].strip("[]"), port, tunnelled)
