@@ -18,6 +18,17 @@ from saltvirt.migration import arrivals
 _MORE = "+"
 
 
+def forget(name, folder=None):
+    """Takes away what a process that died promised the guest; called by who holds its lock."""
+    folder = folder or reservations.FOLDER
+    with contextlib.suppress(FileNotFoundError):
+        for file in os.listdir(folder):
+            found = arrivals.parse(file)
+            if found and found.name == name + _MORE:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(folder, file))
+
+
 class Promise:
     """What the guest of that name is to get more. disks: pairs of a folder or a storage pool and
     bytes. To be made under the lock of admission, by who holds the guest's own lock."""
@@ -30,21 +41,13 @@ class Promise:
         self._path = os.path.join(self._folder, mine.file)
         try:
             os.makedirs(self._folder, mode=0o711, exist_ok=True)
-            self._forget(mine.name)
+            forget(name, self._folder)
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
         except OSError as exc:
             raise errors.OperationFailed(
                 f"cannot write down what {name} is to get: {self._folder}: {exc.strerror}"
             ) from exc
         self._renewed = time.monotonic()
-
-    def _forget(self, name):
-        """Takes away what a process that died promised the guest."""
-        for file in os.listdir(self._folder):
-            found = arrivals.parse(file)
-            if found and found.name == name:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(self._folder, file))
 
     def renew(self, *_progress):
         if time.monotonic() - self._renewed > arrivals.RENEW_S:

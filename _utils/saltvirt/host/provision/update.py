@@ -343,6 +343,7 @@ def update(conn, spec, tools, how):
             return _once(conn, spec, tools, how)
         with tools.gate.guest("virt.update", spec.name):
             making.remove(conn, spec.name)
+            reservation.forget(spec.name)
             for _ in range(ATTEMPTS - 1):
                 with contextlib.suppress(Changed):
                     return _once(conn, copy.deepcopy(spec), tools, how)
