@@ -154,6 +154,8 @@ while True:
     apart(begin)
     code, kept = apart(killed_at, line)
     seen = {{"line": line, "code": code, "kept": kept, "before": apart(hosts)[1]}}
+    noted = Journal(journals, "web1").read() or {{}}
+    seen["whole"] = bool(noted.get("looks")) if noted.get("phase") == "moving" else None
     code, seen["end"] = apart(end)
     assert not code, f"line {{line}}: it could not be ended"
     seen["after"], seen["here"] = apart(hosts)[1], os.path.exists(path)
@@ -194,6 +196,7 @@ def test_at_each_line_one_host_has_the_guest_whole(libvirtd, other, tmp_path):  
     for seen in killed:
         both = seen["before"][0] + seen["before"][1]
         assert both.count(True) <= 1, f"it would come up on both: {seen}"
+        assert seen["whole"] is not False, f"how the copy looked is not written down: {seen}"
     for seen in found:
         disks, kept = seen["end"]
         assert seen["after"] in ([[True], []], [[], [True]]), f"not on one host alone: {seen}"
