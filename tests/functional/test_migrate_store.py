@@ -3,6 +3,7 @@
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from xml.etree import ElementTree
 
 import pytest
 
@@ -10,6 +11,7 @@ libvirt = pytest.importorskip("libvirt")
 
 from saltvirt.host.migration import confirm, guest_disks, remote_storage
 from saltvirt.host.storage import files
+from saltvirt.migration import storage
 
 
 @pytest.fixture
@@ -162,6 +164,28 @@ def test_what_an_image_stands_on(tmp_path):
     assert [image["path"] for image in guest_disks.images(top, "qcow2")] == [top, middle, base]
     assert files.chain(top) == [top, middle, base]
     assert files.chain(str(tmp_path / "gone")) == [str(tmp_path / "gone")]
+
+
+DISK = """<domain><devices><disk type='file' device='disk'><driver name='qemu' type='qcow2'/>
+<source file='{}'/><target dev='vda'/></disk></devices></domain>"""
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_a_disk_whose_data_is_in_another_file_is_not_moved(conn, tmp_path, below):
+    """Only the file that the disk names would come along: an empty map of data that stays here."""
+    image, data, top = (str(tmp_path / name) for name in ("disk.qcow2", "data.raw", "top"))
+    run = ["qemu-img", "create", "-q", "-f", "qcow2"]
+    subprocess.run([*run, "-o", f"data_file={data},data_file_raw=on", image, "1M"], check=True)
+    if below:
+        subprocess.run([*run, "-b", image, "-F", "qcow2", top], check=True)
+    root = ElementTree.fromstring(DISK.format(top if below else image))
+    [disk] = guest_disks.read(root, conn)
+    [plan] = storage.plan([disk], {storage.key(disk): {"exists": False, "shared": None}})
+    assert plan.how == storage.REFUSED
+    assert plan.why == (
+        f"{image} keeps its data in another file, {data}: convert it to one without "
+        "(qemu-img convert)"
+    )
 
 
 def test_several_at_once_get_the_folder_one_after_the_other(conn):

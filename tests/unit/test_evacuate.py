@@ -328,9 +328,14 @@ def test_restore_keeps_who_is_on_a_silent_host_and_who_could_not_come(tmp_path):
         evacuate.check_restore(cloud, "hv1")
 
 
-def test_restore_forgets_who_was_purged_when_every_host_was_heard(tmp_path):
+@pytest.mark.parametrize("ours", [{"purged"}, set()])
+def test_restore_forgets_who_was_purged_when_every_host_was_heard(tmp_path, ours):
+    """A purge takes the guest off this master's list; the host goes on naming it."""
     cloud = Cloud(tmp_path, {}, {"reason": "x", "guests": ["purged"]})
+    away.keep(cloud.opts, "hv1", ours)
     assert evacuate.check_restore(cloud, "hv1") == ([], {})
+    evacuate.restore(cloud, "hv1", cloud.move, Silent(), (2, 2))
+    assert cloud.mark is None
 
 
 def test_a_host_cannot_name_a_guest_that_was_never_moved_away_from_it(tmp_path):

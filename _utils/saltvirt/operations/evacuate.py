@@ -105,16 +105,17 @@ def check_restore(fleet, host):
     census = find.census(fleet)
     planned, unknown, ours = [], {}, away.of(fleet.opts, host)
     for name in mark["guests"]:
-        if name not in ours and host not in census.guests.get(name, {}):
+        places = sorted(census.guests.get(name, {}))
+        if host in places or not (places or census.unheard):
+            continue
+        if name not in ours:
             unknown[name] = (
                 f"only {host} says that it had it, this master did not move it away from there"
             )
-            continue
-        places = sorted(census.guests.get(name, {}))
-        if not places and census.unheard:
-            unknown[name] = f"it is on no host that answers ({census.unheard_text()})"
-        elif places and host not in places:
+        elif places:
             planned.append(moves.Move(name, places[0], host))
+        else:
+            unknown[name] = f"it is on no host that answers ({census.unheard_text()})"
     return planned, unknown
 
 

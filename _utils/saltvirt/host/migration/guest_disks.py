@@ -101,7 +101,15 @@ def _look(found, conn):
         found.setdefault("identity", {"device": block_devices.identity(conn, found["source"])})
     if found["read_only"]:
         return
-    first, *found["chain"] = images(found["source"], found["format"])
+    all_images = images(found["source"], found["format"])
+    for image in all_images:
+        if image["data_file"]:
+            found["trouble"] = (
+                f"{image['path']} keeps its data in another file, {image['data_file']}: convert it "
+                "to one without (qemu-img convert)"
+            )
+            return
+    first, *found["chain"] = all_images
     found.update({k: first[k] for k in ("size_bytes", "used_bytes", "file_bytes")})
     if found["type"] == "block":  # qemu-img says that it takes no space
         found["used_bytes"] = found["size_bytes"]
@@ -125,7 +133,8 @@ def path(source):
 
 
 def images(path, format):
-    """The image and what it stands on: dicts of path, format, sizes; nearest first."""
+    """The image and what it stands on: dicts of path, format, sizes, and the file
+    that holds its data instead, or None; nearest first."""
     argv = ["qemu-img", "info", "-U", "--output=json", "--backing-chain", "-f", format, path]
     out = confined.run(argv, f"read {path}", reads=chain.names(path, format))
     return [_image(info) for info in json.loads(out)]
@@ -142,4 +151,5 @@ def _image(info):
         "size_bytes": size,
         "used_bytes": size if used is None else used,
         "file_bytes": os.path.getsize(path) if os.path.isfile(path) else size,
+        "data_file": info.get("format-specific", {}).get("data", {}).get("data-file"),
     }
