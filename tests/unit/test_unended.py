@@ -57,8 +57,8 @@ def plan(cloud, guests=None):
     return deploy.plan(cloud, policy.from_config(None, None), wishes, "shop")
 
 
-def told(cloud, what="virt.init", host="hv1", starting=False):
-    one = begun.Begun(cloud.opts, "web1", what, Revert())
+def told(cloud, what="virt.init", host="hv1", starting=False, operation=None):
+    one = begun.Begun(cloud.opts, "web1", what, Revert(), operation)
     one.on(host)
     if starting:
         one.starting()
@@ -112,6 +112,16 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
     assert begun.of(cloud.opts, "web1") is None
     with pytest.raises(errors.OperationFailed, match="ended by somebody else"):
         unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
+
+
+@pytest.mark.parametrize(("mark", "starts"), [("a", True), ("b", False), (None, False)])
+def test_one_that_another_operation_has_made_since_is_named_and_not_started(tmp_path, mark, starts):
+    cloud = Cloud(tmp_path, WEB)
+    cloud.said["operations"] = {"web1": mark} if mark else {}
+    told(cloud, operation="a")
+    found = plan(cloud)
+    assert found.started == ({"web1": "hv1"} if starts else {})
+    assert starts or "see virt.repair name=web1" in found.text()
 
 
 def test_one_that_another_master_has_made_meanwhile_is_named_and_none_is_started(tmp_path):

@@ -91,3 +91,12 @@ def all_of(opts):
             if entry and time.time() - entry["since"] < KEEP_S:
                 found[name] = entry
     return found
+
+
+def by_another(name, told, there):
+    """Whether a guest has the mark of another operation than the one that was begun.
+
+    told: what ``of`` returns. there: what ``virt.leftovers`` of its host says.
+    """
+    known = "operations" in there and "operation" in told
+    return known and there["operations"].get(name) != told["operation"]

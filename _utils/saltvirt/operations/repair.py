@@ -235,7 +235,7 @@ def _given_up(fleet, told, unheard, half):
         state = there["guests"].get(name)
         if name in half or state == "running" or _at_work(fleet, name):
             continue
-        if (state is None and host not in unheard) or _of_another(name, begin, there):
+        if (state is None and host not in unheard) or begun.by_another(name, begin, there):
             continue
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(begin["since"]))
         where = (
@@ -250,12 +250,6 @@ def _given_up(fleet, told, unheard, half):
             host,
             do=f"salt-run virt.vm_info {name}",
         )  # fmt: skip
-
-
-def _of_another(name, begin, there):
-    """Whether the guest there has the mark of another operation than the one that was begun."""
-    told = "operations" in there and "operation" in begin
-    return told and there["operations"].get(name) != begin["operation"]
 
 
 def _twice(fleet, told, half):

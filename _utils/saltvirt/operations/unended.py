@@ -27,7 +27,11 @@ def judge(fleet, wish, guest, host, deployment):
     words = f"{told['what']} of it was given up or killed: see virt.repair name={name}"
     never = told["what"] == "virt.init" and told.get("started") is False
     off = guest.state == "shutdown"
-    return (START, None) if ours and never and off and _known(fleet, wish, host) else (None, words)
+    if not (ours and never and off and _known(fleet, wish, host)):
+        return None, words
+    # one of the same set that another master made since has the set's name, too
+    there = fleet.one(host, "virt.leftovers")
+    return (None, words) if begun.by_another(name, told, there) else (START, None)
 
 
 def _half(fleet, name, host, ours):
