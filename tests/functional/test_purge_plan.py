@@ -17,11 +17,46 @@ EMPTY = "<disk type='file' device='cdrom'><target dev='sda' bus='sata'/></disk>"
 FAR = """<disk type='network'><driver name='qemu' type='raw'/><source protocol='nbd' name='x'>
 <host name='nas'/></source><target dev='vdz'/></disk>"""
 
+RECORD = """<metadata><saltvirt:guest xmlns:saltvirt='https://saltproject.io/xmlns/salt-virt/1'
+version='1'{creating}>{disks}</saltvirt:guest></metadata>"""
+OWN_DISK = "<saltvirt:disk target='vda' path='{}'/>"
+
+# an internal one, and one whose layer is on a device
+NO_FILES = """<domainsnapshot><name>inner</name><state>shutoff</state><creationTime>7</creationTime>
+<memory snapshot='no'/><disks><disk name='vda' snapshot='internal'/></disks>
+{domain}</domainsnapshot>"""
+ON_A_DEVICE = """<domainsnapshot><name>outer</name><state>disk-snapshot</state>
+<creationTime>8</creationTime><memory snapshot='no'/><disks>
+<disk name='vda' snapshot='external' type='block'><driver type='qcow2'/><source dev='/dev/vg/x'/>
+</disk></disks>{domain}</domainsnapshot>"""
 MEMORY = """<domainsnapshot><name>two</name><state>running</state><creationTime>9</creationTime>
 <parent><name>one</name></parent><memory snapshot='external' file='{memory}'/><disks>
 <disk name='vda' snapshot='external' type='file'><driver type='qcow2'/>
 <source file='{path}'/></disk>
 </disks>{domain}</domainsnapshot>"""
+
+
+def record(*paths, creating=""):
+    """The metadata of a guest that we made with these disks."""
+    mark = f" creating='{creating}'" if creating else ""
+    return RECORD.format(disks="".join(map(OWN_DISK.format, paths)), creating=mark)
+
+
+def recorded(dom, *paths):
+    """The guest with a record of these disks, also where its definition names others by now."""
+    return dom.connect().defineXML(dom.XMLDesc(0).replace("<os>", f"{record(*paths)}<os>"))
+
+
+def redefine(dom, text, **more):
+    """A snapshot, without touching a file."""
+    text = text.format(domain=dom.XMLDesc(0), **more)
+    dom.snapshotCreateXML(text, libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE)
+
+
+def raw(path):
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(bytes(1024))
+    return path
 
 
 def test_a_drive_without_a_medium_and_a_disk_of_a_server_are_nothing_to_delete(place):  # noqa: F811
@@ -156,3 +191,74 @@ def test_the_layers_and_the_memory_of_snapshots_go_with_the_guest(place):  # noq
     found = purge.plan(place.conn, dom)
     assert found.delete == [first, str(second), str(memory)]
     assert str(place.base) not in found.keep, "what it was made from is no snapshot's"
+
+
+def test_of_a_recorded_guest_all_above_its_disks_goes_and_nothing_below(place):  # noqa: F811
+    below = raw(place.root / "images" / "below.raw")
+    own = create(place.root / "data" / "vda.qcow2", below)
+    dom = place.guest(disk(own))
+    first = layer(dom, "one", own, "qcow2")
+    second = create(f"{place.root}/data/vda.two", first, "qcow2")
+    memory = raw(place.root / "other" / "memory")
+    redefine(dom, MEMORY, memory=memory, path=second)
+    dom = recorded(dom, own)
+    found = purge.plan(place.conn, dom)
+    assert found.delete == sorted([str(own), first, second, str(memory)])
+    assert (found.keep, found.unsure) == ({}, [])
+    assert purge.plan(place.conn, dom, disks=purge.MADE).delete == found.delete
+
+
+def test_of_a_recorded_guest_a_disk_that_was_added_stays_with_its_layers(place):  # noqa: F811
+    own = create(place.root / "data" / "vda.qcow2")
+    more = raw(place.root / "other" / "more.raw")
+    lent = raw(place.root / "other" / "lent.raw")
+    added = disk(more, "raw", "vdb") + disk(lent, "raw", "vdc", below="<readonly/>")
+    dom = place.guest(disk(own) + added, more=record(own))
+    above = create(place.root / "other" / "more.one", more)
+    text = MEMORY.replace("<parent><name>one</name></parent>", "").replace("'vda'", "'vdb'")
+    text = text.replace("<disks>", "<disks><disk name='vda' snapshot='no'/>")
+    redefine(dom, text, memory="/nowhere/memory", path=above)
+    found = purge.plan(place.conn, dom)
+    assert found.delete == ["/nowhere/memory", str(own)]
+    assert found.keep == {
+        str(more): f"used by {above}", str(above): purge.NOT_MADE,
+        str(lent): "attached read-only",
+    }  # fmt: skip
+    nothing = purge.plan(place.conn, dom, disks=purge.NONE)
+    assert nothing.delete == []
+    assert nothing.keep[str(own)] == "not asked for"
+    assert nothing.keep[str(more)] == purge.NOT_MADE
+
+
+def test_without_a_record_what_was_made_is_nothing_snapshots_and_memory_included(place):  # noqa: F811
+    dom = place.guest(disk(place.base, "raw"))
+    first = layer(dom, "one", place.base)
+    memory = raw(place.root / "other" / "memory")
+    second = create(f"{place.base.parent}/base.two", first, "qcow2")
+    redefine(dom, MEMORY, memory=memory, path=second)
+    found = purge.plan(place.conn, dom, disks=purge.MADE)
+    assert found.delete == []
+    used = f"used by {second}"
+    assert found.keep == {first: used, str(second): purge.NOT_MADE, str(memory): purge.NOT_MADE}
+
+
+def test_one_definition_with_a_record_is_enough(place):  # noqa: F811
+    """What runs may be from before the record, or the other way round."""
+    more = raw(place.root / "other" / "more.raw")
+    text = place.guest(disk(place.base, "raw") + disk(more, "raw", "vdb")).XMLDesc()
+    dom = place.conn.lookupByName("web1")
+    dom.create()
+    place.conn.defineXML(text.replace("<os>", f"{record(place.base)}<os>"))
+    assert "saltvirt" not in dom.XMLDesc(0)
+    found = purge.plan(place.conn, dom)
+    assert (found.delete, found.keep) == ([str(place.base)], {str(more): purge.NOT_MADE})
+
+
+def test_snapshots_without_files_of_their_own_are_nothing_to_delete(place):  # noqa: F811
+    dom = place.guest(disk(place.base, "raw"))
+    redefine(dom, NO_FILES)
+    redefine(dom, ON_A_DEVICE)
+    assert len(dom.listAllSnapshots()) == 2
+    assert purge._snapshot_files(dom) is not None
+    found = purge.plan(place.conn, dom)
+    assert (found.delete, found.keep) == ([str(place.base)], {})

@@ -4,6 +4,9 @@ Each mutant is one change to a function of a module: a comparison turned, a cond
 statement left out, a number one more. The tests that run its line are run on it, in a process of
 its own with an end; a mutant that all of them pass lives. In GUARDED none may live but those of
 mutants.txt, which says in one line each why such a change changes nothing.
+
+To write the test that a living mutant wants, look at one function with one file of tests, which
+takes seconds: ARGS="host.domain.purge:plan tests/functional/test_purge_plan.py".
 """
 
 import ast
@@ -250,8 +253,8 @@ def live(module, name):
 class Runner:
     """The plugin that first sees which test runs which line, then runs each mutant's tests."""
 
-    def __init__(self, modules):
-        self.modules = modules
+    def __init__(self, modules, only=()):
+        self.modules, self.only = modules, only
         self.paths = {str(path_of(module)): module for module in modules}
         for module in modules:
             source(module)
@@ -284,6 +287,8 @@ class Runner:
             began = time.monotonic()
             count, alive, self.endless = 0, [], 0
             for mutant in mutants(module):
+                if self.only and mutant.function not in self.only:
+                    continue
                 count += 1
                 ids = self.seen.get((module, mutant.line)) or self.around(mutant)
                 order = sorted(ids, key=self.took.get)
@@ -388,7 +393,8 @@ class Runner:
 
 
 def chosen(words):
-    """The modules that are asked for → their tests beside the unit tests."""
+    """The modules that are asked for → their tests beside the unit tests: of the guarded ones those
+    that have one of the words in their names, and each other module by its whole name."""
     known = {}
     for name, tests in GUARDED.items():
         if name.endswith(".*"):
@@ -399,8 +405,15 @@ def chosen(words):
                     known[".".join((name[:-2], *parts))] = tests
         else:
             known[name] = tests
-    return {name: tests for name, tests in known.items()
-            if not words or any(word in name for word in words)}  # fmt: skip
+    if not words:
+        return known
+    found = {name: tests for name, tests in known.items() if any(word in name for word in words)}
+    found.update({word: () for word in words if word not in known and path_of(word).exists()})
+    nothing = [word for word in words if not any(word in name for name in found)]
+    if nothing:
+        raise SystemExit(f"mutation: no such module: {', '.join(nothing)} (host.storage.usage is "
+                         "_utils/saltvirt/host/storage/usage.py)")  # fmt: skip
+    return found
 
 
 def imported(path):
@@ -434,22 +447,29 @@ def touching(modules):
 
 
 def main(words):
-    """Run; the exit code. words: parts of modules' names, and tests, where not all shall run."""
+    """Run; the exit code. words: parts of modules' names, each with ":" and the name of a function
+    where that alone is meant; and tests, where not all shall run."""
     named = [word for word in words if word.startswith("tests/")]
-    modules = chosen([word for word in words if word not in named])
+    asked = [word.partition(":") for word in words if word not in named]
+    modules = chosen([module for module, _, _ in asked])
     unknown = [name for name in modules if not path_of(name).exists()]
     if unknown:
         raise SystemExit(f"mutation: no such module: {', '.join(unknown)}")
+    only = {function for _, _, function in asked if function}
+    trees = [ast.parse(source(module)) for module in modules]
+    missing = only - {name for tree in trees for name, _ in functions(tree)}
+    if missing:
+        raise SystemExit(f"mutation: no such function: {', '.join(sorted(missing))}")
     more = {f"tests/functional/{name}.py" for tests in modules.values() for name in tests}
     more = named or more.union(map(str, touching(modules)))
     sys.path.insert(0, str(ROOT))
-    runner = Runner(modules)
+    runner = Runner(modules, only)
     os.chdir(REPOSITORY)
     arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *sorted(more)]
     code = pytest.main(arguments, plugins=[runner])
     if not runner.results:
         return int(code) or 1
-    return report(runner.results)
+    return report(runner.results, whole=not runner.only)
 
 
 def reasons():
@@ -458,15 +478,16 @@ def reasons():
     return dict(line.rsplit(" | ", 1) for line in lines if line and not line.startswith("#"))
 
 
-def report(results):
-    """Print the sum; 1 when one lives that may not, or a line of mutants.txt names none."""
+def report(results, whole=True):
+    """Print the sum; 1 when one lives that may not, or a line of mutants.txt names none. whole:
+    all functions were changed."""
     excused, bad, used = reasons(), 0, set()
     for _, alive in results.values():
         for mutant in map(str, alive):
             used.add(mutant)
             bad += mutant not in excused
-    stale = [text for text in excused
-             if text.split(" | ", 1)[0] in results and text not in used]  # fmt: skip
+    stale = [text for text in excused if whole
+             and text.split(" | ", 1)[0] in results and text not in used]  # fmt: skip
     for text in stale:
         print(f"dies, or is gone: {text}: take its line out of {EQUIVALENT.name}")
     total = sum(count for count, _ in results.values())
