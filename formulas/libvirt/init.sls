@@ -6,6 +6,6 @@ include:
   - .keys
   - .service
   - .firewall
-  - .network
+  - .bridge
   - .images
   - .networks

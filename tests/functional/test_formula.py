@@ -164,7 +164,7 @@ def test_more_bridges_are_made_after_the_first_and_taken_away_before_it(render):
 )
 def test_open_vswitch_is_installed_and_runs_before_its_bridge(render, distribution, package):
     network = {"interface": "eth0", "bridges": {"ovs0": {"type": "ovs", "interface": "eth2"}}}
-    chunks = render(distribution, "libvirt.network", pillar={"network": network})
+    chunks = render(distribution, "libvirt.bridge", pillar={"network": network})
     assert chunks[0] == {"virt.bridge": "br0", "interface": "eth0"}
     assert chunks[1] == {"pkg.installed": "libvirt_ovs_packages", "pkgs": [package]}
     assert (chunks[2]["service.running"], chunks[2]["enable"]) == (package, True)
@@ -174,8 +174,10 @@ def test_open_vswitch_is_installed_and_runs_before_its_bridge(render, distributi
         "require": wants,
     }
     bare = {"interface": "eth0", "bridges": {"ovs0": {"type": "ovs"}}}
-    chunks = render(distribution, "libvirt.network", pillar={"network": bare})
+    chunks = render(distribution, "libvirt.bridge", pillar={"network": bare})
     assert chunks[3]["interface"] is None
+    old_name = render(distribution, "libvirt.network", pillar={"network": bare})
+    assert old_name == chunks
 
 
 # -- pillar that is not what one expects --------------------------------------------------
