@@ -14,10 +14,10 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, settings, units
 from saltvirt.host import connection
-from saltvirt.host.domain import resize
+from saltvirt.host.domain import guest_lock, resize
 from saltvirt.host.migration import departed
 from saltvirt.host.node import steps
-from saltvirt.host.provision import admission, create, guest_builder
+from saltvirt.host.provision import admission, create, guest_builder, images_folder, seed_drive
 from saltvirt.host.provision import clone as cloning
 from saltvirt.host.provision import rename as renaming
 from saltvirt.host.provision import update as updating
@@ -542,3 +542,30 @@ def resize_disk(vm_, disk, size, **kwargs):
     with gate.guest("virt.resize_disk", vm_), _connect(kwargs) as conn:
         before, after = resize.grow(conn, vm_, disk, size_bytes, gate)
     return {"before": before, "after": after}
+
+
+def seed_eject(name, **kwargs):
+    """
+    Take the volume for cloud-init from a guest and delete it: it holds the guest's key.
+
+    To be called when the guest has reported in; ``salt-run virt.init … wait=True`` does it.
+
+    :param name: of the guest
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: True when there was one, False when there was none
+
+    :raises NotFound: there is no such guest here
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.seed_eject web1
+    """
+    where = guest_lock.folder(__salt__["config.get"])
+    with guest_lock.held(where, "virt.seed_eject", name), _connect(kwargs) as conn:
+        folder = images_folder.configured(__salt__["config.get"]).folder
+        return seed_drive.eject(conn, name, folder)

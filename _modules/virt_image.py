@@ -11,9 +11,8 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 from saltvirt import settings
 from saltvirt.host import connection
-from saltvirt.host.domain import guest_lock
 from saltvirt.host.node import steps
-from saltvirt.host.provision import image_location, images_folder, seed_drive
+from saltvirt.host.provision import image_location, images_folder
 from saltvirt.host.storage import image_users
 from saltvirt.images import cache, sources, turns
 from saltvirt.minion import client, files
@@ -115,32 +114,6 @@ def image_fetch(source, image_hash=None, saltenv="base", **kwargs):
         "sha256": found.sha256,
         "source": sources.shown(found.source),
     }
-
-
-def seed_eject(name, **kwargs):
-    """
-    Take the volume for cloud-init from a guest and delete it: it holds the guest's key.
-
-    To be called when the guest has reported in; ``salt-run virt.init … wait=True`` does it.
-
-    :param name: of the guest
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
-
-    :return: True when there was one, False when there was none
-
-    :raises NotFound: there is no such guest here
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt hv1 virt.seed_eject web1
-    """
-    where = guest_lock.folder(__salt__["config.get"])
-    with guest_lock.held(where, "virt.seed_eject", name), _connect(kwargs) as conn:
-        return seed_drive.eject(conn, name, _folder())
 
 
 def image_prune(name=None, **kwargs):

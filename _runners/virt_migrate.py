@@ -1,22 +1,222 @@
 """
-What a migration of a guest would meet, and the end of one that runs. See docs/migration.md.
+Moving guests: one, all of a host, those that make the cloud even; what a migration would meet, and
+the end of one that runs. See docs/migration.md.
+
+Every verb that moves takes ``test=True``: it then shows what it would do, and changes nothing.
 """
 
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 
+from saltvirt import units
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import leavings, result
+from saltvirt.operations import evacuate as evacuating
+from saltvirt.operations import inventory, leavings, result, slots
 from saltvirt.operations import migrate as migrating
 from saltvirt.operations import recover as recovering
 from saltvirt.operations import report as reports
+from saltvirt.placement import policy as policies
+from saltvirt.placement import rebalance as rebalancing
 
 __virtualname__ = "virt"
 
 
 def __virtual__():
     return __virtualname__
+
+
+def _policy():
+    return policies.of_master(__opts__)
+
+
+@result.reporting
+def migrate(name, target="", test=False, **kwargs):
+    """
+    Move a guest to another host, live when it runs, over TLS, with its disks.
+
+    :param name: of the guest
+    What ``virt.init`` was asked for (``labels``, ``prefer``, ``groups``, ``group_policy``) is kept
+    with the guest and holds for its next host, too.
+
+    :param target: minion id of the host to move to; default: placement chooses, and where that host
+        refuses, the next one is tried
+    :param test: show where it would move and what would be in the way, change nothing
+    :param kwargs: as for the module's ``virt.migrate``: ``policy``, ``max_bandwidth``,
+        ``copy_storage``, ``keep_source``, …; ``overcommit=True`` moves it to the target also where
+        placement would not
+
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``migration`` (what
+        the module's ``virt.migrate`` returns)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.migrate web1 hyper2
+        salt-run virt.migrate web1 hyper2 policy=postcopy max_bandwidth=100
+    """
+    options = {k: v for k, v in kwargs.items() if not k.startswith("__")}
+    with Fleet(__opts__) as fleet:
+        if test:
+            return _migration_plan(name, *migrating.check(fleet, _policy(), name, target, options))
+        report = reports.of_runner(fleet, name, "migrate", __salt__)
+        return migrating.run(fleet, _policy(), name, target, report, options)
+
+
+def _migration_plan(name, source, target, found):
+    """The answer to ``test=True``: what would happen, or every reason why nothing would."""
+    name = str(name)
+    if found is None:
+        return result.done(name, f"{name} is on {source} already", host=source)
+    if not found["migratable"]:
+        why = "; ".join(found["reasons"])
+        return result.failed(name, f"{name} cannot be moved to {target}: {why}")
+    changes = {"host": {"old": source, "new": target}}
+    comment = f"{name} would be moved from {source} to {target}"
+    return result.planned(name, comment, changes, host=source, disks=found.get("disks"))
+
+
+def _mover(others=False):
+    """A callable(guest, target) for operations.moves: it runs in threads of its own.
+
+    others: another host will do where the target refuses; it returns the one that took the guest.
+    """
+    opts, policy = dict(__opts__), _policy()  # Salt's dunders are not there in other threads
+
+    def move(guest, target):
+        with Fleet(opts) as fleet:
+            report = reports.Report(fleet, guest, "migrate")
+            found = migrating.run(fleet, policy, guest, target, report, others=others)[guest]
+        return found["changes"].get("host", {}).get("new", target)
+
+    return move
+
+
+def _moved(about, outcome, comment):
+    """The answer of a verb that moved many guests: what is left makes it a failure."""
+    moved = not outcome.left
+    data = {
+        about: {
+            "result": moved, "comment": f"{comment}: {outcome.text()}",
+            "changes": {"moved": outcome.moved}, "left": outcome.left,
+        }
+    }  # fmt: skip
+    return data if moved else {**data, "retcode": 1}
+
+
+@result.reporting
+def evacuate(host, reason="evacuated", test=False):
+    """
+    Drain a host: it gets no new guests, and those it has are moved to the others.
+
+    Running guests move live, stopped ones cold, the biggest first: at most
+    ``virt:migration:at_once`` (8) at a time, and ``virt:migration:at_once_per_host`` (2) from or
+    to one host. A guest that cannot be moved does not stop the others; what is left is
+    named with its reason, and the exit code is 1. The mark comes first, and the host is looked at
+    again at the end: a guest that was being made meanwhile is moved, too, or named. Each goes to
+    a host that ``virt.init`` would have taken for it; where that one refuses, to the next.
+
+    :param host: minion id of the hypervisor
+    :param reason: shown to whoever asks why the host gets no guests
+    :param test: show the plan, change nothing
+
+    :return: under the host's name ``result``, ``comment``, ``changes`` (``moved``), ``left``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.evacuate hyper1 'new disks'
+    """
+    with Fleet(__opts__) as fleet:
+        if test:
+            targets, homeless = evacuating.check(fleet, host, _policy())
+            rows = [["guest", "goes to", "reason"]]
+            rows += [[guest, target, ""] for guest, target in targets.items()]
+            rows += [[guest, None, why] for guest, why in homeless.items()]
+            comment = f"{host}: {len(targets)} would move, {len(homeless)} would stay"
+            plan = {"table": rows, "moves": targets, "left": homeless}
+            return result.planned(host, comment, {"moved": targets}, **plan)
+        report, limits = (
+            reports.of_runner(fleet, host, "evacuate", __salt__),
+            slots.limits(__opts__),
+        )
+        outcome = evacuating.run(
+            fleet, host, _policy(), _mover(others=True), report, reason, limits
+        )
+    return _moved(host, outcome, f"{host} is in maintenance")
+
+
+@result.reporting
+def restore(host, test=False):
+    """
+    End a host's maintenance and bring back the guests that this master moved away. The host keeps
+    the names of those that could not come: call it again for them. What the host names besides
+    stays where it is, and is told.
+
+    :param host: minion id of the hypervisor
+    :param test: show the plan, change nothing
+
+    :return: under the host's name ``result``, ``comment``, ``changes`` (``moved``), ``left``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.restore hyper1
+    """
+    with Fleet(__opts__) as fleet:
+        if test:
+            planned, unknown = evacuating.check_restore(fleet, host)
+            rows = [["guest", "comes from"], *([m.guest, m.source] for m in planned)]
+            rows += [[name, why] for name, why in unknown.items()]
+            comment = f"{host} would take guests again, and {len(planned)} would come back"
+            back = {move.guest: host for move in planned}
+            return result.planned(host, comment, {"moved": back}, table=rows)
+        report = reports.of_runner(fleet, host, "restore", __salt__)
+        limits = slots.limits(__opts__)
+        outcome = evacuating.restore(fleet, host, _mover(), report, limits)
+    return _moved(host, outcome, f"{host} takes guests again")
+
+
+@result.reporting
+def rebalance(apply=False, threshold=rebalancing.THRESHOLD, test=False):
+    """
+    Moves that would make the cloud more even; with ``apply`` they are made.
+
+    Each move is simulated before the next is chosen. When applying, the hosts are asked again
+    after every move, and it stops when they are not as predicted.
+
+    :param apply: make the moves; default: show them
+    :param test: show them, whatever ``apply`` says
+    :param threshold: a cloud whose score (spread of promised memory and half that of vCPUs,
+        as fractions) is below it is left alone
+
+    :return: under ``rebalance`` ``score``, ``table`` of the moves with the score after each;
+        when applied ``result``, ``comment``, ``changes``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.rebalance
+        salt-run virt.rebalance apply=True
+    """
+    threshold = units.parse_number(threshold, "threshold")
+    with Fleet(__opts__) as fleet:
+        hosts, _ = inventory.gather(fleet)
+        planned = rebalancing.plan(hosts, _policy(), threshold)
+        if apply and not test:
+            report = reports.of_runner(fleet, "rebalance", "rebalance", __salt__)
+            outcome = evacuating.rebalance(fleet, _policy(), planned, _mover(others=True), report)
+            return _moved("rebalance", outcome, "rebalanced")
+    score = rebalancing.score(hosts, _policy())
+    rows = [["guest", "from", "to", "score after"]]
+    rows += [[m.guest, m.source, m.target, round(m.after, 3)] for m in planned]
+    comment = f"{len(planned)} moves; the score is {score:.3f}, moves begin at {threshold}"
+    changes = {"moved": {m.guest: m.target for m in planned}}
+    return result.planned("rebalance", comment, changes, score=score, table=rows)
 
 
 @result.reporting

@@ -1,14 +1,15 @@
 """
 Guests that shall be off, and reboots, as states.
 
-The state's name is a guest's, or a pattern as a shell has it (``web*``) for all guests of
-this host that fit.
+The name of a state that acts is a guest's, or a pattern as a shell has it (``web*``) for all
+guests of this host that fit.
 """
 
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 
+from saltvirt.host.node import running
 from saltvirt.states import power, result
 
 __virtualname__ = "virt"
@@ -135,3 +136,21 @@ def rebooted(name, connection=None, username=None, password=None, **kwargs):
         salt 'hyper1' state.single virt.rebooted web1
     """
     return result.run(locals(), __salt__, __opts__["test"], power.rebooted)
+
+
+def no_guests(name):
+    """
+    No guest runs here; else it fails and names them. It stops none: migrate them with
+    ``salt-run virt.evacuate``, or stop them.
+
+    :param name: of the state; nothing else is made of it
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 state.single virt.no_guests name=idle
+    """
+    found = running.names()
+    comment = f"Guests run here: {', '.join(found)}" if found else "No guest runs here"
+    return {"name": name, "changes": {}, "result": not found, "comment": comment}

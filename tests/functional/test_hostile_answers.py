@@ -304,10 +304,11 @@ VERBS = {
 RUNNERS = {
     "virt": ("query", "list", "host_info", "next_host", "explain", "capacity", "init", "vm_info",
              "where"),
-    "virt_cloud": ("migrate", "evacuate", "restore", "rebalance", "repair"),
     "virt_deploy": ("deployed",),
-    "virt_migrate": ("migratable", "migrate_abort", "migrate_recover", "migrate_unfinished"),
+    "virt_migrate": ("migrate", "evacuate", "restore", "rebalance", "migratable", "migrate_abort",
+                     "migrate_recover", "migrate_unfinished"),
     "virt_pki": ("certs", "rotate_ca"),
+    "virt_repair": ("repair",),
 }  # fmt: skip
 
 
@@ -381,7 +382,7 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
             away.keep(opts, "hv1", ["web2"])
         else:
             cloud.hosts_["hv1"].mark = None
-        stem = next((s for s, names in RUNNERS.items() if function in names), "virt_life")
+        stem = next((s for s, names in RUNNERS.items() if function in names), "virt_guest")
         module = modules[stem]
         monkeypatch.setattr(module, "Fleet", lambda _opts: cloud)
         monkeypatch.setattr(deploy, "Fleet", lambda _opts: cloud)

@@ -3,7 +3,7 @@
 import pytest
 
 from saltvirt.errors import NotFound
-from saltvirt.states import places
+from saltvirt.states import migrations
 
 
 class Host:
@@ -25,4 +25,4 @@ class Host:
 )
 def test_a_guest_that_is_not_there(target, said):
     with pytest.raises(NotFound, match=said):
-        places.migrated(Host(), "web1", target, "hv1")
+        migrations.migrated(Host(), "web1", target, "hv1")

@@ -6,7 +6,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.states import places, result
+from saltvirt.states import migrations, result
 
 __virtualname__ = "virt"
 
@@ -17,7 +17,7 @@ def __virtual__():
 
 def _place(given, state):
     given["me"] = __grains__["id"]
-    return result.run(given, __salt__, __opts__["test"], state, places.arguments())
+    return result.run(given, __salt__, __opts__["test"], state, migrations.arguments())
 
 
 def migrated(name, target, connection=None, username=None, password=None, **kwargs):
@@ -49,7 +49,7 @@ def migrated(name, target, connection=None, username=None, password=None, **kwar
 
         salt 'hyper1' state.single virt.migrated web1 target=hyper2
     """
-    return _place(locals(), places.migrated)
+    return _place(locals(), migrations.migrated)
 
 
 def on_host(name, target, connection=None, username=None, password=None, **kwargs):
@@ -80,4 +80,4 @@ def on_host(name, target, connection=None, username=None, password=None, **kwarg
 
         salt 'hyper*' state.single virt.on_host web1 target=hyper2
     """
-    return _place(locals(), places.on_host)
+    return _place(locals(), migrations.on_host)

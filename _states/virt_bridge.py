@@ -1,12 +1,11 @@
 """
-The host itself, as states: the bridge that guests are connected to, and that no guest runs.
+The bridge of a host that guests are connected to, as states.
 """
 
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt.errors import VirtError
-from saltvirt.host.node import running
 
 __virtualname__ = "virt"
 
@@ -97,24 +96,6 @@ def bridge_absent(name, timeout_s=60):
         return {**ret, "comment": __salt__["virt.bridge_back"](name, timeout_s)}
     except VirtError as exc:
         return {**ret, "changes": {}, "result": False, "comment": str(exc)}
-
-
-def no_guests(name):
-    """
-    No guest runs here; else it fails and names them. It stops none: migrate them with
-    ``salt-run virt.evacuate``, or stop them.
-
-    :param name: of the state; nothing else is made of it
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt hv1 state.single virt.no_guests name=idle
-    """
-    found = running.names()
-    comment = f"Guests run here: {', '.join(found)}" if found else "No guest runs here"
-    return {"name": name, "changes": {}, "result": not found, "comment": comment}
 
 
 def _is_link(name):
