@@ -31,9 +31,9 @@ class NetworkChange:
     old: object = None
     new: object = None
     live: bool = False
-    command: str | None = None
-    section: str | None = None
-    xml: str | None = None
+    command: str = ""
+    section: str = ""
+    xml: str = ""
     parent_index: int = -1
 
 

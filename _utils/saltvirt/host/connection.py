@@ -5,30 +5,51 @@ A libvirt that hangs is told from one that is at work: it must let us in within
 what we asked of it takes.
 """
 
+from __future__ import annotations
+
 import contextlib
 import queue
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import saltvirt
 from saltvirt import errors
 from saltvirt.host.storage import bounded
 
+if TYPE_CHECKING:
+    from saltvirt.settings import Connection
+
+__all__ = [
+    "IMPORT_ERROR",
+    "connect",
+    "is_local",
+    "keep_events_running",
+    "libvirt",
+    "require_binding",
+    "translate",
+    "translated",
+    "unless_gone",
+]
+
+_T = TypeVar("_T")
+
 try:
     import libvirt
 
-    IMPORT_ERROR = None
+    IMPORT_ERROR: ImportError | None = None
     # libvirt prints every error to stderr by itself unless it is told not to
     libvirt.registerErrorHandler(lambda _context, _error: None, None)
 except ImportError as exc:
-    libvirt = None
+    libvirt = None  # type: ignore[assignment]
     IMPORT_ERROR = exc
 
 
-def require_binding():
+def require_binding() -> None:
     """Raises BindingMissing with the real ImportError and the Python that lacks it."""
-    if libvirt is None:
+    if IMPORT_ERROR is not None:
         raise errors.BindingMissing(
             f"the libvirt binding is missing in {sys.executable}: {IMPORT_ERROR}. "
             f"Install it there: {sys.executable} -m pip install libvirt-python "
@@ -42,15 +63,15 @@ _ALIVE_EVERY_S, _ALIVE_TIMES = 5, 5
 _KEEPALIVE = "keepalive timeout"
 
 _loop = threading.Lock()
-_running = []
+_running: list[threading.Thread] = []
 
 
-def _turn():
+def _turn() -> NoReturn:
     while True:
         libvirt.virEventRunDefaultImpl()
 
 
-def keep_events_running():
+def keep_events_running() -> None:
     """Starts libvirt's event loop in this process, once; keepalive needs it."""
     require_binding()
     with _loop:
@@ -61,7 +82,7 @@ def keep_events_running():
             _running.append(thread)
 
 
-def _known():
+def _known() -> dict[int | None, type[errors.VirtError]]:
     """libvirt's error codes that have a class of their own here."""
     return {
         libvirt.VIR_ERR_NO_DOMAIN: errors.NotFound,
@@ -87,7 +108,7 @@ def _known():
     }
 
 
-def translate(exc, doing=None):
+def translate(exc: libvirt.libvirtError, doing: str | None = None) -> errors.VirtError:
     """Our exception for a libvirtError, with libvirt's own words.
 
     doing: what failed, e.g. ``start web1``; the message begins with it.
@@ -100,7 +121,7 @@ def translate(exc, doing=None):
 
 
 @contextlib.contextmanager
-def translated(doing=None):
+def translated(doing: str | None = None) -> Iterator[None]:
     """Turns every libvirtError of the block into one of ours, see :func:`translate`; and it is one
     where storage does not answer."""
     require_binding()
@@ -118,22 +139,22 @@ def translated(doing=None):
         raise errors.InvalidInput(f"{about}libvirt does not take this: {exc}") from exc
 
 
-def _of_binding(exc):
+def _of_binding(exc: Exception) -> bool:
     """Whether libvirt's binding itself refused an argument: of another type, or a text that C has
     no word for."""
     trace = exc.__traceback__
-    while trace.tb_next:
+    while trace is not None and trace.tb_next:
         trace = trace.tb_next
-    return trace.tb_frame.f_code.co_filename == libvirt.__file__
+    return trace is not None and trace.tb_frame.f_code.co_filename == libvirt.__file__
 
 
-def is_local(conn):
+def is_local(conn: libvirt.virConnect) -> bool:
     """Whether the connection is to this machine, whose files can be looked at."""
     return urlsplit(conn.getURI()).hostname in (None, "", "localhost")
 
 
 @contextlib.contextmanager
-def unless_gone():
+def unless_gone() -> Iterator[None]:
     """Passes over a domain that was undefined, or migrated away, since it was listed.
 
     Any other error is one: what a domain uses must not be taken for unused.
@@ -145,10 +166,10 @@ def unless_gone():
             raise
 
 
-def _credentials(settings):
+def _credentials(settings: Connection) -> list[Any]:
     kinds = [libvirt.VIR_CRED_AUTHNAME, libvirt.VIR_CRED_PASSPHRASE]
 
-    def answer(asked, _opaque):
+    def answer(asked: list[list[Any]], _opaque: object) -> int:
         for credential in asked:
             value = settings.username if credential[0] == kinds[0] else settings.password
             credential[4] = value or ""
@@ -157,36 +178,36 @@ def _credentials(settings):
     return [kinds, answer, None]
 
 
-def _has_daemon(uri):
+def _has_daemon(uri: str | None) -> bool:
     """Whether libvirt's driver is in another process: all but those for tests and embedded ones."""
     return not (uri or "").startswith("test:") and "/embed" not in (uri or "")
 
 
-def _open(settings):
+def _open(settings: Connection) -> libvirt.virConnect:
     if settings.username or settings.password:
         return libvirt.openAuth(settings.uri, _credentials(settings), 0)
     return libvirt.open(settings.uri)
 
 
-def _within(seconds, function, *args):
+def _within(seconds: float, function: Callable[..., _T], *args: object) -> _T:
     """What the function returns or raises. Raises queue.Empty when it takes longer: nothing can
     end a call that waits in libvirt, so it is left behind in its thread."""
-    done = queue.SimpleQueue()
+    done: queue.SimpleQueue[_T | Exception] = queue.SimpleQueue()
 
-    def work():
+    def work() -> None:
         try:
-            done.put((function(*args), None))
+            done.put(function(*args))
         except Exception as exc:
-            done.put((None, exc))
+            done.put(exc)
 
     threading.Thread(target=work, name="libvirt-open", daemon=True).start()
-    found, exc = done.get(timeout=seconds)
-    if exc is not None:
-        raise exc
+    found = done.get(timeout=seconds)
+    if isinstance(found, Exception):
+        raise found
     return found
 
 
-def _opened(settings):
+def _opened(settings: Connection) -> libvirt.virConnect:
     where = settings.uri or "the default libvirt"
     try:
         if not _has_daemon(settings.uri):
@@ -208,7 +229,7 @@ def _opened(settings):
 
 
 @contextlib.contextmanager
-def connect(settings):
+def connect(settings: Connection) -> Iterator[libvirt.virConnect]:
     """A libvirt connection for the block, always closed after it.
 
     settings: saltvirt.settings.Connection.

@@ -1,9 +1,11 @@
 """The definition with which a network or pool starts, apart from how it runs now."""
 
+from __future__ import annotations
+
 from saltvirt.host.connection import libvirt
 
 
-def configured(thing, inactive):
+def configured(thing: libvirt.virNetwork | libvirt.virStoragePool, inactive: int) -> str:
     """XML of a virNetwork or virStoragePool as it would start.
 
     inactive: the flag that asks for it. Drivers that keep a single definition refuse it.

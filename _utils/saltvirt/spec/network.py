@@ -107,7 +107,7 @@ class NetworkSpec(Part):
 
     NONE_REMOVES = False
 
-    name: str | None = key(v.word)
+    name: str = key(v.word)
     bridge: str | None = key(v.word)
     forward: str | None = key(forward_mode)
     vport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)

@@ -41,8 +41,8 @@ class VolumeSpec(Part):
 
     NONE_REMOVES = False
 
-    name: str | None = key(_name)
-    size_bytes: int | None = key(v.size_bytes, name="size")
+    name: str = key(_name)
+    size_bytes: int = key(v.size_bytes, name="size")
     allocation_bytes: int | None = key(_allocation, name="allocation")
     format: str | None = key(v.word)
     type: str | None = key(v.choice(*TYPES))

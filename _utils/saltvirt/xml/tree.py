@@ -68,3 +68,11 @@ def insert(parent, child, order):
 def empty(node):
     """True when a node has no attribute, no child and no text."""
     return not (len(node) or node.attrib or (node.text or "").strip())
+
+
+def child(node: ElementTree.Element, path: str) -> ElementTree.Element:
+    """The node below ``node`` that every document of its kind has. Raises InvalidInput without."""
+    found = node.find(path)
+    if found is None:
+        raise InvalidInput(f"<{node.tag}> has no <{path}>")
+    return found

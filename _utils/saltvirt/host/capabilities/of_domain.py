@@ -3,10 +3,19 @@
 https://libvirt.org/formatdomaincaps.html
 """
 
+from __future__ import annotations
 
-def parse(caps):
+from collections.abc import Callable
+from typing import Any
+from xml.etree.ElementTree import Element
+
+# {name of the <enum>: its values}
+Enums = dict[str | None, list[str | None]]
+
+
+def parse(caps: Element) -> dict[str, Any]:
     """A dict for a ``<domainCapabilities>`` element: see ``virt.domain_capabilities``."""
-    found = {
+    found: dict[str, Any] = {
         "emulator": caps.findtext("path"),
         "domain": caps.findtext("domain"),
         "machine": caps.findtext("machine"),
@@ -20,12 +29,12 @@ def parse(caps):
     return found
 
 
-def _enums(element):
+def _enums(element: Element) -> Enums:
     return {e.get("name"): [v.text for v in e.findall("value")] for e in element.findall("enum")}
 
 
-def _os(element):
-    found = {}
+def _os(element: Element) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     firmware = _enums(element).get("firmware")
     if firmware:
         found["firmware"] = firmware
@@ -38,14 +47,14 @@ def _os(element):
     return found
 
 
-def _supported(element):
+def _supported(element: Element) -> dict[str, Enums] | None:
     """Devices or features that this combination has, each with its possible values."""
     return {c.tag: _enums(c) for c in element if c.get("supported") == "yes"} or None
 
 
-def _cpu(element):
+def _cpu(element: Element) -> dict[str, Any] | None:
     modes = {m.get("name"): m for m in element.findall("mode") if m.get("supported") == "yes"}
-    found = {}
+    found: dict[str, Any] = {}
     if "host-passthrough" in modes:
         found["host-passthrough"] = True
     if "host-model" in modes:
@@ -56,8 +65,8 @@ def _cpu(element):
     return found or None
 
 
-def _host_model(mode):
-    found = {}
+def _host_model(mode: Element) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     model = mode.find("model")
     if model is not None:
         found["model"] = {"name": model.text}
@@ -70,8 +79,8 @@ def _host_model(mode):
     return {**found, "features": features} if features else found
 
 
-_PARSERS = {
-    "vcpu": lambda element: int(element.get("max")) if element.get("max") else None,
+_PARSERS: dict[str, Callable[[Element], Any]] = {
+    "vcpu": lambda element: int(most) if (most := element.get("max")) else None,
     "iothreads": lambda element: element.get("supported") == "yes",
     "os": _os,
     "cpu": _cpu,

@@ -1,10 +1,56 @@
 """The guests' half of libvirt's capabilities as plain data: what can be run here."""
 
+from __future__ import annotations
 
-def parse(guest):
+from typing import TypedDict
+from xml.etree.ElementTree import Element
+
+from saltvirt.xml import tree
+
+
+class Machine(TypedDict, total=False):
+    """A machine type; maxcpus: only where libvirt tells."""
+
+    alternate_names: list[str | None]
+    maxcpus: int
+
+
+class DomainType(TypedDict):
+    """What one hypervisor runs."""
+
+    emulator: str | None
+    machines: dict[str | None, Machine]
+
+
+class Arch(TypedDict, total=False):
+    """An architecture; wordsize (in bits) and emulator: only where libvirt tells."""
+
+    name: str | None
+    machines: dict[str | None, Machine]
+    domains: dict[str | None, DomainType]
+    wordsize: int
+    emulator: str | None
+
+
+class Feature(TypedDict):
+    """toggle: whether it can be turned on and off. default: whether it is on by itself."""
+
+    toggle: bool
+    default: bool
+
+
+class Guest(TypedDict, total=False):
+    """What can be run of one type and architecture."""
+
+    os_type: str | None
+    arch: Arch
+    features: dict[str, Feature]
+
+
+def parse(guest: Element) -> Guest:
     """A dict for a ``<guest>`` element: ``os_type``, ``arch``, ``features``."""
-    arch = guest.find("arch")
-    found = {
+    arch = tree.child(guest, "arch")
+    found: Guest = {
         "os_type": guest.findtext("os_type"),
         "arch": {
             "name": arch.get("name"),
@@ -18,29 +64,32 @@ def parse(guest):
             },
         },
     }
-    if arch.find("wordsize") is not None:
-        found["arch"]["wordsize"] = int(arch.findtext("wordsize"))
+    wordsize = arch.findtext("wordsize")
+    if wordsize is not None:
+        found["arch"]["wordsize"] = int(wordsize)
     if arch.find("emulator") is not None:
         found["arch"]["emulator"] = arch.findtext("emulator")
-    if guest.find("features") is not None:
-        found["features"] = {f.tag: _feature(f) for f in guest.find("features")}
+    features = guest.find("features")
+    if features is not None:
+        found["features"] = {feature.tag: _feature(feature) for feature in features}
     return found
 
 
-def machines(element):
+def machines(element: Element) -> dict[str | None, Machine]:
     """Machine types by canonical name, each with its other names and CPU limit."""
-    found = {}
+    found: dict[str | None, Machine] = {}
     for node in element.findall("machine"):
         canonical = node.get("canonical")
         machine = found.setdefault(canonical or node.text, {"alternate_names": []})
         if canonical:
             machine["alternate_names"].append(node.text)
-        if node.get("maxCpus"):
-            machine["maxcpus"] = int(node.get("maxCpus"))
+        most = node.get("maxCpus")
+        if most:
+            machine["maxcpus"] = int(most)
     return found
 
 
-def _feature(feature):
+def _feature(feature: Element) -> Feature:
     return {
         "toggle": feature.get("toggle", "no") == "yes",
         "default": feature.get("default", "on") == "on",

@@ -3,20 +3,29 @@
 https://libvirt.org/formatcaps.html
 """
 
+from __future__ import annotations
 
-def text(element, path):
+from collections.abc import Callable
+from typing import Any
+from xml.etree.ElementTree import Element
+
+# a key of what parse returns, and its value
+Parsed = tuple[str, Any]
+
+
+def text(element: Element, path: str) -> str | None:
     """The text of a child, None when it or its text is not there."""
     return element.findtext(path) or None
 
 
-def sized(element):
+def sized(element: Element) -> str:
     """``4 KiB`` of an element with the attributes size and unit."""
     return f"{element.get('size')} {element.get('unit', 'KiB')}"
 
 
-def parse(host):
+def parse(host: Element) -> dict[str, Any]:
     """A dict for a ``<host>`` element; what the element lacks, the dict lacks."""
-    found = {}
+    found: dict[str, Any] = {}
     for tag, parser in _PARSERS.items():
         element = host.find(tag)
         if element is not None:
@@ -26,18 +35,19 @@ def parse(host):
     return found
 
 
-def _cpu(cpu):
-    found = {key: text(cpu, key) for key in ("arch", "model", "vendor")}
+def _cpu(cpu: Element) -> Parsed:
+    found: dict[str, Any] = {key: text(cpu, key) for key in ("arch", "model", "vendor")}
     found["features"] = [f.get("name") for f in cpu.findall("feature")]
     found["pages"] = [{"size": sized(p)} for p in cpu.findall("pages")]
-    if cpu.find("microcode") is not None:
-        found["microcode"] = cpu.find("microcode").get("version")
-    if cpu.find("topology") is not None:
-        found.update({key: int(value) for key, value in cpu.find("topology").attrib.items()})
+    microcode, topology = cpu.find("microcode"), cpu.find("topology")
+    if microcode is not None:
+        found["microcode"] = microcode.get("version")
+    if topology is not None:
+        found.update({key: int(value) for key, value in topology.attrib.items()})
     return "cpu", found
 
 
-def _migration(element):
+def _migration(element: Element) -> Parsed:
     transports = element.findall("uri_transports/uri_transport")
     return "migration", {
         "live": element.find("live") is not None,
@@ -45,15 +55,17 @@ def _migration(element):
     }
 
 
-def _cell(cell):
-    found = {"id": int(cell.get("id"))}
+def _cell(cell: Element) -> dict[str, Any]:
+    found: dict[str, Any] = {"id": int(cell.attrib["id"])}
     memory = cell.find("memory")
     if memory is not None:
         found["memory"] = f"{memory.text} {memory.get('unit', 'KiB')}"
-    lists = {
-        "pages": [{"size": sized(p), "available": int(p.text)} for p in cell.findall("pages")],
+    lists: dict[str, Any] = {
+        "pages": [
+            {"size": sized(p), "available": int(p.text or "")} for p in cell.findall("pages")
+        ],
         "distances": {
-            int(s.get("id")): int(s.get("value")) for s in cell.findall("distances/sibling")
+            int(s.attrib["id"]): int(s.attrib["value"]) for s in cell.findall("distances/sibling")
         },
         "cpus": [_cell_cpu(c) for c in cell.findall("cpus/cpu")],
     }
@@ -61,7 +73,7 @@ def _cell(cell):
     return found
 
 
-def _cell_cpu(cpu):
+def _cell_cpu(cpu: Element) -> dict[str, str | int]:
     return {
         key: value if key == "siblings" else int(value)
         for key, value in cpu.attrib.items()
@@ -69,10 +81,10 @@ def _cell_cpu(cpu):
     }
 
 
-def _bank(bank):
-    found = {
-        "id": int(bank.get("id")),
-        "level": int(bank.get("level")),
+def _bank(bank: Element) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "id": int(bank.attrib["id"]),
+        "level": int(bank.attrib["level"]),
         "type": bank.get("type"),
         "size": sized(bank),
         "cpus": bank.get("cpus"),
@@ -81,19 +93,19 @@ def _bank(bank):
     return {**found, "controls": controls} if controls else found
 
 
-def _control(control):
+def _control(control: Element) -> dict[str, str | int | None]:
     unit = control.get("unit")
-    found = {
+    found: dict[str, str | int | None] = {
         "granularity": f"{control.get('granularity')} {unit}",
         "type": control.get("type"),
-        "maxAllocs": int(control.get("maxAllocs")),
+        "maxAllocs": int(control.attrib["maxAllocs"]),
     }
     if control.get("min"):
         found["min"] = f"{control.get('min')} {unit}"
     return found
 
 
-def _security(model):
+def _security(model: Element) -> dict[str, Any]:
     return {
         "model": text(model, "model"),
         "doi": text(model, "doi"),
@@ -103,7 +115,7 @@ def _security(model):
     }
 
 
-_PARSERS = {
+_PARSERS: dict[str, Callable[[Element], Parsed]] = {
     "uuid": lambda element: ("uuid", element.text),
     "cpu": _cpu,
     "power_management": lambda element: ("power_management", [child.tag for child in element]),

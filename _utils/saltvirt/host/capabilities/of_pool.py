@@ -3,32 +3,54 @@
 https://libvirt.org/formatstoragecaps.html
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
 from xml.etree import ElementTree
 
+if TYPE_CHECKING:
+    import libvirt
 
-def read(conn):
+
+# the values of each enum, and default_format
+Options = dict[str | None, list[str | None] | str | None]
+
+
+class PoolKind(TypedDict, total=False):
+    """options: those of the pool and those of its volumes, by ``pool`` and ``volume``."""
+
+    name: str | None
+    supported: bool
+    options: dict[str, Options]
+
+
+def read(conn: libvirt.virConnect) -> list[PoolKind]:
     """One dict for each kind of pool: see ``virt.pool_capabilities``."""
     return parse(conn.getStoragePoolCapabilities())
 
 
-def parse(text):
+def parse(text: str) -> list[PoolKind]:
     """The same, of libvirt's XML."""
     return [_pool(pool) for pool in ElementTree.fromstring(text).findall("pool")]
 
 
-def _pool(pool):
-    found = {"name": pool.get("type"), "supported": pool.get("supported") == "yes"}
+def _pool(pool: ElementTree.Element) -> PoolKind:
+    found: PoolKind = {"name": pool.get("type"), "supported": pool.get("supported") == "yes"}
     options = {
         kind: _options(element)
         for kind, tag in (("pool", "poolOptions"), ("volume", "volOptions"))
         if (element := pool.find(tag)) is not None
     }
     options = {kind: value for kind, value in options.items() if value}
-    return {**found, "options": options} if options else found
+    if options:
+        found["options"] = options
+    return found
 
 
-def _options(element):
-    found = {e.get("name"): [v.text for v in e.findall("value")] for e in element.findall("enum")}
+def _options(element: ElementTree.Element) -> Options:
+    found: Options = {
+        e.get("name"): [v.text for v in e.findall("value")] for e in element.findall("enum")
+    }
     default = element.find("defaultFormat")
     if default is not None:
         found["default_format"] = default.get("type")

@@ -1,25 +1,35 @@
 """What this host's libvirt and hypervisors can do."""
 
+from __future__ import annotations
+
+from typing import Any
 from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.design import caps as design_caps
 from saltvirt.host.capabilities import of_domain, of_guest, of_host
 from saltvirt.host.connection import libvirt, translate
+from saltvirt.xml import tree
 
 
-def host(conn):
+def host(conn: libvirt.virConnect) -> dict[str, Any]:
     """Host and guests of libvirt's capabilities: see ``virt.capabilities``."""
     return _host(ElementTree.fromstring(conn.getCapabilities()))
 
 
-def domain(conn, emulator=None, arch=None, machine=None, virttype=None):
+def domain(
+    conn: libvirt.virConnect,
+    emulator: str | None = None,
+    arch: str | None = None,
+    machine: str | None = None,
+    virttype: str | None = None,
+) -> dict[str, Any]:
     """The capabilities of one combination; what is None, libvirt chooses."""
     text = conn.getDomainCapabilities(emulator, arch, machine, virttype, 0)
     return of_domain.parse(ElementTree.fromstring(text))
 
 
-def everything(conn):
+def everything(conn: libvirt.virConnect) -> dict[str, Any]:
     """Host capabilities, and domain capabilities of each architecture and domain type.
 
     A combination that libvirt cannot answer for costs its own entry an ``error``.
@@ -36,7 +46,9 @@ def everything(conn):
     }
 
 
-def cpu_baseline(conn, full=False, migratable=False):
+def cpu_baseline(
+    conn: libvirt.virConnect, full: bool = False, migratable: bool = False
+) -> ElementTree.Element:
     """The ``<cpu>`` element that this host's CPU comes down to.
 
     full: list every feature, not only those beyond the model.
@@ -52,7 +64,7 @@ def cpu_baseline(conn, full=False, migratable=False):
     return ElementTree.fromstring(conn.baselineCPU([definition], flags))
 
 
-def preferred_type(conn):
+def preferred_type(conn: libvirt.virConnect) -> str:
     """The domain type to run guests with here: KVM before others. Raises Unsupported."""
     found = design_caps.parse(conn.getCapabilities()).virt_types
     if not found:
@@ -60,14 +72,16 @@ def preferred_type(conn):
     return found[0]
 
 
-def _host(root):
+def _host(root: ElementTree.Element) -> dict[str, Any]:
     return {
-        "host": of_host.parse(root.find("host")),
+        "host": of_host.parse(tree.child(root, "host")),
         "guests": [of_guest.parse(guest) for guest in root.findall("guest")],
     }
 
 
-def _one(conn, emulator, arch, virttype):
+def _one(
+    conn: libvirt.virConnect, emulator: str | None, arch: str | None, virttype: str | None
+) -> dict[str, Any]:
     try:
         return domain(conn, emulator, arch, None, virttype)
     except libvirt.libvirtError as exc:

@@ -3,9 +3,12 @@
 In a container /sys/class/net can show another namespace's devices; the kernel never does.
 """
 
+from __future__ import annotations
+
 import os
 import socket
 import struct
+from collections.abc import Iterator
 
 _GETLINK, _REQUEST, _DUMP, _DONE, _ERROR = 18, 0x001, 0x300, 3, 2
 _IFNAME, _LINKINFO, _INFO_KIND = 3, 18, 1
@@ -13,7 +16,7 @@ _HEADER, _IFINFO = 16, 16
 BRIDGES = ("bridge", "openvswitch")
 
 
-def _attributes(data):
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
     """(kind, content) of netlink's attributes."""
     at = 0
     while at + 4 <= len(data):
@@ -24,18 +27,18 @@ def _attributes(data):
         at += (length + 3) & ~3
 
 
-def _text(data):
+def _text(data: bytes) -> str:
     return data.rstrip(b"\0").decode(errors="replace")
 
 
-def _link(data):
+def _link(data: bytes) -> tuple[str, str]:
     """(name, kind) of one device; kind is empty for hardware."""
     found = dict(_attributes(data[_IFINFO:]))
     inner = dict(_attributes(found.get(_LINKINFO, b"")))
     return _text(found.get(_IFNAME, b"")), _text(inner.get(_INFO_KIND, b""))
 
 
-def _messages(netlink):
+def _messages(netlink: socket.socket) -> Iterator[bytes]:
     while True:
         data = netlink.recv(1 << 18)
         at = 0
@@ -50,7 +53,7 @@ def _messages(netlink):
             at += (length + 3) & ~3
 
 
-def kinds():
+def kinds() -> dict[str, str]:
     """{name: kind} of all devices, e.g. ``{"br0": "bridge", "eth0": "", "tap3": "tun"}``."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
         body = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0)
@@ -59,6 +62,6 @@ def kinds():
         return dict(_link(message) for message in _messages(netlink))
 
 
-def bridges():
+def bridges() -> list[str]:
     """Names of the bridges, Linux and Open vSwitch."""
     return sorted(name for name, kind in kinds().items() if kind in BRIDGES)

@@ -1,7 +1,10 @@
 """Networks of one host."""
 
+from __future__ import annotations
+
 import contextlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
 from saltvirt.design import network as design
@@ -12,11 +15,15 @@ from saltvirt.revert import Revert
 from saltvirt.spec.network import OWN_BRIDGE
 from saltvirt.xml.network import Network
 
+if TYPE_CHECKING:
+    from saltvirt.diff.network_changes import NetworkChange
+    from saltvirt.spec.network import NetworkSpec
+
 # virNetworkUpdateCommand
 _COMMANDS = {"modify": 1, "delete": 2, "add": 3}
 
 
-def lookup(conn, name):
+def lookup(conn: libvirt.virConnect, name: str) -> libvirt.virNetwork:
     """The virNetwork of this name. Raises NotFound, naming the host and what it has."""
     try:
         return conn.networkLookupByName(str(name))
@@ -29,12 +36,12 @@ def lookup(conn, name):
         ) from exc
 
 
-def names(conn):
+def names(conn: libvirt.virConnect) -> list[str]:
     """Sorted names of all networks, running or not."""
     return sorted(network.name() for network in conn.listAllNetworks())
 
 
-def infos(conn, name=None):
+def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, Any]]:
     """What is known of each network, by name: see ``virt.network_info``."""
     found = {}
     for network in conn.listAllNetworks():
@@ -46,7 +53,9 @@ def infos(conn, name=None):
     return found
 
 
-def define(conn, spec, start=True, autostart=True):
+def define(
+    conn: libvirt.virConnect, spec: NetworkSpec, start: bool = True, autostart: bool = True
+) -> bool:
     """Makes the network of a NetworkSpec; True. On failure nothing of it is left."""
     name = spec.name
     if name in names(conn):
@@ -75,21 +84,21 @@ class Difference:
 
     current: Network
     wanted: Network
-    redefined: list
-    now: list
+    redefined: list[NetworkChange]
+    now: list[NetworkChange]
 
     @property
-    def live(self):
+    def live(self) -> list[NetworkChange]:
         """The changes that the running network can take at once."""
         return [change for change in self.now if change.live]
 
     @property
-    def waiting(self):
+    def waiting(self) -> list[NetworkChange]:
         """The changes that hold only from the next start."""
         return [change for change in self.now if not change.live]
 
 
-def compare(network, spec):
+def compare(network: libvirt.virNetwork, spec: NetworkSpec) -> Difference:
     """The Difference between a virNetwork and its NetworkSpec."""
     current = _configured(network)
     wanted = design.build(spec, current)
@@ -97,7 +106,7 @@ def compare(network, spec):
     return Difference(current, wanted, changes(wanted, current), now)
 
 
-def update(conn, spec, test=False):
+def update(conn: libvirt.virConnect, spec: NetworkSpec, test: bool = False) -> bool:
     """Changes a network to its NetworkSpec, where it differs. True when it did.
 
     A running network takes at once what libvirt can change; the rest holds when it is
@@ -111,7 +120,9 @@ def update(conn, spec, test=False):
     return differs
 
 
-def apply(conn, network, difference, live=True):
+def apply(
+    conn: libvirt.virConnect, network: libvirt.virNetwork, difference: Difference, live: bool = True
+) -> None:
     """Defines it anew and applies what the running one can take, or nothing at all.
 
     live: False when the network is to be started again anyway.
@@ -120,13 +131,18 @@ def apply(conn, network, difference, live=True):
     _change(conn, network, definitions, difference.live if live else [])
 
 
-def own_bridge(network):
+def own_bridge(network: libvirt.virNetwork) -> str | None:
     """Name of the bridge that libvirt runs for a network; None when it runs none."""
     now = _read(network)
     return now.bridge if now.mode in OWN_BRIDGE else None
 
 
-def _change(conn, network, definitions, live):
+def _change(
+    conn: libvirt.virConnect,
+    network: libvirt.virNetwork,
+    definitions: tuple[Network, Network],
+    live: list[NetworkChange],
+) -> None:
     old, new = definitions
     with translated(f"update network {network.name()}"), Revert() as undo:
         conn.networkDefineXML(new.tostring())
@@ -139,35 +155,35 @@ def _change(conn, network, definitions, live):
         undo.success()
 
 
-def start(network):
+def start(network: libvirt.virNetwork) -> bool:
     """Starts it; True. A network that runs is an error, in libvirt's words."""
     with translated(f"start network {network.name()}"):
         network.create()
     return True
 
 
-def stop(network):
+def stop(network: libvirt.virNetwork) -> bool:
     """Stops it; True."""
     with translated(f"stop network {network.name()}"):
         network.destroy()
     return True
 
 
-def undefine(network):
+def undefine(network: libvirt.virNetwork) -> bool:
     """Removes its definition; True. One that runs goes on until it is stopped."""
     with translated(f"undefine network {network.name()}"):
         network.undefine()
     return True
 
 
-def set_autostart(network, on):
+def set_autostart(network: libvirt.virNetwork, on: bool) -> bool:
     """Starts it with the host, or not; True."""
     with translated(f"set autostart of network {network.name()}"):
         network.setAutostart(int(on))
     return True
 
 
-def _apply(network, change, command):
+def _apply(network: libvirt.virNetwork, change: NetworkChange, command: str) -> None:
     section = getattr(libvirt, f"VIR_NETWORK_SECTION_{change.section.upper().replace('-', '_')}")
     network.update(
         _COMMANDS[command],
@@ -178,7 +194,7 @@ def _apply(network, change, command):
     )
 
 
-def _info(network):
+def _info(network: libvirt.virNetwork) -> dict[str, Any]:
     active, persistent = bool(network.isActive()), bool(network.isPersistent())
     now = _read(network)
     return {
@@ -193,22 +209,22 @@ def _info(network):
     }
 
 
-def _is_pending(network, now):
+def _is_pending(network: libvirt.virNetwork, now: Network) -> bool:
     return bool(changes(_configured(network), now))
 
 
-def _leases(network):
+def _leases(network: libvirt.virNetwork) -> list[dict[str, Any]]:
     kinds = {libvirt.VIR_IP_ADDR_TYPE_IPV4: "ipv4", libvirt.VIR_IP_ADDR_TYPE_IPV6: "ipv6"}
     with contextlib.suppress(libvirt.libvirtError):  # a driver, or mode, without DHCP
         return [{**lease, "type": kinds.get(lease["type"])} for lease in network.DHCPLeases()]
     return []
 
 
-def _read(network):
+def _read(network: libvirt.virNetwork) -> Network:
     """The xml Network as it runs, or else as it would start."""
     return Network.fromstring(network.XMLDesc(0))
 
 
-def _configured(network):
+def _configured(network: libvirt.virNetwork) -> Network:
     """The xml Network as it would start."""
     return Network.fromstring(configured(network, libvirt.VIR_NETWORK_XML_INACTIVE))

@@ -1,6 +1,10 @@
 """A network as a state wants it: compared, changed, taken away."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -11,6 +15,9 @@ from saltvirt.images import tools
 from saltvirt.revert import Revert
 from saltvirt.states.desired import Outcome, by_path
 
+if TYPE_CHECKING:
+    from saltvirt.spec.network import NetworkSpec
+
 
 @dataclass(frozen=True)
 class Wish:
@@ -19,13 +26,13 @@ class Wish:
     running: None leaves it as it is. restart: also when guests use it.
     """
 
-    spec: object
+    spec: NetworkSpec
     running: bool | None
     autostart: bool
     restart: bool = False
 
 
-def converge(conn, wish, test=False):
+def converge(conn: libvirt.virConnect, wish: Wish, test: bool = False) -> Outcome:
     """Makes it so; the Outcome. test: change nothing, only say what would change."""
     outcome = Outcome(f"network {wish.spec.name}")
     if wish.spec.name not in host_network.names(conn):
@@ -41,7 +48,7 @@ def converge(conn, wish, test=False):
     return outcome
 
 
-def _created(wish, outcome):
+def _created(wish: Wish, outcome: Outcome) -> None:
     outcome.switch("defined", False, True, "defined")
     outcome.switch("autostart", False, bool(wish.autostart), "marked for autostart")
     outcome.switch("active", False, bool(wish.running), "started")
@@ -50,7 +57,9 @@ def _created(wish, outcome):
 class _Step:
     """From what a network is to what it shall be."""
 
-    def __init__(self, conn, network, wish, outcome):
+    def __init__(
+        self, conn: libvirt.virConnect, network: libvirt.virNetwork, wish: Wish, outcome: Outcome
+    ) -> None:
         self.conn, self.network, self.wish, self.outcome = conn, network, wish, outcome
         self.difference = host_network.compare(network, wish.spec)
         self.active = bool(network.isActive())
@@ -59,7 +68,7 @@ class _Step:
         may = wish.running and (wish.restart or not self.users)
         self.restarts = bool(self.difference.waiting and may)
 
-    def plan(self):
+    def plan(self) -> None:
         """Fills the Outcome."""
         found, outcome = self.difference, self.outcome
         now = found.now if self.restarts else found.live
@@ -77,13 +86,13 @@ class _Step:
         elif found.waiting:
             outcome.notes.append(self._waits())
 
-    def _waits(self):
+    def _waits(self) -> str:
         text = "What was changed takes effect when the network is started again"
         if self.users:
             text += f": {', '.join(self.users)} uses it"
         return text + (" (restart: True does it now)" if self.wish.running else "")
 
-    def carry_out(self):
+    def carry_out(self) -> None:
         """Changes what the plan says, or nothing."""
         changed, network = self.outcome.changes, self.network
         with Revert() as undo:
@@ -102,7 +111,7 @@ class _Step:
             undo.success()
 
 
-def _start_again(conn, network):
+def _start_again(conn: libvirt.virConnect, network: libvirt.virNetwork) -> None:
     """Starts a network that does not run, and connects the guests that were on it."""
     if network.isActive():
         return
@@ -115,7 +124,9 @@ def _start_again(conn, network):
         tools.run(["ip", "link", "set", "dev", tap, "master", bridge], f"connect {tap} again")
 
 
-def _interfaces(conn, network):
+def _interfaces(
+    conn: libvirt.virConnect, network: libvirt.virNetwork
+) -> Iterator[tuple[str, ElementTree.Element]]:
     """(guest's name, ``<interface>``) of the running guests on a network or its own bridge."""
     name, bridge = network.name(), host_network.own_bridge(network)
     for dom in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE):
@@ -128,21 +139,22 @@ def _interfaces(conn, network):
                     yield dom.name(), node
 
 
-def _taps(conn, network):
+def _taps(conn: libvirt.virConnect, network: libvirt.virNetwork) -> Iterator[str]:
     """The guests' devices of this host that belong into the network's bridge and are in none."""
     there = links.kinds()
     for _, node in _interfaces(conn, network):
         target = node.find("target")
-        if target is not None and there.get(target.get("dev")) == "tun":
-            yield target.get("dev")
+        tap = target.get("dev") if target is not None else None
+        if tap and there.get(tap) == "tun":
+            yield tap
 
 
-def users(conn, network):
+def users(conn: libvirt.virConnect, network: libvirt.virNetwork) -> list[str]:
     """Sorted names of the running guests on a network."""
     return sorted({name for name, _ in _interfaces(conn, network)})
 
 
-def absent(conn, name, force=False, test=False):
+def absent(conn: libvirt.virConnect, name: str, force: bool = False, test: bool = False) -> Outcome:
     """Stops and undefines a network; the Outcome.
 
     Raises InvalidInput when running guests are on it, unless ``force``.

@@ -1,12 +1,14 @@
 """The addresses of this host."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import socket
 import subprocess
 
 
-def own(name=None):
+def own(name: str | None = None) -> list[str]:
     """All addresses of this host that others can reach; with a name or address, those of them
     that it means."""
     argv = ["ip", "-j", "addr", "show", "up"]
