@@ -12,10 +12,10 @@ from saltvirt import errors, names, units
 from saltvirt.fleet import authorise, pillars, target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, identity, lifecycle, result, snapshots
+from saltvirt.operations import find, identity, lifecycle, operation, result, snapshots
 from saltvirt.operations import lock as locks
-from saltvirt.operations import purge as purging
 from saltvirt.operations import report as reports
+from saltvirt.operations.purge import Purge
 
 __virtualname__ = "virt"
 
@@ -307,21 +307,8 @@ def purge(name, delete_key=True, test=False):
 
         salt-run virt.purge web1
     """
-    name = str(name)
     with Fleet(__opts__) as fleet:
-        if test:
-            host, plan, has_key, why = purging.check(fleet, name, delete_key)
-            disks = ", ".join(plan["delete"]) or "no disk"
-            comment = f"{name} would be removed from {host}, with {disks}"
-            comment += " and its key" if has_key else f"; its key stays: {why}" if why else ""
-            comment += "".join(f"; {path} stays: {why}" for path, why in plan["keep"].items())
-            return result.planned(name, comment, {"removed": plan, "key": has_key}, host=host)
-        host, removed, had_key, why = purging.run(fleet, name, delete_key)
-    comment = f"{name} was removed from {host}"
-    comment += " and its key from the master" if had_key else ""
-    comment += f"; its key stays: {why}" if why else ""
-    comment += "".join(f"; {path} stays: {why}" for path, why in removed["keep"].items())
-    return result.done(name, comment, {"removed": True, **removed}, host=host)
+        return operation.perform(Purge(fleet, name, delete_key), test)
 
 
 def _options(kwargs):

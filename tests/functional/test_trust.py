@@ -13,9 +13,10 @@ pytest.importorskip("salt.key")
 
 from saltvirt import errors
 from saltvirt.fleet import authorise
-from saltvirt.operations import away, deploy, identity, proof, purge
+from saltvirt.operations import away, deploy, identity, proof
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.init import Init, Wanted
+from saltvirt.operations.purge import Purge
 from saltvirt.placement import policy
 from saltvirt.revert import Revert
 from tests.functional.cloud import Fleet
@@ -257,8 +258,10 @@ def deleted(monkeypatch, store):  # noqa: F811
 
 def test_the_key_of_its_own_guest_goes(cloud, store, pairs, deleted):  # noqa: F811
     store.accept("db1", pairs[1], host="hv1")
-    assert purge.check(cloud, "db1")[2:] == (True, None)
-    assert purge.run(cloud, "db1")[2:] == (True, None)
+    checked = Purge(cloud, "db1").check()
+    assert checked.changes["key"] is True
+    assert checked.comment.endswith(" and its key")
+    assert Purge(cloud, "db1").run().comment.endswith("hv1 and its key from the master")
     assert deleted == ["db1"]
 
 
@@ -271,7 +274,7 @@ def test_a_guest_that_comes_after_one_that_was_moved_away_is_not_that_one(
     away.keep(cloud.opts, "hv7", ["other", name])
     away.keep(cloud.opts, "hv8", [name])
     {
-        "purge": lambda: purge.run(cloud, "db1"),
+        "purge": lambda: Purge(cloud, "db1").run(),
         "rename": lambda: identity.rename(cloud, cloud.report("web1", "x"), "db1", "web1"),
         "renamed to": lambda: identity.rename(cloud, cloud.report("web1", "x"), "db1", "web1"),
         "init": lambda: Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv1"),
@@ -293,9 +296,9 @@ def test_any_other_key_stays_and_is_named(cloud, store, pairs, deleted, made, wh
         store.accept("db1", pairs[1], host=made)
     else:
         store._store.store("db1", pairs[1])
-    for call in (purge.check, purge.run):
-        goes, said = call(cloud, "db1")[2:]
-        assert (goes, said) == (False, why)
+    assert Purge(cloud, "db1").check().changes["key"] is False
+    for call in (Purge(cloud, "db1").check, Purge(cloud, "db1").run):
+        assert call().comment.endswith(f"; its key stays: {why}")
     assert deleted == []
 
 
@@ -304,7 +307,7 @@ def test_the_guest_takes_its_key_along(cloud, store, pairs, deleted):  # noqa: F
     store.moved("db1", "hv8", "hv1")
     assert store.host_of("db1") == "hv7"
     store.moved("db1", "hv7", "hv1")
-    assert purge.run(cloud, "db1")[2:] == (True, None)
+    assert Purge(cloud, "db1").run().comment.endswith("hv1 and its key from the master")
 
 
 def test_the_key_of_a_hypervisor_is_never_deleted(cloud, store, pairs):  # noqa: F811

@@ -12,7 +12,8 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet import answer, authorise, client, syndic, target
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, init, purge, repair
+from saltvirt.operations import find, init, repair
+from saltvirt.operations.purge import Purge
 from tests.lab import paths
 
 OPTS = {
@@ -181,7 +182,7 @@ def test_a_key_without_a_guest_is_deleted_by_a_person_alone(fleet, monkeypatch):
 @pytest.mark.parametrize("status", [None, "accepted"])
 def test_the_key_of_a_guest_below_a_syndic_is_its_own_masters(fleet, monkeypatch, status):
     monkeypatch.setattr(KeyStore, "status", lambda _self, name: status)
-    goes, why = purge._key(fleet, "web1", "hv2")
+    goes, why = Purge(fleet, "web1")._key("hv2")
     assert (goes, "its own master has the key" in why) == (False, True)
 
 

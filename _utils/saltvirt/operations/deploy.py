@@ -12,8 +12,9 @@ from saltvirt import errors, names, units
 from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import inventory, purge, unended, unique
+from saltvirt.operations import inventory, unended, unique
 from saltvirt.operations.init import Init, Wanted
+from saltvirt.operations.purge import Purge
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
 from saltvirt.spec import guest as guest_spec
@@ -299,7 +300,7 @@ def remove(fleet, wishes, found, deployment="default", test=False):
     for name, host in [] if test else list(found.removed.items()):
         try:
             # the names are the hosts' own: none of them makes another one's guest or key go
-            purge.run(fleet, name, delete_key=bool(keys.host_of(name)), on=host)
+            Purge(fleet, name, delete_key=bool(keys.host_of(name)), on=host).run()
         except errors.VirtError as exc:
             del found.removed[name]
             found.failed[name] = exc.text

@@ -1,21 +1,20 @@
 """Remove a guest, its own disks and its key."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from saltvirt import errors, names
 from saltvirt.fleet import syndic
+from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import away, begun, find, lock, proof
+from saltvirt.operations.operation import Checked, Reasons, Result
 
 
-def check(fleet, name, delete_key=True):
-    """(host, what the host would delete and keep, whether a key would go, why it stays). Changes
-    nothing."""
-    name = names.guest(name)
-    host, _ = find.locate(fleet, name)
-    goes, why = _key(fleet, name, host) if delete_key else (False, None)
-    return host, plan(fleet, host, name), goes, why
-
-
-def plan(fleet, host, name, function="virt.purge", **options):
+def plan(
+    fleet: Fleet, host: str, name: str, function: str = "virt.purge", **options: Any
+) -> dict[str, Any]:
     """What ``virt.purge`` would do on the host, the other hosts asked: a dict with ``delete``,
     ``keep``, ``unused`` (what they do not use) and ``unsure`` (own disks that stay). Changes
     nothing. function: another one that takes and answers the same."""
@@ -30,7 +29,7 @@ def plan(fleet, host, name, function="virt.purge", **options):
     }  # fmt: skip
 
 
-def on_host(fleet, host, name, **options):
+def on_host(fleet: Fleet, host: str, name: str, **options: Any) -> dict[str, Any]:
     """Purges the guest there; what was deleted and what stayed. What other hosts may have goes
     only when each of them said that it does not use it."""
     found = plan(fleet, host, name, **options)
@@ -39,7 +38,7 @@ def on_host(fleet, host, name, **options):
     return found
 
 
-def made(fleet, host, name):
+def made(fleet: Fleet, host: str, name: str) -> None:
     """Removes the disks that an operation which died has made for a guest on the host. Raises
     OperationFailed when something stays."""
     found = plan(fleet, host, name, "virt.remove_made")
@@ -50,7 +49,7 @@ def made(fleet, host, name):
         raise errors.OperationFailed(why or exc.text) from exc
 
 
-def leftover(fleet, host, name):
+def leftover(fleet: Fleet, host: str, name: str) -> dict[str, Any]:
     """Purges a guest that an init has half made. Raises OperationFailed, before anything is
     changed, when a disk would stay: without its record it would be nobody's."""
     found = plan(fleet, host, name)
@@ -59,34 +58,66 @@ def leftover(fleet, host, name):
     return on_host(fleet, host, name)
 
 
-def run(fleet, name, delete_key=True, on=None):
-    """Returns (host, what was deleted and kept there, whether a key was deleted, why it stays).
+class Purge:
+    """Removes a guest, its own disks, and its key when it was accepted for this guest of this host.
 
-    on: the host that must have it. The key goes when it was accepted for this guest of this host.
-    Raises NotFound, OperationFailed; the key stays when the guest could not be removed.
+    on: the host that must have it. The key stays when the guest could not be removed.
     """
-    name = names.guest(name)
-    with lock.guest(fleet.opts, name, "virt.purge"):
-        host, _ = find.locate(fleet, name)
-        if on not in (None, host):
-            raise errors.OperationFailed(f"{name} is on {host} now, not on {on}: it stays")
-        removed = on_host(fleet, host, name)
-        if name in (fleet.one(host, "virt.vm_state") or {}):
-            raise errors.OperationFailed(f"{host}: libvirt still has {name}")
-        begun.forget(fleet.opts, name)
-        away.forget(fleet.opts, name)
-        goes, why = _key(fleet, name, host) if delete_key else (False, None)
-        if goes:
-            KeyStore(fleet.opts).delete(name)
-        return host, removed, goes, why
+
+    def __init__(
+        self, fleet: Fleet, name: str, delete_key: bool = True, on: str | None = None
+    ) -> None:
+        self.fleet, self.name, self.delete_key, self.on = fleet, str(name), delete_key, on
+
+    def check(self) -> Checked:
+        """What its host would delete and keep, and whether its key would go."""
+        reasons = Reasons()
+        with reasons.of():
+            name = names.guest(self.name)
+            host, _ = find.locate(self.fleet, name)
+            found = plan(self.fleet, host, name)
+            goes, why = self._key(host)
+            disks = ", ".join(found["delete"]) or "no disk"
+            comment = f"{name} would be removed from {host}, with {disks}"
+            comment += " and its key" if goes else ""
+            changes = {"removed": found, "key": goes}
+            return Checked(name, comment + _stays(why, found), changes, {"host": host})
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises NotFound, OperationFailed."""
+        fleet, name = self.fleet, names.guest(self.name)
+        with lock.guest(fleet.opts, name, "virt.purge"):
+            host, _ = find.locate(fleet, name)
+            if self.on not in (None, host):
+                raise errors.OperationFailed(f"{name} is on {host} now, not on {self.on}: it stays")
+            removed = on_host(fleet, host, name)
+            if name in (fleet.one(host, "virt.vm_state") or {}):
+                raise errors.OperationFailed(f"{host}: libvirt still has {name}")
+            begun.forget(fleet.opts, name)
+            away.forget(fleet.opts, name)
+            goes, why = self._key(host)
+            if goes:
+                KeyStore(fleet.opts).delete(name)
+        comment = f"{name} was removed from {host}"
+        comment += " and its key from the master" if goes else ""
+        changes = {"removed": True, **removed}
+        return Result(name, comment + _stays(why, removed), changes, {"host": host})
+
+    def _key(self, host: str) -> tuple[bool, str | None]:
+        """(whether the guest's key goes with it, why it stays when there is one that does not)."""
+        if not self.delete_key:
+            return False, None
+        keys = KeyStore(self.fleet.opts)
+        if syndic.below(self.fleet.opts, host):
+            return False, f"{host} is below a syndic: its own master has the key, if it has one"
+        if keys.status(self.name) is None:
+            return False, None
+        why = keys.stays(self.name, host)
+        return why is None, why
 
 
-def _key(fleet, name, host):
-    """(whether the guest's key goes with it, why it stays when there is one that does not)."""
-    keys = KeyStore(fleet.opts)
-    if syndic.below(fleet.opts, host):
-        return False, f"{host} is below a syndic: its own master has the key, if it has one"
-    if keys.status(name) is None:
-        return False, None
-    why = keys.stays(name, host)
-    return why is None, why
+def _stays(why: str | None, found: dict[str, Any]) -> str:
+    """Why the key stays, and each disk that does."""
+    words = f"; its key stays: {why}" if why else ""
+    return words + "".join(f"; {path} stays: {reason}" for path, reason in found["keep"].items())

@@ -1,0 +1,111 @@
+"""The one shape of all that the runner does: it is asked what it would do, or told to do it.
+
+An operation gets all that it works with when it is made: a Fleet, a report.Report, what the user
+said. ``check`` is ``test=True``: it gathers every reason against it and changes nothing. ``run``
+does not rely on a ``check`` before it: under its own locks it looks at everything again, and the
+first reason against it is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from saltvirt import errors, plain
+from saltvirt.operations import result
+
+
+class Operation(Protocol):
+    """What a verb of the runner does."""
+
+    def check(self) -> Checked:
+        """What it would do, or every reason why it would not. Changes nothing."""
+
+    def run(self) -> Result:
+        """Does it, and takes back what it began when it fails. Raises VirtError."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was done.
+
+    about: the guest, the host or the set that it was done to. comment: one line. changes: as in the
+    answer of a state. more: what else the answer has. complete: False when a part of it failed, or
+    not every host was heard: the exit code is 1 then.
+    """
+
+    about: str
+    comment: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
+    complete: bool = True
+
+    def answer(self) -> dict[str, Any]:
+        """As the runner gives it back."""
+        found = result.done(self.about, self.comment, self.changes, **self.more)
+        if not self.complete:
+            found[self.about]["result"] = False
+            found["retcode"] = 1
+        return found
+
+
+@dataclass(frozen=True)
+class Checked(Result):
+    """What would be done, in the words of a Result; nothing was.
+
+    reasons: every reason why it would not be done, none where it would. nothing: there is nothing
+    to do. complete: False when not every host was heard.
+    """
+
+    reasons: tuple[str, ...] = ()
+    nothing: bool = False
+
+    def answer(self) -> dict[str, Any]:
+        """As the runner gives it back: ``result`` is None where it would be done."""
+        if self.reasons:
+            return result.failed(plain.line(self.about), self.comment)
+        if self.nothing:
+            return result.done(self.about, self.comment, self.changes, **self.more)
+        found = result.planned(self.about, self.comment, self.changes, **self.more)
+        return found if self.complete else {**found, "retcode": 1}
+
+
+class Reasons:
+    """Why an operation is not done.
+
+    Each question that can say so is asked in ``with reasons.of():``. For a check what it raises is
+    kept, and the next question is asked; for a run (``first``) it is raised at once.
+    """
+
+    def __init__(self, *, first: bool = False) -> None:
+        self._first = first
+        self._found: list[errors.VirtError] = []
+
+    @contextlib.contextmanager
+    def of(self) -> Iterator[None]:
+        """Around one question."""
+        try:
+            yield
+        except errors.VirtError as exc:
+            if self._first:
+                raise
+            self._found.append(exc)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The sentences, each once."""
+        return tuple(dict.fromkeys(exc.text for exc in self._found))
+
+    def checked(self, about: str) -> Checked:
+        """The Checked of an operation that would not be done."""
+        return Checked(about, "; ".join(self.words), reasons=self.words)
+
+
+def perform(operation: Operation, test: bool = False) -> dict[str, Any]:
+    """The runner's answer: of the check with ``test``, else of the run."""
+    return (operation.check() if test else operation.run()).answer()
