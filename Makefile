@@ -54,9 +54,10 @@ chaos: ## random steps with faults in a lab of three hosts: SEED=7, STEPS=file, 
 coverage: ## which lines all tests together reach, by package: ARGS=tests/unit for some, ARGS="--add tests/…" for more
 	$(LAB) coverage $(ARGS)
 
-lint: ## ruff
+lint: ## ruff, and mypy --strict on what pyproject.toml lists
 	$(LAB) ruff check .
 	$(LAB) ruff format --check .
+	$(LAB) mypy
 
 parity: ## Salt 3007's virt and ours with one table of arguments, and what differs without a reason
 	$(LAB) parity $(ARGS)

@@ -18,7 +18,7 @@ def read(name):
 
 
 def lints():
-    """The commands of `make lint`, as ruff is given them."""
+    """The commands of `make lint`, as ruff and mypy are given them."""
     recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", read("Makefile"), re.MULTILINE)[1]
     return [line.strip().removeprefix("$(LAB) ") for line in recipe.splitlines()]
 
@@ -26,7 +26,7 @@ def lints():
 def test_the_workflow_and_the_hook_do_what_make_lint_does():
     steps = salt.utils.yaml.safe_load(read(".github/workflows/tests.yml"))["jobs"]["lint"]["steps"]
     run = [step["run"].removeprefix("python -m ") for step in steps if "run" in step]
-    assert [line for line in run if line.startswith("ruff")] == lints()
+    assert [line for line in run if line.startswith(("ruff", "mypy"))] == lints()
     hooks = salt.utils.yaml.safe_load(read(".pre-commit-config.yaml"))["repos"][0]["hooks"]
     assert [hook["entry"].split()[-1] for hook in hooks] == ["lint"]
 
@@ -38,6 +38,7 @@ def test_unit_tests_run_on_every_python_from_the_oldest_that_is_promised():
     project = tomllib.loads(read("pyproject.toml"))
     assert project["project"]["requires-python"] == f">={pythons[0]}"
     assert project["tool"]["ruff"]["target-version"] == "py" + pythons[0].replace(".", "")
+    assert project["tool"]["mypy"]["python_version"] == pythons[0]
 
 
 @pytest.mark.parametrize("workflow", ["tests", "lab"])

@@ -15,7 +15,7 @@ from tests.tools import coverage
 
 # verbs that are about the tree, not about a lab
 OF_THE_TREE = (
-    "test", "pytest", "ruff", "bench", "corpus", "chaos", "coverage", "parity", "mutation",
+    "test", "pytest", "ruff", "mypy", "bench", "corpus", "chaos", "coverage", "parity", "mutation",
     "site", "release",
 )  # fmt: skip
 MODULES = {
@@ -59,6 +59,7 @@ def parser():
     for name, text in (("test", "run all tests that can run here"),
                        ("pytest", "run pytest in the tests' Python"),
                        ("ruff", "run ruff in the tests' Python"),
+                       ("mypy", "run mypy in the tests' Python"),
                        ("bench", "run a file of tests/bench in the tests' Python"),
                        ("corpus", "read, edit and define libvirt's own definitions"),
                        ("chaos", "random steps with faults: tests/chaos/README.md"),
@@ -144,7 +145,7 @@ def down(cloud, _given):
 
 
 def tests(_cloud, given):
-    """Run tests, a bench or ruff; their exit code."""
+    """Run tests, a bench, ruff or mypy; their exit code."""
     if given.verb == "bench":
         name, *arguments = given.arguments or ["placement"]
         return suite.bench(name, arguments, say)
@@ -172,8 +173,8 @@ def barely(_cloud, given):
 VERBS = {
     "up": up, "build": build, "exec": enter, "shell": enter, "push": copy, "pull": copy,
     "sync": synced, "status": status, "down": down,
-    "test": tests, "pytest": tests, "ruff": tests, "bench": tests, "corpus": tests, "chaos": tests,
-    "coverage": tests, "parity": tests, "mutation": tests,
+    "test": tests, "pytest": tests, "ruff": tests, "mypy": tests, "bench": tests, "corpus": tests,
+    "chaos": tests, "coverage": tests, "parity": tests, "mutation": tests,
     "site": tests, "release": tests,
     "matrix": matrixed, "bare": barely,
 }  # fmt: skip

@@ -4,8 +4,17 @@ init, migrate, evacuate, rebalance, clone, start, update, setmem and the host's 
 with these functions.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from saltvirt.placement.facts import Disk, Guest, Host, Request, Store
+    from saltvirt.placement.policy import Policy
 
 # guests that are no machines: no QEMU works for them
 CONTAINERS = {"lxc", "openvz", "vz"}
@@ -20,12 +29,12 @@ class Sum:
 
     vcpus: int = 0
     kib: int = 0
-    pages: dict = field(default_factory=dict)
+    pages: dict[int, int] = field(default_factory=dict)
     machines: int = 0
     machine_vcpus: int = 0
     machine_kib: int = 0
 
-    def add(self, guest):
+    def add(self, guest: Guest | Request) -> None:
         """Counts a facts.Guest or Request."""
         memory_kib = promised_kib(guest)
         self.vcpus += guest.vcpus
@@ -39,12 +48,12 @@ class Sum:
             self.machine_kib += memory_kib
 
 
-def promised_kib(guest):
+def promised_kib(guest: Guest | Request) -> int:
     """The memory that a guest may have: what it may be given while it runs, too."""
     return max(guest.memory_kib, guest.max_memory_kib)
 
 
-def total(guests):
+def total(guests: Iterable[Guest | Request]) -> Sum:
     """The Sum of facts.Guests."""
     found = Sum()
     for guest in guests:
@@ -52,12 +61,12 @@ def total(guests):
     return found
 
 
-def vcpus(found, _policy):
+def vcpus(found: Sum, _policy: Policy) -> int:
     """The vCPUs of a Sum."""
     return found.vcpus
 
 
-def memory_kib(found, policy):
+def memory_kib(found: Sum, policy: Policy) -> float:
     """The memory of a Sum outside of huge pages, with what QEMU takes for its guests."""
     return (
         found.kib
@@ -67,19 +76,19 @@ def memory_kib(found, policy):
     )
 
 
-def share(request, host, policy):
+def share(request: Request, host: Host, policy: Policy) -> float:
     """How much of the guest of a Request counts on the host: 1, or the ratio of stopped ones."""
     return host.held(policy).stopped_ratio if request.stopped else 1
 
 
-def takes(request, host, policy):
+def takes(request: Request, host: Host, policy: Policy) -> tuple[float, float, dict[int, float]]:
     """(vCPUs, KiB of memory, huge pages: size to KiB) that a Request takes of a host."""
     found, part = total([request]), share(request, host, policy)
     pages = {host.usual_page_kib(size): kib * part for size, kib in found.pages.items()}
     return found.vcpus * part, memory_kib(found, host.held(policy)) * part, pages
 
 
-def longest(mounts, path):
+def longest(mounts: Collection[str], path: str) -> str | None:
     """The mount point that a path is below, or None."""
     while path:
         if path in mounts:
@@ -88,13 +97,13 @@ def longest(mounts, path):
     return None
 
 
-def storage(request, host):
+def storage(request: Request, host: Host) -> Counter[str]:
     """{id of a Store: bytes} that a Request promises of a host's storage.
 
     A disk that lies on storage which the host reaches, too, is promised there already. Pools that
     the host does not have are passed over: a filter names them.
     """
-    found = Counter()
+    found: Counter[str] = Counter()
     if request.disk_bytes:
         found[host.images_store] += request.disk_bytes
     for pool, size in request.pools.items():
@@ -107,18 +116,18 @@ def storage(request, host):
     return found
 
 
-def store_of(disk, host):
+def store_of(disk: Disk, host: Host) -> str | None:
     """The id of the host's Store that a facts.Disk would be on; None for a pool it lacks."""
     if disk.pool:
         return host.pool_store(disk.pool) if disk.pool in host.pools else None
     return host.folder_store(disk.path or "")
 
 
-def _there(disk, store):
+def _there(disk: Disk, store: Store) -> bool:
     return disk.shared is not None and disk.shared == store.shared
 
 
-def lacks(request, host, policy):
+def lacks(request: Request, host: Host, policy: Policy) -> dict[str, tuple[int, float]]:
     """{id of a Store: (bytes wanted, bytes free)} of those that have no room for a Request."""
     found = {}
     for store, wanted in storage(request, host).items():
@@ -128,16 +137,16 @@ def lacks(request, host, policy):
     return found
 
 
-def joined(hosts):
+def joined(hosts: Iterable[Host]) -> list[Host]:
     """The facts.Hosts, each knowing what the others promise of storage that they share."""
-    promised = Counter()
+    promised: Counter[str | None] = Counter()
     for host in hosts:
         for store in host.storage.values():
             promised[store.shared] += store.promised_bytes
     return [_knowing(host, promised) for host in hosts]
 
 
-def _knowing(host, promised):
+def _knowing(host: Host, promised: Counter[str | None]) -> Host:
     told = {
         name: replace(store, elsewhere_bytes=promised[store.shared] - store.promised_bytes)
         for name, store in host.storage.items()
@@ -146,7 +155,7 @@ def _knowing(host, promised):
     return replace(host, stores={**host.stores, **told}) if told else host
 
 
-def told(host, elsewhere):
+def told(host: Host, elsewhere: dict[str, float]) -> Host:
     """The facts.Host, told what others promise: {name of shared storage: bytes}."""
     found = {
         name: replace(store, elsewhere_bytes=int(elsewhere[store.shared]))
@@ -156,7 +165,7 @@ def told(host, elsewhere):
     return replace(host, stores={**host.stores, **found}) if found else host
 
 
-def terms(host, policy):
+def terms(host: Host | None, policy: Policy) -> dict[str, Any]:
     """What goes with a request to a host, as plain data: the policy, and what the host cannot
     know. host: a facts.Host of :func:`joined`, or None."""
     stores = host.storage.values() if host else ()
@@ -164,7 +173,7 @@ def terms(host, policy):
     return {"policy": policy.sent(), **({"elsewhere": elsewhere} if elsewhere else {})}
 
 
-def taken(cloud, name, request, guest):
+def taken(cloud: dict[str, Host], name: str, request: Request, guest: Guest) -> dict[str, Host]:
     """The cloud (name to facts.Host) after the host has taken the guest of a Request."""
     host = cloud[name]
     asked = request.at(host)
@@ -174,13 +183,14 @@ def taken(cloud, name, request, guest):
         old = host.storage[store]
         stores[store] = replace(old, promised_bytes=old.promised_bytes + size)
     found = {**cloud, name: replace(host, guests=(*host.guests, guest), stores=stores)}
-    shared = {host.storage[s].shared: size for s, size in grown.items() if host.storage[s].shared}
+    sizes = [(host.storage[store].shared, size) for store, size in grown.items()]
+    shared = {name: size for name, size in sizes if name}
     for other in [o for o in found.values() if shared and o.name != name]:
         found[other.name] = _grown(other, shared)
     return found
 
 
-def _grown(host, shared):
+def _grown(host: Host, shared: dict[str, int]) -> Host:
     more = {
         name: replace(store, elsewhere_bytes=store.elsewhere_bytes + shared[store.shared])
         for name, store in host.storage.items()

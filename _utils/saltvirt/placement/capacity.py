@@ -1,8 +1,17 @@
 """How many more guests of one size fit: on each host, in all, and with one host lost."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from saltvirt.placement import account, choose, facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -14,19 +23,19 @@ class Capacity:
     moved to the others, and which of its guests would find no place.
     """
 
-    fits: dict
-    limits: dict
-    lost: dict
+    fits: dict[str, int]
+    limits: dict[str, str]
+    lost: dict[str, tuple[int, list[str]]]
     total: int
 
     @property
-    def total_with_one_lost(self):
+    def total_with_one_lost(self) -> int:
         """The worst case; 0 when the loss of some host leaves a guest without a place."""
         counts = [0 if homeless else count for count, homeless in self.lost.values()]
         return min(counts, default=0)
 
 
-def capacity(hosts, request, policy):
+def capacity(hosts: Iterable[Host], request: Request, policy: Policy) -> Capacity:
     """The Capacity of the hosts for guests like the request."""
     hosts = list(hosts)
     counted = {host.name: count(host, request, policy) for host in hosts}
@@ -39,9 +48,12 @@ def capacity(hosts, request, policy):
     )  # fmt: skip
 
 
-def _in_all(hosts, fits, request, policy):
+def _in_all(
+    hosts: Iterable[Host], fits: Mapping[str, int], request: Request, policy: Policy
+) -> int:
     """The sum, where storage that several hosts reach gives its room once."""
-    left, found = {}, 0
+    left: dict[str | None, float] = {}
+    found = 0
     for host in (one for one in hosts if fits[one.name]):
         asked, number = request.at(host), fits[host.name]
         for store, size in _shared(asked, host).items():
@@ -55,19 +67,19 @@ def _in_all(hosts, fits, request, policy):
     return found
 
 
-def _shared(asked, host):
+def _shared(asked: Request, host: Host) -> dict[str, int]:
     wanted = account.storage(asked, host)
     return {s: size for s, size in wanted.items() if size and host.storage[s].shared}
 
 
-def count(host, request, policy):
+def count(host: Host, request: Request, policy: Policy) -> tuple[int, str]:
     """(how many fit on the host, the filter that refuses the next one)."""
     fell = choose.first_reason(host, request, policy)
     if fell:
         return 0, fell[0]
     request = request.at(host)
     vcpus, memory_kib, pages = account.takes(request, host, policy)
-    room = {"vcpu": host.free_vcpus(policy) // vcpus}
+    room: dict[str, float] = {"vcpu": host.free_vcpus(policy) // vcpus}
     if memory_kib:
         room["memory"] = host.free_memory_kib(policy) // memory_kib
     for size, kib in pages.items():
@@ -78,11 +90,13 @@ def count(host, request, policy):
             room[name] = host.free_store_bytes(policy, store) // size
     if request.groups and request.group_policy == "separate":
         room["separate"] = 1
-    limit = min(room, key=room.get)
+    limit = min(room, key=room.__getitem__)
     return int(room[limit]), limit
 
 
-def _without(gone, hosts, request, policy):
+def _without(
+    gone: Host, hosts: list[Host], request: Request, policy: Policy
+) -> tuple[int, list[str]]:
     """(how many fit when ``gone`` is lost, names of its guests that find no place)."""
     left = {host.name: host for host in hosts if host is not gone}
     homeless = []

@@ -3,11 +3,19 @@
 What a guest takes of a host is counted in saltvirt.placement.account, for every verb.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.placement import account
 from saltvirt.placement import policy as policies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from saltvirt.placement.policy import Policy
 
 # of the words that saltvirt.host.domain.lookup has for states: these hold their memory
 ACTIVE = {"running", "paused", "pmsuspended"}
@@ -26,7 +34,7 @@ class Disk:
     shared: str | None = None
 
 
-_NOTHING = {}
+_NOTHING: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -44,32 +52,32 @@ class Guest:
     vcpus: int = 0
     memory_kib: int = 0
     autostart: bool = False
-    groups: tuple = ()
+    groups: tuple[str, ...] = ()
     deployment: str | None = None
-    more: dict = field(default_factory=lambda: _NOTHING)
+    more: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
     @property
-    def creating(self):
+    def creating(self) -> bool:
         """Whether it is being made."""
         return bool(self.more.get("creating"))
 
     @property
-    def max_memory_kib(self):
+    def max_memory_kib(self) -> int:
         """What it may be given while it runs."""
         return self.more.get("max_memory_kib") or 0
 
     @property
-    def page_kib(self):
+    def page_kib(self) -> int | None:
         """The size of its huge pages, 0 for the host's usual ones; None without."""
         return self.more.get("page_kib")
 
     @property
-    def type(self):
+    def type(self) -> str | None:
         """libvirt's domain type, or None."""
         return self.more.get("type")
 
     @property
-    def meant_to_run(self):
+    def meant_to_run(self) -> bool:
         return self.autostart or self.state in ACTIVE or self.creating
 
 
@@ -106,14 +114,14 @@ class Needs:
     """
 
     disk_bytes: int = 0
-    pools: dict = field(default_factory=dict)
-    bridges: frozenset = frozenset()
-    networks: frozenset = frozenset()
+    pools: dict[str, int] = field(default_factory=dict)
+    bridges: frozenset[str] = frozenset()
+    networks: frozenset[str] = frozenset()
     cpu_model: str | None = None
-    cpu_models: frozenset | None = None
+    cpu_models: frozenset[str] | None = None
     image_here: bool = False
     problem: str | None = None
-    disks: tuple = ()
+    disks: tuple[Disk, ...] = ()
     vcpus: int = 0
     memory_kib: int = 0
     max_memory_kib: int = 0
@@ -133,72 +141,73 @@ class Host:
     name: str
     cpus: int
     memory_kib: int
-    guests: tuple = ()
-    arriving: tuple = ()
+    guests: tuple[Guest, ...] = ()
+    arriving: tuple[Guest, ...] = ()
     arch: str = ""
-    arches: tuple = ()
-    types: tuple = ()
+    arches: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
     disk_total_bytes: int = 0
     disk_free_bytes: int = 0
     disk_promised_bytes: int = 0
-    bridges: frozenset = frozenset()
-    networks: frozenset = frozenset()
-    pools: dict = field(default_factory=dict)
-    images: frozenset = frozenset()
-    labels: dict = field(default_factory=dict)
+    bridges: frozenset[str] = frozenset()
+    networks: frozenset[str] = frozenset()
+    pools: dict[str, Pool] = field(default_factory=dict)
+    images: frozenset[str] = frozenset()
+    labels: dict[str, Any] = field(default_factory=dict)
     maintenance: str | None = None
-    ratios: dict = field(default_factory=dict)
+    ratios: dict[str, float] = field(default_factory=dict)
     needs: Needs | None = None
-    limits: dict = field(default_factory=dict)
-    hugepages: dict = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+    hugepages: dict[int, int] = field(default_factory=dict)
     page_kib: int = 0
-    stores: dict = field(default_factory=dict)
-    mounts: dict = field(default_factory=dict)
+    stores: dict[str, Store] = field(default_factory=dict)
+    mounts: dict[str, str] = field(default_factory=dict)
     images_store: str = IMAGES
-    silent: tuple = ()
+    silent: tuple[str, ...] = ()
 
-    def held(self, policy):
+    def held(self, policy: Policy) -> Policy:
         """The policy with what this host's own configuration says more strictly."""
         return policy.stricter(self.limits)
 
-    def ratio(self, policy, name):
+    def ratio(self, policy: Policy, name: str) -> float:
         """The host's own ratio where it has one, else the policy's."""
         own = self.ratios.get(name)
         return float(getattr(self.held(policy), f"{name}_ratio") if own is None else own)
 
     @cached_property
-    def sums(self):
+    def sums(self) -> tuple[account.Sum, account.Sum]:
         """(account.Sum of all that counts in full, of the stopped guests)."""
         full = [guest for guest in self.guests if guest.meant_to_run]
         stopped = [guest for guest in self.guests if not guest.meant_to_run]
         return account.total([*full, *self.arriving]), account.total(stopped)
 
-    def used(self, policy, what):
+    def used(self, policy: Policy, what: str) -> float:
         """``vcpus`` or ``memory_kib`` that its guests take, stopped ones by ratio, and those that
         are on their way to it; memory with what QEMU takes for each."""
         policy = self.held(policy)
-        full, stopped = (getattr(account, what)(one, policy) for one in self.sums)
+        count: Callable[[account.Sum, Policy], float] = getattr(account, what)
+        full, stopped = (count(one, policy) for one in self.sums)
         return full + stopped * policy.stopped_ratio
 
-    def capacity_vcpus(self, policy):
+    def capacity_vcpus(self, policy: Policy) -> float:
         return self.cpus * self.ratio(policy, "cpu")
 
-    def capacity_memory_kib(self, policy):
+    def capacity_memory_kib(self, policy: Policy) -> float:
         reserve = self.held(policy).reserve_kib(self.memory_kib)
         usable = max(0, self.memory_kib - sum(self.hugepages.values()) - reserve)
         return usable * self.ratio(policy, "memory")
 
-    def free_vcpus(self, policy):
+    def free_vcpus(self, policy: Policy) -> float:
         return self.capacity_vcpus(policy) - self.used(policy, "vcpus")
 
-    def free_memory_kib(self, policy):
+    def free_memory_kib(self, policy: Policy) -> float:
         return self.capacity_memory_kib(policy) - self.used(policy, "memory_kib")
 
-    def usual_page_kib(self, size):
+    def usual_page_kib(self, size: int) -> int:
         """The size of huge pages that a guest gets which asks for this one; 0 is the usual."""
         return size or self.page_kib or min(self.hugepages, default=0)
 
-    def free_hugepages_kib(self, policy, size):
+    def free_hugepages_kib(self, policy: Policy, size: int) -> float:
         """Of huge pages of one size; they are never promised twice."""
         full, stopped = (
             sum(kib for page, kib in one.pages.items() if self.usual_page_kib(page) == size)
@@ -208,7 +217,7 @@ class Host:
         return self.hugepages.get(size, 0) - used
 
     @cached_property
-    def storage(self):
+    def storage(self) -> dict[str, Store]:
         """Id to Store: every file system, and every pool that is on none of them."""
         sizes = (self.disk_total_bytes, self.disk_free_bytes, self.disk_promised_bytes)
         found = {self.images_store: Store(*sizes), **self.stores}
@@ -216,36 +225,36 @@ class Host:
             found.setdefault(self.pool_store(name), pool)
         return found
 
-    def pool_store(self, name):
+    def pool_store(self, name: str) -> str:
         """The id of the Store that a pool is on."""
         return self.pools[name].store or f"pool {name}"
 
-    def folder_store(self, path):
+    def folder_store(self, path: str) -> str:
         """The id of the Store that a path is on."""
         found = account.longest(self.mounts, path)
         return self.images_store if found is None else self.mounts[found]
 
-    def is_silent(self, store):
+    def is_silent(self, store: str) -> bool:
         """Whether a Store is on a file system that does not answer."""
         return store in {self.mounts.get(place, place) for place in self.silent}
 
-    def free_store_bytes(self, policy, store):
+    def free_store_bytes(self, policy: Policy, store: str) -> float:
         """What may still be promised: free space, less what thin disks can still grow."""
         found, policy = self.storage[store], self.held(policy)
         kept = policy.reserved_disk_bytes if store == self.images_store else 0
         promised = found.promised_bytes + found.elsewhere_bytes
         return (found.free_bytes - kept) * self.ratio(policy, "disk") - promised
 
-    def free_disk_bytes(self, policy):
+    def free_disk_bytes(self, policy: Policy) -> float:
         """The same of the images folder."""
         return self.free_store_bytes(policy, self.images_store)
 
-    def free_pool_bytes(self, policy, name):
+    def free_pool_bytes(self, policy: Policy, name: str) -> float:
         """The same of a storage pool."""
         return self.free_store_bytes(policy, self.pool_store(name))
 
 
-def host_from_inventory(name, data):
+def host_from_inventory(name: str, data: Mapping[str, Any]) -> Host:
     """A Host from the plain dict that ``virt.inventory`` returned.
 
     Raises InvalidInput, which names the setting, for what the host's configuration has wrong.
@@ -294,12 +303,12 @@ def host_from_inventory(name, data):
     return host
 
 
-def _sizes(data):
+def _sizes(data: Mapping[str, Any]) -> dict[str, Any]:
     """A Store's values, with numbers where bytes are."""
     return {key: int(value) if key.endswith("_bytes") else value for key, value in data.items()}
 
 
-def guest_of(name, data):
+def guest_of(name: str, data: Mapping[str, Any]) -> Guest:
     """A Guest from the plain dict under ``guests`` of ``virt.inventory``."""
     return Guest(
         name,
@@ -314,7 +323,7 @@ def guest_of(name, data):
     )
 
 
-def _needs(data):
+def _needs(data: Mapping[str, Any]) -> Needs:
     """Needs from the plain dict under ``guest`` of ``virt.inventory``."""
     found = dict(data)
     for key in ("bridges", "networks", "cpu_models"):
@@ -341,27 +350,27 @@ class Request:
     hypervisor: str = "kvm"
     arch: str | None = None
     image: str | None = None
-    bridges: frozenset = frozenset()
-    networks: frozenset = frozenset()
-    pools: dict = field(default_factory=dict)
+    bridges: frozenset[str] = frozenset()
+    networks: frozenset[str] = frozenset()
+    pools: dict[str, int] = field(default_factory=dict)
     cpu_model: str | None = None
-    labels: dict = field(default_factory=dict)
-    prefer: dict = field(default_factory=dict)
-    groups: tuple = ()
+    labels: dict[str, Any] = field(default_factory=dict)
+    prefer: dict[str, Any] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
     group_policy: str = SPREAD
     only: str | None = None
     by_profile: bool = False
     max_memory_kib: int = 0
     page_kib: int | None = None
-    disks: tuple = ()
+    disks: tuple[Disk, ...] = ()
     stopped: bool = False
 
     @property
-    def type(self):
+    def type(self) -> str:
         """The same word as a Guest's."""
         return self.hypervisor
 
-    def at(self, host):
+    def at(self, host: Host) -> Request:
         """The request with what the host's own profiles make of it."""
         needs = host.needs if self.by_profile else None
         if not needs:
@@ -381,7 +390,7 @@ class Request:
         )
 
 
-def of_guest(guest, source):
+def of_guest(guest: Guest, source: Host) -> Request:
     """The Request for a Guest that exists on the source Host: what it needs is read from its
     definition, what was wished for it is kept with it."""
     more = guest.more

@@ -6,10 +6,16 @@ it. What a host's own configuration says more strictly holds there as well.
 The default ratios are Nova's (cpu 4, ram 1, disk 1), whose operators have run them for years.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import settings, units
 from saltvirt.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 # a host with all the labels that are preferred comes before all that the others could make up for
 WEIGHTS = {
@@ -48,19 +54,19 @@ class Policy:
     overhead_vcpu_kib: int = 8 * 1024
     overhead_ratio: float = 1 / 512
     reserved_disk_bytes: int = 1024**3
-    weights: dict = field(default_factory=lambda: dict(WEIGHTS))
-    exclude: tuple = ()
+    weights: dict[str, float] = field(default_factory=lambda: dict(WEIGHTS))
+    exclude: tuple[str, ...] = ()
 
-    def reserve_kib(self, memory_kib):
+    def reserve_kib(self, memory_kib: int) -> float:
         """What a host with so much memory keeps for itself."""
         share = min(memory_kib * self.reserved_memory_ratio, self.reserved_memory_most_kib)
         return max(self.reserved_memory_kib, share)
 
-    def sent(self):
+    def sent(self) -> dict[str, Any]:
         """The part that goes with a request to a host, which ``from_config`` reads again there."""
         return {key: getattr(self, key) for key in sorted(KNOWN)}
 
-    def stricter(self, own):
+    def stricter(self, own: Mapping[str, float]) -> Policy:
         """This policy where the settings of ``own`` (checked) are not stricter."""
         found = {}
         for key, value in own.items():
@@ -72,13 +78,13 @@ class Policy:
 KNOWN = frozenset(f.name for f in fields(Policy)) - {"exclude", "weights"}
 
 
-def of_master(opts):
+def of_master(opts: Mapping[str, Any]) -> Policy:
     """The Policy of the master whose options these are."""
     get = settings.of_master(opts)
     return from_config(settings.mapping(get, "placement"), settings.words(get, "exclude"))
 
 
-def from_config(placement, exclude=()):
+def from_config(placement: object, exclude: Iterable[str] | None = ()) -> Policy:
     """The Policy in the mapping ``virt:placement``. Raises InvalidInput for unknown keys."""
     placement = mapping(placement, "virt:placement")
     weights = mapping(placement.pop("weights", None), "virt:placement:weights")
@@ -93,7 +99,7 @@ def from_config(placement, exclude=()):
     )
 
 
-def limits(placement):
+def limits(placement: object) -> dict[str, Any]:
     """The settings of a host's own ``virt:placement`` that can be stricter than the master's.
 
     Raises InvalidInput for unknown keys and for what is no number.
@@ -113,7 +119,7 @@ RATIOS = ("cpu", "memory", "disk")
 _MOST = 2**60
 
 
-def ratios(given):
+def ratios(given: object) -> dict[str, Any]:
     """A host's own ``virt:ratios``. Raises InvalidInput, which names the ratio."""
     given = mapping(given, "virt:ratios")
     for key, value in given.items():
@@ -123,21 +129,21 @@ def ratios(given):
     return given
 
 
-def mapping(given, where):
+def mapping(given: object, where: str) -> dict[str, Any]:
     """The setting as a dictionary. Raises InvalidInput for what is none."""
     if given is not None and not isinstance(given, dict):
         raise InvalidInput(f"{where} must be a mapping, not {units.shown(given)}")
     return dict(given or {})
 
 
-def _unknown(names):
+def _unknown(names: Iterable[object]) -> InvalidInput:
     return InvalidInput(
         f"virt:placement: unknown setting {', '.join(map(str, names))}; "
         f"known: {', '.join(sorted(KNOWN))}, weights of {', '.join(sorted(WEIGHTS))}"
     )
 
 
-def number(value, key, where):
+def number(value: Any, key: str, where: str) -> None:
     """Raises InvalidInput unless the value is a number from 0 with which one can count."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool)
     if fits and value > _MOST:

@@ -5,10 +5,19 @@ the hosts, weighted 1 and 0.5 as Ganeti's balancer does for them. Rebalancers th
 small difference move guests back and forth: hence a threshold, and a least gain per move.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from statistics import pstdev
+from typing import TYPE_CHECKING
 
 from saltvirt.placement import account, choose, facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from saltvirt.placement.facts import Guest, Host
+    from saltvirt.placement.policy import Policy
 
 THRESHOLD = 0.1
 LEAST_GAIN = 0.01
@@ -27,7 +36,7 @@ class Move:
     after: float
 
 
-def score(hosts, policy):
+def score(hosts: Sequence[Host], policy: Policy) -> float:
     """0 is even; memory counts twice what vCPUs count."""
     if len(hosts) < 2:
         return 0.0
@@ -36,17 +45,19 @@ def score(hosts, policy):
     return pstdev(memory) + 0.5 * pstdev(vcpus)
 
 
-def _fraction(used, capacity):
+def _fraction(used: float, capacity: float) -> float:
     return used / capacity if capacity else 0.0
 
 
-def plan(hosts, policy, threshold=THRESHOLD, most=50):
+def plan(
+    hosts: Iterable[Host], policy: Policy, threshold: float = THRESHOLD, most: int = 50
+) -> list[Move]:
     """The moves, in order. Empty when the score is under the threshold or nothing gains.
 
     hosts: iterable of facts.Host; those in maintenance are left alone. most: at most so many.
     """
     cloud = {host.name: host for host in hosts if not host.maintenance}
-    moves = []
+    moves: list[Move] = []
     now = score(list(cloud.values()), policy)
     while now > threshold and len(moves) < most:
         best = _best(cloud, policy, now)
@@ -58,7 +69,7 @@ def plan(hosts, policy, threshold=THRESHOLD, most=50):
     return moves
 
 
-def moved(cloud, move):
+def moved(cloud: dict[str, Host], move: Move) -> dict[str, Host]:
     """The cloud (name to Host) after the move. The source's disks stay counted there: they are
     deleted when the guest has moved, and until then nobody can have their room."""
     source = cloud[move.source]
@@ -68,7 +79,7 @@ def moved(cloud, move):
     return {**found, source.name: replace(found[source.name], guests=rest)}
 
 
-def _best(cloud, policy, now):
+def _best(cloud: dict[str, Host], policy: Policy, now: float) -> Move | None:
     by_load = sorted(
         cloud.values(), key=lambda h: _fraction(h.used(policy, "memory_kib"), h.memory_kib)
     )
@@ -82,7 +93,14 @@ def _best(cloud, policy, now):
     return min(found, key=lambda m: (m.after, m.guest, m.target), default=None)
 
 
-def _moves(guest, source, targets, cloud, policy, now):
+def _moves(
+    guest: Guest,
+    source: Host,
+    targets: Iterable[Host],
+    cloud: dict[str, Host],
+    policy: Policy,
+    now: float,
+) -> Iterator[Move]:
     request = facts.of_guest(guest, source)
     for target in targets:
         if target is source or choose.first_reason(target, request, policy):

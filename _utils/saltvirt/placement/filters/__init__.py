@@ -3,6 +3,10 @@
 The order is the one in which they are asked: what cannot change first, numbers last.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.placement.filters import (
     arch,
     bridges,
@@ -21,12 +25,15 @@ from saltvirt.placement.filters import (
     vcpu,
 )
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 ALL = (
     only, exclude, maintenance, hypervisor, arch, labels, profile, cpu_model, bridges, networks,
     separate, vcpu, memory, disk, pools,
 )  # fmt: skip
 
 
-def name_of(module):
+def name_of(module: ModuleType) -> str:
     """``memory`` for this folder's memory.py: the word for tables and messages."""
     return module.__name__.rsplit(".", 1)[-1]

@@ -1,7 +1,15 @@
 """The guest's architecture, where one was asked for."""
 
+from __future__ import annotations
 
-def reason(host, request, policy):
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
+
+
+def reason(host: Host, request: Request, policy: Policy) -> str | None:
     runs = host.arches or (host.arch,)
     if request.arch and request.arch not in runs:
         return f"runs {', '.join(runs) or 'no known architecture'}, not {request.arch}"

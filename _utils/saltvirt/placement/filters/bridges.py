@@ -1,6 +1,14 @@
 """Every bridge that the guest uses must be there."""
 
+from __future__ import annotations
 
-def reason(host, request, policy):
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
+
+
+def reason(host: Host, request: Request, policy: Policy) -> str | None:
     missing = sorted(request.bridges - host.bridges)
     return f"has no bridge {', '.join(missing)}" if missing else None

@@ -1,7 +1,15 @@
 """The CPU model that the guest names must be one that the host can give."""
 
+from __future__ import annotations
 
-def reason(host, request, policy):
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
+
+
+def reason(host: Host, request: Request, policy: Policy) -> str | None:
     known = host.needs.cpu_models if host.needs else None
     if request.cpu_model and known is not None and request.cpu_model not in known:
         return f"cannot give the CPU model {request.cpu_model}"

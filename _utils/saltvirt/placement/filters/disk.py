@@ -1,11 +1,19 @@
 """Room on the file systems that the disks are on, for the virtual size and by ratio: in the images
 folder and in any other."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.placement import account
 from saltvirt.units import human_bytes
 
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
 
-def reason(host, request, policy):
+
+def reason(host: Host, request: Request, policy: Policy) -> str | None:
     in_folders = {host.folder_store(disk.path or "") for disk in request.disks if not disk.pool}
     if request.disk_bytes:
         in_folders.add(host.images_store)

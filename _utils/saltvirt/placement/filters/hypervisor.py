@@ -3,10 +3,19 @@
 Salt's users write ``kvm`` for anything that QEMU runs: a host without KVM runs it too, slower.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
+
+
 QEMU = {"kvm", "qemu"}
 
 
-def reason(host, request, policy):
+def reason(host: Host, request: Request, policy: Policy) -> str | None:
     wanted = request.hypervisor
     if wanted in host.types or (wanted in QEMU and QEMU.intersection(host.types)):
         return None

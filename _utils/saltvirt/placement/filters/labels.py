@@ -1,7 +1,15 @@
 """Labels that the guest requires of its host."""
 
+from __future__ import annotations
 
-def reason(host, request, policy):
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
+
+
+def reason(host: Host, request: Request, policy: Policy) -> str | None:
     for key, value in sorted(request.labels.items()):
         if key not in host.labels:
             return f"has no label {key}, {value!r} is wanted"

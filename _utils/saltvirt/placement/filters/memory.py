@@ -1,9 +1,17 @@
 """Memory that is promised, not the free memory of the moment; huge pages apart from it."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.placement import account
 
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
 
-def reason(host, request, policy):
+
+def reason(host: Host, request: Request, policy: Policy) -> str | None:
     _, wanted, pages = account.takes(request, host, policy)
     free = host.free_memory_kib(policy)
     if wanted > free:
@@ -24,7 +32,7 @@ def reason(host, request, policy):
     return None
 
 
-def _words(own, beside):
+def _words(own: float, beside: float) -> str:
     """What is wanted, in MiB: of the guest itself, and beside it."""
     if own and beside >= 1:
         return f"{own:.0f} MiB of memory wanted and {beside:.0f} for QEMU"

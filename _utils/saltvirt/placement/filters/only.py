@@ -1,7 +1,15 @@
 """The operator named a host: no other is a candidate."""
 
+from __future__ import annotations
 
-def reason(host, request, policy):
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
+
+
+def reason(host: Host, request: Request, policy: Policy) -> str | None:
     if request.only and host.name != request.only:
         return f"the guest is wanted on {request.only}"
     return None

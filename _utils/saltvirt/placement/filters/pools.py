@@ -1,10 +1,18 @@
 """Every storage pool that the guest uses must be there, with room by ratio."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.placement import account
 from saltvirt.units import human_bytes
 
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
 
-def reason(host, request, policy):
+
+def reason(host: Host, request: Request, policy: Policy) -> str | None:
     wanted = {*request.pools, *(disk.pool for disk in request.disks if disk.pool)}
     missing = sorted(wanted - set(host.pools))
     if missing:

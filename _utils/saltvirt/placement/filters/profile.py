@@ -1,6 +1,14 @@
 """What the host itself said against the guest: a profile that it does not know, a file in the
 way, a device that its libvirt lacks."""
 
+from __future__ import annotations
 
-def reason(host, request, policy):
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
+
+
+def reason(host: Host, request: Request, policy: Policy) -> str | None:
     return host.needs.problem if request.by_profile and host.needs else None

@@ -1,7 +1,15 @@
 """Guests of a group that must not share a host (``group_policy: separate``)."""
 
+from __future__ import annotations
 
-def reason(host, request, policy):
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
+
+
+def reason(host: Host, request: Request, policy: Policy) -> str | None:
     if request.group_policy != "separate":
         return None
     for guest in host.guests:

@@ -1,9 +1,17 @@
 """vCPUs: one guest never gets more than the host has; all together not more than by ratio."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.placement import account
 
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
 
-def reason(host, request, policy):
+
+def reason(host: Host, request: Request, policy: Policy) -> str | None:
     if request.vcpus > host.cpus:
         return f"{request.vcpus} vCPUs wanted, the host has {host.cpus} CPUs"
     wanted, _, _ = account.takes(request, host, policy)

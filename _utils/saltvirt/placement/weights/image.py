@@ -1,7 +1,15 @@
 """A host that has the image in its cache starts sooner and costs the master nothing."""
 
+from __future__ import annotations
 
-def score(host, request, policy):
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
+
+
+def score(host: Host, request: Request, policy: Policy) -> float:
     if request.by_profile and host.needs:
         return 1.0 if host.needs.image_here else 0.0
     return 1.0 if request.image and request.image in host.images else 0.0

@@ -1,7 +1,15 @@
 """The fraction of the preferred labels that the host has."""
 
+from __future__ import annotations
 
-def score(host, request, policy):
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
+
+
+def score(host: Host, request: Request, policy: Policy) -> float:
     if not request.prefer:
         return 0.0
     held = sum(1 for key, value in request.prefer.items() if host.labels.get(key) == value)

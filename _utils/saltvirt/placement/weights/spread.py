@@ -1,7 +1,15 @@
 """Guests of one group apart from each other, or together (``group_policy: gather``)."""
 
+from __future__ import annotations
 
-def score(host, request, policy):
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from saltvirt.placement.facts import Host, Request
+    from saltvirt.placement.policy import Policy
+
+
+def score(host: Host, request: Request, policy: Policy) -> float:
     wanted = set(request.groups)
     mates = sum(1 for guest in host.guests if wanted & set(guest.groups))
     return float(mates if request.group_policy == "gather" else -mates)

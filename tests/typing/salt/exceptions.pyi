@@ -1,0 +1,6 @@
+from typing import Any
+
+class SaltException(Exception):
+    def __init__(self, message: Any = "") -> None: ...
+
+class CommandExecutionError(SaltException): ...
