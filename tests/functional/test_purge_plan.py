@@ -9,7 +9,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.domain import purge
+from saltvirt.host.domain import metadata, purge
 from tests.functional.test_snapshots_shared import layer
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
@@ -206,6 +206,27 @@ def test_of_a_recorded_guest_all_above_its_disks_goes_and_nothing_below(place): 
     assert found.delete == sorted([str(own), first, second, str(memory)])
     assert (found.keep, found.unsure) == ({}, [])
     assert purge.plan(place.conn, dom, disks=purge.MADE).delete == found.delete
+    purge.purge(place.conn, "web1")
+    assert not any(map(os.path.exists, found.delete))
+    assert "web1" not in [dom.name() for dom in place.conn.listAllDomains()]
+
+
+def test_a_layer_goes_of_which_no_snapshot_tells(place):  # noqa: F811
+    """Whoever made it, with qemu-img or by a block job: the record names what is below it."""
+    below = raw(place.root / "images" / "below.raw")
+    own = create(place.root / "data" / "vda.qcow2", below)
+    above = create(place.root / "data" / "vda.mine", own, "qcow2")
+    dom = place.guest(disk(above), more=record(own))
+    found = purge.plan(place.conn, dom)
+    assert (found.delete, found.keep) == ([str(above), str(own)], {})
+
+
+def test_an_own_disk_that_stays_is_named_as_unsure(place):  # noqa: F811
+    dom = place.guest(disk(place.base, "raw"))
+    create(place.above, place.base)
+    place.guest(disk(place.above), name="db1")
+    found = purge.plan(place.conn, dom)
+    assert (found.delete, found.unsure) == ([], [str(place.base)])
 
 
 def test_of_a_recorded_guest_a_disk_that_was_added_stays_with_its_layers(place):  # noqa: F811
@@ -224,6 +245,7 @@ def test_of_a_recorded_guest_a_disk_that_was_added_stays_with_its_layers(place):
         str(more): f"used by {above}", str(above): purge.NOT_MADE,
         str(lent): "attached read-only",
     }  # fmt: skip
+    assert found.unsure == []
     nothing = purge.plan(place.conn, dom, disks=purge.NONE)
     assert nothing.delete == []
     assert nothing.keep[str(own)] == "not asked for"
@@ -262,3 +284,33 @@ def test_snapshots_without_files_of_their_own_are_nothing_to_delete(place):  # n
     assert purge._snapshot_files(dom) is not None
     found = purge.plan(place.conn, dom)
     assert (found.delete, found.keep) == ([str(place.base)], {})
+
+
+def test_an_image_in_the_folder_of_images_keeps_what_it_stands_on(place):  # noqa: F811
+    """No guest and no pool names it, and it lies beside none of the guest's disks."""
+    deep = place.root / "images" / "db1"
+    deep.mkdir()
+    above = create(deep / "vda.qcow2", place.base)
+    dom = place.guest(disk(place.base, "raw"))
+    found = purge.plan(place.conn, dom, str(place.root / "images" / "_base"))
+    assert (found.delete, found.keep) == ([], {str(place.base): f"used by {above}"})
+
+
+def test_a_volume_goes_by_its_pool(place):  # noqa: F811
+    """libvirt's test driver takes it off its list, and touches no file."""
+    pool = place.pool("there", place.base.parent, start=True)
+    pool.createXML("<volume><name>base.raw</name><capacity>1024</capacity></volume>", 0)
+    place.guest(disk(place.base, "raw"))
+    assert purge.purge(place.conn, "web1").delete == [str(place.base)]
+    assert pool.listVolumes() == []
+    assert place.base.exists()
+
+
+def test_a_guest_that_is_being_made_is_not_purged(place):  # noqa: F811
+    text = record(place.base, creating=metadata.worker())
+    dom = place.guest(disk(place.base, "raw"), more=text)
+    with pytest.raises(errors.OperationFailed, match="cannot purge web1: it is being created"):
+        purge.purge(place.conn, "web1")
+    assert place.base.exists()
+    place.conn.defineXML(dom.XMLDesc(0).replace(metadata.worker(), "1:1:another boot"))
+    assert purge.purge(place.conn, "web1").delete == [str(place.base)]

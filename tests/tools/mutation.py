@@ -30,9 +30,13 @@ UNIT = "tests/unit"
 # what decides on deletion, on trust, or which host runs a guest → the tests beside the unit tests
 DELETION = {
     "host.domain.purge": ("test_purge_plan", "test_still_needed", "test_usage", "test_init"),
+    "host.migration.leavings": ("test_leavings",),
+    "host.provision.making": ("test_making", "test_update"),
     "host.provision.undo_disks": ("test_init",),
     "host.snapshot.needs": ("test_snapshots", "test_snapshots_shared", "test_still_needed"),
+    "host.storage.deletion": ("test_foreign", "test_still_needed"),
     "host.storage.foreign_guests": ("test_foreign",),
+    "host.storage.looks": (),
     "host.storage.references": ("test_still_needed",),
     "host.storage.still": ("test_guest_lock", "test_still_needed"),
     "host.storage.usage": ("test_dead_storage", "test_foreign", "test_still_needed", "test_usage"),

@@ -143,8 +143,8 @@ def _delete_part(path):
 
 def not_at_work(dom):
     """Raises OperationFailed while a process is making this guest."""
-    found = metadata.of_domain(dom)
-    if found and found.creating and metadata.works(found.creating):
+    worker = metadata.of_domain(dom).creating
+    if worker and metadata.works(worker):
         raise errors.OperationFailed(f"cannot purge {dom.name()}: it is being created right now")
 
 

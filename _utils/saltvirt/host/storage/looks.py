@@ -8,7 +8,6 @@ import base64
 import contextlib
 import errno
 import fcntl
-import itertools
 import json
 import os
 import socket
@@ -19,6 +18,9 @@ import struct
 USED, UNSHARED = 100, 200
 PERMISSIONS = range(5)
 READ, WRITE, RESIZE = 0, 1, 3
+# of who reads and shares it with no writer; and of a writer, one of them at the least
+_READERS = (USED + READ, UNSHARED + WRITE, UNSHARED + RESIZE)
+_WRITERS = (USED + WRITE, USED + RESIZE, UNSHARED + READ)
 _WITHOUT_LOCKS = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
 _FIELDS = (
@@ -46,20 +48,21 @@ def walk(folder, names):
 def names(folder, most=None):
     """(name, its kind) of all that is in it: FILE, FOLDER, LINK or OTHER. Raises OSError, E2BIG
     where that is more than ``most``."""
+    found = []
     with os.scandir(folder) as entries:
-        some = entries if most is None else itertools.islice(entries, most + 1)
-        found = [[entry.name, _kind(entry)] for entry in some]
-    if most is not None and len(found) > most:
-        raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
+        for entry in entries:
+            if len(found) == most:
+                raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
+            found.append([entry.name, _kind(entry)])
     return found
 
 
 def _kind(entry):
     if entry.is_symlink():
         return LINK
-    if entry.is_file(follow_symlinks=False):
+    if entry.is_file():
         return FILE
-    return FOLDER if entry.is_dir(follow_symlinks=False) else OTHER
+    return FOLDER if entry.is_dir() else OTHER
 
 
 def opened(path, kinds=(stat.S_IFREG, stat.S_IFBLK)):
@@ -67,11 +70,11 @@ def opened(path, kinds=(stat.S_IFREG, stat.S_IFBLK)):
 
     It is looked at through a descriptor that opens nothing; what was seen is then opened.
     """
-    here = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    here = os.open(path, os.O_PATH)
     try:
         if stat.S_IFMT(os.fstat(here).st_mode) not in kinds:
             return None
-        return os.open(f"/proc/self/fd/{here}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.open(f"/proc/self/fd/{here}", os.O_RDONLY | os.O_NONBLOCK)
     finally:
         os.close(here)
 
@@ -140,10 +143,9 @@ def stilling(path):
     if fd is None:
         return (False, None), None
     try:
-        for byte in (USED + READ, UNSHARED + WRITE, UNSHARED + RESIZE):
+        for byte in _READERS:
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, flock(fcntl.F_RDLCK, byte))
-        taken = any(is_locked(fd, byte) for byte in (USED + WRITE, USED + RESIZE, UNSHARED + READ))
-        return (taken, None), fd
+        return (any(is_locked(fd, byte) for byte in _WRITERS), None), fd
     except OSError as exc:
         if exc.errno in (errno.EAGAIN, errno.EACCES):
             return (True, None), fd

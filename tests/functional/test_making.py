@@ -1,0 +1,388 @@
+"""The note on disks that are just being made, and what of them goes when their maker has died."""
+
+import os
+import stat
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.host.domain import metadata, purge
+from saltvirt.host.provision import disks, existing_disk, making
+from saltvirt.host.storage import bounded, shared, usage
+from tests.functional.test_usage import create, disk, place  # noqa: F401
+
+DEAD = "1:0:gone"
+
+
+@pytest.fixture
+def at(place, tmp_path, monkeypatch):  # noqa: F811
+    """A Place whose notes are in a folder of their own, which is not there yet."""
+    monkeypatch.setattr(making, "FOLDER", str(tmp_path / "notes" / "making"))
+    monkeypatch.setattr(shared, "why", lambda path: None)
+    place.monkeypatch = monkeypatch
+    place.own = place.root / "other" / "web1_data.raw"
+    place.died = lambda *works: died(place, *works or [work(place.own)])
+    place.left = lambda **more: making.look(place.conn, "web1", **more)
+    place.remove = lambda **more: making.remove(place.conn, "web1", **more)
+    return place
+
+
+def died(at, *works):
+    """The Note of an update that died when it had just written down what it makes."""
+    with at.monkeypatch.context() as patch:
+        patch.setattr(metadata, "worker", lambda: DEAD)
+        return making.Note("web1", "virt.update", works)
+
+
+def work(path=None, pool=None, volume=None):
+    path = str(path) if path else None
+    return disks.Work(None, make=True, path=path, pool=pool, volume=volume)
+
+
+def made(at, note, path=None, data=b"half"):
+    """A file that the one who died has made."""
+    path = path or at.own
+    path.write_bytes(data)
+    note.mark(path)
+    return path
+
+
+def test_a_note_says_who_makes_what(at):
+    note = making.Note("web1", "virt.update", [work(at.own), work(None, "there", "v")])
+    told = making.read("web1")
+    assert (told["what"], metadata.works(told["worker"])) == ("virt.update", True)
+    mark = told["disks"][0]["mark"]
+    assert len(mark) == 32
+    assert told["disks"] == [
+        {"path": str(at.own), "pool": None, "volume": None, "mark": mark, "key": None},
+        {"path": None, "pool": "there", "volume": "v", "mark": mark, "key": None},
+    ]
+    assert stat.S_IMODE(os.stat(making.FOLDER).st_mode) == 0o700
+    note.end(["not undone"])
+    assert making.read("web1") == told
+    note.end()
+    assert making.read("web1") is None
+    note.end()
+
+
+def test_a_block_device_was_there_before(at, monkeypatch):
+    monkeypatch.setattr(existing_disk, "is_block", lambda path: path == "/dev/vdx")
+    making.Note("web1", "virt.update", [work("/dev/vdx"), work(at.own)])
+    assert [one["path"] for one in making.read("web1")["disks"]] == [str(at.own)]
+
+
+def test_what_an_earlier_one_left_stays_written_down(at):
+    at.died()
+    note = making.Note("web1", "virt.clone", [work(at.root / "new")])
+    assert [one["path"] for one in making.read("web1")["disks"]] == [
+        str(at.own), str(at.root / "new")
+    ]  # fmt: skip
+    note.end()
+    assert [one["path"] for one in making.read("web1")["disks"]] == [str(at.own)]
+
+
+@pytest.mark.parametrize("name", ["../web1", "a/b", "a\0b"])
+def test_a_name_that_leads_elsewhere_has_no_note(at, name):
+    with pytest.raises(errors.InvalidInput, match="is no guest's name"):
+        making.read(name)
+
+
+def test_while_its_maker_works_nothing_is_left(at):
+    note = making.Note("web1", "virt.update", [work(at.own)])
+    made(at, note)
+    assert making.unfinished(at.conn) == {}
+
+
+def test_what_is_marked_and_used_by_nobody_goes(at):
+    made(at, at.died())
+    found = {"what": "virt.update", "disks": [str(at.own)], "unsure": {}}
+    assert making.unfinished(at.conn) == {"web1": found}
+    left = at.remove()
+    assert (left.delete, left.keep, at.own.exists()) == ([str(at.own)], {}, False)
+    assert making.read("web1") is None
+    assert making.unfinished(at.conn) == {}
+    assert (at.remove().delete, at.left().delete) == ([], [])
+
+
+def test_what_is_not_there_yet_is_nothing(at):
+    at.died()
+    assert making.unfinished(at.conn) == {}
+    assert (at.left().delete, at.left().keep) == ([], {})
+    at.remove()
+    assert making.read("web1") is None
+
+
+@pytest.mark.parametrize("how", ["no mark", "another's mark", "a folder", "a link", "empty"])
+def test_what_is_not_proven_stays(at, how):
+    note = at.died()
+    if how == "a folder":
+        at.own.mkdir()
+        note.mark(at.own)
+    elif how == "a link":
+        at.own.symlink_to(made(at, note, at.root / "data" / "mine"))
+        at.own = at.root / "data" / "mine"
+        os.setxattr(at.own, making._MARK, b"0" * 32)
+    else:
+        at.own.write_bytes(b"" if how == "empty" else b"theirs")
+        if how == "another's mark":
+            os.setxattr(at.own, making._MARK, b"0" * 32)
+    expected = {str(at.own): making._NOT_SURE}
+    assert (at.left().delete, at.left().keep) == ([], expected)
+    found = {"what": "virt.update", "disks": [], "unsure": expected}
+    assert making.unfinished(at.conn) == {"web1": found}
+    assert at.remove().keep == expected
+    assert at.own.exists()
+    assert [one["path"] for one in making.read("web1")["disks"]]
+
+
+def test_a_part_that_had_just_begun_goes(at):
+    """Before it has a mark it is empty; no other begins with a point and is nothing."""
+    at.died()
+    part = at.own.with_name(f".{at.own.name}.part")
+    part.touch()
+    assert at.left().delete == [str(part)]
+    part.write_bytes(b"x")
+    assert (at.left().delete, list(at.left().keep)) == ([], [str(part)])
+    part.write_bytes(b"")
+    at.remove()
+    assert not part.exists()
+
+
+def test_of_two_disks_the_one_that_stays_is_still_written_down(at):
+    second = at.root / "other" / "web1_more.raw"
+    note = at.died(work(at.own), work(second))
+    made(at, note)
+    second.write_bytes(b"theirs")
+    left = at.remove()
+    assert (left.delete, list(left.keep)) == ([str(at.own)], [str(second)])
+    assert (at.own.exists(), second.exists()) == (False, True)
+    assert [one["path"] for one in making.read("web1")["disks"]] == [str(second)]
+
+
+def test_what_a_guest_has_by_now_is_its_own(at):
+    made(at, at.died())
+    at.guest(disk(at.own, "raw"), name="db1")
+    assert (at.left().delete, at.left().keep, at.left().second) == ([], {}, [])
+    assert making.unfinished(at.conn) == {}
+    at.remove()
+    assert at.own.exists()
+    assert making.read("web1") is None
+
+
+def test_what_a_guest_begins_to_use_meanwhile_is_its_own(at, monkeypatch):
+    made(at, at.died())
+    real = usage.closed
+
+    def late(conn, paths):
+        at.guest(disk(at.own, "raw"), name="db1")
+        return real(conn, paths)
+
+    monkeypatch.setattr(usage, "closed", late)
+    at.remove()
+    assert at.own.exists()
+
+
+def test_an_image_that_stands_on_it_keeps_it(at):
+    made(at, at.died())
+    above = create(at.root / "other" / "above.qcow2", at.own)
+    assert at.left().keep == {str(at.own): f"used by {above}"}
+    at.remove()
+    assert at.own.exists()
+    assert making.read("web1")
+
+
+def test_what_somebody_has_open_stays(at, monkeypatch):
+    made(at, at.died())
+    monkeypatch.setattr(usage, "held", lambda conn, path: "it is open")
+    assert at.remove().keep == {str(at.own): "it is open"}
+    assert at.own.exists()
+    assert making.read("web1")
+
+
+def test_what_other_hosts_may_have_is_for_them_to_say(at, monkeypatch):
+    made(at, at.died())
+    monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
+    assert list(at.left().shared) == [str(at.own)]
+    found = {"what": "virt.update", "disks": [str(at.own)], "unsure": {}}
+    assert making.unfinished(at.conn) == {"web1": found}
+    at.remove()
+    assert at.own.exists()
+    at.remove(unused=[str(at.own)])
+    assert not at.own.exists()
+
+
+@pytest.fixture
+def second(at):
+    """A guest's disk whose making was killed between its two names."""
+    note = at.died()
+    made(at, note)
+    part = at.own.with_name(f".{at.own.name}.part")
+    os.link(at.own, part)
+    at.guest(disk(at.own, "raw"), name="web1")
+    return part
+
+
+def test_the_second_name_of_a_guests_disk_goes(at, second):
+    assert (at.left().second, at.left().delete, at.left().keep) == ([str(second)], [], {})
+    found = {"what": "virt.update", "disks": [str(second)], "unsure": {}}
+    assert making.unfinished(at.conn) == {"web1": found}
+    at.remove()
+    assert (at.own.exists(), second.exists()) == (True, False)
+    assert making.read("web1") is None
+
+
+def test_a_second_name_that_somebody_means_stays(at, second):
+    at.guest(disk(second, "raw"), name="db1")
+    assert at.left().second == []
+    at.remove()
+    assert second.exists()
+
+
+def test_a_second_name_that_other_hosts_may_have_stays(at, second, monkeypatch):
+    monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
+    assert at.left().second == []
+    at.remove()
+    assert second.exists()
+
+
+def test_a_second_name_of_nobodys_file_is_no_second(at):
+    made(at, at.died())
+    os.link(at.own, at.root / "other" / "too")
+    assert (at.left().second, at.left().delete) == ([], [str(at.own)])
+
+
+def test_a_device_that_a_guest_has_is_no_second_name(at):
+    """It is one file by whatever name; it is not ours to remove."""
+    at.died(work("/dev/null"))
+    at.guest(disk("/dev/null", "raw"), name="db1")
+    assert at.left().second == []
+    os.mkfifo(at.own)
+    os.link(at.own, at.root / "other" / "pipe")
+    at.guest(disk(at.root / "other" / "pipe", "raw"), name="db2")
+    at.died()
+    assert at.left().second == []
+
+
+def test_of_what_does_not_answer_nothing_goes(at, monkeypatch):
+    made(at, at.died())
+
+    def silent(path):
+        raise bounded.Silent(str(path))
+
+    monkeypatch.setattr(bounded, "lexists", silent)
+    assert at.left().delete == []
+    assert str(at.own) in at.left().keep
+
+
+def test_a_file_of_a_pool_that_libvirt_has_not_seen_goes(at):
+    pool = at.pool("there", at.root / "data", start=True)
+    path = at.root / "data" / "v.raw"
+    note = at.died(work(None, "there", "v.raw"))
+    made(at, note, path)
+    assert pool.listVolumes() == []
+    assert at.left().delete == [str(path)]
+    pool.destroy()
+    assert at.left().delete == [str(path)], "its folder is known without libvirt"
+    at.remove()
+    assert not path.exists()
+
+
+LOGICAL = """<pool type='logical'><name>vg</name><source><name>vg</name>
+<device path='/dev/nonexistent'/></source><target><path>/dev/vg</path></target></pool>"""
+
+
+@pytest.fixture
+def vg(at):
+    """(the pool, its volume, the Note of who died): of the volume libvirt alone knows the path."""
+    pool = at.conn.storagePoolDefineXML(LOGICAL, 0)
+    pool.create(0)
+    volume = pool.createXML("<volume><name>v</name><capacity>1024</capacity></volume>", 0)
+    at.monkeypatch.setattr(usage, "is_there", lambda conn, path: not path.endswith(".part"))
+    return pool, volume, at.died(work(None, "vg", "other"), work(None, "vg", "v"))
+
+
+def test_a_volume_is_known_by_the_key_that_it_was_given(at, vg):
+    _, volume, note = vg
+    assert at.left().delete == []
+    assert at.left().keep[volume.path()] == making._NOT_SURE
+    note.volume(work(None, "vg", "v"), volume)
+    assert [one["key"] for one in making.read("web1")["disks"]] == [None, volume.key()]
+    assert at.left().delete == [volume.path()]
+    entry = making.read("web1")
+    entry["disks"][1]["key"] = "another"
+    making.move_journal.put(making._path("web1"), **entry)
+    assert at.left().delete == []
+
+
+def test_a_volume_that_is_a_file_is_marked(at):
+    pool = at.pool("there", at.root / "data", start=True)
+    volume = pool.createXML("<volume><name>v</name><capacity>1024</capacity></volume>", 0)
+    note = at.died(work(None, "there", "v"))
+    path = at.root / "data" / "v"
+    path.write_bytes(b"half")
+    note.volume(work(None, "there", "v"), volume)
+    assert making.read("web1")["disks"][0]["key"] is None
+    assert at.left().delete == [str(path)]
+
+
+def test_of_a_pool_that_is_not_started_it_is_not_known(at, vg):
+    pool, _, _ = vg
+    pool.destroy()
+    why = "storage pool vg is not started: start it first"
+    assert at.left().keep == {"vg/v": why, "vg/other": why}
+    told = making.unfinished(at.conn)["web1"]
+    assert (told["disks"], sorted(told["unsure"])) == ([], ["vg/other", "vg/v"])
+    at.remove()
+    assert len(making.read("web1")["disks"]) == 2
+
+
+def test_a_pool_that_does_not_answer_is_named(at, vg, monkeypatch):
+    def silent(pool):
+        raise bounded.Silent("/dev/vg")
+
+    monkeypatch.setattr(making.answers, "pool", silent)
+    assert set(at.left().keep) == {"vg/v", "vg/other"}
+
+
+def test_a_pool_that_is_gone_leaves_the_path_that_was_written_down(at):
+    note = at.died(work(at.own, "gone", "v"), work(None, "gone", "v"))
+    made(at, note)
+    assert at.left().delete == [str(at.own)]
+    assert at.left().keep == {}
+
+
+def test_a_volume_on_a_server_is_by_its_name_alone(at):
+    """It is not to be proven from here whose it is."""
+    at.died(work("volumes/web1_data"))
+    at.monkeypatch.setattr(usage, "is_there", lambda conn, path: True)
+    left = at.left()
+    assert (left.delete, left.keep) == ([], {"volumes/web1_data": making._NOT_SURE})
+
+
+def test_a_note_that_is_no_note_is_named(at):
+    at.died()
+    path = os.path.join(making.FOLDER, "web1.json")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("{")
+    with pytest.raises(errors.OperationFailed, match=r"web1\.json.* cannot be read"):
+        at.left()
+
+
+def test_the_log_says_what_was_deleted(at, caplog):
+    made(at, at.died())
+    caplog.set_level("INFO", making.log.name)
+    at.remove()
+    assert f"{at.own}, made for web1 by virt.update, was deleted" in caplog.messages
+
+
+def test_only_what_is_proven_twice_is_handed_to_the_deletion(at, monkeypatch):
+    gone = []
+    monkeypatch.setattr(purge, "delete_storage", lambda conn, path: gone.append(path))
+    note = at.died(work(at.own), work(at.root / "other" / "b"))
+    made(at, note)
+    made(at, note, at.root / "other" / "b")
+    at.remove()
+    assert sorted(gone) == [str(at.root / "other" / "b"), str(at.own)]
