@@ -11,18 +11,25 @@ which imports the package anew when the files have changed, and every entry into
 libvirt or the cloud calls :func:`check`, which refuses to run half old, half new.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import os
 import pkgutil
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
 
 __version__ = "0.1.0"
 
 _HOME = os.path.dirname(os.path.realpath(__file__))
 
 
-def _sources(folder):
+def _sources(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     """(path, stat) of each source file below the folder. Every job pays for it: no pathlib."""
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -33,7 +40,7 @@ def _sources(folder):
                 yield from _sources(entry.path)
 
 
-def fingerprint():
+def fingerprint() -> frozenset[tuple[str, int, int]]:
     """What the package's files look like on disk.
 
     Returns a frozenset of (path, mtime_ns, size), one for each source file.
@@ -44,12 +51,12 @@ def fingerprint():
 _LOADED = fingerprint()
 
 
-def stale():
+def stale() -> bool:
     """True when the files on disk are not the ones this process imported."""
     return fingerprint() != _LOADED
 
 
-def fresh():
+def fresh() -> ModuleType:
     """The package as it is on disk: this one, or imported anew when it is stale."""
     if not stale():
         return sys.modules[__name__]
@@ -59,7 +66,7 @@ def fresh():
     return importlib.import_module(__name__)
 
 
-def preload():
+def preload() -> None:
     """Imports the whole library, when libvirt's binding is there.
 
     For a process that forks one for each job, as a minion does: what it holds its jobs need not
@@ -76,7 +83,7 @@ def preload():
             importlib.import_module(module.name)
 
 
-def check():
+def check() -> None:
     """Refuse to go on with an old library in memory.
 
     Raises saltvirt.errors.StaleLibrary, which says what to do.

@@ -4,13 +4,15 @@ Each is a CommandExecutionError, so Salt prints it as one clean line and keeps i
 class across ``__salt__``. A message says what is wrong, where, and what to do.
 """
 
+from __future__ import annotations
+
 from saltvirt import plain
 
 try:
     from salt.exceptions import CommandExecutionError as _Base
     from salt.exceptions import SaltException
 except ImportError:  # the library is also used, and tested, without Salt
-    _Base = SaltException = Exception
+    _Base = SaltException = Exception  # type: ignore[assignment,misc]
 
 
 class VirtError(_Base):
@@ -19,11 +21,11 @@ class VirtError(_Base):
     Its message is one line, whatever an image, a guest or a tool had to say in it.
     """
 
-    def __init__(self, message=""):
+    def __init__(self, message: object = "") -> None:
         super().__init__(plain.line(message))
 
     @property
-    def text(self):
+    def text(self) -> str:
         """The one line for the user."""
         return str(self)
 
@@ -61,16 +63,16 @@ class Refused(VirtError):
 
     PREFIX = "refused: "
 
-    def __init__(self, message):
+    def __init__(self, message: object) -> None:
         super().__init__(self.PREFIX + self.without_prefix(message))
 
     @classmethod
-    def without_prefix(cls, message):
+    def without_prefix(cls, message: object) -> str:
         """A text without the fixed words at its beginning."""
         return str(message).removeprefix(cls.PREFIX)
 
     @property
-    def words(self):
+    def words(self) -> str:
         """What it says, without the fixed words."""
         return self.without_prefix(self)
 
@@ -82,7 +84,7 @@ class NoRoom(Refused):
     PREFIX = "refused: no room: "
 
     @classmethod
-    def without_prefix(cls, message):
+    def without_prefix(cls, message: object) -> str:
         return str(message).removeprefix(cls.PREFIX).removeprefix(Refused.PREFIX)
 
 

@@ -4,6 +4,8 @@ A guest's name is its minion id, its host name and a part of file names, so it k
 to what all three allow: RFC 1123 host names, in lower or upper case.
 """
 
+from __future__ import annotations
+
 import re
 
 from saltvirt.errors import InvalidInput
@@ -14,7 +16,7 @@ _GUEST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 MAX_LENGTH = 200  # file names end at 255 bytes and we append disk names and suffixes
 
 
-def guest(name):
+def guest(name: object) -> str:
     """The name, when a guest may have it.
 
     Raises InvalidInput for anything else: empty, with ``/``, ``..``, spaces, quotes,
@@ -29,7 +31,7 @@ def guest(name):
     return text
 
 
-def there(name):
+def there(name: object) -> str:
     """The name of a guest that is there, whoever gave it: libvirt takes more than we do.
 
     Raises InvalidInput for what libvirt does not take either, and for ``.`` and ``..``.

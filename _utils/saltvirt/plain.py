@@ -3,6 +3,8 @@
 A guest, an image, a tool or another host may have put anything into it.
 """
 
+from __future__ import annotations
+
 import re
 
 LONGEST = 8000  # of a line, in characters
@@ -14,13 +16,13 @@ _HALF = re.compile("[\ud800-\udfff]")  # no character: it cannot be written anyw
 _NO_WORD = re.compile(f"{_UNSEEN.pattern}|{_HALF.pattern}")
 
 
-def text(value):
+def text(value: str) -> str:
     """The text without escape sequences and control characters; new lines and tabs stay."""
     value = _HALF.sub("\ufffd", value)
     return _UNSEEN.sub("", _ESCAPE.sub("", value)) if _UNSEEN.search(value) else value
 
 
-def line(value, longest=LONGEST):
+def line(value: object, longest: int | None = LONGEST) -> str:
     """The text as one line of bounded length, in which control characters are spelled out.
 
     longest: None for one that names many, and is as long as they are many.
@@ -32,5 +34,5 @@ def line(value, longest=LONGEST):
     return _NO_WORD.sub(_spelled, " ".join(part for part in parts if part))
 
 
-def _spelled(found):
+def _spelled(found: re.Match[str]) -> str:
     return found.group().encode("unicode_escape").decode("ascii")

@@ -1,6 +1,12 @@
 """A stack of undos: each step that changes something pushes how to take it back."""
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
@@ -19,19 +25,19 @@ class Revert:
             undo.success()
     """
 
-    def __init__(self):
-        self._undos = []
-        self.failed = []
+    def __init__(self) -> None:
+        self._undos: list[tuple[str, Callable[..., object], Any, Any]] = []
+        self.failed: list[str] = []
 
-    def push(self, what, function, *args, **kwargs):
+    def push(self, what: str, function: Callable[..., object], *args: Any, **kwargs: Any) -> None:
         """Remember an undo. ``what`` is the words for the log, e.g. ``delete /x/y.qcow2``."""
         self._undos.append((what, function, args, kwargs))
 
-    def success(self):
+    def success(self) -> None:
         """Everything is done and confirmed: forget the undos."""
         self._undos.clear()
 
-    def run(self):
+    def run(self) -> None:
         """Undo everything now, newest first."""
         while self._undos:
             what, function, args, kwargs = self._undos.pop()
@@ -41,9 +47,8 @@ class Revert:
                 log.error("could not undo: %s: %s", what, exc)
                 self.failed.append(f"{what}: {exc}")
 
-    def __enter__(self):
+    def __enter__(self) -> Revert:
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         self.run()
-        return False

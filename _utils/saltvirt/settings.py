@@ -11,13 +11,19 @@ beside it is looked for: below ``virt`` in a master's own configuration, and in 
 everywhere. A minion's pillar may have more below ``virt`` than is ours.
 """
 
+from __future__ import annotations
+
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
 
 from saltvirt import units
 from saltvirt.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # as in Salt's documents
 IMAGES_FOLDER = "/srv/salt-images"
@@ -41,13 +47,16 @@ KEYS = (
     "seed:reset_ssh_keys", "stall_timeout", "storagepool", "tunnel",
 )  # fmt: skip
 
+# Salt's config.get, or any function of a key and a default
+Get = Callable[[str, Any], Any]
+
 _MISSING = object()
 # of a number for which nobody gives a bound: seconds that every clock can wait
 _MOST = 2**31 - 1
 _UNFIT = re.compile("[\\x00-\\x1f\\x7f\\ud800-\\udfff]")
 
 
-def option(get, key, default=None):
+def option(get: Get, key: str, default: Any = None) -> Any:
     """The value of ``virt:<key>``, else of the dotted ``virt.<key>``, else the default.
 
     key: without the leading ``virt``, e.g. ``images`` or ``connection:uri``.
@@ -60,7 +69,7 @@ def option(get, key, default=None):
     return default
 
 
-def _sections(get, key):
+def _sections(get: Get, key: str) -> None:
     """Raises InvalidInput where a setting cannot be found because what holds it is no mapping, or
     has a key that nobody reads: the setting, misspelt."""
     words = ["virt", *key.split(":")[:-1]]
@@ -75,7 +84,7 @@ def _sections(get, key):
             _known(where, section)
 
 
-def _known(where, section):
+def _known(where: str, section: Mapping[Any, Any]) -> None:
     """Raises InvalidInput, with the nearest key that there is, for one that nobody reads."""
     begin = f"{where}:".removeprefix("virt:")
     known = sorted({key[len(begin) :].split(":")[0] for key in KEYS if key.startswith(begin)})
@@ -89,10 +98,10 @@ def _known(where, section):
 class Master:
     """The ``get`` of a master's own configuration."""
 
-    def __init__(self, opts):
+    def __init__(self, opts: Mapping[str, Any]) -> None:
         self._opts = opts
 
-    def __call__(self, key, default=None):
+    def __call__(self, key: str, default: Any = None) -> Any:
         found = self._opts
         for word in key.split(":"):
             if not isinstance(found, Mapping) or word not in found:
@@ -101,17 +110,21 @@ class Master:
         return found
 
 
-def of_master(opts):
+def of_master(opts: Mapping[str, Any]) -> Master:
     """The ``get`` of a master's configuration."""
     return Master(opts)
 
 
-def wrong(key, value, wanted):
+def wrong(key: str, value: object, wanted: str) -> InvalidInput:
     """The InvalidInput for ``virt:<key>``."""
     return InvalidInput(f"virt:{key} must be {wanted}, not {units.shown(value)}")
 
 
-def integer(get, key, default, most=_MOST):
+@overload
+def integer(get: Get, key: str, default: int, most: int = _MOST) -> int: ...
+@overload
+def integer(get: Get, key: str, default: None, most: int = _MOST) -> int | None: ...
+def integer(get: Get, key: str, default: int | None, most: int = _MOST) -> int | None:
     """A whole number from 1."""
     value = option(get, key, default)
     if value is None:
@@ -124,13 +137,17 @@ def integer(get, key, default, most=_MOST):
     return int(value)
 
 
-def number(get, key, default=None):
+@overload
+def number(get: Get, key: str, default: float) -> float: ...
+@overload
+def number(get: Get, key: str, default: None = None) -> float | None: ...
+def number(get: Get, key: str, default: float | None = None) -> float | None:
     """A number from 0, with a fraction or without."""
     value = option(get, key, default)
     return None if value is None else units.parse_number(value, f"virt:{key}")
 
 
-def boolean(get, key, default):
+def boolean(get: Get, key: str, default: bool) -> bool:
     """True or False."""
     value = option(get, key, default)
     if not isinstance(value, bool):
@@ -138,7 +155,11 @@ def boolean(get, key, default):
     return value
 
 
-def text(get, key, default=None):
+@overload
+def text(get: Get, key: str, default: str) -> str: ...
+@overload
+def text(get: Get, key: str, default: None = None) -> str | None: ...
+def text(get: Get, key: str, default: str | None = None) -> str | None:
     """A text of one line; a number is one as YAML reads it."""
     value = option(get, key, default)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -148,7 +169,7 @@ def text(get, key, default=None):
     return value
 
 
-def folder(get, key, default):
+def folder(get: Get, key: str, default: str) -> str:
     """An absolute path."""
     value = text(get, key, default)
     if not value.startswith("/"):
@@ -156,7 +177,11 @@ def folder(get, key, default):
     return value
 
 
-def choice(get, key, default, allowed):
+@overload
+def choice(get: Get, key: str, default: str, allowed: Iterable[str]) -> str: ...
+@overload
+def choice(get: Get, key: str, default: None, allowed: Iterable[str]) -> str | None: ...
+def choice(get: Get, key: str, default: str | None, allowed: Iterable[str]) -> str | None:
     """One of the words."""
     value = option(get, key, default)
     if not isinstance(value, (str, type(None))) or value not in (*allowed, default):
@@ -164,7 +189,7 @@ def choice(get, key, default, allowed):
     return value
 
 
-def mapping(get, key):
+def mapping(get: Get, key: str) -> dict[str, Any]:
     """A dictionary, ``{}`` when nothing is set."""
     value = option(get, key, {})
     if not isinstance(value, Mapping):
@@ -172,7 +197,7 @@ def mapping(get, key):
     return dict(value)
 
 
-def words(get, key):
+def words(get: Get, key: str) -> tuple[str, ...]:
     """A tuple of texts: of a list, or of one text with commas."""
     value = option(get, key, ())
     several = value.split(",") if isinstance(value, str) else value
@@ -191,11 +216,11 @@ class Connection:
     password: str | None = None
     timeout_s: int = TIMEOUT_S
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Connection(uri={self.uri!r}, username={self.username!r})"
 
 
-def _text(value, what):
+def _text(value: object, what: str) -> str | None:
     """A text that libvirt takes, or None. It may be a password: it is not in the error."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = units.shown(value)  # as YAML reads it
@@ -207,7 +232,7 @@ def _text(value, what):
     return value
 
 
-def connection(get, kwargs):
+def connection(get: Get, kwargs: Mapping[str, Any]) -> Connection:
     """Takes ``connection``, ``username`` and ``password`` out of an adapter's ``**kwargs``.
 
     What is not given per call comes from ``virt:connection:uri``,
@@ -232,7 +257,7 @@ def connection(get, kwargs):
     return found
 
 
-def connection_of(get, given):
+def connection_of(get: Get, given: Mapping[str, Any]) -> Connection:
     """The Connection of a function that has the three arguments by name.
 
     given: its ``locals()``.

@@ -4,8 +4,11 @@ libvirt's own scaling: https://libvirt.org/formatdomain.html#memory-allocation
 (KB = 1000, K = KiB = 1024 bytes, and so on).
 """
 
+from __future__ import annotations
+
 import re
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 
@@ -21,7 +24,7 @@ for _letter, _factor in _BINARY.items():
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
-def parse_bytes(value, default_unit="MiB", what="size"):
+def parse_bytes(value: object, default_unit: str = "MiB", what: str = "size") -> int:
     """A size in bytes, as int.
 
     value: a number (in ``default_unit``) or a string such as ``2``, ``512MiB``, ``1.5 G``.
@@ -45,7 +48,7 @@ def parse_bytes(value, default_unit="MiB", what="size"):
     return size
 
 
-def parse_kib(value, default_unit="MiB", what="memory"):
+def parse_kib(value: object, default_unit: str = "MiB", what: str = "memory") -> int:
     """A size in KiB, as int; the same words as :func:`parse_bytes`."""
     size = parse_bytes(value, default_unit, what)
     if size < 1024:
@@ -53,7 +56,7 @@ def parse_kib(value, default_unit="MiB", what="memory"):
     return size // 1024
 
 
-def parse_count(value, what="cpu"):
+def parse_count(value: Any, what: str = "cpu") -> int:
     """A positive whole number, as int. Raises InvalidInput."""
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]+", str(value).strip()):
         raise InvalidInput(f"{what} {value!r} is not a positive whole number")
@@ -63,7 +66,7 @@ def parse_count(value, what="cpu"):
     return number
 
 
-def parse_number(value, what, most=2**31 - 1):
+def parse_number(value: Any, what: str, most: float = 2**31 - 1) -> float:
     """A number from 0, such as seconds, as float. Raises InvalidInput."""
     fits = isinstance(value, (int, float, str)) and not isinstance(value, bool)
     if not fits or not re.fullmatch(r"[0-9]{1,20}(\.[0-9]+)?(e-[0-9]{1,3})?", _written(value)):
@@ -73,7 +76,7 @@ def parse_number(value, what, most=2**31 - 1):
     return float(value)
 
 
-def _written(number):
+def _written(number: object) -> str:
     """As text; of one that is too long for that none."""
     try:
         return str(number).strip()
@@ -81,7 +84,7 @@ def _written(number):
         return ""
 
 
-def shown(value):
+def shown(value: object) -> str:
     """A wrong value in a message, whatever it is."""
     try:
         text = repr(value)
@@ -90,7 +93,7 @@ def shown(value):
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"
 
 
-def human_bytes(size):
+def human_bytes(size: float) -> str:
     """``1536`` as ``1.5 KiB``: three significant digits, binary units."""
     number, larger = float(size), ["TiB", "GiB", "MiB", "KiB"]
     unit = "B"
