@@ -232,3 +232,15 @@ def test_an_upload_of_what_is_not_there(virt, conn):
         virt["virt.volume_resize"]("default-pool", "a.raw", "big")
     with pytest.raises(CommandExecutionError, match="shrink=True"):
         virt["virt.volume_resize"]("default-pool", "a.raw", 4)
+
+
+def test_a_disk_whose_volume_is_gone_cannot_grow(virt, conn):
+    disk = (
+        "<disk type='volume'><source pool='default-pool' volume='gone'/><target dev='vdy'/></disk>"
+    )
+    text = conn.lookupByName("test").XMLDesc()
+    text = text.replace("<name>test<", "<name>web1<").replace("6695eb01", "6695eb02")
+    conn.defineXML(text.replace("</devices>", disk + "</devices>"))
+    with pytest.raises(CommandExecutionError, match="vdy of web1: there is no volume gone"):
+        virt["virt.resize_disk"]("web1", "vdy", 8)
+    conn.lookupByName("web1").undefine()

@@ -27,7 +27,8 @@ def rows(table, answers):
         for name, thing in (made or {}).items():
             if not thing or not thing["persistent"]:
                 continue
-            setup = [*row["setup"], *files(answers[row["id"]]), step(kind, thing)]
+            # files first: a pool knows what lies there when it starts
+            setup = [*files(answers[row["id"]]), *row["setup"], step(kind, thing)]
             if thing["autostart"]:
                 setup.append(["autostart", name, kind])
             update, renamed = UPDATES[row["function"]]
@@ -53,9 +54,8 @@ def started(row):
 
 
 def files(answer):
-    """The steps that make the files that were made with it."""
-    return [["file", path, 8, "qcow2" if path.endswith("qcow2") else "raw"]
-            for path in answer["files"]["made"]]  # fmt: skip
+    """The steps that make the files that were made with it, of the same size and format."""
+    return [["image", path, *about] for path, about in answer.get("images", {}).items()]
 
 
 def step(kind, thing):
@@ -65,14 +65,18 @@ def step(kind, thing):
 
 
 def wrong(answer):
-    """What an update or a state would change, or why it refuses."""
+    """What an update or a state would change, for a guest each part of it; or why it refuses."""
     if "error" in answer:
         return [f"refused: {answer['error'][1]}"]
     given = answer["return"]
     if isinstance(given, bool):
         return ["changes"] if given else []
     if "definition" in given:
-        return ["changes"] if given["definition"] or given.get("changes") else []
+        parts = [change["path"] for change in given["changes"]]
+        return sorted(f"changes: {part}" for part in parts) or ["changes"] * given["definition"]
     if given["result"] is False:
         return [f"refused: {given['comment']}"]
-    return ["changes"] if given["changes"] or given["result"] is None else []
+    parts = [part for thing in given["changes"].values() if isinstance(thing, dict)
+             for part in thing.get("definition") or ()]  # fmt: skip
+    changes = bool(given["changes"] or given["result"] is None)
+    return sorted(f"changes: {part}" for part in parts) or ["changes"] * changes

@@ -124,6 +124,8 @@ class Host:
             "made": sorted({*now} - {*files}),
             "gone": sorted({*files} - {*now}),
         }
+        if answer["files"]["made"]:
+            answer["images"] = {path: state.image(path) for path in answer["files"]["made"]}
         return answer
 
     def call(self, function, args, kwargs):

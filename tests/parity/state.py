@@ -1,11 +1,16 @@
 """A host's state as libvirt tells it, and how a row's is prepared. Runs in both Pythons."""
 
+import json
 import os
+import re
 import subprocess
 
 import libvirt
 
 INACTIVE = 2
+# what a pool's file system and a volume's file say of the moment, whoever writes beside them
+POOL_MOMENT = re.compile("<(allocation|available)\\b.*?</\\1>")
+VOLUME_MOMENT = re.compile("<timestamps>.*?</timestamps>", re.S)
 
 
 def dump(conn):
@@ -54,9 +59,24 @@ def changed(before, after):
     for kind, now in after.items():
         was = before[kind]
         for name in {*was, *now}:
-            if was.get(name) != now.get(name):
+            if lasting(kind, was.get(name)) != lasting(kind, now.get(name)):
                 found.setdefault(kind, {})[name] = now.get(name)
     return found
+
+
+def lasting(kind, thing):
+    """A thing of dump without what other writers on the machine change."""
+    if kind != "pools" or thing is None:
+        return thing
+    volumes = {name: VOLUME_MOMENT.sub("", xml) for name, xml in thing["volumes"].items()}
+    return {**thing, "xml": POOL_MOMENT.sub("", thing["xml"]), "volumes": volumes}
+
+
+def image(path):
+    """[size in bytes, format] of a disk image that a row made."""
+    argv = ["qemu-img", "info", "--output=json", path]
+    found = json.loads(subprocess.run(argv, check=True, capture_output=True).stdout)
+    return [found["virtual-size"], found["format"]]
 
 
 def empty(conn, keep):
@@ -92,8 +112,12 @@ def prepare(conn, steps):
 
 def _file(_conn, path, mib, kind="raw", base=None):
     backing = ["-b", base, "-F", "raw"] if base else []
+    _image(_conn, path, mib * 1024**2, kind, *backing)
+
+
+def _image(_conn, path, size_bytes, kind, *more):
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    argv = ["qemu-img", "create", "-q", "-f", kind, *backing, path, f"{mib}M"]
+    argv = ["qemu-img", "create", "-q", "-f", kind, *more, path, str(size_bytes)]
     subprocess.run(argv, check=True)
 
 
@@ -116,6 +140,7 @@ _LOOKUPS = {
 }
 _STEPS = {
     "file": _file,
+    "image": _image,
     "text": lambda _conn, path, text: open(path, "w", encoding="utf-8").write(text),  # noqa: SIM115
     "define": lambda conn, xml: conn.defineXML(xml),
     "start": lambda conn, name: conn.lookupByName(name).create(),

@@ -19,12 +19,14 @@ from saltvirt.xml.domain import Domain
 @dataclass(frozen=True)
 class _Disk:
     """path: None where it has none here. runs: whether the guest has it open just now; one that
-    comes with its next start is a file like that of a stopped guest."""
+    comes with its next start is a file like that of a stopped guest. volume: what it is in a
+    storage pool, in words."""
 
     target: str
     path: str | None
     format: str
     runs: bool
+    volume: str | None = None
 
 
 def _nodes(dom, flags):
@@ -40,22 +42,26 @@ def _find(conn, dom, target):
     if target not in nodes:
         there = ", ".join(sorted(nodes)) or "none"
         raise errors.NotFound(f"{dom.name()} has no disk {target}; it has {there}")
-    node = nodes[target]
+    node, volume = nodes[target], None
     if node.get("device", "disk") != "disk" or node.find("readonly") is not None:
         raise errors.InvalidInput(f"disk {target} of {dom.name()} cannot be written to")
     source, driver = node.find("source"), node.find("driver")
     if source is not None and source.get("volume"):
         path = files.volume_path(conn, source.get("pool"), source.get("volume"))
+        volume = f"volume {source.get('volume')} in storage pool {source.get('pool')}"
     else:
         path = describe.source_of(node)
     format = driver.get("type", "raw") if driver is not None else "raw"
-    return _Disk(target, path, format, bool(dom.isActive() and target in now))
+    return _Disk(target, path, format, bool(dom.isActive() and target in now), volume)
 
 
 def _now(dom, disk):
-    """The disk's size in bytes at this moment."""
+    """The disk's size in bytes at this moment. Raises NotFound."""
     if disk.runs:
         return dom.blockInfo(disk.target)[0]
+    if not disk.path:
+        missing = f"there is no {disk.volume}" if disk.volume else "it has no file"
+        raise errors.NotFound(f"disk {disk.target} of {dom.name()}: {missing} on this host")
     return inspect.inspect(disk.path, disk.format, folders=["/"]).virtual_size_bytes
 
 
