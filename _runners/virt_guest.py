@@ -12,9 +12,10 @@ from saltvirt import errors, names, units
 from saltvirt.fleet import authorise, pillars, target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, identity, lifecycle, operation, result, snapshots
+from saltvirt.operations import find, lifecycle, operation, result, snapshots
 from saltvirt.operations import lock as locks
 from saltvirt.operations import report as reports
+from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.purge import Purge
 
 __virtualname__ = "virt"
@@ -338,15 +339,8 @@ def rename(name, new, test=False, **kwargs):
     name, new, options = str(name), str(new), _options(kwargs)
     sure = bool(options.pop("name_is_free", False))
     with Fleet(__opts__) as fleet:
-        if test:
-            host, plan = identity.check(fleet, name, new, "virt.rename", options, sure)
-            changes = {"name": {"old": name, "new": new}, **plan}
-            comment = f"{name} on {host} would be renamed to {new}"
-            return result.planned(name, comment, changes, host=host)
         report = reports.of_runner(fleet, new, "rename", __salt__)
-        host, made = identity.rename(fleet, report, name, new, options, sure)
-    changes = {"name": {"old": name, "new": new}, "disks": made["disks"]}
-    return result.done(new, f"{name} on {host} was renamed to {new}", changes, host=host)
+        return operation.perform(Rename(fleet, report, name, new, options, sure), test)
 
 
 @result.reporting
@@ -373,14 +367,9 @@ def clone(name, new, start=False, test=False, **kwargs):
     name, new, options = str(name), str(new), _options(kwargs)
     sure = bool(options.pop("name_is_free", False))
     with Fleet(__opts__) as fleet:
-        if test:
-            host, plan = identity.check(fleet, name, new, "virt.clone", options, sure)
-            comment = f"{name} would be copied to {new} on {host}"
-            return result.planned(new, comment, {"created": plan}, host=host)
         report = reports.of_runner(fleet, new, "clone", __salt__)
-        host, made, state = identity.clone(fleet, report, name, new, start, options, sure)
-    comment = f"{new}, a copy of {name}, is {state} on {host}"
-    return result.done(new, comment, {"created": made}, host=host, state=state)
+        copy = Clone(fleet, report, name, new, options, sure, start=start)
+        return operation.perform(copy, test)
 
 
 @result.reporting

@@ -13,8 +13,9 @@ pytest.importorskip("salt.key")
 
 from saltvirt import errors
 from saltvirt.fleet import authorise
-from saltvirt.operations import away, deploy, identity, proof
+from saltvirt.operations import away, deploy, proof
 from saltvirt.operations.begun import Begun
+from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.init import Init, Wanted
 from saltvirt.operations.purge import Purge
 from saltvirt.placement import policy
@@ -109,12 +110,12 @@ def test_a_host_cannot_choose_the_name(cloud, store, name):  # noqa: F811
     assert no_permission(cloud)
 
 
-@pytest.mark.parametrize("verb", [identity.clone, identity.rename])
+@pytest.mark.parametrize("verb", [Clone, Rename])
 def test_nor_of_a_copy_or_a_new_name(cloud, store, verb):  # noqa: F811
     cloud.answers_as = "hyper99"
     cloud.hands_in = ["hyper99"]
     with pytest.raises(errors.OperationFailed, match="asked for web2, it answers for 'hyper99'"):
-        verb(cloud, cloud.report("web2", "x"), "db1", "web2")
+        verb(cloud, cloud.report("web2", "x"), "db1", "web2").run()
     assert store.ours() == []
     assert no_permission(cloud)
 
@@ -154,8 +155,8 @@ def test_no_guest_is_named_like_a_hypervisor(cloud, store, pairs, name):  # noqa
     wanted = Wanted(name, 1, 64, "/a", arguments={"seed": True})
     tries = [
         lambda: Init(cloud, policy.Policy(), wanted, cloud.report(name, "init")).run(),
-        lambda: identity.clone(cloud, cloud.report(name, "clone"), "db1", name),
-        lambda: identity.rename(cloud, cloud.report(name, "rename"), "db1", name),
+        lambda: Clone(cloud, cloud.report(name, "clone"), "db1", name).run(),
+        lambda: Rename(cloud, cloud.report(name, "rename"), "db1", name).run(),
         lambda: authorise.Authorisations(cloud.opts).grant("hv1", name),
         lambda: store.accept(name, pairs[0]),
     ]
@@ -275,10 +276,10 @@ def test_a_guest_that_comes_after_one_that_was_moved_away_is_not_that_one(
     away.keep(cloud.opts, "hv8", [name])
     {
         "purge": lambda: Purge(cloud, "db1").run(),
-        "rename": lambda: identity.rename(cloud, cloud.report("web1", "x"), "db1", "web1"),
-        "renamed to": lambda: identity.rename(cloud, cloud.report("web1", "x"), "db1", "web1"),
+        "rename": lambda: Rename(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
+        "renamed to": lambda: Rename(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
         "init": lambda: Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv1"),
-        "clone": lambda: identity.clone(cloud, cloud.report("web1", "x"), "db1", "web1"),
+        "clone": lambda: Clone(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
     }[verb]()
     assert away.of(cloud.opts, "hv7") == {"other"}
     assert away.of(cloud.opts, "hv8") == set()
@@ -381,7 +382,7 @@ def make_with_secrets(cloud, verb="init"):
             init.create_on("hv1", undo, mock.Mock())
             undo.success()
     else:
-        identity.clone(cloud, cloud.report("web1", "clone"), "db1", "web1", options=dict(SECRET))
+        Clone(cloud, cloud.report("web1", "clone"), "db1", "web1", options=dict(SECRET)).run()
     return known
 
 

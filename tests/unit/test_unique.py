@@ -11,7 +11,8 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet import answer
 from saltvirt.fleet.answer import FAILED, Answer
-from saltvirt.operations import alone, begun, find, identity, lifecycle, slots, unique
+from saltvirt.operations import alone, begun, find, lifecycle, slots, unique
+from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.init import Init, Wanted
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy
@@ -165,9 +166,10 @@ def test_who_became_silent_while_it_was_made_may_have_one_too(tmp_path):
 def test_a_copy_or_a_new_name_is_the_same(tmp_path):
     has = {"virt.vm_state": {"a": "shutdown"}, "virt.clone": {"disks": {}}, "*": {}}
     cloud = Cloud(tmp_path, hv1=has, hv2=silent("hv2"))
-    with pytest.raises(errors.OperationFailed, match="b: it may be on a host that does not answer"):
-        identity.check(cloud, "a", "b", "virt.clone")
-    assert identity.check(cloud, "a", "b", "virt.clone", sure=True)[0] == "hv1"
+    report = Report(cloud, "b", "clone")
+    [why] = Clone(cloud, report, "a", "b").check().reasons
+    assert why.startswith("b: it may be on a host that does not answer")
+    assert Clone(cloud, report, "a", "b", sure=True).check().more == {"host": "hv1"}
     assert find.census(cloud).unheard
 
 
@@ -429,9 +431,9 @@ def test_a_copy_or_a_new_name_looks_again_too(tmp_path, monkeypatch, verb):
 
     hosts.do = do
     cloud = Master(tmp_path, hosts)
-    call = {"virt.clone": identity.clone, "virt.rename": identity.rename}[verb]
+    kind = {"virt.clone": Clone, "virt.rename": Rename}[verb]
     with pytest.raises(errors.AlreadyExists, match="b was made on hv1 in the same moment"):
-        call(cloud, Report(cloud, "b", "x"), "a", "b")
+        kind(cloud, Report(cloud, "b", "x"), "a", "b").run()
     assert hosts.guests["hv2"] == {"a": "shutdown"}
 
 

@@ -1,152 +1,221 @@
 """A guest under another name: renamed, or copied."""
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 from saltvirt import errors, names
 from saltvirt.fleet import authorise, secret, target
 from saltvirt.fleet.answer import DOWN
+from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import away, find, inventory, lock, purge, unique
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.init import deliver, handed_in
+from saltvirt.operations.operation import Checked, Reasons, Result
+from saltvirt.operations.report import Report
 from saltvirt.placement import policy as policies
 from saltvirt.revert import Revert
 
 
-def check(fleet, name, new, function, options=None, sure=False):
-    """(host, what the host's function would do). Changes nothing.
+class _NewName:
+    """What a rename and a copy have in common.
 
-    function: ``virt.rename`` or ``virt.clone``. options: more arguments of it. sure: no host that
-    does not answer has a guest of the new name.
-    Raises NotFound, AlreadyExists, KeyRefused, and what the host refuses.
+    name, new: of the guest, and the new one. options: more arguments of the host's function. sure:
+    no host that does not answer has a guest of the new name.
     """
-    host, _, found = _checked(fleet, name, new, function, options, sure)
-    return host, found
+
+    function: str
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        report: Report,
+        name: str,
+        new: str,
+        options: dict[str, Any] | None = None,
+        sure: bool = False,
+    ) -> None:
+        self.fleet, self.report = fleet, report
+        self.name, self.new = str(name), str(new)
+        self.options, self.sure = options or {}, sure
+
+    @contextlib.contextmanager
+    def _both(self) -> Iterator[None]:
+        """Holds the locks of both names; a failure is an event, too."""
+        opts = self.fleet.opts
+        self._other_name()
+        with lock.guest(opts, self.name, self.function), lock.guest(opts, self.new, self.function):
+            try:
+                yield
+            except errors.VirtError as exc:
+                self.report.failed(exc)
+                raise
+
+    def _other_name(self) -> None:
+        if names.guest(self.name) == names.guest(self.new):
+            raise errors.InvalidInput(f"{self.name} is its name already")
+
+    def _look(self, reasons: Reasons) -> tuple[str, dict[str, Any], Any]:
+        """(host, the arguments for it without ``test``, what it would do)."""
+        fleet, new = self.fleet, self.new
+        with reasons.of():
+            names.guest(self.name)
+            target.refuse_host(fleet.opts, names.guest(new))
+        reasons.hold()
+        census = find.census(fleet)
+        with reasons.of():
+            census.host_of(self.name)
+        with reasons.of():
+            if new in census.guests:
+                places = ", ".join(sorted(census.guests[new]))
+                raise errors.AlreadyExists(f"{new} exists already, on {places}")
+            unique.check(fleet, new, census.unheard, sure=self.sure)
+        with reasons.of():
+            if KeyStore(fleet.opts).status(new) == "accepted":
+                raise errors.KeyRefused(
+                    f"the master already has an accepted key for {new}: it belongs to another "
+                    f"machine; remove it with salt-key -d {new} if that one is gone"
+                )
+        with reasons.of():
+            host = census.host_of(self.name)
+            asked = self._asked(host)
+            plan = fleet.one(host, self.function, {**secret.without(asked), "test": True})
+        reasons.hold()
+        return host, asked, plan
+
+    def _asked(self, _host: str) -> dict[str, Any]:
+        """The arguments of the host's function."""
+        return {"vm_": self.name, "name": self.new, **self.options}
+
+    def _keys_come(self, host: str, undo: Revert, **told: Any) -> contextlib.AbstractContextManager:
+        """As authorise.handing_in, unless the guest gets no key and is told nothing."""
+        if self.options.get("seed") is False and not told.get("secret"):
+            return contextlib.nullcontext()
+        return authorise.handing_in(self.fleet, host, self.new, undo, **told)
 
 
-def _checked(fleet, name, new, function, options=None, sure=False):
-    """(host, the arguments for it without ``test``, what it would do)."""
-    name, new = names.guest(name), target.refuse_host(fleet.opts, names.guest(new))
-    census = find.census(fleet)
-    host = census.host_of(name)
-    if new in census.guests:
-        places = ", ".join(sorted(census.guests[new]))
-        raise errors.AlreadyExists(f"{new} exists already, on {places}")
-    unique.check(fleet, new, census.unheard, sure=sure)
-    if KeyStore(fleet.opts).status(new) == "accepted":
-        raise errors.KeyRefused(
-            f"the master already has an accepted key for {new}: it belongs to another machine; "
-            f"remove it with salt-key -d {new} if that one is gone"
-        )
-    asked = {"vm_": name, "name": new, **(options or {})}
-    if function == "virt.clone":
-        asked["placement"] = inventory.terms(fleet, host, policies.of_master(fleet.opts))
-    seen = {**secret.without(asked), "test": True}
-    return host, asked, fleet.one(host, function, seen, long=True)
+class Rename(_NewName):
+    """Gives a guest that is off another name. Whatever fails, it has its old name and key again."""
+
+    function = "virt.rename"
+
+    def check(self) -> Checked:
+        """What its host would rename."""
+        reasons = Reasons()
+        with reasons.of():
+            host, _, plan = self._look(reasons)
+            comment = f"{self.name} on {host} would be renamed to {self.new}"
+            changes = {"name": {"old": self.name, "new": self.new}, **plan}
+            return Checked(self.name, comment, changes, {"host": host})
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, AlreadyExists, KeyRefused, OperationFailed."""
+        fleet, name, new = self.fleet, self.name, self.new
+        with self._both():
+            host, *_ = self._look(Reasons(first=True))
+            with Revert() as undo:
+                told = Pillars(fleet.opts).of(name, KeyStore(fleet.opts).public)
+                with self._keys_come(host, undo, pillar=told):
+                    made = self._renamed(host, (name, new), self.options)
+                    undo.push(f"rename {new} back to {name}", self._back, host)
+                    handed_in(fleet, self.report, host, new, made)
+                unique.settle(fleet, self.report, new, host, sure=self.sure)
+                deliver(fleet, self.report, host, new)
+                left = fleet.one(host, "virt.vm_state")
+                if name in left or new not in left:
+                    raise errors.OperationFailed(f"{host}: libvirt has no {new} in place of {name}")
+                undo.success()
+            for gone in (name, new):
+                away.forget(fleet.opts, gone)
+            if made.get("pub_key"):
+                self._forget(host)
+        changes = {"name": {"old": name, "new": new}, "disks": made["disks"]}
+        return Result(new, f"{name} on {host} was renamed to {new}", changes, {"host": host})
+
+    def _renamed(self, host: str, pair: tuple[str, str], options: dict[str, Any]) -> Any:
+        asked = {"vm_": pair[0], "name": pair[1], **options, "approve_key": True}
+        watch = (f"salt/virt/{pair[1]}/rename/", self.report.host_says)
+        return self.fleet.one(host, "virt.rename", asked, long=True, watch=watch)
+
+    def _back(self, host: str) -> None:
+        """The old name again; a minion in it gets new keys once more."""
+        fleet, name = self.fleet, self.name
+        told = Pillars(fleet.opts).of(name, KeyStore(fleet.opts).public)
+        with authorise.Authorisations(fleet.opts).held(host, name, told, replace=True):
+            made = self._renamed(host, (self.new, name), {})
+            handed_in(fleet, self.report, host, name, made)
+
+    def _forget(self, host: str) -> None:
+        """The key of the old name goes, when it is this guest's."""
+        keys, name = KeyStore(self.fleet.opts), self.name
+        why = keys.stays(name, host) if keys.status(name) else None
+        if why:
+            self.report.step("warning", f"{name}: its key stays: {why}")
+            return
+        keys.delete(name)
+        Pillars(self.fleet.opts).remove(name)
 
 
-def rename(fleet, report, name, new, options=None, sure=False):
-    """(host, the host's answer). Whatever fails, the guest has its old name and key again."""
-    with _both(fleet, report, name, new, "virt.rename"):
-        host, _ = check(fleet, name, new, "virt.rename", options, sure)
-        with Revert() as undo:
-            told = Pillars(fleet.opts).of(name, KeyStore(fleet.opts).public)
-            with _keys_come(fleet, host, new, undo, options, pillar=told):
-                made = _renamed(fleet, report, host, (name, new), options)
-                undo.push(f"rename {new} back to {name}", _back, fleet, report, host, (new, name))
-                handed_in(fleet, report, host, new, made)
-            unique.settle(fleet, report, new, host, sure=sure)
-            deliver(fleet, report, host, new)
-            left = fleet.one(host, "virt.vm_state")
-            if name in left or new not in left:
-                raise errors.OperationFailed(f"{host}: libvirt has no {new} in place of {name}")
-            undo.success()
-        for gone in (name, new):
-            away.forget(fleet.opts, gone)
-        if made.get("pub_key"):
-            _forget(fleet, report, host, name)
-        return host, made
+class Clone(_NewName):
+    """Copies a guest that is off, on its host. start: whether to start the copy."""
 
+    function = "virt.clone"
 
-def _keys_come(fleet, host, new, undo, options, **told):
-    """As authorise.handing_in, unless the guest gets no key and is told nothing."""
-    if (options or {}).get("seed") is False and not told.get("secret"):
-        return contextlib.nullcontext()
-    return authorise.handing_in(fleet, host, new, undo, **told)
+    def __init__(self, *args: Any, start: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.start = start
 
+    def check(self) -> Checked:
+        """What its host would make."""
+        reasons = Reasons()
+        with reasons.of():
+            host, _, plan = self._look(reasons)
+            comment = f"{self.name} would be copied to {self.new} on {host}"
+            return Checked(self.new, comment, {"created": plan}, {"host": host})
+        return reasons.checked(self.name)
 
-def _forget(fleet, report, host, name):
-    """The key of the old name goes, when it is this guest's."""
-    keys = KeyStore(fleet.opts)
-    why = keys.stays(name, host) if keys.status(name) else None
-    if why:
-        report.step("warning", f"{name}: its key stays: {why}")
-        return
-    keys.delete(name)
-    Pillars(fleet.opts).remove(name)
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, AlreadyExists, KeyRefused, OperationFailed."""
+        fleet, report, new = self.fleet, self.report, self.new
+        with self._both():
+            host, asked, _ = self._look(Reasons(first=True))
+            asked = {**asked, "start": False, "approve_key": True}
+            asked, hidden = secret.split(asked)
+            secret.refuse_claimed(fleet.opts, host, hidden)
+            undo = Revert()
+            with Begun(fleet.opts, new, "virt.clone", undo) as told, undo:
+                told.on(host)
+                with self._keys_come(host, undo, secret=hidden):
+                    made = self._made(host, asked)
+                    undo.push(f"purge {new} on {host}", purge.on_host, fleet, host, new)
+                    handed_in(fleet, report, host, new, made)
+                unique.settle(fleet, report, new, host, sure=self.sure)
+                told.starting()
+                policy = policies.of_master(fleet.opts)
+                state = deliver(fleet, report, host, new, start=self.start, policy=policy)
+                undo.success()
+        comment = f"{new}, a copy of {self.name}, is {state} on {host}"
+        return Result(new, comment, {"created": made}, {"host": host, "state": state})
 
+    def _asked(self, host: str) -> dict[str, Any]:
+        terms = inventory.terms(self.fleet, host, policies.of_master(self.fleet.opts))
+        return {**super()._asked(host), "placement": terms}
 
-@contextlib.contextmanager
-def _both(fleet, report, name, new, what):
-    """Holds the locks of both names; a failure is an event, too."""
-    if names.guest(name) == names.guest(new):
-        raise errors.InvalidInput(f"{name} is its name already")
-    with lock.guest(fleet.opts, name, what), lock.guest(fleet.opts, new, what):
+    def _made(self, host: str, asked: dict[str, Any]) -> Any:
+        """What the host answered. Raises, with what to do, when it gave no answer."""
+        new, watch = self.new, (f"salt/virt/{self.new}/clone/", self.report.host_says)
+        made = self.fleet.gather([host], "virt.clone", asked, long=True, watch=watch)[host]
+        if made.kind == DOWN:
+            raise errors.OperationFailed(f"{host}: {made.error}; nothing was made")
         try:
-            yield
-        except errors.VirtError as exc:
-            report.failed(exc)
-            raise
-
-
-def _renamed(fleet, report, host, pair, options=None):
-    asked = {"vm_": pair[0], "name": pair[1], **(options or {}), "approve_key": True}
-    watch = (f"salt/virt/{pair[1]}/rename/", report.host_says)
-    return fleet.one(host, "virt.rename", asked, long=True, watch=watch)
-
-
-def _back(fleet, report, host, pair):
-    """The old name again; a minion in it gets new keys once more."""
-    told = Pillars(fleet.opts).of(pair[1], KeyStore(fleet.opts).public)
-    with authorise.Authorisations(fleet.opts).held(host, pair[1], told, replace=True):
-        made = _renamed(fleet, report, host, pair)
-        handed_in(fleet, report, host, pair[1], made)
-
-
-def clone(fleet, report, name, new, start=False, options=None, sure=False):
-    """(host, the host's answer, libvirt's word for the copy's state)."""
-    with _both(fleet, report, name, new, "virt.clone"):
-        host, asked, _ = _checked(fleet, name, new, "virt.clone", options, sure)
-        asked = {**asked, "start": False, "approve_key": True}
-        watch = (f"salt/virt/{new}/clone/", report.host_says)
-        asked, hidden = secret.split(asked)
-        secret.refuse_claimed(fleet.opts, host, hidden)
-        undo = Revert()
-        with Begun(fleet.opts, new, "virt.clone", undo) as told, undo:
-            told.on(host)
-            with _keys_come(fleet, host, new, undo, options, secret=hidden):
-                made = _made(fleet, host, new, asked, watch)
-                undo.push(f"purge {new} on {host}", purge.on_host, fleet, host, new)
-                handed_in(fleet, report, host, new, made)
-            unique.settle(fleet, report, new, host, sure=sure)
-            told.starting()
-            state = deliver(
-                fleet, report, host, new, start=start, policy=policies.of_master(fleet.opts)
-            )
-            undo.success()
-        return host, made, state
-
-
-def _made(fleet, host, new, asked, watch):
-    """What the host answered to ``virt.clone``. Raises, with what to do, when it gave no answer."""
-    made = fleet.gather([host], "virt.clone", asked, long=True, watch=watch)[host]
-    if made.kind == DOWN:
-        raise errors.OperationFailed(f"{host}: {made.error}; nothing was made")
-    try:
-        return made.get()
-    except errors.ConnectionFailed as exc:
-        raise errors.ConnectionFailed(
-            f"{exc.text}; it may be making {new}, or have made it: salt-run virt.repair "
-            f"name={new} shows what is left of it"
-        ) from exc
+            return made.get()
+        except errors.ConnectionFailed as exc:
+            raise errors.ConnectionFailed(
+                f"{exc.text}; it may be making {new}, or have made it: salt-run virt.repair "
+                f"name={new} shows what is left of it"
+            ) from exc

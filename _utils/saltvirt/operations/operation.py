@@ -93,17 +93,15 @@ class Reasons:
                 raise
             self._found.append(exc)
 
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The sentences, each once."""
-        return tuple(dict.fromkeys(exc.text for exc in self._found))
+    def hold(self) -> None:
+        """Raises the first reason, when there is one: what follows could not be asked."""
+        if self._found:
+            raise self._found[0]
 
     def checked(self, about: str) -> Checked:
-        """The Checked of an operation that would not be done."""
-        return Checked(about, "; ".join(self.words), reasons=self.words)
+        """The Checked of an operation that would not be done: with each reason once."""
+        words = tuple(dict.fromkeys(exc.text for exc in self._found))
+        return Checked(about, "; ".join(words), reasons=words)
 
 
 def perform(operation: Operation, test: bool = False) -> dict[str, Any]:
