@@ -1,5 +1,7 @@
 """Where a device sits in the guest, or a host's device on the host."""
 
+from __future__ import annotations
+
 from saltvirt.xml.base import Element, Prop
 from saltvirt.xml.kinds import INT
 
@@ -25,7 +27,7 @@ class Address(Element):
 class PciAddress(Address):
     """An address whose numbers are written as libvirt writes PCI ones: in hex."""
 
-    def set_pci(self, domain, bus, slot, function):
+    def set_pci(self, domain: int, bus: int, slot: int, function: int) -> None:
         """Sets all four numbers, as ``0x0000``, ``0x03``, ``0x00``, ``0x0``."""
         self.domain = f"0x{domain:04x}"
         self.bus = f"0x{bus:02x}"

@@ -12,12 +12,22 @@ only what was edited. A property is declared by its path below the element::
 The order of the declarations is the order in which new children are put.
 """
 
+from __future__ import annotations
+
 import copy
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 from xml.etree import ElementTree
 
 from saltvirt.errors import InvalidInput
-from saltvirt.xml.kinds import STR
-from saltvirt.xml.tree import empty, find, insert, parse, steps_of
+from saltvirt.xml.kinds import STR, Kind
+from saltvirt.xml.tree import Steps, empty, find, insert, parse, steps_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+E = TypeVar("E", bound="Element")
+T = TypeVar("T")
 
 
 class Element:
@@ -26,33 +36,34 @@ class Element:
     Keyword arguments set properties: ``Disk(type="file", device="cdrom")``.
     """
 
-    TAG = None
+    TAG: ClassVar[str]
 
-    def __init__(self, node=None, /, **properties):
-        self._node = ElementTree.Element(self.TAG) if node is None else node
-        self._owner = None
-        self._path = ()
+    def __init__(self, node: ElementTree.Element | None = None, /, **properties: Any) -> None:
+        found = ElementTree.Element(self.TAG) if node is None else node
+        self._node: ElementTree.Element | None = found
+        self._owner: Element | None = None
+        self._path: Steps = ()
         for name, value in properties.items():
             if not isinstance(getattr(type(self), name, None), (Prop, Child, Children)):
                 raise TypeError(f"{type(self).__name__} has no property {name!r}")
             setattr(self, name, value)
 
     @classmethod
-    def at(cls, owner, path):
+    def at(cls: type[E], owner: Element, path: Steps) -> E:
         """The element at these steps below another, which need not be there yet."""
         element = cls()
         element._node, element._owner, element._path = None, owner, path
         return element
 
     @classmethod
-    def fromstring(cls, text):
+    def fromstring(cls: type[E], text: str) -> E:
         """The element of an XML text. Raises InvalidInput when its tag is another."""
         node = parse(text)
         if node.tag != cls.TAG:
             raise InvalidInput(f"expected a <{cls.TAG}> document, not <{node.tag}>")
         return cls(node)
 
-    def tostring(self, indent=False):
+    def tostring(self, indent: bool = False) -> str:
         """The XML text; ``indent=True`` lays it out anew, for eyes and golden files."""
         node = self.node
         if node is None:
@@ -65,35 +76,36 @@ class Element:
         text = ElementTree.tostring(node, encoding="unicode")
         return text + "\n" if indent or tail is None else text
 
-    def copy(self):
+    def copy(self: E) -> E:
         """Another element with the same content, in no document."""
         return type(self)(copy.deepcopy(self.need()))
 
     @property
-    def node(self):
+    def node(self) -> ElementTree.Element | None:
         """The ElementTree node, or None while the element is absent."""
         if self._owner is not None:
             above = self._owner.node
             self._node = find(above, self._path) if above is not None else None
         return self._node
 
-    def need(self):
+    def need(self) -> ElementTree.Element:
         """The ElementTree node, made when it was absent."""
-        if self.node is None:
-            self._node = make(self._owner, self._path)
-        return self._node
+        node = self.node
+        if node is None:  # only an element below another can be absent
+            node = self._node = make(cast(Element, self._owner), self._path)
+        return node
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.node is not None
 
-    def prune(self):
+    def prune(self) -> None:
         """Takes the element out of its owner when it holds nothing any more."""
         if self._owner is not None and self.node is not None and empty(self.node):
             remove(self._owner, self._path)
             self._owner.prune()
 
     @classmethod
-    def order(cls, prefix=()):
+    def order(cls, prefix: Steps = ()) -> list[str]:
         """The tags of children below ``prefix``, in the order of the declarations."""
         tags = []
         for klass in cls.__mro__:
@@ -104,7 +116,7 @@ class Element:
         return list(dict.fromkeys(tags))
 
 
-def make(element, steps):
+def make(element: Element, steps: Steps) -> ElementTree.Element:
     """The node at these steps below an element, made with its parents where missing."""
     node = element.need()
     for depth, step in enumerate(steps):
@@ -116,17 +128,17 @@ def make(element, steps):
     return node
 
 
-def remove(element, steps):
+def remove(element: Element, steps: Steps) -> None:
     """Takes the node at these steps away, and its parents that hold nothing else."""
-    path = [element.node]
+    top = element.node
+    path = [] if top is None else [top]
     for step in steps:
-        if path[-1] is None:
+        below = path[-1].find(step) if path else None
+        if below is None:
             return
-        path.append(path[-1].find(step))
+        path.append(below)
     while len(path) > 1:
         node, parent = path.pop(), path[-1]
-        if node is None:
-            return
         index = list(parent).index(node)
         if index == len(parent) - 1 and index > 0:
             parent[index - 1].tail = node.tail
@@ -135,27 +147,35 @@ def remove(element, steps):
             return
 
 
-class Prop:
+class Prop(Generic[T]):
     """A value: an attribute (``a/@b``) or the text of an element (``a/b``)."""
 
-    def __init__(self, path, kind=STR):
+    @overload
+    def __init__(self: Prop[str], path: str) -> None: ...
+    @overload
+    def __init__(self, path: str, kind: Kind[T]) -> None: ...
+    def __init__(self, path: str, kind: Kind[Any] = STR) -> None:
         self.path = path
         self.kind = kind
         self.steps, self.attribute = steps_of(path)
 
-    def __get__(self, element, owner=None):
+    @overload
+    def __get__(self, element: None, owner: Any = None) -> Prop[T]: ...
+    @overload
+    def __get__(self, element: Element, owner: Any = None) -> T | None: ...
+    def __get__(self, element: Element | None, owner: Any = None) -> Prop[T] | T | None:
         if element is None:
             return self
         node = find(element.node, self.steps) if element.node is not None else None
         return None if node is None else self.kind.read(node, self.attribute)
 
-    def __set__(self, element, value):
+    def __set__(self, element: Element, value: T | str | None) -> None:
         if value is None or (value is False and not self.kind.writes_false):
             self._take_away(element)
         else:
             self.kind.write(make(element, self.steps), self.attribute, value)
 
-    def _take_away(self, element):
+    def _take_away(self, element: Element) -> None:
         node = find(element.node, self.steps) if element.node is not None else None
         if node is None:
             return
@@ -168,45 +188,53 @@ class Prop:
         element.prune()
 
 
-class Child:
+class Child(Generic[E]):
     """One element below: always an Element, absent (false) until something is set on it."""
 
-    def __init__(self, path, kind):
+    def __init__(self, path: str, kind: type[E]) -> None:
         self.path = path
         self.kind = kind
         self.steps, _ = steps_of(path)
 
-    def __get__(self, element, owner=None):
+    @overload
+    def __get__(self, element: None, owner: Any = None) -> Child[E]: ...
+    @overload
+    def __get__(self, element: Element, owner: Any = None) -> E: ...
+    def __get__(self, element: Element | None, owner: Any = None) -> Child[E] | E:
         if element is None:
             return self
         return self.kind.at(element, self.steps)
 
-    def __set__(self, element, value):
+    def __set__(self, element: Element, value: E | None) -> None:
         node = find(element.node, self.steps) if element.node is not None else None
         if node is not None:
             remove(element, self.steps)
         if value:
             parent = make(element, self.steps[:-1])
-            new = copy.deepcopy(value.node)
+            new = copy.deepcopy(value.need())
             new.tag = self.steps[-1]
             new.tail = None
             insert(parent, new, type(element).order(self.steps[:-1]))
 
 
-class Children:
+class Children(Generic[E]):
     """All elements of one tag below: a list-like view that edits the document."""
 
-    def __init__(self, path, kind):
+    def __init__(self, path: str, kind: type[E]) -> None:
         self.path = path
         self.kind = kind
         self.steps, _ = steps_of(path)
 
-    def __get__(self, element, owner=None):
+    @overload
+    def __get__(self, element: None, owner: Any = None) -> Children[E]: ...
+    @overload
+    def __get__(self, element: Element, owner: Any = None) -> Elements[E]: ...
+    def __get__(self, element: Element | None, owner: Any = None) -> Children[E] | Elements[E]:
         if element is None:
             return self
         return Elements(element, self)
 
-    def __set__(self, element, values):
+    def __set__(self, element: Element, values: Iterable[E] | None) -> None:
         view = Elements(element, self)
         values = [value.copy() for value in values or ()]
         for old in list(view):
@@ -215,29 +243,33 @@ class Children:
             view.append(new)
 
 
-class Elements:
+class Elements(Generic[E]):
     """What :class:`Children` gives."""
 
-    def __init__(self, element, declared):
+    def __init__(self, element: Element, declared: Children[E]) -> None:
         self._element = element
         self._declared = declared
 
-    def _list(self):
+    def _list(self) -> list[E]:
         node, steps = self._element.node, self._declared.steps
         parent = find(node, steps[:-1]) if node is not None else None
         found = parent.findall(steps[-1]) if parent is not None else []
         return [self._declared.kind(child) for child in found]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[E]:
         return iter(self._list())
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._list())
 
-    def __getitem__(self, index):
+    @overload
+    def __getitem__(self, index: int) -> E: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[E]: ...
+    def __getitem__(self, index: int | slice) -> E | list[E]:
         return self._list()[index]
 
-    def append(self, value):
+    def append(self, value: E) -> E:
         """Puts an element behind the others of its tag."""
         steps = self._declared.steps
         parent = make(self._element, steps[:-1])
@@ -246,13 +278,14 @@ class Elements:
         insert(parent, node, type(self._element).order(steps[:-1]))
         return value
 
-    def remove(self, value):
+    def remove(self, value: E) -> None:
         """Takes one away: an element got from this list."""
-        parent = find(self._element.node, self._declared.steps[:-1])
-        index = list(parent).index(value.node)
+        found, node = find(self._element.node, self._declared.steps[:-1]), value.need()
+        parent = cast(ElementTree.Element, found)
+        index = list(parent).index(node)
         if index == len(parent) - 1 and index > 0:
-            parent[index - 1].tail = value.node.tail
-        parent.remove(value.node)
+            parent[index - 1].tail = node.tail
+        parent.remove(node)
         if len(self._declared.steps) > 1 and empty(parent):
             remove(self._element, self._declared.steps[:-1])
         self._element.prune()

@@ -1,5 +1,7 @@
 """The model of the guest's CPU."""
 
+from __future__ import annotations
+
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, KIB, ON_OFF, YES_NO
 
@@ -36,12 +38,12 @@ class Cell(Element):
     distances = Children("distances/sibling", Sibling)
 
     @property
-    def memory_kib(self):
+    def memory_kib(self) -> int | None:
         """The cell's memory, in KiB."""
         return KIB.scaled(self.memory, self.unit)
 
     @memory_kib.setter
-    def memory_kib(self, value):
+    def memory_kib(self, value: int | None) -> None:
         self.memory = value
         self.unit = "KiB" if value is not None else None
 

@@ -1,5 +1,7 @@
 """A disk, CD drive, floppy or LUN of a guest."""
 
+from __future__ import annotations
+
 from saltvirt.xml.base import Child, Prop
 from saltvirt.xml.device import Device
 from saltvirt.xml.disk_backing import BackingStore
@@ -56,13 +58,13 @@ class Disk(Device):
     logical_block_size = Prop("blockio/@logical_block_size", INT)
     physical_block_size = Prop("blockio/@physical_block_size", INT)
 
-    def set_source(self, source):
+    def set_source(self, source: DiskSource | None) -> None:
         """Points the disk at a DiskSource, or at none: sets its type to match."""
         self.source = source
         if source:
             self.type = next(kind for name, kind in _TYPE_OF if getattr(source, name))
 
     @property
-    def removable_medium(self):
+    def removable_medium(self) -> bool:
         """True for drives whose medium can be taken out: CD and floppy."""
         return self.device in ("cdrom", "floppy")

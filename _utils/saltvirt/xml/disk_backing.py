@@ -1,5 +1,7 @@
 """The chain of images a disk's image stands on, as libvirt reports it."""
 
+from __future__ import annotations
+
 from saltvirt.xml.base import Child, Element, Prop
 from saltvirt.xml.disk_source import DiskSource
 
@@ -14,6 +16,6 @@ class BackingStore(Element):
     source = Child("source", DiskSource)
 
     @property
-    def below(self):
+    def below(self) -> BackingStore:
         """The next image of the chain, false at its end."""
         return BackingStore.at(self, ("backingStore",))

@@ -1,5 +1,7 @@
 """Where a disk's data is: a file, a block device, a volume of a pool, or a server."""
 
+from __future__ import annotations
+
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO
 
@@ -50,7 +52,7 @@ class DiskSource(Element):
     readahead_bytes = Prop("readahead/@size", INT)
     timeout_s = Prop("timeout/@seconds", INT)
 
-    def place(self):
+    def place(self) -> str | None:
         """The path, ``pool/volume`` or address of the source, as one text, or None."""
         if not self:
             return None

@@ -1,5 +1,7 @@
 """How a network reaches the world outside its host."""
 
+from __future__ import annotations
+
 from saltvirt.xml.address import PciAddress
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO
@@ -19,7 +21,7 @@ class ForwardAddress(PciAddress):
 
     connections = Prop("@connections", INT)
 
-    def key(self):
+    def key(self) -> tuple[int | None, ...]:
         """The four numbers of the PCI address."""
         return (self.domain or 0, self.bus, self.slot, self.function)
 

@@ -1,5 +1,7 @@
 """A display that can be watched: VNC or SPICE."""
 
+from __future__ import annotations
+
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.device import Device
 from saltvirt.xml.kinds import INT, YES_NO
@@ -37,5 +39,5 @@ class Graphics(Device):
     image_compression = Prop("image/@compression")
     gl = Prop("gl/@enable", YES_NO)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Graphics type={self.type!r} port={self.port!r}>"

@@ -1,5 +1,7 @@
 """A device of the host that the guest gets for itself."""
 
+from __future__ import annotations
+
 from saltvirt.xml.address import PciAddress
 from saltvirt.xml.base import Child, Prop
 from saltvirt.xml.device import Device
@@ -25,11 +27,11 @@ class HostDevice(Device):
     rom_bar = Prop("rom/@bar")
     startup_policy = Prop("source/@startupPolicy")
 
-    def source_key(self):
+    def source_key(self) -> tuple[str | int | None, ...]:
         """What tells this device of the host from the others."""
         at = self.source_address
         if self.type == "usb" and self.vendor:
-            return ("usb", int(self.vendor, 16), int(self.product, 16))
+            return ("usb", int(self.vendor, 16), int(self.product or "", 16))
         if self.type == "mdev":
             return ("mdev", self.mdev_uuid)
         if self.type == "scsi":

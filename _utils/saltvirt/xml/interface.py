@@ -1,5 +1,7 @@
 """A network interface of a guest."""
 
+from __future__ import annotations
+
 from saltvirt.xml.bandwidth import Bandwidth
 from saltvirt.xml.base import Child, Prop
 from saltvirt.xml.device import Device
@@ -34,10 +36,7 @@ class Interface(Device):
     isolated_port = Prop("port/@isolated", YES_NO)
 
     @property
-    def source(self):
+    def source(self) -> str | None:
         """The name of the network, bridge or host device it is joined to, or None."""
-        return {
-            "network": self.network,
-            "bridge": self.bridge,
-            "direct": self.dev,
-        }.get(self.type, self.network or self.bridge or self.dev)
+        found = {"network": self.network, "bridge": self.bridge, "direct": self.dev}
+        return found.get(self.type or "", self.network or self.bridge or self.dev)

@@ -1,5 +1,7 @@
 """The host's address on a network, with its DHCP server."""
 
+from __future__ import annotations
+
 import ipaddress
 
 from saltvirt.xml.base import Children, Element, Prop
@@ -23,10 +25,11 @@ class Ip(Element):
     bootp_file = Prop("dhcp/bootp/@file")
     bootp_server = Prop("dhcp/bootp/@server")
 
-    def interface(self):
+    def interface(self) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
         """Address and prefix, whether it says netmask or prefix, as ipaddress' interface."""
         mask = self.prefix if self.prefix is not None else self.netmask
-        return ipaddress.ip_interface(self.address if mask is None else f"{self.address}/{mask}")
+        address = self.address or ""
+        return ipaddress.ip_interface(address if mask is None else f"{address}/{mask}")
 
 
 class Route(Element):

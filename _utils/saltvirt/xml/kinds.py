@@ -1,102 +1,119 @@
 """How a property's value stands in the XML: as text, number, yes/no, size, presence."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
 from saltvirt import units
 
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
-class Text:
-    """The text itself."""
+
+T = TypeVar("T")
+
+
+class Kind(Generic[T]):
+    """How a value stands at a node: in an attribute, or as the node's text."""
 
     writes_false = False
 
-    def read(self, node, attribute):
+    def read(self, node: Element, attribute: str | None) -> T | None:
         """The value at a node, or None."""
         found = node.get(attribute) if attribute else (node.text or "").strip()
         return None if found is None or (found == "" and not attribute) else self.parse(found)
 
-    def write(self, node, attribute, value):
-        """Puts a value at a node."""
+    def write(self, node: Element, attribute: str | None, value: T | str) -> None:
+        """Puts a value at a node; a text is written as it is."""
         if attribute:
             node.set(attribute, self.format(value))
         else:
             node.text = self.format(value)
 
-    def clear(self, node):
+    def clear(self, node: Element) -> None:
         """Takes the text of a node away."""
         node.text = None
 
-    def parse(self, text):
-        return text
+    def parse(self, text: str) -> T:
+        """The value that a text means."""
+        raise NotImplementedError
 
-    def format(self, value):
+    def format(self, value: T | str) -> str:
         return str(value)
 
 
-class Number(Text):
+class Text(Kind[str]):
+    """The text itself."""
+
+    def parse(self, text: str) -> str:
+        return text
+
+
+class Number(Kind[int]):
     """A whole number; what is none (a driver's own word) stays text."""
 
-    def parse(self, text):
+    def parse(self, text: str) -> int:
         try:
             return int(text, 0)
         except ValueError:
-            return text
+            return cast(int, text)  # it is compared and written, not counted with
 
 
-class Choice(Text):
+class Choice(Kind[bool]):
     """Two words that mean yes and no."""
 
     writes_false = True
 
-    def __init__(self, yes, no):
+    def __init__(self, yes: str, no: str) -> None:
         self.words = {True: yes, False: no}
 
-    def parse(self, text):
-        return {word: value for value, word in self.words.items()}.get(text, text)
+    def parse(self, text: str) -> bool:
+        known = {word: value for value, word in self.words.items()}
+        return known[text] if text in known else cast(bool, text)  # another word stays
 
-    def format(self, value):
+    def format(self, value: bool | str) -> str:
         return self.words[value] if isinstance(value, bool) else str(value)
 
 
-class Presence:
+class Presence(Kind[bool]):
     """True when the element is there."""
 
-    writes_false = False
-
-    def read(self, _node, _attribute):
+    def read(self, _node: Element, _attribute: str | None) -> bool:
         return True
 
-    def write(self, node, _attribute, _value):
+    def write(self, node: Element, _attribute: str | None, _value: bool | str) -> None:
         pass
 
-    def clear(self, _node):
+    def clear(self, _node: Element) -> None:
         pass
 
 
-class State:
+class State(Kind[bool]):
     """An element that means yes unless its attribute ``state`` says off."""
 
     writes_false = True
 
-    def read(self, node, _attribute):
+    def read(self, node: Element, _attribute: str | None) -> bool:
         return node.get("state", "on") != "off"
 
-    def write(self, node, _attribute, value):
+    def write(self, node: Element, _attribute: str | None, value: bool | str) -> None:
         node.set("state", "on" if value else "off")
 
-    def clear(self, node):
+    def clear(self, node: Element) -> None:
         node.attrib.pop("state", None)
 
 
-class Size(Text):
+class Size(Kind[int]):
     """A size as text with an attribute ``unit``; read and written as a number of ``unit``s."""
 
-    def __init__(self, unit, default):
+    def __init__(self, unit: str, default: str) -> None:
         self.unit = unit
         self.default = default
 
-    def read(self, node, attribute):
+    def read(self, node: Element, _attribute: str | None) -> int | None:
         return self.scaled((node.text or "").strip(), node.get("unit"))
 
-    def scaled(self, text, unit):
+    def scaled(self, text: str | int | None, unit: str | None) -> int | None:
         """A number in another unit as one in ours; None for none."""
         if text in (None, ""):
             return None
@@ -104,11 +121,11 @@ class Size(Text):
             return 0
         return units.parse_bytes(text, unit or self.default) // units.parse_bytes(1, self.unit)
 
-    def write(self, node, attribute, value):
+    def write(self, node: Element, _attribute: str | None, value: int | str) -> None:
         node.text = str(value)
         node.set("unit", self.unit)
 
-    def clear(self, node):
+    def clear(self, node: Element) -> None:
         node.text = None
         node.attrib.pop("unit", None)
 

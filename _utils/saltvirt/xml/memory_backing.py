@@ -1,5 +1,7 @@
 """What the guest's memory is made of on the host."""
 
+from __future__ import annotations
+
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import FLAG, INT, KIB
 
@@ -14,12 +16,12 @@ class Page(Element):
     nodeset = Prop("@nodeset")
 
     @property
-    def size_kib(self):
+    def size_kib(self) -> int | None:
         """The page size, in KiB."""
         return KIB.scaled(self.size, self.unit)
 
     @size_kib.setter
-    def size_kib(self, value):
+    def size_kib(self, value: int | None) -> None:
         self.size = value
         self.unit = "KiB" if value is not None else None
 

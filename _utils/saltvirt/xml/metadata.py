@@ -1,5 +1,7 @@
 """Our own record in a domain: what we made for it, and from what."""
 
+from __future__ import annotations
+
 from saltvirt.xml import tree
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO
@@ -8,7 +10,7 @@ NAMESPACE = "https://saltproject.io/xmlns/salt-virt/1"
 tree.own_namespace("saltvirt", NAMESPACE)
 
 
-def tag(name):
+def tag(name: str) -> str:
     """The name as ElementTree writes it in our namespace."""
     return f"{{{NAMESPACE}}}{name}"
 

@@ -1,5 +1,7 @@
 """A virtual network of a host."""
 
+from __future__ import annotations
+
 from saltvirt.xml.bandwidth import Bandwidth
 from saltvirt.xml.base import Child, Children, Element, Prop
 from saltvirt.xml.dns import Dns
@@ -39,6 +41,6 @@ class Network(Element):
     routes = Children("route", Route)
 
     @property
-    def mode(self):
+    def mode(self) -> str | None:
         """The forward mode; None for an isolated network."""
         return (self.forward.mode or "nat") if self.forward else None

@@ -1,5 +1,7 @@
 """A secret that libvirt keeps for a storage server, a TPM or TLS."""
 
+from __future__ import annotations
+
 from saltvirt.xml.base import Element, Prop
 from saltvirt.xml.kinds import YES_NO
 
@@ -19,6 +21,6 @@ class Secret(Element):
     usage_volume = Prop("usage/volume")
 
     @property
-    def usage(self):
+    def usage(self) -> str | None:
         """What identifies the secret besides its UUID."""
         return self.usage_name or self.usage_target or self.usage_volume

@@ -1,5 +1,7 @@
 """Finding, putting and reading nodes of an ElementTree, with the document's layout kept."""
 
+from __future__ import annotations
+
 import re
 from xml.etree import ElementTree
 
@@ -8,16 +10,19 @@ from saltvirt.errors import InvalidInput
 _NAMESPACE = re.compile(r"""\sxmlns:([\w.-]+)\s*=\s*["']([^"'<>]+)["']""")
 _STEP = re.compile(r"(?:\{[^}]*\}|[^/])+")
 _RESERVED_PREFIX = re.compile(r"ns\d+")
-_OWN = {}
+_OWN: dict[str, str] = {}
+
+# tags, from a node down to one below it
+Steps = tuple[str, ...]
 
 
-def own_namespace(prefix, uri):
+def own_namespace(prefix: str, uri: str) -> None:
     """Writes our namespace with this prefix, whatever a document that is read calls it."""
     ElementTree.register_namespace(prefix, uri)
     _OWN[prefix] = uri
 
 
-def parse(text):
+def parse(text: object) -> ElementTree.Element:
     """The root node of an XML text; its namespaces keep their prefixes when written.
 
     Raises InvalidInput for text that is no XML.
@@ -34,7 +39,7 @@ def parse(text):
         raise InvalidInput(f"not an XML document: {exc}") from exc
 
 
-def steps_of(path):
+def steps_of(path: str) -> tuple[Steps, str | None]:
     """``a/b/@c`` as (("a", "b"), "c"); braces of namespaces may hold slashes."""
     parts = _STEP.findall(path)
     if parts and parts[-1].startswith("@"):
@@ -42,7 +47,7 @@ def steps_of(path):
     return tuple(parts), None
 
 
-def find(node, steps):
+def find(node: ElementTree.Element | None, steps: Steps) -> ElementTree.Element | None:
     """The node below ``node`` at these steps, or None."""
     for step in steps:
         if node is None:
@@ -51,7 +56,7 @@ def find(node, steps):
     return node
 
 
-def insert(parent, child, order):
+def insert(parent: ElementTree.Element, child: ElementTree.Element, order: list[str]) -> None:
     """Puts a child after the siblings that come before it in ``order``."""
     rank = {tag: number for number, tag in enumerate(order)}
     own = rank.get(child.tag, len(order))
@@ -60,12 +65,12 @@ def insert(parent, child, order):
     if len(parent):  # keep the layout of the document
         previous = parent[at - 1] if at else None
         child.tail = previous.tail if previous is not None else parent.text
-        if at == len(parent) and at > 0:
+        if previous is not None and at == len(parent):
             previous.tail = parent[at - 2].tail if at > 1 else parent.text
     parent.insert(at, child)
 
 
-def empty(node):
+def empty(node: ElementTree.Element) -> bool:
     """True when a node has no attribute, no child and no text."""
     return not (len(node) or node.attrib or (node.text or "").strip())
 
