@@ -10,48 +10,61 @@ A class lists its keys with the function that checks each::
 ``None`` (``null`` in YAML), which in an update takes the setting away.
 """
 
+from __future__ import annotations
+
 import difflib
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from saltvirt import units
 from saltvirt.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 
 class _Remove:
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "REMOVE"
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return False
 
-    def __copy__(self):
+    def __copy__(self) -> _Remove:
         return self
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Remove:
         return self
 
 
-REMOVE = _Remove()
+# of any type: a field of a Part holds it in the place of its value
+REMOVE: Any = _Remove()
+
+T = TypeVar("T")
+P = TypeVar("P", bound="Part")
+# checks a value; the text names it in errors
+Parser = Callable[[Any, str], T]
 
 
-def key(parse, name=None, repr=True):
+def key(parse: Parser[Any], name: str | None = None, repr: bool = True) -> Any:
     """A field of a Part. ``parse(value, what)`` checks; ``name`` is the user's word for it."""
     return field(default=None, repr=repr, metadata={"parse": parse, "name": name})
 
 
-def given(value):
+def given(value: T | None) -> T | None:
     """The value, or None where the user said nothing or to remove it."""
     return None if value is REMOVE else value
 
 
-def unknown(word, known, what):
+def unknown(word: object, known: Collection[Any], what: str) -> InvalidInput:
     """The error for a word that is not known, with the nearest one that is."""
     near = difflib.get_close_matches(str(word), [str(k) for k in known], n=1)
     hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
     return InvalidInput(f"{what}: unknown {word!r}{hint}")
 
 
-def mapping(value, what):
+def mapping(value: Any, what: str) -> dict[Any, Any]:
     """The value, when it is a dictionary. Raises InvalidInput."""
     if not isinstance(value, dict):
         raise InvalidInput(f"{what} must be a dictionary, not {units.shown(value)}")
@@ -65,17 +78,18 @@ class Part:
     NONE_REMOVES = True
 
     @classmethod
-    def keys(cls):
+    def keys(cls) -> dict[str, Field[Any]]:
         """The user's words for the fields, with the fields."""
         return {f.metadata["name"] or f.name: f for f in fields(cls) if f.metadata}
 
     @classmethod
-    def parse(cls, value, what):
+    def parse(cls: type[P], value: Any, what: str) -> P:
         """A Part from a dictionary; ``what`` names it in errors, e.g. ``cpu:topology``.
 
         Raises InvalidInput for an unknown key or a wrong value.
         """
-        found, known = {}, cls.keys()
+        found: dict[str, Any] = {}
+        known = cls.keys()
         for word, item in mapping(value, what).items():
             if str(word).startswith("__"):
                 continue
@@ -90,10 +104,10 @@ class Part:
         part.check(what)
         return part
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         """For what a single value cannot show. Raises InvalidInput."""
 
 
-def part(cls):
+def part(cls: type[P]) -> Parser[P]:
     """A parser for a key whose value is itself a dictionary."""
     return cls.parse

@@ -1,7 +1,10 @@
 """What the user asked for of the guest's boot."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -11,7 +14,7 @@ DEVICES = ("hd", "cdrom", "network", "fd")
 _URL = re.compile(r"(https?|ftp|salt|file)://\S+")
 
 
-def path_or_url(value, what):
+def path_or_url(value: Any, what: str) -> str:
     """An absolute path, or a URL that Salt can fetch."""
     if _URL.fullmatch(str(value)):
         return str(value)
@@ -30,7 +33,7 @@ class BootSpec(Part):
     efi: bool | None = key(v.boolean)
     secure: bool | None = key(v.boolean)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         loader, nvram = given(self.loader), given(self.nvram)
         if self.efi and (loader or nvram):
             raise InvalidInput(f"{what}: give either efi or loader and nvram")
@@ -39,7 +42,7 @@ class BootSpec(Part):
             raise InvalidInput(f"{what}: loader and nvram go together: {missing} is missing")
 
 
-def boot_devices(value, what="boot_dev"):
+def boot_devices(value: Any, what: str = "boot_dev") -> list[str]:
     """``network hd`` or a list as a list of boot devices."""
     words = value.split() if isinstance(value, str) else value
     if not isinstance(words, (list, tuple)):

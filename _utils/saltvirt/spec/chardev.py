@@ -1,6 +1,9 @@
 """What the user asked for of serial ports and consoles."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -29,17 +32,17 @@ class CharSpec(Part):
     log_file: str | None = key(v.path)
 
     @classmethod
-    def parse_any(cls, value, what):
+    def parse_any(cls, value: Any, what: str) -> CharSpec:
         """From the type's name, or a dictionary."""
         return cls.parse(value if isinstance(value, dict) else {"type": value}, what)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if self.type is None and (self.host or self.port or self.protocol):
             self.type = "tcp"
         if self.type in PATH_NEEDED and not self.path:
             raise InvalidInput(f"{what}: type {self.type} needs a path")
 
-    def complete(self):
+    def complete(self) -> CharSpec:
         """The same with what a new device gets where its user said nothing."""
         found = replace(self, type=self.type or "pty")
         if found.type in ("tcp", "udp"):
@@ -49,7 +52,7 @@ class CharSpec(Part):
         return found
 
 
-def parse(value, what):
+def parse(value: Any, what: str) -> list[CharSpec] | None:
     """A list of CharSpec from a list, one dictionary or one type; None says nothing."""
     if value is None:
         return None

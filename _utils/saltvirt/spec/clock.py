@@ -1,6 +1,9 @@
 """What the user asked for of the guest's clock."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -9,14 +12,14 @@ from saltvirt.spec.base import Part, given, key, part
 TIMERS = ("platform", "hpet", "kvmclock", "pit", "rtc", "tsc", "hypervclock", "armvtimer")
 
 
-def _adjustment(value, what):
+def _adjustment(value: Any, what: str) -> int | str:
     """Seconds, or ``reset``."""
     if value == "reset":
-        return value
+        return "reset"
     return v.number(-(2**62))(value, what)
 
 
-def _catchup(value, what):
+def _catchup(value: Any, what: str) -> dict[str, int]:
     return v.map_of(v.choice("slew", "threshold", "limit"), v.number())(value, what)
 
 
@@ -32,9 +35,9 @@ class TimerSpec(Part):
     slew: int | None = key(v.number())
     threshold: int | None = key(v.number())
     limit: int | None = key(v.number())
-    catchup: dict | None = key(_catchup)
+    catchup: dict[str, int] | None = key(_catchup)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         for name, value in (given(self.catchup) or {}).items():
             setattr(self, name, value)
 
@@ -46,13 +49,13 @@ class ClockSpec(Part):
     utc: bool | None = key(v.boolean)
     adjustment: int | str | None = key(_adjustment)
     timezone: str | None = key(v.text)
-    timers: dict | None = key(v.map_of(v.choice(*TIMERS), part(TimerSpec)))
+    timers: dict[str, TimerSpec] | None = key(v.map_of(v.choice(*TIMERS), part(TimerSpec)))
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if given(self.timezone) and given(self.adjustment):
             raise InvalidInput(f"{what}: timezone and adjustment exclude each other")
 
-    def offset(self):
+    def offset(self) -> str:
         """libvirt's word for it: utc, localtime, timezone or variable."""
         if given(self.timezone):
             return "timezone"
@@ -60,6 +63,6 @@ class ClockSpec(Part):
             return "variable"
         return "localtime" if self.utc is False else "utc"
 
-    def basis(self):
+    def basis(self) -> str:
         """What an adjustment counts from."""
         return "localtime" if self.utc is False else "utc"

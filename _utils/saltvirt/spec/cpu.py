@@ -1,6 +1,9 @@
 """What the user asked for of the guest's CPUs."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -27,13 +30,13 @@ class ModelSpec(Part):
     fallback: str | None = key(v.choice("allow", "forbid"))
     vendor_id: str | None = key(v.text)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         vendor_id = given(self.vendor_id)
         if vendor_id and (len(vendor_id) != 12 or "," in vendor_id):
             raise InvalidInput(f"{what}:vendor_id {vendor_id!r} must be of 12 characters, no comma")
 
 
-def _model(value, what):
+def _model(value: Any, what: str) -> ModelSpec:
     return ModelSpec.parse({"name": value} if isinstance(value, str) else value, what)
 
 
@@ -47,12 +50,13 @@ class TopologySpec(Part):
     cores: int | None = key(v.count)
     threads: int | None = key(v.count)
 
-    def total(self):
+    def total(self) -> int | None:
         """The number of CPUs it makes, or None where a part is not given."""
-        if not (given(self.sockets) and given(self.cores) and given(self.threads)):
+        sockets, cores, threads = given(self.sockets), given(self.cores), given(self.threads)
+        if not (sockets and cores and threads):
             return None
         groups = (given(self.dies) or 1) * (given(self.clusters) or 1)
-        return self.sockets * groups * self.cores * self.threads
+        return sockets * groups * cores * threads
 
 
 @dataclass
@@ -71,7 +75,7 @@ class CellSpec(Part):
     memory_kib: int | None = key(v.kib, name="memory")
     discard: bool | None = key(v.boolean)
     memory_access: str | None = key(v.choice("shared", "private"), name="memAccess")
-    distances: dict | None = key(v.map_of(v.number(), v.number(10, 255)))
+    distances: dict[int, int] | None = key(v.map_of(v.number(), v.number(10, 255)))
 
 
 @dataclass
@@ -82,7 +86,7 @@ class CpuSpec(Part):
     current: int | None = key(v.count)
     placement: str | None = key(v.choice("static", "auto"))
     cpuset: str | None = key(v.cpuset)
-    vcpus: dict | None = key(v.map_of(v.number(), part(VcpuSpec)))
+    vcpus: dict[int, VcpuSpec] | None = key(v.map_of(v.number(), part(VcpuSpec)))
     match: str | None = key(v.choice("minimum", "exact", "strict"))
     mode: str | None = key(v.choice("custom", "host-model", "host-passthrough", "maximum"))
     check_: str | None = key(v.choice("none", "partial", "full"), name="check")
@@ -91,16 +95,17 @@ class CpuSpec(Part):
     model: ModelSpec | None = key(_model)
     topology: TopologySpec | None = key(part(TopologySpec))
     cache: CacheSpec | None = key(part(CacheSpec))
-    features: dict | None = key(v.map_of(v.word, v.choice(*POLICIES)))
-    numa: dict | None = key(v.map_of(v.number(), part(CellSpec)))
+    features: dict[str, str] | None = key(v.map_of(v.word, v.choice(*POLICIES)))
+    numa: dict[int, CellSpec] | None = key(v.map_of(v.number(), part(CellSpec)))
     tuning: CpuTuneSpec | None = key(part(CpuTuneSpec))
     iothreads: int | None = key(v.count)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         maximum, current = given(self.maximum), given(self.current)
         if maximum and current and current > maximum:
             raise InvalidInput(f"{what}: current {current} is more than maximum {maximum}")
-        total = self.topology.total() if given(self.topology) else None
+        topology = given(self.topology)
+        total = topology.total() if topology else None
         if total and maximum and total != maximum:
             raise InvalidInput(f"{what}: the topology makes {total} CPUs, maximum says {maximum}")
         for number in given(self.vcpus) or {}:
@@ -108,7 +113,7 @@ class CpuSpec(Part):
                 raise InvalidInput(f"{what}:vcpus has {number}, the last one is {maximum - 1}")
 
 
-def parse(value, what="cpu"):
+def parse(value: Any, what: str = "cpu") -> CpuSpec:
     """A CpuSpec from a number or a dictionary; None or 0 say nothing.
 
     A number alone is how many CPUs there shall be, all of them running.

@@ -1,6 +1,9 @@
 """What the user asked for under ``cpu:tuning``."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -15,12 +18,12 @@ _QUOTA = v.number(-1)
 class SchedSpec(Part):
     """A scheduler for some threads."""
 
-    scheduler: str | None = key(v.choice(*SCHEDULERS))
+    scheduler: str = key(v.choice(*SCHEDULERS))
     priority: int | None = key(v.number(1, 99))
     vcpus: str | None = key(v.cpuset)
     iothreads: str | None = key(v.cpuset)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not self.scheduler:
             raise InvalidInput(f"{what}: scheduler is missing; one of {', '.join(SCHEDULERS)}")
 
@@ -39,12 +42,13 @@ class CacheShareSpec(Part):
 class CacheTuneSpec:
     """For a set of vCPUs: cache shares by cache id, monitors by vCPU set."""
 
-    caches: dict
-    monitors: dict
+    caches: dict[int, CacheShareSpec]
+    monitors: dict[str, int]
 
 
-def _cachetune(value, what):
-    caches, monitors = {}, {}
+def _cachetune(value: Any, what: str) -> CacheTuneSpec:
+    caches: dict[int, CacheShareSpec] = {}
+    monitors: dict[str, int] = {}
     for name, item in mapping(value, what).items():
         if name == "monitor":
             monitors = v.map_of(v.cpuset, v.number(1, 3))(item or {}, f"{what}:monitor")
@@ -54,7 +58,7 @@ def _cachetune(value, what):
     return CacheTuneSpec(caches, monitors)
 
 
-def _emulatorsched(value, what):
+def _emulatorsched(value: Any, what: str) -> SchedSpec:
     """Salt's documents show a list of one; a dictionary is meant."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -65,9 +69,9 @@ def _emulatorsched(value, what):
 class CpuTuneSpec(Part):
     """``cpu:tuning``; periods and quotas in microseconds."""
 
-    vcpupin: dict | None = key(v.map_of(v.number(), v.cpuset))
+    vcpupin: dict[int, str] | None = key(v.map_of(v.number(), v.cpuset))
     emulatorpin: str | None = key(v.cpuset)
-    iothreadpin: dict | None = key(v.map_of(v.number(1), v.cpuset))
+    iothreadpin: dict[int, str] | None = key(v.map_of(v.number(1), v.cpuset))
     shares: int | None = key(v.count)
     period: int | None = key(_US)
     quota: int | None = key(_QUOTA)
@@ -77,10 +81,10 @@ class CpuTuneSpec(Part):
     emulator_quota: int | None = key(_QUOTA)
     iothread_period: int | None = key(_US)
     iothread_quota: int | None = key(_QUOTA)
-    vcpusched: list | None = key(v.list_of(part(SchedSpec)))
-    iothreadsched: list | None = key(v.list_of(part(SchedSpec)))
+    vcpusched: list[SchedSpec] | None = key(v.list_of(part(SchedSpec)))
+    iothreadsched: list[SchedSpec] | None = key(v.list_of(part(SchedSpec)))
     emulatorsched: SchedSpec | None = key(_emulatorsched)
-    cachetune: dict | None = key(v.map_of(v.cpuset, _cachetune))
-    memorytune: dict | None = key(
+    cachetune: dict[str, CacheTuneSpec] | None = key(v.map_of(v.cpuset, _cachetune))
+    memorytune: dict[str, dict[int, int]] | None = key(
         v.map_of(v.cpuset, v.map_of(v.number(), v.number(1, 100))),
     )

@@ -1,6 +1,9 @@
 """What is done with a guest besides its definition: image, seeding, starting."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -9,11 +12,11 @@ from saltvirt.spec.base import Part, key, mapping
 CLOUD_INIT = "seed.cloud_init"
 
 
-def _anything(value, what):
+def _anything(value: Any, what: str) -> Any:
     return value
 
 
-def _seed(value, what):
+def _seed(value: Any, what: str) -> bool | str:
     """True, False, or ``cloud-init``: a way of seeding is seeding."""
     return value if value == "cloud-init" else v.boolean(value, what)
 
@@ -33,17 +36,17 @@ class DeploySpec(Part):
     seed: bool | str | None = key(_seed)
     install: bool | None = key(v.boolean)
     seed_cmd: str | None = key(v.text)
-    config: dict | None = key(mapping)
+    config: dict[str, Any] | None = key(mapping)
     pub_key: str | None = key(v.text)
     priv_key: str | None = key(v.secret, repr=False)
-    grains: dict | None = key(mapping)
-    pillar: dict | None = key(mapping, repr=False)
-    autosign_grains: dict | None = key(mapping)
-    startup_states: str | list | None = key(_anything)
+    grains: dict[str, Any] | None = key(mapping)
+    pillar: dict[str, Any] | None = key(mapping, repr=False)
+    autosign_grains: dict[str, Any] | None = key(mapping)
+    startup_states: str | list[Any] | None = key(_anything)
     user_data: str | None = key(v.text)
     approve_key: bool | None = key(v.boolean)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         for name in ("start", "seed", "install", "approve_key"):
             if getattr(self, name) is None:
                 setattr(self, name, True)
@@ -60,11 +63,11 @@ class DeploySpec(Part):
         self.overlay = bool(self.overlay or self.enable_qcow)
 
     @property
-    def seeds_by_us(self):
+    def seeds_by_us(self) -> bool:
         """Does our own module seed, rather than another function of Salt?"""
         return self.seed_cmd in (None, "seed.apply", CLOUD_INIT)
 
     @property
-    def cloud_init(self):
+    def cloud_init(self) -> bool:
         """Is the guest seeded by a volume for cloud-init?"""
         return bool(self.seed) and self.seed_cmd == CLOUD_INIT

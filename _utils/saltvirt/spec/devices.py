@@ -1,10 +1,16 @@
 """What the user asked for of the small devices: TPM, random numbers, watchdog, balloon."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
 from saltvirt.spec.base import Part, key
+
+if TYPE_CHECKING:
+    from saltvirt.spec.base import P, Parser
 
 NONE = "none"
 
@@ -19,7 +25,7 @@ class TpmSpec(Part):
     device: str | None = key(v.path)
     persistent_state: bool | None = key(v.boolean)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if self.device and self.type != "passthrough":
             raise InvalidInput(f"{what}: device is for type passthrough")
 
@@ -55,13 +61,13 @@ class BalloonSpec(Part):
     period_s: int | None = key(v.count, name="period")
 
 
-def parser(cls, short):
+def parser(cls: type[P], short: str) -> Parser[P | str | None]:
     """A parser of a device: a dictionary, ``short`` alone, True for defaults, False for none.
 
     Returns None where nothing was said, ``NONE`` where the device shall not be.
     """
 
-    def parse(value, what):
+    def parse(value: Any, what: str) -> P | str | None:
         if value is None:
             return None
         if value is False or str(value).lower() == NONE:

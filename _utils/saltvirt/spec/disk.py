@@ -1,7 +1,10 @@
 """What the user asked for of one disk."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from saltvirt.errors import InvalidInput
@@ -25,7 +28,7 @@ class HostSpec(Part):
     socket: str | None = key(v.path)
 
 
-def host(value, what):
+def host(value: Any, what: str) -> HostSpec:
     """A HostSpec from ``name``, ``name:port``, ``[ipv6]:port`` or a dictionary."""
     if isinstance(value, dict):
         return HostSpec.parse(value, what)
@@ -46,7 +49,7 @@ class AuthSpec(Part):
     usage: str | None = key(v.text)
     uuid: str | None = key(v.word)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if bool(self.usage) == bool(self.uuid):
             raise InvalidInput(f"{what}: name the libvirt secret by either usage or uuid")
 
@@ -57,9 +60,9 @@ class NetworkSourceSpec(Part):
 
     NONE_REMOVES = False
 
-    protocol: str | None = key(v.choice(*PROTOCOLS))
+    protocol: str = key(v.choice(*PROTOCOLS))
     name: str | None = key(v.text)
-    hosts: list | None = key(v.list_of(host))
+    hosts: list[HostSpec] | None = key(v.list_of(host))
     query: str | None = key(v.text)
     snapshot: str | None = key(v.text)
     config_file: str | None = key(v.path)
@@ -67,7 +70,7 @@ class NetworkSourceSpec(Part):
     tls: bool | None = key(v.boolean)
     auth: AuthSpec | None = key(part(AuthSpec))
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not self.protocol:
             raise InvalidInput(f"{what}: protocol is missing; one of {', '.join(PROTOCOLS)}")
         if self.protocol != "rbd" and not self.hosts:
@@ -76,7 +79,7 @@ class NetworkSourceSpec(Part):
             raise InvalidInput(f"{what}: name is missing")
 
 
-def from_url(url, what):
+def from_url(url: str, what: str) -> NetworkSourceSpec:
     """A NetworkSourceSpec from ``http://host:port/path?query``, ``rbd://host/pool/image``…"""
     split = urlsplit(url)
     if split.scheme not in PROTOCOLS or not split.hostname:
@@ -89,13 +92,13 @@ def from_url(url, what):
     )
 
 
-def _source(value, what):
+def _source(value: Any, what: str) -> NetworkSourceSpec:
     if isinstance(value, str):
         return from_url(value, what)
     return NetworkSourceSpec.parse(value, what)
 
 
-def _target(value, what):
+def _target(value: Any, what: str) -> str:
     if not _TARGET.fullmatch(str(value)):
         raise InvalidInput(f"{what} {value!r} is not a target such as vda, sda, hda or xvda")
     return str(value)
@@ -107,7 +110,7 @@ class DiskSpec(Part):
 
     NONE_REMOVES = False
 
-    name: str | None = key(v.word)
+    name: str = key(v.word)
     format: str | None = key(v.choice(*FORMATS))
     size_bytes: int | None = key(v.size_bytes, name="size")
     pool: str | None = key(v.text)
@@ -142,7 +145,7 @@ class DiskSpec(Part):
     size_is_default: bool = False
 
     @classmethod
-    def parse(cls, value, what):
+    def parse(cls, value: Any, what: str) -> DiskSpec:
         result = super().parse(value, what)
         result.device = result.device or "disk"
         # a drive without medium is written source_file: None, or just not given
@@ -152,12 +155,12 @@ class DiskSpec(Part):
         return result
 
     @property
-    def removable(self):
+    def removable(self) -> bool:
         """True for CD drives and floppies."""
         return self.device in ("cdrom", "floppy")
 
-    def check(self, what):
-        if self.name is None:
+    def check(self, what: str) -> None:
+        if not self.name:
             raise InvalidInput(f"{what}: name is missing")
         if self.backing_store_path and not self.backing_store_format:
             raise InvalidInput(f"{what}: backing_store_path needs backing_store_format")

@@ -1,5 +1,9 @@
 """What the user asked for under ``hypervisor_features``."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from saltvirt.spec import values as v
 from saltvirt.spec.base import REMOVE, mapping, unknown
 
@@ -20,7 +24,7 @@ VALUES = {
 }
 
 
-def parse(value, what="hypervisor_features"):
+def parse(value: Any, what: str = "hypervisor_features") -> dict[str, Any] | None:
     """{property of xml.features.Features: value} from the user's dictionary, or None.
 
     Dashes and underscores are the same in names.

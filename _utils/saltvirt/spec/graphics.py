@@ -1,7 +1,10 @@
 """What the user asked for of the display."""
 
+from __future__ import annotations
+
 import ipaddress
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -10,7 +13,7 @@ from saltvirt.spec.base import Part, given, key
 TYPES = ("vnc", "spice", "none", "sdl", "rdp", "egl-headless")
 
 
-def _listen(value, what):
+def _listen(value: Any, what: str) -> ListenSpec:
     """A dictionary, or just the address."""
     return ListenSpec.parse({"address": value} if isinstance(value, str) else value, what)
 
@@ -26,7 +29,7 @@ class ListenSpec(Part):
     network: str | None = key(v.text)
     socket: str | None = key(v.path)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         self.type = (self.type or ("network" if self.network else "address")).lower()
         if self.type == "network" and not self.network:
             raise InvalidInput(f"{what}: network is missing")
@@ -41,7 +44,7 @@ class ListenSpec(Part):
 class GraphicsSpec(Part):
     """The ``graphics`` argument. The password is in no repr and no error."""
 
-    type: str | None = key(v.choice(*TYPES))
+    type: str = key(v.choice(*TYPES))
     port: int | None = key(v.port)
     tls_port: int | None = key(v.port)
     websocket: int | None = key(v.number(-1, 65535))
@@ -49,14 +52,14 @@ class GraphicsSpec(Part):
     password: str | None = key(v.secret, repr=False)
     keymap: str | None = key(v.word)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not given(self.type):
             raise InvalidInput(f"{what}: type is missing; one of {', '.join(TYPES)}")
         if given(self.tls_port) and self.type != "spice":
             raise InvalidInput(f"{what}: tls_port is for spice")
 
 
-def parse(value, what="graphics"):
+def parse(value: Any, what: str = "graphics") -> GraphicsSpec | None:
     """A GraphicsSpec from a dictionary or just the type; None says nothing."""
     if value is None:
         return None

@@ -1,6 +1,9 @@
 """Everything a user asked for of one guest."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import names
 from saltvirt.spec import chardev, devices, guest_devices, profiles, rules
@@ -18,24 +21,28 @@ from saltvirt.spec.hostdev import HostDeviceSpec
 from saltvirt.spec.nic import NicSpec
 from saltvirt.spec.numatune import NumaTuneSpec
 
+if TYPE_CHECKING:
+    from saltvirt.spec.base import Parser, T
+    from saltvirt.spec.profiles import Profiles
+
 ON_STOP = ("destroy", "restart", "preserve", "rename-restart")
 ON_CRASH = (*ON_STOP, "coredump-destroy", "coredump-restart")
 
 
-def _optional(parse):
+def _optional(parse: Parser[T]) -> Parser[T | None]:
     return lambda value, what: None if value is None else parse(value, what)
 
 
-def _key(parse):
+def _key(parse: Parser[Any]) -> Any:
     return field(default=None, metadata={"parse": parse})
 
 
-def _hypervisor(value, what):
+def _hypervisor(value: Any, what: str) -> str:
     """A word of libvirt's; ``esxi`` and ``esx`` are other words for vmware."""
     return {"esxi": "vmware", "esx": "vmware"}.get(str(value)) or v.word(value, what)
 
 
-def _os_type(value, what):
+def _os_type(value: Any, what: str) -> str:
     """hvm, xen, xenpvh or exe; ``linux`` is an old word for xen."""
     return {"linux": "xen"}.get(str(value)) or v.choice("hvm", "xen", "xenpvh", "exe")(value, what)
 
@@ -57,24 +64,24 @@ class GuestSpec:
     title: str | None = _key(_optional(v.text))
     description: str | None = _key(_optional(v.text))
     boot: BootSpec | None = _key(_optional(part(BootSpec)))
-    boot_dev: list | None = _key(_optional(boot_devices))
+    boot_dev: list[str] | None = _key(_optional(boot_devices))
     numatune: NumaTuneSpec | None = _key(_optional(part(NumaTuneSpec)))
-    features: dict | None = _key(feature.parse)
+    features: dict[str, Any] | None = _key(feature.parse)
     clock: ClockSpec | None = _key(_optional(part(ClockSpec)))
     on_poweroff: str | None = _key(_optional(v.choice(*ON_STOP)))
     on_reboot: str | None = _key(_optional(v.choice(*ON_STOP)))
     on_crash: str | None = _key(_optional(v.choice(*ON_CRASH)))
     graphics: display.GraphicsSpec | None = _key(display.parse)
-    serials: list | None = _key(chardev.parse)
-    consoles: list | None = _key(chardev.parse)
-    host_devices: list | None = _key(_optional(v.list_of(HostDeviceSpec.parse_any)))
+    serials: list[chardev.CharSpec] | None = _key(chardev.parse)
+    consoles: list[chardev.CharSpec] | None = _key(chardev.parse)
+    host_devices: list[HostDeviceSpec] | None = _key(_optional(v.list_of(HostDeviceSpec.parse_any)))
     tpm: devices.TpmSpec | str | None = _key(devices.tpm)
     rng: devices.RngSpec | str | None = _key(devices.rng)
     watchdog: devices.WatchdogSpec | str | None = _key(devices.watchdog)
     memballoon: devices.BalloonSpec | str | None = _key(devices.memballoon)
     guest_agent: bool | None = _key(_optional(v.boolean))
     autostart: bool | None = _key(_optional(v.boolean))
-    metadata: dict | None = _key(_optional(v.map_of(v.word, v.text)))
+    metadata: dict[str, str] | None = _key(_optional(v.map_of(v.word, v.text)))
     disks: list[DiskSpec] | None = None
     nics: list[NicSpec] | None = None
     deploy: DeploySpec = field(default_factory=DeploySpec)
@@ -91,17 +98,26 @@ _SHAPED = {"disk", "disk_profile", "disks", "nic", "nic_profile", "interfaces"}
 _SHORT = {"enable_vnc", "serial_type", "stop_on_reboot", "kvm_hidden"}
 
 
-def _fields():
+def _fields() -> dict[str, Parser[Any]]:
     return {f.name: f.metadata["parse"] for f in fields(GuestSpec) if f.metadata}
 
 
-def arguments():
+def arguments() -> list[str]:
     """All argument names that :func:`parse` takes, besides ``name``."""
     plain = set(_fields()) - set(_ALIASES.values()) | {"hypervisor"}
     return sorted(plain | set(_ALIASES) | _SHAPED | _SHORT | set(DeploySpec.keys()))
 
 
-def parse(name, cpu=None, mem=None, *, known_profiles=None, update=False, hypervisor=None, **more):
+def parse(
+    name: object,
+    cpu: Any = None,
+    mem: Any = None,
+    *,
+    known_profiles: Profiles | None = None,
+    update: bool = False,
+    hypervisor: Any = None,
+    **more: Any,
+) -> GuestSpec:
     """A GuestSpec from the arguments of virt.init, virt.update, virt.defined, virt.running.
 
     cpu: a number, or a dictionary. mem: MiB, a size with a unit, or a dictionary.

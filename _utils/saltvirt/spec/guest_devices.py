@@ -1,14 +1,24 @@
 """A guest's disks and interfaces: a profile with what the caller laid over it."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import profiles
 from saltvirt.spec.disk import DiskSpec
 from saltvirt.spec.nic import NicSpec
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.profiles import Device, Profiles
+
 _ABSENT = object()
 
 
-def _profile(more, short, update):
+def _profile(more: Mapping[str, Any], short: str, update: bool) -> Any:
     """The profile's name: ``disk`` or ``disk_profile``; the default one unless told none."""
     for word in (f"{short}_profile", short):
         value = more.get(word, _ABSENT)
@@ -17,7 +27,7 @@ def _profile(more, short, update):
     return None if update else profiles.DEFAULT
 
 
-def fill(spec, more, known, update):
+def fill(spec: GuestSpec, more: Mapping[str, Any], known: Profiles, update: bool) -> None:
     """Sets disks and nics of a GuestSpec; None where an update leaves them alone."""
     for short, extra, target, cls in (
         ("disk", "disks", "disks", DiskSpec),
@@ -37,17 +47,17 @@ def fill(spec, more, known, update):
             found = profiles.nics(known, profile, own, hypervisor, update)
         setattr(spec, target, _parsed(cls, found, extra))
         if short == "disk" and profile == profiles.DEFAULT not in known.disk:
-            _mark_default(spec.disks, own or ())
+            _mark_default(spec.disks or [], own or ())
 
 
-def _mark_default(disks, own):
+def _mark_default(disks: list[DiskSpec], own: Iterable[Device]) -> None:
     """Marks the sizes that nobody asked for."""
     said = {item["name"] for item in own if item.get("size") is not None and "name" in item}
     for disk in disks:
         disk.size_is_default = disk.name in profiles.DEFAULT_NAMES - said
 
 
-def _parsed(cls, found, what):
+def _parsed(cls: type[DiskSpec | NicSpec], found: Iterable[Any], what: str) -> list[Any]:
     result = []
     for at, item in enumerate(found):
         label = item.get("name", at) if isinstance(item, dict) else at

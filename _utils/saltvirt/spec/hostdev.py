@@ -1,7 +1,10 @@
 """Which devices of the host the guest gets for itself."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -13,7 +16,7 @@ _PCI = re.compile(
 _USB = re.compile(r"([0-9a-f]{4}):([0-9a-f]{4})", re.IGNORECASE)
 
 
-def _hex(value, what):
+def _hex(value: Any, what: str) -> int:
     try:
         return int(str(value), 16)
     except ValueError as exc:
@@ -39,26 +42,28 @@ class HostDeviceSpec(Part):
     rom_file: str | None = key(v.path)
 
     @classmethod
-    def parse_any(cls, value, what):
+    def parse_any(cls, value: Any, what: str) -> HostDeviceSpec:
         """From ``pci_0000_03_00_0``, ``0000:03:00.0``, ``046d:c52b``, a name or a dictionary."""
         if isinstance(value, dict):
             return cls.parse(value, what)
         if match := _PCI.fullmatch(str(value)):
             numbers = [int(part, 16) for part in match.groups()]
-            return cls("pci_{:04x}_{:02x}_{:02x}_{:x}".format(*numbers), "pci", *numbers)
+            domain, bus, slot, function = numbers
+            name = f"pci_{domain:04x}_{bus:02x}_{slot:02x}_{function:x}"
+            return cls(name, "pci", domain, bus, slot, function)
         if match := _USB.fullmatch(str(value)):
             vendor, product = (int(part, 16) for part in match.groups())
             return cls(type="usb", vendor=vendor, product=product)
         return cls(name=v.word(value, what))
 
     @property
-    def resolved(self):
+    def resolved(self) -> bool:
         """False when only the host can say what the name means."""
         return self.type is not None
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         wanted = {"pci": ("bus", "slot", "function"), "usb": ("vendor", "product")}
-        missing = [n for n in wanted.get(self.type, ()) if getattr(self, n) is None]
+        missing = [n for n in wanted.get(self.type or "", ()) if getattr(self, n) is None]
         if missing:
             raise InvalidInput(f"{what}: {', '.join(missing)} missing")
         if not self.type and not self.name:

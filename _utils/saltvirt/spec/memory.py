@@ -1,6 +1,9 @@
 """What the user asked for of the guest's memory."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -15,7 +18,7 @@ class PageSpec(Part):
     nodeset: str | None = key(v.cpuset)
 
 
-def _hugepages(value, what):
+def _hugepages(value: Any, what: str) -> list[PageSpec]:
     """A list of pages, or True for the host's default size."""
     if isinstance(value, bool):
         return [PageSpec()] if value else []
@@ -34,7 +37,7 @@ class MemorySpec(Part):
     soft_limit_kib: int | None = key(v.kib, name="soft_limit")
     swap_hard_limit_kib: int | None = key(v.kib, name="swap_hard_limit")
     min_guarantee_kib: int | None = key(v.kib, name="min_guarantee")
-    hugepages: list | None = key(_hugepages)
+    hugepages: list[PageSpec] | None = key(_hugepages)
     nosharepages: bool | None = key(v.boolean)
     locked: bool | None = key(v.boolean)
     source: str | None = key(v.choice("file", "anonymous", "memfd"))
@@ -42,7 +45,7 @@ class MemorySpec(Part):
     allocation: str | None = key(v.choice("immediate", "ondemand"))
     discard: bool | None = key(v.boolean)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         boot, current, most = given(self.boot_kib), given(self.current_kib), given(self.max_kib)
         if boot and current and current > boot:
             raise InvalidInput(f"{what}: current is more than boot")
@@ -52,7 +55,7 @@ class MemorySpec(Part):
             raise InvalidInput(f"{what}: max needs slots, the number of memory modules to add")
 
 
-def parse(value, what="mem"):
+def parse(value: Any, what: str = "mem") -> MemorySpec:
     """A MemorySpec from a size in MiB (or with a unit) or a dictionary; None or 0 say nothing."""
     if value in (None, 0, "", "0"):
         return MemorySpec()

@@ -1,6 +1,9 @@
 """What the user asked for of a virtual network."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -17,19 +20,19 @@ OWN_BRIDGE = (None, "nat", "route", "open")
 DIRECT = ("private", "vepa", "passthrough")
 
 
-def forward_mode(value, what):
+def forward_mode(value: Any, what: str) -> str | None:
     """A forward mode; ``router`` is Salt's old word for route, ``none`` means isolated."""
     text = {"router": "route", "none": None, "isolated": None}.get(str(value).lower(), value)
     return None if text is None else v.choice(*MODES)(text, what)
 
 
-def words(value, what):
+def words(value: Any, what: str) -> list[str]:
     """Names separated by white space, or a list of them."""
     items = value.split() if isinstance(value, str) else value
     return v.list_of(v.word)(items, what)
 
 
-def pci_addresses(value, what):
+def pci_addresses(value: Any, what: str) -> list[HostDeviceSpec]:
     """PCI addresses such as 0000:04:00.1, separated by white space, or a list of them."""
     items = value.split() if isinstance(value, str) else value
     found = v.list_of(HostDeviceSpec.parse_any)(items, what)
@@ -40,23 +43,31 @@ def pci_addresses(value, what):
 
 
 @dataclass
-class RangeSpec(Part):
-    """From here to there."""
+class EndsSpec(Part):
+    """From one to another."""
 
-    start: str | None = key(v.text)
-    end: str | None = key(v.text)
+    start: Any = None
+    end: Any = None
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not (self.start and self.end):
             raise InvalidInput(f"{what}: start and end are needed")
 
 
 @dataclass
-class PortRangeSpec(RangeSpec):
+class RangeSpec(EndsSpec):
+    """From this address to that."""
+
+    start: str = key(v.text)
+    end: str = key(v.text)
+
+
+@dataclass
+class PortRangeSpec(EndsSpec):
     """From this port to that."""
 
-    start: int | None = key(v.port)
-    end: int | None = key(v.port)
+    start: int = key(v.port)
+    end: int = key(v.port)
 
 
 @dataclass
@@ -72,15 +83,15 @@ class NatSpec(Part):
 class DomainNameSpec(Part):
     """The DNS domain of the guests."""
 
-    name: str | None = key(v.word)
+    name: str = key(v.word)
     local_only: bool | None = key(v.boolean, name="localOnly")
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not self.name:
             raise InvalidInput(f"{what}: name is missing")
 
 
-def _domain_name(value, what):
+def _domain_name(value: Any, what: str) -> DomainNameSpec:
     return DomainNameSpec.parse({"name": value} if isinstance(value, str) else value, what)
 
 
@@ -90,13 +101,13 @@ class PortGroupSpec(Part):
 
     NONE_REMOVES = False
 
-    name: str | None = key(v.word)
+    name: str = key(v.word)
     default: bool | None = key(v.boolean)
     vlan: VlanSpec | None = key(VlanSpec.parse_any)
     virtualport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)
     bandwidth: BandwidthSpec | None = key(part(BandwidthSpec))
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not self.name:
             raise InvalidInput(f"{what}: name is missing")
 
@@ -117,18 +128,18 @@ class NetworkSpec(Part):
     mtu: int | None = key(v.number(68, 65535))
     domain: DomainNameSpec | None = key(_domain_name)
     nat: NatSpec | None = key(part(NatSpec))
-    interfaces: list | None = key(words)
-    addresses: list | None = key(pci_addresses)
+    interfaces: list[str] | None = key(words)
+    addresses: list[HostDeviceSpec] | None = key(pci_addresses)
     physical_function: str | None = key(v.word)
     dns: DnsSpec | None = key(part(DnsSpec))
     dev: str | None = key(v.word)
     stp: bool | None = key(v.boolean)
     delay_s: int | None = key(v.number(), name="delay")
     bandwidth: BandwidthSpec | None = key(part(BandwidthSpec))
-    portgroups: list | None = key(v.list_of(part(PortGroupSpec)))
+    portgroups: list[PortGroupSpec] | None = key(v.list_of(part(PortGroupSpec)))
     isolated_ports: bool | None = key(v.boolean)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not self.name:
             raise InvalidInput("network: name is missing")
         label = f"network {self.name}"
@@ -148,7 +159,7 @@ class NetworkSpec(Part):
         if self.forward == "hostdev" and bool(self.addresses) == bool(self.physical_function):
             raise InvalidInput(f"{label}: hostdev needs either addresses or physical_function")
 
-    def _allowed(self):
+    def _allowed(self) -> tuple[tuple[str, bool], ...]:
         """What libvirt takes in this forward mode."""
         own, mode = self.forward in OWN_BRIDGE, self.forward
         return (
@@ -165,7 +176,7 @@ class NetworkSpec(Part):
         )  # fmt: skip
 
 
-def parse(name, **arguments):
+def parse(name: object, **arguments: Any) -> NetworkSpec:
     """A NetworkSpec from the arguments of virt.network_define. Raises InvalidInput."""
     given = {word: value for word, value in arguments.items() if not word.startswith("__")}
     return NetworkSpec.parse({"name": name, **given}, "network")

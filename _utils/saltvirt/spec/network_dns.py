@@ -1,5 +1,7 @@
 """What the user asked for of a network's DNS server."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from saltvirt.errors import InvalidInput
@@ -17,7 +19,7 @@ class ForwarderSpec(Part):
     domain: str | None = key(v.text)
     addr: str | None = key(ip_text)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not (self.domain or self.addr):
             raise InvalidInput(f"{what}: domain or addr is needed")
 
@@ -28,15 +30,15 @@ class SrvSpec(Part):
 
     NONE_REMOVES = False
 
-    name: str | None = key(v.text)
-    protocol: str | None = key(v.choice("tcp", "udp"))
+    name: str = key(v.text)
+    protocol: str = key(v.choice("tcp", "udp"))
     domain: str | None = key(v.text)
     target: str | None = key(v.text)
     port: int | None = key(v.port)
     priority: int | None = key(v.number(0, 65535))
     weight: int | None = key(v.number(0, 65535))
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not (self.name and self.protocol):
             raise InvalidInput(f"{what}: name and protocol are needed")
 
@@ -48,7 +50,7 @@ class DnsSpec(Part):
     NONE_REMOVES = False
 
     enable: bool | None = key(v.boolean)
-    forwarders: list | None = key(v.list_of(part(ForwarderSpec)))
-    txt: dict | None = key(v.map_of(v.text, v.text))
-    hosts: dict | None = key(v.map_of(ip_text, v.list_of(v.word)))
-    srvs: list | None = key(v.list_of(part(SrvSpec)))
+    forwarders: list[ForwarderSpec] | None = key(v.list_of(part(ForwarderSpec)))
+    txt: dict[str, str] | None = key(v.map_of(v.text, v.text))
+    hosts: dict[str, list[str]] | None = key(v.map_of(ip_text, v.list_of(v.word)))
+    srvs: list[SrvSpec] | None = key(v.list_of(part(SrvSpec)))

@@ -1,14 +1,22 @@
 """What the user asked for of a network's address and DHCP."""
 
+from __future__ import annotations
+
 import ipaddress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
 from saltvirt.spec.base import Part, key, mapping, part
 
+if TYPE_CHECKING:
+    from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
 
-def ip_text(value, what):
+    from saltvirt.spec.base import Parser
+
+
+def ip_text(value: Any, what: str) -> str:
     """An IP address as text."""
     try:
         return str(ipaddress.ip_address(str(value)))
@@ -20,14 +28,17 @@ def ip_text(value, what):
 class DhcpRangeSpec(Part):
     """Addresses to give out; the lease's time in seconds."""
 
-    start: str | None = key(ip_text)
-    end: str | None = key(ip_text)
+    start: str = key(ip_text)
+    end: str = key(ip_text)
     lease_s: int | None = key(v.count, name="lease")
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not (self.start and self.end):
             raise InvalidInput(f"{what}: start and end are needed")
-        if ipaddress.ip_address(self.start) > ipaddress.ip_address(self.end):
+        start, end = ipaddress.ip_address(self.start), ipaddress.ip_address(self.end)
+        if start.version != end.version:
+            raise InvalidInput(f"{what}: start and end are of two IP versions")
+        if int(start) > int(end):
             raise InvalidInput(f"{what}: start is behind end")
 
 
@@ -37,19 +48,19 @@ class DhcpHostSpec(Part):
 
     NONE_REMOVES = False
 
-    ip: str | None = key(ip_text)
+    ip: str = key(ip_text)
     name: str | None = key(v.word)
     mac: str | None = key(v.mac)
     id: str | None = key(v.text)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not self.ip:
             raise InvalidInput(f"{what}: ip is missing")
         if not (self.name or self.mac or self.id):
             raise InvalidInput(f"{what}: one of name, mac and id is needed")
 
 
-def _hosts(value, what):
+def _hosts(value: Any, what: str) -> list[DhcpHostSpec]:
     """A list, or a dictionary by address as Salt 3007's template read it."""
     if isinstance(value, dict):
         value = [{**mapping(host or {}, f"{what}:{ip}"), "ip": ip} for ip, host in value.items()]
@@ -63,7 +74,7 @@ class BootpSpec(Part):
     file: str | None = key(v.text)
     server: str | None = key(v.word)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not self.file:
             raise InvalidInput(f"{what}: file is missing")
 
@@ -78,16 +89,16 @@ class IpSpec(Part):
     address: str | None = key(ip_text)
     netmask: str | None = key(ip_text)
     prefix: int | None = key(v.number(1, 128))
-    dhcp_ranges: list | None = key(v.list_of(part(DhcpRangeSpec)))
-    hosts: list | None = key(_hosts)
+    dhcp_ranges: list[DhcpRangeSpec] | None = key(v.list_of(part(DhcpRangeSpec)))
+    hosts: list[DhcpHostSpec] | None = key(_hosts)
     bootp: BootpSpec | None = key(part(BootpSpec))
     tftp: str | None = key(v.path)
 
     @classmethod
-    def family(cls, version):
+    def family(cls, version: int) -> Parser[IpSpec]:
         """A parser for IP version 4 or 6."""
 
-        def parse(value, what):
+        def parse(value: Any, what: str) -> IpSpec:
             found = cls.parse(value, what)
             interface = found.interface(what)
             if interface.version != version:
@@ -97,7 +108,7 @@ class IpSpec(Part):
 
         return parse
 
-    def interface(self, what="ip"):
+    def interface(self, what: str = "ip") -> IPv4Interface | IPv6Interface:
         """The host's address in its network; a bare network gives its first address."""
         text = self.cidr or self.address
         if not text:
@@ -114,7 +125,7 @@ class IpSpec(Part):
             found = ipaddress.ip_interface(f"{first}/{found.network.prefixlen}")
         return found
 
-    def _inside(self, network, what):
+    def _inside(self, network: IPv4Network | IPv6Network, what: str) -> None:
         for item in self.dhcp_ranges or ():
             for end in (item.start, item.end):
                 if ipaddress.ip_address(end) not in network:

@@ -1,8 +1,11 @@
 """What the user asked for of one network interface."""
 
+from __future__ import annotations
+
 import ipaddress
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -12,7 +15,7 @@ from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
 TYPES = ("bridge", "network", "direct", "user", "ethernet")
 
 
-def _target(value, what):
+def _target(value: Any, what: str) -> str:
     """The interface's name on the host; libvirt gives some names itself and drops them."""
     name = v.word(value, what)
     if re.fullmatch(r"(vnet|vif|macvtap|macvlan)\d+", name) or len(name) > 15:
@@ -20,7 +23,7 @@ def _target(value, what):
     return name
 
 
-def _address(value, what):
+def _address(value: Any, what: str) -> str:
     """An IP address, as text."""
     try:
         return str(ipaddress.ip_address(str(value)))
@@ -28,7 +31,7 @@ def _address(value, what):
         raise InvalidInput(f"{what} {value!r} is no IP address") from exc
 
 
-def _cidr(value, what):
+def _cidr(value: Any, what: str) -> str:
     """An IP address with the length of its network's prefix, as text."""
     try:
         found = ipaddress.ip_interface(str(value))
@@ -79,12 +82,12 @@ class NicSpec(Part):
     link: bool | None = key(v.boolean)
     filter: str | None = key(v.text)
     boot_order: int | None = key(v.count)
-    addresses: list | None = key(v.list_of(_cidr))
-    gateways: list | None = key(v.list_of(_address))
-    nameservers: list | None = key(v.list_of(_address))
-    search: list | None = key(v.list_of(v.text))
+    addresses: list[str] | None = key(v.list_of(_cidr))
+    gateways: list[str] | None = key(v.list_of(_address))
+    nameservers: list[str] | None = key(v.list_of(_address))
+    search: list[str] | None = key(v.list_of(v.text))
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if self.mode and self.type != "direct":
             raise InvalidInput(f"{what}: mode is for interfaces of type direct")
         if self.type in ("bridge", "network", "direct") and not self.source:

@@ -22,4 +22,4 @@ class NumaTuneSpec(Part):
     """``numatune``: for the whole guest, and for cells of it."""
 
     memory: NumaMemorySpec | None = key(part(NumaMemorySpec))
-    memnodes: dict | None = key(v.map_of(v.number(), part(NumaMemorySpec)))
+    memnodes: dict[int, NumaMemorySpec] | None = key(v.map_of(v.number(), part(NumaMemorySpec)))

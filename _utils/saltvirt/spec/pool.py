@@ -1,11 +1,14 @@
 """What the user asked for of a storage pool."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
 from saltvirt.spec.base import Part, key, mapping, part, unknown
-from saltvirt.spec.disk import host
+from saltvirt.spec.disk import HostSpec, host
 from saltvirt.spec.storage import PermissionsSpec
 
 
@@ -13,8 +16,8 @@ from saltvirt.spec.storage import PermissionsSpec
 class PoolType:
     """What a type of pool must and may have, and where its volumes appear by default."""
 
-    needs: tuple
-    may: tuple = ()
+    needs: tuple[str, ...]
+    may: tuple[str, ...] = ()
     target: str | None = None
 
 
@@ -41,15 +44,15 @@ TYPES = {
 class DeviceSpec(Part):
     """A source device: a path, or for iSCSI the target's qualified name."""
 
-    path: str | None = key(v.text)
+    path: str = key(v.text)
     part_separator: bool | None = key(v.boolean)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not self.path:
             raise InvalidInput(f"{what}: path is missing")
 
 
-def _device(value, what):
+def _device(value: Any, what: str) -> DeviceSpec:
     return DeviceSpec.parse({"path": value} if isinstance(value, str) else value, what)
 
 
@@ -61,7 +64,7 @@ class SecretSpec(Part):
     value: str | None = key(v.text)
     uuid: str | None = key(v.text)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         # Salt's documents call it both ways
         self.value = self.value or self.uuid
         if not (self.type and self.value):
@@ -79,7 +82,7 @@ class PoolAuthSpec(Part):
     password: str | None = key(v.secret, repr=False)
     secret: SecretSpec | None = key(part(SecretSpec))
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not self.username:
             raise InvalidInput(f"{what}: username is missing")
         if bool(self.password) == bool(self.secret):
@@ -128,20 +131,20 @@ class PoolSpec(Part):
 
     NONE_REMOVES = False
 
-    name: str | None = key(v.text)
-    type: str | None = key(v.choice(*TYPES), name="ptype")
+    name: str = key(v.text)
+    type: str = key(v.choice(*TYPES), name="ptype")
     target: str | None = key(v.path)
     permissions: PermissionsSpec | None = key(part(PermissionsSpec))
-    source_devices: list | None = key(v.list_of(_device))
+    source_devices: list[DeviceSpec] | None = key(v.list_of(_device))
     source_dir: str | None = key(v.text)
     source_initiator: str | None = key(v.text)
     source_adapter: AdapterSpec | None = key(part(AdapterSpec))
-    source_hosts: list | None = key(v.list_of(host))
+    source_hosts: list[HostSpec] | None = key(v.list_of(host))
     source_auth: PoolAuthSpec | None = key(part(PoolAuthSpec))
     source_name: str | None = key(v.text)
     source_format: str | None = key(v.word)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not self.type:
             raise InvalidInput(f"{what}: ptype is missing; one of {', '.join(sorted(TYPES))}")
         kind = TYPES[self.type]
@@ -165,13 +168,13 @@ class PoolSpec(Part):
 _SOURCES = ("devices", "dir", "initiator", "adapter", "hosts", "auth", "name", "format")
 
 
-def parse(name, ptype, **arguments):
+def parse(name: object, ptype: object, **arguments: Any) -> PoolSpec:
     """A PoolSpec from the arguments of virt.pool_define. Raises InvalidInput."""
     given = {word: value for word, value in arguments.items() if not word.startswith("__")}
     return PoolSpec.parse({"name": name, "ptype": ptype, **given}, f"pool {name}")
 
 
-def from_state(name, ptype, source, **arguments):
+def from_state(name: object, ptype: object, source: Any, **arguments: Any) -> PoolSpec:
     """A PoolSpec from the arguments of a state, where what begins with ``source_`` is a dict."""
     given = mapping(source or {}, f"pool {name}: source")
     for word in given:

@@ -4,19 +4,30 @@ Both YAML shapes are understood: ``- system: {size: 8192}`` and, as Salt's docum
 print it, ``- system:`` with ``size: 8192`` as its sibling.
 """
 
+from __future__ import annotations
+
 import copy
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import settings, units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec.base import unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from saltvirt.settings import Get
+
+# a disk or an interface as its user wrote it
+Device = dict[str, Any]
 
 DEFAULT = "default"
 DISKS = [{"name": "system", "size": 8192}]
 DEFAULT_NAMES = {disk["name"] for disk in DISKS}
 NICS = [{"name": "eth0"}]
 _QEMU = {"device": "disk", "format": "qcow2", "model": "virtio"}
-DISK_DEFAULTS = {
+DISK_DEFAULTS: dict[str, Device] = {
     "kvm": _QEMU,
     "qemu": _QEMU,
     "test": _QEMU,
@@ -26,7 +37,7 @@ DISK_DEFAULTS = {
     "lxc": {"device": "disk"},
 }
 BRIDGE = {"type": "bridge", "source": "br0"}
-NIC_DEFAULTS = {
+NIC_DEFAULTS: dict[str, Device] = {
     "kvm": {**BRIDGE, "model": "virtio"},
     "qemu": {**BRIDGE, "model": "virtio"},
     "test": {**BRIDGE, "model": "virtio"},
@@ -44,11 +55,11 @@ for _table in (DISK_DEFAULTS, NIC_DEFAULTS):
 class Profiles:
     """The configured profiles, as the operator wrote them."""
 
-    disk: dict = field(default_factory=dict)
-    nic: dict = field(default_factory=dict)
+    disk: dict[Any, Any] = field(default_factory=dict)
+    nic: dict[Any, Any] = field(default_factory=dict)
 
 
-def read(get):
+def read(get: Get) -> Profiles:
     """The Profiles of a configuration; ``get`` is Salt's config.get."""
     found = {}
     for kind in ("disk", "nic"):
@@ -56,7 +67,7 @@ def read(get):
     return Profiles(**found)
 
 
-def _items(content, what):
+def _items(content: Any, what: str) -> Iterator[Device]:
     """The devices of a profile: plain dictionaries with their ``name``."""
     if isinstance(content, dict):
         content = [{name: device} for name, device in content.items()]
@@ -68,7 +79,7 @@ def _items(content, what):
         yield from _named(entry, what)
 
 
-def _named(entry, what):
+def _named(entry: Device, what: str) -> Iterator[Device]:
     heads = [name for name, value in entry.items() if value is None or isinstance(value, dict)]
     if "name" in entry:
         yield copy.deepcopy(entry)
@@ -82,7 +93,9 @@ def _named(entry, what):
         raise InvalidInput(f"{what}: {units.shown(entry)} has no name")
 
 
-def _content(table, name, fallback, kind):
+def _content(
+    table: Mapping[Any, Any], name: object, fallback: list[Device], kind: str
+) -> list[Device]:
     if not isinstance(name, (str, int)):
         raise InvalidInput(f"{kind} profile {name!r} is not the name of a profile")
     if name in table:
@@ -92,7 +105,7 @@ def _content(table, name, fallback, kind):
     raise unknown(name, sorted({*table, DEFAULT}), f"{kind} profile")
 
 
-def _merge(devices, extra, what):
+def _merge(devices: Iterable[Device], extra: Iterable[Any] | None, what: str) -> list[Device]:
     """Lays the caller's devices over the profile's, by name."""
     merged = [dict(device) for device in devices]
     for at, device in enumerate(extra or ()):
@@ -106,7 +119,7 @@ def _merge(devices, extra, what):
     return merged
 
 
-def disks(profiles, name, extra=None):
+def disks(profiles: Profiles, name: object, extra: Iterable[Any] | None = None) -> list[Device]:
     """The disks of a profile (None: of none) with the caller's laid over, as dictionaries.
 
     Raises InvalidInput for a profile that does not exist, with those that do.
@@ -115,7 +128,13 @@ def disks(profiles, name, extra=None):
     return _merge(found, extra, "disks")
 
 
-def nics(profiles, name, extra=None, hypervisor=None, update=False):
+def nics(
+    profiles: Profiles,
+    name: object,
+    extra: Iterable[Any] | None = None,
+    hypervisor: str | None = None,
+    update: bool = False,
+) -> list[Device]:
     """The interfaces, likewise; what is missing comes from the hypervisor's defaults.
 
     With no hypervisor named, the model is left to the host's capabilities. update: one that is
@@ -123,11 +142,11 @@ def nics(profiles, name, extra=None, hypervisor=None, update=False):
     """
     found = _content(profiles.nic, name, NICS, "nic") if name else []
     merged = _merge(map(_source, found), map(_source, extra or ()), "interfaces")
-    defaults = NIC_DEFAULTS.get(hypervisor, BRIDGE)
+    defaults = NIC_DEFAULTS.get(hypervisor or "", BRIDGE)
     return [nic if update and _known(nic) else _complete(nic, defaults) for nic in merged]
 
 
-def _known(nic):
+def _known(nic: Any) -> bool:
     return (
         isinstance(nic, dict)
         and bool(nic.get("mac"))
@@ -135,7 +154,7 @@ def _known(nic):
     )
 
 
-def _source(nic):
+def _source(nic: Any) -> Any:
     """``bridge: br0`` as ``type: bridge``, ``source: br0``; also network and direct."""
     if not isinstance(nic, dict):
         return nic
@@ -146,7 +165,7 @@ def _source(nic):
     return nic
 
 
-def _complete(nic, defaults):
+def _complete(nic: Device, defaults: Mapping[str, Any]) -> Device:
     """Fills in type and source together, so that no bridge's name ends in a network."""
     if not nic.get("type") and nic.get("source"):
         nic["type"] = defaults.get("type", "bridge")
@@ -158,9 +177,10 @@ def _complete(nic, defaults):
     return nic
 
 
-def show(profiles, hypervisor="kvm"):
+def show(profiles: Profiles, hypervisor: object = "kvm") -> dict[str, dict[str, list[Device]]]:
     """All profiles with the defaults filled in: ``{"disk": {name: [...]}, "nic": {...}}``."""
-    shown, hypervisor = {"disk": {}, "nic": {}}, str(hypervisor)
+    shown: dict[str, dict[str, list[Device]]] = {"disk": {}, "nic": {}}
+    hypervisor = str(hypervisor)
     for name in {DEFAULT: None, **profiles.disk}:
         defaults = DISK_DEFAULTS.get(hypervisor, {})
         shown["disk"][name] = [{**_drive(disk, defaults), **disk} for disk in disks(profiles, name)]
@@ -169,7 +189,7 @@ def show(profiles, hypervisor="kvm"):
     return shown
 
 
-def _drive(disk, defaults):
+def _drive(disk: Device, defaults: Device) -> Device:
     if disk.get("device", "disk") == "disk":
         return defaults
     return {}

@@ -1,11 +1,20 @@
 """What holds between the arguments of a guest, and the short ways to say some of them."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import chardev, graphics
 from saltvirt.spec import values as v
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-def shorthands(spec, more):
+    from saltvirt.spec.guest import GuestSpec
+
+
+def shorthands(spec: GuestSpec, more: Mapping[str, Any]) -> None:
     """The arguments that stand for a longer one."""
     if v.boolean(more.get("enable_vnc") or False, "enable_vnc") and spec.graphics is None:
         spec.graphics = graphics.parse("vnc")
@@ -20,13 +29,13 @@ def shorthands(spec, more):
         spec.features = {**(spec.features or {}), "kvm_hidden": hidden}
 
 
-def _stop_on_reboot(spec, stop):
+def _stop_on_reboot(spec: GuestSpec, stop: bool) -> None:
     if stop and spec.on_reboot not in (None, "destroy"):
         raise InvalidInput("stop_on_reboot and on_reboot contradict each other")
     spec.on_reboot = spec.on_reboot or ("destroy" if stop else "restart")
 
 
-def agree(spec):
+def agree(spec: GuestSpec) -> None:
     """Raises InvalidInput for disks or boot orders that contradict each other."""
     targets = [disk.target for disk in spec.disks or () if disk.target]
     for target in targets:
@@ -39,7 +48,7 @@ def agree(spec):
         )
 
 
-def complete(spec, more):
+def complete(spec: GuestSpec, more: Mapping[str, Any]) -> None:
     """What a new guest must have. Raises InvalidInput."""
     if not spec.cpu.maximum:
         raise InvalidInput("cpu is missing: the number of virtual CPUs")
@@ -49,7 +58,7 @@ def complete(spec, more):
         _image(spec, more)
     elif spec.deploy.image_hash:
         raise InvalidInput("image_hash needs image")
-    made_from = [disk for disk in spec.disks if disk.image and disk.device == "disk"]
+    made_from = [disk for disk in spec.disks or () if disk.image and disk.device == "disk"]
     if spec.deploy.overlay and not made_from:
         raise InvalidInput("overlay and enable_qcow need image, the image to stand on")
     for disk in made_from:
@@ -57,10 +66,10 @@ def complete(spec, more):
             disk.overlay_image = True
 
 
-def _image(spec, more):
+def _image(spec: GuestSpec, more: Mapping[str, Any]) -> None:
     """Puts the image on the first hard disk; over the profile's, but not over the caller's."""
     image = spec.deploy.image
-    disk = next((disk for disk in spec.disks if disk.device == "disk"), None)
+    disk = next((disk for disk in spec.disks or () if disk.device == "disk"), None)
     if disk is None:
         raise InvalidInput("image needs a disk to go on: the disk profile has none")
     own = [item.get("image") for item in more.get("disks") or () if item.get("name") == disk.name]

@@ -1,14 +1,17 @@
 """What pools and volumes both say: permissions."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
 from saltvirt.spec.base import Part, key
 
 
-def octal_mode(value, what):
+def octal_mode(value: Any, what: str) -> str:
     """File permissions: octal text such as 0711, or a number that YAML read as octal."""
     text = f"{value:o}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     if not re.fullmatch(r"0?[0-7]{3,4}", text):
@@ -28,7 +31,7 @@ class PermissionsSpec(Part):
     label: str | None = key(v.text)
 
     @classmethod
-    def parse(cls, value, what):
+    def parse(cls, value: Any, what: str) -> PermissionsSpec:
         """From a dictionary; Salt's documents also write a list of them, of one key each."""
         if isinstance(value, list) and all(isinstance(item, dict) for item in value):
             value = {word: item for one in value for word, item in one.items()}

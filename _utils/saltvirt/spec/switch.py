@@ -1,6 +1,9 @@
 """What interfaces and networks both say of switches: VLAN tags and virtual ports."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -17,7 +20,7 @@ class TagSpec(Part):
     id: int | None = key(v.number(0, 4095))
     native_mode: str | None = key(v.choice("tagged", "untagged"), name="nativeMode")
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if self.id is None:
             raise InvalidInput(f"{what}: id is missing")
 
@@ -27,16 +30,16 @@ class VlanSpec(Part):
     """VLAN tags, on a trunk or not."""
 
     trunk: bool | None = key(v.boolean)
-    tags: list | None = key(v.list_of(part(TagSpec)))
+    tags: list[TagSpec] | None = key(v.list_of(part(TagSpec)))
 
     @classmethod
-    def parse_any(cls, value, what):
+    def parse_any(cls, value: Any, what: str) -> VlanSpec:
         """From one tag's number, or a dictionary with ``tags`` and ``trunk``."""
         if isinstance(value, dict):
             return cls.parse(value, what)
         return cls(tags=[TagSpec(id=v.number(0, 4095)(value, what))])
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not self.tags:
             raise InvalidInput(f"{what}: tags is missing")
         if self.trunk is False and len(self.tags) > 1:
@@ -47,14 +50,14 @@ class VlanSpec(Part):
 class VirtualPortSpec(Part):
     """How to join a switch such as Open vSwitch."""
 
-    type: str | None = key(v.choice(*PORT_TYPES))
-    parameters: dict | None = key(v.map_of(v.choice(*PARAMETERS), v.word))
+    type: str = key(v.choice(*PORT_TYPES))
+    parameters: dict[str, str] | None = key(v.map_of(v.choice(*PARAMETERS), v.word))
 
     @classmethod
-    def parse_any(cls, value, what):
+    def parse_any(cls, value: Any, what: str) -> VirtualPortSpec:
         """From the type's name, or a dictionary with ``type`` and ``parameters``."""
         return cls.parse(value if isinstance(value, dict) else {"type": value}, what)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not self.type:
             raise InvalidInput(f"{what}: type is missing; one of {', '.join(PORT_TYPES)}")

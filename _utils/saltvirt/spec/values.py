@@ -1,11 +1,21 @@
 """Checks of single values. Each takes (value, what) and returns what to use."""
 
+from __future__ import annotations
+
 import ipaddress
 import re
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from saltvirt import units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec.base import REMOVE, mapping, unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from saltvirt.spec.base import Parser, T
+
+K = TypeVar("K")
 
 _CPUSET = re.compile(r"\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
@@ -15,15 +25,15 @@ _TRUE = {"true": True, "yes": True, "on": True, "1": True}
 _FALSE = {"false": False, "no": False, "off": False, "0": False}
 
 
-def count(value, what):
+def count(value: Any, what: str) -> int:
     """A whole number, at least 1."""
     return units.parse_count(value, what)
 
 
-def number(low=0, high=None):
+def number(low: int = 0, high: int | None = None) -> Parser[int]:
     """A parser for whole numbers in a range."""
 
-    def parse(value, what):
+    def parse(value: Any, what: str) -> int:
         if isinstance(value, bool) or not re.fullmatch(r"-?\d+", str(value).strip()):
             raise InvalidInput(f"{what} {value!r} is not a whole number")
         result = int(value)
@@ -35,17 +45,17 @@ def number(low=0, high=None):
     return parse
 
 
-def kib(value, what):
+def kib(value: Any, what: str) -> int:
     """A size in KiB; numbers without a unit are MiB."""
     return units.parse_kib(value, "MiB", what)
 
 
-def size_bytes(value, what):
+def size_bytes(value: Any, what: str) -> int:
     """A size in bytes; numbers without a unit are MiB."""
     return units.parse_bytes(value, "MiB", what)
 
 
-def boolean(value, what):
+def boolean(value: Any, what: str) -> bool:
     """True or False; also yes, no, on, off, 1, 0."""
     result = {**_TRUE, **_FALSE}.get(str(value).lower())
     if result is None:
@@ -53,28 +63,28 @@ def boolean(value, what):
     return result
 
 
-def text(value, what):
+def text(value: Any, what: str) -> str:
     """Text without control characters, not empty."""
     if isinstance(value, dict | list | bool) or _CONTROL.search(str(value)) or str(value) == "":
         raise InvalidInput(f"{what} {value!r} is not a text")
     return str(value)
 
 
-def secret(value, what):
+def secret(value: Any, what: str) -> str:
     """Text that no error shows."""
     if not isinstance(value, str | int) or _CONTROL.search(str(value)) or str(value) == "":
         raise InvalidInput(f"{what} is not a text")
     return str(value)
 
 
-def word(value, what):
+def word(value: Any, what: str) -> str:
     """A name of letters, digits, ``_ . : + -``."""
     if not _WORD.fullmatch(str(value)):
         raise InvalidInput(f"{what} {value!r} is not a name of letters, digits, '_', '.', '-'")
     return str(value)
 
 
-def address(value, what):
+def address(value: Any, what: str) -> str:
     """A host's name or address; one of IPv6 may begin with a colon, as ``::`` does."""
     try:
         return str(ipaddress.ip_address(str(value)))
@@ -82,7 +92,7 @@ def address(value, what):
         return word(value, what)
 
 
-def path(value, what):
+def path(value: Any, what: str) -> str:
     """An absolute path with no ``..`` in it."""
     result = text(value, what)
     if not result.startswith("/") or ".." in result.split("/"):
@@ -90,10 +100,10 @@ def path(value, what):
     return result
 
 
-def choice(*words):
+def choice(*words: str) -> Parser[str]:
     """A parser for one word of a few."""
 
-    def parse(value, what):
+    def parse(value: Any, what: str) -> str:
         if str(value) not in words:
             raise unknown(value, words, what)
         return str(value)
@@ -101,7 +111,7 @@ def choice(*words):
     return parse
 
 
-def cpuset(value, what):
+def cpuset(value: Any, what: str) -> str:
     """A set of CPUs or nodes, ``0-3,^2`` or a number, as libvirt writes it: ``0-1,3``."""
     text = str(value).replace(" ", "")
     if not _CPUSET.fullmatch(text):
@@ -112,9 +122,9 @@ def cpuset(value, what):
     return ranges(chosen)
 
 
-def numbers(text):
+def numbers(text: str | None) -> set[int]:
     """``0-3,^2`` as {0, 1, 3}; none for no text."""
-    chosen = set()
+    chosen: set[int] = set()
     for item in text.split(",") if text else ():
         first, _, last = item.lstrip("^").partition("-")
         found = range(int(first), min(int(last or first), 65535) + 1)
@@ -122,9 +132,9 @@ def numbers(text):
     return chosen
 
 
-def ranges(chosen):
+def ranges(chosen: Iterable[int]) -> str:
     """{0, 1, 3} as ``0-1,3``."""
-    runs = []
+    runs: list[list[int]] = []
     for number in sorted(chosen):
         if runs and runs[-1][1] == number - 1:
             runs[-1][1] = number
@@ -133,7 +143,7 @@ def ranges(chosen):
     return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in runs)
 
 
-def mac(value, what):
+def mac(value: Any, what: str) -> str:
     """A MAC address of one interface, in lower case."""
     result = str(value).lower().replace("-", ":")
     if not _MAC.fullmatch(result):
@@ -143,15 +153,15 @@ def mac(value, what):
     return result
 
 
-def port(value, what):
+def port(value: Any, what: str) -> int:
     """A TCP or UDP port."""
     return number(1, 65535)(value, what)
 
 
-def list_of(parse):
+def list_of(parse: Parser[T]) -> Parser[list[T]]:
     """A parser for a list whose items ``parse`` checks."""
 
-    def parse_list(value, what):
+    def parse_list(value: Any, what: str) -> list[T]:
         if not isinstance(value, list | tuple):
             raise InvalidInput(f"{what} must be a list, not {value!r}")
         return [parse(item, f"{what}[{at}]") for at, item in enumerate(value)]
@@ -159,10 +169,10 @@ def list_of(parse):
     return parse_list
 
 
-def map_of(parse_key, parse):
+def map_of(parse_key: Parser[K], parse: Parser[T]) -> Parser[dict[K, T]]:
     """A parser for a dictionary with free keys; ``None`` as a value means remove."""
 
-    def parse_map(value, what):
+    def parse_map(value: Any, what: str) -> dict[K, T]:
         result = {}
         for name, item in mapping(value, what).items():
             known = parse_key(name, what)

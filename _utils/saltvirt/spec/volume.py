@@ -1,6 +1,9 @@
 """What the user asked for of a volume."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values as v
@@ -10,12 +13,12 @@ from saltvirt.spec.storage import PermissionsSpec
 TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
 
 
-def _allocation(value, what):
+def _allocation(value: Any, what: str) -> int:
     """A size that may be zero."""
     return 0 if str(value) in ("0", "0.0") else v.size_bytes(value, what)
 
 
-def _name(value, what):
+def _name(value: Any, what: str) -> str:
     """A volume's name: a file name, on ESX with a folder."""
     text = v.text(value, what)
     if text.startswith("/") or ".." in text.split("/"):
@@ -27,10 +30,10 @@ def _name(value, what):
 class BackingSpec(Part):
     """The image a volume stands on."""
 
-    path: str | None = key(v.text)
-    format: str | None = key(v.word)
+    path: str = key(v.text)
+    format: str = key(v.word)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not (self.path and self.format):
             raise InvalidInput(f"{what}: path and format are needed: a guessed format is unsafe")
 
@@ -50,7 +53,7 @@ class VolumeSpec(Part):
     backing_store: BackingSpec | None = key(part(BackingSpec))
     nocow: bool | None = key(v.boolean)
 
-    def check(self, what):
+    def check(self, what: str) -> None:
         if not self.name:
             raise InvalidInput(f"{what}: name is missing")
         if not self.size_bytes:
@@ -59,7 +62,7 @@ class VolumeSpec(Part):
             raise InvalidInput(f"{what}: allocation is more than size")
 
 
-def parse(name, size, **arguments):
+def parse(name: object, size: object, **arguments: Any) -> VolumeSpec:
     """A VolumeSpec from the arguments of virt.volume_define. Raises InvalidInput."""
     given = {word: value for word, value in arguments.items() if not word.startswith("__")}
     return VolumeSpec.parse({"name": name, "size": size, **given}, f"volume {name}")

@@ -13,6 +13,7 @@ from tests import golden
 from tests.golden.cases import NETWORKS, POOLS, SECRET, VOLUMES
 
 NET = {"cidr": "10.0.0.0/24"}
+MIXED = {"start": "10.0.0.2", "end": "2001:db8::9"}
 BACKWARDS = {"start": "10.0.0.9", "end": "10.0.0.2"}
 STRANGER = {"ip": "10.1.0.2", "name": "a"}
 USER = {"username": "u"}
@@ -76,6 +77,7 @@ def test_netmask_prefix_and_cidr_are_the_same():
         ("did you mean 'bridge'", {"brigde": "br0"}),
         ("is not in 10.0.0.0/24", {"ipv4_config": {**NET, "hosts": [STRANGER]}}),
         ("start is behind", {"ipv4_config": {**NET, "dhcp_ranges": [BACKWARDS]}}),
+        ("of two IP versions", {"ipv4_config": {**NET, "dhcp_ranges": [MIXED]}}),
         ("not IPv6", {"ipv6_config": NET}),
     ],
 )  # fmt: skip
