@@ -11,11 +11,12 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import units
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import evacuate as evacuating
-from saltvirt.operations import inventory, leavings, result, slots
+from saltvirt.operations import leavings, operation, result, slots
 from saltvirt.operations import migrate as migrating
 from saltvirt.operations import recover as recovering
 from saltvirt.operations import report as reports
+from saltvirt.operations.evacuate import Evacuate, Restore
+from saltvirt.operations.rebalance import Rebalance
 from saltvirt.placement import policy as policies
 from saltvirt.placement import rebalance as rebalancing
 
@@ -93,18 +94,6 @@ def _mover(others=False):
     return move
 
 
-def _moved(about, outcome, comment):
-    """The answer of a verb that moved many guests: what is left makes it a failure."""
-    moved = not outcome.left
-    data = {
-        about: {
-            "result": moved, "comment": f"{comment}: {outcome.text()}",
-            "changes": {"moved": outcome.moved}, "left": outcome.left,
-        }
-    }  # fmt: skip
-    return data if moved else {**data, "retcode": 1}
-
-
 @result.reporting
 def evacuate(host, reason="evacuated", test=False):
     """
@@ -130,22 +119,10 @@ def evacuate(host, reason="evacuated", test=False):
         salt-run virt.evacuate hyper1 'new disks'
     """
     with Fleet(__opts__) as fleet:
-        if test:
-            targets, homeless = evacuating.check(fleet, host, _policy())
-            rows = [["guest", "goes to", "reason"]]
-            rows += [[guest, target, ""] for guest, target in targets.items()]
-            rows += [[guest, None, why] for guest, why in homeless.items()]
-            comment = f"{host}: {len(targets)} would move, {len(homeless)} would stay"
-            plan = {"table": rows, "moves": targets, "left": homeless}
-            return result.planned(host, comment, {"moved": targets}, **plan)
-        report, limits = (
-            reports.of_runner(fleet, host, "evacuate", __salt__),
-            slots.limits(__opts__),
-        )
-        outcome = evacuating.run(
-            fleet, host, _policy(), _mover(others=True), report, reason, limits
-        )
-    return _moved(host, outcome, f"{host} is in maintenance")
+        report = reports.of_runner(fleet, host, "evacuate", __salt__)
+        move, limits = _mover(others=True), slots.limits(__opts__)
+        drain = Evacuate(fleet, host, _policy(), move, report, reason, limits)
+        return operation.perform(drain, test)
 
 
 @result.reporting
@@ -167,17 +144,9 @@ def restore(host, test=False):
         salt-run virt.restore hyper1
     """
     with Fleet(__opts__) as fleet:
-        if test:
-            planned, unknown = evacuating.check_restore(fleet, host)
-            rows = [["guest", "comes from"], *([m.guest, m.source] for m in planned)]
-            rows += [[name, why] for name, why in unknown.items()]
-            comment = f"{host} would take guests again, and {len(planned)} would come back"
-            back = {move.guest: host for move in planned}
-            return result.planned(host, comment, {"moved": back}, table=rows)
         report = reports.of_runner(fleet, host, "restore", __salt__)
-        limits = slots.limits(__opts__)
-        outcome = evacuating.restore(fleet, host, _mover(), report, limits)
-    return _moved(host, outcome, f"{host} takes guests again")
+        back = Restore(fleet, host, _mover(), report, slots.limits(__opts__))
+        return operation.perform(back, test)
 
 
 @result.reporting
@@ -205,18 +174,9 @@ def rebalance(apply=False, threshold=rebalancing.THRESHOLD, test=False):
     """
     threshold = units.parse_number(threshold, "threshold")
     with Fleet(__opts__) as fleet:
-        hosts, _ = inventory.gather(fleet)
-        planned = rebalancing.plan(hosts, _policy(), threshold)
-        if apply and not test:
-            report = reports.of_runner(fleet, "rebalance", "rebalance", __salt__)
-            outcome = evacuating.rebalance(fleet, _policy(), planned, _mover(others=True), report)
-            return _moved("rebalance", outcome, "rebalanced")
-    score = rebalancing.score(hosts, _policy())
-    rows = [["guest", "from", "to", "score after"]]
-    rows += [[m.guest, m.source, m.target, round(m.after, 3)] for m in planned]
-    comment = f"{len(planned)} moves; the score is {score:.3f}, moves begin at {threshold}"
-    changes = {"moved": {m.guest: m.target for m in planned}}
-    return result.planned("rebalance", comment, changes, score=score, table=rows)
+        report = reports.of_runner(fleet, "rebalance", "rebalance", __salt__)
+        even = Rebalance(fleet, _policy(), threshold, _mover(others=True), report)
+        return operation.perform(even, test or not apply)
 
 
 @result.reporting

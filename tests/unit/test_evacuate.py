@@ -18,6 +18,8 @@ from saltvirt.errors import (
 )
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.operations import away, evacuate, moves
+from saltvirt.operations.evacuate import Evacuate, Restore
+from saltvirt.operations.rebalance import Rebalance
 from saltvirt.placement import policy, rebalance
 from saltvirt.placement.facts import Guest, Host
 from tests.unit.placement import NOTHING_BESIDE
@@ -184,7 +186,20 @@ class Cloud:
 
 
 def drain(cloud, move=None, **more):
-    return evacuate.run(cloud, "hv1", PLAIN, move or cloud.move, Silent(), limits=(2, 2), **more)
+    one = Evacuate(cloud, "hv1", PLAIN, move or cloud.move, Silent(), limits=(2, 2), **more)
+    return outcome_of(one.run())
+
+
+def bring_back(cloud, move):
+    return Restore(cloud, "hv1", move, Silent(), (2, 2))
+
+
+def outcome_of(done):
+    """What was moved, and what was left and why: of its answer."""
+    found = moves.Outcome(done.changes["moved"], done.more["left"])
+    assert done.complete == (not found.left)
+    assert done.comment.endswith(f": {found.text()}")
+    return found
 
 
 def test_a_guest_that_is_made_while_the_host_is_drained_is_moved_too(tmp_path):
@@ -256,7 +271,7 @@ def test_a_drain_that_is_killed_leaves_the_names(tmp_path):
 
 def test_the_host_is_closed_before_it_is_looked_at_and_looked_at_no_more_than_needed(tmp_path):
     cloud, told = Cloud(tmp_path, {"a": "hv1"}), Told()
-    evacuate.run(cloud, "hv1", PLAIN, cloud.move, told, "new disks")
+    Evacuate(cloud, "hv1", PLAIN, cloud.move, told, "new disks").run()
     assert all(mark["reason"] == "new disks" for mark in cloud.looks)
     assert len(cloud.looks) == 2
     assert told.lines == ["hv1 gets no new guests: new disks", f"a is on {cloud.guests['a']}"]
@@ -264,16 +279,14 @@ def test_the_host_is_closed_before_it_is_looked_at_and_looked_at_no_more_than_ne
 
 def test_a_host_that_is_unknown_or_silent_is_neither_marked_nor_planned(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv1"}, silent=["hv2"])
-    for call in (
-        lambda: evacuate.check(cloud, "hv9", PLAIN),
-        lambda: evacuate.run(cloud, "hv9", PLAIN, cloud.move, Silent()),
-        lambda: evacuate.check_restore(cloud, "hv9"),
-    ):
+    nobody = Evacuate(cloud, "hv9", PLAIN, cloud.move, Silent())
+    for one in (nobody, Restore(cloud, "hv9", cloud.move, Silent())):
         with pytest.raises(NotFound, match="hv9"):
-            call()
+            one.run()
+        assert one.check().reasons == ("hv9 is not a hypervisor of this master",)
     cloud.silent = ["hv1"]
-    with pytest.raises(ConnectionFailed, match="hv1: down"):
-        evacuate.check(cloud, "hv1", PLAIN)
+    [why] = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check().reasons
+    assert why.startswith("hv1: down")
     with pytest.raises(ConnectionFailed, match="hv1: down"):
         drain(cloud)
     assert cloud.guests == {"a": "hv1"}
@@ -315,17 +328,18 @@ def test_restore_keeps_who_is_on_a_silent_host_and_who_could_not_come(tmp_path):
             raise MigrationFailed("no")
         return cloud.move(guest, target)
 
-    outcome = evacuate.restore(cloud, "hv1", move, Silent(), (2, 2))
+    outcome = outcome_of(bring_back(cloud, move).run())
     assert outcome.moved == {"a": "hv1"}
     assert set(outcome.left) == {"b", "stuck"}
     assert "hv3: down" in outcome.left["b"]
     assert cloud.mark == {"reason": None, "guests": ["b", "stuck"]}
     cloud.silent = ()
-    outcome = evacuate.restore(cloud, "hv1", cloud.move, Silent(), (2, 2))
+    outcome = outcome_of(bring_back(cloud, cloud.move).run())
     assert outcome.moved == {"b": "hv1", "stuck": "hv1"}
     assert cloud.mark is None
     with pytest.raises(InvalidInput, match="not in maintenance"):
-        evacuate.check_restore(cloud, "hv1")
+        bring_back(cloud, cloud.move).run()
+    assert bring_back(cloud, cloud.move).check().reasons == ("hv1 is not in maintenance",)
 
 
 @pytest.mark.parametrize("ours", [{"purged"}, set()])
@@ -333,8 +347,8 @@ def test_restore_forgets_who_was_purged_when_every_host_was_heard(tmp_path, ours
     """A purge takes the guest off this master's list; the host goes on naming it."""
     cloud = Cloud(tmp_path, {}, {"reason": "x", "guests": ["purged"]})
     away.keep(cloud.opts, "hv1", ours)
-    assert evacuate.check_restore(cloud, "hv1") == ([], {})
-    evacuate.restore(cloud, "hv1", cloud.move, Silent(), (2, 2))
+    assert bring_back(cloud, cloud.move).check().more["table"] == [["guest", "comes from"]]
+    bring_back(cloud, cloud.move).run()
     assert cloud.mark is None
 
 
@@ -342,10 +356,12 @@ def test_a_host_cannot_name_a_guest_that_was_never_moved_away_from_it(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv1", "db": "hv3"})
     drain(cloud)
     cloud.mark["guests"].append("db")
-    planned, stays = evacuate.check_restore(cloud, "hv1")
-    assert [move.guest for move in planned] == ["a"]
-    assert "this master did not move it away" in stays["db"]
-    outcome = evacuate.restore(cloud, "hv1", cloud.move, Silent(), (2, 2))
+    checked = bring_back(cloud, cloud.move).check()
+    assert checked.changes == {"moved": {"a": "hv1"}}
+    [stays] = checked.more["table"][2:]
+    assert stays[0] == "db"
+    assert "this master did not move it away" in stays[1]
+    outcome = outcome_of(bring_back(cloud, cloud.move).run())
     assert outcome.moved == {"a": "hv1"}
     assert outcome.left.keys() == {"db"}
     assert cloud.guests == {"a": "hv1", "db": "hv3"}
@@ -357,7 +373,8 @@ def test_what_a_host_names_while_it_is_drained_is_not_believed_later(tmp_path):
     cloud.mark["guests"].append("db")
     drain(cloud)
     assert cloud.mark["guests"] == ["a", "db"]
-    assert evacuate.check_restore(cloud, "hv1")[1].keys() == {"db"}
+    checked = bring_back(cloud, cloud.move).check()
+    assert [row[0] for row in checked.more["table"][2:]] == ["db"]
 
 
 class Uneven(Cloud):
@@ -376,9 +393,14 @@ class Uneven(Cloud):
 
 
 def even(cloud, move):
-    planned = rebalance.plan(evacuate._cloud(cloud), PLAIN)
-    assert [(m.source, m.target) for m in planned] == [("hv1", "hv2")] * 2
-    return [m.guest for m in planned], evacuate.rebalance(cloud, PLAIN, planned, move, Silent())
+    one = balance(cloud, move)
+    planned = one.check().more["table"][1:]
+    assert [row[1:3] for row in planned] == [["hv1", "hv2"]] * 2
+    return [row[0] for row in planned], outcome_of(one.run())
+
+
+def balance(cloud, move):
+    return Rebalance(cloud, PLAIN, rebalance.THRESHOLD, move, Silent())
 
 
 def four_on_one(tmp_path):
@@ -409,7 +431,7 @@ def test_a_move_that_fails_ends_the_plan_even_where_the_score_is_near(tmp_path, 
     monkeypatch.setattr(rebalance, "LEAST_GAIN", 9)
     cloud = four_on_one(tmp_path)
     planned = [rebalance.Move(f"g{i}", "hv1", "hv2", 0.5, 0.1) for i in range(3)]
-    outcome = evacuate.rebalance(cloud, PLAIN, planned, lambda guest, target: stuck(), Silent())
+    outcome = balance(cloud, lambda guest, target: stuck()).move(planned)
     assert outcome.moved == {}
     assert outcome.left.pop("g0") == "it is on a CD"
     assert outcome.left.keys() == {"g1", "g2"}
@@ -417,7 +439,7 @@ def test_a_move_that_fails_ends_the_plan_even_where_the_score_is_near(tmp_path, 
 
 def test_a_difference_of_just_the_least_gain_is_as_planned(tmp_path, monkeypatch):
     cloud = four_on_one(tmp_path)
-    now = rebalance.score(evacuate._cloud(cloud), PLAIN)
+    now = rebalance.score(balance(cloud, cloud.move).open_hosts(), PLAIN)
     monkeypatch.setattr(rebalance, "LEAST_GAIN", now - 0.25)
     planned = [rebalance.Move(f"g{i}", "hv1", "hv1", 0.5, 0.25) for i in range(2)]
-    assert len(evacuate.rebalance(cloud, PLAIN, planned, cloud.move, Silent()).moved) == 2
+    assert len(balance(cloud, cloud.move).move(planned).moved) == 2

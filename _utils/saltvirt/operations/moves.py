@@ -1,9 +1,17 @@
 """Many migrations: some at once, carrying on past a failure, ending with what is left and why."""
 
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from saltvirt import errors
+from saltvirt.operations.operation import Result
+from saltvirt.operations.report import Report
+
+# of a guest and the host that it shall go to: the host that it is on then
+Migrate = Callable[[str, str], str]
 
 
 @dataclass(frozen=True)
@@ -19,10 +27,20 @@ class Move:
 class Outcome:
     """moved: guest to the host it is on now. left: guest to why it was not moved."""
 
-    moved: dict = field(default_factory=dict)
-    left: dict = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
 
-    def text(self):
+    def add(self, step: Outcome) -> None:
+        """What came out of more moves."""
+        self.moved.update(step.moved)
+        self.left.update(step.left)
+
+    def result(self, about: str, comment: str) -> Result:
+        """The Result of an operation that made the moves: what is left makes it incomplete."""
+        changes, more = {"moved": self.moved}, {"left": self.left}
+        return Result(about, f"{comment}: {self.text()}", changes, more, complete=not self.left)
+
+    def text(self) -> str:
         """One line: how many moved, and each that did not with its reason."""
         line = f"{len(self.moved)} moved"
         if self.left:
@@ -31,7 +49,9 @@ class Outcome:
         return line
 
 
-def run(moves, migrate, report, limits=(1, 1)):
+def run(
+    moves: Iterable[Move], migrate: Migrate, report: Report, limits: tuple[int, int] = (1, 1)
+) -> Outcome:
     """Makes the moves, in their order as far as the limits allow.
 
     moves: Moves. migrate: callable(guest, target) that returns the host the guest is on then,
@@ -39,7 +59,8 @@ def run(moves, migrate, report, limits=(1, 1)):
     them; those that another process takes up are waited for in migrate.
     Returns an Outcome; a failure of one guest does not stop the others.
     """
-    outcome, waiting, running = Outcome(), list(moves), {}
+    outcome, waiting = Outcome(), list(moves)
+    running: dict[Future[str], Move] = {}
     with ThreadPoolExecutor(max_workers=limits[0]) as pool:
         while waiting or running:
             for move in [*waiting]:
@@ -51,13 +72,13 @@ def run(moves, migrate, report, limits=(1, 1)):
     return outcome
 
 
-def _may_begin(move, running, limits):
+def _may_begin(move: Move, running: Iterable[Move], limits: tuple[int, int]) -> bool:
     busy = [host for one in running for host in (one.source, one.target)]
     in_all, each = limits
     return len(busy) // 2 < in_all and max(map(busy.count, (move.source, move.target))) < each
 
 
-def _note(outcome, guest, done, report):
+def _note(outcome: Outcome, guest: str, done: Future[str], report: Report) -> None:
     try:
         outcome.moved[guest] = done.result()
         report.step("moved", f"{guest} is on {outcome.moved[guest]}", guest=guest)
