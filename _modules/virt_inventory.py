@@ -32,7 +32,7 @@ def _wanted(conn, config_get, place, arguments):
         gate = admission.Gate(config_get, place.folder, place.pool)
         # nothing is seeded: what matters is that it could be
         tools = guest_builder.Tools(gate, seeder=True, medium=spec.deploy.cloud_init)
-        return requirements.read(conn, spec, tools)
+        return requirements.read(conn, spec, tools).to_answer()
     except errors.VirtError as exc:
         return {"problem": exc.text.removeprefix(errors.Refused.PREFIX)}
 
@@ -81,7 +81,7 @@ def inventory(guest=None, **kwargs):
     config_get = __salt__["config.get"]
     place = images_folder.configured(config_get)
     with connection.connect(settings.connection(config_get, kwargs)) as conn:
-        found = host_inventory.read(conn, config_get, place.folder)
+        found = host_inventory.read(conn, config_get, place.folder).to_answer()
         if guest:
             found["guest"] = _wanted(conn, config_get, place, guest)
         return found

@@ -34,6 +34,10 @@ class InvalidInput(VirtError):
     """What the caller asked for is wrong; nothing was changed."""
 
 
+class BadAnswer(InvalidInput):
+    """What a host told, or what is in a file of ours, is not what this version reads."""
+
+
 class NotFound(VirtError):
     """The named guest, host, pool, network, volume or profile does not exist."""
 

@@ -334,7 +334,7 @@ def test_it_may_be_other_hosts(dead):
 
 
 def read(conn, folder):
-    return inventory.read(conn, lambda key, default=None: default, folder)
+    return inventory.read(conn, lambda key, default=None: default, folder).to_answer()
 
 
 def test_an_inventory_goes_on_and_names_it(dead, place):  # noqa: F811
@@ -370,6 +370,7 @@ def test_libvirt_is_not_asked_for_the_statistics_of_disks_there(dead, place):  #
             return place.conn.domainListGetStats(doms, wanted, flags)
 
     found = inventory.read(Watched(), lambda key, default=None: default, str(place.root))
+    found = found.to_answer()
     assert found["guests"]["web1"]["state"] == "shutdown"
     assert overview.full_info(Watched())["vm_info"]["web1"]["state"] == "shutdown"
     assert "web1" in overview.vm_diskstats(Watched(), "web1")

@@ -22,7 +22,8 @@ def conn():
 
 
 def test_guests_and_sizes(conn, tmp_path):
-    found = inventory.read(conn, lambda key, default=None: default, tmp_path / "not" / "yet")
+    found = inventory.read(conn, lambda key, default=None: default, tmp_path / "no")
+    found = found.to_answer()
     info = conn.getInfo()
     assert (found["cpus"], found["memory_kib"]) == (info[2], info[1] * 1024)
     assert found["guests"]["test"] == {
@@ -43,7 +44,7 @@ def test_groups_come_from_our_metadata(conn, tmp_path):
         '<s:entry key="groups">web eu</s:entry></s:guest></metadata>'
     )
     conn.defineXML(xml.replace("</name>", "</name>" + ours))
-    found = inventory.read(conn, lambda key, default=None: default, tmp_path)
+    found = inventory.read(conn, lambda key, default=None: default, tmp_path).to_answer()
     assert found["guests"]["web1"]["groups"] == ["web", "eu"]
     assert found["guests"]["web1"]["state"] == "shutdown"
 

@@ -145,7 +145,7 @@ def disk_xml(path):
 
 
 def read(conn, folder):
-    return inventory.read(conn, lambda key, default=None: default, folder)
+    return inventory.read(conn, lambda key, default=None: default, folder).to_answer()
 
 
 def test_a_sparse_raw_disk_of_a_guest_that_is_off_promises_what_it_may_become(made):

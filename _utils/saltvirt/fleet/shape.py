@@ -5,12 +5,10 @@ A host may run another version, or have turned bad: what does not fit is an erro
 
 import math
 
-from saltvirt import errors, plain
+from saltvirt import errors, plain, wire
+from saltvirt.placement import facts
 
 NUMBER = (int, float)
-# what is counted or measured: a number from 0 with which one can reckon
-COUNT = "count"
-_MOST = 2**63
 # a chain of 200 backing files is what libvirt's own XML can hold
 _DEEP = 400
 STATES = {str: str}
@@ -24,67 +22,6 @@ _MADE = {
     "virt.clone": {**_KEY, "disks": [{str: object}]},
     "virt.rename": {**_KEY, "disks": [str]},
 }
-_DISK = {"size_bytes": COUNT, "path?": _TEXT, "pool?": _TEXT, "shared?": _TEXT}
-_STORE = {
-    "total_bytes?": COUNT,
-    "free_bytes?": COUNT,
-    "promised_bytes?": COUNT,
-    "shared?": _TEXT,
-    "store?": _TEXT,
-}
-_GUEST = {
-    "uuid?": str,
-    "state?": str,
-    "vcpus?": COUNT,
-    "memory_kib?": COUNT,
-    "type?": _TEXT,
-    "max_memory_kib?": COUNT,
-    "page_kib?": (COUNT, None),
-    "arch?": _TEXT,
-    "cpu_model?": _TEXT,
-    "bridges?": [str],
-    "networks?": [str],
-    "groups?": [str],
-    "deployment?": _TEXT,
-    "group_policy?": _TEXT,
-    "labels?": {str: object},
-    "prefer?": {str: object},
-    "disks?": [_DISK],
-}
-_NEEDS = {
-    "problem?": _TEXT,
-    "vcpus?": COUNT,
-    "memory_kib?": COUNT,
-    "max_memory_kib?": COUNT,
-    "page_kib?": (COUNT, None),
-    "disk_bytes?": COUNT,
-    "disks?": [_DISK],
-    "pools?": {str: COUNT},
-    "bridges?": [str],
-    "networks?": [str],
-    "cpu_model?": _TEXT,
-    "cpu_models?": ([str], None),
-}
-_INVENTORY = {
-    "cpus": COUNT,
-    "memory_kib": COUNT,
-    "guests?": {str: _GUEST},
-    "arch?": str,
-    "arches?": [str],
-    "types?": [str],
-    "bridges?": [str],
-    "networks?": [str],
-    "images?": [str],
-    "hugepages?": {str: COUNT},
-    "hugepage_kib?": (COUNT, None),
-    "stores?": {str: _STORE},
-    "pools?": {str: _STORE},
-    "images_folder?": _STORE,
-    "mounts?": STATES,
-    "maintenance?": _TEXT,
-    "arriving?": {str: {"vcpus": COUNT, "memory_kib": COUNT, "page_kib?": (COUNT, None)}},
-    "guest?": (_NEEDS, None),
-}
 _SHOWN = {
     "graphics?": ({str: object}, None),
     "disks?": ({str: {str: object}}, None),
@@ -97,14 +34,14 @@ _PURGED = (
     bool,
 )
 _SNAPSHOT = {"name": str, "parent": _TEXT, "current": bool}
-# function to what it returns: a type, several of them, COUNT, [of each], {str: of each value}, or
+# function to what it returns: a Fact, a type, several of them, [of each], {str: of each value}, or
 # the keys that must be there ("key?": may be there)
 ANSWERS = {
     "virt.vm_state": STATES,
     "virt.full_info": {"vm_info?": ({str: _SHOWN}, None)},
     "virt.list_domains": [str],
     "virt.names_on_disk": [str],
-    "virt.inventory": _INVENTORY,
+    "virt.inventory": facts.Inventory,
     "virt.leftovers": {
         "guests": STATES, "unfinished": [str], "migrations": {str: {"target": str}}, "left?": [str],
         "leavings?": [str],
@@ -148,34 +85,48 @@ ANSWERS = {
 
 def fits(data, shape):
     """True when the data is of the shape."""
+    return misfit(data, shape) is None
+
+
+def misfit(data, shape, place="it"):
+    """Where the data is not of the shape, such as ``guests.web1``; None when it is."""
     if isinstance(shape, tuple):
-        return any(fits(data, one) for one in shape)
+        several = [misfit(data, one, place) for one in shape]
+        return None if None in several else several[0]
+    if isinstance(shape, type) and issubclass(shape, wire.Fact):
+        return wire.misfit(data, shape)
     if shape is None or isinstance(shape, type):
-        return isinstance(data, shape or type(None))
-    if shape is COUNT or not isinstance(data, type(shape)):
-        return shape is COUNT and _counts(data)
+        return None if isinstance(data, shape or type(None)) else place
+    return _inside(data, shape, place) if isinstance(data, type(shape)) else place
+
+
+def _inside(data, shape, place):
+    """The same of what is in a list or in a mapping."""
     if isinstance(shape, list):
-        return all(fits(one, shape[0]) for one in data)
-    if str in shape:
-        return all(isinstance(k, str) and fits(v, shape[str]) for k, v in data.items())
-    return all(
-        fits(data[key.rstrip("?")], of) if key.rstrip("?") in data else key.endswith("?")
-        for key, of in shape.items()
-    )
-
-
-def _counts(data):
-    return isinstance(data, NUMBER) and not isinstance(data, bool) and 0 <= data < _MOST
+        inner = [(number, one, shape[0]) for number, one in enumerate(data)]
+    elif str in shape:
+        if not all(isinstance(key, str) for key in data):
+            return place
+        inner = [(key, one, shape[str]) for key, one in data.items()]
+    else:
+        keys = {key.rstrip("?"): of for key, of in shape.items()}
+        missing = next((key for key in keys if key in shape and key not in data), None)
+        if missing:
+            return f"{place} without {missing}"
+        inner = [(key, data[key], of) for key, of in keys.items() if key in data]
+    above = "" if place == "it" else f"{place}."
+    found = (misfit(one, of, f"{above}{key}") for key, one, of in inner)
+    return next((where for where in found if where), None)
 
 
 def check(fun, kwarg, data):
-    """Raises InvalidInput when the answer is none to this question."""
+    """Raises InvalidInput, which names the place, when the answer is none to this question."""
     if fun in _MADE:
-        good = fits(data, {str: object} if (kwarg or {}).get("test") else _MADE[fun])
+        where = misfit(data, {str: object} if (kwarg or {}).get("test") else _MADE[fun])
     else:
-        good = fits(data, ANSWERS.get(fun, object))
-    if not good:
-        raise errors.InvalidInput(f"its answer to {fun} is not what this version expects")
+        where = misfit(data, ANSWERS.get(fun, object))
+    if where:
+        raise errors.InvalidInput(f"its answer to {fun} is not what this version expects: {where}")
 
 
 def clean(data, depth=0):

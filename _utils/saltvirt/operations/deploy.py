@@ -225,8 +225,7 @@ def _place(found, cloud, request, policy):
     asked = request.at(cloud[best])
     new = facts.Guest(
         asked.name, "", "running", asked.vcpus, asked.memory_kib, groups=asked.groups,
-        more={"max_memory_kib": asked.max_memory_kib, "page_kib": asked.page_kib,
-              "type": asked.type},
+        max_memory_kib=asked.max_memory_kib, page_kib=asked.page_kib, type=asked.type,
     )  # fmt: skip
     cloud.update(account.taken(cloud, best, request, new))
 

@@ -26,6 +26,8 @@ def gather(fleet, hosts=None, guest=None, patient=False):
             continue
         try:
             found.append(_reckoned(facts.host_from_inventory(answer.host, answer.data)))
+        except errors.BadAnswer as exc:
+            unheard[answer.host] = f"{exc.text}: {OTHER_VERSION.format(host=answer.host)}"
         except errors.InvalidInput as exc:  # what its own configuration has wrong
             unheard[answer.host] = exc.text
         except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from saltvirt.placement import account
 from saltvirt.placement import policy as policies
+from saltvirt.wire import Fact, seldom, untold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from saltvirt.placement.policy import Policy
 
@@ -24,27 +25,27 @@ SPREAD = "spread"
 
 
 @dataclass(frozen=True)
-class Disk:
+class Disk(Fact):
     """A disk that a guest has: how large it may become, the file or folder it is in or its storage
     pool, and the name of the storage where several hosts reach it."""
 
     size_bytes: int
-    path: str | None = None
-    pool: str | None = None
-    shared: str | None = None
-
-
-_NOTHING: dict[str, Any] = {}
+    path: str | None = seldom(None)
+    pool: str | None = seldom(None)
+    shared: str | None = seldom(None)
 
 
 @dataclass(frozen=True)
-class Guest:
-    """One guest that a host has: its full size at its start, whether it is meant to run, and the
-    deployment that it was made for.
+class Guest(Fact):
+    """One guest that a host has: its full size at its start, whether it is meant to run, and what
+    it was made for.
 
-    more: what ``virt.inventory`` tells of it beside, as plain data: a cloud has many guests, and
-    this is read of few.
+    creating: it is being made. max_memory_kib: what it may be given while it runs. page_kib: the
+    size of its huge pages, 0 for the host's usual ones; None without. type: libvirt's domain type.
+    deployment, group_policy, labels, prefer: what virt.init was asked for.
     """
+
+    NAMED_BY: ClassVar[str] = "name"
 
     name: str
     uuid: str = ""
@@ -54,27 +55,18 @@ class Guest:
     autostart: bool = False
     groups: tuple[str, ...] = ()
     deployment: str | None = None
-    more: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
-
-    @property
-    def creating(self) -> bool:
-        """Whether it is being made."""
-        return bool(self.more.get("creating"))
-
-    @property
-    def max_memory_kib(self) -> int:
-        """What it may be given while it runs."""
-        return self.more.get("max_memory_kib") or 0
-
-    @property
-    def page_kib(self) -> int | None:
-        """The size of its huge pages, 0 for the host's usual ones; None without."""
-        return self.more.get("page_kib")
-
-    @property
-    def type(self) -> str | None:
-        """libvirt's domain type, or None."""
-        return self.more.get("type")
+    creating: bool = seldom(False)
+    max_memory_kib: int = seldom(0)
+    page_kib: int | None = seldom(None)
+    type: str | None = seldom(None)
+    arch: str | None = seldom(None)
+    cpu_model: str | None = seldom(None)
+    bridges: frozenset[str] = seldom(frozenset())
+    networks: frozenset[str] = seldom(frozenset())
+    group_policy: str | None = seldom(None)
+    labels: dict[str, Any] = seldom({})
+    prefer: dict[str, Any] = seldom({})
+    disks: tuple[Disk, ...] = seldom(())
 
     @property
     def meant_to_run(self) -> bool:
@@ -82,7 +74,16 @@ class Guest:
 
 
 @dataclass(frozen=True)
-class Store:
+class Arriving(Fact):
+    """What a host has promised to a guest on its way to it. page_kib: as a Guest has it."""
+
+    vcpus: int
+    memory_kib: int
+    page_kib: int | None = None
+
+
+@dataclass(frozen=True)
+class Store(Fact):
     """A file system or storage pool: what it has, what is free, what its thin disks may still
     grow.
 
@@ -93,8 +94,8 @@ class Store:
     total_bytes: int = 0
     free_bytes: int = 0
     promised_bytes: int = 0
-    shared: str | None = None
-    elsewhere_bytes: int = 0
+    shared: str | None = seldom(None)
+    elsewhere_bytes: int = untold(0)
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,14 @@ class Pool(Store):
 
 
 @dataclass(frozen=True)
-class Needs:
+class Folder(Pool):
+    """The folder of images, with what it is on."""
+
+    path: str | None = None
+
+
+@dataclass(frozen=True)
+class Needs(Fact):
     """What a guest would take of one host, by the profiles of that host.
 
     disk_bytes: in the images folder; disks: in other folders; pools: name to bytes. cpu_models:
@@ -120,12 +128,49 @@ class Needs:
     cpu_model: str | None = None
     cpu_models: frozenset[str] | None = None
     image_here: bool = False
-    problem: str | None = None
+    problem: str | None = seldom(None)
     disks: tuple[Disk, ...] = ()
     vcpus: int = 0
     memory_kib: int = 0
     max_memory_kib: int = 0
     page_kib: int | None = None
+
+
+@dataclass(frozen=True)
+class Inventory(Fact):
+    """What a host answers to ``virt.inventory``; a Host is made of it.
+
+    cpus: threads. hugepages: the size of pages in KiB to how many KiB of the memory are such;
+    hugepage_kib: their usual size. stores: id of a file system to its Store; mounts: mount point
+    to the id. images: the addresses of the cached ones. labels, ratios, placement: the host's own
+    configuration, as it is. maintenance: why it takes no guests. libvirt: its version as libvirt's
+    number. silent: where a file system is mounted that does not answer. guest: Needs of the guest
+    that was asked about.
+    """
+
+    cpus: int
+    memory_kib: int
+    arch: str = ""
+    types: tuple[str, ...] = ()
+    arches: tuple[str, ...] = ()
+    hugepages: dict[str, int] = field(default_factory=dict)
+    hugepage_kib: int | None = None
+    guests: dict[str, Guest] = field(default_factory=dict)
+    arriving: dict[str, Arriving] = field(default_factory=dict)
+    images_folder: Folder = Folder()
+    images: frozenset[str] = frozenset()
+    bridges: frozenset[str] = frozenset()
+    networks: frozenset[str] = frozenset()
+    stores: dict[str, Store] = field(default_factory=dict)
+    mounts: dict[str, str] = field(default_factory=dict)
+    pools: dict[str, Pool] = field(default_factory=dict)
+    labels: Any = None
+    ratios: Any = None
+    placement: Any = None
+    maintenance: str | None = None
+    libvirt: int = 0
+    silent: tuple[str, ...] = seldom(())
+    guest: Needs | None = seldom(None)
 
 
 @dataclass(frozen=True)
@@ -254,83 +299,58 @@ class Host:
         return self.free_store_bytes(policy, self.pool_store(name))
 
 
-def host_from_inventory(name: str, data: Mapping[str, Any]) -> Host:
-    """A Host from the plain dict that ``virt.inventory`` returned.
+def host_from_inventory(name: str, data: object) -> Host:
+    """A Host from what ``virt.inventory`` returned as plain data.
 
-    Raises InvalidInput, which names the setting, for what the host's configuration has wrong.
+    Raises BadAnswer, which names the key, and what host_of raises.
     """
-    folder = data.get("images_folder") or {}
-    guests = tuple(guest_of(*item) for item in sorted((data.get("guests") or {}).items()))
+    return host_of(name, Inventory.from_answer(data, name))
+
+
+def host_of(name: str, told: Inventory) -> Host:
+    """The Host of that name in its Inventory.
+
+    Raises InvalidInput, which names the setting, for what its configuration has wrong; ValueError
+    or LookupError for what does not add up.
+    """
+    folder = told.images_folder
     arriving = tuple(
-        Guest(guest, vcpus=int(facts["vcpus"]), memory_kib=int(facts["memory_kib"]), more=facts)
-        for guest, facts in sorted((data.get("arriving") or {}).items())
-    )  # fmt: skip
-    pages = {int(size): int(kib) for size, kib in (data.get("hugepages") or {}).items()}
+        Guest(guest, vcpus=one.vcpus, memory_kib=one.memory_kib, page_kib=one.page_kib)
+        for guest, one in sorted(told.arriving.items())
+    )
     host = Host(
         name=name,
-        cpus=int(data["cpus"]),
-        memory_kib=int(data["memory_kib"]),
-        guests=guests,
+        cpus=told.cpus,
+        memory_kib=told.memory_kib,
+        guests=tuple(guest for _, guest in sorted(told.guests.items())),
         arriving=arriving,
-        arch=data.get("arch", ""),
-        arches=tuple(data.get("arches") or ()),
-        types=tuple(data.get("types") or ()),
-        disk_total_bytes=int(folder.get("total_bytes", 0)),
-        disk_free_bytes=int(folder.get("free_bytes", 0)),
-        disk_promised_bytes=int(folder.get("promised_bytes", 0)),
-        bridges=frozenset(data.get("bridges") or ()),
-        networks=frozenset(data.get("networks") or ()),
-        pools={pool: Pool(**_sizes(sizes)) for pool, sizes in (data.get("pools") or {}).items()},
-        images=frozenset(data.get("images") or ()),
-        labels=policies.mapping(data.get("labels"), "virt:labels"),
-        maintenance=data.get("maintenance"),
-        ratios=policies.ratios(data.get("ratios")),
-        needs=_needs(data["guest"]) if data.get("guest") else None,
-        limits=policies.limits(data.get("placement")),
-        hugepages=pages,
-        page_kib=int(data.get("hugepage_kib") or 0),
-        stores={
-            store: Store(**_sizes(sizes)) for store, sizes in (data.get("stores") or {}).items()
-        },
-        mounts=dict(data.get("mounts") or {}),
-        images_store=folder.get("store") or IMAGES,
-        silent=tuple(map(str, data.get("silent") or ())),
+        arch=told.arch,
+        arches=told.arches,
+        types=told.types,
+        disk_total_bytes=folder.total_bytes,
+        disk_free_bytes=folder.free_bytes,
+        disk_promised_bytes=folder.promised_bytes,
+        bridges=told.bridges,
+        networks=told.networks,
+        pools=told.pools,
+        images=told.images,
+        labels=policies.mapping(told.labels, "virt:labels"),
+        maintenance=told.maintenance,
+        ratios=policies.ratios(told.ratios),
+        needs=told.guest,
+        limits=policies.limits(told.placement),
+        hugepages={int(size): kib for size, kib in told.hugepages.items()},
+        page_kib=told.hugepage_kib or 0,
+        stores=told.stores,
+        mounts=told.mounts,
+        images_store=folder.store or IMAGES,
+        silent=told.silent,
     )
     for store in {*host.mounts.values(), host.images_store}:
         host.storage[store]  # a mount of what it does not tell of is known here, not in a choice
     account.takes(Request(name, 1, 1, by_profile=True).at(host), host, policies.Policy())
     host.free_memory_kib(policies.Policy())  # what does not add up is known here, not in a choice
     return host
-
-
-def _sizes(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A Store's values, with numbers where bytes are."""
-    return {key: int(value) if key.endswith("_bytes") else value for key, value in data.items()}
-
-
-def guest_of(name: str, data: Mapping[str, Any]) -> Guest:
-    """A Guest from the plain dict under ``guests`` of ``virt.inventory``."""
-    return Guest(
-        name,
-        data.get("uuid", ""),
-        data.get("state", "shutdown"),
-        int(data.get("vcpus", 0)),
-        int(data.get("memory_kib", 0)),
-        bool(data.get("autostart")),
-        tuple(data.get("groups") or ()),
-        data.get("deployment"),
-        data,
-    )
-
-
-def _needs(data: Mapping[str, Any]) -> Needs:
-    """Needs from the plain dict under ``guest`` of ``virt.inventory``."""
-    found = dict(data)
-    for key in ("bridges", "networks", "cpu_models"):
-        if found.get(key) is not None:
-            found[key] = frozenset(found[key])
-    found["disks"] = tuple(Disk(**disk) for disk in found.get("disks") or ())
-    return Needs(**found)
 
 
 @dataclass(frozen=True)
@@ -393,22 +413,21 @@ class Request:
 def of_guest(guest: Guest, source: Host) -> Request:
     """The Request for a Guest that exists on the source Host: what it needs is read from its
     definition, what was wished for it is kept with it."""
-    more = guest.more
     return Request(
         guest.name,
         guest.vcpus,
         guest.memory_kib,
         hypervisor=guest.type or (source.types[0] if source.types else "kvm"),
-        arch=more.get("arch") or source.arch or None,
-        bridges=frozenset(more.get("bridges") or ()),
-        networks=frozenset(more.get("networks") or ()),
-        cpu_model=more.get("cpu_model"),
-        labels=dict(more.get("labels") or {}),
-        prefer=dict(more.get("prefer") or {}),
+        arch=guest.arch or source.arch or None,
+        bridges=guest.bridges,
+        networks=guest.networks,
+        cpu_model=guest.cpu_model,
+        labels=guest.labels,
+        prefer=guest.prefer,
         groups=guest.groups,
-        group_policy=more.get("group_policy") or SPREAD,
+        group_policy=guest.group_policy or SPREAD,
         max_memory_kib=guest.max_memory_kib,
         page_kib=guest.page_kib,
-        disks=tuple(Disk(**disk) for disk in more.get("disks") or ()),
+        disks=guest.disks,
         stopped=not guest.meant_to_run,
     )

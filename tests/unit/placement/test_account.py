@@ -25,7 +25,7 @@ def host(name="hv1", guests=(), **changes):
 
 
 def guest(name="g", memory_gib=8, state="running", **more):
-    return Guest(name, "", state, 2, memory_gib * GIB_KIB, more=more)
+    return Guest(name, "", state, 2, memory_gib * GIB_KIB, **more)
 
 
 def why(there, request, by=PLAIN):
@@ -131,9 +131,9 @@ def test_a_host_is_told_what_others_promise():
 
 
 def test_a_guest_on_shared_storage_moves_without_wanting_room_there():
-    disk = {"size_bytes": 60 * GIB, "pool": "nfs", "shared": "nfs nas:/vm"}
-    moving = guest("web1", disks=[disk, {"size_bytes": 5 * GIB, "path": "/nfs/a.qcow2",
-                                         "shared": "nfs nas:/vm"}])  # fmt: skip
+    disk = Disk(60 * GIB, pool="nfs", shared="nfs nas:/vm")
+    beside = Disk(5 * GIB, "/nfs/a.qcow2", shared="nfs nas:/vm")
+    moving = guest("web1", disks=(disk, beside))
     request = facts.of_guest(moving, host())
     full = shared("hv2", 100)
     assert why(full, request) is None
@@ -146,9 +146,10 @@ def test_a_guest_on_shared_storage_moves_without_wanting_room_there():
 def test_a_guest_is_known_by_its_definition_and_by_what_it_was_made_for():
     """D12: what init honoured holds for the guest's next host."""
     kept = guest(
-        "web1", bridges=["br7"], networks=["lan"], labels={"rack": "a"}, prefer={"disk": "ssd"},
+        "web1", bridges=frozenset({"br7"}), networks=frozenset({"lan"}), labels={"rack": "a"},
+        prefer={"disk": "ssd"},
         group_policy="separate", cpu_model="Skylake-Server", page_kib=2048, type="kvm",
-        disks=[{"size_bytes": GIB, "pool": "ssd"}],
+        disks=(Disk(GIB, pool="ssd"),),
     )  # fmt: skip
     request = facts.of_guest(replace(kept, groups=("web",)), host())
     there = host("hv2")

@@ -1,64 +1,70 @@
 """What a host tells becomes what placement counts with, field by field."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from saltvirt.errors import BadAnswer
 from saltvirt.placement import facts, policy
 from saltvirt.placement.facts import Disk, Guest, Host, Needs, Pool, Request, Store
 from tests.unit.placement import NOTHING_BESIDE
 
 PLAIN = policy.from_config(NOTHING_BESIDE)
-TOLD = (
-    "images_folder", "guests", "arriving", "hugepages", "arches", "types", "bridges", "networks",
-    "pools", "images", "labels", "ratios", "placement", "hugepage_kib", "stores", "mounts",
-    "silent", "guest", "maintenance",
-)  # fmt: skip
-STORE = {"total_bytes": "9", "free_bytes": 5, "promised_bytes": 1, "shared": "nas"}
+STORE = {"total_bytes": 9, "free_bytes": 5, "promised_bytes": 1, "shared": "nas"}
 
 
 def test_what_a_host_does_not_tell_is_nothing():
-    least = {"cpus": "2", "memory_kib": "1024"}
+    least = {"cpus": 2, "memory_kib": 1024}
     assert facts.host_from_inventory("hv1", least) == Host("hv1", 2, 1024)
-    empty = dict.fromkeys(TOLD)
+    nothing = ("guest", "labels", "ratios", "placement", "hugepage_kib", "maintenance")
+    empty = dict.fromkeys(nothing)
     assert facts.host_from_inventory("hv1", {**least, **empty}) == Host("hv1", 2, 1024)
-    assert facts.guest_of("a", {}) == Guest("a", more={})
     needs = {"disk_bytes": 7, "cpu_models": None}
     found = facts.host_from_inventory("hv1", {**least, "guest": needs})
     assert found.needs == Needs(disk_bytes=7)
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "where"),
     [
-        {"guest": {"memory_kib": "much"}},
-        {"guest": {"disks": [{"size_bytes": 1}], "page_kib": [1]}},
-        {"guests": {"a": {"memory_kib": 1, "max_memory_kib": "much"}}},
-        {"hugepages": {"2048": 1}, "memory_kib": [1]},
-        {"mounts": {"/": "/gone"}, "pools": {"p": 5}},
+        ({"cpus": "2"}, "cpus is not a number from 0"),
+        ({"guest": {"memory_kib": "much"}}, "guest.memory_kib is not a number from 0"),
+        ({"guest": {"disks": [{"size_bytes": 1}], "page_kib": [1]}}, "guest.page_kib is not"),
+        ({"guest": {"disks": [{}]}}, "guest.disks.0 is not whole: size_bytes is missing"),
+        ({"guests": {"a": {"memory_kib": 1, "max_memory_kib": "much"}}}, "guests.a.max_memory_kib"),
+        ({"guests": None}, "guests is not a mapping"),
+        ({"hugepages": {"2048": 1}, "memory_kib": [1]}, "memory_kib is not a number"),
+        ({"mounts": {"/": "/gone"}, "pools": {"p": 5}}, "pools.p is not a mapping"),
     ],
 )
-def test_what_does_not_add_up_is_known_when_it_is_read(wrong):
+def test_what_is_wrong_is_named_when_it_is_read(wrong, where):
     """And costs only the host that says it; in a choice it would cost all of them."""
-    with pytest.raises((TypeError, ValueError, AttributeError, LookupError)):
+    with pytest.raises(BadAnswer, match=f"^hv1: {re.escape(where)}"):
+        facts.host_from_inventory("hv1", {"cpus": 2, "memory_kib": 1024, **wrong})
+
+
+@pytest.mark.parametrize("wrong", [{"mounts": {"/": "/gone"}}, {"hugepages": {"x": 1}}])
+def test_what_does_not_add_up_is_known_when_it_is_read(wrong):
+    with pytest.raises((ValueError, LookupError)):
         facts.host_from_inventory("hv1", {"cpus": 2, "memory_kib": 1024, **wrong})
 
 
 def test_all_that_a_host_tells():
     guest = {
-        "uuid": "u", "state": "running", "vcpus": "2", "memory_kib": "8", "autostart": 1,
+        "uuid": "u", "state": "running", "vcpus": 2, "memory_kib": 8, "autostart": True,
         "groups": ["web"], "deployment": "d", "max_memory_kib": 16, "page_kib": 2048, "type": "kvm",
-        "creating": "x",
+        "creating": True, "of a newer version": [],
     }  # fmt: skip
-    arriving = {"vcpus": "1", "memory_kib": "4", "page_kib": 0}
+    arriving = {"vcpus": 1, "memory_kib": 4, "page_kib": 0}
     said = {
         "cpus": 2, "memory_kib": 1024, "guests": {"b": guest, "a": {}}, "arriving": {"c": arriving},
         "arch": "x86_64", "arches": ["x86_64"], "types": ["kvm"], "bridges": ["br0"],
-        "images_folder": {"total_bytes": "30", "free_bytes": "20", "promised_bytes": "10",
+        "images_folder": {"total_bytes": 30, "free_bytes": 20, "promised_bytes": 10,
                           "store": "/"},
         "networks": ["lan"], "pools": {"p": {**STORE, "store": "/"}}, "images": ["i"],
         "labels": {"rack": "a"}, "maintenance": "disks", "ratios": {"cpu": 0},
-        "placement": {"cpu_ratio": 1}, "hugepages": {"2048": "512"}, "hugepage_kib": "2048",
+        "placement": {"cpu_ratio": 1}, "hugepages": {"2048": 512}, "hugepage_kib": 2048,
         "stores": {"/": STORE}, "mounts": {"/": "/"}, "silent": ["/nfs"],
         "guest": {"disk_bytes": 7, "bridges": ["br1"], "networks": ["n"], "cpu_models": ["m"],
                   "disks": [{"size_bytes": 3, "pool": "p"}]},
@@ -66,8 +72,12 @@ def test_all_that_a_host_tells():
     found = facts.host_from_inventory("hv1", said)
     assert found == Host(
         "hv1", 2, 1024,
-        guests=(Guest("a", more={}), Guest("b", "u", "running", 2, 8, True, ("web",), "d", guest)),
-        arriving=(Guest("c", vcpus=1, memory_kib=4, more=arriving),),
+        guests=(
+            Guest("a"),
+            Guest("b", "u", "running", 2, 8, True, ("web",), "d", creating=True,
+                  max_memory_kib=16, page_kib=2048, type="kvm"),
+        ),
+        arriving=(Guest("c", vcpus=1, memory_kib=4, page_kib=0),),
         arch="x86_64", arches=("x86_64",), types=("kvm",), disk_total_bytes=30, disk_free_bytes=20,
         disk_promised_bytes=10, bridges=frozenset({"br0"}), networks=frozenset({"lan"}),
         pools={"p": Pool(9, 5, 1, "nas", store="/")}, images=frozenset({"i"}),
@@ -77,9 +87,15 @@ def test_all_that_a_host_tells():
         hugepages={2048: 512}, page_kib=2048, stores={"/": Store(9, 5, 1, "nas")},
         mounts={"/": "/"}, images_store="/", silent=("/nfs",),
     )  # fmt: skip
-    made = found.guests[1]
-    assert (made.max_memory_kib, made.page_kib, made.type) == (16, 2048, "kvm")
-    assert (made.creating, Guest("a").creating, Guest("a").page_kib) == (True, False, None)
+    told = facts.Inventory.from_answer(said, "hv1").to_answer()
+    assert {key: told[key] for key in said} == {
+        **said, "guests": {"a": Guest("a").to_answer(), "b": told["guests"]["b"]},
+        "images_folder": {**said["images_folder"], "path": None},
+        "stores": {"/": STORE}, "guest": {**told["guest"], **said["guest"]},
+    }  # fmt: skip
+    assert told["guests"]["b"].items() == {k: v for k, v in guest.items() if " " not in k}.items()
+    assert "name" not in told["guests"]["a"]
+    assert "silent" not in facts.Inventory(1, 1).to_answer()
     assert found.ratio(PLAIN, "cpu") == 0.0, "a host that takes nobody by its own ratio"
     assert found.ratio(PLAIN, "memory") == 1.0
 
@@ -87,9 +103,9 @@ def test_all_that_a_host_tells():
 def test_who_is_meant_to_run():
     for state, more, runs in (
         ("running", {}, True), ("paused", {}, True), ("pmsuspended", {}, True),
-        ("shutdown", {}, False), ("crashed", {}, False), ("shutdown", {"creating": "x"}, True),
+        ("shutdown", {}, False), ("crashed", {}, False), ("shutdown", {"creating": True}, True),
     ):  # fmt: skip
-        assert Guest("a", state=state, more=more).meant_to_run is runs
+        assert Guest("a", state=state, **more).meant_to_run is runs
     assert Guest("a", autostart=True).meant_to_run
 
 
@@ -121,11 +137,11 @@ def test_a_guest_that_exists_is_asked_for_as_it_is():
     unknown = facts.of_guest(Guest("a", vcpus=1, memory_kib=2), Host("hv1", 1, 1))
     assert unknown == Request("a", 1, 2, hypervisor="kvm", stopped=True)
     more = {
-        "type": "lxc", "arch": "i686", "bridges": ["b"], "networks": ["n"], "cpu_model": "m",
+        "type": "lxc", "arch": "i686", "bridges": frozenset("b"), "networks": frozenset("n"),
         "labels": {"l": 1}, "prefer": {"p": 1}, "group_policy": "gather", "max_memory_kib": 3,
-        "page_kib": 0, "disks": [{"size_bytes": 4, "path": "/a"}],
+        "page_kib": 0, "disks": (Disk(4, "/a"),), "cpu_model": "m",
     }  # fmt: skip
-    found = facts.of_guest(Guest("a", "", "running", 1, 2, groups=("g",), more=more), here)
+    found = facts.of_guest(Guest("a", "", "running", 1, 2, groups=("g",), **more), here)
     assert found == Request(
         "a", 1, 2, hypervisor="lxc", arch="i686", bridges=frozenset({"b"}),
         networks=frozenset({"n"}), cpu_model="m", labels={"l": 1}, prefer={"p": 1}, groups=("g",),

@@ -132,7 +132,7 @@ def test_the_memory_that_is_wanted_is_told_with_what_qemu_takes():
     over = replace(HV, guests=(Guest("a", state="running", memory_kib=20 * GIB_KIB),))
     assert fell("memory", over) == "1024 MiB of memory wanted, 0 of 16384 MiB free"
     beside = replace(PLAIN, overhead_kib=1024)
-    container = replace(over, guests=(replace(over.guests[0], more={"type": "lxc"}),))
+    container = replace(over, guests=(replace(over.guests[0], type="lxc"),))
     assert fell("memory", container, by=beside) == (
         "1024 MiB of memory wanted and 1 for QEMU, 0 of 16384 MiB free"
     )
@@ -146,7 +146,7 @@ def test_the_memory_that_is_wanted_is_told_with_what_qemu_takes():
     tiny = replace(pages, memory_kib=2048)
     assert fell("memory", container, tiny, half).startswith("4 MiB of memory wanted, 0 of")
     small = replace(HV, hugepages={2048: GIB_KIB}, guests=(
-        Guest("a", state="running", memory_kib=2 * GIB_KIB, more={"page_kib": 2048}),))  # fmt: skip
+        Guest("a", state="running", memory_kib=2 * GIB_KIB, page_kib=2048),))  # fmt: skip
     assert fell("memory", small, pages) == (
         "1024 MiB of huge pages of 2048 KiB wanted, 0 of 1024 MiB free"
     )

@@ -15,9 +15,7 @@ def _grows(dom, gate, vcpus=0, memory_kib=0):
 
     Less than it may have already was promised to it when it was made.
     """
-    guest = facts.guest_of(
-        dom.name(), placement_facts.read(placement_facts.definitions(dom, False))
-    )
+    guest = placement_facts.read(dom.name(), placement_facts.definitions(dom, False))
     more = {
         "vcpu": vcpus > guest.vcpus,
         "memory": memory_kib > account.promised_kib(guest),

@@ -210,11 +210,11 @@ def _domain(dom):
     trees = placement_facts.definitions(dom, active)
     macs = [mac.get("address").lower() for mac in trees[-1].iterfind("devices/interface/mac")]
     return {
+        **placement_facts.read(dom.name(), trees).to_answer(),
         "name": dom.name(),
         "uuid": dom.UUIDString(),
         "state": lookup.state(dom),
         "macs": macs,
-        **placement_facts.read(trees),
     }
 
 

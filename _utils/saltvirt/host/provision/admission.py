@@ -98,8 +98,8 @@ def gate(get, given):
 
 def host_facts(conn, gate):
     """This host as placement on the master sees it."""
-    data = inventory.read(conn, gate.get, gate.images_dir)
-    host = facts.host_from_inventory(conn.getHostname(), data)
+    told = inventory.read(conn, gate.get, gate.images_dir)
+    host = facts.host_of(conn.getHostname(), told)
     return account.told(host, gate.elsewhere())
 
 

@@ -8,6 +8,7 @@ from saltvirt.host.provision import admission, image_location
 from saltvirt.host.provision.create import Creation
 from saltvirt.host.storage import files
 from saltvirt.images import cache
+from saltvirt.placement import facts
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class _Plan(Creation):
 
 
 def read(conn, spec, tools):
-    """What ``virt.inventory`` tells of a guest (spec: its GuestSpec): see there.
+    """The facts.Needs of a guest on this host. spec: its GuestSpec.
 
     Raises VirtError where the guest cannot be made here, whatever room there is.
     """
@@ -44,33 +45,31 @@ def read(conn, spec, tools):
         image_here = plan.image_sizes()
         asked = admission.request_of(built, plan.works)
         here_bytes, elsewhere = _split(asked.disks, tools.gate.images_dir)
-        return {
-            "vcpus": asked.vcpus,
-            "memory_kib": asked.memory_kib,
-            "max_memory_kib": asked.max_memory_kib,
-            "page_kib": asked.page_kib,
-            "disk_bytes": here_bytes,
-            "disks": elsewhere,
-            "pools": asked.pools,
-            "bridges": sorted(asked.bridges),
-            "networks": sorted(asked.networks),
-            "cpu_model": asked.cpu_model,
-            "cpu_models": _usable(plan.caps.domain) if asked.cpu_model else None,
-            "image_here": image_here,
-        }
+        return facts.Needs(
+            vcpus=asked.vcpus,
+            memory_kib=asked.memory_kib,
+            max_memory_kib=asked.max_memory_kib,
+            page_kib=asked.page_kib,
+            disk_bytes=here_bytes,
+            disks=elsewhere,
+            pools=asked.pools,
+            bridges=asked.bridges,
+            networks=asked.networks,
+            cpu_model=asked.cpu_model,
+            cpu_models=_usable(plan.caps.domain) if asked.cpu_model else None,
+            image_here=image_here,
+        )
 
 
 def _split(disks, images_dir):
-    """(bytes in the images folder, the disks in other folders as plain data)."""
+    """(bytes in the images folder, the disks in other folders)."""
     own = files.real(images_dir)
     inside = [disk for disk in disks if os.path.dirname(disk.path) == own]
-    others = [
-        {"size_bytes": disk.size_bytes, "path": disk.path} for disk in disks if disk not in inside
-    ]
+    others = tuple(disk for disk in disks if disk not in inside)
     return sum(disk.size_bytes for disk in inside), others
 
 
 def _usable(caps):
     """The CPU models that this host can give; None where its libvirt does not tell."""
     models = caps.cpu_models if caps else {}
-    return sorted(name for name, usable in models.items() if usable) or None
+    return frozenset(name for name, usable in models.items() if usable) or None

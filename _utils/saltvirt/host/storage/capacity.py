@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import describe
 from saltvirt.host.storage import answers, bounded, filesystems
+from saltvirt.placement import facts
 
 _DISKS = ("disk", "lun")
 _DISK = "devices/disk"
@@ -53,15 +54,15 @@ class Stores:
         return sum(self.growing.get(store, {}).values())
 
     def read(self):
-        """``stores``, ``mounts`` and ``pools`` of ``virt.inventory``."""
+        """``stores``, ``mounts`` and ``pools`` of a facts.Inventory."""
         places = {name: self.pool(name) for name in self.pools}
         shown = {m.id for m in self.mounts.values() if m.local or m.shared or m.id in self.used}
         sizes = {m.id: filesystems.sizes(m) for m in self.mounts.values() if m.point in shown}
         stores = {store: self._told(store, sizes[store]) for store in sizes}
         pools = {}
         for name, store in places.items():
-            own = self._told(store, self.pools[name]["sizes"])
-            pools[name] = {**stores.get(store, own), "store": store}
+            known = stores.get(store) or self._told(store, self.pools[name]["sizes"])
+            pools[name] = facts.Pool(**vars(known), store=store)
         return {
             "stores": stores,
             "mounts": {m.point: m.id for m in self.mounts.values() if m.id in stores},
@@ -69,12 +70,10 @@ class Stores:
         }
 
     def _told(self, store, sizes):
-        found = {**sizes, "promised_bytes": self.promised(store)}
-        shared = self.shared(store)
-        return {**found, "shared": shared} if shared else found
+        return facts.Store(**sizes, promised_bytes=self.promised(store), shared=self.shared(store))
 
     def disks(self, name, trees, stats, active, record):
-        """The disks that a guest writes to, as facts.Disk in plain data; counts their growth.
+        """The disks that a guest writes to, as a tuple of facts.Disk; counts their growth.
 
         trees: its definitions; stats: libvirt's of it; record: our own in it.
         """
@@ -94,7 +93,7 @@ class Stores:
                 place = own.path or (own.pool, own.volume)
                 if place not in found and own.size_bytes:
                     self.grow(self._store(place), place, own.size_bytes)
-        return [disk for disk in found.values() if disk]
+        return tuple(disk for disk in found.values() if disk)
 
     def _store(self, place):
         return self.pool(place[0]) if isinstance(place, tuple) else self.folder(place)
@@ -104,15 +103,12 @@ class Stores:
         size, has = self._sizes(place, *seen)
         size = max(size or 0, made_bytes or 0)
         if isinstance(place, tuple):
-            found = {"size_bytes": size, "pool": place[0]}
             self.grow(store, place, size - has)
-        elif place.startswith("/dev/"):
+            return facts.Disk(size, pool=place[0], shared=self.shared(store))
+        if place.startswith("/dev/"):
             return None  # a device that is there as it is
-        else:
-            found = {"size_bytes": size, "path": place}
-            self.grow(store, bounded.real(place), size - has)
-        shared = self.shared(store)
-        return {**found, "shared": shared} if shared else found
+        self.grow(store, bounded.real(place), size - has)
+        return facts.Disk(size, path=place, shared=self.shared(store))
 
     def _sizes(self, place, stats, active):
         """(how large a disk may become, what it takes now) in bytes."""

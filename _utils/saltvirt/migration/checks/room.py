@@ -47,12 +47,14 @@ def _disks(guest, there, host, request):
 def _target(guest, host, request):
     """The target as placement sees it, with those that are on their way to it."""
     guests = [
-        facts.guest_of(domain["name"], domain)
+        facts.Guest.from_answer(domain, host["hostname"])
         for domain in host["domains"]
         if domain["uuid"] != guest["uuid"]
     ]
     arriving = [
-        facts.Guest(a["name"], vcpus=a["vcpus"], memory_kib=a["memory_kib"], more=a)
+        facts.Guest(
+            a["name"], vcpus=a["vcpus"], memory_kib=a["memory_kib"], page_kib=a.get("page_kib")
+        )
         for a in host["arrivals"]
         if a["name"] != guest["name"]
     ]

@@ -1,0 +1,213 @@
+"""Facts that travel from host to host, or through a file: dataclasses that come from plain data and
+go back to it.
+
+The fields of a Fact are the keys of the plain data, with the unit in the name. The other side may
+be of another version: keys that this one does not know are passed over, and a field with a default
+may be missing. What is there has the type that its field says, or the whole answer is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar, cast
+
+from saltvirt import errors
+
+# what is counted or measured is a number from 0 that is smaller
+MOST = 2**63
+# the types that a field can have, as a person calls them
+_WORDS = {str: "text", bool: "true or false", int: "a number from 0", float: "a number from 0"}
+
+_SELDOM, _UNTOLD = "seldom", "untold"
+
+Reader = Callable[[Any], Any]
+AnyFact = TypeVar("AnyFact", bound="Fact")
+Value = TypeVar("Value")
+
+
+class Fact:
+    """The base of dataclasses that travel.
+
+    A field is a str, bool, int or float (a number from 0), another Fact, a list, tuple or frozenset
+    of one of them, a dict of text to one of them, any of those or None, or Any.
+
+    NAMED_BY: of Facts in a dict by name: the field that this name is.
+    """
+
+    NAMED_BY: ClassVar[str | None] = None
+
+    @classmethod
+    def from_answer(cls: type[AnyFact], data: object, whose: str) -> AnyFact:
+        """The Fact in plain data. whose: the host that told it, or the file that it is in.
+
+        Raises BadAnswer, which says whose it is, which key is wrong, and what it should be.
+        """
+        try:
+            found: AnyFact = _reader(cast(Any, cls))(data)
+        except Misfit as exc:
+            raise errors.BadAnswer(f"{whose}: {exc}") from exc
+        return found
+
+    def to_answer(self) -> dict[str, Any]:
+        """As plain data, such as JSON has."""
+        told = ((field, getattr(self, field.name)) for field in _keys(type(self)))
+        return {
+            field.name: _plain(value)
+            for field, value in told
+            if field.name != self.NAMED_BY and not _is_seldom(field, value)
+        }
+
+
+def seldom(default: Value) -> Value:
+    """A field that most Facts lack: where it is as by default it is no key."""
+    return _field(default, _SELDOM)
+
+
+def untold(default: Value) -> Value:
+    """A field that does not travel."""
+    return _field(default, _UNTOLD)
+
+
+def _field(default: Value, mark: str) -> Value:
+    made = {"default_factory": dict} if default == {} else {"default": default}
+    found: Value = dataclasses.field(**made, metadata={mark: True})
+    return found
+
+
+def _is_seldom(field: dataclasses.Field[Any], value: object) -> bool:
+    empty = {} if field.default is dataclasses.MISSING else field.default
+    return _SELDOM in field.metadata and value == empty
+
+
+def _keys(kind: type[Fact]) -> list[dataclasses.Field[Any]]:
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    return [field for field in fields if _UNTOLD not in field.metadata]
+
+
+class Misfit(Exception):
+    """A place in plain data where something else should be."""
+
+    def __init__(self, wanted: str):
+        super().__init__(wanted)
+        self.wanted = wanted
+        self.keys: list[str] = []
+
+    def __str__(self) -> str:
+        return f"{'.'.join(reversed(self.keys)) or 'it'} is not {self.wanted}"
+
+
+def misfit(data: object, fact: type[Fact]) -> str | None:
+    """What keeps plain data from being that Fact, None when it is one."""
+    try:
+        _reader(cast(Any, fact))(data)
+    except Misfit as exc:
+        return str(exc)
+    return None
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Fact):
+        return value.to_answer()
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+@functools.cache
+def _reader(kind: Any) -> Reader:
+    """What makes a value of that type from plain data, or raises Misfit."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return lambda data: data
+    if origin in (typing.Union, types.UnionType):
+        [one] = [one for one in inner if one is not type(None)]
+        read = _reader(one)
+        return lambda data: None if data is None else read(data)
+    if origin is dict:
+        return _mapping(inner[1])
+    if origin in (list, tuple, frozenset):
+        return _several(origin, _reader(inner[0]))
+    if issubclass(kind, Fact):
+        return _fact(kind)
+    return _number(kind) if kind in (int, float) else _one(kind)
+
+
+def _one(kind: type) -> Reader:
+    def read(data: Any) -> Any:
+        if not isinstance(data, kind):
+            raise Misfit(_WORDS[kind])
+        return data
+
+    return read
+
+
+def _number(kind: type) -> Reader:
+    def read(data: Any) -> Any:
+        if isinstance(data, bool) or not isinstance(data, (int, float)) or not 0 <= data < MOST:
+            raise Misfit(_WORDS[kind])
+        return kind(data)
+
+    return read
+
+
+def _several(kind: Callable[[Any], Any], read_one: Reader) -> Reader:
+    def read(data: Any) -> Any:
+        if not isinstance(data, (list, tuple)):
+            raise Misfit("a list")
+        return kind([_at(str(place), read_one, one) for place, one in enumerate(data)])
+
+    return read
+
+
+def _mapping(of: Any) -> Reader:
+    read_one = _reader(of)
+    name = of.NAMED_BY if isinstance(of, type) and issubclass(of, Fact) else None
+
+    def read(data: Any) -> Any:
+        if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+            raise Misfit("a mapping")
+        if name:
+            data = {key: {**one, name: key} if isinstance(one, dict) else one
+                    for key, one in data.items()}  # fmt: skip
+        return {key: _at(key, read_one, one) for key, one in data.items()}
+
+    return read
+
+
+def _fact(kind: type[Fact]) -> Reader:
+    hints = typing.get_type_hints(kind)
+    fields = [
+        (
+            field.name,
+            _reader(hints[field.name]),
+            field.default is field.default_factory is dataclasses.MISSING,
+        )
+        for field in _keys(kind)
+    ]
+
+    def read(data: Any) -> Fact:
+        if not isinstance(data, dict):
+            raise Misfit("a mapping")
+        found = {}
+        for name, read_one, needed in fields:
+            if name in data:
+                found[name] = _at(name, read_one, data[name])
+            elif needed:
+                raise Misfit(f"whole: {name} is missing")
+        return kind(**found)
+
+    return read
+
+
+def _at(key: str, read: Reader, data: Any) -> Any:
+    try:
+        return read(data)
+    except Misfit as exc:
+        exc.keys.append(key)
+        raise

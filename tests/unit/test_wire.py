@@ -1,0 +1,94 @@
+"""Facts that travel: what is read of plain data, and what is refused by its key."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+
+from saltvirt.errors import BadAnswer
+from saltvirt.wire import MOST, Fact, misfit, seldom, untold
+
+
+@dataclass(frozen=True)
+class Part(Fact):
+    NAMED_BY: ClassVar[str] = "name"
+
+    name: str
+    size_bytes: int
+    ready: bool = False
+
+
+@dataclass(frozen=True)
+class Whole(Fact):
+    ratio: float
+    parts: dict[str, Part] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+    several: list[int] = field(default_factory=list)
+    names: frozenset[str] = frozenset()
+    why: str | None = None
+    rare: int | None = seldom(None)
+    labels: dict[str, Any] = seldom({})
+    here: int = untold(0)
+    any: Any = None
+
+
+FULL = {
+    "ratio": 1.5, "parts": {"a": {"size_bytes": 3, "ready": True}}, "words": ["x", "y"],
+    "several": [1, 2], "names": ["n", "o"], "why": "full", "rare": 0, "labels": {"a": [1]},
+    "any": {"x": None},
+}  # fmt: skip
+
+
+def test_plain_data_comes_and_goes():
+    found = Whole.from_answer(FULL, "hv1")
+    assert found == Whole(
+        1.5, {"a": Part("a", 3, True)}, ("x", "y"), [1, 2], frozenset("no"), "full", 0, {"a": [1]},
+        any={"x": None},
+    )  # fmt: skip
+    assert found.to_answer() == FULL
+    assert Whole.from_answer(json.loads(json.dumps(FULL)), "hv1") == found
+
+
+def test_the_other_side_may_be_of_another_version():
+    newer = {**FULL, "unheard of": 1, "here": 7, "parts": {"a": {"size_bytes": 3, "speed": "x"}}}
+    found = Whole.from_answer(newer, "hv1")
+    assert (found.here, found.parts) == (0, {"a": Part("a", 3)})
+    older = Whole.from_answer({"ratio": 1}, "hv1")
+    assert older == Whole(1.0)
+    assert list(older.to_answer()) == ["ratio", "parts", "words", "several", "names", "why", "any"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "where"),
+    [
+        ({"ratio": "1"}, "ratio is not a number from 0"), ({"ratio": True}, "ratio is not a"),
+        ({"ratio": -1}, "ratio is not"), ({"ratio": MOST}, "ratio is not"),
+        ({"ratio": float("nan")}, "ratio is not"), ({"parts": []}, "parts is not a mapping"),
+        ({"parts": {1: {}}}, "parts is not a mapping"), ({"parts": {"a": 1}}, "parts.a is"),
+        ({"parts": {"a": {}}}, "parts.a is not whole: size_bytes is missing"),
+        ({"parts": {"a": {"size_bytes": 1, "ready": 1}}}, "parts.a.ready is not true or false"),
+        ({"words": "x"}, "words is not a list"), ({"words": ["x", 1]}, "words.1 is not text"),
+        ({"several": [1.5, None]}, "several.1 is not"), ({"names": {"a": 1}}, "names is not a"),
+        ({"why": 1}, "why is not text"), ({"rare": "x"}, "rare is not"),
+        ({"labels": None}, "labels is not a mapping"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_refused_with_its_key_and_whose_it_is(wrong, where):
+    with pytest.raises(BadAnswer) as caught:
+        Whole.from_answer({**FULL, **wrong}, "hv1")
+    assert caught.value.text.startswith(f"hv1: {where}")
+    assert misfit({**FULL, **wrong}, Whole).startswith(where)
+
+
+@pytest.mark.parametrize("data", [None, [], "x", 1])
+def test_what_is_no_mapping_is_no_fact(data):
+    with pytest.raises(BadAnswer, match=r"^web1\.json: it is not a mapping$"):
+        Whole.from_answer(data, "web1.json")
+
+
+def test_what_fits_is_no_misfit():
+    assert misfit(FULL, Whole) is None
+    assert misfit({}, Whole) == "it is not whole: ratio is missing"
