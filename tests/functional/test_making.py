@@ -185,6 +185,20 @@ def test_what_a_guest_begins_to_use_meanwhile_is_its_own(at, monkeypatch):
     assert at.own.exists()
 
 
+def test_what_an_image_begins_to_stand_on_meanwhile_is_kept_and_named(at, monkeypatch):
+    made(at, at.died())
+    above, real = at.root / "other" / "above.qcow2", usage.closed
+
+    def late(conn, paths):
+        create(above, at.own)
+        return real(conn, paths)
+
+    monkeypatch.setattr(usage, "closed", late)
+    assert at.remove().keep == {str(at.own): f"used by {above}"}
+    assert at.own.exists()
+    assert making.read("web1")
+
+
 def test_an_image_that_stands_on_it_keeps_it(at):
     made(at, at.died())
     above = create(at.root / "other" / "above.qcow2", at.own)
@@ -252,6 +266,16 @@ def test_a_second_name_of_nobodys_file_is_no_second(at):
     made(at, at.died())
     os.link(at.own, at.root / "other" / "too")
     assert (at.left().second, at.left().delete) == ([], [str(at.own)])
+
+
+def test_a_file_of_one_name_that_a_guest_has_by_another_way_is_no_second(at):
+    """A folder that is mounted twice: to take the name away would lose the file."""
+    made(at, at.died())
+    seen, used = os.stat(at.own), usage.Usage()
+    used.add([("file", seen.st_dev, seen.st_ino)], usage.User("db1"))
+    assert making._is_second(used, str(at.own)) is False
+    os.link(at.own, at.root / "other" / "too")
+    assert making._is_second(used, str(at.own)) is True
 
 
 def test_a_device_that_a_guest_has_is_no_second_name(at):
@@ -360,6 +384,20 @@ def test_a_volume_on_a_server_is_by_its_name_alone(at):
     at.monkeypatch.setattr(usage, "is_there", lambda conn, path: True)
     left = at.left()
     assert (left.delete, left.keep) == ([], {"volumes/web1_data": making._NOT_SURE})
+
+
+def test_a_volume_on_a_server_is_no_place_on_this_host(at, monkeypatch):
+    monkeypatch.chdir(at.root)
+    (at.root / "volumes").touch()
+    made(at, at.died(work(at.own), work("volumes/web1_data")))
+    assert at.left().delete == [str(at.own)]
+
+
+def test_what_cannot_be_written_down_is_an_error(at):
+    os.makedirs(os.path.dirname(making.FOLDER))
+    os.symlink("nowhere", making.FOLDER)
+    with pytest.raises(errors.OperationFailed, match="cannot write down which disks are made for"):
+        making.Note("web1", "virt.update", [work(at.own)])
 
 
 def test_a_note_that_is_no_note_is_named(at):

@@ -170,6 +170,12 @@ def test_folders_that_became_empty_go_from_the_deepest_on(place):  # noqa: F811
     assert outside.exists()
 
 
+def test_folders_stay_that_are_not_asked_for(place):  # noqa: F811
+    place.guest(disk(place.base, "raw"))
+    purge.purge(place.conn, "web1", images_dir=str(place.root))
+    assert place.base.parent.is_dir()
+
+
 def test_a_guest_that_libvirt_forgets_when_it_ends_is_not_undefined(place):  # noqa: F811
     text = place.guest(disk(place.base, "raw"), name="once").XMLDesc()
     place.conn.lookupByName("once").undefine()
