@@ -93,6 +93,8 @@ def volume_define(
     :raises NotFound: no such pool
     :raises AlreadyExists: a volume of this name is there
     :raises InvalidInput: something is wrong
+    :raises ImageError: ``backing_store`` is no image, or stands itself on a file in another folder
+        that no guest of this host declares
 
     CLI Example:
 
@@ -184,6 +186,7 @@ def volume_resize(pool, volume, size, shrink=False, **kwargs):
 
     :raises NotFound: no such pool or volume
     :raises InvalidInput: it would shrink, or a running guest has it open
+    :raises ImageError: its content names another file, as for :func:`volume_clone`
 
     CLI Example:
 
@@ -213,6 +216,8 @@ def volume_clone(pool, volume, name, target_pool=None, **kwargs):
     :raises NotFound: no such pool or volume
     :raises AlreadyExists: a volume of the copy's name is there
     :raises InvalidInput: a running guest has it open
+    :raises ImageError: its content names another file, and no guest of this host declares that
+        format: a guest may have written it to a raw disk
 
     CLI Example:
 

@@ -11,8 +11,8 @@ from saltvirt import errors
 from saltvirt.design.source import Source
 from saltvirt.host.domain import lookup
 from saltvirt.host.provision import existing_disk, pool_disk, undo_disks
-from saltvirt.host.storage import bounded, deletion, files, usage
-from saltvirt.images import chain, clone, confined, inspect
+from saltvirt.host.storage import bounded, deletion, files, usage, volume_content
+from saltvirt.images import chain, clone, confined
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
 from saltvirt.xml.disk import Disk
@@ -126,16 +126,9 @@ def plan_one(conn, spec, guest, images_dir, virt_type):
             )
         raise errors.InvalidInput(f"disk {spec.name}: size is missing")
     if found.make and (spec.backing_store_path or "").startswith("/"):
-        _sound_base(conn, spec)
+        base, format = spec.backing_store_path, spec.backing_store_format
+        volume_content.sound_base(conn, base, format)
     return found
-
-
-def _sound_base(conn, spec):
-    """Raises ImageError, NotFound for a backing file that is none, or leads to files elsewhere
-    that no domain of this host has declared."""
-    path = spec.backing_store_path
-    folders = ["/"] if files.format_by_domains(conn, path) else None
-    inspect.inspect(path, spec.backing_store_format, folders=folders)
 
 
 def plan(conn, spec, images_dir, virt_type):

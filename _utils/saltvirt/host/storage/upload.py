@@ -98,9 +98,10 @@ def _same_size(volume, capacity):
 
 
 def _keep_size(volume, capacity):
-    info = host_volume.describe(volume)
-    if info["format"] in _RAW and info["capacity"] < capacity:
-        volume.resize(capacity, 0)
+    with contextlib.suppress(errors.OperationFailed):  # an image that cannot be told: not raw
+        info = host_volume.describe(volume)
+        if info["format"] in _RAW and info["capacity"] < capacity:
+            volume.resize(capacity, 0)
     with contextlib.suppress(OSError, TypeError):
         os.removexattr(_file(volume), _NOTED)
 

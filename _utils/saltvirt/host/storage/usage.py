@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
+from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import metadata
@@ -27,6 +28,7 @@ from saltvirt.host.storage import (
     references,
     shared,
     still,
+    volume_content,
 )
 
 _SWAPS = "/proc/swaps"
@@ -437,14 +439,15 @@ class _Reader:
             if format in chains.ALONE or (format is None and len(seen) == 1):
                 return
             try:
-                tree = ElementTree.fromstring(self.conn.storageVolLookupByPath(path).XMLDesc(0))
+                there = volume_content.definition(self.conn.storageVolLookupByPath(path))
             except libvirt.libvirtError:
                 if not one.closed:
                     self.found.doubt(f"{path}, which {user.name} needs, is in no storage pool")
                 return
-            path = tree.findtext("backingStore/path")
-            kind = tree.find("backingStore/format")
-            format = kind.get("type") if kind is not None else "unknown"
+            except errors.VirtError as exc:
+                self.found.doubt(exc.text)
+                return
+            path, format = there.backing_path, there.backing_format or "unknown"
 
     def volume_path(self, one):
         """Where the volume that a definition names lies; None where that cannot be told."""
@@ -519,9 +522,12 @@ class _Reader:
                 self.image(path)
                 return
             answers.volume(volume)
-            base = ElementTree.fromstring(volume.XMLDesc(0)).findtext("backingStore/path")
+            base = volume_content.definition(volume).backing_path
         except bounded.Silent:
             return  # of which is taken note
+        except errors.VirtError as exc:
+            self.found.doubt(exc.text)
+            return
         except libvirt.libvirtError as exc:
             if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_VOL:
                 self.found.doubt(translate(exc).text)

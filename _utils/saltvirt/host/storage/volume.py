@@ -4,8 +4,9 @@ import contextlib
 
 from saltvirt import errors, units
 from saltvirt.design import volume as design
+from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate, translated
-from saltvirt.host.storage import answers, bounded, identity, usage
+from saltvirt.host.storage import answers, bounded, files, identity, usage, volume_content
 from saltvirt.host.storage import pool as host_pool
 from saltvirt.xml.volume import Volume
 
@@ -98,15 +99,18 @@ def define(conn, pool, spec):
     wanted = design.build(spec)
     if host_pool.read(there).type == "logical" and not spec.backing_store:
         wanted.allocation_bytes = wanted.capacity_bytes  # anything less is a snapshot to LVM
-    return _make(there, wanted.tostring())
+    return _make(conn, there, wanted, wanted.tostring())
 
 
 def define_xml(conn, pool, xml):
     """Makes a volume from its XML text; True."""
-    return _make(host_pool.lookup(conn, pool), xml)
+    return _make(conn, host_pool.lookup(conn, pool), Volume.fromstring(xml), xml)
 
 
-def _make(pool, xml):
+def _make(conn, pool, wanted, xml):
+    base, format = wanted.backing_path, wanted.backing_format
+    if base and connection.is_local(conn) and files.is_regular(base):
+        volume_content.sound_base(conn, base, format)
     with translated(f"make a volume in storage pool {pool.name()}"):
         answers.pool(pool)
         pool.createXML(xml, 0)
@@ -182,7 +186,8 @@ def _why(used, keys, doomed):
 def resize(conn, pool, name, size_bytes, shrink=False):
     """Gives a volume another size; True.
 
-    Less than it has only with ``shrink``: what is beyond is lost.
+    Less than it has only with ``shrink``: what is beyond is lost. One whose content leads to
+    other files is refused.
     """
     volume = lookup(conn, pool, name)
     has = volume.info()[1]
@@ -199,6 +204,7 @@ def resize(conn, pool, name, size_bytes, shrink=False):
             f"volume {name} in {pool} is open in {', '.join(used.running(own))}; "
             "virt.resize_disk grows the disk of a running guest"
         )
+    volume_content.refuse_foreign(conn, volume)
     flags = libvirt.VIR_STORAGE_VOL_RESIZE_SHRINK if size_bytes < has else 0
     with translated(f"resize volume {name} in storage pool {pool}"):
         volume.resize(size_bytes, flags)
@@ -208,7 +214,8 @@ def resize(conn, pool, name, size_bytes, shrink=False):
 def clone(conn, pool, name, new_name, target_pool=None):
     """Copies a volume with its data; True. The copy is in ``target_pool``, else beside it.
 
-    A copy of a volume that a running guest writes to would be torn, and is refused.
+    A copy of a volume that a running guest writes to would be torn, and is refused; so is one
+    whose content leads to other files.
     """
     volume = lookup(conn, pool, name)
     target = host_pool.lookup(conn, target_pool or pool)
@@ -217,7 +224,8 @@ def clone(conn, pool, name, new_name, target_pool=None):
         raise errors.InvalidInput(
             f"volume {name} in {pool} is open in {', '.join(used.running(own))}: shut it down first"
         )
-    copy = Volume.fromstring(volume.XMLDesc(0))
+    volume_content.refuse_foreign(conn, volume)
+    copy = volume_content.definition(volume)
     copy.name, copy.key, copy.path, copy.physical_bytes = str(new_name), None, None, None
     with translated(f"clone volume {name} in storage pool {pool}"):
         answers.pool(target)
@@ -240,6 +248,8 @@ def _read(volume):
         return describe(volume)
     except bounded.Silent as exc:
         return {"error": exc.strerror}
+    except errors.VirtError as exc:
+        return {"error": str(exc)}
     except libvirt.libvirtError as exc:
         return {"error": str(translate(exc))}  # such as a file deleted behind libvirt's back
 
@@ -247,7 +257,7 @@ def _read(volume):
 def describe(volume):
     """One virStorageVol as plain data, without its users."""
     kind, capacity, allocation = volume.info()
-    definition = Volume.fromstring(volume.XMLDesc(0))
+    definition = volume_content.definition(volume)
     backing = None
     if definition.backing_path:
         backing = {"path": definition.backing_path, "format": definition.backing_format}

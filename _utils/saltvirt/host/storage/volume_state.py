@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from saltvirt import errors, units
 from saltvirt.host.storage import pool as host_pool
 from saltvirt.host.storage import volume as host_volume
+from saltvirt.host.storage import volume_content
 from saltvirt.states.desired import Outcome
-from saltvirt.xml.volume import Volume
 
 # these round a size up to whole extents or cylinders
 _ROUNDED = {"logical": 64 << 20, "disk": 16 << 20, "zfs": 1 << 20}
@@ -36,7 +36,7 @@ def converge(conn, wish, test=False):
         if not test:
             host_volume.define(conn, wish.pool, wish.spec)
         return outcome
-    there = Volume.fromstring(volume.XMLDesc(0))
+    there = volume_content.definition(volume)
     _refuse_other(wish, there, volume.info()[0])
     users = _Users(conn, volume)
     _size(conn, wish, there, outcome, users)

@@ -1,0 +1,66 @@
+"""What a volume's content says of itself, and what must not be believed of it.
+
+libvirt takes the format of a file in a pool, and the names of other files in it, from its content,
+and starts qemu-img by that. A guest can write any header to its raw disk.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from saltvirt import errors, plain
+from saltvirt.host import connection
+from saltvirt.host.storage import chains, files
+from saltvirt.images import header, inspect
+from saltvirt.xml.volume import Volume
+
+if TYPE_CHECKING:
+    import libvirt
+
+# libvirt writes a name out of an image into its XML as it is
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+def definition(volume: libvirt.virStorageVol) -> Volume:
+    """The Volume of a virStorageVol. Raises OperationFailed: its image names what is no text."""
+    try:
+        xml = volume.XMLDesc(0)
+    except UnicodeDecodeError as exc:
+        raise errors.OperationFailed(
+            f"volume {volume.name()}: its image refers to a file whose name is no text"
+        ) from exc
+    return Volume.fromstring(_NO_XML.sub(lambda found: f"\\x{ord(found[0]):02x}", xml))
+
+
+def refuse_foreign(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> None:
+    """Raises ImageError for a virStorageVol whose content leads qemu-img to other files, unless a
+    domain of this host declares the format by which it does."""
+    path = volume.path()
+    if not connection.is_local(conn) or not files.is_regular(path):
+        return
+    format = definition(volume).format
+    if format in chains.ALONE:
+        return
+    declared = files.format_by_domains(conn, path)
+    if declared == format:
+        return
+    if declared:
+        raise errors.ImageError(
+            f"{path} is {declared} by the definition of its guest, but {format} by its content, "
+            "which the guest may have written: libvirt would follow that"
+        )
+    found = header.read(path, format)
+    named = found.data_file or found.backing
+    if named:
+        raise errors.ImageError(
+            f"{path} says that it stands on {plain.line(named, 200)}: a guest could have written "
+            "that to a raw disk. If it is yours, make it whole with qemu-img convert"
+        )
+
+
+def sound_base(conn: libvirt.virConnect, path: str, format: str | None) -> None:
+    """Raises ImageError, NotFound for a backing file that is none, or leads to files elsewhere
+    that no domain of this host has declared."""
+    folders = ["/"] if files.format_by_domains(conn, path) else None
+    inspect.inspect(path, format, folders=folders)
