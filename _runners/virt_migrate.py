@@ -59,39 +59,14 @@ def migrate(name, target="", test=False, **kwargs):
     """
     options = {k: v for k, v in kwargs.items() if not k.startswith("__")}
     with Fleet(__opts__) as fleet:
-        if test:
-            return _migration_plan(name, *migrating.check(fleet, _policy(), name, target, options))
         report = reports.of_runner(fleet, name, "migrate", __salt__)
-        return migrating.run(fleet, _policy(), name, target, report, options)
-
-
-def _migration_plan(name, source, target, found):
-    """The answer to ``test=True``: what would happen, or every reason why nothing would."""
-    name = str(name)
-    if found is None:
-        return result.done(name, f"{name} is on {source} already", host=source)
-    if not found["migratable"]:
-        why = "; ".join(found["reasons"])
-        return result.failed(name, f"{name} cannot be moved to {target}: {why}")
-    changes = {"host": {"old": source, "new": target}}
-    comment = f"{name} would be moved from {source} to {target}"
-    return result.planned(name, comment, changes, host=source, disks=found.get("disks"))
+        move = migrating.Migrate(fleet, _policy(), name, target, report, options)
+        return operation.perform(move, test)
 
 
 def _mover(others=False):
-    """A callable(guest, target) for operations.moves: it runs in threads of its own.
-
-    others: another host will do where the target refuses; it returns the one that took the guest.
-    """
-    opts, policy = dict(__opts__), _policy()  # Salt's dunders are not there in other threads
-
-    def move(guest, target):
-        with Fleet(opts) as fleet:
-            report = reports.Report(fleet, guest, "migrate")
-            found = migrating.run(fleet, policy, guest, target, report, others=others)[guest]
-        return found["changes"].get("host", {}).get("new", target)
-
-    return move
+    # Salt's dunders are not there in other threads
+    return migrating.mover(dict(__opts__), _policy(), others)
 
 
 @result.reporting

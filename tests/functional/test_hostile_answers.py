@@ -26,7 +26,7 @@ import salt.utils.event
 
 from saltvirt.fleet import answer, client, target
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import away, deploy
+from saltvirt.operations import away, deploy, migrate
 from tests.functional import hostile
 from tests.functional.conftest import REPOSITORY, load
 from tests.functional.test_keys import pairs  # noqa: F401
@@ -385,7 +385,8 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
         stem = next((s for s, names in RUNNERS.items() if function in names), "virt_guest")
         module = modules[stem]
         monkeypatch.setattr(module, "Fleet", lambda _opts: cloud)
-        monkeypatch.setattr(deploy, "Fleet", lambda _opts: cloud)
+        for library in (deploy, migrate):
+            monkeypatch.setattr(library, "Fleet", lambda _opts: cloud)
         monkeypatch.setattr(module, "__opts__", opts, raising=False)
         cloud.shown = []
         channel = SimpleNamespace(fire_event=lambda data, _tag: cloud.shown.append(data))

@@ -3,36 +3,24 @@
 Its host confirms the move with both libvirts before it reports it: nobody is asked again.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from saltvirt import errors, names
+from saltvirt.fleet.answer import Answer
+from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, inventory, leavings, lock, slots
+from saltvirt.operations import find, inventory, leavings, lock, moves, slots
+from saltvirt.operations.operation import Checked, Reasons, Result
+from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
+from saltvirt.placement.policy import Policy
 
 MOVED = "moved"
 # the host itself notices a dead peer after 20 s and libvirt after 30: be more patient
 SILENT_S = 60
-
-
-def run(fleet, policy, name, target, report, options=None, others=False):
-    """Moves the guest; the runner's answer: {name: {result, comment, changes, …}}.
-
-    policy: placement's. report: a report.Report. options: dict of arguments for the host's
-    ``virt.migrate``. others: another host will do where the target refuses, as it does when no
-    target is given.
-    Raises NotFound, InvalidInput, OperationFailed, ConnectionFailed; the message says where
-    the guest is.
-    """
-    name = names.guest(str(name))
-    fleet.hosts(target or None)  # an unknown target is said before anything is asked
-    with lock.guest(fleet.opts, name, "virt.migrate"):
-        try:
-            options, wish = wished(target, options, others)
-            return _Migration(fleet, policy, name, wish, report, options).run()
-        except errors.VirtError as exc:
-            report.failed(exc)
-            raise
 
 
 @dataclass(frozen=True)
@@ -41,12 +29,12 @@ class Census(find.Census):
     hosts that have something of an undone one. hosts: id to what ``virt.migrate_census`` said of
     the host itself."""
 
-    unfinished: dict = field(default_factory=dict)
-    leavings: dict = field(default_factory=dict)
-    hosts: dict = field(default_factory=dict)
+    unfinished: dict[str, str] = field(default_factory=dict)
+    leavings: dict[str, list[str]] = field(default_factory=dict)
+    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def census(fleet):
+def census(fleet: Fleet) -> Census:
     """Where all guests are, and what their hosts say of themselves."""
     found = Census()
     for answer in fleet.ask(fleet.hosts(), "virt.migrate_census"):
@@ -63,7 +51,7 @@ def census(fleet):
     return found
 
 
-def abort(fleet, name):
+def abort(fleet: Fleet, name: str) -> tuple[str, dict[str, str]]:
     """Ends a running migration; (the host that the guest stays on, {host: why something of it is
     still there}).
 
@@ -83,11 +71,11 @@ class Targets:
     """names: of the hosts that may take the guest, best first. terms: host to what goes with the
     request."""
 
-    names: list
-    terms: dict
+    names: list[str]
+    terms: dict[str, dict[str, Any]]
 
 
-def targets(fleet, policy, name, source, wish):
+def targets(fleet: Fleet, policy: Policy, name: str, source: str, wish: Wish) -> Targets:
     """The Targets for a guest of the source. wish: Wish.
 
     What the guest needs is read from its definition, and what virt.init was asked for is kept with
@@ -129,57 +117,29 @@ class Wish:
     overcommit: bool = False
 
 
-def check(fleet, policy, name, target, options=None):
-    """(source, target, what ``virt.migratable`` says of the guest). Changes nothing."""
-    options, wish = wished(target, options)
-    seen, source = _look(fleet, name, target)
-    if source == target:
-        return source, target, None
-    why = _closed(seen, target)
-    if why:
-        return source, target, {"migratable": False, "reasons": [why]}
-    try:
-        found = targets(fleet, policy, name, source, wish)
-    except errors.Refused as exc:
-        if not target:
-            raise
-        reasons = _all_reasons(fleet, seen, source, {**options, "vm_": name}, target, exc)
-        return source, target, {"migratable": False, "reasons": reasons}
-    refusals = {}
-    for host in found.names:
-        asked = {"vm_": name, "target": host, **_terms(seen, found, host), **options}
-        answer = _examined(fleet, seen, source, asked)
-        if answer["migratable"] or not _next_may_take(wish, answer):
-            return source, host, answer
-        refusals[host] = "; ".join(answer["reasons"])
-    why = "; ".join(f"{host}: {reason}" for host, reason in refusals.items())
-    return source, found.names[0], {"migratable": False, "reasons": [why]}
-
-
-def wished(target, options, others=False):
-    """(the options for the source's ``virt.migrate``, the Wish)."""
-    options = dict(options or {})
+def wished(target: str | None, options: dict[str, Any], others: bool = False) -> Wish:
+    """Where the guest shall go by what the user said. Raises InvalidInput."""
     overcommit = options.get("overcommit", False)
     if not isinstance(overcommit, bool):
         raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
     if overcommit and not target:
         raise errors.InvalidInput("overcommit=True needs the host: where to shall it go?")
-    return options, Wish(target or None, others or not target, overcommit)
+    return Wish(target or None, others or not target, overcommit)
 
 
-def _next_may_take(wish, answer):
+def _next_may_take(wish: Wish, answer: dict[str, Any]) -> bool:
     """Whether it is this target that does not take the guest, and another may."""
     return wish.others and not answer.get("standing")
 
 
-def examine(fleet, name, target=None):
+def examine(fleet: Fleet, name: str, target: str | None = None) -> dict[str, Any]:
     """What ``virt.migratable`` says of the guest, with why the target takes none. Without a
     target of the guest alone."""
     seen, source = _look(fleet, name, target)
     return _examined(fleet, seen, source, {"vm_": name, "target": target})
 
 
-def verdict(name, target, found):
+def verdict(name: str, target: str, found: dict[str, Any]) -> str:
     """What ``virt.migratable`` found, as a sentence."""
     where = f" to {target}" if target else ""
     if not found["migratable"]:
@@ -193,24 +153,31 @@ def verdict(name, target, found):
     return "; ".join(parts)
 
 
-def _look(fleet, name, target):
+def _look(fleet: Fleet, name: str, target: str | None) -> tuple[Census, str]:
     """(Census, the guest's host)."""
     fleet.hosts(target or None)
     seen = census(fleet)
     return seen, seen.host_of(names.guest(str(name)))
 
 
-def _examined(fleet, seen, source, asked):
+def _examined(fleet: Fleet, seen: Census, source: str, asked: dict[str, Any]) -> dict[str, Any]:
     target = asked["target"]
     asked = {**_told(seen, target), **asked}
-    found = fleet.one(source, "virt.migratable", asked, long=True)
+    found: dict[str, Any] = fleet.one(source, "virt.migratable", asked, long=True)
     why = _closed(seen, target)
     if why:
         found.update(migratable=False, reasons=[why, *found["reasons"]])
     return found
 
 
-def _all_reasons(fleet, seen, source, asked, target, refusal):
+def _all_reasons(
+    fleet: Fleet,
+    seen: Census,
+    source: str,
+    asked: dict[str, Any],
+    target: str,
+    refusal: errors.Refused,
+) -> list[str]:
     """Why a named target does not take the guest: what placement says, and what both hosts say."""
     try:
         more = _examined(fleet, seen, source, {**asked, "target": target})["reasons"]
@@ -219,33 +186,110 @@ def _all_reasons(fleet, seen, source, asked, target, refusal):
     return [refusal.words, *more]
 
 
-def _told(seen, host):
+def _told(seen: Census, host: str | None) -> dict[str, Any]:
     """What a target has said of itself that its libvirt does not tell the source."""
-    about = seen.hosts.get(host, {})
+    about = seen.hosts.get(host, {}) if host else {}
     words = ("ratios", "limits", "certificates", "address")
     return {key: about[key] for key in words if about.get(key)}
 
 
-def _terms(seen, found, host):
+def _terms(seen: Census, found: Targets, host: str) -> dict[str, Any]:
     """The same, with the policy by which all hosts count."""
     return {**_told(seen, host), "placement": found.terms[host]}
 
 
-def _closed(seen, host):
+def _closed(seen: Census, host: str | None) -> str | None:
     """Why a host takes no guests at all: a sentence, or None."""
+    if host is None:
+        return None
     if host in seen.unheard:
         return f"{host}: {seen.unheard[host]}"
     reason = seen.hosts.get(host, {}).get("maintenance")
     return f"{host} is in maintenance: {reason}" if reason else None
 
 
-class _Migration:
-    def __init__(self, fleet, policy, name, wish, report, options):
-        self.fleet, self.policy = fleet, policy
-        self.name, self.wish, self.report, self.options = name, wish, report, options
-        self.target = wish.target
+class Migrate:
+    """Moves a guest to the target, or where placement would have it.
 
-    def run(self):
+    options: more arguments of the host's ``virt.migrate``. others: another host will do where the
+    target refuses, as it does when no target is given.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: Policy,
+        name: str,
+        target: str | None,
+        report: Report,
+        options: dict[str, Any] | None = None,
+        others: bool = False,
+    ) -> None:
+        self.fleet, self.policy, self.report = fleet, policy, report
+        self.name, self.target = str(name), target or None
+        self.options, self.others = dict(options or {}), others
+        self.wish = Wish()
+
+    def check(self) -> Checked:
+        """Where it would move, or everything that is in the way."""
+        name, reasons = self.name, Reasons()
+        with reasons.of():
+            source, target, found = self._plan()
+            if found is None:
+                text = f"{name} is on {source} already"
+                return Checked(name, text, more={"host": source}, nothing=True)
+            if not found["migratable"]:
+                why = "; ".join(found["reasons"])
+                text = f"{name} cannot be moved to {target}: {why}"
+                return Checked(name, text, reasons=tuple(found["reasons"]))
+            text = f"{name} would be moved from {source} to {target}"
+            more = {"host": source, "disks": found.get("disks")}
+            return Checked(name, text, _changes(source, target), more)
+        return reasons.checked(name)
+
+    def _plan(self) -> tuple[str, str, dict[str, Any] | None]:
+        """(source, target, what ``virt.migratable`` says of the guest: None where it is there)."""
+        fleet, target = self.fleet, self.target
+        wish = wished(target, self.options, self.others)
+        seen, source = _look(fleet, self.name, target)
+        if target and source == target:
+            return source, target, None
+        why = _closed(seen, target)
+        if target and why:
+            return source, target, {"migratable": False, "reasons": [why]}
+        try:
+            found = targets(fleet, self.policy, self.name, source, wish)
+        except errors.Refused as exc:
+            if not target:
+                raise
+            asked = {**self.options, "vm_": self.name}
+            reasons = _all_reasons(fleet, seen, source, asked, target, exc)
+            return source, target, {"migratable": False, "reasons": reasons}
+        refusals = {}
+        for host in found.names:
+            terms = _terms(seen, found, host)
+            asked = {"vm_": self.name, "target": host, **terms, **self.options}
+            answer = _examined(fleet, seen, source, asked)
+            if answer["migratable"] or not _next_may_take(wish, answer):
+                return source, host, answer
+            refusals[host] = "; ".join(answer["reasons"])
+        why = "; ".join(f"{host}: {reason}" for host, reason in refusals.items())
+        return source, found.names[0], {"migratable": False, "reasons": [why]}
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, OperationFailed, ConnectionFailed; the message says where
+        the guest is."""
+        name = names.guest(self.name)
+        self.fleet.hosts(self.target)  # an unknown target is said before anything is asked
+        with lock.guest(self.fleet.opts, name, "virt.migrate"):
+            try:
+                self.wish = wished(self.target, self.options, self.others)
+                return self._migrate()
+            except errors.VirtError as exc:
+                self.report.failed(exc)
+                raise
+
+    def _migrate(self) -> Result:
         seen = census(self.fleet)
         if self.name in seen.unfinished:
             earlier = seen.unfinished[self.name]
@@ -253,23 +297,22 @@ class _Migration:
             seen = census(self.fleet)
             source = seen.host_of(self.name)
             KeyStore(self.fleet.opts).moved(self.name, earlier, source)
-            if ended.get("outcome") == MOVED and self.target in (None, "", source):
-                return self._answer(_ended(self.name, earlier, source), _changes(earlier, source))
+            if ended.get("outcome") == MOVED and self.target in (None, source):
+                return self._done(_ended(self.name, earlier, source), _changes(earlier, source))
         source = seen.host_of(self.name)
         if seen.leavings.get(self.name):
             self._take_away()
         if source == self.target:
-            return self._answer(f"{self.name} is on {source} already", {})
+            return self._done(f"{self.name} is on {source} already", {})
         if not self.wish.others:
             self._takes_guests(seen)
         target, done = self._move_to_one(seen, source)
         KeyStore(self.fleet.opts).moved(self.name, source, target)
         done = self._cleaned(source, done)
-        return self._answer(
-            _sentence(self.name, source, target, done), _changes(source, target), done
-        )
+        comment = _sentence(self.name, source, target, done)
+        return self._done(comment, _changes(source, target), done)
 
-    def _move_to_one(self, seen, source):
+    def _move_to_one(self, seen: Census, source: str) -> tuple[str, dict[str, Any]]:
         """(the host that has taken it, what its old host answered): the first that does."""
         found = self._targets(seen, source)
         refusals = []
@@ -285,35 +328,38 @@ class _Migration:
                     self.report.step("refused", f"{self.name}: {refusals[-1]}", host=target)
         raise errors.Refused(f"no host took {self.name} from {source}: {'; '.join(refusals)}")
 
-    def _targets(self, seen, source):
+    def _targets(self, seen: Census, source: str) -> Targets:
         try:
             return targets(self.fleet, self.policy, self.name, source, self.wish)
         except errors.Refused as exc:
-            if self.wish.others:
+            if self.wish.others or not self.target:
                 raise
             asked = {**self.options, "vm_": self.name}
             reasons = _all_reasons(self.fleet, seen, source, asked, self.target, exc)
             raise errors.Refused("; ".join(reasons)) from exc
 
-    def _answer(self, comment, changes, done=None):
+    def _done(
+        self, comment: str, changes: dict[str, Any], done: dict[str, Any] | None = None
+    ) -> Result:
         self.fleet.tell(f"{self.report.tag}/done", {"guest": self.name, "message": comment})
-        found = {"result": True, "comment": comment, "changes": changes}
-        return {self.name: {**found, "migration": done} if done else found}
+        return Result(self.name, comment, changes, {"migration": done} if done else {})
 
-    def _end_earlier(self, host):
+    def _end_earlier(self, host: str) -> dict[str, Any]:
         """A migration that was killed half way is ended first."""
         self.report.step(
             "recover", f"{self.name}: ending a migration that was broken off on {host}"
         )
-        return self.fleet.one(host, "virt.migrate_recover", {"vm_": self.name}, long=True)
+        asked = {"vm_": self.name}
+        ended: dict[str, Any] = self.fleet.one(host, "virt.migrate_recover", asked, long=True)
+        return ended
 
-    def _take_away(self):
+    def _take_away(self) -> None:
         """What earlier attempts have left: it would be in the way."""
         *_, left = leavings.everywhere(self.fleet, self.name)
         for host, why in left.items():
             self.report.step("left", f"{self.name}: on {host} {why}", host=host)
 
-    def _cleaned(self, source, done):
+    def _cleaned(self, source: str, done: dict[str, Any]) -> dict[str, Any]:
         """What the source did, with what it could not delete alone: other hosts are asked now."""
         if not done.get("kept"):
             return done
@@ -324,16 +370,16 @@ class _Migration:
         kept = {path: why for path, why in done["kept"].items() if path not in gone}
         return {**done, "deleted": [*done.get("deleted", []), *gone], "kept": {**kept, **stay}}
 
-    def _wait(self, why):
+    def _wait(self, why: str) -> None:
         self.report.step("wait", f"{self.name} waits: {why}")
 
-    def _takes_guests(self, seen):
+    def _takes_guests(self, seen: Census) -> None:
         why = _closed(seen, self.target)
         if why:
             kind = errors.ConnectionFailed if self.target in seen.unheard else errors.Refused
             raise kind(f"{self.name} stays where it is: {why}")
 
-    def _move(self, source, target, told):
+    def _move(self, source: str, target: str, told: dict[str, Any]) -> dict[str, Any]:
         asked = {**told, **self.options, "vm_": self.name, "target": target}
         watch = (f"salt/virt/migrate/{self.name}/", self._watch)
         answers = self.fleet.gather(
@@ -342,7 +388,7 @@ class _Migration:
         answer = answers[source]
         if not answer.ok and answer.kind != "failed":
             raise errors.ConnectionFailed(self._lost(source, answer))
-        done = self._done(answer, target)
+        done = self._answered(answer, target)
         if done.get("outcome") != MOVED:
             raise errors.OperationFailed(f"{source} answered {done!r} for {self.name}")
         if not done.get("transport"):  # an earlier attempt was ended, perhaps to another host
@@ -351,25 +397,26 @@ class _Migration:
                 raise errors.OperationFailed(f"{_ended(self.name, source, now)}, not on {target}")
         return done
 
-    def _done(self, answer, target):
+    def _answered(self, answer: Answer, target: str) -> dict[str, Any]:
         """What the source says that it did. Raises what it says of its failure, when the target was
         cleaned or with why not; who refuses has begun nothing there."""
         try:
-            return answer.get()
+            done: dict[str, Any] = answer.get()
+            return done
         except errors.Refused:
             raise
         except errors.OperationFailed as exc:
             more = leavings.after_failure(self.fleet, target, self.name)
             raise errors.OperationFailed(f"{exc}; {more}" if more else exc.text) from exc
 
-    def _watch(self, _tag, event):
+    def _watch(self, _tag: str, event: dict[str, Any]) -> None:
         text = event.get("text")
         if text:
             self.report.show(f"{self.name}: {text}")
         elif event.get("percent") is not None:
             self.report.progress(event["percent"], f"{self.name}: {_progress(event)}")
 
-    def _lost(self, source, answer):
+    def _lost(self, source: str, answer: Answer) -> str:
         """The source did not come back: where is the guest now?"""
         places = census(self.fleet).guests.get(self.name, {})
         known = ", ".join(f"{state} on {host}" for host, state in sorted(places.items()))
@@ -379,15 +426,15 @@ class _Migration:
         )
 
 
-def _ended(name, source, target):
+def _ended(name: str, source: str, target: str) -> str:
     return f"{name}: its earlier migration from {source} was ended: it is on {target}"
 
 
-def _changes(source, target):
+def _changes(source: str, target: str) -> dict[str, dict[str, str]]:
     return {"host": {"old": source, "new": target}}
 
 
-def _progress(event):
+def _progress(event: dict[str, Any]) -> str:
     parts = [f"{event['percent']} %"]
     if event.get("speed"):
         parts.append(f"{event['speed'] / 2**20:.0f} MiB/s")
@@ -397,7 +444,7 @@ def _progress(event):
     return ", ".join(parts)
 
 
-def _sentence(name, source, target, done):
+def _sentence(name: str, source: str, target: str, done: dict[str, Any]) -> str:
     text = f"{name} was moved from {source} to {target}"
     if done.get("transport"):  # not when only an earlier attempt had to be ended
         text += f" over {done['transport']}"
@@ -409,3 +456,20 @@ def _sentence(name, source, target, done):
         f"{path} was left on {source}: {why}" for path, why in done.get("kept", {}).items()
     )
     return f"{text}; {left}" if left else text
+
+
+def mover(opts: dict[str, Any], policy: Policy, others: bool = False) -> moves.Migrate:
+    """What operations.moves calls for each guest, in threads of its own.
+
+    opts: the master's configuration. others: another host will do where the target refuses; it
+    returns the one that took the guest.
+    """
+
+    def move(guest: str, target: str) -> str:
+        with Fleet(opts) as fleet:
+            report = Report(fleet, guest, "migrate")
+            done = Migrate(fleet, policy, guest, target, report, others=others).run()
+        new: str = done.changes.get("host", {}).get("new", target)
+        return new
+
+    return move

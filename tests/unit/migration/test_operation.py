@@ -96,7 +96,11 @@ class Report:
 
 
 def run(cloud, name="web1", target="hv2", **options):
-    return migrate.run(cloud, policy.Policy(), name, target, Report(), options)
+    return operation(cloud, name, target, Report(), options).run().answer()
+
+
+def operation(cloud, name, target, report, options=None):
+    return migrate.Migrate(cloud, policy.Policy(), name, target, report, options)
 
 
 def test_it_is_found_moved_and_confirmed(tmp_path):
@@ -328,7 +332,7 @@ def test_the_person_who_waits_is_told_each_step(tmp_path):
     cloud = Recording(tmp_path, hv1={"web1": "running"}, hv2={}, events=events)
     cloud.unfinished, cloud.recovered = {"hv1": ["web1"]}, {"outcome": "undone"}
     told = Told()
-    found = migrate.run(cloud, policy.Policy(), "web1", "hv2", told)["web1"]
+    found = operation(cloud, "web1", "hv2", told).run().answer()["web1"]
     assert told.lines == [
         "web1: ending a migration that was broken off on hv1",
         "web1: moving it from hv1 to hv2", "web1: copying vda",
@@ -338,10 +342,10 @@ def test_the_person_who_waits_is_told_each_step(tmp_path):
     assert found["migration"] == DONE
     assert cloud.fired == [(f"{Report.tag}/done", {"guest": "web1", "message": found["comment"]})]
     assert cloud.long == [("virt.migrate_recover", True), ("virt.migrate", True)]
-    again = migrate.run(cloud, policy.Policy(), "web1", "hv2", told)["web1"]
+    again = operation(cloud, "web1", "hv2", told).run().answer()["web1"]
     assert "migration" not in again, "nothing was moved"
     with pytest.raises(errors.NotFound):
-        migrate.run(cloud, policy.Policy(), "nobody", "hv2", told)
+        operation(cloud, "nobody", "hv2", told).run()
     assert told.done == ["no guest 'nobody' on any hypervisor"]
 
 
@@ -353,11 +357,11 @@ def test_who_has_to_wait_for_others_and_who_is_refused_is_told_so(tmp_path, monk
         slots.taken(cloud.opts, ("hv8", "hv9"), told.show),
         pytest.raises(errors.OperationFailed, match="1 migrations are under way"),
     ):
-        migrate.run(cloud, policy.Policy(), "web1", "", told)
+        operation(cloud, "web1", "", told).run()
     assert told.lines == ["web1 waits: 1 migrations are under way (virt:migration:at_once)"]
     cloud.answer, cloud.moves = Answer("hv1", error="refused: no room", kind="failed"), False
     with pytest.raises(errors.Refused, match="no room"):
-        migrate.run(cloud, policy.Policy(), "web1", "", told)
+        operation(cloud, "web1", "", told).run()
     assert told.lines[-1] == "web1: hv2: hv1: no room"
 
 

@@ -42,7 +42,8 @@ class Choosy(Cloud):
 def run(cloud, target="", by=None, **options):
     others = options.pop("others", False)
     by = by or policy.Policy()
-    return migrate.run(cloud, by, "web1", target, Report(), options, others)["web1"]
+    one = migrate.Migrate(cloud, by, "web1", target, Report(), options, others)
+    return one.run().answer()["web1"]
 
 
 def four():
@@ -163,8 +164,7 @@ def test_test_true_shows_the_target_that_would_take_it(tmp_path):
         return dict(said) if len(order) < 3 else {"migratable": True, "reasons": []}
 
     cloud.one = one
-    source, target, found = migrate.check(cloud, policy.Policy(), "web1", "")
-    assert (source, target, found["migratable"]) == ("hv1", order[-1], True)
+    assert check(cloud).changes == {"host": {"old": "hv1", "new": order[-1]}}
     assert len(set(order)) == 3
     assert DONE["outcome"] == "moved"
 
@@ -172,9 +172,10 @@ def test_test_true_shows_the_target_that_would_take_it(tmp_path):
 def test_overcommit_is_for_a_host_that_is_named(tmp_path):
     """It was a traceback, after the guest had been announced to move to None."""
     cloud = Choosy(tmp_path, **four())
-    for call in (lambda: run(cloud, overcommit=True), lambda: check(cloud, overcommit=True)):
-        with pytest.raises(errors.InvalidInput, match="overcommit=True needs the host"):
-            call()
+    with pytest.raises(errors.InvalidInput, match="overcommit=True needs the host"):
+        run(cloud, overcommit=True)
+    [why] = check(cloud, overcommit=True).reasons
+    assert why.startswith("overcommit=True needs the host")
     with pytest.raises(errors.InvalidInput, match="overcommit 'yes' is not True or False"):
         run(cloud, "hv2", overcommit="yes")
     cloud.down = {"hv2"}
@@ -183,7 +184,7 @@ def test_overcommit_is_for_a_host_that_is_named(tmp_path):
 
 
 def check(cloud, target="", **options):
-    return migrate.check(cloud, policy.Policy(), "web1", target, options)
+    return migrate.Migrate(cloud, policy.Policy(), "web1", target, Report(), options).check()
 
 
 def test_whom_placement_excludes_is_no_target_but_may_be_named(tmp_path):
@@ -222,37 +223,39 @@ def test_a_named_target_without_room_is_refused_with_what_both_hosts_say(tmp_pat
     cloud.recovered = {"migratable": False, "reasons": ["hv2 lacks its CPU model"]}
     with pytest.raises(errors.Refused, match=r"the host has 0 CPUs.*; hv2 lacks its CPU model"):
         run(cloud, "hv2")
-    source, target, found = check(cloud, "hv2")
-    assert (source, target, found["migratable"]) == ("hv1", "hv2", False)
-    assert len(found["reasons"]) == 2
+    assert len(check(cloud, "hv2").reasons) == 2
     cloud.about = {h: {"cpus": 0} for h in ("hv2", "hv3", "hv4")}
     cloud.asked = []
-    for call in (lambda: run(cloud), lambda: check(cloud)):
-        with pytest.raises(errors.Refused, match=r"hv2, hv3, hv4: 1 vCPUs wanted") as exc:
-            call()
-        assert "CPU model" not in exc.value.text, "of no target nobody is asked"
+    with pytest.raises(errors.Refused) as exc:
+        run(cloud)
+    for why in (exc.value.text, *check(cloud).reasons):
+        assert "hv2, hv3, hv4: 1 vCPUs wanted" in why
+        assert "CPU model" not in why, "of no target nobody is asked"
     assert cloud.asked == []
 
 
 def test_test_true_says_of_a_named_host_what_would_be_in_the_way(tmp_path):
     cloud = Choosy(tmp_path, **four())
-    assert check(cloud, "hv1") == ("hv1", "hv1", None)
+    there = check(cloud, "hv1")
+    assert (there.comment, there.nothing) == ("web1 is on hv1 already", True)
     cloud.maintenance = {"hv2": "disks"}
-    closed = {"migratable": False, "reasons": ["hv2 is in maintenance: disks"]}
-    assert check(cloud, "hv2") == ("hv1", "hv2", closed)
-    with pytest.raises(errors.NotFound, match="hv9"):
-        check(cloud, "hv9")
+    assert check(cloud, "hv2").reasons == ("hv2 is in maintenance: disks",)
+    [why] = check(cloud, "hv9").reasons
+    assert "hv9" in why
     assert cloud.asked == []
     said = {"migratable": False, "reasons": ["vda is a CD", "a TPM"], "disks": {"vda": "refused"}}
     cloud.recovered = said
-    assert check(cloud, "hv3") == ("hv1", "hv3", said), "another host was not asked for"
-    assert len(cloud.asked) == 1
+    refused = check(cloud, "hv3")
+    assert refused.reasons == ("vda is a CD", "a TPM")
+    assert refused.comment == "web1 cannot be moved to hv3: vda is a CD; a TPM"
+    assert len(cloud.asked) == 1, "another host was not asked for"
     cloud.asked = []
-    source, target, found = check(cloud)
-    assert (source, found["migratable"]) == ("hv1", False)
+    refused = check(cloud)
+    target = refused.comment.removeprefix("web1 cannot be moved to ").partition(":")[0]
     assert target in ("hv3", "hv4")
-    assert found["reasons"][0].startswith(f"{target}: "), "the best one"
-    assert found["reasons"][0].count("vda is a CD; a TPM") == 3, "each host with its reasons"
+    [why] = refused.reasons
+    assert why.startswith(f"{target}: "), "the best one"
+    assert why.count("vda is a CD; a TPM") == 3, "each host with its reasons"
     assert len(cloud.asked) == 3
     cloud.recovered, cloud.asked = {**said, "standing": True}, []
     check(cloud)
