@@ -7,9 +7,9 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import repair as repairing
+from saltvirt.operations import operation, result
 from saltvirt.operations import report as reports
-from saltvirt.operations import result
+from saltvirt.operations.repair import Repair
 
 __virtualname__ = "virt"
 
@@ -50,24 +50,5 @@ def repair(apply=False, test=False, name=None, what=None):
         salt-run virt.repair apply=True
     """
     with Fleet(__opts__) as fleet:
-        repairing.chosen([], what=what)  # a code that is unknown is refused before anyone is asked
-        findings, unheard = repairing.look(fleet)
-        findings = repairing.chosen(findings, name, what)
-        if apply and not test:
-            report = reports.of_runner(fleet, "repair", "repair", __salt__)
-            mended, left = repairing.mend(findings, report)
-            left.update({} if findings and (name or what) else unheard)
-            comment = f"{len(mended)} mended, {len(left)} left" if left else f"{len(mended)} mended"
-            comment += "".join(f"; {about}: {why}" for about, why in sorted(left.items()))
-            changes = {"mended": mended} if mended else {}
-            answer = {"result": not left, "comment": comment, "changes": changes, "left": left}
-            return {"repair": answer, **({"retcode": 1} if left else {})}
-    rows = [["what", "is wrong", "mending", "command"]]
-    rows += [[f.about, f.what, f.how, f.command] for f in findings]
-    rows += [[host, why, "", ""] for host, why in sorted(unheard.items())]
-    comment = f"{len(findings)} leftovers" if findings else "nothing is left over"
-    changes = {"mended": {f.about: f.how for f in findings if f.mend}}
-    answer = result.planned(
-        "repair", comment, changes, table=rows, findings=[f.data() for f in findings]
-    )
-    return {**answer, **({"retcode": 1} if unheard else {})}
+        report = reports.of_runner(fleet, "repair", "repair", __salt__)
+        return operation.perform(Repair(fleet, report, name, what), test or not apply)

@@ -1,17 +1,28 @@
 """What interrupted operations have left behind: found first, mended on request."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import shlex
 import time
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt import errors
 from saltvirt.fleet import target
 from saltvirt.fleet.authorise import Authorisations
+from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import begun, find, leavings, lock, migrate, proof, purge
+from saltvirt.operations.operation import Checked, Result
+from saltvirt.operations.report import Report
+
+# what a host says of its leftovers; and a guest's name to {host: state}
+Said = dict[str, Any]
+Places = dict[str, dict[str, str]]
 
 HALF_MADE = "half-made"
 BROKEN_OFF = "migration-broken-off"
@@ -42,22 +53,22 @@ class Finding:
     how: str
     evidence: str
     where: str | None = None
-    mend: object = None
+    mend: Callable[[], object] | None = None
     do: str = ""
 
     @property
-    def id(self):
+    def id(self) -> str:
         """What ``virt.repair what=`` takes for this one alone."""
         return ":".join(filter(None, (self.code, self.about, self.where)))
 
     @property
-    def command(self):
+    def command(self) -> str:
         """What mends this one and nothing else."""
         # the name is a host's word, and a person gives this line to a shell
         what = shlex.quote(f"what={self.id}")
         return f"salt-run virt.repair apply=True {what}" if self.mend else self.do
 
-    def data(self):
+    def data(self) -> dict[str, Any]:
         """It as plain data."""
         return {
             "code": self.code, "id": self.id, "name": self.about, "host": self.where,
@@ -66,14 +77,54 @@ class Finding:
         }  # fmt: skip
 
 
-def look(fleet):
+class Repair:
+    """Shows what interrupted operations have left, and mends it.
+
+    name: only what is left of this guest. what: only findings of this code, or the one of this id.
+    Raises InvalidInput for one that there is not.
+    """
+
+    def __init__(
+        self, fleet: Fleet, report: Report, name: str | None = None, what: str | None = None
+    ) -> None:
+        chosen([], what=what)
+        self.fleet, self.report, self.name, self.what = fleet, report, name, what
+
+    def check(self) -> Checked:
+        """What was found, and what would be mended."""
+        findings, unheard = self._look()
+        rows = [["what", "is wrong", "mending", "command"]]
+        rows += [[f.about, f.what, f.how, f.command] for f in findings]
+        rows += [[host, why, "", ""] for host, why in sorted(unheard.items())]
+        comment = f"{len(findings)} leftovers" if findings else "nothing is left over"
+        changes = {"mended": {f.about: f.how for f in findings if f.mend}}
+        more = {"table": rows, "findings": [f.data() for f in findings]}
+        return Checked("repair", comment, changes, more, complete=not unheard)
+
+    def run(self) -> Result:
+        """What was mended, and what is left and why."""
+        findings, unheard = self._look()
+        mended, left = mend(findings, self.report)
+        left.update({} if findings and (self.name or self.what) else unheard)
+        comment = f"{len(mended)} mended, {len(left)} left" if left else f"{len(mended)} mended"
+        comment += "".join(f"; {about}: {why}" for about, why in sorted(left.items()))
+        changes = {"mended": mended} if mended else {}
+        return Result("repair", comment, changes, {"left": left}, complete=not left)
+
+    def _look(self) -> tuple[list[Finding], dict[str, str]]:
+        findings, unheard = look(self.fleet)
+        return chosen(findings, self.name, self.what), unheard
+
+
+def look(fleet: Fleet) -> tuple[list[Finding], dict[str, str]]:
     """(list of Finding, host to why it was not heard). Changes nothing.
 
     Keys without a guest are only looked for when every host was heard, those among them that
     ``virt:hosts`` does not match any more: the guest may be on the one that was not.
     """
     hosts = fleet.hosts()
-    unheard, found = proof.unmatched(fleet.opts, hosts), []
+    found: list[Finding] = []
+    unheard = proof.unmatched(fleet.opts, hosts)
     told, silent = _asked(fleet, hosts)
     unheard.update(silent)
     for host, data in told.items():
@@ -91,9 +142,10 @@ def look(fleet):
     return sorted(found, key=lambda f: (f.about, f.what)), unheard
 
 
-def _asked(fleet, hosts):
+def _asked(fleet: Fleet, hosts: Iterable[str]) -> tuple[dict[str, Said], dict[str, str]]:
     """(host to what its ``virt.leftovers`` says, host to why it was not heard)."""
-    told, silent = {}, {}
+    told: dict[str, Said] = {}
+    silent: dict[str, str] = {}
     for answer in fleet.ask(hosts, "virt.leftovers"):
         if answer.ok:
             told[answer.host] = answer.data
@@ -102,16 +154,18 @@ def _asked(fleet, hosts):
     return told, silent
 
 
-def _guests(told):
+def _guests(told: dict[str, Said]) -> Places:
     """Name to {host: state}."""
-    guests = {}
+    guests: Places = {}
     for host, data in told.items():
         for name, state in data["guests"].items():
             guests.setdefault(name, {})[host] = state
     return guests
 
 
-def chosen(findings, name=None, what=None):
+def chosen(
+    findings: Iterable[Finding], name: str | None = None, what: str | None = None
+) -> list[Finding]:
     """The findings of one guest, and of one code or id. Raises InvalidInput for an unknown one."""
     if what and str(what).partition(":")[0] not in CODES:
         raise errors.InvalidInput(
@@ -123,9 +177,10 @@ def chosen(findings, name=None, what=None):
     ]
 
 
-def mend(findings, report):
+def mend(findings: Iterable[Finding], report: Report) -> tuple[dict[str, str], dict[str, str]]:
     """Mends what can be mended. Returns (mended, left): finding's name to words."""
-    mended, left = {}, {}
+    mended: dict[str, str] = {}
+    left: dict[str, str] = {}
     for finding in findings:
         if finding.mend is None:
             _add(left, finding.about, f"{finding.what}: {finding.how}")
@@ -139,12 +194,12 @@ def mend(findings, report):
     return mended, left
 
 
-def _add(found, name, words):
+def _add(found: dict[str, str], name: str, words: str) -> None:
     """One guest can have several findings."""
     found[name] = f"{found[name]}; {words}" if name in found else words
 
 
-def _of_host(fleet, host, data):
+def _of_host(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
     for name in data["unfinished"]:
         yield Finding(
             HALF_MADE, name,
@@ -168,7 +223,7 @@ def _of_host(fleet, host, data):
         )  # fmt: skip
 
 
-def _left(fleet, host, data):
+def _left(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
     for name, _, on in (key.rpartition("@") for key in data.get("left", ())):
         yield Finding(
             LEFT, name,
@@ -189,7 +244,7 @@ def _left(fleet, host, data):
         )  # fmt: skip
 
 
-def _made(fleet, host, data):
+def _made(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
     for name, about in data.get("made", {}).items():
         paths, unsure = about["disks"], about["unsure"]
         look = "; ".join(f"{path}: {why}" for path, why in unsure.items())
@@ -205,16 +260,16 @@ def _made(fleet, host, data):
         )  # fmt: skip
 
 
-def _remove_made(fleet, host, name):
+def _remove_made(fleet: Fleet, host: str, name: str) -> None:
     with lock.guest(fleet.opts, name, "virt.repair"):
         purge.made(fleet, host, name)
 
 
-def _take_away(fleet, source, name):
+def _take_away(fleet: Fleet, source: str | None, name: str) -> None:
     """Ends migrations of the guest from the source, if there is one, and cleans their targets.
     Raises OperationFailed where something stays."""
     with lock.guest(fleet.opts, name, "virt.repair"):
-        found = {}
+        found: dict[str, Any] = {}
         if source:
             found = fleet.one(source, "virt.migrate_recover", {"vm_": name}, long=True)
         gone, stay, left = leavings.everywhere(fleet, name)
@@ -227,7 +282,9 @@ def _take_away(fleet, source, name):
         raise errors.OperationFailed("; ".join(words))
 
 
-def _given_up(fleet, told, unheard, half):
+def _given_up(
+    fleet: Fleet, told: dict[str, Said], unheard: dict[str, str], half: Container[str]
+) -> Iterator[Finding]:
     """Guests that a host was told to make, by an operation whose end this master did not see."""
     for name, begin in begun.all_of(fleet.opts).items():
         host, what = begin["host"], begin["what"]
@@ -252,7 +309,7 @@ def _given_up(fleet, told, unheard, half):
         )  # fmt: skip
 
 
-def _twice(fleet, told, half):
+def _twice(fleet: Fleet, told: dict[str, Said], half: Container[str]) -> Iterator[Finding]:
     """Guests of two hosts that nobody works on. A guest that is just moved is on both for a while,
     so they are asked once more."""
     found = _apart(told, half)
@@ -279,14 +336,15 @@ def _twice(fleet, told, half):
         )  # fmt: skip
 
 
-def _at_work(fleet, name):
+def _at_work(fleet: Fleet, name: str) -> str | None:
     """Which operation of this master is at work on it, None for none: as on all that has a name
     which a host made up."""
     with contextlib.suppress(errors.InvalidInput):
         return lock.at_work(fleet.opts, name)
+    return None
 
 
-def _apart(told, half):
+def _apart(told: dict[str, Said], half: Container[str]) -> Places:
     """Name to {host: state} of those that are on several hosts and are not on their way."""
     busy = {name for data in told.values() for word in ("migrations", "at_work")
             for name in data.get(word) or ()}  # fmt: skip
@@ -297,12 +355,12 @@ def _apart(told, half):
     }
 
 
-def _leftover(fleet, host, name):
+def _leftover(fleet: Fleet, host: str, name: str) -> None:
     with lock.guest(fleet.opts, name, "virt.repair"):
         purge.leftover(fleet, host, name)
 
 
-def _keys(fleet, guests, hosts):
+def _keys(fleet: Fleet, guests: Container[str], hosts: Container[str]) -> Iterator[Finding]:
     keys = KeyStore(fleet.opts)
     for name in keys.ours():
         if name in guests:
@@ -323,7 +381,7 @@ def _keys(fleet, guests, hosts):
         )  # fmt: skip
 
 
-def _delete_key(fleet, name):
+def _delete_key(fleet: Fleet, name: str) -> None:
     """Deletes the key, when the guest is still nowhere, no operation is at work on it, and no
     minion uses it."""
     with lock.guest(fleet.opts, name, "virt.repair"):
@@ -342,12 +400,12 @@ def _delete_key(fleet, name):
         KeyStore(fleet.opts).delete(name)
 
 
-def _answers(fleet, name):
+def _answers(fleet: Fleet, name: str) -> bool:
     """Whether a minion of the id answers. Anybody can say so in its name: then the key stays."""
     return any(one.ok for one in fleet.ask([name], "test.ping", signed=False))
 
 
-def _pillars(fleet):
+def _pillars(fleet: Fleet) -> Iterator[Finding]:
     pillars = Pillars(fleet.opts)
     for name in pillars.orphans(KeyStore(fleet.opts).accepted):
         yield Finding(
@@ -359,7 +417,7 @@ def _pillars(fleet):
         )  # fmt: skip
 
 
-def _permissions(fleet):
+def _permissions(fleet: Fleet) -> Iterator[Finding]:
     permissions = Authorisations(fleet.opts)
     for host, name in permissions.expired():
         yield Finding(
