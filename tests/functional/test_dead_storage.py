@@ -32,7 +32,7 @@ def dead(tmp_path, monkeypatch):
     """The path of a folder whose file system does not answer."""
     monkeypatch.setattr(bounded, "PATIENCE_S", 1)
     monkeypatch.setattr(bounded, "LIST_S", 1)
-    monkeypatch.setattr(bounded, "_table", [0.0, ()])
+    monkeypatch.setattr(bounded, "_table", [])
     folder = tmp_path / "dead"
     folder.mkdir()
     with hung.mounted(folder):
@@ -73,7 +73,7 @@ def asked(monkeypatch, tmp_path):
     row = mounts.Mount("0:40", "/", str(folder), "nfs4", "nas:/export")
     real = mounts.read
     monkeypatch.setattr(mounts, "read", lambda: [*real(), row])
-    monkeypatch.setattr(bounded, "_table", [0.0, ()])
+    monkeypatch.setattr(bounded, "_table", [])
     return folder
 
 
@@ -106,13 +106,13 @@ def test_one_that_answers_is_read_as_any_other(asked, tmp_path):
 
 def test_a_process_that_was_forked_has_its_own_to_ask(asked):
     assert bounded.stat(str(asked))
-    before = bounded._asker[1].pid
+    before = bounded._asker[0].process.pid
     child = os.fork()
     if not child:
-        os._exit(0 if bounded.stat(str(asked)) and bounded._asker[1].pid != before else 1)
+        os._exit(0 if bounded.stat(str(asked)) and bounded._asker[0].process.pid != before else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert bounded.stat(str(asked))
-    assert bounded._asker[1].pid == before
+    assert bounded._asker[0].process.pid == before
 
 
 def test_a_process_that_was_forked_while_another_thread_asked_can_ask(asked):
@@ -185,7 +185,7 @@ def disk_dies(tmp_path, monkeypatch):
     monkeypatch.setattr(bounded, "PATIENCE_S", 1)
     monkeypatch.setattr(bounded, "LIST_S", 1)
     with hung_disk.made(tmp_path, _fill) as found:
-        monkeypatch.setattr(bounded, "_table", [0.0, ()])
+        monkeypatch.setattr(bounded, "_table", [])
         monkeypatch.setattr(bounded, "_silent", {})
         yield found
 
@@ -225,10 +225,10 @@ def test_what_is_in_memory_or_on_the_systems_own_disk_is_asked_by_us(monkeypatch
         mounts.Mount("0:51", "/", "/data/nas", "nfs4", "nas:/x"),
     ]
     monkeypatch.setattr(mounts, "read", lambda: rows)
-    monkeypatch.setattr(bounded, "_table", [0.0, ()])
+    monkeypatch.setattr(bounded, "_table", [])
     assert bounded._far() == ("/data/nas", "/merged", "/data")
     rows[0] = mounts.Mount("0:40", "/", "/", "nfs4", "nas:/root")
-    monkeypatch.setattr(bounded, "_table", [0.0, ()])
+    monkeypatch.setattr(bounded, "_table", [])
     assert "/" in bounded._far()
 
 

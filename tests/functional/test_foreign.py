@@ -237,7 +237,7 @@ def test_a_chain_of_any_depth_is_read_in_good_time(place, machine):  # noqa: F81
 def test_a_home_that_does_not_answer(place, machine, monkeypatch):  # noqa: F811
     monkeypatch.setattr(bounded, "LIST_S", 1)
     monkeypatch.setattr(bounded, "PATIENCE_S", 1)
-    monkeypatch.setattr(bounded, "_table", [0.0, ()])
+    monkeypatch.setattr(bounded, "_table", [])
     with hung.mounted(machine.home):
         assert f"alice are not known: {machine.config}" in place.why()
         place.base.chmod(0o600)

@@ -106,6 +106,12 @@ def test_define_refuses(virt, conn, ptype, arguments, error):
     assert names(conn) == ["default-pool"]
 
 
+def test_define_without_a_name_is_refused(virt, conn):
+    with pytest.raises(CommandExecutionError, match="name is missing"):
+        virt["virt.pool_define"](None, "dir", **TARGET)
+    assert names(conn) == ["default-pool"]
+
+
 def test_update_twice_and_with_test(virt, conn):
     virt["virt.pool_define"]("lab", "dir", **TARGET)
     update = virt["virt.pool_update"]

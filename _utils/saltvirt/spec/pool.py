@@ -145,6 +145,8 @@ class PoolSpec(Part):
     source_format: str | None = key(v.word)
 
     def check(self, what: str) -> None:
+        if not self.name:
+            raise InvalidInput(f"{what}: name is missing")
         if not self.type:
             raise InvalidInput(f"{what}: ptype is missing; one of {', '.join(sorted(TYPES))}")
         kind = TYPES[self.type]

@@ -4,8 +4,11 @@ a lock on the pool or the guest, and with it everybody who asks it for the same.
 Each function raises bounded.Silent where it does not; what else is wrong libvirt says by itself.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
+from collections.abc import Callable, Iterable
 from xml.etree import ElementTree
 
 from saltvirt.host import connection
@@ -15,7 +18,7 @@ from saltvirt.host.storage import bounded
 _SECTOR = 512
 
 
-def _asked(question, *arguments):
+def _asked(question: Callable[..., object], *arguments: object) -> None:
     try:
         question(*arguments)
     except bounded.Silent:
@@ -24,13 +27,13 @@ def _asked(question, *arguments):
         pass
 
 
-def path(path):
+def path(path: str) -> None:
     """A file or a block device."""
     if path.startswith("/"):
         _asked(bounded.head, path, _SECTOR)
 
 
-def pool(pool):
+def pool(pool: libvirt.virStoragePool) -> None:
     """The folder of a virStoragePool of this host, and the devices that it is made of."""
     if not connection.is_local(pool.connect()):
         return
@@ -43,20 +46,20 @@ def pool(pool):
         path(device.get("path") or "")
 
 
-def volume(volume):
+def volume(volume: libvirt.virStorageVol) -> None:
     """The file or the block device of a virStorageVol of this host."""
     if connection.is_local(volume.connect()):
         path(volume.path())
 
 
-def disks(conn, trees):
+def disks(conn: libvirt.virConnect, trees: Iterable[ElementTree.Element]) -> bool:
     """Whether all answers that the disks in a domain's parsed definitions are on."""
     try:
         for source in (one for tree in trees for one in tree.iterfind("devices/disk/source")):
             if source.get("volume"):
                 with contextlib.suppress(libvirt.libvirtError):
-                    there = conn.storagePoolLookupByName(source.get("pool"))
-                    volume(there.storageVolLookupByName(source.get("volume")))
+                    there = conn.storagePoolLookupByName(source.get("pool", ""))
+                    volume(there.storageVolLookupByName(source.get("volume", "")))
             elif connection.is_local(conn):
                 path(source.get("file") or source.get("dev") or "")
     except bounded.Silent:

@@ -1,9 +1,13 @@
 """What a disk stands on, down to the last file: to find what is needed, never to open it."""
 
+from __future__ import annotations
+
 import json
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from saltvirt import errors
 from saltvirt.host.storage import bounded, identity
@@ -15,6 +19,8 @@ ALONE = {
     *("parallels", "ploop"),
 }
 _DEEPEST = 32
+# a path, and the format that is declared of it
+Part = tuple[str, str | None]
 
 
 @dataclass
@@ -25,19 +31,19 @@ class Chain:
     opened. broken: why else it could not be read to its end.
     """
 
-    paths: list = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     missing: str | None = None
     unreadable: str | None = None
     broken: str | None = None
 
 
-def read(path, format=None):
+def read(path: str, format: str | None = None) -> Chain:
     """The Chain of a file or block device.
 
     format: what is declared of it; of a raw disk nothing more is read, as a guest can write
     there what it likes. Without one the content is asked, and what cannot be told is no image.
     """
-    found, todo = Chain(), [(path, format)]
+    found, todo = Chain(), list[Part]([(path, format)])
     while todo:
         path, format = todo.pop()
         if path in found.paths:
@@ -51,7 +57,7 @@ def read(path, format=None):
     return found
 
 
-def _next(found, path, format):
+def _next(found: Chain, path: str, format: str | None) -> list[Part]:
     """(path, format) of what one image names."""
     if format in ALONE:
         return []
@@ -67,7 +73,7 @@ def _next(found, path, format):
         elif format:
             found.broken = found.broken or exc.text
         return []
-    named = []
+    named: list[Part] = []
     if head.data_file:
         named += _places(found, path, head.data_file, "raw")
     if head.backing:
@@ -75,7 +81,7 @@ def _next(found, path, format):
     return named
 
 
-def _is_storage(path):
+def _is_storage(path: str) -> bool:
     """A device for something else and the like hold no image."""
     try:
         mode = bounded.stat(path).st_mode
@@ -84,7 +90,7 @@ def _is_storage(path):
     return stat.S_ISREG(mode) or stat.S_ISBLK(mode)
 
 
-def _places(found, path, name, format):
+def _places(found: Chain, path: str, name: str, format: str | None) -> list[Part]:
     """Where a name in an image's header can lead: beside the name or beside the file of it."""
     if name.startswith("json:"):
         return _of_json(found, path, name, format)
@@ -101,14 +107,14 @@ def _places(found, path, name, format):
     return [(place, format) for place in there or places[:1]]
 
 
-def _may_be_there(path):
+def _may_be_there(path: str) -> bool:
     try:
         return bounded.lexists(path)
     except bounded.Silent:
         return True
 
 
-def _of_json(found, path, name, format):
+def _of_json(found: Chain, path: str, name: str, format: str | None) -> list[Part]:
     """QEMU's other way to name a file."""
     try:
         files = list(_filenames(json.loads(name.removeprefix("json:"))))
@@ -119,7 +125,7 @@ def _of_json(found, path, name, format):
     return [place for file in files for place in _places(found, path, file, format)]
 
 
-def _filenames(told):
+def _filenames(told: Any) -> Iterator[str]:
     if isinstance(told, dict):
         for key, value in told.items():
             if isinstance(value, str) and key.rpartition(".")[2] == "filename":

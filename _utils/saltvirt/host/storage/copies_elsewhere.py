@@ -1,11 +1,20 @@
 """Which disks of a guest a copy of it on another host could write to."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.host.storage import files, usage
 
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
-def shared_disks(dom):
+    import libvirt
+
+
+def shared_disks(dom: libvirt.virDomain) -> dict[str, str]:
     """{disk: why other hosts may have it} of the disks that the guest may write to."""
-    conn, found = dom.connect(), {}
+    conn, found = dom.connect(), dict[str, str]()
     for node in (one for tree in files.trees(dom) for one in tree.iterfind("devices/disk")):
         source = node.find("source")
         if source is None or node.find("readonly") is not None:
@@ -16,12 +25,13 @@ def shared_disks(dom):
     return found
 
 
-def _place(conn, source):
+def _place(conn: libvirt.virConnect, source: Element) -> tuple[str, str | None]:
     """(its name, why other hosts may have it or None)."""
-    path = source.get("file") or source.get("dev") or source.get("name") or "without a name"
     if source.get("volume"):
         path = files.volume_path(conn, source.get("pool"), source.get("volume"))
         if path is None:
             name = f"{source.get('pool')}/{source.get('volume')}"
             return name, "its storage pool or volume is not there"
+    else:
+        path = source.get("file") or source.get("dev") or source.get("name") or "without a name"
     return path, usage.others_may_have(conn, path)

@@ -1,13 +1,22 @@
 """The one way in which a file goes: while no QEMU can open it, it is asked who uses it."""
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.host.storage import usage
 
+if TYPE_CHECKING:
+    import libvirt
+
 
 @contextlib.contextmanager
-def unused(conn, path, but=None, doomed=()):
+def unused(
+    conn: libvirt.virConnect, path: str, but: str | None = None, doomed: Collection[str] = ()
+) -> Iterator[None]:
     """For the block nobody uses what lies at a path, and no QEMU begins to: there it is deleted, or
     something else gets its name.
 

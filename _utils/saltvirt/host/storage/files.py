@@ -1,8 +1,11 @@
 """Which files and volumes domains use, down to the images they stand on."""
 
+from __future__ import annotations
+
 import contextlib
 import stat
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, unless_gone
@@ -10,13 +13,13 @@ from saltvirt.host.storage import bounded
 from saltvirt.images import chain as image_chain
 
 
-def real(path):
+def real(path: str) -> str:
     """The path without links, so that two names of a file are one. What is no path, as the name
     of a volume on a server, stays as it is."""
     return bounded.real(path) if path.startswith("/") else path
 
 
-def chain(path, format=None):
+def chain(path: str, format: str | None = None) -> list[str]:
     """The file and all that it stands on, as real paths.
 
     format: what is declared of it; see saltvirt.images.chain.
@@ -25,7 +28,7 @@ def chain(path, format=None):
     return [link.path for link in found.links] + list(found.aside)
 
 
-def _format_of(node):
+def _format_of(node: ET.Element) -> str | None:
     """The format that an element with a source declares for it, or None."""
     if node.tag == "nvram":
         return node.get("format", "raw")
@@ -33,12 +36,12 @@ def _format_of(node):
     return kind.get("type") if kind is not None else None
 
 
-def declared(disk):
+def declared(disk: ET.Element) -> str:
     """The format that a definition declares for a disk; libvirt takes raw where it says none."""
     return _format_of(disk) or "raw"
 
 
-def named(conn, tree):
+def named(conn: libvirt.virConnect, tree: ET.Element) -> Iterator[tuple[str, str | None]]:
     """(path, declared format or None) of every local path that a domain's XML names as storage,
     firmware files included. A disk in a pool is there by the path of its volume."""
     for node in tree.iter():
@@ -51,25 +54,25 @@ def named(conn, tree):
             yield node.text, node.get("format", "raw")
 
 
-def format_by_domains(conn, path):
+def format_by_domains(conn: libvirt.virConnect, path: str) -> str | None:
     """The format that this host's domains declare for what lies at a path; None when none does.
 
     Where one says raw its guest may have written anything there: then it is raw.
     """
-    here, found = real(path), set()
+    here, found = real(path), set[str]()
     for dom in conn.listAllDomains():
         for tree in trees(dom):
             found |= {format or "raw" for one, format in named(conn, tree) if real(one) == here}
     return "raw" if "raw" in found else min(found, default=None)
 
 
-def _volume_of(conn, source):
+def _volume_of(conn: libvirt.virConnect, source: ET.Element) -> str | None:
     if not source.get("volume"):
         return None
     return volume_path(conn, source.get("pool"), source.get("volume"))
 
 
-def paths(tree):
+def paths(tree: ET.Element) -> set[str]:
     """Every local path that a domain's XML names as storage, firmware files included."""
     found = {
         value
@@ -80,7 +83,7 @@ def paths(tree):
     return found | {node.text for node in tree.iter("nvram") if node.text}
 
 
-def trees(dom):
+def trees(dom: libvirt.virDomain) -> list[ET.Element]:
     """The domain's XML as it runs and as it starts next, parsed."""
     found = []
     for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
@@ -89,15 +92,17 @@ def trees(dom):
     return found
 
 
-def volume_path(conn, pool, volume):
+def volume_path(conn: libvirt.virConnect, pool: str | None, volume: str | None) -> str | None:
     """The path of a pool's volume, or None when it (or its pool) is not there."""
+    if not pool or not volume:
+        return None
     try:
         return conn.storagePoolLookupByName(pool).storageVolLookupByName(volume).path()
     except libvirt.libvirtError:
         return None
 
 
-def require_pool(conn, name):
+def require_pool(conn: libvirt.virConnect, name: str) -> None:
     """Raises OperationFailed for a pool that is there but not started: what it holds is not
     known then."""
     with contextlib.suppress(libvirt.libvirtError):
@@ -105,13 +110,13 @@ def require_pool(conn, name):
             raise errors.OperationFailed(f"storage pool {name} is not started: start it first")
 
 
-def volume_paths(conn, tree):
+def volume_paths(conn: libvirt.virConnect, tree: ET.Element) -> set[str]:
     """The paths of the disks that a domain's XML gives as pool and volume."""
     pairs = [(s.get("pool"), s.get("volume")) for s in tree.iter("source") if s.get("volume")]
     return {path for path in (volume_path(conn, *pair) for pair in pairs) if path}
 
 
-def writable(conn, tree):
+def writable(conn: libvirt.virConnect, tree: ET.Element) -> set[str]:
     """The real paths of the disks that a domain may write to."""
     found = set()
     for node in tree.iterfind("devices/disk"):
@@ -127,7 +132,7 @@ def writable(conn, tree):
     return found
 
 
-def is_regular(path):
+def is_regular(path: str) -> bool:
     """True for a plain file of this host."""
     try:
         return stat.S_ISREG(bounded.stat(path).st_mode)

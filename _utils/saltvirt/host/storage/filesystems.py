@@ -1,5 +1,8 @@
 """Which file systems this host has, and which of them other hosts reach, too."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from saltvirt.host.storage import bounded, mounts
@@ -28,41 +31,41 @@ class Mount:
     source: str
 
     @property
-    def shared(self):
+    def shared(self) -> str | None:
         """The name of what other hosts reach as well, or None."""
         kind = _SHARED.get(self.type)
         return f"{kind} {self.source}" if kind else None
 
     @property
-    def local(self):
+    def local(self) -> bool:
         """Whether disks may be on it."""
         none = self.type in _FIXED or mounts.is_fuse(self.type)
         real = self.type in _OTHERS or (self.source.startswith("/dev/") and not none)
         return real or self.point == "/"
 
 
-def parse(rows):
+def parse(rows: Iterable[str]) -> dict[str, Mount]:
     """{mount point: Mount} of the lines of a mountinfo file."""
-    found, points = list(mounts.parse(rows)), {}
+    found, points = list(mounts.parse(rows)), dict[str, str]()
     for one in found:
         old = points.get(one.number, one.place)
         points[one.number] = min(old, one.place, key=lambda p: (len(p), p))
     return {one.place: Mount(one.place, points[one.number], one.kind, one.source) for one in found}
 
 
-def read():
+def read() -> dict[str, Mount]:
     """The same of this host; its root alone where the kernel does not tell."""
     found = parse(mounts.lines(mounts.TABLE))
     found.setdefault("/", Mount("/", "/", "", ""))
     return found
 
 
-def of(there, path):
+def of(there: dict[str, Mount], path: str) -> Mount:
     """The Mount that a path of this host is, or will be, on. there: of :func:`read`."""
     return there[account.longest(there, bounded.real(path)) or "/"]
 
 
-def sizes(mount):
+def sizes(mount: Mount) -> dict[str, int]:
     """``total_bytes`` and ``free_bytes``; nothing of a file system that does not tell."""
     try:
         unit, total, free = bounded.room(mount.id)

@@ -5,8 +5,11 @@ What a user's definition says counts for what that user may open, and so does th
 read: nobody keeps a file from being deleted that he could not use.
 """
 
+from __future__ import annotations
+
 import errno
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
@@ -33,7 +36,7 @@ class Definition:
     """tree: parsed. who: the guest, in words. uid: of the user whose libvirt has it; None for the
     system's own."""
 
-    tree: object
+    tree: ElementTree.Element
     who: str
     uid: int | None = None
 
@@ -46,7 +49,7 @@ class Doubt:
     uid: int | None = None
 
 
-def read(uri):
+def read(uri: str | None) -> Iterator[Definition | Doubt]:
     """Yields the Definitions, and a Doubt for each thing that cannot be read.
 
     uri: of the connection, whose own driver is not read.
@@ -63,7 +66,9 @@ def read(uri):
         yield from _domains(folders, config, f"qemu:///session of {user}", uid)
 
 
-def _domains(folders, kept, uri, uid):
+def _domains(
+    folders: list[str], kept: str, uri: str, uid: int | None
+) -> Iterator[Definition | Doubt]:
     """What is in the folders, and what libvirt keeps below ``kept`` of each guest."""
     try:
         paths = list(_files(folders, kept))
@@ -75,19 +80,21 @@ def _domains(folders, kept, uri, uid):
         return
     left = _MOST_BYTES
     for path in paths:
-        found = _text(path, uri, uid)
-        if isinstance(found, bytes):
-            left -= len(found)
+        text = _text(path, uri, uid)
+        if isinstance(text, bytes):
+            left -= len(text)
             if left < 0:
                 why = f"more than {_MOST_BYTES} bytes in {kept} and beside it"
                 yield Doubt(f"the guests of {uri} are not known: {why}", uid)
                 return
-            found = _definition(found, path, uri, uid)
+            found = _definition(text, path, uri, uid)
+        else:
+            found = text
         if found:
             yield found
 
 
-def _files(folders, kept):
+def _files(folders: list[str], kept: str) -> Iterator[str]:
     """The paths of definitions. Raises OSError, also for more names than anybody has."""
     left = _MOST
     for folder in folders:
@@ -103,7 +110,7 @@ def _files(folders, kept):
             yield from (path for path in found if path.endswith(".xml"))
 
 
-def _listed(folder, most=None):
+def _listed(folder: str, most: int | None = None) -> list[str]:
     """The paths in a folder; none of what is no folder. Raises OSError, also for more than that."""
     try:
         return [os.path.join(folder, name) for name in bounded.names(folder, most)]
@@ -113,7 +120,7 @@ def _listed(folder, most=None):
         raise OSError(exc.errno, exc.strerror, folder) from exc
 
 
-def _text(path, uri, uid):
+def _text(path: str, uri: str, uid: int | None) -> bytes | Doubt | None:
     """The bytes of a file, or the Doubt that it leaves; None when it is gone by now."""
     try:
         text = bounded.head(path, _LONGEST + 1)
@@ -127,15 +134,15 @@ def _text(path, uri, uid):
     return text
 
 
-def _definition(text, path, uri, uid):
+def _definition(text: bytes, path: str, uri: str, uid: int | None) -> Definition | Doubt | None:
     """The Definition in a file's text, or the Doubt that it leaves; None of what is none."""
     try:
         if b"<!" in text.replace(b"<!--", b""):
             raise ValueError("not by libvirt")
-        tree = ElementTree.fromstring(text)
+        tree: ElementTree.Element | None = ElementTree.fromstring(text)
     except (ValueError, ElementTree.ParseError) as exc:
         return Doubt(f"{path}, a guest of {uri}, cannot be read: {exc}", uid)
-    if tree.tag == "domstatus":
+    if tree is not None and tree.tag == "domstatus":
         tree = tree.find("domain")
     if tree is None or tree.tag not in ("domain", "domainsnapshot", "domaincheckpoint"):
         return None
@@ -143,12 +150,12 @@ def _definition(text, path, uri, uid):
     return Definition(tree, f"{name} ({uri})", uid)
 
 
-def _users():
+def _users() -> Iterator[tuple[int, str, str, str]]:
     """(uid, name, home, folder of what runs) of each user that may have a libvirt of his own.
 
     Of users that only a directory service knows, those with a home in /home or who are at work.
     """
-    found = {}
+    found: dict[tuple[int, str], str] = {}
     try:
         with open(PASSWD, encoding="utf-8", errors="surrogateescape") as file:
             rows = [line.rstrip("\n").split(":") for line in file]
@@ -173,14 +180,14 @@ def _users():
         yield uid, name, home, os.path.join(RUNTIME, str(uid))
 
 
-def _quietly(folder):
+def _quietly(folder: str) -> list[str]:
     try:
         return _listed(folder)
     except OSError:
         return []
 
 
-def may_open(uid, path):
+def may_open(uid: int, path: str) -> bool:
     """Whether a user may read what is at a path, as far as its own permissions say (what a list of
     its own gives shows in those of the group); True where that cannot be told."""
     if uid in (0, -1):

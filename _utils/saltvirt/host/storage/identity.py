@@ -1,5 +1,7 @@
 """What tells one file or device from another, by whatever name it is called."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import stat
@@ -7,20 +9,22 @@ import stat
 from saltvirt.host.storage import bounded
 
 _DEVICES = "/sys/dev/block"
+# what a file, a device or a volume is found by: a path, or a kind with what tells it from others
+Key = str | tuple["str | int | Key", ...]
 
 
-def real(path):
+def real(path: str) -> str:
     """The path without links; as it is where it cannot be followed."""
     return bounded.real(path)
 
 
-def of(path):
+def of(path: str) -> frozenset[Key]:
     """The keys of a path of this host: two paths that share one are the same thing.
 
     The path, also without links; the file system and the inode (bind mounts, hard links); the
     number of a block device (its many names below /dev).
     """
-    found = {real(path), os.path.normpath(path)}
+    found: set[Key] = {real(path), os.path.normpath(path)}
     with contextlib.suppress(OSError, ValueError):
         seen = bounded.stat(path)
         if stat.S_ISBLK(seen.st_mode):
@@ -30,7 +34,7 @@ def of(path):
     return frozenset(found)
 
 
-def below(path):
+def below(path: str) -> list[str]:
     """The paths of what a block device is made of: a loop device's file, a logical volume's or
     an array's parts, a partition's disk."""
     try:

@@ -1,21 +1,34 @@
 """Which images of the cache are needed on this host, and taking away the others."""
 
+from __future__ import annotations
+
 import time
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from saltvirt import errors
 from saltvirt.host.storage import bounded, usage
 from saltvirt.images import cache
 
+if TYPE_CHECKING:
+    import libvirt
+
 # an init that has just been given an image has not made its overlay yet
 GRACE_S = 600
 
 
-def users(conn, images_dir):
+class Pruned(TypedDict):
+    """removed: names. kept: {name: reason}."""
+
+    removed: list[str]
+    kept: dict[str, str]
+
+
+def users(conn: libvirt.virConnect, images_dir: str) -> usage.Usage:
     """The Usage by which images are needed: of domains, and of images that no domain names."""
     return usage.read(conn, below=images_dir)
 
 
-def listed(conn, images_dir):
+def listed(conn: libvirt.virConnect, images_dir: str) -> dict[str, dict[str, Any]]:
     """The cache's images, as ``virt.images`` returns them."""
     used = users(conn, images_dir)
     return {
@@ -33,7 +46,9 @@ def listed(conn, images_dir):
     }
 
 
-def prune(conn, images_dir, name=None, grace_s=GRACE_S):
+def prune(
+    conn: libvirt.virConnect, images_dir: str, name: str | None = None, grace_s: float = GRACE_S
+) -> Pruned:
     """Removes images that nothing on this host needs, and downloads that nobody goes on with.
 
     name: only this file of the cache; it is then an error when it is needed. grace_s: what was
@@ -44,7 +59,7 @@ def prune(conn, images_dir, name=None, grace_s=GRACE_S):
     name = None if name is None else str(name)
     if name is not None and name not in found:
         raise errors.NotFound(f"there is no image {name} in {cache.folder(images_dir)}")
-    done = {"removed": [] if name else cache.forget_partial(images_dir), "kept": {}}
+    done: Pruned = {"removed": [] if name else cache.forget_partial(images_dir), "kept": {}}
     used = users(conn, images_dir)
     for one in [name] if name else sorted(found):
         why = _why(conn, used, found[one]) or _forget(conn, images_dir, found[one], grace_s)
@@ -57,7 +72,9 @@ def prune(conn, images_dir, name=None, grace_s=GRACE_S):
     return done
 
 
-def _forget(conn, images_dir, meta, grace_s):
+def _forget(
+    conn: libvirt.virConnect, images_dir: str, meta: dict[str, Any], grace_s: float
+) -> str | None:
     """Removes an image, unless somebody began to use it since the first question; why it stays."""
     path = meta["path"]
     with usage.closed(conn, [path]) as held:
@@ -68,14 +85,14 @@ def _forget(conn, images_dir, meta, grace_s):
     return why
 
 
-def _just_used(images_dir, name, grace_s):
+def _just_used(images_dir: str, name: str, grace_s: float) -> str | None:
     """The same of an image that somebody was given a moment ago, also since the others were asked:
     so it is asked last."""
     used = cache.used(images_dir, name)
     return "used a moment ago" if used and time.time() - used < grace_s else None
 
 
-def _why(conn, used, meta):
+def _why(conn: libvirt.virConnect, used: usage.Usage, meta: dict[str, Any]) -> str | None:
     """Why an image must stay, in words, or None."""
     keys = usage.keys_of(conn, meta["path"])
     by = used.of(keys)

@@ -4,6 +4,8 @@ it: see saltvirt.host.storage.bounded.
 It imports nothing of this library, so that it is up at once.
 """
 
+from __future__ import annotations
+
 import base64
 import contextlib
 import errno
@@ -13,6 +15,8 @@ import os
 import socket
 import stat
 import struct
+from collections.abc import Callable, Collection
+from typing import Any
 
 # QEMU, block/file-posix.c: a byte for each permission that is used, and that is not shared
 USED, UNSHARED = 100, 200
@@ -29,13 +33,13 @@ _FIELDS = (
 )
 
 
-def seen(path, follow=False):
+def seen(path: str, follow: bool = False) -> dict[str, int]:
     """What os.stat says, as a dict."""
     found = os.stat(path, follow_symlinks=follow)
     return {field: getattr(found, field) for field in _FIELDS}
 
 
-def walk(folder, names):
+def walk(folder: str, names: list[str]) -> list[Any]:
     """The way down from a folder until a link: how many names come before it, and where it leads;
     None where none is one."""
     for number, name in enumerate(names):
@@ -45,10 +49,10 @@ def walk(folder, names):
     return [len(names), None]
 
 
-def names(folder, most=None):
+def names(folder: str, most: int | None = None) -> list[list[str]]:
     """(name, its kind) of all that is in it: FILE, FOLDER, LINK or OTHER. Raises OSError, E2BIG
     where that is more than ``most``."""
-    found = []
+    found: list[list[str]] = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if len(found) == most:
@@ -57,7 +61,7 @@ def names(folder, most=None):
     return found
 
 
-def _kind(entry):
+def _kind(entry: os.DirEntry[str]) -> str:
     if entry.is_symlink():
         return LINK
     if entry.is_file():
@@ -65,7 +69,7 @@ def _kind(entry):
     return FOLDER if entry.is_dir() else OTHER
 
 
-def opened(path, kinds=(stat.S_IFREG, stat.S_IFBLK)):
+def opened(path: str, kinds: Collection[int] = (stat.S_IFREG, stat.S_IFBLK)) -> int | None:
     """A descriptor for reading, or None of what is neither a file nor a block device.
 
     It is looked at through a descriptor that opens nothing; what was seen is then opened.
@@ -79,7 +83,7 @@ def opened(path, kinds=(stat.S_IFREG, stat.S_IFBLK)):
         os.close(here)
 
 
-def head(path, size):
+def head(path: str, size: int) -> str | None:
     """The first bytes of a file or block device, in base 64; None of anything else."""
     fd = opened(path)
     if fd is None:
@@ -91,17 +95,17 @@ def head(path, size):
         return base64.b64encode(b"" if empty else file.read(size)).decode()
 
 
-def flock(kind, byte):
+def flock(kind: int, byte: int) -> bytes:
     """The kernel's struct flock for one byte."""
     return struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, 1, 0)
 
 
-def is_locked(fd, byte):
+def is_locked(fd: int, byte: int) -> bool:
     answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, flock(fcntl.F_WRLCK, byte))
-    return struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK
+    return bool(struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK)
 
 
-def locked(path):
+def locked(path: str) -> bool:
     """Whether a QEMU holds its locks on a file; False where it cannot be told."""
     try:
         fd = opened(path, [stat.S_IFREG])
@@ -117,12 +121,12 @@ def locked(path):
         os.close(fd)
 
 
-def opening(path):
+def opening(path: str) -> tuple[None, int | None]:
     """(None, what :func:`opened` gives)."""
     return None, opened(path)
 
 
-def closing(path):
+def closing(path: str) -> tuple[bool, int | None]:
     """(whether a QEMU has a file open, a descriptor with which no other QEMU opens it; None of what
     is no file)."""
     fd = opened(path, [stat.S_IFREG])
@@ -136,7 +140,7 @@ def closing(path):
         return exc.errno in (errno.EAGAIN, errno.EACCES), fd
 
 
-def stilling(path):
+def stilling(path: str) -> tuple[tuple[bool, str | None], int | None]:
     """((whether a QEMU may write to it, the error where that cannot be told), a descriptor with
     which no other QEMU does; None of what holds no data)."""
     fd = opened(path)
@@ -152,13 +156,13 @@ def stilling(path):
         return (False, None if exc.errno in _WITHOUT_LOCKS else exc.strerror), fd
 
 
-def room(path):
+def room(path: str) -> list[int]:
     """(the size of a unit in bytes, units in all, free units) of a file system."""
     found = os.statvfs(path)
     return [found.f_frsize, found.f_blocks, found.f_bavail]
 
 
-QUESTIONS = {
+QUESTIONS: dict[str, Callable[..., Any]] = {
     one.__name__: one for one in (seen, walk, names, head, locked, room, opening, closing, stilling)
 }
 # those whose answer is one with a descriptor
@@ -167,7 +171,7 @@ WITH_DESCRIPTOR = ("opening", "closing", "stilling")
 OPEN = ("head", "locked", *WITH_DESCRIPTOR)
 
 
-def _answer(line):
+def _answer(line: bytes) -> tuple[dict[str, Any], int | None]:
     """(the answer as a dict, a descriptor or None)."""
     what, *arguments = json.loads(line)
     try:
@@ -178,7 +182,7 @@ def _answer(line):
     return {"answer": answer}, fd
 
 
-def _serve(channel):
+def _serve(channel: socket.socket) -> None:
     for line in channel.makefile("rb"):
         answer, fd = _answer(line)
         text = json.dumps(answer).encode() + b"\n"

@@ -1,7 +1,10 @@
 """What this machine has mounted, as the kernel says it."""
 
+from __future__ import annotations
+
 import os
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 TABLE = "/proc/self/mountinfo"
@@ -26,12 +29,12 @@ class Mount:
     options: str = ""
 
 
-def plain(text):
+def plain(text: str) -> str:
     """A field without its escapes."""
     return _ESCAPED.sub(lambda found: chr(int(found.group(1), 8)), text)
 
 
-def lines(path):
+def lines(path: str) -> list[str]:
     """The lines of a text file; none when it cannot be read. Only a line feed ends one: whoever may
     mount a FUSE chooses a name with any other sign for the end of a line, or for a space."""
     try:
@@ -41,12 +44,12 @@ def lines(path):
         return []
 
 
-def read(path=TABLE):
+def read(path: str = TABLE) -> list[Mount]:
     """The Mounts, the later ones above the earlier ones."""
     return list(parse(lines(path)))
 
 
-def parse(rows):
+def parse(rows: Iterable[str]) -> Iterator[Mount]:
     """The Mounts of the lines of a mountinfo file."""
     for row in rows:
         before, _, after = row.partition(" - ")
@@ -56,12 +59,12 @@ def parse(rows):
             yield Mount(*fields, last[2] if len(last) > 2 else "")
 
 
-def is_fuse(kind):
+def is_fuse(kind: str) -> bool:
     """Whether a file system is one whose source is but a name."""
     return kind == "fuse" or kind.startswith("fuse.")
 
 
-def of(there, path):
+def of(there: Iterable[Mount], path: str) -> Mount | None:
     """The Mount that shows a path; None without one."""
     found = None
     for mount in there:
@@ -71,7 +74,7 @@ def of(there, path):
     return found
 
 
-def to_mount(path="/etc/fstab"):
+def to_mount(path: str = "/etc/fstab") -> Iterator[str]:
     """Where this machine mounts something when it starts."""
     for line in lines(path):
         parts = line.split()

@@ -1,6 +1,9 @@
 """Storage pools of one host."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -12,12 +15,16 @@ from saltvirt.host.storage import answers, secret
 from saltvirt.revert import Revert
 from saltvirt.xml.pool import Pool
 
+if TYPE_CHECKING:
+    from saltvirt.diff.change import Change
+    from saltvirt.spec.pool import PoolSpec
+
 _STATES = ("inactive", "building", "running", "degraded", "inaccessible")
 # kinds that are written on a device, which may have something on it
 _FORMATTED = {"disk", "fs", "logical"}
 
 
-def lookup(conn, name):
+def lookup(conn: libvirt.virConnect, name: str) -> libvirt.virStoragePool:
     """The virStoragePool of this name. Raises NotFound, naming the host and what it has."""
     try:
         return conn.storagePoolLookupByName(str(name))
@@ -30,17 +37,17 @@ def lookup(conn, name):
         ) from exc
 
 
-def names(conn):
+def names(conn: libvirt.virConnect) -> list[str]:
     """Sorted names of all pools, running or not."""
     return sorted(pool.name() for pool in conn.listAllStoragePools())
 
 
-def running(conn):
+def running(conn: libvirt.virConnect) -> list[libvirt.virStoragePool]:
     """The virStoragePool of each pool that runs."""
     return conn.listAllStoragePools(libvirt.VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE)
 
 
-def infos(conn, name=None):
+def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, Any]]:
     """What is known of each pool, by name: see ``virt.pool_info``."""
     found = {}
     for pool in conn.listAllStoragePools():
@@ -61,7 +68,7 @@ class Making:
     build: bool = False
 
 
-def define(conn, spec, making):
+def define(conn: libvirt.virConnect, spec: PoolSpec, making: Making) -> bool:
     """Makes the pool of a PoolSpec; True. On failure its definition is gone again."""
     name = spec.name
     if name in names(conn):
@@ -95,11 +102,16 @@ class Difference:
     """
 
     wanted: Pool
-    redefined: list
-    now: list
+    redefined: list[Change]
+    now: list[Change]
 
 
-def compare(conn, pool, spec, secret_uuid=None):
+def compare(
+    conn: libvirt.virConnect,
+    pool: libvirt.virStoragePool,
+    spec: PoolSpec,
+    secret_uuid: str | None = None,
+) -> Difference:
     """The Difference between a virStoragePool and its PoolSpec."""
     current = configured_pool(pool)
     uuid = secret_uuid or secret.uuid_for_pool(conn, spec)
@@ -108,7 +120,7 @@ def compare(conn, pool, spec, secret_uuid=None):
     return Difference(wanted, changes(wanted, current), now)
 
 
-def update(conn, spec, test=False):
+def update(conn: libvirt.virConnect, spec: PoolSpec, test: bool = False) -> bool:
     """Changes a pool to its PoolSpec, where it differs. True when it did.
 
     A running pool keeps its old definition until it is stopped and started.
@@ -126,7 +138,7 @@ def update(conn, spec, test=False):
     return bool(difference.redefined)
 
 
-def build(conn, pool, overwrite=False):
+def build(conn: libvirt.virConnect, pool: libvirt.virStoragePool, overwrite: bool = False) -> bool:
     """Makes what a pool needs (folder, volume group, partition table, file system); True.
 
     What is there already is left as it is: building twice does no harm.
@@ -156,7 +168,7 @@ def build(conn, pool, overwrite=False):
     return True
 
 
-def start(pool):
+def start(pool: libvirt.virStoragePool) -> bool:
     """Starts it; True."""
     with translated(f"start storage pool {pool.name()}"):
         answers.pool(pool)
@@ -164,7 +176,7 @@ def start(pool):
     return True
 
 
-def stop(pool):
+def stop(pool: libvirt.virStoragePool) -> bool:
     """Stops it; True. What it holds stays."""
     with translated(f"stop storage pool {pool.name()}"):
         answers.pool(pool)
@@ -172,7 +184,7 @@ def stop(pool):
     return True
 
 
-def refresh(pool):
+def refresh(pool: libvirt.virStoragePool) -> bool:
     """Has libvirt look again at what it holds; True."""
     with translated(f"refresh storage pool {pool.name()}"):
         answers.pool(pool)
@@ -180,7 +192,7 @@ def refresh(pool):
     return True
 
 
-def delete(pool):
+def delete(pool: libvirt.virStoragePool) -> bool:
     """Deletes what the pool is made of; True. It must be stopped, and its volumes unused."""
     with translated(f"delete the resources of storage pool {pool.name()}"):
         answers.pool(pool)
@@ -188,7 +200,7 @@ def delete(pool):
     return True
 
 
-def undefine(conn, pool):
+def undefine(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> bool:
     """Removes its definition, and the secret that was made with it; True."""
     definition = configured_pool(pool)
     with translated(f"undefine storage pool {definition.name}"):
@@ -197,36 +209,36 @@ def undefine(conn, pool):
     return True
 
 
-def set_autostart(pool, on):
+def set_autostart(pool: libvirt.virStoragePool, on: bool) -> bool:
     """Starts it with the host, or not; True."""
     with translated(f"set autostart of storage pool {pool.name()}"):
         pool.setAutostart(int(on))
     return True
 
 
-def volume_names(pool):
+def volume_names(pool: libvirt.virStoragePool) -> list[str]:
     """Sorted names of the volumes in a running pool."""
     with translated(f"list the volumes of storage pool {pool.name()}"):
         return sorted(pool.listVolumes())
 
 
-def read(pool):
+def read(pool: libvirt.virStoragePool) -> Pool:
     """The xml Pool as it runs, or else as it would start."""
     return Pool.fromstring(pool.XMLDesc(0))
 
 
-def configured_pool(pool):
+def configured_pool(pool: libvirt.virStoragePool) -> Pool:
     """The xml Pool as it would start."""
     return Pool.fromstring(configured(pool, libvirt.VIR_STORAGE_XML_INACTIVE))
 
 
-def _has_volume_group(conn, pool):
+def _has_volume_group(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> bool:
     source = read(pool).source.name or pool.name()
     found = ElementTree.fromstring(conn.findStoragePoolSources("logical", None, 0))
     return source in {element.text for element in found.iterfind("source/name")}
 
 
-def _info(pool):
+def _info(pool: libvirt.virStoragePool) -> dict[str, Any]:
     state, capacity, allocation, free = pool.info()
     now = read(pool)
     active, persistent = bool(pool.isActive()), bool(pool.isPersistent())
@@ -244,5 +256,5 @@ def _info(pool):
     }
 
 
-def _is_pending(pool, now):
+def _is_pending(pool: libvirt.virStoragePool, now: Pool) -> bool:
     return bool(changes(configured_pool(pool), now))

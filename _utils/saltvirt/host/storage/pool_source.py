@@ -1,5 +1,7 @@
 """How a definition names a pool's volume where libvirt does not take pool and volume."""
 
+from __future__ import annotations
+
 import contextlib
 import posixpath
 import xml.etree.ElementTree as ET
@@ -7,12 +9,15 @@ import xml.etree.ElementTree as ET
 from saltvirt.design.source import Source
 from saltvirt.host.connection import libvirt
 from saltvirt.spec.disk import AuthSpec, HostSpec
+from saltvirt.xml import tree
 
 SERVERS = ("rbd", "gluster", "sheepdog")
 _FILES = ("dir", "fs", "netfs")
 
 
-def direct(conn, pool, volume, xen=False):
+def direct(
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, volume: str, xen: bool = False
+) -> Source | None:
     """The Source that names a volume by its server, or by its path; None where its pool will do.
 
     pool: the virStoragePool. volume: a name, also of one that is still to be made. xen: for a
@@ -21,7 +26,7 @@ def direct(conn, pool, volume, xen=False):
     root = ET.fromstring(pool.XMLDesc())
     kind = root.get("type")
     if kind in SERVERS:
-        return _on_server(conn, kind, root.find("source"), volume)
+        return _on_server(conn, kind, tree.child(root, "source"), volume)
     folder = root.findtext("target/path")
     if folder and (xen or kind == "mpath"):
         path = posixpath.join(folder, volume)
@@ -29,9 +34,9 @@ def direct(conn, pool, volume, xen=False):
     return None
 
 
-def _on_server(conn, kind, source, volume):
+def _on_server(conn: libvirt.virConnect, kind: str, source: ET.Element, volume: str) -> Source:
     hosts = [
-        HostSpec(name=host.get("name"), port=int(host.get("port")) if host.get("port") else None)
+        HostSpec(name=host.get("name"), port=int(port) if (port := host.get("port")) else None)
         for host in source.findall("host")
     ]
     above = source.findtext("name") if kind != "sheepdog" else None
@@ -46,13 +51,13 @@ def _on_server(conn, kind, source, volume):
     )
 
 
-def _auth(conn, node):
+def _auth(conn: libvirt.virConnect, node: ET.Element | None) -> AuthSpec | None:
     """The secret by its usage, which is the same on other hosts, where that can be told."""
     if node is None:
         return None
-    secret = node.find("secret")
+    secret = tree.child(node, "secret")
     usage, uuid = secret.get("usage"), secret.get("uuid")
-    if not usage:
+    if not usage and uuid:
         with contextlib.suppress(libvirt.libvirtError):
             usage = conn.secretLookupByUUIDString(uuid).usageID()
     return AuthSpec(

@@ -1,7 +1,10 @@
 """A storage pool as a state wants it: compared, changed, taken away."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
 from saltvirt.host import connection
@@ -11,6 +14,10 @@ from saltvirt.host.storage import pool as host_pool
 from saltvirt.host.storage import volume as host_volume
 from saltvirt.revert import Revert
 from saltvirt.states.desired import Outcome, by_path
+
+if TYPE_CHECKING:
+    from saltvirt.diff.change import Change
+    from saltvirt.spec.pool import PoolSpec
 
 # libvirt can make what these are made of, and delete it
 _BUILT = ("dir", "fs", "netfs", "logical", "disk", "vstorage")
@@ -30,14 +37,14 @@ class Wish:
     """
 
     name: str
-    spec: object
+    spec: PoolSpec | None
     running: bool | None
     autostart: bool
     transient: bool = False
     restart: bool = False
 
 
-def converge(conn, wish, test=False):
+def converge(conn: libvirt.virConnect, wish: Wish, test: bool = False) -> Outcome:
     """Makes it so; the Outcome. test: change nothing, only say what would change."""
     outcome = Outcome(f"storage pool {wish.name}")
     if wish.name not in host_pool.names(conn):
@@ -51,7 +58,7 @@ def converge(conn, wish, test=False):
     return outcome
 
 
-def _create(conn, wish, outcome, test):
+def _create(conn: libvirt.virConnect, wish: Wish, outcome: Outcome, test: bool) -> None:
     if wish.spec is None:
         raise errors.InvalidInput(
             f"there is no storage pool {wish.name} on {conn.getHostname()}: to make it, "
@@ -74,11 +81,12 @@ def _create(conn, wish, outcome, test):
 class _Step:
     """From what a pool is to what it shall be."""
 
-    def __init__(self, conn, wish, outcome):
+    def __init__(self, conn: libvirt.virConnect, wish: Wish, outcome: Outcome) -> None:
         self.conn, self.wish, self.outcome = conn, wish, outcome
         self.pool = host_pool.lookup(conn, wish.name)
         self.active, self.persistent = bool(self.pool.isActive()), bool(self.pool.isPersistent())
-        self.redefined, now = [], []
+        self.redefined: list[Change] = []
+        now: list[Change] = []
         if wish.spec:
             found = host_pool.compare(conn, self.pool, wish.spec)
             self.redefined, now = self._shown(found.redefined), self._shown(found.now)
@@ -92,13 +100,13 @@ class _Step:
         )
         self.new_password = self._password_differs()
 
-    def _shown(self, changes):
+    def _shown(self, changes: list[Change]) -> list[Change]:
         """Without the secret's identity, which is ours when we make it of a password."""
-        if not secret.has_password(self.wish.spec):
+        if not self.wish.spec or not secret.has_password(self.wish.spec):
             return changes
         return [change for change in changes if change.path not in _AUTH]
 
-    def _password_differs(self):
+    def _password_differs(self) -> bool:
         spec = self.wish.spec
         if not spec or not secret.has_password(spec):
             return False
@@ -106,7 +114,7 @@ class _Step:
         named = host_pool.configured_pool(self.pool).source.auth_uuid
         return uuid is None or uuid != named or not secret.is_stored(self.conn, spec)
 
-    def plan(self):
+    def plan(self) -> None:
         """Fills the Outcome."""
         outcome = self.outcome
         outcome.changes = by_path(self.now) if self.restarts else {}
@@ -121,7 +129,7 @@ class _Step:
         elif self.now or (self.forgets and self.active):
             self._waits()
 
-    def _plan_life(self):
+    def _plan_life(self) -> None:
         wish, outcome = self.wish, self.outcome
         if wish.spec:
             word = "made transient" if wish.transient else "defined"
@@ -134,7 +142,7 @@ class _Step:
         if wish.running or not stays:
             outcome.switch("active", self.active, True, "started")
 
-    def _waits(self):
+    def _waits(self) -> None:
         by = f", as {', '.join(self.users)} has volumes of it open" if self.users else ""
         if self.wish.transient:
             raise errors.InvalidInput(
@@ -146,18 +154,18 @@ class _Step:
             text + (" (restart: True does it now)" if self.wish.running else "")
         )
 
-    def carry_out(self):
+    def carry_out(self) -> None:
         """Changes what the plan says. When it fails, a pool that ran runs with what it had."""
-        changed, pool = self.outcome.changes, self.pool
+        changed, pool, spec = self.outcome.changes, self.pool, self.wish.spec
         with Revert() as undo:
-            if self.forgets or (self.wish.transient and self.restarts):
-                self._make_transient(undo)
+            if spec and (self.forgets or (self.wish.transient and self.restarts)):
+                self._make_transient(spec, undo)
                 undo.success()
                 return
             if self.restarts:
                 undo.push("start the pool again", self._start_again)
-            if self.redefined or self.new_password or "persistent" in changed:
-                self._define(undo)
+            if spec and (self.redefined or self.new_password or "persistent" in changed):
+                self._define(spec, undo)
             if "autostart" in changed:
                 host_pool.set_autostart(pool, self.wish.autostart)
             if self.restarts:
@@ -166,21 +174,21 @@ class _Step:
                 self._build_and_start(self.restarts or "active" in changed)
             undo.success()
 
-    def _wanted(self, undo):
+    def _wanted(self, spec: PoolSpec, undo: Revert) -> tuple[str, str]:
         """(the definition that it shall have, the one that it has), as text."""
-        uuid = secret.store_for_pool(self.conn, self.wish.spec, undo)
-        wanted = host_pool.compare(self.conn, self.pool, self.wish.spec, uuid).wanted
+        uuid = secret.store_for_pool(self.conn, spec, undo)
+        wanted = host_pool.compare(self.conn, self.pool, spec, uuid).wanted
         return wanted.tostring(), host_pool.configured_pool(self.pool).tostring()
 
-    def _define(self, undo):
-        wanted, old = self._wanted(undo)
+    def _define(self, spec: PoolSpec, undo: Revert) -> None:
+        wanted, old = self._wanted(spec, undo)
         self.conn.storagePoolDefineXML(wanted, 0)
         if self.persistent:
             undo.push("put the pool back", self.conn.storagePoolDefineXML, old, 0)
 
-    def _make_transient(self, undo):
+    def _make_transient(self, spec: PoolSpec, undo: Revert) -> None:
         """A transient pool is gone when it is stopped: it is made anew."""
-        wanted, old = self._wanted(undo)
+        wanted, old = self._wanted(spec, undo)
         if self.restarts:
             self.pool.destroy()
             undo.push("make the pool again", self.conn.storagePoolCreateXML, old, 0)
@@ -188,11 +196,11 @@ class _Step:
             self.pool.undefine()
             undo.push("put the pool back", self.conn.storagePoolDefineXML, old, 0)
         if self.restarts or not self.active:
-            build = self.wish.spec.type in _BUILT
+            build = spec.type in _BUILT
             flags = libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if build else 0
             self.conn.storagePoolCreateXML(wanted, flags)
 
-    def _build_and_start(self, start):
+    def _build_and_start(self, start: bool) -> None:
         if self.pool.isActive():
             return
         if host_pool.read(self.pool).type in _BUILT:
@@ -200,12 +208,18 @@ class _Step:
         if start:
             host_pool.start(self.pool)
 
-    def _start_again(self):
+    def _start_again(self) -> None:
         if not self.pool.isActive():
             self.pool.create(0)
 
 
-def deleted(conn, name, purge=False, force=False, test=False):
+def deleted(
+    conn: libvirt.virConnect,
+    name: str,
+    purge: bool = False,
+    force: bool = False,
+    test: bool = False,
+) -> Outcome:
     """Stops and undefines a pool; with ``purge`` its volumes and what it is made of go, too.
 
     Raises InvalidInput when guests have volumes of it, unless ``force``: those that run, with
@@ -232,7 +246,9 @@ def deleted(conn, name, purge=False, force=False, test=False):
     return outcome
 
 
-def _refuse_users(conn, pool, purge, force):
+def _refuse_users(
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, purge: bool, force: bool
+) -> None:
     everyone, running = host_volume.users_of_pool(conn, pool)
     users = everyone if purge else running
     if users and not force:
@@ -242,7 +258,9 @@ def _refuse_users(conn, pool, purge, force):
         )
 
 
-def _refuse_needed(conn, pool, volumes, force):
+def _refuse_needed(
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, volumes: list[str], force: bool
+) -> None:
     """Refuses what else than a guest needs a volume, or may."""
     _refuse_nested(conn, pool)
     if not force:
@@ -250,7 +268,7 @@ def _refuse_needed(conn, pool, volumes, force):
         host_volume.refuse_used(conn, pool.name(), found)
 
 
-def _refuse_nested(conn, pool):
+def _refuse_nested(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> None:
     """Raises InvalidInput for a pool whose files are those of another pool, too."""
     target = host_pool.read(pool).path
     if not target or not connection.is_local(conn):
@@ -271,13 +289,17 @@ def _refuse_nested(conn, pool):
             )
 
 
-def _is_gone(pool, kind):
+def _is_gone(pool: libvirt.virStoragePool, kind: str | None) -> bool:
     """Whether the folder of a stopped pool is not there, as when it was being deleted."""
     target = host_pool.read(pool).path
-    return kind in usage.FILES and bool(target) and not usage.is_there(pool.connect(), target)
+    if kind not in usage.FILES or not target:
+        return False
+    return not usage.is_there(pool.connect(), target)
 
 
-def _goes(conn, pool, kind, outcome):
+def _goes(
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, kind: str | None, outcome: Outcome
+) -> bool:
     """Whether what the pool is made of is deleted, too."""
     if not pool.isActive() and _is_gone(pool, kind):
         return False
@@ -288,7 +310,9 @@ def _goes(conn, pool, kind, outcome):
     return kind in _DELETED
 
 
-def _to_delete(conn, pool, kind, outcome):
+def _to_delete(
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, kind: str | None, outcome: Outcome
+) -> list[str]:
     if kind in _FOREIGN:
         outcome.notes.append(f"Volumes of a pool of type {kind} cannot be deleted")
         return []
@@ -303,7 +327,12 @@ def _to_delete(conn, pool, kind, outcome):
     return host_pool.volume_names(pool)
 
 
-def _delete(conn, pool, changes, persistent):
+def _delete(
+    conn: libvirt.virConnect,
+    pool: libvirt.virStoragePool,
+    changes: dict[str, Any],
+    persistent: bool,
+) -> None:
     with Revert() as undo:
         if changes.get("stopped"):
             if persistent:

@@ -1,9 +1,16 @@
 """What a definition names: every file, device, folder and volume that stands in it."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from saltvirt.xml.metadata import OwnDisk
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 # a path in a QEMU option, where a comma is doubled; in JSON
 _GIVEN = re.compile(r"(?<=[=:])/(?:[^,]|,,)+")
@@ -25,7 +32,7 @@ class Name:
     """
 
     path: str | None = None
-    volume: tuple | None = None
+    volume: tuple[str, str] | None = None
     server: str | None = None
     format: str | None = None
     closed: bool = False
@@ -33,7 +40,7 @@ class Name:
     loose: bool = False
 
 
-def of_tree(root):
+def of_tree(root: Element) -> Iterator[Name]:
     """The Names in the parsed XML of a domain, a snapshot or a checkpoint.
 
     Every absolute path in it counts, wherever it stands: firmware, kernels, saved memory. Of
@@ -55,14 +62,14 @@ def of_tree(root):
             yield Name(path=node.text, format=node.get("format", "raw"))
 
 
-def _of_argument(text):
+def _of_argument(text: str) -> list[str]:
     """The paths in an argument of QEMU's own (``file=/a,if=virtio``, or JSON)."""
     if text.lstrip().startswith("{"):
         return _QUOTED.findall(text)
     return [path.replace(",,", ",") for path in _GIVEN.findall(text)]
 
 
-def _elements(root):
+def _elements(root: Element) -> Iterator[Element]:
     """All of it; of the metadata our record's disks. It may be of any depth."""
     todo = [root]
     while todo:
@@ -74,13 +81,13 @@ def _elements(root):
             todo += reversed(node)
 
 
-def _format(node):
+def _format(node: Element) -> str | None:
     """The format that a definition declares; None where it does not."""
     declared = node.find("driver") if node.tag == "disk" else node.find("format")
     return declared.get("type") if declared is not None else None
 
 
-def _closed(node):
+def _closed(node: Element) -> bool:
     """Whether a chain is written down to its end, which an empty element is."""
     below, depth = node.find("backingStore"), 0
     while below is not None and below.find("source") is not None and depth < _DEEPEST:
@@ -88,19 +95,20 @@ def _closed(node):
     return below is not None and depth < _DEEPEST
 
 
-def _of_record(node):
-    if node.get("pool") and node.get("volume"):
-        yield Name(volume=(node.get("pool"), node.get("volume")), format="raw")
+def _of_record(node: Element) -> Iterator[Name]:
+    pool, volume = node.get("pool"), node.get("volume")
+    if pool and volume:
+        yield Name(volume=(pool, volume), format="raw")
 
 
-def _of_source(source, format, closed):
+def _of_source(source: Element, format: str | None, closed: bool) -> Iterator[Name]:
     for key in ("file", "dev"):
         if (source.get(key) or "").startswith("/"):
             yield Name(path=source.get(key), format=format, closed=closed)
     if (source.get("dir") or "").startswith("/"):
         yield Name(path=source.get("dir"), format="raw", folder=True)
     if source.get("volume"):
-        volume = (source.get("pool"), source.get("volume"))
+        volume = (source.get("pool", ""), source.get("volume", ""))
         yield Name(volume=volume, format=format, closed=closed)
     if source.get("protocol") and source.get("name"):
         yield Name(server=source.get("name"), format=format, closed=closed)

@@ -5,6 +5,8 @@ tell whether it is another password, the secret's description has a mark of it: 
 whose key only root of this host can read.
 """
 
+from __future__ import annotations
+
 import base64
 import binascii
 import contextlib
@@ -12,41 +14,48 @@ import hashlib
 import hmac
 import os
 import secrets
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.design import secret as design
 from saltvirt.host.connection import libvirt, translated
+from saltvirt.spec.pool import PoolAuthSpec
 from saltvirt.xml.secret import Secret
+
+if TYPE_CHECKING:
+    from saltvirt.revert import Revert
+    from saltvirt.spec.pool import PoolSpec
+    from saltvirt.xml.pool import Pool
 
 KEY = "/var/lib/salt-virt/secret-key"
 
 
-def find(conn, wanted):
+def find(conn: libvirt.virConnect, wanted: Secret) -> libvirt.virSecret | None:
     """The virSecret with the use of this xml Secret, or None."""
     kind = {
         "ceph": libvirt.VIR_SECRET_USAGE_TYPE_CEPH,
         "iscsi": libvirt.VIR_SECRET_USAGE_TYPE_ISCSI,
-    }[wanted.usage_type]
+    }[wanted.usage_type or ""]
     try:
-        return conn.secretLookupByUsage(kind, wanted.usage)
+        return conn.secretLookupByUsage(kind, wanted.usage or "")
     except libvirt.libvirtError as exc:
         if exc.get_error_code() != libvirt.VIR_ERR_NO_SECRET:
             raise
         return None
 
 
-def has_password(spec):
+def has_password(spec: PoolSpec) -> bool:
     """Does this PoolSpec bring a password that a secret is to be made of?"""
     return bool(spec.source_auth and spec.source_auth.password)
 
 
-def uuid_for_pool(conn, spec):
+def uuid_for_pool(conn: libvirt.virConnect, spec: PoolSpec) -> str | None:
     """UUID of the secret made for this PoolSpec's password; None while there is none."""
     found = find(conn, design.for_pool(spec)) if has_password(spec) else None
     return found.UUIDString() if found is not None else None
 
 
-def store_for_pool(conn, spec, undo):
+def store_for_pool(conn: libvirt.virConnect, spec: PoolSpec, undo: Revert) -> str | None:
     """Makes the secret of a PoolSpec's password, or gives it the value; its UUID.
 
     undo: a Revert that takes away again what is made.
@@ -66,16 +75,16 @@ def store_for_pool(conn, spec, undo):
     return found.UUIDString()
 
 
-def is_stored(conn, spec):
+def is_stored(conn: libvirt.virConnect, spec: PoolSpec) -> bool:
     """Is the PoolSpec's password the one that its secret was given last?"""
-    wanted = design.for_pool(spec, _mark(spec, _key()))
+    wanted: Secret = design.for_pool(spec, _mark(spec, _key()))
     found = find(conn, wanted)
     if found is None:
         return False
     return Secret.fromstring(found.XMLDesc(0)).description == wanted.description
 
 
-def forget_for_pool(conn, pool):
+def forget_for_pool(conn: libvirt.virConnect, pool: Pool) -> None:
     """Removes the secret that this xml Pool names, when it was made for just this pool."""
     source = pool.source
     if not source.auth_uuid and not source.auth_usage:
@@ -87,10 +96,11 @@ def forget_for_pool(conn, pool):
             found.undefine()
 
 
-def _value(spec):
+def _value(spec: PoolSpec) -> bytes:
     """The bytes to store: Ceph's keys are given in base64."""
-    password = str(spec.source_auth.password)
-    if spec.source_auth.type != "ceph":
+    auth = spec.source_auth or PoolAuthSpec()
+    password = str(auth.password)
+    if auth.type != "ceph":
         return password.encode()
     try:
         return base64.b64decode(password, validate=True)
@@ -100,12 +110,12 @@ def _value(spec):
         ) from exc
 
 
-def _mark(spec, key):
+def _mark(spec: PoolSpec, key: bytes | None) -> str:
     """The mark of a PoolSpec's password; of nobody's while there is no key."""
     return hmac.new(key, _value(spec), hashlib.sha256).hexdigest()[:32] if key else "-"
 
 
-def _key(make=False):
+def _key(make: bool = False) -> bytes | None:
     """The key of the marks on this host; None while there is none and none is to be made."""
     if make and not os.path.exists(KEY):
         os.makedirs(os.path.dirname(KEY), mode=0o700, exist_ok=True)

@@ -4,9 +4,12 @@ A file system of the network, a device of a storage network, a part of a file sy
 this host does not see: all of that other hosts may have, too.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import stat
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from saltvirt.host.storage import bounded, identity, mounts
@@ -29,11 +32,11 @@ class Place:
 
     path: str
     inode: int | None = None
-    ids: tuple = ()
-    names: tuple = ()
+    ids: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
-def why(path):
+def why(path: str) -> str | None:
     """Why other hosts may have what is at the path, in words; None when it is this host's own."""
     here = identity.real(path)
     try:
@@ -45,7 +48,7 @@ def why(path):
     return _of_mount(here)
 
 
-def place(path):
+def place(path: str) -> Place:
     """The Place of a path of this host."""
     here = identity.real(path)
     try:
@@ -57,7 +60,7 @@ def place(path):
     return Place(here, seen.st_ino)
 
 
-def _of_mount(path):
+def _of_mount(path: str) -> str | None:
     there = mounts.read()
     mount = mounts.of(there, path)
     if mount is None:
@@ -72,7 +75,7 @@ def _of_mount(path):
     return None
 
 
-def _whole(mount, there):
+def _whole(mount: mounts.Mount, there: Sequence[mounts.Mount]) -> bool:
     """Whether the file system, and not only a folder of it, is mounted here. What is mounted at /
     is the system's own, also where it is a folder of a larger one."""
     if "/" in (mount.root, mount.place) or f"subvol={mount.root}" in mount.options.split(","):
@@ -81,7 +84,7 @@ def _whole(mount, there):
     return any(f"{mount.root}/".startswith(f"{root}/") for root in roots - {mount.root})
 
 
-def _device_of(mount):
+def _device_of(mount: mounts.Mount) -> int | None:
     """The number of the device below a file system; None where it has none."""
     try:
         seen = bounded.stat(mount.source) if mount.source.startswith("/") else None
@@ -93,11 +96,11 @@ def _device_of(mount):
     return os.makedev(int(major), int(minor)) if int(major) else None
 
 
-def _folder(number):
+def _folder(number: int) -> str:
     return f"{_DEVICES}/{os.major(number)}:{os.minor(number)}"
 
 
-def _read(*parts):
+def _read(*parts: str) -> str:
     try:
         with open(os.path.join(*parts), encoding="utf-8", errors="replace") as file:
             return file.read().strip()
@@ -105,7 +108,7 @@ def _read(*parts):
         return ""
 
 
-def _own_device(number):
+def _own_device(number: int) -> bool:
     """Whether a block device, and all that it is made of, is this machine's own."""
     folder = _folder(number)
     if not os.path.exists(folder) or _read(folder, "dm/uuid").startswith("mpath-"):
@@ -123,7 +126,7 @@ def _own_device(number):
     return _is_attached_here(place)
 
 
-def _is_attached_here(place):
+def _is_attached_here(place: str) -> bool:
     """Whether a disk is attached to this machine alone, by its folder."""
     if any(sign in place for sign in _FOREIGN):
         return False
@@ -132,16 +135,16 @@ def _is_attached_here(place):
     return any(sign in place for sign in _OWN) or "/nvme" in place
 
 
-def _whole_disk(place):
+def _whole_disk(place: str) -> str:
     """The folder of a disk, for that of one of its partitions."""
     return os.path.dirname(place) if os.path.exists(f"{place}/partition") else place
 
 
-def _of_the_system():
+def _of_the_system() -> set[str]:
     """The folders of the disks that the system itself lies on: no other machine has those."""
     root = next((one for one in reversed(mounts.read()) if one.place == "/"), None)
-    number = root and _device_of(root)
-    todo, found = [_folder(number)] if number is not None else [], set()
+    number = _device_of(root) if root else None
+    todo, found = [_folder(number)] if number is not None else [], set[str]()
     while todo:
         place = os.path.realpath(todo.pop())
         found.add(_whole_disk(place))
@@ -150,14 +153,14 @@ def _of_the_system():
     return found
 
 
-def _own_path(path):
+def _own_path(path: str) -> bool:
     try:
         return _own_device(os.stat(path).st_rdev)
     except OSError:
         return False
 
 
-def _own_nvme(place):
+def _own_nvme(place: str) -> bool:
     """A drive with several ways to it is a subsystem; each way says how it is attached."""
     folder = os.path.dirname(place)
     if "/nvme-subsystem/" not in place or not os.path.isdir(folder):
@@ -166,7 +169,7 @@ def _own_nvme(place):
     return {way for way in ways if way} == {"pcie"}
 
 
-def _ids(number):
+def _ids(number: int) -> Iterator[str]:
     """What a device is called on every host that has it."""
     folder = _folder(number)
     partition = _read(folder, "partition")

@@ -6,15 +6,21 @@ A device, whose locks do not reach into the name space of libvirt's QEMU, and a 
 without locks tell by what was written.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import stat
+from collections.abc import Iterable, Iterator
 
 from saltvirt import errors
 from saltvirt.host.storage import bounded
 
+# when it was written and how large it is; of a device how often and how much
+Seen = tuple[int | str, int | str]
 
-def _seen(fd):
+
+def _seen(fd: int) -> Seen | None:
     """What tells that something was written."""
     about = os.fstat(fd)
     if not stat.S_ISBLK(about.st_mode):
@@ -28,7 +34,7 @@ def _seen(fd):
     return numbers[4], numbers[6]  # writes, and sectors written
 
 
-def is_open(path):
+def is_open(path: str) -> bool:
     """Whether a QEMU has the file open, whatever started it: also one of another libvirt, of a
     person, or of another host where the file system carries locks. Devices do not tell.
 
@@ -38,7 +44,7 @@ def is_open(path):
 
 
 @contextlib.contextmanager
-def closed(path):
+def closed(path: str) -> Iterator[bool]:
     """For the block, no QEMU opens the file at all; gives whether one has it open already.
 
     For what is about to be deleted, by any of its names. Only of files, and where the file system
@@ -64,11 +70,11 @@ class Still:
     Raises OperationFailed when one is open to be written, naming it and the guest.
     """
 
-    def __init__(self, guest, paths):
+    def __init__(self, guest: str, paths: Iterable[str]) -> None:
         self.guest, self.paths = guest, list(paths)
-        self._open = {}
+        self._open: dict[str, tuple[int, Seen | None]] = {}
 
-    def __enter__(self):
+    def __enter__(self) -> Still:
         try:
             for path in self.paths:
                 self._hold(path)
@@ -77,13 +83,12 @@ class Still:
             raise
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         for fd, _ in self._open.values():
             os.close(fd)
         self._open = {}
-        return False
 
-    def _hold(self, path):
+    def _hold(self, path: str) -> None:
         try:
             (taken, why), fd = bounded.stilled(path)
         except OSError as exc:
@@ -98,7 +103,7 @@ class Still:
                 f"{path} of {self.guest} is open to be written: stop who uses it first"
             )
 
-    def check(self):
+    def check(self) -> None:
         """Raises OperationFailed when something was written since."""
         for path, (fd, before) in self._open.items():
             if _seen(fd) != before:

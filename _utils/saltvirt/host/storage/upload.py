@@ -1,8 +1,11 @@
 """Sending a file of this host into a volume."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from saltvirt import errors, units
@@ -25,7 +28,9 @@ class Part:
     length: int = 0
 
 
-def upload(conn, pool, name, path, part, sparse=False):
+def upload(
+    conn: libvirt.virConnect, pool: str, name: str, path: str, part: Part, sparse: bool = False
+) -> bool:
     """Writes a file, or the beginning of it, into a volume; True.
 
     sparse: holes of the file stay holes, and are not sent.
@@ -49,7 +54,14 @@ def upload(conn, pool, name, path, part, sparse=False):
     return True
 
 
-def _checked_size(conn, volume, descriptor, path, part, capacity):
+def _checked_size(
+    conn: libvirt.virConnect,
+    volume: libvirt.virStorageVol,
+    descriptor: int,
+    path: str,
+    part: Part,
+    capacity: int,
+) -> int:
     """How many bytes are to be sent."""
     size = os.lseek(descriptor, 0, os.SEEK_END)
     size = min(size, part.length) if part.length else size
@@ -68,26 +80,28 @@ def _checked_size(conn, volume, descriptor, path, part, capacity):
     return size
 
 
-def _file(volume):
+def _file(volume: libvirt.virStorageVol) -> str | None:
     """The volume's file, where that is one of this host; else None."""
     here = connection.is_local(volume.connect()) and files.is_regular(volume.path())
     return volume.path() if here else None
 
 
-def _capacity(volume):
+def _capacity(volume: libvirt.virStorageVol) -> int:
     """What the volume has, or had before an upload that was killed."""
-    noted = 0
-    with contextlib.suppress(OSError, TypeError, ValueError):
-        noted = int(os.getxattr(_file(volume), _NOTED))
+    noted, path = 0, _file(volume)
+    with contextlib.suppress(OSError, ValueError):
+        noted = int(os.getxattr(path, _NOTED)) if path else 0
     return max(noted, volume.info()[1])
 
 
 @contextlib.contextmanager
-def _same_size(volume, capacity):
+def _same_size(volume: libvirt.virStorageVol, capacity: int) -> Iterator[None]:
     """A hole makes libvirt cut a raw volume off behind it, until more comes: afterwards it has the
     size that it had. That is noted at its file, for when we are killed."""
-    with contextlib.suppress(OSError, TypeError):
-        os.setxattr(_file(volume), _NOTED, str(capacity).encode())
+    path = _file(volume)
+    with contextlib.suppress(OSError):
+        if path:
+            os.setxattr(path, _NOTED, str(capacity).encode())
     try:
         yield
     except BaseException:
@@ -97,40 +111,42 @@ def _same_size(volume, capacity):
     _keep_size(volume, capacity)
 
 
-def _keep_size(volume, capacity):
+def _keep_size(volume: libvirt.virStorageVol, capacity: int) -> None:
     with contextlib.suppress(errors.OperationFailed):  # an image that cannot be told: not raw
         info = host_volume.describe(volume)
         if info["format"] in _RAW and info["capacity"] < capacity:
             volume.resize(capacity, 0)
-    with contextlib.suppress(OSError, TypeError):
-        os.removexattr(_file(volume), _NOTED)
+    path = _file(volume)
+    with contextlib.suppress(OSError):
+        if path:
+            os.removexattr(path, _NOTED)
 
 
 class _Reader:
     """The first ``size`` bytes of a file, and where its holes are."""
 
-    def __init__(self, descriptor, size):
+    def __init__(self, descriptor: int, size: int) -> None:
         self.descriptor, self.size, self.at = descriptor, size, 0
 
-    def read(self, _stream, wanted, _opaque):
+    def read(self, _stream: libvirt.virStream, wanted: int, _opaque: object) -> bytes:
         data = os.pread(self.descriptor, min(wanted, self.size - self.at), self.at)
         self.at += len(data)
         return data
 
-    def section(self, _stream, _opaque):
-        """[is it data, how long]: what comes next."""
+    def section(self, _stream: libvirt.virStream, _opaque: object) -> tuple[bool, int]:
+        """(is it data, how long): what comes next."""
         if self.at >= self.size:
-            return [False, 0]
+            return False, 0
         data = self._seek(os.SEEK_DATA)
         if data > self.at:
-            return [False, data - self.at]
-        return [True, self._seek(os.SEEK_HOLE) - self.at]
+            return False, data - self.at
+        return True, self._seek(os.SEEK_HOLE) - self.at
 
-    def skip(self, _stream, length, _opaque):
+    def skip(self, _stream: libvirt.virStream, length: int, _opaque: object) -> int:
         self.at += length
         return self.at
 
-    def _seek(self, what):
+    def _seek(self, what: int) -> int:
         try:
             return min(os.lseek(self.descriptor, self.at, what), self.size)
         except OSError as exc:
@@ -139,7 +155,13 @@ class _Reader:
             return self.size
 
 
-def _send(conn, volume, reader, offset, sparse):
+def _send(
+    conn: libvirt.virConnect,
+    volume: libvirt.virStorageVol,
+    reader: _Reader,
+    offset: int,
+    sparse: bool,
+) -> None:
     stream = conn.newStream(0)
     flags = libvirt.VIR_STORAGE_VOL_UPLOAD_SPARSE_STREAM if sparse else 0
     try:

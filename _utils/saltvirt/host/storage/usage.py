@@ -6,10 +6,14 @@ that no domain names but that stand on others, and the host itself. Where someth
 read, nothing is proven.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
@@ -30,6 +34,9 @@ from saltvirt.host.storage import (
     still,
     volume_content,
 )
+
+if TYPE_CHECKING:
+    from saltvirt.host.storage.identity import Key
 
 _SWAPS = "/proc/swaps"
 # pools whose volumes are files below their target
@@ -55,47 +62,47 @@ class Usage:
     could not be read: with one of them nothing is proven to be unused. private: the same of users'
     own guests, by the user's number: of what that user may open."""
 
-    users: dict = field(default_factory=dict)
-    folders: list = field(default_factory=list)
-    unknown: list = field(default_factory=list)
-    private: dict = field(default_factory=dict)
+    users: dict[Key, set[User]] = field(default_factory=dict)
+    folders: list[tuple[str, User]] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    private: dict[int, list[str]] = field(default_factory=dict)
 
-    def add(self, keys, user):
+    def add(self, keys: Iterable[Key], user: User) -> None:
         for key in keys:
             self.users.setdefault(key, set()).add(user)
 
-    def doubt(self, text):
+    def doubt(self, text: str) -> None:
         if text not in self.unknown:
             self.unknown.append(text)
 
-    def _found(self, keys):
+    def _found(self, keys: Iterable[Key]) -> Iterator[User]:
         for key in keys:
             yield from self.users.get(key, ())
             for folder, user in self.folders:
                 if isinstance(key, str) and f"{key}/".startswith(f"{folder.rstrip('/')}/"):
                     yield user
 
-    def guests(self, keys):
+    def guests(self, keys: Iterable[Key]) -> list[str]:
         """Sorted names of the guests that could reach it."""
         return sorted({user.name for user in self._found(keys) if not user.file})
 
-    def running(self, keys):
+    def running(self, keys: Iterable[Key]) -> list[str]:
         """Those of them that run."""
         return sorted({user.name for user in self._found(keys) if user.running})
 
-    def of(self, keys, doomed=()):
+    def of(self, keys: Iterable[Key], doomed: Iterable[str] = ()) -> list[str]:
         """Sorted names of all that could reach it; doomed: real paths of images that are
         deleted with it, and so need nothing."""
         return sorted({user.name for user in self._found(keys) if user.file not in {*doomed}})
 
-    def why(self, keys, doomed=()):
+    def why(self, keys: Collection[Key], doomed: Iterable[str] = ()) -> str | None:
         """Why it must stay, in words; None when nobody could reach it."""
         users = self.of(keys, {*doomed} - {None})
         if users:
             return f"used by {', '.join(users)}"
         return self.doubts([key for key in keys if isinstance(key, str)])
 
-    def doubts(self, paths):
+    def doubts(self, paths: Collection[str]) -> str | None:
         """Why it is not proven that nobody uses what has these paths, in words, or None."""
         unknown = self.unknown or self._private(paths)
         if unknown:
@@ -104,7 +111,7 @@ class Usage:
             return f"it cannot be proven that nobody uses it: {shown}"
         return None
 
-    def _private(self, paths):
+    def _private(self, paths: Collection[str]) -> list[str]:
         return [
             text
             for uid, texts in self.private.items()
@@ -113,7 +120,7 @@ class Usage:
         ]
 
 
-def keys_of(conn, path):
+def keys_of(conn: libvirt.virConnect, path: str) -> frozenset[Key]:
     """The keys of a path on the connection's host, or of a volume on a server by libvirt's path."""
     if not path.startswith("/"):
         with contextlib.suppress(libvirt.libvirtError):
@@ -125,13 +132,13 @@ def keys_of(conn, path):
     return identity.of(path).union(*(_whole(part) for part in below))
 
 
-def _whole(path):
+def _whole(path: str) -> set[Key]:
     """The keys by which a part of a device finds who has all of it: a partition's disk, what a
     logical volume lies on."""
     return {("whole", key) for key in identity.of(path)}
 
 
-def is_there(conn, path):
+def is_there(conn: libvirt.virConnect, path: str) -> bool:
     """False for a path that is surely not on the connection's host."""
     if not connection.is_local(conn) or not path.startswith("/"):
         return True
@@ -141,14 +148,14 @@ def is_there(conn, path):
         return True
 
 
-def others_may_have(conn, path):
+def others_may_have(conn: libvirt.virConnect, path: str) -> str | None:
     """Why other hosts could reach a path, too, in words; None when only this one can."""
     if not path.startswith("/"):
         return "it is on a server"
     return shared.why(path) if connection.is_local(conn) else "its host is another machine"
 
 
-def held(conn, path):
+def held(conn: libvirt.virConnect, path: str) -> str | None:
     """Why a path that no definition names must stay, in words: a QEMU has it open, whoever
     started it, or nobody answers; None otherwise, and on another machine."""
     if not connection.is_local(conn) or not path.startswith("/"):
@@ -159,12 +166,12 @@ def held(conn, path):
         return exc.strerror
 
 
-def _open_words(path):
+def _open_words(path: str) -> str:
     return f"a QEMU that this libvirt does not know has it open ('fuser -v {path}' shows which)"
 
 
 @contextlib.contextmanager
-def closed(conn, paths):
+def closed(conn: libvirt.virConnect, paths: Iterable[str]) -> Iterator[dict[str, str | None]]:
     """Gives {path: what :func:`held` says}; and for the block no QEMU opens these files, whoever
     starts it: between the question and the deletion nobody begins to use one."""
     found = {path: held(conn, path) for path in paths}
@@ -181,15 +188,17 @@ def closed(conn, paths):
         yield found
 
 
-def place(conn, path):
+def place(conn: libvirt.virConnect, path: str) -> shared.Place:
     """The shared.Place of a path, or of libvirt's path of what a server has."""
     if path.startswith("/"):
         return shared.place(path)
-    names = {key[1] for key in keys_of(conn, path) if key[0] == "server"}
+    names = {str(key[1]) for key in keys_of(conn, path) if key[0] == "server"}
     return shared.Place(path, names=tuple(sorted(names)))
 
 
-def elsewhere(conn, places, below=None):
+def elsewhere(
+    conn: libvirt.virConnect, places: Collection[shared.Place], below: str | None = None
+) -> dict[str, str | None]:
     """{path: who on this host could reach it, in words; None where nobody can} for Places of
     another host."""
     used, found = read(conn, below=below), {}
@@ -204,7 +213,7 @@ def elsewhere(conn, places, below=None):
     return found
 
 
-def _who_meets(used, place):
+def _who_meets(used: Usage, place: shared.Place) -> Iterator[User]:
     """The Users of what may be the place of another host: by its path, its name, its inode."""
     names = {("server", name) for name in place.names}
     for key, users in used.users.items():
@@ -216,7 +225,7 @@ def _who_meets(used, place):
             yield user
 
 
-def _is(path, place):
+def _is(path: str, place: shared.Place) -> bool:
     """Whether a path of this host is surely the place of another one."""
     if os.path.basename(path) != os.path.basename(place.path):
         return False
@@ -225,7 +234,7 @@ def _is(path, place):
     return same or bool({*there.ids} & {*place.ids}) or urlsplit(path).path[1:] in place.names
 
 
-def _may_be(path, place):
+def _may_be(path: str, place: shared.Place) -> bool:
     named = path == place.path or os.path.basename(path) == os.path.basename(place.path)
     try:
         if not bounded.lexists(path):
@@ -238,10 +247,12 @@ def _may_be(path, place):
     return alike and shared.why(path) is not None
 
 
-def keys(conn, pool, name, volume):
+def keys(
+    conn: libvirt.virConnect, pool: str, name: str, volume: Mapping[str, Any]
+) -> frozenset[Key]:
     """The keys of a volume that was read. volume: a dict with its ``path``."""
     path = volume.get("path") or ""
-    found = {("volume", pool, name), ("server", path)}
+    found: set[Key] = {("volume", pool, name), ("server", path)}
     if path.startswith("/"):
         found |= keys_of(conn, path)
     else:  # such as gluster://host/volume/file
@@ -249,30 +260,38 @@ def keys(conn, pool, name, volume):
     return frozenset(found)
 
 
-def keys_of_volume(conn, volume):
+def keys_of_volume(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> frozenset[Key]:
     """The keys of a virStorageVol."""
     pool = volume.storagePoolLookupByVolume()
     direct = pool_source.direct(conn, pool, volume.name())
-    by_server = {("server", direct.name)} if direct and direct.protocol else set()
-    return keys(conn, pool.name(), volume.name(), {"path": volume.path()}) | by_server
+    found = keys(conn, pool.name(), volume.name(), {"path": volume.path()})
+    if direct and direct.protocol and direct.name:
+        return found | {("server", direct.name)}
+    return found
 
 
-def keys_of_pool(conn, used, pool):
+def keys_of_pool(conn: libvirt.virConnect, used: Usage, pool: libvirt.virStoragePool) -> set[Key]:
     """The keys of a virStoragePool's volumes, and of all that guests have below its target."""
-    found = {
+    found: set[Key] = {
         key for key in used.users if isinstance(key, tuple) and key[:2] == ("volume", pool.name())
     }
     target = ElementTree.fromstring(pool.XMLDesc(0)).findtext("target/path")
     if target:
         folders = {f"{os.path.normpath(target)}/", f"{identity.real(target)}/"}
         paths = [key for key in used.users if isinstance(key, str)]
-        found |= {path for path in paths if any(path.startswith(one) for one in folders)}
+        found.update(path for path in paths if any(path.startswith(one) for one in folders))
     for volume in pool.listAllVolumes() if pool.isActive() else ():
         found |= keys_of_volume(conn, volume)
     return found
 
 
-def read(conn, but=None, images=True, below=None, beside=()):
+def read(
+    conn: libvirt.virConnect,
+    but: str | None = None,
+    images: bool = True,
+    below: str | None = None,
+    beside: Iterable[str] = (),
+) -> Usage:
     """The Usage of the connection's host.
 
     but: UUID of a domain that does not count. images: also count images that no domain names:
@@ -283,16 +302,17 @@ def read(conn, but=None, images=True, below=None, beside=()):
 
 
 class _Reader:
-    def __init__(self, conn, but):
+    def __init__(self, conn: libvirt.virConnect, but: str | None) -> None:
         self.conn = conn
         self.but = but
         self.local = connection.is_local(conn)
         self.found = Usage()
-        self.declared = set()
+        self.declared: set[Key] = set()
         # of users' own guests: what was asked already, and how much of it each user has
-        self.asked, self.files = set(), {}
+        self.asked: set[tuple[str, references.Name]] = set()
+        self.files: dict[int, int] = {}
 
-    def read(self, images, below_folder, folders):
+    def read(self, images: bool, below_folder: str | None, folders: Iterable[str]) -> Usage:
         with bounded.noting() as silent:
             self.all(images, below_folder, folders)
         for place in sorted(silent):
@@ -301,7 +321,7 @@ class _Reader:
             self.foreign(one)
         return self.found
 
-    def foreign(self, one):
+    def foreign(self, one: foreign_guests.Definition | foreign_guests.Doubt) -> None:
         """A guest that this connection does not show, or that it cannot be known."""
         if isinstance(one, foreign_guests.Doubt):
             self.private_doubt(one.uid, one.text)
@@ -309,46 +329,46 @@ class _Reader:
             for name in references.of_tree(one.tree):
                 if one.uid is None:
                     self.name(name, User(one.who))
-                elif not self.private(name, one):
+                elif not self.private(name, one, one.uid):
                     break
 
-    def private_doubt(self, uid, text):
+    def private_doubt(self, uid: int | None, text: str) -> None:
         if uid is None:
             self.found.doubt(text)
         elif text not in self.found.private.setdefault(uid, []):
             self.found.private[uid].append(text)
 
-    def private(self, name, one):
+    def private(self, name: references.Name, one: foreign_guests.Definition, uid: int) -> bool:
         """What a user's own guest names: it uses what the user may open. False when he has named
         more than anybody has: what he names else is not known."""
         if (one.who, name) in self.asked:
             return True
-        if self.files.get(one.uid, 0) >= foreign_guests.MOST_FILES:
+        if self.files.get(uid, 0) >= foreign_guests.MOST_FILES:
             most = f"they name more than {foreign_guests.MOST_FILES} files"
-            self.private_doubt(one.uid, f"what guests of user {one.uid} need is not known: {most}")
+            self.private_doubt(uid, f"what guests of user {uid} need is not known: {most}")
             return False
         self.asked.add((one.who, name))
-        self.files[one.uid] = self.files.get(one.uid, 0) + 1
+        self.files[uid] = self.files.get(uid, 0) + 1
         if name.volume:
-            self.private_doubt(one.uid, f"{one.who} has a disk in a pool that is not known here")
+            self.private_doubt(uid, f"{one.who} has a disk in a pool that is not known here")
         if not name.path or len(name.path) > _LONGEST_PATH:
             return True
         user = User(one.who)
-        if name.folder and _owner(name.path) == one.uid:
+        if name.folder and _owner(name.path) == uid:
             self.found.folders.append((identity.real(name.path), user))
         chain = chains.read(name.path, name.format)
-        self.files[one.uid] += len(chain.paths)
+        self.files[uid] += len(chain.paths)
         for part in chain.paths:
-            if foreign_guests.may_open(one.uid, part):
+            if foreign_guests.may_open(uid, part):
                 self.found.add(identity.of(part), user)
         why = chain.unreadable or chain.broken
         if chain.missing and not _surely_gone(self.conn, chain.missing):
             why = f"{chain.missing} is not there"
         if why and not name.closed:
-            self.private_doubt(one.uid, f"what {one.who} needs is not known: {why}")
+            self.private_doubt(uid, f"what {one.who} needs is not known: {why}")
         return True
 
-    def all(self, images, below_folder, folders):
+    def all(self, images: bool, below_folder: str | None, folders: Iterable[str]) -> None:
         for dom in self.conn.listAllDomains():
             self.domain(dom)
         if self.local:
@@ -361,7 +381,7 @@ class _Reader:
             if self.local and below_folder:
                 self.below(below_folder)
 
-    def domain(self, dom):
+    def domain(self, dom: libvirt.virDomain) -> None:
         name = "a guest"
         try:
             name = dom.name()
@@ -380,25 +400,27 @@ class _Reader:
         for one in names:
             self.name(one, User(name, running), making)
 
-    def own(self, names):
+    def own(self, names: Iterable[references.Name]) -> None:
         """Of the domain that does not count: what its disks stand on is needed as long as they
         are there. Without a declared format they are raw, as to libvirt."""
         for one in names if self.local else ():
-            path = self.volume_path(one) if one.volume else one.path
-            chain = chains.read(path, one.format or "raw").paths if path else []
+            path = self.volume_path(one.volume) if one.volume else one.path
+            if not path:
+                continue
+            chain = chains.read(path, one.format or "raw").paths
             for part in () if one.loose else chain:
                 self.declared |= identity.of(part)
             for part in chain[1:]:
                 self.found.add(identity.of(part), User(path, file=identity.real(path)))
 
-    def name(self, one, user, making=False):
+    def name(self, one: references.Name, user: User, making: bool = False) -> None:
         """What one definition names."""
-        if one.folder:
+        if one.folder and one.path:
             self.found.folders.append((identity.real(one.path), user))
         path = one.path
         if one.volume:
             self.found.add([("volume", *one.volume)], user)
-            path = self.volume_path(one)
+            path = self.volume_path(one.volume)
             if path is None and not one.closed and one.format not in (None, *chains.ALONE):
                 place = "/".join(map(str, one.volume))
                 self.found.doubt(f"{place}, a disk of {user.name}, is not there")
@@ -409,7 +431,7 @@ class _Reader:
         if path:
             self.chain(path, one, user, making)
 
-    def chain(self, path, one, user, making):
+    def chain(self, path: str, one: references.Name, user: User, making: bool) -> None:
         if not self.local:
             self.remote_chain(path, one, user)
             return
@@ -430,10 +452,12 @@ class _Reader:
                 "be mounted"
             )
 
-    def remote_chain(self, path, one, user):
+    def remote_chain(self, path: str, one: references.Name, user: User) -> None:
         """On another machine libvirt's volumes are all that can be seen."""
-        format, seen = one.format, set()
-        while path and path not in seen:
+        below: str | None = path
+        format, seen = one.format, set[str]()
+        while below and below not in seen:
+            path = below
             seen.add(path)
             self.found.add([os.path.normpath(path)], user)
             if format in chains.ALONE or (format is None and len(seen) == 1):
@@ -447,23 +471,23 @@ class _Reader:
             except errors.VirtError as exc:
                 self.found.doubt(exc.text)
                 return
-            path, format = there.backing_path, there.backing_format or "unknown"
+            below, format = there.backing_path, there.backing_format or "unknown"
 
-    def volume_path(self, one):
+    def volume_path(self, volume: tuple[str, str]) -> str | None:
         """Where the volume that a definition names lies; None where that cannot be told."""
         try:
-            pool = self.conn.storagePoolLookupByName(one.volume[0])
+            pool = self.conn.storagePoolLookupByName(volume[0])
             tree = ElementTree.fromstring(pool.XMLDesc(0))
             with contextlib.suppress(libvirt.libvirtError):
-                return pool.storageVolLookupByName(one.volume[1]).path()
+                return pool.storageVolLookupByName(volume[1]).path()
             target = tree.findtext("target/path")
             if target and tree.get("type") in FILES:
-                return os.path.join(target, one.volume[1])
+                return os.path.join(target, volume[1])
         except libvirt.libvirtError:
             pass
         return None
 
-    def image(self, path):
+    def image(self, path: str) -> None:
         """A file or volume: what it stands on is needed by it, whoever uses it."""
         if identity.of(path) & self.declared:
             return  # a domain uses it, by a format that is declared
@@ -474,7 +498,7 @@ class _Reader:
         for part in chain.paths[1:]:
             self.found.add(identity.of(part), user)
 
-    def pool(self, pool):
+    def pool(self, pool: libvirt.virStoragePool) -> None:
         try:
             name, active = pool.name(), pool.isActive()
             tree = ElementTree.fromstring(pool.XMLDesc(0))
@@ -493,7 +517,7 @@ class _Reader:
         for volume in volumes:
             self.volume(volume)
 
-    def folder(self, folder):
+    def folder(self, folder: str) -> None:
         try:
             paths = bounded.files(folder)
         except FileNotFoundError:
@@ -504,7 +528,7 @@ class _Reader:
         for path in paths:
             self.image(path)
 
-    def below(self, folder):
+    def below(self, folder: str) -> None:
         try:
             for path in bounded.files_below(folder):
                 self.image(path)
@@ -513,7 +537,7 @@ class _Reader:
         except OSError as exc:
             self.found.doubt(f"{folder} cannot be looked through: {exc.strerror}")
 
-    def volume(self, volume):
+    def volume(self, volume: libvirt.virStorageVol) -> None:
         """By its header where it can be read, else by what libvirt says of it."""
         try:
             path = volume.path()
@@ -538,7 +562,7 @@ class _Reader:
             below = {key for key in keys_of(self.conn, base) if key[0] != "whole"}
             self.found.add(below, User(path, file=identity.real(path)))
 
-    def host(self):
+    def host(self) -> None:
         """What this machine itself has mounted, swaps to or shows as a loop device."""
         for mount in mounts.read():
             if not mounts.is_fuse(mount.kind):  # any user may mount one, of whatever name
@@ -550,22 +574,27 @@ class _Reader:
                 for path in identity.below(f"/dev/{name}") if name.startswith("loop") else ():
                     self.use(path, f"this host, as /dev/{name}")
 
-    def use(self, path, words):
+    def use(self, path: str, words: str) -> None:
         if path.startswith("/"):
             for part in chains.read(path, "raw").paths:
                 self.found.add(identity.of(part), User(words))
 
 
-def decide(conn, candidates, used, unused=()):
+def decide(
+    conn: libvirt.virConnect,
+    candidates: Mapping[str, str | None],
+    used: Usage,
+    unused: Iterable[str] = (),
+) -> tuple[list[str], dict[str, str], dict[str, shared.Place]]:
     """(paths to delete, {path: reason}, {path: Place}) of {real path: reason to keep it or None}.
 
     unused: paths of which all other hosts have said that nobody there uses them. The Places are
     those of paths that stay only for want of that. What is kept can stand on what was to be
     deleted: that is kept, too. What is not there is deleted already.
     """
-    asked, places = set(unused), {}
+    asked, places = set(unused), dict[str, shared.Place]()
 
-    def why(path):
+    def why(path: str) -> str | None:
         with bounded.noting() as silent:
             found = used.why(keys_of(conn, path), doomed)
             far = not found and others_may_have(conn, path)
@@ -584,18 +613,18 @@ def decide(conn, candidates, used, unused=()):
         if users:
             keep[path] = f"used by {', '.join(users)}"
     while True:
-        kept = {path: why(path) for path in doomed if is_there(conn, path)}
-        kept = {path: reason for path, reason in kept.items() if reason}
+        said = {path: why(path) for path in doomed if is_there(conn, path)}
+        kept = {path: reason for path, reason in said.items() if reason}
         if not kept:
             return sorted(doomed), dict(sorted(keep.items())), places
         keep.update(kept)
         doomed -= set(kept)
 
 
-def texts(dom):
+def texts(dom: libvirt.virDomain) -> Iterator[str]:
     """Every definition that libvirt keeps of a domain."""
     yield dom.XMLDesc(0)
-    kept = [
+    kept: list[Callable[[], list[str]]] = [
         lambda: [dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)],
         lambda: [one.getXMLDesc(0) for one in dom.listAllSnapshots(0)],
         lambda: [one.getXMLDesc(0) for one in dom.listAllCheckpoints(0)],
@@ -613,7 +642,7 @@ def texts(dom):
                 raise
 
 
-def _owner(path):
+def _owner(path: str) -> int | None:
     """The number of the user whose it is; None where that is not known."""
     try:
         return bounded.stat(path).st_uid
@@ -621,11 +650,11 @@ def _owner(path):
         return None
 
 
-def _is_mounted(folder):
+def _is_mounted(folder: str) -> bool:
     return identity.real(folder) in {mount.place for mount in mounts.read()}
 
 
-def _mode(path):
+def _mode(path: str) -> int:
     """What kind of thing is at a path; 0 for nothing, _SILENT where nobody answers."""
     try:
         return bounded.stat(path).st_mode
@@ -635,7 +664,7 @@ def _mode(path):
         return 0
 
 
-def _surely_gone(conn, path):
+def _surely_gone(conn: libvirt.virConnect, path: str) -> bool:
     """Whether a file that is not there is gone, and not only its file system."""
     folder = os.path.dirname(path)
     try:
@@ -650,7 +679,7 @@ def _surely_gone(conn, path):
     )
 
 
-def _pool_mounts(conn):
+def _pool_mounts(conn: libvirt.virConnect) -> Iterator[str]:
     """Where storage pools are mounted when they are started."""
     for pool in conn.listAllStoragePools():
         with contextlib.suppress(libvirt.libvirtError):

@@ -1,6 +1,10 @@
 """Volumes in the storage pools of one host."""
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors, units
 from saltvirt.design import volume as design
@@ -10,12 +14,16 @@ from saltvirt.host.storage import answers, bounded, files, identity, usage, volu
 from saltvirt.host.storage import pool as host_pool
 from saltvirt.xml.volume import Volume
 
+if TYPE_CHECKING:
+    from saltvirt.host.storage.identity import Key
+    from saltvirt.spec.volume import VolumeSpec
+
 # so many are held at once while they are deleted
 _AT_ONCE = 200
 TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
 
 
-def lookup(conn, pool, name):
+def lookup(conn: libvirt.virConnect, pool: str, name: str) -> libvirt.virStorageVol:
     """The virStorageVol of this name in the pool, which must run. Raises NotFound."""
     there = host_pool.lookup(conn, pool)
     if not there.isActive():
@@ -36,7 +44,9 @@ def lookup(conn, pool, name):
         ) from exc
 
 
-def infos(conn, pool=None, name=None):
+def infos(
+    conn: libvirt.virConnect, pool: str | None = None, name: str | None = None
+) -> dict[str, dict[str, Any]]:
     """Volumes by pool and name: see ``virt.volume_infos``.
 
     Every volume is read once, as any may be what another is based on. A pool or a volume
@@ -61,19 +71,23 @@ def infos(conn, pool=None, name=None):
     return found
 
 
-def users(conn, volume):
+def users(
+    conn: libvirt.virConnect, volume: libvirt.virStorageVol
+) -> tuple[usage.Usage, frozenset[Key]]:
     """The Usage that knows which guests use this virStorageVol, and its keys there."""
     return usage.read(conn, images=False), usage.keys_of_volume(conn, volume)
 
 
-def users_of_pool(conn, pool):
+def users_of_pool(
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool
+) -> tuple[list[str], list[str]]:
     """(guests with volumes of this virStoragePool, those of them that run): sorted names."""
     used = usage.read(conn, images=False)
     own = usage.keys_of_pool(conn, used, pool)
     return used.guests(own), used.running(own)
 
 
-def delete_pool(conn, pool):
+def delete_pool(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> bool:
     """Deletes what a stopped pool is made of, such as its volume group; True.
 
     Raises InvalidInput when a guest has a disk in it, or other hosts may have it.
@@ -84,8 +98,9 @@ def delete_pool(conn, pool):
         raise errors.InvalidInput(f"storage pool {pool.name()} has volumes of {', '.join(guests)}")
     # of these only a folder goes, and only an empty one
     if kind not in usage.FILES and not pool.isActive():
-        for device in host_pool.read(pool).source.devices or [target or pool.name()]:
-            others = usage.others_may_have(conn, getattr(device, "path", device))
+        devices = [device.path for device in host_pool.read(pool).source.devices if device.path]
+        for device in devices or [target or pool.name()]:
+            others = usage.others_may_have(conn, device)
             if others:
                 raise errors.InvalidInput(
                     f"storage pool {pool.name()} stays: other hosts may have it ({others})"
@@ -93,7 +108,7 @@ def delete_pool(conn, pool):
     return host_pool.delete(pool)
 
 
-def define(conn, pool, spec):
+def define(conn: libvirt.virConnect, pool: str, spec: VolumeSpec) -> bool:
     """Makes the volume of a VolumeSpec; True."""
     there = host_pool.lookup(conn, pool)
     wanted = design.build(spec)
@@ -102,12 +117,12 @@ def define(conn, pool, spec):
     return _make(conn, there, wanted, wanted.tostring())
 
 
-def define_xml(conn, pool, xml):
+def define_xml(conn: libvirt.virConnect, pool: str, xml: str) -> bool:
     """Makes a volume from its XML text; True."""
     return _make(conn, host_pool.lookup(conn, pool), Volume.fromstring(xml), xml)
 
 
-def _make(conn, pool, wanted, xml):
+def _make(conn: libvirt.virConnect, pool: libvirt.virStoragePool, wanted: Volume, xml: str) -> bool:
     base, format = wanted.backing_path, wanted.backing_format
     if base and connection.is_local(conn) and files.is_regular(base):
         volume_content.sound_base(conn, base, format)
@@ -117,7 +132,7 @@ def _make(conn, pool, wanted, xml):
     return True
 
 
-def delete(conn, pool, name, force=False):
+def delete(conn: libvirt.virConnect, pool: str, name: str, force: bool = False) -> bool:
     """Deletes a volume; True. One that may be in use only with ``force``."""
     volume = lookup(conn, pool, name)
     with contextlib.nullcontext() if force else unused(conn, pool, [volume]):
@@ -125,7 +140,9 @@ def delete(conn, pool, name, force=False):
     return True
 
 
-def delete_all(conn, pool, names, force=False):
+def delete_all(
+    conn: libvirt.virConnect, pool: str, names: Iterable[str], force: bool = False
+) -> None:
     """Deletes these volumes of a pool: what one of them stands on goes with it."""
     volumes = [lookup(conn, pool, name) for name in names]
     doomed = {identity.real(volume.path()) for volume in volumes}
@@ -136,13 +153,18 @@ def delete_all(conn, pool, names, force=False):
                 _delete(volume, volume.name(), pool)
 
 
-def _delete(volume, name, pool):
+def _delete(volume: libvirt.virStorageVol, name: str, pool: str) -> None:
     with translated(f"delete volume {name} in storage pool {pool}"):
         volume.delete(0)
 
 
 @contextlib.contextmanager
-def unused(conn, pool, volumes, doomed=None):
+def unused(
+    conn: libvirt.virConnect,
+    pool: str,
+    volumes: Collection[libvirt.virStorageVol],
+    doomed: Collection[str] | None = None,
+) -> Iterator[None]:
     """For the block these virStorageVols of one pool are unused, and no QEMU opens one.
 
     doomed: the real paths of what is deleted with them, and so needs none of them; by default
@@ -166,13 +188,15 @@ def unused(conn, pool, volumes, doomed=None):
         yield
 
 
-def refuse_used(conn, pool, volumes):
+def refuse_used(
+    conn: libvirt.virConnect, pool: str, volumes: Collection[libvirt.virStorageVol]
+) -> None:
     """Raises InvalidInput for virStorageVols of one pool of which not all are proven unused."""
     with unused(conn, pool, volumes):
         pass
 
 
-def _why(used, keys, doomed):
+def _why(used: usage.Usage, keys: frozenset[Key], doomed: Collection[str]) -> str | None:
     """Why a volume must stay, in words; None when it is proven unused."""
     guests, everybody = used.guests(keys), used.of(keys, doomed)
     if guests:
@@ -183,7 +207,9 @@ def _why(used, keys, doomed):
     return why and f"stays: {why}"
 
 
-def resize(conn, pool, name, size_bytes, shrink=False):
+def resize(
+    conn: libvirt.virConnect, pool: str, name: str, size_bytes: int, shrink: bool = False
+) -> bool:
     """Gives a volume another size; True.
 
     Less than it has only with ``shrink``: what is beyond is lost. One whose content leads to
@@ -211,7 +237,9 @@ def resize(conn, pool, name, size_bytes, shrink=False):
     return True
 
 
-def clone(conn, pool, name, new_name, target_pool=None):
+def clone(
+    conn: libvirt.virConnect, pool: str, name: str, new_name: str, target_pool: str | None = None
+) -> bool:
     """Copies a volume with its data; True. The copy is in ``target_pool``, else beside it.
 
     A copy of a volume that a running guest writes to would be torn, and is refused; so is one
@@ -233,7 +261,7 @@ def clone(conn, pool, name, new_name, target_pool=None):
     return True
 
 
-def _read_pool(pool):
+def _read_pool(pool: libvirt.virStoragePool) -> dict[str, Any]:
     """Each volume's info by name; ``error`` with a text when the pool cannot be listed."""
     try:
         volumes = pool.listAllVolumes(0)
@@ -242,7 +270,7 @@ def _read_pool(pool):
     return {volume.name(): _read(volume) for volume in volumes}
 
 
-def _read(volume):
+def _read(volume: libvirt.virStorageVol) -> dict[str, Any]:
     try:
         answers.volume(volume)
         return describe(volume)
@@ -254,7 +282,7 @@ def _read(volume):
         return {"error": str(translate(exc))}  # such as a file deleted behind libvirt's back
 
 
-def describe(volume):
+def describe(volume: libvirt.virStorageVol) -> dict[str, Any]:
     """One virStorageVol as plain data, without its users."""
     kind, capacity, allocation = volume.info()
     definition = volume_content.definition(volume)

@@ -1,14 +1,25 @@
 """A volume as a state wants it: compared, grown, taken away."""
 
+from __future__ import annotations
+
 import contextlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from saltvirt import errors, units
 from saltvirt.host.storage import pool as host_pool
 from saltvirt.host.storage import volume as host_volume
 from saltvirt.host.storage import volume_content
 from saltvirt.states.desired import Outcome
+
+if TYPE_CHECKING:
+    import libvirt
+
+    from saltvirt.spec.storage import PermissionsSpec
+    from saltvirt.spec.volume import VolumeSpec
+    from saltvirt.xml.volume import Volume
 
 # these round a size up to whole extents or cylinders
 _ROUNDED = {"logical": 64 << 20, "disk": 16 << 20, "zfs": 1 << 20}
@@ -20,11 +31,11 @@ class Wish:
     """The pool's name, the VolumeSpec, and whether the volume may become smaller."""
 
     pool: str
-    spec: object
+    spec: VolumeSpec
     shrink: bool = False
 
 
-def converge(conn, wish, test=False):
+def converge(conn: libvirt.virConnect, wish: Wish, test: bool = False) -> Outcome:
     """Makes it so; the Outcome. test: change nothing, only say what would change.
 
     Raises OperationFailed for what cannot be changed in a volume that is there.
@@ -46,7 +57,7 @@ def converge(conn, wish, test=False):
     return outcome
 
 
-def _find(conn, pool, name):
+def _find(conn: libvirt.virConnect, pool: str, name: str) -> libvirt.virStorageVol | None:
     """The virStorageVol, looked for anew where libvirt does not know it; None without."""
     with contextlib.suppress(errors.NotFound):
         return host_volume.lookup(conn, pool, name)
@@ -59,18 +70,19 @@ def _find(conn, pool, name):
 class _Users:
     """Who uses a volume, asked once and only when it matters."""
 
-    def __init__(self, conn, volume):
-        self._conn, self._volume, self._running = conn, volume, None
+    def __init__(self, conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> None:
+        self._conn, self._volume = conn, volume
+        self._running: list[str] | None = None
 
     @property
-    def running(self):
+    def running(self) -> list[str]:
         if self._running is None:
             used, own = host_volume.users(self._conn, self._volume)
             self._running = used.running(own)
         return self._running
 
 
-def _refuse_other(wish, there, kind):
+def _refuse_other(wish: Wish, there: Volume, kind: int) -> None:
     """What a volume is made as stays so."""
     spec, found = wish.spec, []
     words = host_volume.TYPES
@@ -90,13 +102,16 @@ def _refuse_other(wish, there, kind):
         )
 
 
-def _backing(pair):
+def _backing(pair: tuple[str | None, str | None] | None) -> str:
     return f"{pair[0]} ({pair[1]})" if pair else "none"
 
 
-def _size(conn, wish, there, outcome, users):
-    wanted, has = wish.spec.size_bytes, there.capacity_bytes
-    rounded = _ROUNDED.get(host_pool.read(host_pool.lookup(conn, wish.pool)).type, _SECTOR)
+def _size(
+    conn: libvirt.virConnect, wish: Wish, there: Volume, outcome: Outcome, users: _Users
+) -> None:
+    wanted, has = wish.spec.size_bytes, there.capacity_bytes or 0
+    kind = host_pool.read(host_pool.lookup(conn, wish.pool)).type
+    rounded = _ROUNDED.get(kind or "", _SECTOR)
     if wanted <= has < wanted + rounded:
         return
     if wanted < has and not wish.shrink:
@@ -113,13 +128,16 @@ def _size(conn, wish, there, outcome, users):
     outcome.switch("size_bytes", has, wanted, "resized")
 
 
-def _permissions(wish, there, outcome, users):
+def _permissions(wish: Wish, there: Volume, outcome: Outcome, users: _Users) -> None:
     """While a guest runs, libvirt lends it the file: owner and group are not compared then."""
     given, has = wish.spec.permissions, there.permissions
     if not given:
         return
     mode = f"{int(has.mode, 8):04o}" if has.mode else None
-    differs = [("mode", mode, given.mode), ("label", has.label, given.label)]
+    differs: list[tuple[str, object, object]] = [
+        ("mode", mode, given.mode),
+        ("label", has.label, given.label),
+    ]
     if (given.owner, given.group) != (None, None) and not users.running:
         differs += [("owner", has.owner, given.owner), ("group", has.group, given.group)]
     for name, old, new in differs:
@@ -127,33 +145,37 @@ def _permissions(wish, there, outcome, users):
             outcome.switch(name, old, new, "its permissions changed")
 
 
-def _carry_out(conn, wish, there, outcome):
+def _carry_out(conn: libvirt.virConnect, wish: Wish, there: Volume, outcome: Outcome) -> None:
     changed, name = outcome.changes, wish.spec.name
-    if {"mode", "owner", "group", "label"} & set(changed):
-        _set_permissions(there.path, wish.spec, changed)
+    given, path = wish.spec.permissions, there.path
+    if given and path and {"mode", "owner", "group", "label"} & set(changed):
+        _set_permissions(path, name, given, changed)
     if "size_bytes" in changed:
         host_volume.resize(conn, wish.pool, name, wish.spec.size_bytes, wish.shrink)
     host_pool.refresh(host_pool.lookup(conn, wish.pool))
 
 
-def _set_permissions(path, spec, changed):
+def _set_permissions(
+    path: str, name: str, given: PermissionsSpec, changed: Mapping[str, object]
+) -> None:
     """libvirt has no call for it: on the volume's file, which must be on this host."""
-    given = spec.permissions
     if "label" in changed:
         raise errors.Unsupported(f"the label of {path} cannot be changed: use chcon")
     try:
         if "owner" in changed or "group" in changed:
             owner, group = (-1 if value is None else value for value in (given.owner, given.group))
             os.chown(path, owner, group)
-        if "mode" in changed:
+        if "mode" in changed and given.mode:
             os.chmod(path, int(given.mode, 8))
     except OSError as exc:
         raise errors.OperationFailed(
-            f"cannot set the permissions of volume {spec.name}: {path}: {exc.strerror}"
+            f"cannot set the permissions of volume {name}: {path}: {exc.strerror}"
         ) from exc
 
 
-def absent(conn, pool, name, force=False, test=False):
+def absent(
+    conn: libvirt.virConnect, pool: str, name: str, force: bool = False, test: bool = False
+) -> Outcome:
     """Deletes a volume; the Outcome. One that a guest or another volume uses only with force."""
     outcome = Outcome(f"volume {name} in storage pool {pool}", quiet="is not there")
     if str(pool) not in host_pool.names(conn):
