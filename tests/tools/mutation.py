@@ -29,18 +29,19 @@ ROOT = REPOSITORY / "_utils"
 UNIT = "tests/unit"
 # what decides on deletion, on trust, or which host runs a guest → the tests beside the unit tests
 DELETION = {
-    "host.domain.purge": ("test_purge_plan", "test_still_needed", "test_usage", "test_init"),
+    "host.domain.purge": ("test_purge_plan", "test_shared", "test_still_needed"),
     "host.migration.leavings": ("test_leavings",),
-    "host.provision.making": ("test_making", "test_update"),
+    "host.provision.making": ("test_making",),
     "host.provision.undo_disks": ("test_init",),
-    "host.snapshot.needs": ("test_snapshots", "test_snapshots_shared", "test_still_needed"),
+    "host.snapshot.needs": ("test_needs", "test_snapshots_shared", "test_still_needed"),
     "host.storage.deletion": ("test_foreign", "test_still_needed"),
     "host.storage.foreign_guests": ("test_foreign",),
+    "host.storage.image_users": ("test_images", "test_still_needed"),
     "host.storage.looks": (),
     "host.storage.references": ("test_still_needed",),
     "host.storage.still": ("test_guest_lock", "test_still_needed"),
     "host.storage.usage": ("test_dead_storage", "test_foreign", "test_still_needed", "test_usage"),
-    "images.cache": ("test_download", "test_images"),
+    "images.cache": ("test_cache", "test_download", "test_images"),
     "operations.purge": ("test_trust", "test_shared"),
     "operations.repair": ("test_repair_keys",),
     "operations.report": (),

@@ -29,7 +29,7 @@ def _place(node):
 
 def _external(snapshot):
     """The disk elements of the layers that an external snapshot began."""
-    root = ElementTree.fromstring(snapshot.getXMLDesc(0))
+    root = ElementTree.fromstring(snapshot.getXMLDesc())
     return [disk for disk in root.iterfind("disks/disk") if disk.get("snapshot") == "external"]
 
 

@@ -1,0 +1,205 @@
+"""What the cache of images knows, and what goes from it, on files alone."""
+
+import os
+import stat
+import time
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.host.storage import bounded
+from saltvirt.images import cache, locks
+
+SOURCE = "salt://debian.raw"
+
+
+@pytest.fixture
+def store(tmp_path):
+    """The folder of a cache with one image, which is 4 KiB long."""
+    found = cache._Folder(tmp_path / "images")
+    found.make()
+    found.images = str(tmp_path / "images")
+    add(found, "debian-0.raw", b"x" * 4096, SOURCE)
+    return found
+
+
+def add(store, name, data, source):
+    with open(store.path(name), "wb") as file:
+        file.write(data)
+    sums = {"sha256": "a" * 64, "sha1": "b" * 40}
+    meta = {"file": name, "format": "raw", "size_bytes": len(data), "sums": sums, "source": source}
+    store.write(meta, ".meta", f"{name}.json")
+    store.write({"version": {"v": 1}, "file": name}, ".index", f"{cache.key(source)}.json")
+    return meta
+
+
+def mode(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def test_guests_may_read_the_images_and_nothing_beside_them(tmp_path):
+    before = os.umask(0)
+    try:
+        store = cache._Folder(tmp_path / "images")
+        store.make()
+        store.make()
+    finally:
+        os.umask(before)
+    assert mode(store.base) == 0o755
+    inner = [".index", ".locks", ".meta", ".partial"]
+    assert sorted(os.listdir(store.base)) == inner
+    assert [mode(store.path(name)) for name in inner] == [0o700] * 4
+
+
+def test_what_is_no_note_is_none(store):
+    with open(store.path(".meta", "debian-0.raw.json"), "w", encoding="utf-8") as file:
+        file.write("{")
+    assert store.read(".meta", "debian-0.raw.json") is None
+    assert store.read(".meta", "none.json") is None
+    assert list(cache.known(store.images)) == []
+    with open(store.path(".meta", "debian-0.raw.json"), "w", encoding="utf-8") as file:
+        file.write(" " * cache._LONGEST_NOTE + "{}")
+    assert store.read(".meta", "debian-0.raw.json") is None
+
+
+def test_an_address_has_a_name_of_its_own():
+    assert cache.key(SOURCE) != cache.key("salt://debian.raw2")
+    assert cache._KEY.fullmatch(cache.key(SOURCE))
+    assert cache._KEY.fullmatch(cache.key("salt://\udcff"))
+
+
+def test_known_is_what_is_whole(store):
+    second = add(store, "alpine-0.raw", b"", "salt://alpine.raw")
+    os.mkdir(store.path("folder.raw"))
+    store.write({}, ".meta", "folder.raw.json")
+    add(store, ".hidden", b"x", "salt://hidden")
+    add(store, "gone.raw", b"x", "salt://gone")
+    os.unlink(store.path("gone.raw"))
+    with open(store.path("mine.raw"), "wb"):
+        pass
+    found = list(cache.known(store.images))
+    assert [one["file"] for one in found] == ["alpine-0.raw", "debian-0.raw"]
+    assert found[0] == {**second, "path": store.path("alpine-0.raw")}
+    assert cache.here("salt://gone", store.images) is None
+
+
+def test_of_no_cache_nothing_is_known(tmp_path, monkeypatch):
+    assert list(cache.known(tmp_path / "none")) == []
+    (tmp_path / "_base").touch()
+    assert list(cache.known(tmp_path)) == []
+
+    def silent(folder):
+        raise bounded.Silent(folder)
+
+    monkeypatch.setattr(bounded, "names", silent)
+    with pytest.raises(errors.OperationFailed, match="_base cannot be looked into"):
+        list(cache.known(tmp_path))
+
+
+def test_an_image_is_here_without_anybody_asked(store, tmp_path):
+    assert cache.here(SOURCE, store.images) == 4096
+    assert cache.here("salt://none.raw", store.images) is None
+    assert cache.here(SOURCE, tmp_path / "none") is None
+    os.unlink(store.path("debian-0.raw"))
+    assert cache.here(SOURCE, store.images) is None
+
+
+def master(version):
+    return SimpleNamespace(version=lambda source: version)
+
+
+def test_only_the_version_that_is_asked_for_is_found_and_to_look_is_no_use(store):
+    note = store.path(".meta", "debian-0.raw.json")
+    os.utime(note, (1000, 1000))
+    found = cache.look(SOURCE, store.images, master({"v": 1}))
+    assert (found.path, found.format) == (store.path("debian-0.raw"), "raw")
+    assert (found.virtual_size_bytes, found.sha256, found.source) == (4096, "a" * 64, SOURCE)
+    assert cache.look(SOURCE, store.images, master({"v": 2})) is None
+    assert cache.look("salt://none.raw", store.images, master({"v": 1})) is None
+    assert cache.look(SOURCE, store.images, None, f"sha256={'a' * 64}") == found
+    assert cache.look(SOURCE, store.images, master({"v": 1}), f"sha256={'c' * 64}") is None
+    assert cache.look(SOURCE, store.images, master({"v": 1}), f"sha512={'c' * 128}") is None
+    assert cache.used(store.images, "debian-0.raw") == 1000
+
+
+def test_who_is_given_an_image_uses_it(store):
+    note = store.path(".meta", "debian-0.raw.json")
+    for image_hash in (None, f"sha256={'a' * 64}"):
+        os.utime(note, (1000, 1000))
+        cache.fetch(SOURCE, store.images, master({"v": 1}), image_hash)
+        assert cache.used(store.images, "debian-0.raw") > 1000
+    assert cache.used(store.images, "none.raw") is None
+
+
+def test_an_image_goes_with_what_is_known_of_it(store):
+    cache.forget(store.images, "debian-0.raw")
+    assert os.listdir(store.path(".meta")) == []
+    assert not os.path.exists(store.path("debian-0.raw"))
+    cache.forget(store.images, "debian-0.raw")
+    add(store, "debian-0.raw", b"x", SOURCE)
+    os.unlink(store.path("debian-0.raw"))
+    cache.forget(store.images, "debian-0.raw")
+    assert os.listdir(store.path(".meta")) == [], "a note of nothing"
+
+
+KEYS = {name: cache.key(name) for name in ("left", "young", "half young", "noted", "busy")}
+
+
+@pytest.fixture
+def parts(store, monkeypatch):
+    """Downloads that were broken off, at a second that is fixed."""
+    now = int(time.time())
+    old, young = now - cache.PARTIAL_S - 1, now - cache.PARTIAL_S
+    monkeypatch.setattr(cache, "time", SimpleNamespace(time=lambda: now))
+
+    def part(name, when):
+        path = store.path(".partial", name)
+        with open(path, "wb"):
+            pass
+        os.utime(path, (when, when))
+
+    for name, when, noted in (
+        ("left", old, old), ("young", young, young), ("half young", old, young),
+        ("noted", None, old), ("busy", old, old),
+    ):  # fmt: skip
+        if when:
+            part(KEYS[name], when)
+        part(f"{KEYS[name]}.json", noted)
+    part("notes", old)
+    part(KEYS["left"][:-1], old)
+    part(KEYS["left"] + "x", old)
+    return store
+
+
+def test_downloads_go_that_nobody_goes_on_with(parts):
+    with locks.exclusive(parts.path(".locks", KEYS["busy"])):
+        gone = cache.forget_partial(parts.images)
+    assert sorted(gone) == sorted(f".partial/{KEYS[name]}" for name in ("left", "noted"))
+    left = set(os.listdir(parts.path(".partial")))
+    assert {name for name, key in KEYS.items() if key in left or f"{key}.json" in left} == {
+        "young", "half young", "busy"
+    }  # fmt: skip
+    assert {"notes", KEYS["left"][:-1], KEYS["left"] + "x"} <= left
+    assert cache.forget_partial(parts.images) == [f".partial/{KEYS['busy']}"]
+
+
+def test_a_download_that_is_gone_on_with_in_this_moment_stays(parts, monkeypatch):
+    """Whoever held the lock before has just written to it."""
+    real = locks.exclusive
+
+    def exclusive(path, **more):
+        name = os.path.basename(path)
+        os.utime(parts.path(".partial", f"{name}.json"))
+        return real(path, **more)
+
+    monkeypatch.setattr(locks, "exclusive", exclusive)
+    assert cache.forget_partial(parts.images) == []
+    assert KEYS["left"] in os.listdir(parts.path(".partial"))
+
+
+def test_without_downloads_nothing_goes(tmp_path):
+    assert cache.forget_partial(tmp_path / "none") == []
+    assert cache._is_old(str(tmp_path / "none")) is False

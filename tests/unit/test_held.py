@@ -1,0 +1,178 @@
+"""Locked files of the master: who holds one, and how long others wait."""
+
+import fcntl
+import os
+import stat
+import time
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.operations import held, lock
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "lock")
+
+
+def opts(tmp_path, **virt):
+    return {"cachedir": str(tmp_path), "virt": virt}
+
+
+def test_who_has_a_lock_is_written_into_it(path):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("x" * 1000)
+    handle = held.take(path, "virt.init of web1")
+    assert os.path.getsize(path) < 200, "what was there is gone"
+    said = held.owner(path)
+    assert said.startswith(f"virt.init of web1, process {os.getpid()} of ")
+    assert said.endswith(" UTC")
+    assert held.take(path, "another") is None
+    assert held.owner(path) == said
+    os.close(handle)
+    assert held.owner(path) == said, "who had it last"
+
+
+def test_a_lock_is_the_masters_own(path):
+    before = os.umask(0)
+    try:
+        os.close(held.take(path, "x"))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+def test_whether_a_lock_is_taken(path):
+    assert held.is_taken(path) is False
+    assert not os.path.exists(path), "to look makes no file"
+    handle, fds = held.take(path, "x"), len(os.listdir("/proc/self/fd"))
+    assert held.is_taken(path) is True
+    assert held.take(path, "y") is None
+    assert len(os.listdir("/proc/self/fd")) == fds
+    os.close(handle)
+    assert held.is_taken(path) is False
+    assert len(os.listdir("/proc/self/fd")) == fds - 1
+
+
+def test_who_only_looks_is_in_nobodys_way(path):
+    with open(path, "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert held.is_taken(path) is False
+
+
+@pytest.mark.parametrize("why", [KeyError, OSError])
+def test_a_user_without_a_name_has_a_number(path, monkeypatch, why):
+    def unknown():
+        raise why
+
+    monkeypatch.setattr(held.getpass, "getuser", unknown)
+    os.close(held.take(path, "x"))
+    assert f"of {os.getuid()}, since" in held.owner(path)
+
+
+def test_of_an_owner_so_much_is_told_and_no_more(path):
+    assert held.owner(path) == "an operation"
+    with open(path, "wb") as file:
+        pass
+    assert held.owner(path) == "an operation"
+    with open(path, "wb") as file:
+        file.write(b"\xff" + b"x" * 1000)
+    assert held.owner(path) == "\ufffd" + "x" * (held._LONGEST - 1)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The seconds that the waits see go by."""
+    now = SimpleNamespace(second=0, slept=[], gmtime=time.gmtime, strftime=time.strftime)
+    now.monotonic = lambda: now.second
+
+    def sleep(seconds):
+        now.slept.append(seconds)
+        now.second += seconds
+
+    now.sleep = sleep
+    monkeypatch.setattr(held, "time", now)
+    return now
+
+
+def test_a_wait_ends_with_what_is_found_be_it_false(tmp_path, clock):
+    answers = [None, None, 0]
+    assert held.wait(opts(tmp_path), lambda: answers.pop(0), lambda: "x") == 0
+    assert clock.slept == [0.5, 0.5]
+
+
+def test_nobody_waits_without_end(tmp_path, clock):
+    asked = []
+    with pytest.raises(errors.OperationFailed) as caught:
+        held.wait(opts(tmp_path, queue_timeout=2), lambda: asked.append(1), lambda: "of web2")
+    assert caught.value.text == (
+        "waited 2 s (virt:queue_timeout), and it is not its turn yet: of web2"
+    )
+    assert len(asked) == 6, "at 0, 0.5, 1, 1.5, 2 and once when the time is over"
+    assert held.limit_s(opts(tmp_path)) == held.QUEUE_S
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a\0b", ".x", "a\nb", "x" * 256, "\u20ac" * 86])
+def test_what_can_be_no_name_of_a_file_is_no_guest(tmp_path, name):
+    with (
+        pytest.raises(errors.InvalidInput, match="cannot be a guest's name"),
+        lock.guest(opts(tmp_path), name, "x"),
+    ):
+        pass
+    with pytest.raises(errors.InvalidInput):
+        lock.at_work(opts(tmp_path), name)
+
+
+@pytest.mark.parametrize("name", ["web1", "x" * 255, "\u20ac" * 85, "a b"])
+def test_one_operation_on_a_guest_at_a_time(tmp_path, name):
+    config = opts(tmp_path)
+    assert lock.at_work(config, name) is None
+    with lock.guest(config, name, "virt.init"):
+        assert lock.at_work(config, name).startswith("virt.init, process")
+        with lock.guest(config, "other", "x"):
+            pass
+        with (
+            pytest.raises(errors.OperationFailed, match=r"virt\.init, process .* is under way"),
+            lock.guest(config, name, "virt.purge"),
+        ):
+            pass
+    assert lock.at_work(config, name) is None
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ZeroDivisionError), lock.guest(config, name, "x"):
+        raise ZeroDivisionError
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert lock.at_work(config, name) is None
+
+
+def test_who_was_only_looked_at_is_asked_a_second_time(tmp_path, monkeypatch):
+    config = opts(tmp_path)
+    real, answers, slept = held.take, [None], []
+    monkeypatch.setattr(lock.time, "sleep", slept.append)
+    monkeypatch.setattr(held, "take", lambda *a: answers.pop() if answers else real(*a))
+    with lock.guest(config, "web1", "virt.init"):
+        assert len(slept) == 1
+        assert lock.at_work(config, "web1")
+
+
+def test_one_deployment_at_a_time_and_the_others_wait(tmp_path, clock):
+    config = opts(tmp_path, queue_timeout=1)
+    path = tmp_path / "virt" / "deployments.lock"
+    for _ in range(2):
+        with lock.deployments(config, "virt.deployed of a"):
+            assert held.is_taken(path)
+            with (
+                pytest.raises(errors.OperationFailed, match=r"not its turn yet: .*deployed of a"),
+                lock.deployments(config),
+            ):
+                pass
+        assert not held.is_taken(path)
+    with lock.deployments(config):
+        assert held.owner(path).startswith("virt.deployed, process")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ZeroDivisionError), lock.deployments(config):
+        raise ZeroDivisionError
+    assert len(os.listdir("/proc/self/fd")) == before
