@@ -201,6 +201,18 @@ def test_a_disk_that_a_guest_left_here_is_for_other_hosts_to_say_too(here, monke
     assert here.clean(unused=[str(here.base)]) == ([str(here.base)], {})
 
 
+def test_two_notes_on_one_guest_are_two(here):
+    os.rmdir(leavings.FOLDER)
+    second = here.root / "data" / "second"
+    second.touch()
+    for paths in ([here.base], [second], [second, here.root / "gone"]):
+        leavings.note_here("web1", list(map(str, paths)))
+    assert os.stat(leavings.FOLDER).st_mode & 0o777 == 0o700
+    found = [note["files"] for _, note in leavings._notes(leavings.FOLDER)]
+    assert sorted(map(list, found)) == sorted([[str(here.base)], [str(second)]])
+    assert look(second) in [note.get(str(second)) for note in found]
+
+
 def test_where_it_cannot_be_noted_the_move_stands(here, monkeypatch, tmp_path):
     monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
     monkeypatch.setattr(leavings, "FOLDER", str(tmp_path / "a file" / "leavings"))
@@ -225,6 +237,30 @@ def test_one_of_two_goes_and_the_note_keeps_the_other(here):
     assert here.clean() == ([str(here.base)], {str(second): "used by db1"})
     with open(path, encoding="utf-8") as file:
         assert list(json.load(file)["files"]) == [str(second)]
+
+
+def test_what_is_left_of_another_guest_stays(here):
+    second = here.root / "data" / "second"
+    second.write_bytes(b"2")
+    here.note()
+    path = here.note(second, file="db1~0", name="db1")
+    assert leavings.names() == ["db1", "web1"]
+    assert here.clean() == ([str(here.base)], {})
+    assert second.exists()
+    assert os.path.exists(path)
+    assert leavings.plan(here.conn, "web") is None
+
+
+def test_a_note_is_a_file(here):
+    path = here.note()
+    with open(path, "rb") as file:
+        text = file.read()
+    os.unlink(path)
+    os.mkfifo(path)
+    pipe = os.open(path, os.O_RDWR)
+    os.write(pipe, text)
+    assert leavings.names() == []
+    os.close(pipe)
 
 
 @pytest.fixture
@@ -288,7 +324,8 @@ def test_nothing_goes_while_the_guest_is_on_its_way_again(here):
         ("web1~0", "[" * 100000),
     ],
 )
-def test_what_is_no_note_is_no_order(here, file, text):
+def test_what_is_no_note_is_no_order(here, file, text, caplog):
+    caplog.set_level("INFO", leavings.log.name)
     with open(os.path.join(leavings.FOLDER, file), "w", encoding="utf-8") as written:
         written.write(text.replace("BASE", str(here.base)))
     away = note(here, file="../web1~1")
@@ -298,6 +335,7 @@ def test_what_is_no_note_is_no_order(here, file, text):
     assert leavings.names() == []
     assert here.clean() == ([], {})
     assert here.base.exists()
+    assert "web1~2 is no note of a migration, or not whole" in caplog.messages
 
 
 class Cloud:
@@ -399,6 +437,50 @@ def test_from_the_source_to_the_last_file(target, tmp_path):
     assert os.listdir(leavings.FOLDER) == []
     assert recovery.cleaned(target, entry) == ([], {}), "nothing is there: no note"
     assert os.listdir(leavings.FOLDER) == []
+
+
+def handed_over():
+    """The files of the one note that there is; none without one."""
+    for file in os.listdir(leavings.FOLDER) if os.path.isdir(leavings.FOLDER) else ():
+        with open(os.path.join(leavings.FOLDER, file), encoding="utf-8") as note:
+            return sorted(json.load(note)["files"])
+    return []
+
+
+def test_what_was_written_to_since_its_copy_is_handed_over_by_nobody(target, tmp_path):
+    """Whoever did may have the newer content; and a reservation is no file of the guest."""
+    newer, same, gone = (str(tmp_path / name) for name in ("newer", "same", "gone"))
+    promise = reservations.place({"name": "web1", "memory_kib": 1024, "vcpus": 1}, [])
+    os.makedirs(reservations.FOLDER)
+    for path in (newer, same, gone, promise):
+        with open(path, "wb"):
+            pass
+    looks = {path: remote_storage.look(target, path) for path in (newer, same, gone)}
+    os.unlink(gone)
+    with open(newer, "wb") as file:
+        file.write(b"newer")
+    entry = {"report": {"name": "web1"}, "created": [promise, newer, same, gone], "looks": looks}
+    assert leavings.written_since(target, entry) == [newer]
+    kept = leavings.hand_over(target, entry)
+    assert (handed_over(), set(kept)) == ([same], {newer, same})
+    assert leavings.NEWER in kept[newer]
+    assert "salt-run virt.migrate_recover web1" in kept[same]
+
+
+def test_what_somebody_put_in_the_way_is_named_and_handed_over_by_nobody(target, tmp_path):
+    path = str(tmp_path / "a")
+    with remote_storage.opened(target, str(tmp_path)) as pool:
+        making = remote_storage.sign(pool, path)
+    entry = {"name": "web1", "created": [], "making": making, "folders": [str(tmp_path / "empty")]}
+    os.mkdir(tmp_path / "empty")
+    with open(path, "wb") as file:
+        file.write(b"theirs")
+    kept = leavings.hand_over(target, entry)
+    assert (handed_over(), list(kept)) == ([], [path])
+    assert "somebody else's" in kept[path]
+    assert not (tmp_path / "empty").exists(), "its folders go at once"
+    os.unlink(path)
+    assert leavings.hand_over(target, entry) == {}
 
 
 def test_a_half_copied_image_is_handed_over_as_one(target, tmp_path):

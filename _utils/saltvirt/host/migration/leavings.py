@@ -27,6 +27,8 @@ FOLDER = "/var/lib/salt-virt/leavings"
 NEWER = "which was written to since it was copied there, may be the newer"
 # no migration makes so many files
 _LONGEST = 2**20
+# digits that tell notes on one guest apart
+_DIGITS = 16
 
 
 def hand_over(peer, entry):
@@ -53,7 +55,7 @@ def hand_over(peer, entry):
         "images": [path for path in files if storage.coming(path) in made],
     }  # fmt: skip
     attempt = hashlib.sha256(json.dumps([name, entry["created"], making]).encode()).hexdigest()
-    path = os.path.join(FOLDER, f"{name}~{attempt[:16]}")
+    path = os.path.join(FOLDER, f"{name}~{attempt[:_DIGITS]}")
     remote_storage.put(peer, path, json.dumps(note))
     return kept | dict.fromkeys(files, _stays(peer, name))
 
@@ -73,7 +75,7 @@ def note_here(name, paths):
         with contextlib.suppress(OSError):
             seen = bounded.stat(path)
             files[path] = [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns]
-    token = hashlib.sha256(json.dumps(sorted(files)).encode()).hexdigest()[:16]
+    token = hashlib.sha256(json.dumps(sorted(files)).encode()).hexdigest()[:_DIGITS]
     os.makedirs(FOLDER, mode=0o700, exist_ok=True)
     path = os.path.join(FOLDER, f"{name}~{token}")
     move_journal.put(path, name=name, files=files, folders=[], images=[])
@@ -115,7 +117,7 @@ def _notes(folder, name=None):
 
 def _read(path):
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 return None
