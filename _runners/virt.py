@@ -22,7 +22,7 @@ saltvirt = saltvirt.fresh()
 from saltvirt import errors, names, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import explain as explaining
-from saltvirt.operations import find, inventory, result
+from saltvirt.operations import find, inventory, operation, result
 from saltvirt.operations import init as deploying
 from saltvirt.operations import report as reports
 from saltvirt.placement import capacity as capacities
@@ -324,33 +324,7 @@ def init(
     wanted = _wanted(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
         report = reports.of_runner(fleet, wanted.name, "init", __salt__)
-        operation = deploying.Init(fleet, _policy(), wanted, report)
-        if test:
-            decision, best = operation.check(operation.request())
-            operation.ask(best.name)
-            return _init_plan(wanted, decision, best)
-        placed = operation.run()
-    comment = f"{wanted.name} is {placed.state} on {placed.host}"
-    return result.done(
-        wanted.name, comment, {"created": placed.made}, host=placed.host, state=placed.state
-    )
-
-
-def _init_plan(wanted, decision, host):
-    """The answer to ``test=True``."""
-    asked = wanted.request().at(host)
-    takes = {
-        "host": host.name, "vcpus": asked.vcpus, "memory_mib": asked.memory_kib // 1024,
-        "disk_bytes": asked.disk_bytes, "pools": asked.pools,
-        "bridges": sorted(asked.bridges), "networks": sorted(asked.networks),
-    }  # fmt: skip
-    disk = units.human_bytes(asked.disk_bytes + sum(asked.pools.values()))
-    comment = (
-        f"{asked.name} would be created on {host.name}: {asked.vcpus} vCPUs, "
-        f"{takes['memory_mib']} MiB of memory, {disk} of disk"
-    )
-    table = explaining.table(decision, {})
-    return result.planned(asked.name, comment, {"created": takes}, host=host.name, table=table)
+        return operation.perform(deploying.Init(fleet, _policy(), wanted, report), test)
 
 
 @result.reporting

@@ -52,7 +52,10 @@ def test_a_ratio_on_the_master_and_nothing_on_the_host(made):
     modules = made.load()
     with pytest.raises(Exception, match="of memory wanted"):
         by_runner(made, modules, policy.Policy())
-    assert by_runner(made, modules, policy.Policy(memory_ratio=4.0), start=True).state == "running"
+    assert (
+        by_runner(made, modules, policy.Policy(memory_ratio=4.0), start=True).more["state"]
+        == "running"
+    )
 
 
 def test_a_host_that_is_stricter_is_seen_by_the_master_and_holds(made):

@@ -134,7 +134,7 @@ def test_it_is_delivered_to_the_host(parameter):
 def test_a_thin_overlay_is_asked_for(runner, image):  # noqa: F811
     _, init = runner
     placed = init(image=image, enable_qcow=True, disk=None, disks=[{"name": "a"}])
-    assert info(placed.made["disks"][0]["path"])["backing-filename"] == image
+    assert info(placed.changes["created"]["disks"][0]["path"])["backing-filename"] == image
 
 
 def test_what_may_be_secret_is_told_to_the_chosen_host_only():
@@ -176,7 +176,7 @@ def test_what_a_host_made_whose_answer_was_lost_is_there_and_stays(runner, conn,
         return {"hv1": answer.lost("hv1")} if fun == "virt.init" else found
 
     monkeypatch.setattr(fleet, "gather", losing)
-    assert init().state == "shutdown"
+    assert init().more["state"] == "shutdown"
     assert "virt.purge" not in [fun for fun, _ in fleet.asked]
     assert "web1" in [dom.name() for dom in conn.listAllDomains()]
 

@@ -80,12 +80,12 @@ def test_a_name_that_may_be_on_a_silent_host_is_refused_unless_the_operator_know
     with pytest.raises(errors.OperationFailed, match=r"hv2: no answer in 15 s.*name_is_free=True"):
         init(cloud).run()
     assert ("hv1", "virt.init") not in cloud.called
-    assert init(cloud, name_is_free=True).run().host == "hv1"
+    assert init(cloud, name_is_free=True).run().more["host"] == "hv1"
 
 
 def test_a_guest_with_a_key_is_made_while_the_master_has_seen_no_key_of_it(tmp_path):
     cloud = Cloud(tmp_path, hv1=MAKES, hv2=silent("hv2"))
-    assert init(cloud, seed=True).run().host == "hv1"
+    assert init(cloud, seed=True).run().more["host"] == "hv1"
     (tmp_path / "minions_rejected").mkdir(exist_ok=True)
     (tmp_path / "minions_rejected" / "web1").touch()
     with pytest.raises(errors.OperationFailed, match="it may be on a host"):
@@ -95,7 +95,7 @@ def test_a_guest_with_a_key_is_made_while_the_master_has_seen_no_key_of_it(tmp_p
 def test_where_libvirt_alone_is_silent_its_files_tell(tmp_path):
     hung = {"*": "!libvirt does not answer", "virt.names_on_disk": ["db1"]}
     cloud = Cloud(tmp_path, hv1=MAKES, hv2=hung)
-    assert init(cloud).run().host == "hv1"
+    assert init(cloud).run().more["host"] == "hv1"
     with pytest.raises(errors.AlreadyExists, match="on hv2, whose libvirt does not answer"):
         init(cloud, "db1").run()
 
@@ -221,7 +221,7 @@ def test_no_advice_after_a_lost_answer_deletes_a_guest(tmp_path):
 def test_an_init_whose_answer_is_lost_is_settled_by_what_the_host_has(tmp_path):
     cloud = Cloud(tmp_path, hv1=lost(guests={"web1": "shutdown"}))
     one = made_by(init(cloud), cloud)
-    assert one.run().state == "shutdown"
+    assert one.run().more["state"] == "shutdown"
     assert ("hv1", "virt.purge") not in cloud.called, "what succeeded is not undone"
     assert begun.of(cloud.opts, "web1") is None
 
@@ -254,7 +254,7 @@ def test_a_start_whose_answer_is_missing_is_asked_about_and_nothing_is_undone(tm
     cloud = Cloud(tmp_path, hv1=started)
     one = init(cloud)
     one.wanted.start = True
-    assert one.run().state == "running"
+    assert one.run().more["state"] == "running"
     assert ("hv1", "virt.purge") not in cloud.called
 
 
@@ -280,7 +280,7 @@ def test_a_host_that_is_gone_was_told_nothing_and_the_next_is_tried(tmp_path):
     gone = {**MAKES, "virt.init": answer.down("hv1"), "virt.vm_state": {}}
     cloud = Cloud(tmp_path, hv1=gone, hv2=MAKES)
     placed = init(cloud, host=None).run()
-    assert placed.host == "hv2"
+    assert placed.more["host"] == "hv2"
     cloud = Cloud(tmp_path, hv1=gone)
     with pytest.raises(errors.Refused, match="hv1: down"):
         init(cloud).run()
@@ -377,7 +377,7 @@ def test_two_masters_never_run_two_guests_of_a_name(tmp_path, monkeypatch, seed)
         one = init(Master(folder, hosts), host=place)
         one.wanted.start = True
         try:
-            ended.append(one.run().host)
+            ended.append(one.run().more["host"])
         except errors.VirtError as exc:
             ended.append(exc.text)
 

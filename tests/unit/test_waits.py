@@ -416,5 +416,5 @@ def test_what_tells_a_guest_who_it_is_goes_only_when_its_minion_is_proven(monkey
     monkeypatch.setattr(target, "reported", lambda _opts, _name: there)
     wanted = init.Wanted("web1", 1, 64, "/a", wait_for="minion")
     mock_init = mock.Mock(fleet=fleet, wanted=wanted)
-    init.Init.wait(mock_init, "hv1")
+    init.Init.wait(mock_init, "hv1", "minion")
     assert asked == ["virt.seed_eject"] * there

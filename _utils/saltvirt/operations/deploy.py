@@ -249,11 +249,11 @@ def carry_out(opts, policy, wishes, found, at_once=4, screen=None):
                 unended.remove(fleet, wish.name, found.again[wish.name])
             try:
                 there = replace(wish, host=found.placed[wish.name])
-                return Init(fleet, policy, there, report).run().host
+                return Init(fleet, policy, there, report).run().more["host"]
             except errors.Refused:
                 if wish.host:
                     raise
-                return Init(fleet, policy, wish, report).run().host
+                return Init(fleet, policy, wish, report).run().more["host"]
 
     todo = [wish for wish in wishes if wish.name in {**found.placed, **found.started}]
     with ThreadPoolExecutor(max_workers=max(1, at_once)) as pool:

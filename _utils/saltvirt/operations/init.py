@@ -1,17 +1,25 @@
 """Deploy a guest: place, create on the host, accept its key, start, confirm."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from saltvirt import errors, names, settings, units
 from saltvirt.fleet import authorise, pillars, secret, target
-from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT
+from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT, Answer
+from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import inventory, lock, purge, slots, unique, wait
+from saltvirt.operations import explain, inventory, lock, purge, slots, unique, wait
 from saltvirt.operations.begun import Begun
+from saltvirt.operations.operation import Checked, Reasons, Result
+from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
+from saltvirt.placement.policy import Policy
 from saltvirt.revert import Revert
 
 GROUP_POLICIES = ("spread", "separate", "gather")
@@ -35,24 +43,24 @@ class Wanted:
     """
 
     name: str
-    cpu: object
-    mem: object
+    cpu: Any
+    mem: Any
     image: str | None
     hypervisor: str = "kvm"
     host: str | None = None
     start: bool = True
-    groups: tuple = ()
+    groups: tuple[str, ...] = ()
     group_policy: str = "spread"
-    labels: dict = field(default_factory=dict)
-    prefer: dict = field(default_factory=dict)
+    labels: dict[str, Any] = field(default_factory=dict)
+    prefer: dict[str, Any] = field(default_factory=dict)
     wait_for: str | None = None
     wait_s: float = 300
-    pillar: dict | None = field(default=None, repr=False)
+    pillar: dict[str, Any] | None = field(default=None, repr=False)
     name_is_free: bool = False
-    arguments: dict = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
     operation: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.name = str(self.name)  # the command line turns 123 into a number
         self.arguments = dict(self.arguments)
         for word in ("vm_type", "hypervisor_type"):  # Salt's other words for it
@@ -60,7 +68,7 @@ class Wanted:
         if isinstance(self.groups, str):
             self.groups = tuple(self.groups.replace(",", " ").split())
 
-    def for_host(self):
+    def for_host(self) -> dict[str, Any]:
         """The arguments of the host's ``virt.init``: it makes the guest and leaves it off."""
         arguments = {
             "name": self.name, "cpu": self.cpu, "mem": self.mem, "image": self.image,
@@ -69,7 +77,7 @@ class Wanted:
         given = arguments.get("metadata") or {}
         return {**arguments, "metadata": {**given, **self.kept(), OPERATION: self.operation}}
 
-    def kept(self):
+    def kept(self) -> dict[str, str]:
         """What is kept with the guest: it holds wherever the guest is moved later."""
         told = {name: getattr(self, name) for name in ("labels", "prefer")}
         found = {name: json.dumps(value, sort_keys=True) for name, value in told.items() if value}
@@ -77,7 +85,7 @@ class Wanted:
             found.update(groups=" ".join(self.groups), group_policy=self.group_policy)
         return found
 
-    def for_all(self):
+    def for_all(self) -> dict[str, Any]:
         """The arguments by which every host says what the guest would take of it: without
         what is only to be read in the guest, which may be secret."""
         told = {k: v for k, v in self.for_host().items() if k not in UNTOLD}
@@ -86,7 +94,7 @@ class Wanted:
             told["graphics"] = {k: v for k, v in told["graphics"].items() if k != "password"}
         return told
 
-    def request(self):
+    def request(self) -> facts.Request:
         """The placement request. Raises InvalidInput for a bad name, cpu or mem."""
         cpu, mem, most = self.cpu, self.mem, None
         if isinstance(cpu, dict):
@@ -110,13 +118,13 @@ class Wanted:
         )
 
 
-def _labels(value, what):
+def _labels(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise errors.InvalidInput(f"{what}: give a dictionary of labels, not {value!r}")
     return value
 
 
-def _group_policy(value):
+def _group_policy(value: str) -> str:
     if value not in GROUP_POLICIES:
         known = ", ".join(GROUP_POLICIES)
         raise errors.InvalidInput(f"group_policy {value!r}: it is one of {known}")
@@ -129,44 +137,58 @@ class Placed:
 
     host: str
     state: str
-    made: dict
+    made: dict[str, Any]
 
 
 class Init:
-    """One run of ``virt.init``. report: report.Report of the guest."""
+    """Deploys a guest. Whatever fails, everything made so far is undone; but a guest that was
+    started and did not answer in time stays: somebody will want to look at it."""
 
-    def __init__(self, fleet, policy, wanted, report):
+    def __init__(self, fleet: Fleet, policy: Policy, wanted: Wanted, report: Report) -> None:
         self.fleet = fleet
         self.policy = policy
         self.wanted = wanted
         self.report = report
         self.keys = KeyStore(fleet.opts)
-        self.slot = None
-        self.unheard = {}
-        self.terms = {}
+        self.slot = slots.Slots(())
+        self.unheard: dict[str, str] = {}
+        self.terms: dict[str, dict[str, Any]] = {}
 
-    def run(self):
-        """Returns Placed. Whatever fails, everything made so far is undone.
+    def check(self) -> Checked:
+        """Where it would be made, and what it would take there."""
+        reasons = Reasons()
+        with reasons.of():
+            request = self.request(reasons)
+            decision, hosts = self.decide(request, reasons)
+            best = next(host for host in hosts if host.name == decision.ranked[0].host)
+            if request.name not in {guest.name for guest in best.guests}:
+                with reasons.of():
+                    self.ask(best.name)
+            reasons.hold()
+            return _planned(request.at(best), best.name, decision)
+        return reasons.checked(self.wanted.name)
 
-        Raises InvalidInput, AlreadyExists, Refused, KeyRefused, OperationFailed. A guest that
-        was started and did not answer in time is not undone: somebody will want to look at it.
-        """
-        request = self.request()
+    def run(self) -> Result:
+        """Raises InvalidInput, AlreadyExists, Refused, KeyRefused, OperationFailed."""
+        reasons = Reasons(first=True)
+        request = self.request(reasons)
         with lock.guest(self.fleet.opts, request.name, "virt.init"):
             try:
                 with self.deploying() as self.slot:
-                    decision, _ = self.check(request)
+                    decision, _ = self.decide(request, reasons)
                     for host, why in sorted(self.unheard.items()):
                         self.left_out(host, why)
                     placed = self.make(request, decision)
                 if self.wanted.wait_for and self.wanted.start:
-                    self.wait(placed.host)
+                    self.wait(placed.host, self.wanted.wait_for)
             except errors.VirtError as exc:
                 self.report.failed(exc)
                 raise
-            return placed
+        comment = f"{request.name} is {placed.state} on {placed.host}"
+        more = {"host": placed.host, "state": placed.state}
+        return Result(request.name, comment, {"created": placed.made}, more)
 
-    def make(self, request, decision):
+    def make(self, request: facts.Request, decision: choose.Decision) -> Placed:
         """Placed, on one of the hosts of the Decision."""
         undo = Revert()
         try:
@@ -181,76 +203,91 @@ class Init:
             left = "; ".join(undo.failed)
             raise type(exc)(f"{exc.text}; could not undo: {left}; see virt.repair") from exc
 
-    def deploying(self):
+    def deploying(self) -> contextlib.AbstractContextManager[slots.Slots]:
         """One of the slots for deployments, as a context manager."""
         return slots.deploying(self.fleet.opts, self.queued, f"virt.init of {self.wanted.name}")
 
-    def queued(self, why):
+    def queued(self, why: str) -> None:
         """Says that this one has to wait for others."""
         self.report.step("queued", f"{self.wanted.name}: waiting: {why}")
 
-    def left_out(self, host, why):
+    def left_out(self, host: str, why: str) -> None:
         """Says that a host is no candidate because it was not heard."""
         self.report.step("unheard", f"{self.wanted.name}: without {host}: {why}", host=host)
 
-    def check_pillar(self):
+    def request(self, reasons: Reasons) -> facts.Request:
+        """What was asked for, as far as it can be judged without the hosts."""
+        with reasons.of():
+            if self.wanted.wait_for:
+                wait.check(self.wanted.wait_for)
+        with reasons.of():
+            self.check_pillar()
+        with reasons.of():
+            request = self.wanted.request()
+            target.refuse_host(self.fleet.opts, request.name)
+        reasons.hold()
+        return request
+
+    def check_pillar(self) -> None:
         """A pillar is bound to the guest's key, so there has to be one."""
         if self.wanted.pillar:
             pillars.check(self.fleet.opts, self.wanted.pillar)
             if not self.wanted.arguments.get("seed"):
                 raise errors.InvalidInput("pillar: the guest gets a minion's key only with seed")
 
-    def request(self):
-        """What was asked for, as far as it can be judged without the hosts."""
-        if self.wanted.wait_for:
-            wait.check(self.wanted.wait_for)
-        self.check_pillar()
-        request = self.wanted.request()
-        target.refuse_host(self.fleet.opts, request.name)
-        return request
-
-    def check(self, request):
-        """(Decision, the facts.Host that comes first). Changes nothing."""
-        decision, hosts = self.place(request)
-        self.check_key(request.name)
-        self.check_secrets(decision.ranked[: self.attempts()])
-        best = decision.ranked[0].host
+    def decide(
+        self, request: facts.Request, reasons: Reasons
+    ) -> tuple[choose.Decision, list[facts.Host]]:
+        """(where it shall go, what the hosts said of themselves). Changes nothing."""
+        known = self.fleet.hosts(self.wanted.host)
+        asked = self.wanted.for_all()
+        hosts, unheard = inventory.gather(self.fleet, self.fleet.hosts(), asked, patient=True)
+        self.unheard = unheard
+        with reasons.of():
+            self.check_name(request.name, hosts)
+        decision = self.place(request, [host for host in hosts if host.name in known])
+        decision.rejected.update((h, ("down", why)) for h, why in unheard.items() if h in known)
+        with reasons.of():
+            if not decision.ranked:
+                raise _nowhere(request.name, decision)
+        with reasons.of():
+            self.check_key(request.name)
+        with reasons.of():
+            self.check_secrets(decision.ranked[: self.attempts()])
+        if not decision.ranked:
+            reasons.hold()
         self.terms = {host.name: account.terms(host, self.policy) for host in hosts}
-        return decision, next(host for host in hosts if host.name == best)
+        return decision, hosts
 
-    def ask(self, host):
+    def check_name(self, name: str, hosts: Iterable[facts.Host]) -> None:
+        """Raises when it is taken, or may be."""
+        for host in hosts:
+            there = next((guest for guest in host.guests if guest.name == name), None)
+            if there is not None:
+                half = f" (being made, or half made: see virt.repair name={name})"
+                raise errors.AlreadyExists(
+                    f"{name} exists already, on {host.name}{half * there.creating}"
+                )
+        unique.check(
+            self.fleet, name, self.unheard,
+            seeded=bool(self.wanted.arguments.get("seed")), sure=self.wanted.name_is_free,
+        )  # fmt: skip
+
+    def place(self, request: facts.Request, hosts: list[facts.Host]) -> choose.Decision:
+        """The ranking of the hosts, and why the others are none for it."""
+        others = self.others_keys([host.name for host in hosts])
+        able = [host for host in hosts if host.name not in others]
+        decision = choose.choose(able, request, self.policy)
+        decision.rejected.update((h, ("syndic", why)) for h, why in others.items())
+        return decision
+
+    def ask(self, host: str) -> None:
         """Has the host say, for a test, whether it could make the guest: it looks at the image,
         too. Raises what it says; without what is secret, which only the making needs."""
         asked = {**self.wanted.for_host(), "placement": self.terms.get(host), "test": True}
         self.fleet.one(host, "virt.init", secret.without(asked), long=True)
 
-    def place(self, request):
-        """(Decision, the hosts). Raises when the name is taken or no host is left."""
-        known = self.fleet.hosts(self.wanted.host)
-        asked = self.wanted.for_all()
-        hosts, unheard = inventory.gather(self.fleet, self.fleet.hosts(), asked, patient=True)
-        for host in hosts:
-            there = next((guest for guest in host.guests if guest.name == request.name), None)
-            if there is not None:
-                half = f" (being made, or half made: see virt.repair name={request.name})"
-                raise errors.AlreadyExists(
-                    f"{request.name} exists already, on {host.name}{half * there.creating}"
-                )
-        self.unheard = unheard
-        unique.check(
-            self.fleet, request.name, unheard,
-            seeded=bool(self.wanted.arguments.get("seed")), sure=self.wanted.name_is_free,
-        )  # fmt: skip
-        others = self.others_keys([h.name for h in hosts if h.name in known])
-        able = [h for h in hosts if h.name in known and h.name not in others]
-        decision = choose.choose(able, request, self.policy)
-        decision.rejected.update((h, ("down", why)) for h, why in unheard.items() if h in known)
-        decision.rejected.update((h, ("syndic", why)) for h, why in others.items())
-        if not decision.ranked:
-            raise _nowhere(request.name, decision)
-        return decision, hosts
-
-    def others_keys(self, hosts):
+    def others_keys(self, hosts: Iterable[str]) -> dict[str, str]:
         """Host to why it is none for a guest with a key: those that hand it to another master."""
         found = {}
         asked, hidden = secret.split(self.wanted.for_host())
@@ -261,7 +298,7 @@ class Init:
                 found[host] = exc.text
         return found
 
-    def check_secrets(self, candidates):
+    def check_secrets(self, candidates: Iterable[choose.Candidate]) -> None:
         """They go to hosts that the master's configuration names."""
         words = [
             *secret.split(self.wanted.for_host())[1],
@@ -270,7 +307,7 @@ class Init:
         for candidate in candidates:
             secret.refuse_claimed(self.fleet.opts, candidate.host, words)
 
-    def check_key(self, name):
+    def check_key(self, name: str) -> None:
         """A key that the master already trusts under this name is some other machine's."""
         if self.wanted.arguments.get("seed") and self.keys.status(name) == "accepted":
             raise errors.KeyRefused(
@@ -278,13 +315,14 @@ class Init:
                 f"machine; remove it with salt-key -d {name} if that one is gone"
             )
 
-    def create(self, decision, undo, told):
+    def create(self, decision: choose.Decision, undo: Revert, told: Begun) -> Placed:
         """Placed, by the first host of the ranking that takes it.
 
         A host without room had it a moment ago: somebody else was faster, and the next is asked,
         however many there are. What fails for another reason is one of the ``attempts``.
         """
-        refusals, left = [], self.attempts()
+        refusals: list[str] = []
+        left = self.attempts()
         for candidate in decision.ranked:
             if not left:
                 break
@@ -299,9 +337,9 @@ class Init:
                 self.report.step("refused", f"{self.wanted.name}: {exc.words}", host=host)
         raise errors.Refused(f"no host took {self.wanted.name}: {said(refusals)}")
 
-    def wait(self, host):
+    def wait(self, host: str, kind: str) -> None:
         """Until the guest has answered; then the volume that told it who it is can go."""
-        name, kind = self.wanted.name, self.wanted.wait_for
+        name = self.wanted.name
         self.report.step("waiting", f"{name}: waiting for its {kind}", host=host)
         took_s = wait.until(self.fleet, host, name, kind, self.wanted.wait_s)
         # a ping can be answered by any minion, so what tells the guest who it is goes by proof
@@ -309,10 +347,10 @@ class Init:
             self.fleet.one(host, "virt.seed_eject", {"name": name}, long=True)
         self.report.step("answered", f"{name}: its {kind} answered after {took_s:.0f} s")
 
-    def attempts(self):
+    def attempts(self) -> int:
         return settings.integer(settings.of_master(self.fleet.opts), "attempts", 3)
 
-    def create_on(self, host, undo, told):
+    def create_on(self, host: str, undo: Revert, told: Begun) -> Placed:
         name = self.wanted.name
         pillar = self.wanted.pillar
         seeded = self.wanted.arguments.get("seed", True)
@@ -332,32 +370,33 @@ class Init:
         )
         return Placed(host, state, made)
 
-    def make_on(self, host, asked):
+    def make_on(self, host: str, asked: dict[str, Any]) -> dict[str, Any]:
         """The host's answer, when it made the guest; its key has come in by then."""
         name = self.wanted.name
         watch = (f"{self.report.tag}/", self.report.host_says)
         quiet = (slots.QUIET_S, slots.place_s(self.fleet.opts), self.idle)
-        made = self.fleet.gather([host], "virt.init", asked, long=True, watch=watch, quiet=quiet)[
-            host
-        ]
-        if made.kind == DOWN:  # it was told nothing
-            raise errors.Refused(f"{host}: {made.error}")
-        if made.kind in (SILENT, BAD):
+        [answer] = self.fleet.gather(
+            [host], "virt.init", asked, long=True, watch=watch, quiet=quiet
+        ).values()
+        if answer.kind == DOWN:  # it was told nothing
+            raise errors.Refused(f"{host}: {answer.error}")
+        if answer.kind in (SILENT, BAD):
             raise errors.ConnectionFailed(
-                f"{host}: {made.error}; it may still be making {name}: salt-run virt.repair "
+                f"{host}: {answer.error}; it may still be making {name}: salt-run virt.repair "
                 f"name={name} shows what is left of it"
             )
-        made = self.settled(host, made) if made.kind == LOST else made.get()
+        made = self.settled(host, answer) if answer.kind == LOST else answer.get()
         self.slot.free()  # what follows is light
-        return made
+        found: dict[str, Any] = made
+        return found
 
-    def idle(self):
+    def idle(self) -> None:
         """Its host does nothing, or for very long: others need not wait for this one."""
         self.slot.free()
         text = f"{self.wanted.name}: no progress, or very long; others no longer wait for it"
         self.report.step("quiet", text)
 
-    def settled(self, host, lost):
+    def settled(self, host: str, lost: Answer) -> dict[str, Any]:
         """What a host has made that ended the job, and whose answer is lost: it is asked.
 
         Raises Refused when it has made nothing, AlreadyExists when the guest there is somebody
@@ -390,7 +429,7 @@ class Init:
         self.report.step("found", f"{name}: {lost.error}; it is there", host=host)
         return {"name": name, "host": host, "pub_key": key}
 
-    def made_here(self, host, has):
+    def made_here(self, host: str, has: dict[str, Any]) -> None:
         """Raises unless the guest of this name there, if there is one, is this operation's.
 
         has: what ``virt.leftovers`` of the host says. Raises AlreadyExists for another one's, which
@@ -407,7 +446,30 @@ class Init:
             )
 
 
-def handed_in(fleet, report, host, name, made, pillar=None):
+def _planned(asked: facts.Request, host: str, decision: choose.Decision) -> Checked:
+    """The answer to ``test=True``. asked: the request, as this host would count it."""
+    takes = {
+        "host": host, "vcpus": asked.vcpus, "memory_mib": asked.memory_kib // 1024,
+        "disk_bytes": asked.disk_bytes, "pools": asked.pools,
+        "bridges": sorted(asked.bridges), "networks": sorted(asked.networks),
+    }  # fmt: skip
+    disk = units.human_bytes(asked.disk_bytes + sum(asked.pools.values()))
+    comment = (
+        f"{asked.name} would be created on {host}: {asked.vcpus} vCPUs, "
+        f"{takes['memory_mib']} MiB of memory, {disk} of disk"
+    )
+    more = {"host": host, "table": explain.table(decision, {})}
+    return Checked(asked.name, comment, {"created": takes}, more)
+
+
+def handed_in(
+    fleet: Fleet,
+    report: Report,
+    host: str,
+    name: str,
+    made: Any,
+    pillar: dict[str, Any] | None = None,
+) -> None:
     """Sees that the host answers for this guest, and that the key it speaks of came in.
 
     made: the host's answer, which decides nothing: the key comes by the ext_pillar virtkey, where
@@ -430,21 +492,29 @@ def handed_in(fleet, report, host, name, made, pillar=None):
         raise errors.InvalidInput(f"pillar: {name} has no disk of an image, so no minion")
 
 
-def deliver(fleet, report, host, name, *, start=False, policy=None):
+def deliver(
+    fleet: Fleet,
+    report: Report,
+    host: str,
+    name: str,
+    *,
+    start: bool = False,
+    policy: Policy | None = None,
+) -> str:
     """What follows when a host has made a guest: its start, libvirt's word for its state.
 
     start: whether to start it, by this placement policy. Raises OperationFailed, NoRoom.
     """
     if start:
         _start(fleet, host, name, policy)
-    state = fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
+    state: str = fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
     if start and state != "running":
         raise errors.OperationFailed(f"{host}: {name} was started but libvirt says {state}")
     report.step("done", f"{name}: {state}", host=host, state=state)
     return state
 
 
-def _start(fleet, host, name, policy):
+def _start(fleet: Fleet, host: str, name: str, policy: Policy | None) -> None:
     """Starts it; when the host's answer is missing, its state is what counts."""
     asked = {"name": name, "placement": account.terms(None, policy)}
     try:
@@ -454,14 +524,14 @@ def _start(fleet, host, name, policy):
             raise
 
 
-def said(refusals):
+def said(refusals: list[str]) -> str:
     """The refusals of many hosts as one clause; of a crowd the first ones."""
     more = len(refusals) - choose.NAMED
     shown = "; ".join(refusals[: choose.NAMED])
     return f"{shown}; and {more} more" if more > 0 else shown
 
 
-def _nowhere(name, decision):
+def _nowhere(name: str, decision: choose.Decision) -> errors.VirtError:
     """The error when no host is left: what every host says against the request is its fault."""
     said = set(decision.rejected.values())
     if len(said) == 1 and next(iter(said))[0] == "profile":
