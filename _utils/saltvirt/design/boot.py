@@ -1,15 +1,26 @@
 """How the guest boots: firmware, kernel, order."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.design.put import put, replace, said
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import REMOVE
 from saltvirt.xml.os import Boot
 
+if TYPE_CHECKING:
+    from saltvirt.design.context import Context
+    from saltvirt.spec.boot import BootSpec
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.os import Os
+
 # architectures whose machines do not start a disk without EFI
 NO_BIOS = ("aarch64", "armv7l", "riscv64", "loongarch64")
 
 
-def apply(spec, domain, context):
+def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Lays a GuestSpec's boot and boot_dev onto a domain."""
     _refuse(spec, context.guest.os_type)
     if spec.boot is not None:
@@ -22,7 +33,7 @@ def apply(spec, domain, context):
             device.boot_order = None  # libvirt takes one way of saying it, not both
 
 
-def _refuse(spec, os_type):
+def _refuse(spec: GuestSpec, os_type: str) -> None:
     """Raises Unsupported for what libvirt would forget: only machines have firmware."""
     boot = spec.boot
     if boot is None or os_type == "hvm":
@@ -37,12 +48,12 @@ def _refuse(spec, os_type):
         raise Unsupported(f"boot_dev: a guest of OS type {os_type} has no devices to boot from")
 
 
-def ordered(spec):
+def ordered(spec: GuestSpec) -> bool:
     """True when the order is said by the devices themselves."""
     return any(item.boot_order for item in (*(spec.disks or ()), *(spec.nics or ())))
 
 
-def default(spec, domain, context):
+def default(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """How a new guest boots when nothing was said: from its disk; by EFI where there is
     no BIOS to do it."""
     if context.guest.os_type != "hvm":
@@ -54,7 +65,7 @@ def default(spec, domain, context):
         domain.os.firmware = "efi"
 
 
-def _firmware(spec, os, context):
+def _firmware(spec: BootSpec, os: Os, context: Context) -> None:
     if said(spec.loader) and said(spec.nvram):
         os.firmware = None
         if os.loader != spec.loader:
@@ -70,7 +81,7 @@ def _firmware(spec, os, context):
         os.nvram = os.nvram_template = None
 
 
-def _automatic(spec, os, context):
+def _automatic(spec: BootSpec, os: Os, context: Context) -> None:
     """Let libvirt choose the firmware; what it chose before stays."""
     if os.firmware == "efi":
         return
@@ -82,7 +93,7 @@ def _automatic(spec, os, context):
     os.firmware = "efi"
 
 
-def _secure(spec, domain, context):
+def _secure(spec: BootSpec, domain: Domain, context: Context) -> None:
     """Secure boot: the firmware's half, and the mode of the CPU that guards it."""
     if spec.secure and context.domain and not context.domain.secure_boot:
         raise Unsupported("boot: secure: no firmware of this host's machine type can; try q35")

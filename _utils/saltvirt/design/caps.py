@@ -1,10 +1,18 @@
 """What a host's libvirt can do, as plain data read from its own XML."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypedDict
 
 from saltvirt import units
 from saltvirt.errors import InvalidInput, Unsupported
+from saltvirt.xml.tree import child
 from saltvirt.xml.tree import parse as parse_xml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from xml.etree.ElementTree import Element
 
 # which virtualisation to prefer where a host has several
 VIRT_TYPES = ("kvm", "xen", "hvf", "bhyve", "vmware", "test", "lxc", "qemu")
@@ -17,17 +25,17 @@ class Guest:
 
     os_type: str
     arch: str
-    virt_types: tuple = ()
-    emulators: dict = field(default_factory=dict)
-    machines: dict = field(default_factory=dict)
-    features: tuple = ()
+    virt_types: tuple[str, ...] = ()
+    emulators: dict[str | None, str | None] = field(default_factory=dict)
+    machines: dict[str, str] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
     loader: str | None = None
 
-    def emulator(self, virt_type):
+    def emulator(self, virt_type: str) -> str | None:
         """The program that runs a guest of this virt type."""
         return self.emulators.get(virt_type) or self.emulators.get(None)
 
-    def machine(self, name):
+    def machine(self, name: str) -> str | None:
         """The canonical name of a machine: ``pc`` as ``pc-i440fx-7.2``; None if unknown."""
         return self.machines.get(name)
 
@@ -42,9 +50,9 @@ class Host:
     cpu_vendor: str | None = None
     cpus: int = 0
     memory_kib: int = 0
-    cells: tuple = ()
-    page_sizes_kib: tuple = ()
-    security_models: tuple = ()
+    cells: tuple[Cell, ...] = ()
+    page_sizes_kib: tuple[int, ...] = ()
+    security_models: tuple[str, ...] = ()
     iommu: bool = False
     live_migration: bool = False
 
@@ -55,7 +63,14 @@ class Cell:
 
     id: int
     memory_kib: int
-    cpus: tuple
+    cpus: tuple[int, ...]
+
+
+class Device(TypedDict):
+    """A kind of device: whether the hypervisor has it, and the values of its properties."""
+
+    supported: bool
+    enums: dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -68,16 +83,16 @@ class DomainCaps:
     emulator: str | None
     max_vcpus: int | None = None
     iothreads: bool = False
-    firmware: tuple = ()
-    loaders: tuple = ()
+    firmware: tuple[str, ...] = ()
+    loaders: tuple[str, ...] = ()
     secure_boot: bool = False
-    cpu_modes: tuple = ()
+    cpu_modes: tuple[str, ...] = ()
     cpu_model: str | None = None
-    cpu_models: dict = field(default_factory=dict)
-    devices: dict = field(default_factory=dict)
-    features: dict = field(default_factory=dict)
+    cpu_models: dict[str, bool] = field(default_factory=dict)
+    devices: dict[str, Device] = field(default_factory=dict)
+    features: dict[str, bool] = field(default_factory=dict)
 
-    def allows(self, device, name, value):
+    def allows(self, device: str, name: str, value: str) -> bool | None:
         """Whether ``value`` is among a device's values, e.g. ("disk", "bus", "sata").
 
         None where this libvirt does not tell.
@@ -87,7 +102,7 @@ class DomainCaps:
             return None
         return known["supported"] and value in known["enums"].get(name, ())
 
-    def has(self, device):
+    def has(self, device: str) -> bool | None:
         """Whether the hypervisor has a kind of device; None where libvirt does not tell."""
         known = self.devices.get(device)
         return None if known is None else known["supported"]
@@ -98,16 +113,18 @@ class Caps:
     """A host's capabilities; ``domain`` are those for the guest to be made, if known."""
 
     host: Host
-    guests: tuple
+    guests: tuple[Guest, ...]
     domain: DomainCaps | None = None
 
     @property
-    def virt_types(self):
+    def virt_types(self) -> tuple[str, ...]:
         """All virt types of the host, the preferred first."""
         found = {kind for guest in self.guests for kind in guest.virt_types}
         return tuple(sorted(found, key=_rank(VIRT_TYPES)))
 
-    def choose(self, arch=None, os_type=None, virt_type=None):
+    def choose(
+        self, arch: str | None = None, os_type: str | None = None, virt_type: str | None = None
+    ) -> tuple[Guest, str]:
         """The (Guest, virt type) that fits best what is asked.
 
         Prefers KVM, the host's own architecture, and hvm. Raises Unsupported with
@@ -128,7 +145,7 @@ class Caps:
             raise Unsupported(f"this host cannot run {wanted or 'guests'}; it can: {able}")
         return min(fitting, key=self._preference)
 
-    def _preference(self, item):
+    def _preference(self, item: tuple[Guest, str]) -> tuple[bool, bool, int, int]:
         guest, kind = item
         return (
             guest.arch != self.host.arch,
@@ -137,16 +154,16 @@ class Caps:
             _rank(VIRT_TYPES)(kind),
         )
 
-    def with_domain(self, xml):
+    def with_domain(self, xml: str) -> Caps:
         """The same with the domain capabilities of this XML text."""
         return Caps(self.host, self.guests, parse_domain(xml))
 
 
-def _rank(order):
+def _rank(order: Sequence[str]) -> Callable[[str], int]:
     return lambda word: order.index(word) if word in order else len(order)
 
 
-def parse(xml, domain_xml=None):
+def parse(xml: str, domain_xml: str | None = None) -> Caps:
     """Caps from the XML of virConnectGetCapabilities and, if there, of domain capabilities."""
     root = parse_xml(xml)
     if root.tag != "capabilities":
@@ -156,20 +173,21 @@ def parse(xml, domain_xml=None):
     return Caps(_host(root.find("host")), guests, domain)
 
 
-def _kib(node):
-    if node is None or not (node.text or "").strip() or node.text.strip() == "0":
+def _kib(node: Element | None) -> int:
+    text = "" if node is None else (node.text or "").strip()
+    if node is None or text in ("", "0"):
         return 0
-    return units.parse_bytes(node.text, node.get("unit", "KiB")) // 1024
+    return units.parse_bytes(text, node.get("unit", "KiB")) // 1024
 
 
-def _host(node):
+def _host(node: Element | None) -> Host:
     if node is None:
         return Host()
     cells = tuple(
         Cell(
-            int(cell.get("id")),
+            int(cell.get("id", "0")),
             _kib(cell.find("memory")),
-            tuple(int(cpu.get("id")) for cpu in cell.findall("cpus/cpu")),
+            tuple(int(cpu.get("id", "0")) for cpu in cell.findall("cpus/cpu")),
         )
         for cell in node.findall("topology/cells/cell")
     )
@@ -181,7 +199,7 @@ def _host(node):
         cpus=sum(len(cell.cpus) for cell in cells),
         memory_kib=sum(cell.memory_kib for cell in cells),
         cells=cells,
-        page_sizes_kib=tuple(int(page.get("size")) for page in node.findall("cpu/pages")),
+        page_sizes_kib=tuple(int(page.get("size", "0")) for page in node.findall("cpu/pages")),
         security_models=tuple(
             model.text
             for model in node.findall("secmodel/model")
@@ -192,19 +210,20 @@ def _host(node):
     )
 
 
-def _guest(node):
-    arch = node.find("arch")
-    emulators = {None: arch.findtext("emulator")}
+def _guest(node: Element) -> Guest:
+    arch = child(node, "arch")
+    emulators: dict[str | None, str | None] = {None: arch.findtext("emulator")}
     machines = {}
     for machine in arch.iter("machine"):
-        machines[machine.text] = machine.get("canonical", machine.text)
+        name = machine.text or ""
+        machines[name] = machine.get("canonical", name)
     for domain in arch.findall("domain"):
         if domain.findtext("emulator"):
             emulators[domain.get("type")] = domain.findtext("emulator")
     return Guest(
-        os_type=node.findtext("os_type"),
-        arch=arch.get("name"),
-        virt_types=tuple(domain.get("type") for domain in arch.findall("domain")),
+        os_type=node.findtext("os_type", ""),
+        arch=arch.get("name", ""),
+        virt_types=tuple(domain.get("type", "") for domain in arch.findall("domain")),
         emulators=emulators,
         machines=machines,
         features=tuple(feature.tag for feature in node.findall("features/*")),
@@ -212,27 +231,27 @@ def _guest(node):
     )
 
 
-def parse_domain(xml):
+def parse_domain(xml: str) -> DomainCaps:
     """DomainCaps from the XML of virConnectGetDomainCapabilities."""
     root = parse_xml(xml)
     if root.tag != "domainCapabilities":
         raise InvalidInput(f"expected a <domainCapabilities> document, not <{root.tag}>")
     vcpu, iothreads = root.find("vcpu"), root.find("iothreads")
-    modes = [m.get("name") for m in root.findall("cpu/mode") if m.get("supported") == "yes"]
+    modes = [m.get("name", "") for m in root.findall("cpu/mode") if m.get("supported") == "yes"]
     return DomainCaps(
-        virt_type=root.findtext("domain"),
-        arch=root.findtext("arch"),
+        virt_type=root.findtext("domain", ""),
+        arch=root.findtext("arch", ""),
         machine=root.findtext("machine"),
         emulator=root.findtext("path"),
-        max_vcpus=int(vcpu.get("max")) if vcpu is not None else None,
+        max_vcpus=int(vcpu.get("max", "0")) if vcpu is not None else None,
         iothreads=iothreads is not None and iothreads.get("supported") == "yes",
         firmware=_values(root, "os/enum[@name='firmware']"),
-        loaders=tuple(value.text for value in root.findall("os/loader/value")),
+        loaders=tuple(value.text or "" for value in root.findall("os/loader/value")),
         secure_boot="yes" in _values(root, "os/loader/enum[@name='secure']"),
         cpu_modes=tuple(modes),
         cpu_model=root.findtext("cpu/mode[@name='host-model']/model"),
         cpu_models={
-            model.text: model.get("usable") == "yes"
+            model.text or "": model.get("usable") == "yes"
             for model in root.findall("cpu/mode[@name='custom']/model")
         },
         devices={node.tag: _device(node) for node in root.findall("devices/*")},
@@ -240,16 +259,16 @@ def parse_domain(xml):
     )
 
 
-def _values(node, path):
+def _values(node: Element, path: str) -> tuple[str, ...]:
     found = node.find(path)
-    return tuple(value.text for value in found.findall("value")) if found is not None else ()
+    return tuple(value.text or "" for value in found.findall("value")) if found is not None else ()
 
 
-def _device(node):
+def _device(node: Element) -> Device:
     return {
         "supported": node.get("supported") == "yes",
         "enums": {
-            enum.get("name"): tuple(value.text for value in enum.findall("value"))
+            enum.get("name", ""): tuple(value.text or "" for value in enum.findall("value"))
             for enum in node.findall("enum")
         },
     }

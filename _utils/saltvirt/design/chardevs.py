@@ -1,16 +1,29 @@
 """Serial ports, consoles and the channel to the guest agent."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from saltvirt.errors import InvalidInput
-from saltvirt.xml.chardev import Channel, Console, Serial
+from saltvirt.xml.chardev import Channel, CharDevice, Console, Serial
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from saltvirt.design.context import Context
+    from saltvirt.spec.chardev import CharSpec
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.xml.domain import Domain
+
+C = TypeVar("C", bound=CharDevice)
 
 AGENT = "org.qemu.guest_agent.0"
 EVERYWHERE = ("0.0.0.0", "::")
 OPEN = "{} listens on all addresses of the host, as it did: {}: 127.0.0.1 closes it"
 
 
-def build(cls, spec):
+def build(cls: type[C], spec: CharSpec) -> C:
     """A Serial or Console of what a CharSpec says, and no more."""
     device = cls(type=spec.type)
     if spec.type in ("tcp", "udp"):
@@ -29,7 +42,7 @@ def build(cls, spec):
     return device
 
 
-def apply(spec, domain, context):
+def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Lays a GuestSpec's serials and consoles onto a domain: a list given is all there is.
 
     One that is there and does not contradict what was said stays.
@@ -57,11 +70,11 @@ def apply(spec, domain, context):
         _agree(domain)
 
 
-def _stays(old, said):
+def _stays(old: CharDevice | None, said: CharDevice) -> bool:
     return old is not None and covers(old, said)
 
 
-def _new(cls, spec, domain, at):
+def _new(cls: type[C], spec: CharSpec, domain: Domain, at: int) -> C:
     """A new device; a first console is on the first serial port, and is like it where it may."""
     serial = next(iter(domain.serials), None)
     said = build(cls, spec)
@@ -74,7 +87,7 @@ def _new(cls, spec, domain, at):
     return build(cls, spec.complete())
 
 
-def _agree(domain):
+def _agree(domain: Domain) -> None:
     """Raises InvalidInput for a first console that libvirt would overwrite: it takes it for
     the first serial port, whatever else was asked for."""
     serial, console = next(iter(domain.serials), None), domain.consoles[0]
@@ -85,21 +98,21 @@ def _agree(domain):
         )
 
 
-def _bare(console):
+def _bare(console: CharDevice) -> CharDevice:
     """A console without its target, to compare with a serial port."""
     console = console.copy()
     console.target_type = console.target_port = None
     return console
 
 
-def mirrored(there, new, domain):
+def mirrored(there: Sequence[CharDevice], new: Sequence[CharDevice], domain: Domain) -> bool:
     """True when the first console is the one libvirt put on the first serial port."""
     if not there or not len(domain.serials) or there[0].target_type != "serial":
         return False
     return not new or new[0].target_type not in (None, "serial")
 
 
-def covers(old, new):
+def covers(old: CharDevice, new: CharDevice) -> bool:
     """True when every property that ``new`` has is so in ``old``."""
     names = ("type", "protocol", "target_port", "target_type", "log_file")
     parts = ("mode", "path", "host", "service", "tls")
@@ -109,7 +122,7 @@ def covers(old, new):
     return all(want is None or want == is_ for is_, want in pairs)
 
 
-def default(domain, context):
+def default(domain: Domain, context: Context) -> None:
     """A serial port with a console on it, so that every guest can be reached without network."""
     if len(domain.serials) or len(domain.consoles):
         return
@@ -120,7 +133,7 @@ def default(domain, context):
         domain.consoles.append(Console(type="pty"))
 
 
-def agent(domain, context, wanted):
+def agent(domain: Domain, context: Context, wanted: bool | None) -> None:
     """The channel of the QEMU guest agent: there by default with QEMU."""
     there = [item for item in domain.channels if item.name == AGENT]
     if wanted is False:

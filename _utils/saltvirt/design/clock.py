@@ -1,13 +1,22 @@
 """The guest's clock."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.design.put import merge
 from saltvirt.spec.base import given
 from saltvirt.xml.timer import Timer
 
+if TYPE_CHECKING:
+    from saltvirt.design.context import Context
+    from saltvirt.spec.clock import ClockSpec, TimerSpec
+    from saltvirt.xml.domain import Domain
+
 _TIMER = ("track", "tickpolicy", "frequency", "mode", "present", "slew", "threshold", "limit")
 
 
-def apply(spec, domain, context):
+def apply(spec: ClockSpec | None, domain: Domain, context: Context) -> None:
     """Lays a ClockSpec onto a domain: what it does not say of the time is UTC."""
     del context
     if spec is None:
@@ -15,7 +24,9 @@ def apply(spec, domain, context):
     clock = domain.clock
     clock.offset = spec.offset()
     clock.basis = spec.basis() if clock.offset == "variable" else None
-    clock.timezone, clock.adjustment = given(spec.timezone), given(spec.adjustment)
+    clock.timezone = given(spec.timezone)
+    adjustment = given(spec.adjustment)
+    clock.adjustment = None if adjustment is None else str(adjustment)
     clock.start = None
     merge(
         clock, "timers", spec.timers,
@@ -25,12 +36,12 @@ def apply(spec, domain, context):
     )  # fmt: skip
 
 
-def _timer(timer, spec):
+def _timer(timer: Timer, spec: TimerSpec) -> None:
     for name in _TIMER:
         setattr(timer, name, given(getattr(spec, name)))
 
 
-def default(domain, context):
+def default(domain: Domain, context: Context) -> None:
     """The clock of a new guest whose user said nothing of it."""
     if not domain.clock.offset and not context.container:
         domain.clock.offset = "utc"

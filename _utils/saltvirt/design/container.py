@@ -1,14 +1,24 @@
 """What is different for containers: file systems instead of disks, a first process."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.design.disks import source_of
 from saltvirt.errors import Unsupported
 from saltvirt.xml.filesystem import Filesystem
 from saltvirt.xml.metadata import OwnDisk
 
+if TYPE_CHECKING:
+    from saltvirt.design.context import Context
+    from saltvirt.spec.disk import DiskSpec
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.xml.domain import Domain
+
 INIT = "/sbin/init"
 
 
-def filesystem(spec, first, context):
+def filesystem(spec: DiskSpec, first: bool, context: Context) -> Filesystem:
     """A Filesystem for a DiskSpec: the first one is the root, others lie under /mnt."""
     source = source_of(spec, context)
     if source is None or source.kind not in ("file", "block") or spec.device != "disk":
@@ -26,20 +36,20 @@ def filesystem(spec, first, context):
     return found
 
 
-def check(spec, domain, context):
+def check(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Raises Unsupported when other file systems are asked for than a container has."""
     there = {found.target: found.source_file or found.source_dev for found in domain.filesystems}
-    for number, disk in enumerate(spec.disks):
+    for number, disk in enumerate(spec.disks or ()):
         wish = filesystem(disk, number == 0, context)
         if there.get(wish.target) != (wish.source_file or wish.source_dev):
             raise Unsupported(f"disk {disk.name}: a container's file systems cannot be changed")
 
 
-def apply(spec, domain, context):
+def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Gives a new container its file systems and its first process."""
-    for number, disk in enumerate(spec.disks):
+    for number, disk in enumerate(spec.disks or ()):
         made = domain.filesystems.append(filesystem(disk, number == 0, context))
         source = source_of(disk, context)
-        if source.made:
+        if source and source.made:
             domain.record.disks.append(OwnDisk(target=made.target, path=source.path))
     domain.os.init = domain.os.init or INIT

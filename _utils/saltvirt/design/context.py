@@ -1,10 +1,17 @@
 """What building a domain needs to know besides what was asked for."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from saltvirt.design.caps import Caps, Guest
 from saltvirt.design.source import Source
+from saltvirt.spec.nic import NicSpec
+
+if TYPE_CHECKING:
+    from saltvirt.design.caps import DomainCaps
 
 QEMU = ("kvm", "qemu", "hvf")
 
@@ -20,7 +27,7 @@ class Given:
     """
 
     uuid: str | None = None
-    mac: Callable | None = None
+    mac: Callable[[NicSpec], str | None] | None = None
     sources: dict[str, Source] = field(default_factory=dict)
     node_devices: dict[str, str] = field(default_factory=dict)
 
@@ -36,35 +43,35 @@ class Context:
     warnings: list[str] = field(default_factory=list)
 
     @property
-    def qemu(self):
+    def qemu(self) -> bool:
         """True for QEMU with or without an accelerator."""
         return self.virt_type in QEMU
 
     @property
-    def xen(self):
+    def xen(self) -> bool:
         """True for Xen."""
         return self.virt_type == "xen"
 
     @property
-    def container(self):
+    def container(self) -> bool:
         """True where there is no machine, only processes."""
         return self.guest.os_type == "exe"
 
     @property
-    def domain(self):
+    def domain(self) -> DomainCaps | None:
         """The domain capabilities when they are for this kind of guest, else None."""
         found = self.caps.domain
         fits = found and (found.virt_type, found.arch) == (self.virt_type, self.guest.arch)
         return found if fits else None
 
-    def allows(self, device, name, value, unknown=True):
+    def allows(self, device: str, name: str, value: str, unknown: bool = True) -> bool:
         """Whether the host allows a device's value; ``unknown`` where libvirt does not tell."""
         if self.domain is None:
             return unknown
         answer = self.domain.allows(device, name, value)
         return unknown if answer is None else answer
 
-    def has(self, device, unknown=True):
+    def has(self, device: str, unknown: bool = True) -> bool:
         """Whether the hypervisor has a kind of device; ``unknown`` where libvirt is silent."""
         if self.domain is None:
             return unknown

@@ -1,5 +1,9 @@
 """The guest's CPUs."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.design import vcpus
 from saltvirt.design.put import merge, put, said
 from saltvirt.errors import InvalidInput, Unsupported
@@ -8,12 +12,18 @@ from saltvirt.spec.cpu import CpuSpec
 from saltvirt.spec.values import numbers
 from saltvirt.xml.cpu import Cell, Feature, Sibling
 
+if TYPE_CHECKING:
+    from saltvirt.design.context import Context
+    from saltvirt.spec.cpu import CellSpec
+    from saltvirt.xml.cpu import Cpu
+    from saltvirt.xml.domain import Domain
+
 # Emulated CPUs: the newest of these that this QEMU can emulate in full. Named, so that
 # all hosts with this QEMU give the same CPU and guests can move between them.
 EMULATED = ("Westmere", "Nehalem", "qemu64")
 
 
-def apply(spec, domain, context):
+def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
     """Lays a CpuSpec onto a domain. One that says nothing changes nothing."""
     if spec == CpuSpec():
         return
@@ -35,7 +45,7 @@ def apply(spec, domain, context):
         domain.iothreads = spec.iothreads
 
 
-def _count(spec, domain, context):
+def _count(spec: CpuSpec, domain: Domain, context: Context) -> None:
     limit = context.domain.max_vcpus if context.domain else None
     if limit and said(spec.maximum) and spec.maximum > limit:
         raise Unsupported(f"cpu {spec.maximum}: this host runs guests with up to {limit} CPUs")
@@ -46,7 +56,7 @@ def _count(spec, domain, context):
         domain.vcpu.current = None
 
 
-def _mode(mode, cpu):
+def _mode(mode: str | None, cpu: Cpu) -> None:
     """Another mode makes what was said for the old one void."""
     if not said(mode) or mode == cpu.mode:
         return
@@ -56,10 +66,10 @@ def _mode(mode, cpu):
         cpu.migratable = None
 
 
-def _topology(spec, domain):
+def _topology(spec: CpuSpec, domain: Domain) -> None:
     """libvirt wants the topology to make the maximum: another number of CPUs changes it."""
     cpu, maximum = domain.cpu, domain.vcpu.maximum
-    if not cpu.sockets or spec.topology:
+    if not cpu.sockets or not maximum or spec.topology:
         return
     each = (cpu.dies or 1) * (cpu.clusters or 1) * (cpu.cores or 1) * (cpu.threads or 1)
     if cpu.sockets * each == maximum:
@@ -71,7 +81,7 @@ def _topology(spec, domain):
     cpu.sockets = maximum // each
 
 
-def _model(spec, cpu):
+def _model(spec: CpuSpec, cpu: Cpu) -> None:
     put(cpu, spec, "mode", "match", "migratable", "vendor", check="check_")
     model, topology, cache = spec.model, spec.topology, spec.cache
     if model is REMOVE:
@@ -106,7 +116,7 @@ def _model(spec, cpu):
     )  # fmt: skip
 
 
-def _cell(cell, spec):
+def _cell(cell: Cell, spec: CellSpec) -> None:
     put(cell, spec, "cpus", "memory_kib", "discard", "memory_access")
     merge(
         cell, "distances", spec.distances,
@@ -116,7 +126,7 @@ def _cell(cell, spec):
     )  # fmt: skip
 
 
-def default(domain, context):
+def default(domain: Domain, context: Context) -> None:
     """The CPU of a new guest whose user named none."""
     if context.guest.os_type != "hvm" or not context.qemu or domain.cpu.mode or domain.cpu.model:
         return

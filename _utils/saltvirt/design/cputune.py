@@ -1,5 +1,9 @@
 """Pinning and scheduling of the guest's CPUs."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.design.put import merge, put, replace
 from saltvirt.spec.base import REMOVE, given
 from saltvirt.spec.cpu import CpuSpec
@@ -7,13 +11,21 @@ from saltvirt.spec.values import cpuset, numbers, ranges
 from saltvirt.xml.cputune import IothreadPin, Sched, VcpuPin
 from saltvirt.xml.resctrl import Cache, CacheTune, MemoryTune, Monitor, Node
 
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from saltvirt.design.context import Context
+    from saltvirt.spec.cputune import CacheTuneSpec, CpuTuneSpec, SchedSpec
+    from saltvirt.xml.cputune import CpuTune
+    from saltvirt.xml.domain import Domain
+
 _NUMBERS = (
     "shares", "period", "quota", "global_period", "global_quota", "emulator_period",
     "emulator_quota", "iothread_period", "iothread_quota",
 )  # fmt: skip
 
 
-def apply(spec, domain, context):
+def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
     """Lays a CpuSpec's tuning onto a domain. One that says nothing changes nothing."""
     del context
     if spec == CpuSpec():
@@ -27,7 +39,7 @@ def apply(spec, domain, context):
         _trim(domain)
 
 
-def _trim(domain):
+def _trim(domain: Domain) -> None:
     """Takes away what speaks of CPUs and threads that the guest has no more."""
     tune, maximum, threads = domain.cputune, domain.vcpu.maximum or 0, domain.iothreads or 0
     for name, word, known in (
@@ -47,7 +59,7 @@ def _trim(domain):
                 setattr(item, word, ranges(left))
 
 
-def _tune(tuning, domain):
+def _tune(tuning: CpuTuneSpec, domain: Domain) -> None:
     tune = domain.cputune
     put(tune, tuning, *_NUMBERS, "emulatorpin")
     merge(
@@ -66,7 +78,7 @@ def _tune(tuning, domain):
     _resctrl(tuning, tune)
 
 
-def _schedulers(tuning, domain):
+def _schedulers(tuning: CpuTuneSpec, domain: Domain) -> None:
     tune = domain.cputune
     for word, name, everything in (
         ("vcpus", "vcpuscheds", range(domain.vcpu.maximum or 0)),
@@ -82,7 +94,7 @@ def _schedulers(tuning, domain):
         tune.emulatorsched_priority = given(tuning.emulatorsched.priority)
 
 
-def _scheds(specs, word, everything):
+def _scheds(specs: Collection[SchedSpec], word: str, everything: range) -> list[Sched]:
     """The elements; a scheduler for no thread in particular is for all that have none."""
     named = set().union(*(numbers(getattr(spec, word)) for spec in specs))
     rest = ",".join(str(number) for number in everything if number not in named)
@@ -96,16 +108,16 @@ def _scheds(specs, word, everything):
     return found
 
 
-def _resctrl(tuning, tune):
+def _resctrl(tuning: CpuTuneSpec, tune: CpuTune) -> None:
     if tuning.cachetune is not None:
         wanted = given(tuning.cachetune) or {}
         replace(tune, "cachetunes", [_cachetune(*item) for item in wanted.items() if item[1]])
     if tuning.memorytune is not None:
-        wanted = given(tuning.memorytune) or {}
-        replace(tune, "memorytunes", [_memorytune(*item) for item in wanted.items() if item[1]])
+        shares = given(tuning.memorytune) or {}
+        replace(tune, "memorytunes", [_memorytune(*item) for item in shares.items() if item[1]])
 
 
-def _cachetune(vcpus, spec):
+def _cachetune(vcpus: str, spec: CacheTuneSpec) -> CacheTune:
     tune = CacheTune(vcpus=vcpus)
     for number, share in spec.caches.items():
         cache = tune.caches.append(Cache(id=number))
@@ -115,7 +127,7 @@ def _cachetune(vcpus, spec):
     return tune
 
 
-def _memorytune(vcpus, spec):
+def _memorytune(vcpus: str, spec: Mapping[int, int]) -> MemoryTune:
     tune = MemoryTune(vcpus=vcpus)
     for number, percent in spec.items():
         tune.nodes.append(Node(id=number, bandwidth=percent))

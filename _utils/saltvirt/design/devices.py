@@ -1,14 +1,27 @@
 """The small devices: TPM, random numbers, watchdog, balloon."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
 from saltvirt.design.put import put
 from saltvirt.errors import Unsupported
 from saltvirt.spec.devices import NONE, RngSpec
+from saltvirt.xml.base import Element, Elements
 from saltvirt.xml.rng import Rng
 from saltvirt.xml.tpm import Tpm
 from saltvirt.xml.watchdog import Watchdog
 
+if TYPE_CHECKING:
+    from saltvirt.design.context import Context
+    from saltvirt.spec.devices import BalloonSpec, TpmSpec, WatchdogSpec
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.xml.domain import Domain
 
-def apply(spec, domain, context):
+D = TypeVar("D", bound=Element)
+
+
+def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Lays a GuestSpec's tpm, rng, watchdog and memballoon onto a domain."""
     if spec.tpm is not None:
         _tpm(spec.tpm, domain, context)
@@ -20,13 +33,13 @@ def apply(spec, domain, context):
         _balloon(spec.memballoon, domain)
 
 
-def _one(domain, name, cls):
-    view = getattr(domain, name)
+def _one(domain: Domain, name: str, cls: type[D]) -> D:
+    view: Elements[D] = getattr(domain, name)
     return view[0] if len(view) else view.append(cls())
 
 
-def _tpm(spec, domain, context):
-    if spec == NONE:
+def _tpm(spec: TpmSpec | str, domain: Domain, context: Context) -> None:
+    if isinstance(spec, str):  # none at all
         domain.tpms = []
         return
     if not context.has("tpm"):
@@ -45,8 +58,8 @@ def _tpm(spec, domain, context):
     put(tpm, spec, "persistent_state", device_path="device")
 
 
-def _rng(spec, domain, context):
-    if spec == NONE:
+def _rng(spec: RngSpec | str, domain: Domain, context: Context) -> None:
+    if isinstance(spec, str):  # none at all
         domain.rngs = []
         return
     if not context.has("rng"):
@@ -59,8 +72,8 @@ def _rng(spec, domain, context):
     put(rng, spec, "rate_bytes", rate_period_ms="period_ms")
 
 
-def _watchdog(spec, domain):
-    if NONE in (spec, getattr(spec, "model", None)):
+def _watchdog(spec: WatchdogSpec | str, domain: Domain) -> None:
+    if isinstance(spec, str) or spec.model == NONE:
         domain.watchdogs = []
         return
     watchdog = _one(domain, "watchdogs", Watchdog)
@@ -68,9 +81,9 @@ def _watchdog(spec, domain):
     watchdog.action = spec.action or watchdog.action or "reset"
 
 
-def _balloon(spec, domain):
+def _balloon(spec: BalloonSpec | str, domain: Domain) -> None:
     balloon = domain.memballoon
-    if spec == NONE:
+    if isinstance(spec, str):  # none at all
         balloon.model = NONE
         balloon.autodeflate = balloon.free_page_reporting = balloon.stats_period_s = None
         return
@@ -78,7 +91,7 @@ def _balloon(spec, domain):
     put(balloon, spec, "autodeflate", "free_page_reporting", stats_period_s="period_s")
 
 
-def default(domain, context, spec):
+def default(domain: Domain, context: Context, spec: GuestSpec) -> None:
     """What new QEMU guests have unless told otherwise: random numbers and a balloon."""
     if not context.qemu:
         return

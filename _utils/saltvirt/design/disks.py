@@ -1,11 +1,23 @@
 """The guest's disks: buses, targets, drivers."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.design.put import put
 from saltvirt.design.source import Source, places
 from saltvirt.diff import match
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.xml.controller import Controller
 from saltvirt.xml.disk import Disk
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from saltvirt.design.context import Context
+    from saltvirt.spec.disk import DiskSpec
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.xml.domain import Domain
 
 PREFIX = {
     "virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd",
@@ -14,7 +26,7 @@ PREFIX = {
 _PLAIN = ("cache", "io", "detect_zeroes", "queues", "serial", "wwn", "read_only", "shareable")
 
 
-def bus(spec, domain, context):
+def bus(spec: DiskSpec, domain: Domain, context: Context) -> str:
     """The bus of a disk: as asked, else the best one the host has."""
     if spec.model:
         if not context.allows("disk", "bus", spec.model):
@@ -28,6 +40,7 @@ def bus(spec, domain, context):
         return "scsi"
     if spec.device == "cdrom":
         q35 = "q35" in (domain.os.machine or "") or context.guest.arch not in ("x86_64", "i686")
+        order: tuple[str, ...]
         order = ("sata", "scsi", "ide", "usb") if q35 else ("ide", "sata", "scsi", "usb")
         if q35 and context.guest.arch not in ("x86_64", "i686"):
             order = ("scsi", "usb", "sata")
@@ -41,7 +54,7 @@ def bus(spec, domain, context):
     raise Unsupported(f"disk {spec.name}: this host names no bus for a {spec.device}")
 
 
-def letters(number):
+def letters(number: int) -> str:
     """0 as a, 25 as z, 26 as aa."""
     text = ""
     number += 1
@@ -51,7 +64,7 @@ def letters(number):
     return text
 
 
-def target(kind, taken):
+def target(kind: str, taken: Collection[str | None]) -> str:
     """The first free target of a bus: vda, vdb …"""
     number = 0
     while PREFIX[kind] + letters(number) in taken:
@@ -59,7 +72,7 @@ def target(kind, taken):
     return PREFIX[kind] + letters(number)
 
 
-def source_of(spec, context):
+def source_of(spec: DiskSpec, context: Context) -> Source | None:
     """Where a disk's data is; None for an empty drive."""
     if spec.empty:
         return context.given.sources.get(spec.name)
@@ -69,7 +82,7 @@ def source_of(spec, context):
     return found
 
 
-def driver(spec, disk, source, context):
+def driver(spec: DiskSpec, disk: Disk, source: Source | None, context: Context) -> None:
     """The driver: image format, and that freed blocks go back to the host."""
     if not context.qemu:
         if context.xen and source is not None and source.kind == "file":
@@ -86,7 +99,7 @@ def driver(spec, disk, source, context):
         disk.discard = "unmap"
 
 
-def build(spec, domain, context, taken):
+def build(spec: DiskSpec, domain: Domain, context: Context, taken: set[str | None]) -> Disk:
     """A Disk for a DiskSpec. ``taken`` is the set of targets in use; the new one is added."""
     kind = bus(spec, domain, context)
     source = source_of(spec, context)
@@ -106,7 +119,7 @@ def build(spec, domain, context, taken):
     return disk
 
 
-def _check(spec, disk, domain):
+def _check(spec: DiskSpec, disk: Disk, domain: Domain) -> None:
     # for an empty drive or a server's disk io native means nothing, and libvirt lets it stand
     if disk.io == "native" and disk.cache not in ("none", "directsync"):
         if disk.cache is not None:
@@ -119,7 +132,7 @@ def _check(spec, disk, domain):
         )
 
 
-def edit(spec, disk, domain, context):
+def edit(spec: DiskSpec, disk: Disk, domain: Domain, context: Context) -> None:
     """Lays a DiskSpec onto the Disk it speaks of: medium, driver settings, bus."""
     source = _known(spec, context)
     if source is not None and not source.places() & places(disk):
@@ -135,31 +148,31 @@ def edit(spec, disk, domain, context):
     _check(spec, disk, domain)
 
 
-def amend(spec, domain, context):
+def amend(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Lays a GuestSpec's disks onto a domain that exists.
 
     Disks that are not spoken of go, but for block devices: those go only when the list
     is empty, for their data is not ours to lose sight of.
     """
-    pairs, left = match.disks(spec.disks, domain.disks, lambda disk: _known(disk, context))
-    for disk in left:
-        if disk.type != "block" or not spec.disks:
-            domain.disks.remove(disk)
+    pairs, left = match.disks(spec.disks or (), domain.disks, lambda disk: _known(disk, context))
+    for gone in left:
+        if gone.type != "block" or not spec.disks:
+            domain.disks.remove(gone)
     for wish, disk in pairs:
         if disk is not None:
             edit(wish, disk, domain, context)
-    taken = {disk.target for disk in domain.disks}
+    taken = {there.target for there in domain.disks}
     for wish, disk in pairs:
         if disk is None:
             domain.disks.append(build(wish, domain, context, taken))
     controllers(domain, context)
 
 
-def _known(spec, context):
+def _known(spec: DiskSpec, context: Context) -> Source | None:
     return context.given.sources.get(spec.name) or Source.of_spec(spec)
 
 
-def controllers(domain, context):
+def controllers(domain: Domain, context: Context) -> None:
     """The SCSI controller that SCSI disks need, where libvirt would take an old one."""
     scsi = [disk for disk in domain.disks if disk.bus == "scsi"]
     there = [item for item in domain.controllers if item.type == "scsi"]

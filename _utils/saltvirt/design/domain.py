@@ -1,5 +1,9 @@
 """A guest's definition for one host: the wish, the host's capabilities, and good defaults."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.design import (
     boot,
     chardevs,
@@ -23,6 +27,11 @@ from saltvirt.spec.base import given as said
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import Entry, OwnDisk
 
+if TYPE_CHECKING:
+    from saltvirt.design.caps import Caps
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.xml.metadata import GuestRecord
+
 RECORD_VERSION = "1"
 # finds kernel and initrd on a paravirtual guest's own disk
 PYGRUB = "pygrub"
@@ -31,7 +40,7 @@ NO_KVM = (
 )
 
 
-def context(spec, caps, given=None):
+def context(spec: GuestSpec, caps: Caps, given: Given | None = None) -> Context:
     """The Context for a new guest: which hypervisor of the host runs it.
 
     Raises Unsupported when the host has none that fits.
@@ -43,7 +52,9 @@ def context(spec, caps, given=None):
     return found
 
 
-def build(spec, caps, given=None, warnings=None):
+def build(
+    spec: GuestSpec, caps: Caps, given: Given | None = None, warnings: list[str] | None = None
+) -> Domain:
     """The Domain of a new guest.
 
     spec: saltvirt.spec.guest.GuestSpec. caps: saltvirt.design.caps.Caps.
@@ -63,7 +74,13 @@ def build(spec, caps, given=None, warnings=None):
     return domain
 
 
-def amend(spec, actual, caps, given=None, warnings=None):
+def amend(
+    spec: GuestSpec,
+    actual: Domain,
+    caps: Caps,
+    given: Given | None = None,
+    warnings: list[str] | None = None,
+) -> Domain:
     """The Domain that an existing guest shall become: a copy with what was asked for.
 
     spec: of ``guest.parse(..., update=True)``. actual: the guest's persistent definition,
@@ -92,24 +109,24 @@ def amend(spec, actual, caps, given=None, warnings=None):
     return domain
 
 
-def existing(domain, caps, given=None):
+def existing(domain: Domain, caps: Caps, given: Given | None = None) -> Context:
     """The Context of a guest that is there: its hypervisor is not chosen any more."""
     os_type = "xen" if domain.os.type == "linux" else domain.os.type  # an old word for it
     guest, virt_type = caps.choose(domain.os.arch, os_type, domain.type)
     return Context(caps, guest, virt_type, given or Given())
 
 
-def _forget(domain):
+def _forget(domain: Domain) -> None:
     """Takes disks that are gone out of our record: their data stays where it is."""
     for own in domain.record.disks:
         if not any(owns(own, disk) for disk in domain.disks):
             domain.record.disks.remove(own)
 
 
-def _record(spec, domain, found):
+def _record(spec: GuestSpec, domain: Domain, found: Context) -> None:
     """Writes down which disks we made."""
     known = {own.target for own in domain.record.disks}
-    for disk in spec.disks:
+    for disk in spec.disks or ():
         source = found.given.sources.get(disk.name)
         if source is None or not source.made:
             continue
@@ -120,7 +137,7 @@ def _record(spec, domain, found):
                 domain.record.disks.append(own)
 
 
-def _machine(spec, domain, found):
+def _machine(spec: GuestSpec, domain: Domain, found: Context) -> None:
     """OS type, architecture and the machine by its canonical name, which does not change
     when QEMU is updated, so that the guest keeps its hardware and can migrate."""
     domain.os.type, domain.os.arch = found.guest.os_type, found.guest.arch
@@ -139,7 +156,7 @@ def _machine(spec, domain, found):
         domain.bootloader = PYGRUB
 
 
-def _settings(spec, domain, found):
+def _settings(spec: GuestSpec, domain: Domain, found: Context) -> None:
     """Everything that is no list of devices; for new and existing guests alike."""
     for name in ("title", "description", "on_poweroff", "on_reboot", "on_crash"):
         if getattr(spec, name) is not None:
@@ -160,7 +177,7 @@ def _settings(spec, domain, found):
         _entry(domain.record, key, value)
 
 
-def _entry(record, key, value):
+def _entry(record: GuestRecord, key: str, value: str) -> None:
     for entry in record.entries:
         if entry.key == key:
             entry.value = value
@@ -168,7 +185,7 @@ def _entry(record, key, value):
     record.entries.append(Entry(key=key, value=value))
 
 
-def _defaults(spec, domain, found):
+def _defaults(spec: GuestSpec, domain: Domain, found: Context) -> None:
     """What a new guest gets where its user said nothing."""
     domain.on_poweroff = domain.on_poweroff or "destroy"
     domain.on_reboot = domain.on_reboot or "restart"
@@ -184,18 +201,18 @@ def _defaults(spec, domain, found):
     domain.record.version = RECORD_VERSION
 
 
-def _new_devices(spec, domain, found):
+def _new_devices(spec: GuestSpec, domain: Domain, found: Context) -> None:
     if found.container:
         container.apply(spec, domain, found)
     else:
         _new_disks(spec, domain, found)
-    for nic in spec.nics:
+    for nic in spec.nics or ():
         domain.interfaces.append(nics.build(nic, found))
 
 
-def _new_disks(spec, domain, found):
-    taken = {disk.target for disk in spec.disks if disk.target}
-    for disk in spec.disks:
+def _new_disks(spec: GuestSpec, domain: Domain, found: Context) -> None:
+    taken: set[str | None] = {disk.target for disk in spec.disks or () if disk.target}
+    for disk in spec.disks or ():
         new = disks.build(disk, domain, found, taken - {disk.target})
         taken.add(new.target)
         domain.disks.append(new)

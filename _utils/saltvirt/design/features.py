@@ -1,13 +1,23 @@
 """What the hypervisor offers the guest."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from saltvirt.spec.base import REMOVE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from saltvirt.design.context import Context
+    from saltvirt.xml.domain import Domain
 
 RETRIES = 8191  # what libvirt's documents show, and what Hyper-V's own guests expect
 
 OFF_WHEN_ABSENT = ("kvm_hint_dedicated", "kvm_hidden", "kvm_poll_control")
 
 
-def apply(spec, domain, context):
+def apply(spec: Mapping[str, Any] | None, domain: Domain, context: Context) -> None:
     """Lays the dictionary of hypervisor_features onto a domain."""
     for name, value in (spec or {}).items():
         if value is REMOVE:
@@ -28,7 +38,7 @@ def apply(spec, domain, context):
     del context
 
 
-def default(domain, context, spec):
+def default(domain: Domain, context: Context, spec: Mapping[str, Any] | None) -> None:
     """ACPI, APIC and PAE for new guests whose hypervisor has them."""
     said = spec or {}
     if context.guest.os_type != "hvm":

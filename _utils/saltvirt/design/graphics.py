@@ -1,5 +1,9 @@
 """The guest's display."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.design.chardevs import EVERYWHERE, OPEN
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import REMOVE, given
@@ -9,11 +13,16 @@ from saltvirt.xml.graphics import Graphics, Listen
 from saltvirt.xml.input import Input
 from saltvirt.xml.video import Video
 
+if TYPE_CHECKING:
+    from saltvirt.design.context import Context
+    from saltvirt.spec.graphics import GraphicsSpec, ListenSpec
+    from saltvirt.xml.domain import Domain
+
 LOCAL = "127.0.0.1"
 SPICE_CHANNEL = "com.redhat.spice.0"
 
 
-def apply(spec, domain, context):
+def apply(spec: GraphicsSpec | None, domain: Domain, context: Context) -> None:
     """Lays a GraphicsSpec onto a domain: there is one display, or none."""
     if spec is None:
         return
@@ -31,7 +40,8 @@ def apply(spec, domain, context):
     else:
         fresh = False
     _edit(same[0], spec, fresh)
-    if not fresh and not _placed(given(spec.listen)) and _everywhere(same[0]):
+    place = given(spec.listen)
+    if not fresh and not _placed(place) and _everywhere(same[0]):
         context.warnings.append(OPEN.format(f"display {spec.type}", "listen"))
     if spec.type != "spice":
         _without_spice(domain)
@@ -40,11 +50,11 @@ def apply(spec, domain, context):
     video(domain, context)
 
 
-def _has_channel(context):
+def _has_channel(context: Context) -> bool:
     return context.qemu and context.allows("channel", "type", "spicevmc", unknown=context.qemu)
 
 
-def _edit(graphics, spec, fresh):
+def _edit(graphics: Graphics, spec: GraphicsSpec, fresh: bool) -> None:
     port, tls_port = given(spec.port), given(spec.tls_port)
     graphics.socket = None
     if port or tls_port:
@@ -53,32 +63,33 @@ def _edit(graphics, spec, fresh):
     elif fresh or REMOVE in (spec.port, spec.tls_port):
         graphics.autoport = True
         graphics.port, graphics.tls_port = None, None
-    if fresh or (given(spec.listen) and not _as_it_is(graphics, spec.listen)):
-        listen(graphics, given(spec.listen))
+    place = given(spec.listen)
+    if fresh or (place and not _as_it_is(graphics, place)):
+        listen(graphics, place)
     for name in ("password", "keymap", "websocket"):
         value = getattr(spec, name)
         if value is not None:
             setattr(graphics, name, given(value))
 
 
-def _placed(listen):
+def _placed(listen: ListenSpec | None) -> bool:
     """Whether a ListenSpec says where."""
-    return bool(listen) and (listen.type != "address" or bool(listen.address))
+    return listen is not None and (listen.type != "address" or bool(listen.address))
 
 
-def _as_it_is(graphics, listen):
+def _as_it_is(graphics: Graphics, listen: ListenSpec) -> bool:
     """Whether a display listens on some address already, and no other was named."""
     return not _placed(listen) and any(item.type == "address" for item in graphics.listens)
 
 
-def _everywhere(graphics):
+def _everywhere(graphics: Graphics) -> bool:
     return any(item.address in EVERYWHERE for item in graphics.listens)
 
 
-def listen(graphics, spec):
+def listen(graphics: Graphics, spec: ListenSpec | None) -> None:
     """Where a display listens: as asked, else on the host itself only."""
     wanted = Listen(type=spec.type if spec else "address")
-    if wanted.type == "address":
+    if spec is None or wanted.type == "address":
         wanted.address = (spec.address if spec else None) or LOCAL
     elif wanted.type == "network":
         wanted.network = spec.network
@@ -91,7 +102,7 @@ def listen(graphics, spec):
         graphics.listens = [wanted]
 
 
-def _without_spice(domain):
+def _without_spice(domain: Domain) -> None:
     """Takes away what works through a SPICE display only."""
     for name, word in (("channels", "spicevmc"), ("redirdevs", "spicevmc"), ("audios", "spice")):
         view = getattr(domain, name)
@@ -100,7 +111,7 @@ def _without_spice(domain):
                 view.remove(item)
 
 
-def inputs(domain, context):
+def inputs(domain: Domain, context: Context) -> None:
     """Keyboard and pointer for a display on machines that have none of their own."""
     if not context.qemu or not len(domain.graphics) or context.guest.arch in ("x86_64", "i686"):
         return
@@ -110,7 +121,7 @@ def inputs(domain, context):
             domain.inputs.append(Input(type=kind, bus="usb"))
 
 
-def video(domain, context):
+def video(domain: Domain, context: Context) -> None:
     """A graphics card for a display, where libvirt would not choose a good one."""
     if len(domain.videos) or not context.qemu or not len(domain.graphics):
         return

@@ -1,43 +1,54 @@
 """Devices of the host that the guest gets."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.xml.hostdev import HostDevice
+from saltvirt.xml.tree import child
 from saltvirt.xml.tree import parse as parse_xml
 
+if TYPE_CHECKING:
+    from saltvirt.design.context import Context
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.hostdev import HostDeviceSpec
+    from saltvirt.xml.domain import Domain
 
-def build(spec, context):
+
+def build(spec: HostDeviceSpec, context: Context) -> HostDevice:
     """A HostDevice for a HostDeviceSpec."""
     if not context.has("hostdev"):
         raise Unsupported("host_devices: this host's guests can have none")
     if not spec.resolved:
-        xml = context.given.node_devices.get(spec.name)
+        xml = context.given.node_devices.get(spec.name or "")
         if xml is None:
             raise InvalidInput(f"host_devices: the host has no device {spec.name!r}")
         return of_node_device(xml, spec.name)
     if spec.type == "usb":
-        return _usb(spec.vendor, spec.product)
+        return _usb(spec.vendor or 0, spec.product or 0)
     if spec.type == "mdev":
         device = HostDevice(mode="subsystem", type="mdev", model="vfio-pci")
         device.mdev_uuid = spec.uuid
         return device
-    device = _pci(spec.domain or 0, spec.bus, spec.slot, spec.function)
+    device = _pci(spec.domain or 0, spec.bus or 0, spec.slot or 0, spec.function or 0)
     device.rom_file = spec.rom_file
     return device
 
 
-def _pci(domain, bus, slot, function):
+def _pci(domain: int, bus: int, slot: int, function: int) -> HostDevice:
     device = HostDevice(mode="subsystem", type="pci", managed=True)
     device.source_address.set_pci(domain, bus, slot, function)
     return device
 
 
-def _usb(vendor, product):
+def _usb(vendor: int, product: int) -> HostDevice:
     return HostDevice(
         mode="subsystem", type="usb", vendor=f"0x{vendor:04x}", product=f"0x{product:04x}"
     )
 
 
-def of_node_device(xml, name):
+def of_node_device(xml: str, name: str | None) -> HostDevice:
     """A HostDevice from libvirt's XML of a node device (PCI or USB).
 
     Raises InvalidInput for a device that cannot be given to a guest.
@@ -46,15 +57,17 @@ def of_node_device(xml, name):
     for capability in root.findall("capability"):
         kind = capability.get("type")
         if kind == "pci":
-            numbers = [int(capability.findtext(n), 0) for n in ("domain", "bus", "slot")]
-            return _pci(*numbers, int(capability.findtext("function"), 0))
+            words = ("domain", "bus", "slot", "function")
+            domain, bus, slot, function = (int(child(capability, n).text or "", 0) for n in words)
+            return _pci(domain, bus, slot, function)
         if kind == "usb_device":
-            vendor, product = (capability.find(n).get("id") for n in ("vendor", "product"))
-            return _usb(int(vendor, 16), int(product, 16))
+            ids = (int(child(capability, n).get("id", ""), 16) for n in ("vendor", "product"))
+            vendor, product = ids
+            return _usb(vendor, product)
     raise InvalidInput(f"host_devices: {name!r} is neither a PCI nor a USB device")
 
 
-def apply(spec, domain, context):
+def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Lays a GuestSpec's host_devices onto a domain: a list given is all there is."""
     if spec.host_devices is None:
         return
@@ -70,7 +83,7 @@ def apply(spec, domain, context):
             domain.host_devices.append(device)
 
 
-def _remove(domain, key):
+def _remove(domain: Domain, key: tuple[str | int | None, ...]) -> None:
     for device in list(domain.host_devices):
         if device.source_key() == key:
             domain.host_devices.remove(device)

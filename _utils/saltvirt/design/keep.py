@@ -1,13 +1,22 @@
 """What somebody else put into a definition stays in it when we write it anew."""
 
+from __future__ import annotations
+
 import copy
+from typing import TYPE_CHECKING
 
 from saltvirt.design.plain import declared
 from saltvirt.xml.base import Child, Prop
 from saltvirt.xml.tree import find
 
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
 
-def keep_unknown(new, actual):
+    from saltvirt.xml.base import Element
+    from saltvirt.xml.tree import Steps
+
+
+def keep_unknown(new: Element, actual: Element) -> None:
     """Copies from one Element to another the attributes and children that its class does not
     declare: its own, and those of what both have below. Lists are left as they are."""
     for steps, (attributes, tags) in _places(type(new)).items():
@@ -25,7 +34,9 @@ def keep_unknown(new, actual):
             keep_unknown(getattr(new, name), getattr(actual, name))
 
 
-def keep_unknown_of(new, actual, keys):
+def keep_unknown_of(
+    new: Iterable[Element], actual: Iterable[Element], keys: Collection[str]
+) -> None:
     """The same for the items of two lists, where their properties of these names are the same."""
     there = {tuple(getattr(item, key) for key in keys): item for item in actual}
     for item in new:
@@ -34,9 +45,9 @@ def keep_unknown_of(new, actual, keys):
             keep_unknown(item, old)
 
 
-def _places(cls):
+def _places(cls: type[Element]) -> dict[Steps, tuple[set[str], set[str]]]:
     """{steps: (attributes, tags)} that a class declares at its elements."""
-    found = {(): (set(), set())}
+    found: dict[Steps, tuple[set[str], set[str]]] = {(): (set(), set())}
     for kind in declared(cls).values():
         for depth, tag in enumerate(kind.steps):
             found.setdefault(kind.steps[:depth], (set(), set()))[1].add(tag)

@@ -1,5 +1,9 @@
 """The guest's memory."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.design.put import put, replace, said
 from saltvirt.errors import InvalidInput
 from saltvirt.spec.devices import NONE
@@ -7,11 +11,18 @@ from saltvirt.spec.memory import MemorySpec
 from saltvirt.units import human_bytes
 from saltvirt.xml.memory_backing import Page
 
+if TYPE_CHECKING:
+    from saltvirt.design.context import Context
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.memory import PageSpec
+    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.memory_backing import MemoryBacking
+
 _LIMITS = ("hard_limit_kib", "soft_limit_kib", "swap_hard_limit_kib", "min_guarantee_kib")
 _BACKING = ("nosharepages", "locked", "source", "access", "allocation", "discard")
 
 
-def agree(spec, domain):
+def agree(spec: GuestSpec, domain: Domain) -> None:
     """Memory, NUMA cells and balloon as libvirt will have them, whatever was said of which.
 
     spec: GuestSpec. One that speaks of none of them changes nothing.
@@ -27,21 +38,22 @@ def agree(spec, domain):
                 f"mem {human_bytes(spec.memory.boot_kib * 1024)} is not what cpu:numa makes: "
                 f"{human_bytes(total * 1024)}"
             )
-        follows = domain.current_memory_kib in (None, domain.memory_kib)
+        now = domain.current_memory_kib
+        follows = now is None or now == domain.memory_kib
         domain.memory_kib = total
-        if follows or domain.current_memory_kib > total:
+        if follows or (now or 0) > total:
             domain.current_memory_kib = total
     if domain.memballoon.model == NONE and domain.memory_kib:
         domain.current_memory_kib = domain.memory_kib
 
 
-def _modules(domain):
+def _modules(domain: Domain) -> int:
     """The memory of modules and virtio devices, which libvirt counts to the guest's."""
     counted = [item for item in domain.memory_devices if item.model != "sgx-epc"]
     return sum(item.size_kib or 0 for item in counted)
 
 
-def apply(spec, domain, context):
+def apply(spec: MemorySpec, domain: Domain, context: Context) -> None:
     """Lays a MemorySpec onto a domain. One that says nothing changes nothing."""
     del context
     if spec == MemorySpec():
@@ -55,7 +67,7 @@ def apply(spec, domain, context):
     own = (
         not follows
         and spec.current_kib is None
-        and domain.current_memory_kib <= (domain.memory_kib or 0)
+        and (domain.current_memory_kib or 0) <= (domain.memory_kib or 0)
     )
     if said(spec.boot_kib) and not said(spec.current_kib) and not own:
         # the balloon follows, unless it was set to something of its own that still fits
@@ -65,7 +77,7 @@ def apply(spec, domain, context):
     _hugepages(spec.hugepages, domain.memory_backing)
 
 
-def _hugepages(spec, backing):
+def _hugepages(spec: list[PageSpec] | None, backing: MemoryBacking) -> None:
     if spec is None:
         return
     if not spec:

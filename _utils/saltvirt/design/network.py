@@ -1,6 +1,9 @@
 """A network's definition from what was asked for."""
 
+from __future__ import annotations
+
 import copy
+from typing import TYPE_CHECKING
 
 from saltvirt.design import nics
 from saltvirt.design.keep import keep_unknown, keep_unknown_of
@@ -13,8 +16,17 @@ from saltvirt.xml.ip import Ip
 from saltvirt.xml.network import Network
 from saltvirt.xml.portgroup import PortGroup
 
+if TYPE_CHECKING:
+    from saltvirt.spec.network import NetworkSpec, PortGroupSpec
+    from saltvirt.spec.network_dns import DnsSpec
+    from saltvirt.spec.network_ip import IpSpec
+    from saltvirt.spec.nic import BandwidthSpec
+    from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
+    from saltvirt.xml.dns import Dns
+    from saltvirt.xml.forward import Forward
 
-def build(spec, actual=None):
+
+def build(spec: NetworkSpec, actual: Network | None = None) -> Network:
     """The Network of a NetworkSpec.
 
     actual: the Network that is there by this name; what libvirt chose for it (UUID, MAC,
@@ -39,7 +51,7 @@ def build(spec, actual=None):
     return network
 
 
-def _forward(spec, forward):
+def _forward(spec: NetworkSpec, forward: Forward) -> None:
     forward.mode = spec.forward
     forward.dev = spec.dev
     if spec.forward == "hostdev":
@@ -49,7 +61,7 @@ def _forward(spec, forward):
         forward.interfaces.append(ForwardInterface(dev=name))
     for device in spec.addresses or ():
         address = forward.addresses.append(ForwardAddress(type="pci"))
-        address.set_pci(device.domain or 0, device.bus, device.slot, device.function)
+        address.set_pci(device.domain or 0, device.bus or 0, device.slot or 0, device.function or 0)
     if spec.nat:
         put(forward, spec.nat, nat_ipv6="ipv6")
         for kind in ("address", "port"):
@@ -58,7 +70,7 @@ def _forward(spec, forward):
                 put(forward, found, **{f"nat_{kind}_start": "start", f"nat_{kind}_end": "end"})
 
 
-def _dns(spec, dns):
+def _dns(spec: DnsSpec, dns: Dns) -> None:
     dns.enable = spec.enable
     for item in spec.forwarders or ():
         dns.forwarders.append(Forwarder(domain=item.domain, addr=item.addr))
@@ -68,12 +80,17 @@ def _dns(spec, dns):
         host = dns.hosts.append(DnsHost(ip=ip))
         for name in names:
             host.hostnames.append(Hostname(text=name))
-    for item in spec.srvs or ():
-        srv = dns.srvs.append(Srv(service=item.name))
-        put(srv, item, "protocol", "domain", "target", "port", "priority", "weight")
+    for record in spec.srvs or ():
+        srv = dns.srvs.append(Srv(service=record.name))
+        put(srv, record, "protocol", "domain", "target", "port", "priority", "weight")
 
 
-def _switch(owner, tag, port, bandwidth):
+def _switch(
+    owner: Network | PortGroup,
+    tag: VlanSpec | None,
+    port: VirtualPortSpec | None,
+    bandwidth: BandwidthSpec | None,
+) -> None:
     if tag:
         nics.vlan(owner, tag)
     if port:
@@ -82,12 +99,12 @@ def _switch(owner, tag, port, bandwidth):
         nics.bandwidth(owner, bandwidth)
 
 
-def _portgroup(spec, network):
+def _portgroup(spec: PortGroupSpec, network: Network) -> None:
     group = network.portgroups.append(PortGroup(name=spec.name, default=spec.default))
     _switch(group, spec.vlan, spec.virtualport, spec.bandwidth)
 
 
-def _ip(family, spec):
+def _ip(family: str, spec: IpSpec) -> Ip:
     interface = spec.interface()
     ip = Ip(family=family, address=str(interface.ip), prefix=interface.network.prefixlen)
     ip.tftp = spec.tftp
@@ -102,7 +119,7 @@ def _ip(family, spec):
     return ip
 
 
-def _keep(spec, network, actual):
+def _keep(spec: NetworkSpec, network: Network, actual: Network) -> None:
     """What stays as it is because it was not spoken of."""
     network.uuid = actual.uuid
     network.title = actual.title
@@ -125,7 +142,7 @@ def _keep(spec, network, actual):
     keep_unknown(network, actual)
 
 
-def _keep_ips(network, actual):
+def _keep_ips(network: Network, actual: Network) -> None:
     there = {str(ip.interface()): ip for ip in actual.ips}
     for ip in network.ips:
         old = there.get(str(ip.interface()))

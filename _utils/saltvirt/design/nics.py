@@ -1,6 +1,9 @@
 """The guest's network interfaces."""
 
+from __future__ import annotations
+
 import dataclasses
+from typing import TYPE_CHECKING
 
 from saltvirt.design.put import put, replace
 from saltvirt.diff import match
@@ -8,10 +11,19 @@ from saltvirt.spec.profiles import BRIDGE
 from saltvirt.xml.interface import Interface
 from saltvirt.xml.vlan import Tag
 
+if TYPE_CHECKING:
+    from saltvirt.design.context import Context
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.spec.nic import BandwidthSpec, NicSpec
+    from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
+    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.network import Network
+    from saltvirt.xml.portgroup import PortGroup
+
 _PLACE = {"network": "network", "bridge": "bridge", "direct": "dev"}
 
 
-def model(spec, context):
+def model(spec: NicSpec, context: Context) -> str | None:
     """The interface's model: as asked, else the hypervisor's best, None for its own choice."""
     if spec.model:
         return spec.model
@@ -20,7 +32,7 @@ def model(spec, context):
     return "e1000" if context.virt_type == "vmware" else None
 
 
-def build(spec, context):
+def build(spec: NicSpec, context: Context) -> Interface:
     """An Interface for a NicSpec; joined to the default bridge where it says nothing."""
     if not spec.type:
         spec = dataclasses.replace(spec, **BRIDGE)
@@ -32,7 +44,7 @@ def build(spec, context):
     return nic
 
 
-def edit(nic, spec):
+def edit(nic: Interface, spec: NicSpec) -> None:
     """Lays a NicSpec onto an Interface; type and source are set together."""
     if spec.type and (nic.type, nic.source) != (spec.type, spec.source):
         source = nic.need().find("source")
@@ -55,11 +67,11 @@ def edit(nic, spec):
         bandwidth(nic, spec.bandwidth)
 
 
-def amend(spec, domain, context):
+def amend(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Lays a GuestSpec's interfaces onto a domain that exists: the others go."""
-    pairs, left = match.nics(spec.nics, domain.interfaces)
-    for nic in left:
-        domain.interfaces.remove(nic)
+    pairs, left = match.nics(spec.nics or (), domain.interfaces)
+    for gone in left:
+        domain.interfaces.remove(gone)
     for wish, nic in pairs:
         if nic is None:
             domain.interfaces.append(build(wish, context))
@@ -67,7 +79,7 @@ def amend(spec, domain, context):
             edit(nic, wish)
 
 
-def bandwidth(owner, spec):
+def bandwidth(owner: Interface | Network | PortGroup, spec: BandwidthSpec) -> None:
     """Lays a BandwidthSpec onto an interface or a network."""
     for way in ("inbound", "outbound"):
         limit = getattr(spec, way)
@@ -75,20 +87,19 @@ def bandwidth(owner, spec):
             put(owner.bandwidth, limit, **_limits(way))
 
 
-def _limits(way):
+def _limits(way: str) -> dict[str, str]:
     names = ("average", "peak", "burst") + (("floor",) if way == "inbound" else ())
     return {f"{way}_{name}": name for name in names}
 
 
-def vlan(owner, spec):
+def vlan(owner: Interface | Network | PortGroup, spec: VlanSpec) -> None:
     """Lays a VlanSpec onto an interface or a network."""
-    trunk = spec.trunk or (True if len(spec.tags) > 1 else None)
-    owner.vlan.trunk = trunk
-    tags = [Tag(id=tag.id, native_mode=tag.native_mode) for tag in spec.tags]
+    tags = [Tag(id=tag.id, native_mode=tag.native_mode) for tag in spec.tags or ()]
+    owner.vlan.trunk = spec.trunk or (True if len(tags) > 1 else None)
     replace(owner.vlan, "tags", tags)
 
 
-def virtualport(owner, spec):
+def virtualport(owner: Interface | Network | PortGroup, spec: VirtualPortSpec) -> None:
     """Lays a VirtualPortSpec onto an interface or a network."""
     owner.virtualport.type = spec.type
     for name, value in (spec.parameters or {}).items():

@@ -1,11 +1,20 @@
 """From which nodes of the host the guest's memory comes."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.design.put import merge, put, said
 from saltvirt.spec.base import REMOVE
 from saltvirt.xml.numatune import MemNode
 
+if TYPE_CHECKING:
+    from saltvirt.design.context import Context
+    from saltvirt.spec.numatune import NumaTuneSpec
+    from saltvirt.xml.domain import Domain
 
-def apply(spec, domain, context):
+
+def apply(spec: NumaTuneSpec | None, domain: Domain, context: Context) -> None:
     """Lays a NumaTuneSpec onto a domain."""
     del context
     if spec is None:

@@ -1,14 +1,31 @@
 """An element as plain data: what it says, not how it is written."""
 
-import functools
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.xml.base import Child, Children, Prop
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
-@functools.cache
-def declared(cls):
+    from saltvirt.xml.base import Element
+
+Declared = Prop[Any] | Child[Any] | Children[Any]
+
+_KNOWN: dict[type[Element], dict[str, Declared]] = {}
+
+
+def declared(cls: type[Element]) -> dict[str, Declared]:
     """The names and declarations of the properties of a class of elements."""
-    found = {}
+    found = _KNOWN.get(cls)
+    if found is None:
+        found = _KNOWN[cls] = _declared(cls)
+    return found
+
+
+def _declared(cls: type[Element]) -> dict[str, Declared]:
+    found: dict[str, Declared] = {}
     for klass in reversed(cls.__mro__):
         for name, value in vars(klass).items():
             if isinstance(value, Prop | Child | Children):
@@ -16,7 +33,7 @@ def declared(cls):
     return found
 
 
-def plain(element, skip=()):
+def plain(element: Element, skip: Collection[str] = ()) -> dict[str, Any]:
     """{property: value}, nested; what is absent is left out."""
     found = {}
     for name, kind in declared(type(element)).items():

@@ -1,9 +1,17 @@
 """A storage pool's definition from what was asked for."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.design.keep import keep_unknown
 from saltvirt.design.put import put
 from saltvirt.xml.pool import Pool
 from saltvirt.xml.pool_source import PoolDevice, PoolHost
+
+if TYPE_CHECKING:
+    from saltvirt.spec.pool import AdapterSpec, PoolAuthSpec, PoolSpec
+    from saltvirt.xml.pool_source import Adapter, PoolSource
 
 _ADAPTER = (
     "type", "name", "parent", "managed", "parent_wwnn", "parent_wwpn", "parent_fabric_wwn",
@@ -11,7 +19,7 @@ _ADAPTER = (
 )  # fmt: skip
 
 
-def build(spec, actual=None, secret_uuid=None):
+def build(spec: PoolSpec, actual: Pool | None = None, secret_uuid: str | None = None) -> Pool:
     """The Pool of a PoolSpec.
 
     actual: the Pool that is there by this name: its UUID stays, and permissions and
@@ -22,8 +30,9 @@ def build(spec, actual=None, secret_uuid=None):
     source = pool.source
     for item in spec.source_hosts or ():
         source.hosts.append(PoolHost(name=item.name, port=item.port))
-    for item in spec.source_devices or ():
-        source.devices.append(PoolDevice(path=item.path, part_separator=item.part_separator))
+    for device in spec.source_devices or ():
+        found = PoolDevice(path=device.path, part_separator=device.part_separator)
+        source.devices.append(found)
     source.dir = spec.source_dir
     source.name = spec.source_name
     if spec.type in ("logical", "zfs") and not spec.source_name:
@@ -42,7 +51,7 @@ def build(spec, actual=None, secret_uuid=None):
     return pool
 
 
-def _adapter(spec, adapter):
+def _adapter(spec: AdapterSpec, adapter: Adapter) -> None:
     put(adapter, spec, *_ADAPTER)
     if spec.parent_address:
         adapter.parent_unique_id = spec.parent_address.unique_id
@@ -53,7 +62,7 @@ def _adapter(spec, adapter):
             )  # fmt: skip
 
 
-def _auth(spec, source, secret_uuid):
+def _auth(spec: PoolAuthSpec, source: PoolSource, secret_uuid: str | None) -> None:
     source.auth_type, source.auth_username = spec.type, spec.username
     if spec.secret and spec.secret.type == "usage":
         source.auth_usage = spec.secret.value
@@ -61,7 +70,7 @@ def _auth(spec, source, secret_uuid):
         source.auth_uuid = spec.secret.value if spec.secret else secret_uuid
 
 
-def _keep(pool, actual):
+def _keep(pool: Pool, actual: Pool) -> None:
     """What libvirt or an earlier call decided."""
     pool.uuid = actual.uuid
     keep_unknown(pool, actual)

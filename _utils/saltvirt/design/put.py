@@ -1,9 +1,20 @@
 """Lays what was asked for onto XML: what was not said stays as it is."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+
 from saltvirt.spec.base import REMOVE
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
-def put(element, spec, *names, **renamed):
+    from saltvirt.xml.base import Element
+
+T = TypeVar("T")
+
+
+def put(element: Element, spec: object, *names: str, **renamed: str) -> None:
     """Copies fields of a Part to an element's properties.
 
     names: fields called as the property; renamed: property=field.
@@ -16,19 +27,27 @@ def put(element, spec, *names, **renamed):
             setattr(element, prop, value)
 
 
-def said(value):
+def said(value: T | None) -> TypeGuard[T]:
     """True when the user gave a value (not nothing, not a wish to remove)."""
     return value is not None and value is not REMOVE
 
 
-def replace(element, name, new):
+def replace(element: Element, name: str, new: Sequence[Element]) -> None:
     """Sets a list of children unless it has the same content already."""
     view = getattr(element, name)
     if [child.tostring().strip() for child in view] != [child.tostring().strip() for child in new]:
         setattr(element, name, new)
 
 
-def merge(element, name, wanted, *, key, edit, make):
+def merge(
+    element: Element,
+    name: str,
+    wanted: Mapping[Any, Any] | None,
+    *,
+    key: Callable[[Any], Any],
+    edit: Callable[[Any, Any], object],
+    make: Callable[[Any], Element],
+) -> None:
     """Edits keyed children: ``wanted`` is {key: value}, and all there shall be.
 
     With REMOVE among the values it only edits: that one goes, the others stay.

@@ -1,11 +1,20 @@
 """A libvirt secret's definition."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.xml.secret import Secret
+
+if TYPE_CHECKING:
+    from saltvirt.spec.pool import PoolSpec
 
 _PLACE = {"iscsi": "usage_target", "volume": "usage_volume"}
 
 
-def build(usage_type, usage, description=None, uuid=None):
+def build(
+    usage_type: str, usage: str, description: str | None = None, uuid: str | None = None
+) -> Secret:
     """The Secret for a use: ceph, iscsi, volume, tls or vtpm. Its value cannot be read back."""
     secret = Secret(ephemeral=False, private=True, uuid=uuid, description=description)
     secret.usage_type = usage_type
@@ -13,12 +22,12 @@ def build(usage_type, usage, description=None, uuid=None):
     return secret
 
 
-def for_pool(spec, mark=None):
+def for_pool(spec: PoolSpec, mark: str | None = None) -> Secret:
     """The Secret for a PoolSpec whose user gave a password.
 
     mark: what tells this password from another and says nothing of it.
     """
-    kind = "ceph" if spec.source_auth.type == "ceph" else "iscsi"
+    kind = "ceph" if spec.source_auth and spec.source_auth.type == "ceph" else "iscsi"
     description = f"password of storage pool {spec.name}"
     if mark:
         description += f" (mark {mark})"

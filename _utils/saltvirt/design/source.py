@@ -1,9 +1,23 @@
 """Where the data of a disk is, once that is decided."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from saltvirt.spec.disk import HostSpec
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from saltvirt.spec.disk import AuthSpec, HostSpec
 from saltvirt.xml.disk_source import DiskSource, SourceHost
+
+if TYPE_CHECKING:
+    from saltvirt.spec.disk import DiskSpec
+    from saltvirt.xml.disk import Disk
+    from saltvirt.xml.metadata import OwnDisk
+
+_ON_SERVER = (
+    "protocol", "name", "hosts", "query", "snapshot", "config_file", "initiator", "tls", "auth",
+)  # fmt: skip
+# how a place is named: its kind first, then the words for it
+Place = tuple[str | None, ...]
 
 
 @dataclass
@@ -22,24 +36,23 @@ class Source:
     volume: str | None = None
     protocol: str | None = None
     name: str | None = None
-    hosts: list | None = None
+    hosts: list[HostSpec] | None = None
     query: str | None = None
     snapshot: str | None = None
     config_file: str | None = None
     initiator: str | None = None
     tls: bool | None = None
-    auth: object | None = None
+    auth: AuthSpec | None = None
     format: str | None = None
     made: bool = False
     direct: bool = False
 
     @classmethod
-    def of_spec(cls, disk):
+    def of_spec(cls, disk: DiskSpec) -> Source | None:
         """The Source that a DiskSpec names by itself, or None: then the caller must say."""
         if disk.source:
-            names = ("protocol", "name", "hosts", "query", "snapshot", "config_file")
-            names += ("initiator", "tls", "auth")
-            return cls(**{n: getattr(disk.source, n) for n in names}, format=disk.format)
+            found = {name: getattr(disk.source, name) for name in _ON_SERVER}
+            return cls(**found, format=disk.format)
         if disk.source_file and disk.pool and "/" not in disk.pool:
             return cls(pool=disk.pool, volume=disk.source_file, format=disk.format)
         if disk.source_file:
@@ -48,24 +61,25 @@ class Source:
         return None
 
     @classmethod
-    def of_disk(cls, disk):
+    def of_disk(cls, disk: Disk) -> Source | None:
         """The Source of an xml.disk.Disk that a guest has; None for one of another kind (nvme,
         vhostuser …), which stays as it is."""
         source = disk.source
         if source.protocol:
             hosts = [HostSpec(name=h.name, port=h.port, socket=h.socket) for h in source.hosts]
-            place = {"protocol": source.protocol, "name": source.name, "query": source.query}
-            return cls(**place, hosts=hosts, format=disk.driver_type)
+            return cls(
+                protocol=source.protocol, name=source.name, query=source.query, hosts=hosts,
+                format=disk.driver_type,
+            )  # fmt: skip
         if source.pool:
-            place = {"pool": source.pool, "volume": source.volume}
-        elif source.file or source.dev:
-            place = {"path": source.file or source.dev, "block": bool(source.dev)}
-        else:
-            return None
-        return cls(**place, format=disk.driver_type)
+            return cls(pool=source.pool, volume=source.volume, format=disk.driver_type)
+        if source.file or source.dev:
+            path, block = source.file or source.dev, bool(source.dev)
+            return cls(path=path, block=block, format=disk.driver_type)
+        return None
 
     @property
-    def kind(self):
+    def kind(self) -> str:
         """libvirt's disk type: file, block, volume or network."""
         if self.protocol:
             return "network"
@@ -73,7 +87,7 @@ class Source:
             return "volume"
         return "block" if self.block else "file"
 
-    def element(self):
+    def element(self) -> DiskSource:
         """The DiskSource element."""
         if self.kind == "file":
             return DiskSource(file=self.path)
@@ -83,7 +97,7 @@ class Source:
             return DiskSource(pool=self.pool, volume=self.volume)
         return self._network()
 
-    def _network(self):
+    def _network(self) -> DiskSource:
         source = DiskSource(protocol=self.protocol, name=self.name, query=self.query, tls=self.tls)
         for host in self.hosts or ():
             source.hosts.append(
@@ -101,9 +115,9 @@ class Source:
             source.auth_uuid = self.auth.uuid
         return source
 
-    def places(self):
+    def places(self) -> set[Place]:
         """Every way to name the place: a file may be known by its path and as a volume."""
-        found = set()
+        found: set[Place] = set()
         if self.path:
             found.add(("path", self.path))
         if self.pool and self.volume:
@@ -113,10 +127,10 @@ class Source:
         return found
 
 
-def places(disk):
+def places(disk: Disk) -> set[Place]:
     """The same for an xml.disk.Disk."""
     source = disk.source
-    found = set()
+    found: set[Place] = set()
     if source.file or source.dev:
         found.add(("path", source.file or source.dev))
     if source.pool:
@@ -126,7 +140,7 @@ def places(disk):
     return found
 
 
-def owns(own, disk):
+def owns(own: OwnDisk, disk: Disk) -> bool:
     """Whether an xml.metadata.OwnDisk speaks of an xml.disk.Disk: one that we made."""
     if own.target != disk.target:
         return False
@@ -136,9 +150,9 @@ def owns(own, disk):
     return bool(own_places(own) & places(disk))
 
 
-def own_places(own):
+def own_places(own: OwnDisk) -> set[Place]:
     """The same for an xml.metadata.OwnDisk, as our record names a disk that we made."""
-    found = set()
+    found: set[Place] = set()
     if own.path:
         found.add(("path", own.path))
     if own.pool:

@@ -1,11 +1,21 @@
 """The state of each virtual CPU, where it was asked for."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.design.put import put
 from saltvirt.spec.base import REMOVE, given
 from saltvirt.xml.vcpu import VcpuState
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-def apply(spec, domain):
+    from saltvirt.spec.cpu import CpuSpec, VcpuSpec
+    from saltvirt.xml.domain import Domain
+
+
+def apply(spec: CpuSpec, domain: Domain) -> None:
     """Completes ``<vcpus>``: libvirt takes every CPU that is not listed for disabled.
 
     The CPUs of which nothing was said are enabled, in their order, until as many run as
@@ -18,7 +28,7 @@ def apply(spec, domain):
         return
     told = {number: state for number, state in (spec.vcpus or {}).items() if given(state)}
     there = {state.id: state for state in domain.vcpus}
-    maximum = domain.vcpu.maximum
+    maximum = domain.vcpu.maximum or 0
     enabled = _enabled(told, there, maximum, domain.vcpu.current or maximum)
     states = []
     for number in range(maximum):
@@ -36,7 +46,7 @@ def apply(spec, domain):
     domain.vcpu.current = len(enabled)
 
 
-def _number(states):
+def _number(states: list[VcpuState]) -> None:
     """libvirt wants the order of plugging for all of them or for none."""
     taken = {state.plug_order for state in states if state.plug_order}
     free = (number for number in range(1, len(states) + len(taken) + 1) if number not in taken)
@@ -44,11 +54,13 @@ def _number(states):
         state.plug_order = state.plug_order or next(free)
 
 
-def _enabled(told, there, maximum, count):
+def _enabled(
+    told: Mapping[int, VcpuSpec], there: Mapping[int | None, VcpuState], maximum: int, count: int
+) -> set[int]:
     """Which CPUs run: those told to, then those that do now, then the first others."""
     said = {number: given(state.enabled) for number, state in told.items()}
     found = {number for number in range(maximum) if said.get(number)}
-    running = [number for number, state in there.items() if state.enabled]
+    running = [number for number, state in there.items() if number is not None and state.enabled]
     for number in [*sorted(running), *range(maximum)]:
         if len(found) < count and number < maximum and said.get(number) is not False:
             found.add(number)

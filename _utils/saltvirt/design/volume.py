@@ -1,10 +1,17 @@
 """A volume's definition from what was asked for."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.design.put import put
 from saltvirt.xml.volume import Volume
 
+if TYPE_CHECKING:
+    from saltvirt.spec.volume import VolumeSpec
 
-def build(spec):
+
+def build(spec: VolumeSpec) -> Volume:
     """The Volume of a VolumeSpec."""
     volume = Volume(type=spec.type, name=spec.name, capacity_bytes=spec.size_bytes)
     volume.allocation_bytes = spec.allocation_bytes or 0

@@ -1,6 +1,9 @@
 """One difference between what is wanted and what is."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,6 @@ class Change:
     # in no repr: a display's XML holds its password
     xml: str | None = field(default=None, repr=False)
 
-    def show(self):
+    def show(self) -> dict[str, Any]:
         """``{"path", "old", "new", "live"}`` for people."""
         return {"path": self.path, "old": self.old, "new": self.new, "live": self.live}

@@ -1,7 +1,20 @@
 """What differs between the guest that is wanted and the one that is."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from saltvirt.diff import normal
 from saltvirt.diff.change import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from saltvirt.xml.base import Element
+    from saltvirt.xml.disk import Disk
+    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.graphics import Graphics
+    from saltvirt.xml.interface import Interface
 
 GROUPS = {
     "vcpu": "cpu", "vcpus": "cpu", "cpu": "cpu", "cputune": "cpu", "iothreads": "cpu",
@@ -22,7 +35,13 @@ ADDED = ("controllers", "inputs", "sounds", "videos", "filesystems", "channels")
 HIDDEN = "(hidden)"
 
 
-def changes(wanted, actual, live=True, sizes=None, autostart=None):
+def changes(
+    wanted: Domain,
+    actual: Domain,
+    live: bool = True,
+    sizes: Mapping[str, tuple[int, int]] | None = None,
+    autostart: tuple[bool | None, bool] | None = None,
+) -> list[Change]:
     """The list of Change that makes ``wanted`` of ``actual``; empty when nothing differs.
 
     wanted, actual: xml.domain.Domain; actual is the persistent definition.
@@ -53,13 +72,13 @@ def changes(wanted, actual, live=True, sizes=None, autostart=None):
     return found if live else [_later(change) for change in found]
 
 
-def _later(change):
+def _later(change: Change) -> Change:
     return Change(
         change.what, change.path, change.old, change.new, change.action, False, change.xml
     )
 
 
-def _settings(wanted, actual):
+def _settings(wanted: Domain, actual: Domain) -> Iterator[Change]:
     new, old = normal.settings(wanted, actual)
     for path in sorted({*new, *old}):
         if new.get(path) != old.get(path):
@@ -67,27 +86,29 @@ def _settings(wanted, actual):
             if path == ("vcpu", "current"):
                 live = (new.get(path) or 1) <= (actual.vcpu.maximum or 1)
             if path == ("current_memory_kib",):
-                live = wanted.current_memory_kib <= actual.memory_kib
+                live = (new.get(path) or 0) <= (actual.memory_kib or 0)
             what = GROUPS.get(path[0], path[0])
             yield Change(what, ":".join(path), old.get(path), new.get(path), live=live)
 
 
-def _metadata(wanted, actual):
-    new, old = ({e.key: e.value for e in domain.record.entries} for domain in (wanted, actual))
+def _metadata(wanted: Domain, actual: Domain) -> Iterator[Change]:
+    new, old = (
+        {e.key or "": e.value for e in domain.record.entries} for domain in (wanted, actual)
+    )
     for key in sorted({*new, *old}):
         if new.get(key) != old.get(key):
             yield Change("metadata", f"metadata:{key}", old.get(key), new.get(key), live=True)
 
 
-def _text(device):
+def _text(device: Element) -> str:
     return device.tostring().strip()
 
 
-def _differing(new, old):
+def _differing(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
     return [name for name in sorted({*new, *old}) if new.get(name) != old.get(name)]
 
 
-def _disks(wanted, actual):
+def _disks(wanted: Domain, actual: Domain) -> Iterator[Change]:
     there = {disk.target: disk for disk in actual.disks}
     asked = {disk.target: disk for disk in wanted.disks}
     for target, disk in there.items():
@@ -106,7 +127,7 @@ def _disks(wanted, actual):
             yield from _disk(disk, there[target])
 
 
-def _disk(wanted, actual):
+def _disk(wanted: Disk, actual: Disk) -> Iterator[Change]:
     new, old = normal.devices(wanted, actual)
     names = _differing(new, old)
     path = f"disks:{wanted.target}"
@@ -124,7 +145,7 @@ def _disk(wanted, actual):
         yield Change("disks", f"{path}:{name}", old.get(name), new.get(name), xml=_text(wanted))
 
 
-def _nics(wanted, actual):
+def _nics(wanted: Domain, actual: Domain) -> Iterator[Change]:
     pairs, gone = _pair_nics(list(wanted.interfaces), list(actual.interfaces))
     for nic in gone:
         path = f"nics:{nic.mac}"
@@ -142,11 +163,13 @@ def _nics(wanted, actual):
             yield Change("nics", f"{path}:{name}", *values, "update", live, _text(nic))
 
 
-def _nic(nic):
+def _nic(nic: Interface) -> dict[str, str | None]:
     return {"type": nic.type, "source": nic.source, "model": nic.model, "mac": nic.mac}
 
 
-def _pair_nics(wanted, left):
+def _pair_nics(
+    wanted: list[Interface], left: list[Interface]
+) -> tuple[list[tuple[Interface, Interface | None]], list[Interface]]:
     """Each wanted interface with the one of its MAC; without a MAC, of its source."""
     pairs = []
     for nic in sorted(wanted, key=lambda nic: nic.mac is None):
@@ -157,15 +180,15 @@ def _pair_nics(wanted, left):
     return pairs, left
 
 
-def _same_nic(nic, old):
+def _same_nic(nic: Interface, old: Interface) -> bool:
     if nic.mac:
         return (old.mac or "").lower() == nic.mac.lower()
     return (old.type, old.source) == (nic.type, nic.source)
 
 
-def _graphics(wanted, actual):
-    there = {item.type: item for item in actual.graphics}
-    asked = {item.type: item for item in wanted.graphics}
+def _graphics(wanted: Domain, actual: Domain) -> Iterator[Change]:
+    there = {item.type or "": item for item in actual.graphics}
+    asked = {item.type or "": item for item in wanted.graphics}
     for kind in sorted({*there, *asked}):
         path = f"graphics:{kind}"
         if kind not in asked:
@@ -176,19 +199,19 @@ def _graphics(wanted, actual):
             yield from _display(path, asked[kind], there[kind])
 
 
-def _display(path, wanted, actual):
+def _display(path: str, wanted: Graphics, actual: Graphics) -> Iterator[Change]:
     new, old = normal.devices(wanted, actual)
     names = _differing(new, old)
     for name in names:
         values = old.get(name), new.get(name)
         if name == "password":
-            values = tuple(value and HIDDEN for value in values)
+            values = values[0] and HIDDEN, values[1] and HIDDEN
         # a display in use can get another password, not its first one, nor another place
         live = set(names) <= {"password", "password_valid_to"} and bool(actual.password)
         yield Change("graphics", f"{path}:{name}", *values, "update", live, _text(wanted))
 
 
-def _host_devices(wanted, actual):
+def _host_devices(wanted: Domain, actual: Domain) -> Iterator[Change]:
     there = {device.source_key(): device for device in actual.host_devices}
     asked = {device.source_key(): device for device in wanted.host_devices}
     for key in [*there, *(key for key in asked if key not in there)]:
@@ -201,7 +224,7 @@ def _host_devices(wanted, actual):
             yield Change("host_devices", path, None, list(key), "attach", True, text)
 
 
-def _list(name, wanted, actual):
+def _list(name: str, wanted: Domain, actual: Domain) -> Iterator[Change]:
     """Devices that have no name: compared in their order."""
     new, old = list(getattr(wanted, name)), list(getattr(actual, name))
     if name in ADDED:
@@ -215,11 +238,11 @@ def _list(name, wanted, actual):
         pairs = [normal.devices(*pair) for pair in zip(new, old, strict=True)]
         if all(first == second for first, second in pairs):
             return
-    shown = [[_text(item) for item in items] for items in (old, new)]
-    yield Change(name, name, *shown)
+    before, after = ([_text(item) for item in items] for items in (old, new))
+    yield Change(name, name, before, after)
 
 
-def _asked(name, new, old):
+def _asked(name: str, new: list[Any], old: list[Any]) -> Iterator[Change]:
     """Kinds of which libvirt adds some: what was asked for must be there."""
     left = list(old)
     for device in new:
@@ -234,12 +257,12 @@ def _asked(name, new, old):
             yield Change(name, name, _text(device), None, "detach", xml=_text(device))
 
 
-def _equal(wanted, actual):
+def _equal(wanted: Element, actual: Element) -> bool:
     new, old = normal.devices(wanted, actual)
     return new == old
 
 
-def _balloon(wanted, actual):
+def _balloon(wanted: Domain, actual: Domain) -> Iterator[Change]:
     if not wanted.memballoon:
         return
     if not actual.memballoon:

@@ -1,9 +1,29 @@
 """Which disk or interface of a guest is the one that a wish speaks of."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
 from saltvirt.design.source import places
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
-def disks(specs, actual, source_of):
+    from saltvirt.design.source import Source
+    from saltvirt.spec.disk import DiskSpec
+    from saltvirt.spec.nic import NicSpec
+    from saltvirt.xml.disk import Disk
+    from saltvirt.xml.interface import Interface
+
+S = TypeVar("S")
+A = TypeVar("A")
+
+
+def disks(
+    specs: Sequence[DiskSpec],
+    actual: Iterable[Disk],
+    source_of: Callable[[DiskSpec], Source | None],
+) -> tuple[list[tuple[DiskSpec, Disk | None]], list[Disk]]:
     """[(DiskSpec, Disk or None)] and the Disks that no wish speaks of.
 
     A disk is known by its target, else by where its data is; CD drives and floppies,
@@ -18,11 +38,13 @@ def disks(specs, actual, source_of):
     )
 
 
-def _same_place(source, disk):
+def _same_place(source: Source | None, disk: Disk) -> bool:
     return source is not None and bool(source.places() & places(disk))
 
 
-def nics(specs, actual):
+def nics(
+    specs: Sequence[NicSpec], actual: Iterable[Interface]
+) -> tuple[list[tuple[NicSpec, Interface | None]], list[Interface]]:
     """[(NicSpec, Interface or None)] and the Interfaces that no wish speaks of.
 
     An interface is known by its MAC, else by what it is joined to and its model, else by
@@ -38,11 +60,13 @@ def nics(specs, actual):
     )
 
 
-def _joined(spec, nic):
+def _joined(spec: NicSpec, nic: Interface) -> bool:
     return not spec.mac and (nic.type, nic.source) == (spec.type, spec.source)
 
 
-def _pair(specs, actual, *tests):
+def _pair(
+    specs: Sequence[S], actual: Iterable[A], *tests: Callable[[S, A], object]
+) -> tuple[list[tuple[S, A | None]], list[A]]:
     """Each spec with the first actual one that fits, trying the tests one after the other."""
     left = list(actual)
     found = {}

@@ -1,9 +1,19 @@
 """What differs between a network that is wanted and the one that is."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.design.plain import plain
 from saltvirt.xml.forward import ForwardInterface
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from saltvirt.xml.base import Element
+    from saltvirt.xml.ip import Ip
+    from saltvirt.xml.network import Network
 
 # parts that virNetworkUpdate changes on an active network: property -> libvirt's section
 LIVE_LISTS = {
@@ -21,6 +31,9 @@ _SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
 _COUNTS = ("connections",)
 _IGNORED = (*_COUNTS, "uuid", "mac", "title")
 
+# the keys from the top of nested dictionaries to a value
+Path = tuple[Any, ...]
+
 
 @dataclass(frozen=True)
 class NetworkChange:
@@ -37,7 +50,7 @@ class NetworkChange:
     parent_index: int = -1
 
 
-def changes(wanted, actual):
+def changes(wanted: Network, actual: Network) -> list[NetworkChange]:
     """The list of NetworkChange from ``actual`` to ``wanted``, both xml.network.Network.
 
     What libvirt adds by itself (bridge, MAC, default NAT ports) is no difference.
@@ -52,7 +65,7 @@ def changes(wanted, actual):
     return found + list(_lists(wanted, actual, restart=moved))
 
 
-def _normal(network, wanted):
+def _normal(network: Network, wanted: Network) -> dict[Path, Any]:
     """{path: value} of what can only change by defining the network anew."""
     data = plain(network, skip=_IGNORED)
     if network.mode in (None, "nat", "route", "open"):
@@ -77,7 +90,7 @@ def _normal(network, wanted):
     return dict(_leaves(data))
 
 
-def _normal_forward(data, mode):
+def _normal_forward(data: dict[str, Any], mode: str | None) -> None:
     forward = data.setdefault("forward", {})
     if mode:
         forward["mode"] = mode
@@ -95,7 +108,7 @@ def _normal_forward(data, mode):
         data.pop("forward", None)
 
 
-def _leaves(data, path=()):
+def _leaves(data: Mapping[Any, Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:
     for key, value in data.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, (*path, key))
@@ -105,7 +118,7 @@ def _leaves(data, path=()):
             yield (*path, key), value
 
 
-def _lists(wanted, actual, restart):
+def _lists(wanted: Network, actual: Network, restart: bool) -> Iterator[NetworkChange]:
     """The differences of lists that can change while the network runs."""
     for name, section, keys, old, new, index in _pairs(wanted, actual):
         before, after = _keyed(old, keys), _keyed(new, keys)
@@ -122,7 +135,9 @@ def _lists(wanted, actual, restart):
                     yield _change(name, section, "add", None, item, restart, index)
 
 
-def _pairs(wanted, actual):
+def _pairs(
+    wanted: Network, actual: Network
+) -> Iterator[tuple[str, str, tuple[str, ...], list[Element], list[Element], int]]:
     for path, (section, keys) in LIVE_LISTS.items():
         part, _, name = path.rpartition(".")
         if part == "forward" and wanted.forward.physical_function:
@@ -132,7 +147,8 @@ def _pairs(wanted, actual):
             found = [list(getattr(owner, name)) for owner in owners]
             if name == "interfaces":
                 found = [now or _device(n) for now, n in zip(found, (actual, wanted), strict=True)]
-            yield path, section, keys, *found, -1
+            before, after = found
+            yield path, section, keys, before, after, -1
             continue
         there = {_address(ip): (at, ip) for at, ip in enumerate(actual.ips)}
         for ip in wanted.ips:
@@ -142,7 +158,7 @@ def _pairs(wanted, actual):
             yield path, section, keys, before, list(getattr(ip, name)), index
 
 
-def _said(item):
+def _said(item: Element) -> dict[str, Any]:
     """What an item of a list says, the time of a lease in seconds."""
     data = plain(item, skip=_COUNTS)
     if "lease_expiry" in data:
@@ -150,20 +166,28 @@ def _said(item):
     return data
 
 
-def _address(ip):
+def _address(ip: Ip) -> tuple[str, str]:
     return ip.family or "ipv4", str(ip.interface())
 
 
-def _device(network):
+def _device(network: Network) -> list[ForwardInterface]:
     """libvirt lists the one device of ``<forward dev=…>`` among the interfaces too."""
     return [ForwardInterface(dev=network.forward.dev)] if network.forward.dev else []
 
 
-def _keyed(items, keys):
+def _keyed(items: Iterable[Element], keys: Collection[str]) -> dict[tuple[Any, ...], Element]:
     return {tuple(getattr(item, key) for key in keys): item for item in items}
 
 
-def _change(path, section, command, old, new, restart, index):
+def _change(
+    path: str,
+    section: str,
+    command: str,
+    old: Element | None,
+    new: Element | None,
+    restart: bool,
+    index: int,
+) -> NetworkChange:
     device = new if new is not None else old
     return NetworkChange(
         path=path.replace(".", "/"),
@@ -172,6 +196,6 @@ def _change(path, section, command, old, new, restart, index):
         live=not restart,
         command=command,
         section=section,
-        xml=device.tostring().strip(),
+        xml=device.tostring().strip() if device is not None else "",
         parent_index=index,
     )

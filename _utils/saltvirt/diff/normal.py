@@ -4,10 +4,25 @@ libvirt fills in what a definition leaves open: addresses, aliases, ports, model
 Where the wanted definition leaves something open, what libvirt chose is no difference.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from saltvirt.design.chardevs import mirrored
 from saltvirt.design.plain import plain
 from saltvirt.design.source import places
 from saltvirt.spec.values import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from saltvirt.xml.base import Element
+    from saltvirt.xml.chardev import Console
+    from saltvirt.xml.disk import Disk
+    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.graphics import Graphics, Listen
+    from saltvirt.xml.hostdev import HostDevice
+    from saltvirt.xml.interface import Interface
 
 # bookkeeping of libvirt's, never a difference
 _NOISE = (
@@ -47,8 +62,11 @@ _FILLED = {
     "numatune": ("placement",),
 }  # fmt: skip
 
+# the keys from the top of nested dictionaries to a value
+Path = tuple[str, ...]
 
-def settings(wanted, actual):
+
+def settings(wanted: Domain, actual: Domain) -> tuple[dict[Path, Any], dict[Path, Any]]:
     """({path: value} wanted, {path: value} actual) of everything that is no device."""
     pair = [_settings(domain) for domain in (wanted, actual)]
     new, old = pair
@@ -70,7 +88,7 @@ _DEVICES = (
 )  # fmt: skip
 
 
-def _settings(domain):
+def _settings(domain: Domain) -> dict[str, Any]:
     data = plain(domain, skip=(*_NOISE, *_DEVICES))
     data.pop("id", None)
     vcpu = data.get("vcpu", {})
@@ -99,7 +117,7 @@ _KEYS = (
 )
 
 
-def _key_lists(data):
+def _key_lists(data: dict[str, Any]) -> None:
     """Lists whose order means nothing become dictionaries."""
     if "vcpus" in data:
         data["vcpus"] = {state["id"]: state for state in data["vcpus"]}
@@ -123,7 +141,7 @@ def _key_lists(data):
             page.pop("unit")
 
 
-def _firmware(new, old):
+def _firmware(new: dict[str, Any], old: dict[str, Any]) -> None:
     """An automatically chosen firmware stays what libvirt chose."""
     if new.get("firmware") and new.get("firmware") == old.get("firmware"):
         for name in ("loader", "nvram", "loader_type", "loader_readonly", "nvram_template"):
@@ -131,13 +149,13 @@ def _firmware(new, old):
                 old.pop(name, None)
 
 
-def _boots(new, old):
+def _boots(new: dict[str, Any], old: dict[str, Any]) -> None:
     """Without any order libvirt writes down that it boots from the disk."""
     if "boots" not in new and old.get("boots") == [{"dev": "hd"}]:
         old.pop("boots")
 
 
-def _fill(kind, new, old):
+def _fill(kind: str, new: dict[str, Any], old: dict[str, Any]) -> None:
     """What the wanted one leaves open and libvirt filled in is taken over."""
     for name, value in _DEFAULTS.get(kind, {}).items():
         new.setdefault(name, value)
@@ -150,7 +168,7 @@ def _fill(kind, new, old):
             new[name] = {**old[name], **new[name]}
 
 
-def leaves(data, path=()):
+def leaves(data: Mapping[Any, Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """(path, value) of everything in nested dictionaries."""
     for key, value in data.items():
         if isinstance(value, dict) and value:
@@ -159,23 +177,25 @@ def leaves(data, path=()):
             yield (*path, str(key)), value
 
 
-def devices(wanted, actual):
+def devices(wanted: Element, actual: Element) -> tuple[dict[str, Any], dict[str, Any]]:
     """The (wanted, actual) data of two devices of one kind, ready to compare."""
     new, old = _device(wanted), _device(actual)
     _fill(wanted.TAG, new, old)
     return new, old
 
 
-def _device(device):
+def _device(device: Element) -> dict[str, Any]:
     data = plain(device, skip=_NOISE)
+    special: dict[str, Callable[[Any, dict[str, Any]], None]]
     special = {"disk": _disk, "graphics": _graphics, "interface": _interface, "hostdev": _host}
     if device.TAG == "console":
         data.pop("target_port", None)  # libvirt numbers them by itself
-    special.get(device.TAG, lambda *_: None)(device, data)
+    if device.TAG in special:
+        special[device.TAG](device, data)
     return data
 
 
-def _disk(disk, data):
+def _disk(disk: Disk, data: dict[str, Any]) -> None:
     """A source is the place it names, whatever else libvirt says of it."""
     data.pop("type", None)
     data["source"] = sorted(places(disk)) or None
@@ -188,7 +208,7 @@ def _disk(disk, data):
         data["empty"] = True
 
 
-def _graphics(graphics, data):
+def _graphics(graphics: Graphics, data: dict[str, Any]) -> None:
     if any(item.type == "socket" for item in graphics.listens):
         data.pop("autoport", None)
         data.pop("socket", None)
@@ -207,7 +227,7 @@ def _graphics(graphics, data):
         data.pop("listens")
 
 
-def _listen(item):
+def _listen(item: Listen) -> dict[str, str | None]:
     found = {"type": item.type}
     for name in ("address", "network", "socket"):
         value = getattr(item, name)
@@ -216,13 +236,13 @@ def _listen(item):
     return found
 
 
-def consoles(wanted, actual):
+def consoles(wanted: Domain, actual: Domain) -> tuple[list[Console], list[Console]]:
     """The two lists without the console that libvirt puts on the first serial port."""
     new, old = list(wanted.consoles), list(actual.consoles)
     return new, old[1:] if mirrored(old, new, wanted) else old
 
 
-def _interface(nic, data):
+def _interface(nic: Interface, data: dict[str, Any]) -> None:
     if nic.mac:
         data["mac"] = nic.mac.lower()
     port = data.get("virtualport", {})
@@ -230,7 +250,7 @@ def _interface(nic, data):
         port.pop("interfaceid", None)
 
 
-def _host(device, data):
+def _host(device: HostDevice, data: dict[str, Any]) -> None:
     for name in ("source_address", "vendor", "product"):
         data.pop(name, None)
     data["source"] = device.source_key()

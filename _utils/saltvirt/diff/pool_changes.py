@@ -1,14 +1,26 @@
 """What differs between a pool that is wanted and the one that is."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from saltvirt.design.plain import plain
 from saltvirt.diff.change import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from saltvirt.xml.pool import Pool
 
 _IGNORED = ("uuid", "capacity_bytes", "allocation_bytes", "available_bytes", "cow")
 # what libvirt fills in by itself when nothing was said
 _FORMAT = {"fs": "auto", "netfs": "auto", "logical": "lvm2", "disk": "unknown"}
 
+# the keys from the top of nested dictionaries to a value
+Path = tuple[str, ...]
 
-def changes(wanted, actual):
+
+def changes(wanted: Pool, actual: Pool) -> list[Change]:
     """The list of Change from ``actual`` to ``wanted``, both xml.pool.Pool. None is live."""
     old, new = _normal(actual), _normal(wanted)
     for path in (*(("permissions", n) for n in ("mode", "owner", "group", "label")), ("path",)):
@@ -21,7 +33,7 @@ def changes(wanted, actual):
     ]
 
 
-def _normal(pool):
+def _normal(pool: Pool) -> dict[Path, Any]:
     data = plain(pool, skip=_IGNORED)
     source = data.setdefault("source", {})
     if pool.type in _FORMAT:
@@ -36,7 +48,7 @@ def _normal(pool):
     return dict(_leaves(data))
 
 
-def _leaves(data, path=()):
+def _leaves(data: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:
     for key, value in data.items():
         if isinstance(value, dict):
             yield from _leaves(value, (*path, key))

@@ -36,7 +36,7 @@ DISK_DEFAULTS: dict[str, Device] = {
     "bhyve": {"device": "disk", "format": "raw", "model": "virtio", "sparse_volume": False},
     "lxc": {"device": "disk"},
 }
-BRIDGE = {"type": "bridge", "source": "br0"}
+BRIDGE: Device = {"type": "bridge", "source": "br0"}
 NIC_DEFAULTS: dict[str, Device] = {
     "kvm": {**BRIDGE, "model": "virtio"},
     "qemu": {**BRIDGE, "model": "virtio"},

@@ -60,6 +60,12 @@ def test_memory_and_cpus():
     }
 
 
+def test_a_balloon_that_is_no_longer_asked_for_is_given_back_while_the_guest_runs():
+    actual = existing(mem={"boot": 1024, "current": 512})
+    found = shown(update(actual, mem={"current": None}))
+    assert found == {"current_memory_kib": (524288, 1048576, True)}
+
+
 def test_cpus_and_memory_within_the_maximum_are_live():
     actual = existing(cpu={"maximum": 4, "current": 2}, mem={"boot": 1024, "current": 512})
     found = shown(update(actual, cpu={"current": 3}, mem={"current": 768}))
