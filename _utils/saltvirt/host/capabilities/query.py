@@ -66,7 +66,7 @@ def cpu_baseline(
 
 def preferred_type(conn: libvirt.virConnect) -> str:
     """The domain type to run guests with here: KVM before others. Raises Unsupported."""
-    found: list[str] = design_caps.parse(conn.getCapabilities()).virt_types
+    found = design_caps.parse(conn.getCapabilities()).virt_types
     if not found:
         raise errors.Unsupported(f"libvirt can run no guest on {conn.getHostname()}")
     return found[0]
