@@ -4,9 +4,12 @@ Such a snapshot is a layer: the disk's file as it was, and a qcow2 file on top o
 takes what is written since. To go back is to begin that file anew.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import shutil
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
@@ -14,6 +17,7 @@ from saltvirt import errors
 from saltvirt.host.connection import libvirt
 from saltvirt.host.storage import deletion, files, usage
 from saltvirt.images import chain, clone, confined, header
+from saltvirt.xml import tree
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Layer:
     target: str
     path: str
 
-    def begin_anew(self, fresh):
+    def begin_anew(self, fresh: str) -> None:
         """Makes an empty file on the same base of the file ``fresh``, with its owner."""
         what = f"begin {self.path} anew"
         head = header.read(self.path, "qcow2")
@@ -38,14 +42,15 @@ class Layer:
         os.chown(fresh, stat.st_uid, stat.st_gid)
 
 
-def layers(snapshot):
+def layers(snapshot: libvirt.virDomainSnapshot) -> list[Layer]:
     """The Layers of a snapshot of files. Raises Unsupported when it has anything else."""
     root = ElementTree.fromstring(snapshot.getXMLDesc(0))
     memory = root.find("memory")
     found = []
     for disk in root.iterfind("disks/disk"):
-        if disk.get("snapshot") == "external" and disk.find("source[@file]") is not None:
-            found.append(Layer(disk.get("name"), disk.find("source").get("file")))
+        source = disk.find("source[@file]")
+        if disk.get("snapshot") == "external" and source is not None:
+            found.append(Layer(disk.attrib["name"], source.attrib["file"]))
         elif disk.get("snapshot") != "no":
             break
     else:
@@ -57,7 +62,13 @@ def layers(snapshot):
     )
 
 
-def revert(conn, domain, snapshot, above, unused=()):
+def revert(
+    conn: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    snapshot: libvirt.virDomainSnapshot,
+    above: Sequence[libvirt.virDomainSnapshot],
+    unused: Collection[str] = (),
+) -> None:
     """Puts the guest's disks back to the snapshot and leaves it shut off.
 
     above: the snapshots made on top of it, the newest first; they and their files go, those that
@@ -80,7 +91,9 @@ def revert(conn, domain, snapshot, above, unused=()):
     _make_current(domain, snapshot)
 
 
-def _begin_anew(conn, domain, wanted):
+def _begin_anew(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, wanted: Sequence[Layer]
+) -> None:
     """Has the guest's disks use these Layers, which are empty then; all of them or none."""
     with contextlib.ExitStack() as making:
         fresh = {one.path: making.enter_context(clone.part_of(one.path)) for one in wanted}
@@ -95,7 +108,12 @@ def _begin_anew(conn, domain, wanted):
                 os.replace(made, path)
 
 
-def remove(conn, paths, unused=(), guest=None):
+def remove(
+    conn: libvirt.virConnect,
+    paths: Collection[str],
+    unused: Collection[str] = (),
+    guest: str | None = None,
+) -> None:
     """Deletes the files of layers, but those that other hosts may have and were not asked about,
     and those that somebody uses. guest: UUID of whose they are."""
     doomed = {files.real(path) for path in paths}
@@ -108,22 +126,23 @@ def remove(conn, paths, unused=(), guest=None):
                 os.unlink(path)
 
 
-def _point_at(conn, domain, wanted):
+def _point_at(conn: libvirt.virConnect, domain: libvirt.virDomain, wanted: Sequence[Layer]) -> None:
     """Has the guest's disks use the files of these Layers."""
     secure = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
     root = ElementTree.fromstring(domain.XMLDesc(secure))
     paths = {layer.target: layer.path for layer in wanted}
     for disk in root.iterfind("devices/disk"):
-        target, source = disk.find("target").get("dev"), disk.find("source")
-        if target in paths and source.get("file") != paths[target]:
-            source.set("file", paths[target])
-            disk.find("driver").set("type", "qcow2")
+        path = paths.get(tree.child(disk, "target").get("dev", ""))
+        source = disk.find("source")
+        if path and source is not None and source.get("file") != path:
+            source.set("file", path)
+            tree.child(disk, "driver").set("type", "qcow2")
             for backing in disk.findall("backingStore"):
                 disk.remove(backing)
     conn.defineXML(ElementTree.tostring(root, encoding="unicode"))
 
 
-def _make_current(domain, snapshot):
+def _make_current(domain: libvirt.virDomain, snapshot: libvirt.virDomainSnapshot) -> None:
     text = snapshot.getXMLDesc(libvirt.VIR_DOMAIN_SNAPSHOT_XML_SECURE)
     flags = libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_CURRENT
     domain.snapshotCreateXML(text, flags)

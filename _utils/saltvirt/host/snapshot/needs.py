@@ -1,10 +1,20 @@
 """Which files go, are merged or begin anew with snapshots, and who else could need them."""
 
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.storage import bounded, chains, files, usage
+from saltvirt.xml import tree
+
+if TYPE_CHECKING:
+    import libvirt
+
+    from saltvirt.host.storage.shared import Place
 
 
 @dataclass
@@ -14,12 +24,12 @@ class Stake:
     changed one is no other user. verb: of the runner, which asks other hosts."""
 
     verb: str
-    changed: set = field(default_factory=set)
-    shared: dict = field(default_factory=dict)
-    own: dict = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+    shared: dict[str, Place] = field(default_factory=dict)
+    own: dict[str, Place] = field(default_factory=dict)
 
 
-def _place(node):
+def _place(node: ElementTree.Element) -> str | None:
     """Where an element with a source has its data: a path, or the name of what a server has."""
     source = node.find("source")
     if source is None:
@@ -27,18 +37,19 @@ def _place(node):
     return source.get("file") or source.get("dev") or source.get("name")
 
 
-def _external(snapshot):
+def _external(snapshot: libvirt.virDomainSnapshot) -> list[ElementTree.Element]:
     """The disk elements of the layers that an external snapshot began."""
     root = ElementTree.fromstring(snapshot.getXMLDesc())
     return [disk for disk in root.iterfind("disks/disk") if disk.get("snapshot") == "external"]
 
 
-def layers(snapshots):
+def layers(snapshots: Iterable[libvirt.virDomainSnapshot]) -> set[str]:
     """Where the layers of external snapshots are."""
-    return {_place(disk) for one in snapshots for disk in _external(one)} - {None}
+    places = (_place(disk) for one in snapshots for disk in _external(one))
+    return {place for place in places if place}
 
 
-def merged(snapshots):
+def merged(snapshots: Iterable[libvirt.virDomainSnapshot]) -> set[str]:
     """The layers of external snapshots, and what is next below each: into that it is merged."""
     found = set()
     for path in layers(snapshots):
@@ -46,31 +57,36 @@ def merged(snapshots):
     return found
 
 
-def in_use(domain, snapshot):
+def in_use(domain: libvirt.virDomain, snapshot: libvirt.virDomainSnapshot) -> set[str]:
     """Where the disks lie now that a snapshot puts back: libvirt itself takes those away that no
     snapshot tells of."""
     targets = {disk.get("name") for disk in _external(snapshot)}
-    disks = [disk for tree in files.trees(domain) for disk in tree.iterfind("devices/disk")]
-    return {
-        _place(disk) for disk in disks if targets & {disk.find("target").get("dev"), _place(disk)}
-    } - {None}
+    disks = [disk for root in files.trees(domain) for disk in root.iterfind("devices/disk")]
+    named = ((tree.child(disk, "target").get("dev"), _place(disk)) for disk in disks)
+    return {place for target, place in named if place and targets & {target, place}}
 
 
-def of(conn, domain, changed, verb):
+def of(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, changed: Iterable[str], verb: str
+) -> Stake:
     """The Stake of these paths."""
     found = Stake(verb, set(changed))
     if not changed:
         return found
     trees = files.trees(domain)
-    own = {_place(disk) for tree in trees for disk in tree.iterfind("devices/disk")} - {None}
-    for path in own | layers(domain.listAllSnapshots()) | found.changed:
+    own = {_place(disk) for root in trees for disk in root.iterfind("devices/disk")}
+    for path in (
+        {place for place in own if place} | layers(domain.listAllSnapshots()) | found.changed
+    ):
         if usage.others_may_have(conn, path):
             places = found.shared if path in found.changed else found.own
             places[path] = usage.place(conn, path)
     return found
 
 
-def refuse(conn, domain, stake, unused=()):
+def refuse(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, stake: Stake, unused: Collection[str] = ()
+) -> None:
     """Raises Refused when another guest, or an image that no guest names, needs what is changed;
     or other hosts may, and it is not in ``unused``: of that all have said that nobody there does.
     """
@@ -79,8 +95,8 @@ def refuse(conn, domain, stake, unused=()):
         return
     used = usage.read(conn, domain.UUIDString(), beside=[p for p in paths if p.startswith("/")])
     trees = [ElementTree.fromstring(text) for text in usage.texts(domain)]
-    own = [files.paths(tree) | files.volume_paths(conn, tree) for tree in trees]
-    own = {files.real(path) for path in set().union(*own)}
+    named = [files.paths(root) | files.volume_paths(conn, root) for root in trees]
+    own = {files.real(path) for path in set[str]().union(*named)}
     for path in sorted(paths):
         with bounded.noting() as silent:
             keys = usage.keys_of(conn, path)

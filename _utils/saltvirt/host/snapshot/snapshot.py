@@ -1,9 +1,13 @@
 """Snapshots of a guest: internal (in its disks) and external (a new layer of files)."""
 
+from __future__ import annotations
+
 import datetime
 import os
 import stat
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -14,10 +18,30 @@ from saltvirt.host.snapshot import layers, needs
 from saltvirt.host.storage import files
 from saltvirt.spec import values
 
+if TYPE_CHECKING:
+    from saltvirt.xml.metadata import GuestRecord
+
 # what Salt's users know for "there is none"
 NONE = "N/A"
 # VIR_ERR_CONFIG_UNSUPPORTED and VIR_ERR_OPERATION_UNSUPPORTED
 _CANNOT = (67, 84)
+
+
+# a guest's snapshots by name, the newest first
+Snapshots = dict[str, "libvirt.virDomainSnapshot"]
+
+
+class Described(TypedDict):
+    """One snapshot; see ``virt.list_snapshots``."""
+
+    name: str | None
+    created: str
+    running: bool
+    current: bool
+    state: str | None
+    parent: str | None
+    description: str | None
+    external: bool
 
 
 @dataclass(frozen=True)
@@ -31,14 +55,14 @@ class Wanted:
     quiesce: bool = False
 
 
-def listing(conn, name=None):
+def listing(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Any]:
     """Snapshots by guest name; of one guest, or of all: see ``virt.list_snapshots``."""
     if name is not None:
-        return {name: _described(lookup(conn, name))}
+        return {str(name): _described(lookup(conn, name))}
     return {domain.name(): _described_or_error(domain) for domain in conn.listAllDomains()}
 
 
-def create(conn, guest, wanted):
+def create(conn: libvirt.virConnect, guest: str, wanted: Wanted) -> str:
     """Makes the snapshot and returns its name."""
     for what in ("name", "suffix", "description"):
         if getattr(wanted, what):
@@ -58,7 +82,14 @@ def create(conn, guest, wanted):
     return made.getName()
 
 
-def delete(conn, guest, names, everything=False, children=False, unused=()):
+def delete(
+    conn: libvirt.virConnect,
+    guest: str,
+    names: Collection[str],
+    everything: bool = False,
+    children: bool = False,
+    unused: Collection[str] = (),
+) -> dict[str, Any]:
     """Deletes snapshots. Returns what was deleted and what is left, by name.
 
     names: each must exist, or nothing is deleted. everything: all that there are.
@@ -75,14 +106,22 @@ def delete(conn, guest, names, everything=False, children=False, unused=()):
     return {"available": {guest: _described(domain)}, "deleted": deleted}
 
 
-def plan_delete(conn, guest, names, everything=False, children=False):
+def plan_delete(
+    conn: libvirt.virConnect,
+    guest: str,
+    names: Collection[str],
+    everything: bool = False,
+    children: bool = False,
+) -> tuple[dict[str, Described], needs.Stake]:
     """(what it would delete, the snapshot_needs.Stake). Changes nothing."""
     domain, there, doomed = _doomed(conn, guest, names, everything, children)
     found = {name: describe(there[name]) for name in there if name in doomed}
     return found, _merged(conn, domain, there, doomed)
 
 
-def _doomed(conn, guest, names, everything, children):
+def _doomed(
+    conn: libvirt.virConnect, guest: str, names: Collection[str], everything: bool, children: bool
+) -> tuple[libvirt.virDomain, Snapshots, Collection[str]]:
     """(the domain, its snapshots by name with the newest first, the names of those that go)."""
     domain = lookup(conn, guest)
     if not names and not everything:
@@ -91,17 +130,17 @@ def _doomed(conn, guest, names, everything, children):
         )
     there = {snapshot.getName(): snapshot for snapshot in _newest_first(domain)}
     doomed = list(there) if everything else _known(guest, names, there)
-    if children:
-        doomed = _with_children(doomed, there)
-    return domain, there, doomed
+    return domain, there, _with_children(doomed, there) if children else doomed
 
 
-def _merged(conn, domain, there, doomed):
+def _merged(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, there: Snapshots, doomed: Collection[str]
+) -> needs.Stake:
     changed = needs.merged(there[name] for name in doomed)
     return needs.of(conn, domain, changed, "virt.delete_snapshots")
 
 
-def _let_write(conn, domain):
+def _let_write(conn: libvirt.virConnect, domain: libvirt.virDomain) -> None:
     """Lets the guest's own disks be written to: what is above them is merged into them.
 
     One that came here by an early migration, from below a snapshot, is read-only like an image.
@@ -111,7 +150,13 @@ def _let_write(conn, domain):
             os.chmod(path, 0o600)
 
 
-def revert(conn, guest, name=None, cleanup=False, unused=()):
+def revert(
+    conn: libvirt.virConnect,
+    guest: str,
+    name: str | None = None,
+    cleanup: bool = False,
+    unused: Collection[str] = (),
+) -> tuple[str, list[str]]:
     """Puts the guest back. Returns the snapshot's name and the names deleted after it.
 
     name: None for the one before the current snapshot.
@@ -132,14 +177,22 @@ def revert(conn, guest, name=None, cleanup=False, unused=()):
     return name, newer
 
 
-def plan_revert(conn, guest, name=None, cleanup=False):
+def plan_revert(
+    conn: libvirt.virConnect, guest: str, name: str | None = None, cleanup: bool = False
+) -> tuple[str, list[str], needs.Stake]:
     """(the snapshot's name, the names deleted after it, the snapshot_needs.Stake). Changes
     nothing."""
     domain, there, name, newer = _wanted(conn, guest, name, cleanup)
     return name, newer, _put_back(conn, domain, there, name, newer)
 
 
-def _put_back(conn, domain, there, name, newer):
+def _put_back(
+    conn: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    there: Snapshots,
+    name: str,
+    newer: list[str],
+) -> needs.Stake:
     """What is changed: the layers that begin anew or go, and where newer ones are merged."""
     changed = needs.merged(there[one] for one in newer)
     if describe(there[name])["external"]:
@@ -148,7 +201,9 @@ def _put_back(conn, domain, there, name, newer):
     return needs.of(conn, domain, changed, "virt.revert")
 
 
-def _wanted(conn, guest, name, cleanup):
+def _wanted(
+    conn: libvirt.virConnect, guest: str, name: str | None, cleanup: bool
+) -> tuple[libvirt.virDomain, Snapshots, str, list[str]]:
     """(the domain, its snapshots by name, the one to go back to, the names that are deleted)."""
     domain = lookup(conn, guest)
     there = {snapshot.getName(): snapshot for snapshot in _newest_first(domain)}
@@ -161,7 +216,7 @@ def _wanted(conn, guest, name, cleanup):
     return domain, there, name, newer
 
 
-def _keep_marks(domain, before):
+def _keep_marks(domain: libvirt.virDomain, before: GuestRecord) -> None:
     """A snapshot brings back the entries of its day (deployment, groups): today's hold on."""
     now = metadata.of_domain(domain)
     old = {entry.key: entry.value for entry in before.entries}
@@ -170,7 +225,7 @@ def _keep_marks(domain, before):
         metadata.write(domain, now)
 
 
-def _nothing_above(name, there, newer):
+def _nothing_above(name: str, there: Snapshots, newer: list[str]) -> None:
     """Raises InvalidInput when going back would lose snapshots that are to stay."""
     above = _above(name, there)
     if set(above) - set(newer):
@@ -179,11 +234,17 @@ def _nothing_above(name, there, newer):
         )
 
 
-def _above(name, there):
+def _above(name: str, there: Snapshots) -> list[str]:
     return [key for key in there if key in set(_descendants(name, there))]
 
 
-def _revert_layers(conn, domain, named, newer, unused):
+def _revert_layers(
+    conn: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    named: tuple[str, Snapshots],
+    newer: list[str],
+    unused: Collection[str],
+) -> list[str]:
     """Goes back to an external snapshot; the names that are still to be deleted."""
     name, there = named
     above = _above(name, there)
@@ -197,7 +258,7 @@ def _revert_layers(conn, domain, named, newer, unused):
     return [key for key in newer if key not in above]
 
 
-def describe(snapshot):
+def describe(snapshot: libvirt.virDomainSnapshot) -> Described:
     """One snapshot as plain data: see ``virt.list_snapshots``."""
     root = ElementTree.fromstring(snapshot.getXMLDesc(0))
     created = datetime.datetime.fromtimestamp(_created(root))
@@ -214,28 +275,28 @@ def describe(snapshot):
     }
 
 
-def _created(root):
+def _created(root: ElementTree.Element) -> int:
     """When a snapshot was made, in seconds since 1970: no clock is put back in it."""
     return int(root.findtext("creationTime", "0"))
 
 
-def _described(domain):
+def _described(domain: libvirt.virDomain) -> list[Described] | str:
     return [describe(snapshot) for snapshot in _oldest_first(domain)] or NONE
 
 
-def _described_or_error(domain):
+def _described_or_error(domain: libvirt.virDomain) -> list[Described] | str | dict[str, str]:
     try:
         return _described(domain)
     except libvirt.libvirtError as exc:
         return {"error": str(translate(exc))}
 
 
-def _name(guest, wanted):
+def _name(guest: str, wanted: Wanted) -> str:
     name = str(wanted.name or "") or f"{guest}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     return f"{name}-{wanted.suffix}" if wanted.suffix else name
 
 
-def _flags(wanted):
+def _flags(wanted: Wanted) -> int:
     flags = 0
     if wanted.disk_only:
         flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_DISK_ONLY
@@ -245,16 +306,16 @@ def _flags(wanted):
     return flags
 
 
-def _oldest_first(domain):
+def _oldest_first(domain: libvirt.virDomain) -> list[libvirt.virDomainSnapshot]:
     """Every snapshot, each after the one that it was made on top of."""
     return domain.listAllSnapshots(libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL)
 
 
-def _newest_first(domain):
+def _newest_first(domain: libvirt.virDomain) -> Iterator[libvirt.virDomainSnapshot]:
     return reversed(_oldest_first(domain))
 
 
-def _known(guest, names, there):
+def _known(guest: str, names: Iterable[str], there: Snapshots) -> list[str]:
     missing = [str(name) for name in names if str(name) not in there]
     if missing:
         raise errors.NotFound(
@@ -263,17 +324,17 @@ def _known(guest, names, there):
     return [str(name) for name in names]
 
 
-def _descendants(name, there):
+def _descendants(name: str, there: Snapshots) -> list[str]:
     return [child.getName() for child in there[name].listAllChildren(
         libvirt.VIR_DOMAIN_SNAPSHOT_LIST_DESCENDANTS
     )]  # fmt: skip
 
 
-def _with_children(names, there):
+def _with_children(names: Iterable[str], there: Snapshots) -> set[str]:
     return {*names, *(child for name in names for child in _descendants(name, there))}
 
 
-def _newer(name, there):
+def _newer(name: str, there: Snapshots) -> list[str]:
     """Names made after this one, or on top of it, in the order to delete them."""
     created = {
         key: _created(ElementTree.fromstring(snapshot.getXMLDesc(0)))
@@ -283,7 +344,7 @@ def _newer(name, there):
     return [key for key in there if key in above or created[key] > created[name]]
 
 
-def _previous(guest, there):
+def _previous(guest: str, there: Snapshots) -> str:
     current = next((key for key, snapshot in there.items() if snapshot.isCurrent()), None)
     parent = describe(there[current])["parent"] if current else None
     if parent is None:
