@@ -2,6 +2,9 @@
 
 import pytest
 
+from saltvirt import errors
+from saltvirt.host.domain import overview
+
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
@@ -24,6 +27,36 @@ def test_lists_and_states(virt, conn):
     assert virt["virt.list_inactive_vms"]() == ["off"]
     assert virt["virt.vm_state"]() == {"off": "shutdown", "test": "running"}
     assert virt["virt.vm_state"]("off") == {"off": "shutdown"}
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["vm_info", "vm_state", "vm_cputime", "vm_netstats", "vm_diskstats", "guest_addresses"],
+)
+def test_a_guest_whose_name_salt_reads_as_a_number(virt, conn, function):
+    xml = conn.lookupByName("test").XMLDesc()
+    off = xml.replace("<name>test<", "<name>7001<").replace("6695eb01", "6695eb02")
+    conn.defineXML(off)
+    assert list(virt[f"virt.{function}"](7001)) == ["7001"]
+    assert list(virt["virt.get_disks"](7001)) == ["vda"]
+
+
+def test_a_guest_that_goes_while_its_disks_are_read(conn):
+    xml = conn.lookupByName("test").XMLDesc()
+    off = xml.replace("<name>test<", "<name>off<").replace("6695eb01", "6695eb02")
+    dom = conn.defineXML(off)
+
+    class Going:
+        def __getattr__(self, name):
+            return getattr(conn, name)
+
+        def domainListGetStats(self, *arguments):
+            found = conn.domainListGetStats(*arguments)
+            dom.undefine()
+            return found
+
+    with pytest.raises(errors.OperationFailed, match="cannot read the disks of off"):
+        overview.disks(Going(), "off")
 
 
 def test_a_host_without_guests_is_no_error(empty):

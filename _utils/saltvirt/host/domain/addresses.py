@@ -1,6 +1,10 @@
 """A guest's IP addresses: from whoever knows them, without waiting for anybody."""
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Collection, Iterator
+from typing import Any, TypedDict
 
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import describe, lookup, stats
@@ -9,7 +13,27 @@ AGENT_PATIENCE_S = 2
 _KINDS = {0: "ipv4", 1: "ipv6"}
 
 
-def _agent_is_there(dom):
+class Address(TypedDict):
+    """prefix: how many bits of it are the network's; None where nobody tells."""
+
+    address: str
+    prefix: int | None
+    type: str
+
+
+class Interface(TypedDict):
+    """interface: its name in the guest, or on the host. source: who knows: lease, agent or arp."""
+
+    interface: str
+    source: str
+    addresses: list[Address]
+
+
+# by MAC address
+Addresses = dict[str, Interface]
+
+
+def _agent_is_there(dom: libvirt.virDomain) -> bool:
     """True when a guest agent holds its end of the channel: else libvirt would wait for it."""
     for node in stats.tree(dom).iterfind("devices/channel/target"):
         if node.get("name") == "org.qemu.guest_agent.0" and node.get("state") == "connected":
@@ -19,16 +43,16 @@ def _agent_is_there(dom):
     return False
 
 
-def _sources(dom):
+def _sources(dom: libvirt.virDomain) -> Iterator[tuple[str, int]]:
     yield "lease", libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE
     if _agent_is_there(dom):
         yield "agent", libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT
     yield "arp", libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP
 
 
-def _plain(found, source):
+def _plain(found: dict[str, dict[str, Any]] | None, source: str) -> Addresses:
     """libvirt's answer by MAC, without loopbacks."""
-    result = {}
+    result: Addresses = {}
     for interface, facts in (found or {}).items():
         mac, addresses = facts.get("hwaddr"), facts.get("addrs")
         if not addresses or not mac or mac == "00:00:00:00:00:00":
@@ -48,24 +72,24 @@ def _plain(found, source):
     return result
 
 
-def _own_arp_table(macs, path="/proc/net/arp"):
+def _own_arp_table(macs: Collection[str], path: str = "/proc/net/arp") -> Addresses:
     """The host's IPv4 neighbours among these MACs: libvirt (seen in 9.0 on Linux 6.18, "wrong
     nlmsg len") cannot read every kernel's table. Of no use for a libvirt on another host,
     whose guests are not in it."""
-    found = {}
+    found: Addresses = {}
     with contextlib.suppress(OSError), open(path, encoding="ascii") as table:
         for line in table.readlines()[1:]:
             address, _, flags, mac, _, _ = line.split()
             if mac in macs and int(flags, 16):
-                entry = {"address": address, "prefix": 0, "type": "ipv4"}
+                entry: Address = {"address": address, "prefix": 0, "type": "ipv4"}
                 one = found.setdefault(mac, {"interface": "N/A", "source": "arp", "addresses": []})
                 one["addresses"].append(entry)
     return found
 
 
-def of_domain(dom):
+def of_domain(dom: libvirt.virDomain) -> Addresses:
     """{mac: {"interface", "source", "addresses"}}; empty when nobody knows."""
-    found = {}
+    found: Addresses = {}
     if not dom.isActive():
         return found
     for name, source in _sources(dom):
@@ -76,10 +100,10 @@ def of_domain(dom):
     return {**_own_arp_table(macs - set(found)), **found}
 
 
-def addresses(conn, name=None):
+def addresses(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Addresses]:
     """of_domain of one guest, or of all active ones, by name."""
     if name:
-        return {name: of_domain(lookup.lookup(conn, name))}
+        return {str(name): of_domain(lookup.lookup(conn, name))}
     found = {}
     for dom in conn.listAllDomains(lookup.ACTIVE):
         with contextlib.suppress(libvirt.libvirtError):  # gone meanwhile

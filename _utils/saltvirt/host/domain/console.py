@@ -1,26 +1,39 @@
 """How a person gets to a guest's screen and serial port."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from saltvirt.host.domain import lookup, stats
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    import libvirt
 
 _VIEWER = {"vnc": "vncviewer {0}:{1}", "spice": "remote-viewer spice://{0}:{1}"}
 _ANY = ("0.0.0.0", "::", "")
 
 
-def _bracketed(address):
+def _bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _screen(node, host):
+def _screen(node: Element, host: str) -> dict[str, Any]:
     """One display: where it listens, and the commands to reach it."""
     kind, port = node.get("type"), int(node.get("port") or -1)
-    found = {"type": kind, "listen": node.get("listen") or "127.0.0.1", "port": None}
+    found: dict[str, Any] = {
+        "type": kind,
+        "listen": node.get("listen") or "127.0.0.1",
+        "port": None,
+    }
     socket = node.get("socket") or next((n.get("socket") for n in node.iter("listen")), None)
     if socket:
         found["socket"] = socket
     if port <= 0:
         return found
     found["port"] = port
-    viewer = _VIEWER.get(kind, "{0}:{1}")
+    viewer = _VIEWER.get(kind or "", "{0}:{1}")
     if found["listen"] in ("127.0.0.1", "::1", "localhost"):
         address = _bracketed(found["listen"])
         found["tunnel"] = f"ssh -N -L {port}:{address}:{port} root@{host}"
@@ -31,9 +44,11 @@ def _screen(node, host):
     return found
 
 
-def _serial(node, name, host, uri):
+def _serial(node: Element, name: str, host: str, uri: str) -> dict[str, Any]:
     """One serial port or console: its device, and the command to reach it."""
-    found = {"type": node.get("type"), "port": int(node.find("target").get("port", 0))}
+    target = node.find("target")
+    port = int(target.get("port", 0)) if target is not None else 0
+    found: dict[str, Any] = {"type": node.get("type"), "port": port}
     source = node.find("source")
     if found["type"] == "pty":
         found["path"] = node.get("tty") or (source.get("path") if source is not None else None)
@@ -47,7 +62,7 @@ def _serial(node, name, host, uri):
     return found
 
 
-def console(conn, name):
+def console(conn: libvirt.virConnect, name: str) -> dict[str, Any]:
     """The guest's displays and serial ports as plain data; see ``virt.console``."""
     dom = lookup.lookup(conn, name)
     tree, host = stats.tree(dom), conn.getHostname()

@@ -3,20 +3,36 @@
 Pure: nothing here asks libvirt or opens a file.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    from saltvirt.host.domain.stats import Reading
+
 _KEPT_NIC_PARTS = ("driver", "source", "address")
 _VOLATILE_SOURCE = {"network": ("portid", "bridge")}
 _LOCAL = ("file", "block")
 _GRAPHICS = ("autoport", "keymap", "listen", "port", "type")
 
+# libvirt's statistics of a domain, or of one of its disks
+Stats = dict[str, Any]
 
-def _text(tree, path, default=None):
+
+@overload
+def _text(tree: Element, path: str, default: str) -> str: ...
+@overload
+def _text(tree: Element, path: str, default: None = None) -> str | None: ...
+def _text(tree: Element, path: str, default: str | None = None) -> str | None:
     value = tree.findtext(path)
     return value.strip() if value and value.strip() else default
 
 
-def nic(node):
+def nic(node: Element) -> dict[str, Any]:
     """One interface as a dict: type, mac, model, target, source, address, virtualport…"""
-    found = {"type": node.get("type")}
+    found: dict[str, Any] = {"type": node.get("type")}
     for part in node:
         if part.tag == "mac":
             found["mac"] = part.get("address")
@@ -31,18 +47,18 @@ def nic(node):
     return found
 
 
-def nics(tree):
+def nics(tree: Element) -> dict[str, dict[str, Any]]:
     """The interfaces, by MAC address."""
     all_nics = (nic(node) for node in tree.iterfind("devices/interface"))
     return {one["mac"]: one for one in all_nics if "mac" in one}
 
 
-def macs(tree):
+def macs(tree: Element) -> list[str]:
     """The MAC addresses, in the order of the devices."""
-    return [node.get("address") for node in tree.iterfind("devices/interface/mac")]
+    return [node.get("address", "") for node in tree.iterfind("devices/interface/mac")]
 
 
-def graphics(tree):
+def graphics(tree: Element) -> dict[str, str]:
     """The display's attributes; each of Salt's five keys is there, ``"None"`` when unset."""
     found = dict.fromkeys(_GRAPHICS, "None")
     for node in tree.iterfind("devices/graphics"):
@@ -50,7 +66,7 @@ def graphics(tree):
     return found
 
 
-def loader(tree):
+def loader(tree: Element) -> dict[str, str]:
     """The firmware's path and attributes; path is ``"None"`` without one."""
     node = tree.find("os/loader")
     if node is None:
@@ -58,8 +74,8 @@ def loader(tree):
     return {"path": _text(tree, "os/loader", "None"), **node.attrib}
 
 
-def _network_source(node, device):
-    protocol, name = node.get("protocol"), node.get("name") or ""
+def _network_source(node: Element, device: str | None) -> str:
+    protocol, name = node.get("protocol", ""), node.get("name") or ""
     host = node.find("host")
     if device != "cdrom" or host is None:
         return f"{protocol}:{name}" if name else protocol
@@ -70,7 +86,7 @@ def _network_source(node, device):
     return f"{protocol}://{where}/{name.lstrip('/')}{query}"
 
 
-def source_of(node):
+def source_of(node: Element) -> str | None:
     """What a disk (or backingStore) element reads from: path, pool/volume, URL, or None."""
     source = node.find("source")
     if source is None:
@@ -80,15 +96,15 @@ def source_of(node):
         return f"{source.get('pool')}/{source.get('volume')}"
     if kind == "network":
         return _network_source(source, node.get("device"))
-    return source.get({"block": "dev", "dir": "dir"}.get(kind, "file"))
+    return source.get({"block": "dev", "dir": "dir"}.get(kind or "", "file"))
 
 
-def _backing(node):
+def _backing(node: Element) -> dict[str, Any] | None:
     below = node.find("backingStore")
     path = source_of(below) if below is not None else None
-    if not path:
+    if below is None or not path:
         return None
-    found = {"file": path}
+    found: dict[str, Any] = {"file": path}
     form = below.find("format")
     if form is not None:
         found["file format"] = form.get("type")
@@ -98,9 +114,9 @@ def _backing(node):
     return found
 
 
-def block_stats(stats):
+def block_stats(stats: Stats) -> dict[str, Stats]:
     """libvirt's ``block.N.…`` statistics as {target: {key: value}} of the top images."""
-    found = {}
+    found: dict[str, Stats] = {}
     for index in range(stats.get("block.count", 0)):
         prefix = f"block.{index}."
         one = {k[len(prefix) :]: v for k, v in stats.items() if k.startswith(prefix)}
@@ -109,9 +125,9 @@ def block_stats(stats):
     return found
 
 
-def disk(node, stats, active):
+def disk(node: Element, stats: Stats, active: bool) -> dict[str, Any]:
     """One disk as a dict: file, type, file format, sizes in bytes, backing file."""
-    found = {"file": source_of(node), "type": node.get("device", "disk")}
+    found: dict[str, Any] = {"file": source_of(node), "type": node.get("device", "disk")}
     driver = node.find("driver")
     if driver is not None and driver.get("type"):
         found["file format"] = driver.get("type")
@@ -127,42 +143,42 @@ def disk(node, stats, active):
     return found
 
 
-def disks(tree, stats, active):
+def disks(tree: Element, stats: Stats, active: bool) -> dict[str, dict[str, Any]]:
     """The disks that have a source, by target (vda, sda, …)."""
     sizes = block_stats(stats)
     found = {}
     for node in tree.iterfind("devices/disk"):
         target = node.find("target")
-        if target is None or not target.get("dev") or source_of(node) is None:
-            continue
-        found[target.get("dev")] = disk(node, sizes.get(target.get("dev"), {}), active)
+        name = target.get("dev") if target is not None else None
+        if name and source_of(node) is not None:
+            found[name] = disk(node, sizes.get(name, {}), active)
     return found
 
 
-def vcpus(tree, stats):
+def vcpus(tree: Element, stats: Stats) -> int:
     """How many virtual CPUs the guest has now."""
     node = tree.find("vcpu")
-    configured = int(node.get("current") or node.text) if node is not None else 1
-    return stats.get("vcpu.current", configured)
+    configured = int(node.get("current") or node.text or 1) if node is not None else 1
+    return int(stats.get("vcpu.current", configured))
 
 
-def memory_kib(tree, stats):
+def memory_kib(tree: Element, stats: Stats) -> tuple[int, int]:
     """(maximum, current) memory in KiB."""
-    maximum = int(_text(tree, "memory", 0))
-    current = int(_text(tree, "currentMemory", maximum))
+    maximum = int(_text(tree, "memory", "0"))
+    current = int(_text(tree, "currentMemory", str(maximum)))
     return stats.get("balloon.maximum", maximum), stats.get("balloon.current", current)
 
 
-def cpu_time(stats):
+def cpu_time(stats: Stats) -> int:
     """The CPU time in ns that a running domain used: of all of it, or of its vCPUs where the
     host has no control groups."""
     if "cpu.time" in stats:
-        return stats["cpu.time"]
+        return int(stats["cpu.time"])
     times = (stats.get(f"vcpu.{n}.time", 0) for n in range(stats.get("vcpu.maximum", 0)))
     return sum(times)
 
 
-def vm(reading):
+def vm(reading: Reading) -> dict[str, Any]:
     """What virt.vm_info says of one domain; only ``state`` and ``error`` if unreadable."""
     if reading.tree is None:
         return {"state": reading.state, "error": reading.error}

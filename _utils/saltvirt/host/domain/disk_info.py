@@ -1,7 +1,10 @@
 """What only the images themselves tell: backing chain, image snapshots, cluster size."""
 
+from __future__ import annotations
+
 import datetime
 import json
+from typing import Any
 
 from saltvirt import errors
 from saltvirt.images import chain, confined
@@ -9,12 +12,12 @@ from saltvirt.images import chain, confined
 _PATIENCE_S = 30
 
 
-def _when(seconds, nanoseconds):
+def _when(seconds: int, nanoseconds: int) -> datetime.datetime:
     moment = datetime.datetime.fromtimestamp(seconds + nanoseconds / 1e9, datetime.timezone.utc)
     return moment.replace(tzinfo=None)
 
 
-def _snapshot(raw):
+def _snapshot(raw: dict[str, Any]) -> dict[str, Any]:
     clock = _when(raw["vm-clock-sec"], raw["vm-clock-nsec"])
     return {
         "id": raw["id"],
@@ -25,7 +28,7 @@ def _snapshot(raw):
     }
 
 
-def _image(raw):
+def _image(raw: dict[str, Any]) -> dict[str, Any]:
     found = {
         "file": raw["filename"],
         "file format": raw["format"],
@@ -38,8 +41,11 @@ def _image(raw):
     return found
 
 
-def nested(chain):
-    """qemu-img's list of a chain as one dict, each ``backing file`` within the one above it."""
+def nested(chain: list[dict[str, Any]]) -> dict[str, Any]:
+    """qemu-img's list of a chain as one dict, each ``backing file`` within the one above it.
+
+    Raises ValueError for a list of nothing.
+    """
     found = None
     for raw in reversed(chain):
         image = _image(raw)
@@ -48,10 +54,12 @@ def nested(chain):
         elif raw.get("full-backing-filename"):
             image["backing file"] = {"file": raw["full-backing-filename"]}
         found = image
+    if found is None:
+        raise ValueError("nothing")
     return found
 
 
-def read(path, format):
+def read(path: str, format: str) -> dict[str, Any]:
     """The image and its chain, nested, by qemu-img. Raises VirtError."""
     argv = ["qemu-img", "info", "-U", "--output=json", "--backing-chain", "-f", format, path]
     reads, limits = chain.names(path, format), confined.Limits(_PATIENCE_S)
@@ -62,7 +70,7 @@ def read(path, format):
         raise errors.OperationFailed(f"cannot inspect {path}: qemu-img says {exc}") from exc
 
 
-def complete(disk):
+def complete(disk: dict[str, Any]) -> None:
     """Adds what the image tells to one of describe.disks, in place.
 
     What qemu-img cannot tell (too old, not installed, a file that is gone) leaves the disk

@@ -4,11 +4,14 @@ Held by everything that changes a guest or its disks. It goes with its process, 
 who has it. What plain libvirt does is not kept out by it: see ``still``.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import os
 import threading
 import time
+from collections.abc import Iterator
 from urllib.parse import quote, unquote
 
 from saltvirt import errors, settings
@@ -23,13 +26,13 @@ _LONGEST = 200
 _mine = threading.local()
 
 
-def folder(get):
+def folder(get: settings.Get) -> str:
     """Where the locks are. get: Salt's ``config.get``."""
     return os.path.join(settings.folder(get, "lock", FOLDER), "guests")
 
 
 @contextlib.contextmanager
-def held(where, what, *names, wait_s=None):
+def held(where: str, what: str, *names: str, wait_s: float | None = None) -> Iterator[None]:
     """Holds the guests' locks for the block; within it the same thread has them already.
 
     where: of :func:`folder`. what: the operation, for who waits. Waits for ``wait_s``
@@ -43,7 +46,7 @@ def held(where, what, *names, wait_s=None):
 
 
 @contextlib.contextmanager
-def _one(where, what, name, deadline):
+def _one(where: str, what: str, name: str, deadline: float) -> Iterator[None]:
     path = os.path.join(str(where), f"{quote(name, safe='')[:_LONGEST]}.lock")
     mine = _mine.__dict__.setdefault("paths", set())
     if path in mine:
@@ -67,7 +70,7 @@ def _one(where, what, name, deadline):
         os.close(handle)
 
 
-def owners(where):
+def owners(where: str) -> dict[str, str]:
     """{guest: who is at work on it} of all whose lock is held."""
     found = {}
     with contextlib.suppress(FileNotFoundError):
@@ -79,7 +82,7 @@ def owners(where):
     return found
 
 
-def _owner(path):
+def _owner(path: str) -> str | None:
     """Who holds a lock, or None."""
     with open(path, encoding="utf-8", errors="replace") as file:
         try:
@@ -89,7 +92,7 @@ def _owner(path):
     return None
 
 
-def _waited(path, name, deadline):
+def _waited(path: str, name: str, deadline: float) -> int:
     """The locked file."""
     while True:
         handle, owner = _take(path)
@@ -102,7 +105,7 @@ def _waited(path, name, deadline):
         time.sleep(_STEP_S)
 
 
-def _take(path):
+def _take(path: str) -> tuple[int | None, str | None]:
     """(locked file or None, who has it)."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     owner = ""

@@ -1,5 +1,7 @@
 """Starting, stopping, pausing: each asks libvirt afterwards what became of it."""
 
+from __future__ import annotations
+
 import time
 
 from saltvirt import errors
@@ -12,7 +14,7 @@ _STEP_S = 0.25
 CTRL_ALT_DEL = (29, 56, 111)  # Linux key codes
 
 
-def _confirm(dom, what, *wanted):
+def _confirm(dom: libvirt.virDomain, what: str, *wanted: str) -> bool:
     found = lookup.state(dom)
     if found not in wanted:
         raise errors.OperationFailed(
@@ -21,14 +23,14 @@ def _confirm(dom, what, *wanted):
     return True
 
 
-def start(dom, paused=False):
+def start(dom: libvirt.virDomain, paused: bool = False) -> bool:
     """Starts a defined domain. True when libvirt shows it running (or paused)."""
     with connection.translated(f"start {dom.name()}"):
         dom.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
         return _confirm(dom, "start", "paused" if paused else "running", "paused")
 
 
-def shutdown(dom, timeout_s=0):
+def shutdown(dom: libvirt.virDomain, timeout_s: float = 0) -> bool:
     """Asks the guest's system to power down. True when the request was delivered.
 
     timeout_s: wait so long until libvirt shows it off. It is asked again meanwhile: a system
@@ -51,13 +53,13 @@ def shutdown(dom, timeout_s=0):
     )
 
 
-def _pressed(dom, end):
+def _pressed(dom: libvirt.virDomain, end: float) -> bool:
     """Asks once and waits; whether the domain is still active at the end."""
     try:
         dom.shutdown()
         while dom.isActive() and time.monotonic() < end:
             time.sleep(_STEP_S)
-        return dom.isActive()
+        return bool(dom.isActive())
     except libvirt.libvirtError as exc:
         gone = (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN)
         if exc.get_error_code() in gone and not _active(dom):
@@ -65,7 +67,7 @@ def _pressed(dom, end):
         raise
 
 
-def _active(dom):
+def _active(dom: libvirt.virDomain) -> bool:
     """Whether it runs; a transient one that has stopped is gone."""
     try:
         return bool(dom.isActive())
@@ -73,7 +75,7 @@ def _active(dom):
         return False
 
 
-def stop(dom):
+def stop(dom: libvirt.virDomain) -> bool:
     """Pulls the power. True when libvirt shows it off (or it was transient and is gone)."""
     with connection.translated(f"stop {dom.name()}"):
         persistent = dom.isPersistent()
@@ -81,14 +83,14 @@ def stop(dom):
         return _confirm(dom, "stop", "shutdown", "crashed") if persistent else True
 
 
-def pause(dom):
+def pause(dom: libvirt.virDomain) -> bool:
     """Freezes the guest's CPUs. True when libvirt shows it paused."""
     with connection.translated(f"pause {dom.name()}"):
         dom.suspend()
         return _confirm(dom, "pause", "paused")
 
 
-def resume(dom):
+def resume(dom: libvirt.virDomain) -> bool:
     """Lets a paused or sleeping guest run on. True when libvirt shows it running."""
     with connection.translated(f"resume {dom.name()}"):
         if lookup.state(dom) == "pmsuspended":
@@ -98,28 +100,28 @@ def resume(dom):
         return _confirm(dom, "resume", "running")
 
 
-def reboot(dom):
+def reboot(dom: libvirt.virDomain) -> bool:
     """Asks the guest's system to reboot. True when the request was delivered."""
     with connection.translated(f"reboot {dom.name()}"):
         dom.reboot(libvirt.VIR_DOMAIN_REBOOT_DEFAULT)
     return True
 
 
-def reset(dom):
+def reset(dom: libvirt.virDomain) -> bool:
     """Presses the reset button. True when the guest is active after it."""
     with connection.translated(f"reset {dom.name()}"):
         dom.reset(0)
         return _confirm(dom, "reset", "running", "paused")
 
 
-def ctrl_alt_del(dom):
+def ctrl_alt_del(dom: libvirt.virDomain) -> bool:
     """Sends the three keys to the guest's keyboard. True when they were delivered."""
     with connection.translated(f"send keys to {dom.name()}"):
         dom.sendKey(libvirt.VIR_KEYCODE_SET_LINUX, 0, list(CTRL_ALT_DEL), len(CTRL_ALT_DEL), 0)
     return True
 
 
-def set_autostart(dom, on):
+def set_autostart(dom: libvirt.virDomain, on: bool) -> bool:
     """Whether the guest starts with the host. True when libvirt says so afterwards."""
     with connection.translated(f"set autostart of {dom.name()}"):
         dom.setAutostart(1 if on else 0)
@@ -128,7 +130,7 @@ def set_autostart(dom, on):
     return True
 
 
-def on_off(value):
+def on_off(value: object) -> bool:
     """``on``/``off`` (or what YAML makes of them) as a bool. Raises InvalidInput."""
     text = str(value).lower()
     if text in ("on", "true"):

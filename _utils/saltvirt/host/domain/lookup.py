@@ -1,5 +1,7 @@
 """Domains of one host: finding them, and what state they are in."""
 
+from __future__ import annotations
+
 import contextlib
 from xml.etree import ElementTree
 
@@ -24,17 +26,17 @@ STATES = {
 }
 
 
-def state_name(code):
+def state_name(code: int | None) -> str:
     """The word for a virDomainState number."""
-    return STATES.get(code, "unknown")
+    return "unknown" if code is None else STATES.get(code, "unknown")
 
 
-def state(dom):
+def state(dom: libvirt.virDomain) -> str:
     """The domain's state by now: running, paused, shutdown, crashed or pmsuspended."""
     return state_name(dom.state()[0])
 
 
-def states(conn):
+def states(conn: libvirt.virConnect) -> dict[str, str]:
     """Every domain's state by name, without those that go meanwhile."""
     found = {}
     for dom in conn.listAllDomains():
@@ -43,7 +45,7 @@ def states(conn):
     return found
 
 
-def lookup(conn, name):
+def lookup(conn: libvirt.virConnect, name: str) -> libvirt.virDomain:
     """The virDomain of this name. Raises NotFound, naming the host."""
     try:
         with connection.translated():
@@ -52,14 +54,14 @@ def lookup(conn, name):
         raise errors.NotFound(f"no guest {str(name)!r} on {conn.getHostname()}") from exc
 
 
-def find(conn, name):
+def find(conn: libvirt.virConnect, name: str) -> libvirt.virDomain | None:
     """The virDomain of this name, or None."""
     with contextlib.suppress(errors.NotFound):
         return lookup(conn, name)
     return None
 
 
-def names(conn, flags=0):
+def names(conn: libvirt.virConnect, flags: int = 0) -> list[str]:
     """Sorted names of the domains; flags: VIR_CONNECT_LIST_DOMAINS_*."""
     found = []
     for dom in conn.listAllDomains(flags):
@@ -68,7 +70,7 @@ def names(conn, flags=0):
     return sorted(found)
 
 
-def from_file(path):
+def from_file(path: str) -> str:
     """The text of an XML file on this host. Raises InvalidInput."""
     if not isinstance(path, str):
         raise errors.InvalidInput(f"path {path!r} is not the path of a file")
@@ -79,7 +81,7 @@ def from_file(path):
         raise errors.InvalidInput(f"cannot read {path}: {exc}") from exc
 
 
-def names_in(xml):
+def names_in(xml: str) -> list[str]:
     """A list with the name that a domain's XML gives it; empty where there is none to read."""
     try:
         found = ElementTree.fromstring(xml).findtext("name")
@@ -88,13 +90,13 @@ def names_in(xml):
     return [found] if found else []
 
 
-def define(conn, xml):
+def define(conn: libvirt.virConnect, xml: str) -> libvirt.virDomain:
     """Defines a persistent domain; the virDomain. Errors are libvirt's."""
     with connection.translated("define the domain"):
         return conn.defineXML(xml)
 
 
-def create(conn, xml):
+def create(conn: libvirt.virConnect, xml: str) -> libvirt.virDomain:
     """Starts a transient domain and confirms that it runs; the virDomain."""
     with connection.translated("create the domain"):
         dom = conn.createXML(xml, 0)

@@ -1,7 +1,11 @@
 """Our record in a domain's metadata: what we made for it, and who is at work on it."""
 
+from __future__ import annotations
+
 import os
 import xml.etree.ElementTree as ET
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from saltvirt.host.connection import libvirt
 from saltvirt.host.node import boot
@@ -10,26 +14,29 @@ from saltvirt.host.storage import files
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import NAMESPACE
 
+if TYPE_CHECKING:
+    from saltvirt.xml.metadata import GuestRecord
+
 # entries that were given to a guest under its name: who removes by them must find no other
 _MARKS = ("deployment", "operation")
 
 
-def of_tree(tree):
+def of_tree(tree: ET.Element) -> GuestRecord:
     """The GuestRecord in a domain's parsed XML; false when we did not make it."""
     return Domain(tree).record
 
 
-def of_domain(dom):
+def of_domain(dom: libvirt.virDomain) -> GuestRecord:
     """The GuestRecord of a virDomain; false when we did not make it."""
     return Domain.fromstring(dom.XMLDesc(0)).record
 
 
-def unmark(record):
+def unmark(record: GuestRecord) -> None:
     """Takes the marks from a record that is to be another guest's, or one of another name."""
     record.entries = [entry for entry in record.entries if entry.key not in _MARKS]
 
 
-def disk_paths(conn, trees):
+def disk_paths(conn: libvirt.virConnect, trees: Iterable[ET.Element]) -> set[str]:
     """The paths of the disks that records name, those of pools as far as they are there.
 
     A block device that no pool made for the guest was there before: an image was put onto it,
@@ -48,7 +55,7 @@ def disk_paths(conn, trees):
     return found
 
 
-def write(dom, record):
+def write(dom: libvirt.virDomain, record: GuestRecord) -> None:
     """Puts the record into the domain's metadata, in place of the one that is there."""
     flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG
     if dom.isActive():
@@ -57,25 +64,25 @@ def write(dom, record):
     dom.setMetadata(kind, _plain(record), "saltvirt", NAMESPACE, flags)
 
 
-def _plain(record):
+def _plain(record: GuestRecord) -> str:
     """The record's text without our namespace: libvirt puts it in itself."""
-    node = record.copy().node
+    node = record.copy().need()
     for one in node.iter():
         one.tag = one.tag.rpartition("}")[2]
     return ET.tostring(node, encoding="unicode")
 
 
-def _started(pid):
+def _started(pid: int) -> str:
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         return file.read().rpartition(")")[2].split()[19]
 
 
-def worker():
+def worker() -> str:
     """What tells this process from any other, past and future, on this host."""
     return f"{os.getpid()}:{_started(os.getpid())}:{boot.current()}"
 
 
-def works(token):
+def works(token: str) -> bool:
     """True while the process that :func:`worker` described is alive."""
     pid, _, rest = token.partition(":")
     try:

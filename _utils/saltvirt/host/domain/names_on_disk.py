@@ -1,6 +1,9 @@
 """The names of this host's domains, from the files that libvirt keeps of them: for the question
 whether a name is free, when libvirt itself does not answer."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,7 +15,7 @@ FOLDERS = ("/etc/libvirt", "/run/libvirt")
 DRIVERS = {"qemu": "qemu", "kvm": "qemu", "lxc": "lxc", "xen": "libxl", "libxl": "libxl"}
 
 
-def read(uri, folders=FOLDERS):
+def read(uri: str | None, folders: Sequence[str] = FOLDERS) -> list[str]:
     """Sorted names of the domains that are defined or run.
 
     uri: of the connection, None for libvirt's default. Raises Unsupported where libvirt keeps

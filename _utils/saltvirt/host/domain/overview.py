@@ -1,12 +1,21 @@
 """What one host has and runs: the data of virt.full_info, and the counters of its guests."""
 
-import time
+from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING, Any
+
+from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import describe, disk_info, lookup, stats
 from saltvirt.host.node import info
 from saltvirt.host.storage import answers, bounded
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    from saltvirt.host.domain.stats import Reading
 
 SAMPLE_S = 0.5
 _NET = {"bytes": "bytes", "pkts": "packets", "errs": "errs", "drop": "drop"}
@@ -19,17 +28,17 @@ _DISK = {
 }
 
 
-def _volumes(conn, reading, found):
+def _volumes(conn: libvirt.virConnect, tree: Element, found: dict[str, Any]) -> None:
     """Asks the pools for disks that a stopped domain has as pool and volume: libvirt's
     statistics leave those out. A pool that is not started costs the disk an ``error``."""
-    for node in reading.tree.iterfind("devices/disk[@type='volume']"):
-        disk = found["disks"].get(node.find("target").get("dev"))
-        source = node.find("source")
-        if disk is None or "virtual size" in disk:
+    for node in tree.iterfind("devices/disk[@type='volume']"):
+        target, source = node.find("target"), node.find("source")
+        disk = found["disks"].get(target.get("dev")) if target is not None else None
+        if disk is None or source is None or "virtual size" in disk:
             continue
         try:
-            pool = conn.storagePoolLookupByName(source.get("pool"))
-            volume = pool.storageVolLookupByName(source.get("volume"))
+            pool = conn.storagePoolLookupByName(source.get("pool", ""))
+            volume = pool.storageVolLookupByName(source.get("volume", ""))
             answers.volume(volume)
             _, disk["virtual size"], disk["disk size"] = volume.info()
         except libvirt.libvirtError as exc:
@@ -38,14 +47,14 @@ def _volumes(conn, reading, found):
             disk["error"] = exc.strerror
 
 
-def _vm(conn, reading):
+def _vm(conn: libvirt.virConnect, reading: Reading) -> dict[str, Any]:
     found = describe.vm(reading)
     if reading.tree is not None:
-        _volumes(conn, reading, found)
+        _volumes(conn, reading.tree, found)
     return found
 
 
-def vm_info(conn, name=None):
+def vm_info(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, Any]]:
     """describe.vm of each domain, by name; of one named domain with its images' details."""
     found = {one: _vm(conn, reading) for one, reading in stats.read(conn, name).items()}
     if name:
@@ -54,32 +63,38 @@ def vm_info(conn, name=None):
     return found
 
 
-def disks(conn, name):
-    """The disks of one domain, with their images' details. Raises NotFound."""
+def disks(conn: libvirt.virConnect, name: str) -> dict[str, dict[str, Any]]:
+    """The disks of one domain, with their images' details. Raises NotFound, OperationFailed."""
     lookup.lookup(conn, name)  # an empty name would mean all of them
-    return vm_info(conn, name)[name]["disks"]
+    found = vm_info(conn, name)[str(name)]
+    if "error" in found:  # it went meanwhile
+        raise errors.OperationFailed(f"cannot read the disks of {name}: {found['error']}")
+    disks: dict[str, dict[str, Any]] = found["disks"]
+    return disks
 
 
-def vm_state(conn, name=None):
+def vm_state(conn: libvirt.virConnect, name: str | None = None) -> dict[str, str]:
     """The state's word of each domain, by name."""
     return {name: one.state for name, one in stats.read(conn, name, with_xml=False).items()}
 
 
-def full_info(conn):
+def full_info(conn: libvirt.virConnect) -> dict[str, Any]:
     """node_info, vm_info, and what the running guests leave free (CPUs; memory in MiB)."""
     node = info.node(conn)
     readings = stats.read_all(conn)
-    running = [r for r in readings.values() if r.active and r.tree is not None]
-    memory_kib = sum(describe.memory_kib(r.tree, r.stats)[1] for r in running)
+    running = [(r.tree, r.stats) for r in readings.values() if r.active and r.tree is not None]
+    memory_kib = sum(describe.memory_kib(tree, told)[1] for tree, told in running)
     return {
-        "freecpu": node["cpus"] - sum(describe.vcpus(r.tree, r.stats) for r in running),
+        "freecpu": node["cpus"] - sum(describe.vcpus(tree, told) for tree, told in running),
         "freemem": node["phymemory"] - info.RESERVED_MIB - memory_kib // 1024,
         "node_info": node,
         "vm_info": {name: _vm(conn, one) for name, one in readings.items()},
     }
 
 
-def _cpu_times(conn, name):
+def _cpu_times(
+    conn: libvirt.virConnect, name: str | None
+) -> tuple[float, dict[str, tuple[int, int]]]:
     readings = stats.read(conn, name, with_xml=False)
     return time.monotonic(), {
         one: (describe.cpu_time(r.stats), r.stats.get("vcpu.current", 1)) if r.active else (0, 1)
@@ -87,7 +102,7 @@ def _cpu_times(conn, name):
     }
 
 
-def vm_cputime(conn, name=None):
+def vm_cputime(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, int]]:
     """CPU time in ns, and how much of its vCPUs a guest uses now, 0 to 100.
 
     The percentage is measured over half a second when a guest runs.
@@ -107,7 +122,7 @@ def vm_cputime(conn, name=None):
     return found
 
 
-def _summed(stats, kind, names):
+def _summed(stats: dict[str, Any], kind: str, names: dict[str, str]) -> dict[str, int]:
     total = dict.fromkeys(names.values(), 0)
     for index in range(stats.get(f"{kind}.count", 0)):
         for theirs, ours in names.items():
@@ -115,7 +130,7 @@ def _summed(stats, kind, names):
     return total
 
 
-def vm_netstats(conn, name=None):
+def vm_netstats(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, int]]:
     """Counters of all interfaces of each domain together, since it started."""
     names = {
         f"{way}.{theirs}": f"{way}_{ours}" for way in ("rx", "tx") for theirs, ours in _NET.items()
@@ -124,7 +139,7 @@ def vm_netstats(conn, name=None):
     return {guest: _summed(one.stats, "net", names) for guest, one in readings.items()}
 
 
-def vm_diskstats(conn, name=None):
+def vm_diskstats(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, int]]:
     """Counters of all disks of each active domain together, since it started."""
     readings = stats.read(conn, name)
     return {

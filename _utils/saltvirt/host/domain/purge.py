@@ -1,12 +1,16 @@
 """Removing a guest with the disks that are its own, and with nothing else."""
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import logging
 import os
 import stat
 import xml.etree.ElementTree as ET
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.host import connection
@@ -14,6 +18,9 @@ from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lifecycle, lookup, metadata, removal
 from saltvirt.host.storage import files, usage
 from saltvirt.images import clone
+
+if TYPE_CHECKING:
+    from saltvirt.host.storage.shared import Place
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +35,13 @@ class Plan:
     of what it would delete if it were known that no other host uses it. unsure: the guest's own
     disks that stay."""
 
-    delete: list = field(default_factory=list)
-    keep: dict = field(default_factory=dict)
-    shared: dict = field(default_factory=dict)
-    unsure: list = field(default_factory=list)
+    delete: list[str] = field(default_factory=list)
+    keep: dict[str, str] = field(default_factory=dict)
+    shared: dict[str, Place] = field(default_factory=dict)
+    unsure: list[str] = field(default_factory=list)
 
 
-def _own_disks(conn, tree):
+def _own_disks(conn: libvirt.virConnect, tree: ET.Element) -> Iterator[tuple[str, str, str | None]]:
     """(path, its declared format, reason to keep it or None) of each disk in a domain's XML."""
     for node in tree.iterfind("devices/disk"):
         source = node.find("source")
@@ -55,20 +62,29 @@ def _own_disks(conn, tree):
         yield path, files.declared(node), reason
 
 
-def _snapshot_files(dom):
+def _snapshot_files(dom: libvirt.virDomain) -> Iterator[tuple[str, str, bool]]:
     """(path, its format, whether it is memory) of what the domain's snapshots left here."""
     with contextlib.suppress(libvirt.libvirtError):
         for snapshot in dom.listAllSnapshots():
             tree = ET.fromstring(snapshot.getXMLDesc())
             memory = tree.find("memory")
-            if memory is not None and memory.get("file"):
-                yield memory.get("file"), "raw", True
+            saved = memory.get("file") if memory is not None else None
+            if saved:
+                yield saved, "raw", True
             for disk in tree.iterfind("disks/disk"):
-                if disk.find("source") is not None and disk.find("source").get("file"):
-                    yield disk.find("source").get("file"), files.declared(disk), False
+                source = disk.find("source")
+                layer = source.get("file") if source is not None else None
+                if layer:
+                    yield layer, files.declared(disk), False
 
 
-def plan(conn, dom, cache_dir=None, disks=OWN, unused=()):
+def plan(
+    conn: libvirt.virConnect,
+    dom: libvirt.virDomain,
+    cache_dir: str | None = None,
+    disks: str = OWN,
+    unused: Collection[str] = (),
+) -> Plan:
     """The Plan for a domain; changes nothing. disks: OWN, MADE (only what a record names) or NONE.
 
     Of a guest that we made, the disks that its record names, and what stands on them: the
@@ -78,14 +94,14 @@ def plan(conn, dom, cache_dir=None, disks=OWN, unused=()):
     """
     trees = files.trees(dom)
     for source in (one for tree in trees for one in tree.iterfind("devices/disk/source[@pool]")):
-        files.require_pool(conn, source.get("pool"))
+        files.require_pool(conn, source.get("pool", ""))
     recorded = any(metadata.of_tree(tree) for tree in trees)
     ours = recorded or disks != OWN
     made = {files.real(path) for path in metadata.disk_paths(conn, trees)}
-    found = dict.fromkeys(made)
+    found: dict[str, str | None] = dict.fromkeys(made)
     for path, format, memory in _snapshot_files(dom):
-        own = not ours or (recorded and (memory or not made.isdisjoint(files.chain(path, format))))
-        found[files.real(path)] = None if own else NOT_MADE
+        its = not ours or (recorded and (memory or not made.isdisjoint(files.chain(path, format))))
+        found[files.real(path)] = None if its else NOT_MADE
     for path, format, reason in (one for tree in trees for one in _own_disks(conn, tree)):
         chain = files.chain(path, format)
         if not ours:
@@ -107,12 +123,12 @@ def plan(conn, dom, cache_dir=None, disks=OWN, unused=()):
     return Plan(delete, keep, shared, sorted(own - set(delete)))
 
 
-def _images(cache_dir):
+def _images(cache_dir: str | None) -> str | None:
     """The folder of images, for that of the cache in it."""
     return os.path.dirname(cache_dir) if cache_dir else None
 
 
-def delete_storage(conn, path):
+def delete_storage(conn: libvirt.virConnect, path: str) -> None:
     """Deletes one volume or regular file. What is not there is deleted already."""
     with contextlib.suppress(errors.NotFound), connection.translated(f"delete {path}"):
         conn.storageVolLookupByPath(path).delete(0)
@@ -122,7 +138,7 @@ def delete_storage(conn, path):
     delete_file(path)
 
 
-def delete_file(path):
+def delete_file(path: str) -> None:
     """Deletes a regular file of this host; one that is not there is deleted already."""
     try:
         mode = os.lstat(path).st_mode
@@ -136,19 +152,19 @@ def delete_file(path):
         raise errors.OperationFailed(f"cannot delete {path}: {exc.strerror}") from exc
 
 
-def _delete_part(path):
+def _delete_part(path: str) -> None:
     """Deletes what the making of the disk left when its process was killed."""
     delete_file(clone.part(path))
 
 
-def not_at_work(dom):
+def not_at_work(dom: libvirt.virDomain) -> None:
     """Raises OperationFailed while a process is making this guest."""
     worker = metadata.of_domain(dom).creating
     if worker and metadata.works(worker):
         raise errors.OperationFailed(f"cannot purge {dom.name()}: it is being created right now")
 
 
-def _remove_empty(paths, images_dir):
+def _remove_empty(paths: Collection[str], images_dir: str) -> None:
     """Removes the folders below images_dir that the deleted disks left empty."""
     root = files.real(images_dir) + os.sep
     for folder in sorted({os.path.dirname(p) for p in paths}, reverse=True):
@@ -157,7 +173,14 @@ def _remove_empty(paths, images_dir):
                 os.rmdir(folder)
 
 
-def _delete(conn, name, paths, uuid, images, unused):
+def _delete(
+    conn: libvirt.virConnect,
+    name: str,
+    paths: Collection[str],
+    uuid: str,
+    images: str | None,
+    unused: Collection[str],
+) -> None:
     """Deletes the disks of a guest that was stopped; all of them or, where somebody has begun to
     use one since it was asked, or has just started the guest, none."""
     again = f"{name} is stopped and still defined: purge again when that has ended"
@@ -176,7 +199,15 @@ def _delete(conn, name, paths, uuid, images, unused):
             log.info("purge of %s: deleted %s", name, path)
 
 
-def purge(conn, name, cache_dir=None, images_dir=None, dirs=False, disks=OWN, unused=()):
+def purge(
+    conn: libvirt.virConnect,
+    name: str,
+    cache_dir: str | None = None,
+    images_dir: str | None = None,
+    dirs: bool = False,
+    disks: str = OWN,
+    unused: Collection[str] = (),
+) -> Plan:
     """Stops the domain, deletes its own disks, undefines it; confirms each. The Plan.
 
     dirs: also remove the folders below images_dir that became empty. disks, unused: as for

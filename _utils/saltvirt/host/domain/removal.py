@@ -1,6 +1,9 @@
 """Taking a domain's definition away, with what libvirt itself keeps for it."""
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -13,18 +16,18 @@ from saltvirt.host.storage import usage
 _FLAGS_UNKNOWN = ("VIR_ERR_INVALID_ARG", "VIR_ERR_NO_SUPPORT", "VIR_ERR_OPERATION_UNSUPPORTED")
 
 
-def _flags(*names):
+def _flags(*names: str) -> int:
     return sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}", 0) for name in names)
 
 
 @contextlib.contextmanager
-def variables(conn, dom):
+def variables(conn: libvirt.virConnect, dom: libvirt.virDomain) -> Iterator[str]:
     """For the block, what to do with the file of the firmware's variables: NVRAM (it goes), or
     KEEP_NVRAM where it is not proven that nobody else uses it."""
     trees = [ElementTree.fromstring(text) for text in usage.texts(dom)]
-    paths = {tree.findtext("os/nvram") for tree in trees} - {None, ""}
+    paths = {path for tree in trees if (path := tree.findtext("os/nvram"))}
     with usage.closed(conn, paths) as held:
-        used = usage.read(conn, dom.UUIDString(), images=False) if paths else None
+        used = usage.read(conn, dom.UUIDString(), images=False) if paths else usage.Usage()
         sure = not any(
             held[path] or used.why(usage.keys_of(conn, path)) or usage.others_may_have(conn, path)
             for path in paths
@@ -33,7 +36,7 @@ def variables(conn, dom):
         yield "NVRAM" if sure else "KEEP_NVRAM"
 
 
-def _attempts(everything, nvram):
+def _attempts(everything: bool, nvram: str) -> list[int]:
     if not everything:
         return [_flags(nvram), 0]
     basic = _flags("MANAGED_SAVE", "SNAPSHOTS_METADATA", nvram)
@@ -41,18 +44,19 @@ def _attempts(everything, nvram):
     return [checkpoints | _flags("TPM"), checkpoints, basic, basic & ~_flags(nvram), 0]
 
 
-def _undefine(dom, everything, nvram):
+def _undefine(dom: libvirt.virDomain, everything: bool, nvram: str) -> None:
     unknown = {getattr(libvirt, name) for name in _FLAGS_UNKNOWN}
     attempts = list(dict.fromkeys(_attempts(everything, nvram)))
     for flags in attempts:
         try:
-            return dom.undefineFlags(flags)
+            dom.undefineFlags(flags)
+            return
         except libvirt.libvirtError as exc:
             if exc.get_error_code() not in unknown or flags == attempts[-1]:
                 raise
 
 
-def undefine(conn, dom, everything=False):
+def undefine(conn: libvirt.virConnect, dom: libvirt.virDomain, everything: bool = False) -> bool:
     """Undefines a stopped domain, and confirms that it is gone.
 
     Its NVRAM goes with it, unless somebody else may use that file; its saved memory, snapshots

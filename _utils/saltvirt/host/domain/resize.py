@@ -1,7 +1,10 @@
 """Growing a guest's disk, also while it runs."""
 
+from __future__ import annotations
+
 import contextlib
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -14,6 +17,10 @@ from saltvirt.images import chain, confined, inspect
 from saltvirt.placement import facts
 from saltvirt.units import human_bytes
 from saltvirt.xml.domain import Domain
+
+if TYPE_CHECKING:
+    from saltvirt.host.provision.admission import Gate
+    from saltvirt.xml.disk_source import DiskSource
 
 
 @dataclass(frozen=True)
@@ -29,12 +36,13 @@ class _Disk:
     volume: str | None = None
 
 
-def _nodes(dom, flags):
+def _nodes(dom: libvirt.virDomain, flags: int) -> dict[str, ElementTree.Element]:
     tree = ElementTree.fromstring(dom.XMLDesc(flags))
-    return {node.find("target").get("dev"): node for node in tree.iterfind("devices/disk")}
+    targets = ((node.find("target"), node) for node in tree.iterfind("devices/disk"))
+    return {target.get("dev", ""): node for target, node in targets if target is not None}
 
 
-def _find(conn, dom, target):
+def _find(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> _Disk:
     """The _Disk with this target, of the running guest or of its definition."""
     target = str(target)
     now = _nodes(dom, 0)
@@ -55,22 +63,23 @@ def _find(conn, dom, target):
     return _Disk(target, path, format, bool(dom.isActive() and target in now), volume)
 
 
-def _now(dom, disk):
+def _now(dom: libvirt.virDomain, disk: _Disk) -> int:
     """The disk's size in bytes at this moment. Raises NotFound."""
     if disk.runs:
         return dom.blockInfo(disk.target)[0]
     if not disk.path:
         missing = f"there is no {disk.volume}" if disk.volume else "it has no file"
         raise errors.NotFound(f"disk {disk.target} of {dom.name()}: {missing} on this host")
-    return inspect.inspect(disk.path, disk.format, folders=["/"]).virtual_size_bytes
+    size: int = inspect.inspect(disk.path, disk.format, folders=["/"]).virtual_size_bytes
+    return size
 
 
-def size_of(conn, dom, target):
+def size_of(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> int:
     """The size in bytes of the disk with this target."""
     return _now(dom, _find(conn, dom, target))
 
 
-def refuse_shared(conn, dom, target):
+def refuse_shared(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> None:
     """Raises Refused where another guest uses the disk, or stands on it: its size is not this
     guest's alone. Disks that are marked as shareable may be grown."""
     path = _find(conn, dom, target).path
@@ -86,14 +95,14 @@ def refuse_shared(conn, dom, target):
         raise errors.Refused(f"{path} cannot grow: {', '.join(users)} uses it, too")
 
 
-def _volume(conn, path):
+def _volume(conn: libvirt.virConnect, path: str) -> libvirt.virStorageVol | None:
     try:
         return conn.storageVolLookupByPath(path)
     except libvirt.libvirtError:
         return None
 
 
-def _grow_stopped(conn, path, format, size_bytes):
+def _grow_stopped(conn: libvirt.virConnect, path: str, format: str, size_bytes: int) -> None:
     volume = _volume(conn, path)
     if volume is not None and not files.is_regular(path):
         volume.resize(size_bytes)
@@ -102,13 +111,15 @@ def _grow_stopped(conn, path, format, size_bytes):
     confined.run(argv, f"grow {path}", reads=chain.names(path, format)[1:], writes=[path])
 
 
-def place(source, more_bytes):
+def place(source: DiskSource, more_bytes: int) -> facts.Disk:
     """What a disk gets more, as a facts.Disk. source: of the disk's xml element."""
     path = source.file or source.dev
     return facts.Disk(more_bytes, path and files.real(path), source.pool)
 
 
-def _room(conn, gate, dom, target, more):
+def _room(
+    conn: libvirt.virConnect, gate: Gate, dom: libvirt.virDomain, target: str, more: int
+) -> None:
     """Raises NoRoom when the host has promised the room to others."""
     built = Domain.fromstring(dom.XMLDesc(0))
     stored = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
@@ -119,7 +130,9 @@ def _room(conn, gate, dom, target, more):
     admission.check(conn, gate, wanted, new=False, only=("disk", "pools"))
 
 
-def grow(conn, name, target, size_bytes, gate=None):
+def grow(
+    conn: libvirt.virConnect, name: str, target: str, size_bytes: int, gate: Gate | None = None
+) -> tuple[int, int]:
     """Makes the disk larger and confirms it. (bytes before, bytes after).
 
     gate: admit.Gate; None when the host has admitted it already. Raises NoRoom when the room is
@@ -140,7 +153,7 @@ def grow(conn, name, target, size_bytes, gate=None):
                     _room(conn, gate, dom, target, size_bytes - before)
                 if disk.runs:
                     dom.blockResize(target, size_bytes, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
-                else:
+                elif disk.path:
                     _grow_stopped(conn, disk.path, disk.format, size_bytes)
         after = _now(dom, disk)
     if after < size_bytes:

@@ -1,24 +1,30 @@
 """A picture of a guest's screen, as a PNG file."""
 
+from __future__ import annotations
+
 import os
 import re
 import struct
 import time
 import zlib
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.host import connection
+
+if TYPE_CHECKING:
+    import libvirt
 
 _PPM = re.compile(rb"P6\s+(?:#[^\n]*\n\s*)*(\d+)\s+(\d+)\s+(\d+)\s")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def _chunk(kind, data):
+def _chunk(kind: bytes, data: bytes) -> bytes:
     checked = kind + data
     return struct.pack(">I", len(data)) + checked + struct.pack(">I", zlib.crc32(checked))
 
 
-def png_of_ppm(data):
+def png_of_ppm(data: bytes) -> bytes:
     """The PNG file of a binary PPM picture with 8 bits a colour. Raises OperationFailed."""
     match = _PPM.match(data)
     if not match or match.group(3) != b"255":
@@ -34,11 +40,11 @@ def png_of_ppm(data):
     )
 
 
-def take(conn, dom, screen=0):
+def take(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int = 0) -> bytes:
     """The bytes of a PNG of the guest's screen."""
     parts = []
 
-    def keep(_stream, data, _opaque):
+    def keep(_stream: libvirt.virStream, data: bytes, _opaque: object) -> int:
         parts.append(data)
         return len(data)
 
@@ -51,7 +57,7 @@ def take(conn, dom, screen=0):
     return data if data.startswith(PNG) else png_of_ppm(data)
 
 
-def save(data, name, folder, path=None):
+def save(data: bytes, name: str, folder: str, path: str | None = None) -> str:
     """Writes the PNG to ``path``, or to a new file of the guest in ``folder``; the path."""
     if path is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")

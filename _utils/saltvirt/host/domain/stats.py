@@ -1,7 +1,11 @@
 """Reading all domains at once: one call for all, and one XML for each domain."""
 
+from __future__ import annotations
+
 import xml.etree.ElementTree as ET
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
@@ -19,22 +23,22 @@ class Reading:
     """
 
     name: str
-    stats: dict
+    stats: dict[str, Any]
     tree: ET.Element | None = None
     error: str | None = None
 
     @property
-    def state(self):
+    def state(self) -> str:
         """The state's word."""
         return lookup.state_name(self.stats.get("state.state"))
 
     @property
-    def active(self):
+    def active(self) -> bool:
         """True when it takes memory and CPUs at this moment."""
         return self.state not in ("shutdown", "crashed")
 
 
-def _kinds():
+def _kinds() -> int:
     """All but those of the disks."""
     return (
         libvirt.VIR_DOMAIN_STATS_STATE
@@ -45,7 +49,9 @@ def _kinds():
     )
 
 
-def blocks(conn, domains):
+def blocks(
+    conn: libvirt.virConnect, domains: Collection[tuple[libvirt.virDomain, Sequence[ET.Element]]]
+) -> dict[str, dict[str, Any]]:
     """libvirt's statistics of the disks, by UUID, for pairs of a virDomain and its parsed
     definitions; none of a domain for whose disks libvirt would wait for ever."""
     answer = [dom for dom, trees in domains if answers.disks(conn, trees)]
@@ -54,12 +60,12 @@ def blocks(conn, domains):
     return {dom.UUIDString(): found for dom, found in pairs}
 
 
-def tree(dom):
+def tree(dom: libvirt.virDomain) -> ET.Element:
     """The domain's XML as it is now, parsed."""
     return ET.fromstring(dom.XMLDesc(0))
 
 
-def _read(dom, stats, with_xml):
+def _read(dom: libvirt.virDomain, stats: dict[str, Any], with_xml: bool) -> Reading:
     reading = Reading(name="", stats=stats)
     try:
         reading.name = dom.name()
@@ -70,7 +76,7 @@ def _read(dom, stats, with_xml):
     return reading
 
 
-def read_all(conn, with_xml=True):
+def read_all(conn: libvirt.virConnect, with_xml: bool = True) -> dict[str, Reading]:
     """Readings of every domain of the host, by name.
 
     with_xml: also its definition, and the statistics of its disks. A domain that is busy (a long
@@ -81,7 +87,11 @@ def read_all(conn, with_xml=True):
     return {r.name: r for r in sorted(found, key=lambda r: r.name)}
 
 
-def _readings(conn, pairs, with_xml):
+def _readings(
+    conn: libvirt.virConnect,
+    pairs: Iterable[tuple[libvirt.virDomain, dict[str, Any]]],
+    with_xml: bool,
+) -> list[Reading]:
     found = {dom.UUIDString(): (dom, _read(dom, stats, with_xml)) for dom, stats in pairs}
     seen = [(dom, [one.tree]) for dom, one in found.values() if one.tree is not None]
     for uuid, more in blocks(conn, seen).items():
@@ -89,14 +99,16 @@ def _readings(conn, pairs, with_xml):
     return [reading for _, reading in found.values()]
 
 
-def read_one(conn, name, with_xml=True):
+def read_one(conn: libvirt.virConnect, name: str, with_xml: bool = True) -> Reading:
     """The Reading of one domain. Raises NotFound."""
     pairs = conn.domainListGetStats([lookup.lookup(conn, name)], _kinds(), _NOWAIT)
     return _readings(conn, pairs, with_xml)[0]
 
 
-def read(conn, name=None, with_xml=True):
+def read(
+    conn: libvirt.virConnect, name: str | None = None, with_xml: bool = True
+) -> dict[str, Reading]:
     """One domain's reading (by name) or all, as a dict by name."""
     if name:
-        return {name: read_one(conn, name, with_xml)}
+        return {str(name): read_one(conn, name, with_xml)}
     return read_all(conn, with_xml)

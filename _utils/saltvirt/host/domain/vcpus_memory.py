@@ -1,6 +1,10 @@
 """How much memory and how many CPUs an existing domain has."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.host import connection
@@ -9,8 +13,11 @@ from saltvirt.host.domain import placement_facts
 from saltvirt.host.provision import admission
 from saltvirt.placement import account, facts
 
+if TYPE_CHECKING:
+    from saltvirt.host.provision.admission import Gate
 
-def _grows(dom, gate, vcpus=0, memory_kib=0):
+
+def _grows(dom: libvirt.virDomain, gate: Gate, vcpus: int = 0, memory_kib: int = 0) -> None:
     """Raises NoRoom when this host has not the room for what the guest's definition gets more.
 
     Less than it may have already was promised to it when it was made.
@@ -31,7 +38,15 @@ def _grows(dom, gate, vcpus=0, memory_kib=0):
         admission.check(dom.connect(), gate, wanted, new=False, only=asked)
 
 
-def _apply(dom, change, value, *, maximum, maximum_flag, config):
+def _apply(
+    dom: libvirt.virDomain,
+    change: Callable[[int, int], object],
+    value: int,
+    *,
+    maximum: int,
+    maximum_flag: int,
+    config: bool,
+) -> None:
     """Sets a live value and the stored one, as the domain's state and ``config`` ask."""
     if dom.isActive():
         fits = value <= maximum
@@ -49,7 +64,7 @@ def _apply(dom, change, value, *, maximum, maximum_flag, config):
     change(value, stored)
 
 
-def set_memory(dom, gate, memory_kib, config=False):
+def set_memory(dom: libvirt.virDomain, gate: Gate, memory_kib: int, config: bool = False) -> bool:
     """Gives the domain this much memory, in KiB.
 
     A stopped one gets it as maximum and current amount. A running one gets it through its
@@ -67,7 +82,7 @@ def set_memory(dom, gate, memory_kib, config=False):
     return True
 
 
-def set_vcpus(dom, gate, vcpus, config=False):
+def set_vcpus(dom: libvirt.virDomain, gate: Gate, vcpus: int, config: bool = False) -> bool:
     """Gives the domain this many vCPUs; see :func:`set_memory` for when."""
     if config or not dom.isActive():
         _grows(dom, gate, vcpus=vcpus)
