@@ -7,11 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
+pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded
+from saltvirt.host.storage import bounded, image_users, shared
 from saltvirt.images import cache, locks
+from tests.functional.test_usage import GUEST, create, disk
 
 SOURCE = "salt://debian.raw"
 
@@ -31,6 +33,7 @@ def add(store, name, data, source):
         file.write(data)
     sums = {"sha256": "a" * 64, "sha1": "b" * 40}
     meta = {"file": name, "format": "raw", "size_bytes": len(data), "sums": sums, "source": source}
+    meta["fetched"] = 9
     store.write(meta, ".meta", f"{name}.json")
     store.write({"version": {"v": 1}, "file": name}, ".index", f"{cache.key(source)}.json")
     return meta
@@ -203,3 +206,96 @@ def test_a_download_that_is_gone_on_with_in_this_moment_stays(parts, monkeypatch
 def test_without_downloads_nothing_goes(tmp_path):
     assert cache.forget_partial(tmp_path / "none") == []
     assert cache._is_old(str(tmp_path / "none")) is False
+
+
+# -- what goes from it --------------------------------------------------------------------
+
+
+@pytest.fixture
+def host(store, conn, monkeypatch):
+    """The cache of a host without guests; its image was given to nobody for long."""
+    old = time.time() - image_users.GRACE_S - 60
+    os.utime(store.path(".meta", "debian-0.raw.json"), (old, old))
+    monkeypatch.setattr(shared, "why", lambda path: None)
+    store.prune = lambda *args, **more: image_users.prune(conn, store.images, *args, **more)
+    store.there = lambda: os.path.exists(store.path("debian-0.raw"))
+    store.conn = conn
+    return store
+
+
+def guest(host, path, format="raw"):
+    host.conn.defineXML(GUEST.format(name="web1", more="", os="", devices=disk(path, format)))
+
+
+def test_an_image_that_nobody_needs_goes(host):
+    part = host.path(".partial", cache.key("x"))
+    with open(part, "wb"):
+        pass
+    os.utime(part, (0, 0))
+    known = image_users.listed(host.conn, host.images)["debian-0.raw"]
+    assert (known["size_bytes"], known["allocated_bytes"]) == (4096, 4096)
+    assert (known["fetched"], known["used_by"]) == ("1970-01-01T00:00:09Z", [])
+    gone = [f".partial/{cache.key('x')}", "debian-0.raw"]
+    assert host.prune() == {"removed": gone, "kept": {}}
+    assert not host.there()
+
+
+def test_of_one_image_only_that_one_goes(host):
+    part = host.path(".partial", cache.key("x"))
+    with open(part, "wb"):
+        pass
+    os.utime(part, (0, 0))
+    add(host, "7", b"x", "salt://seven")
+    assert host.prune(7, grace_s=0) == {"removed": ["7"], "kept": {}}
+    assert (os.path.exists(part), host.there()) == (True, True)
+    for name in ("8", ""):
+        with pytest.raises(errors.NotFound, match="there is no image"):
+            host.prune(name)
+
+
+@pytest.mark.parametrize("age_s", [-1, 1])
+def test_an_image_that_was_just_given_to_somebody_stays(host, monkeypatch, age_s):
+    now = os.stat(host.path(".meta", "debian-0.raw.json")).st_mtime
+    clock = SimpleNamespace(time=lambda: now + image_users.GRACE_S + age_s)
+    monkeypatch.setattr(image_users, "time", clock)
+    done = host.prune()
+    assert done["kept"] == ({} if age_s > 0 else {"debian-0.raw": "used a moment ago"})
+    assert host.there() is (age_s < 0)
+
+
+def test_at_the_end_of_its_time_it_goes(host, monkeypatch):
+    now = os.stat(host.path(".meta", "debian-0.raw.json")).st_mtime
+    clock = SimpleNamespace(time=lambda: now + image_users.GRACE_S)
+    monkeypatch.setattr(image_users, "time", clock)
+    assert host.prune()["kept"] == {}
+
+
+def test_an_image_that_a_guest_needs_stays(host):
+    guest(host, host.path("debian-0.raw"))
+    assert host.prune() == {"removed": [], "kept": {"debian-0.raw": "needed by web1"}}
+    with pytest.raises(errors.Refused, match=r"image debian-0.raw stays: needed by web1"):
+        host.prune("debian-0.raw")
+    assert host.there()
+
+
+def test_an_image_that_others_may_have_or_of_which_it_is_not_known_stays(host, monkeypatch):
+    monkeypatch.setattr(shared, "why", lambda path: "nfs at /srv")
+    kept = {"debian-0.raw": "other hosts may need it, too: nfs at /srv"}
+    assert host.prune()["kept"] == kept
+    create(host.path("..", "above.qcow2"), "/nonexistent/base", "qcow2")
+    guest(host, os.path.abspath(host.path("..", "above.qcow2")), "qcow2")
+    assert "cannot be proven that nobody uses it" in host.prune()["kept"]["debian-0.raw"]
+    assert host.there()
+
+
+@pytest.mark.parametrize("who", ["a QEMU", "a guest"])
+def test_who_begins_to_use_an_image_meanwhile_keeps_it(host, monkeypatch, who):
+    def late(conn, path):
+        if who == "a guest":
+            guest(host, host.path("debian-0.raw"))
+        return "it is open" if who == "a QEMU" else None
+
+    monkeypatch.setattr(image_users.usage, "held", late)
+    why = "needed by web1" if who == "a guest" else "it is open"
+    assert host.prune()["kept"] == {"debian-0.raw": why}
+    assert host.there()

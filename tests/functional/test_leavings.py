@@ -239,6 +239,14 @@ def test_one_of_two_goes_and_the_note_keeps_the_other(here):
         assert list(json.load(file)["files"]) == [str(second)]
 
 
+def test_what_is_gone_already_ends_its_note(here):
+    path = here.note()
+    here.base.unlink()
+    assert leavings.plan(here.conn, "web1").keep == {}
+    assert here.clean() == ([], {})
+    assert not os.path.exists(path)
+
+
 def test_what_is_left_of_another_guest_stays(here):
     second = here.root / "data" / "second"
     second.write_bytes(b"2")
@@ -315,6 +323,14 @@ def test_nothing_goes_while_the_guest_is_on_its_way_again(here):
     [
         ("web1~0", '{"name": "web1", "fil'),
         ("web1~0", "[]"),
+        ("web1~0", "[1]"),
+        ("web1~0", '{"name": 1, "files": {"BASE": []}, "folders": [], "images": []}'),
+        ("web1~0", '{"files": {"BASE": []}, "folders": [], "images": []}'),
+        ("web1~0", '{"name": "web1", "files": {"BASE": []}, "folders": {}, "images": []}'),
+        ("web1~0", '{"name": "web1", "files": {"BASE": []}, "folders": [], "images": {}}'),
+        ("web1~0", '{"name": "web1", "files": {"BASE": []}, "folders": ["x"], "images": []}'),
+        ("web1~0", '{"name": "web1", "files": {"BASE": []}, "folders": [], "images": ["x"]}'),
+        ("web1~0", '{"name": "web1", "files": {"BASE": []}, "folders": [1], "images": []}'),
         ("web1~0", '{"name": "db1", "files": {"BASE": []}, "folders": [], "images": []}'),
         ("web1~0", '{"name": "web1", "files": ["BASE"], "folders": [], "images": []}'),
         ("web1~0", '{"name": "web1", "files": {"BASE/../x": []}, "folders": [], "images": []}'),

@@ -36,7 +36,7 @@ DELETION = {
     "host.snapshot.needs": ("test_needs", "test_snapshots_shared", "test_still_needed"),
     "host.storage.deletion": ("test_foreign", "test_still_needed"),
     "host.storage.foreign_guests": ("test_foreign",),
-    "host.storage.image_users": ("test_images", "test_still_needed"),
+    "host.storage.image_users": ("test_cache", "test_still_needed"),
     "host.storage.looks": (),
     "host.storage.references": ("test_still_needed",),
     "host.storage.still": ("test_guest_lock", "test_still_needed"),

@@ -128,13 +128,17 @@ def _read(path):
 
 
 def _is_note(note):
-    if not isinstance(note, dict) or not isinstance(note.get("name"), str):
-        return False
+    return isinstance(note, dict) and isinstance(note.get("name"), str) and _names_paths(note)
+
+
+def _names_paths(note):
     files, folders, images = (note.get(key) for key in ("files", "folders", "images"))
-    if not isinstance(files, dict) or not all(isinstance(v, list) for v in (folders, images)):
-        return False
-    paths = [*files, *folders, *images]
-    return all(isinstance(p, str) and p.startswith("/") and os.path.normpath(p) == p for p in paths)
+    kinds = isinstance(files, dict) and isinstance(folders, list) and isinstance(images, list)
+    return kinds and all(map(_is_path, [*files, *folders, *images]))
+
+
+def _is_path(name):
+    return isinstance(name, str) and name.startswith("/") and os.path.normpath(name) == name
 
 
 @dataclass
