@@ -8,10 +8,9 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import units
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import deploy, result
-from saltvirt.operations import lock as locks
+from saltvirt.operations import deploy, operation, result
 from saltvirt.operations import report as reports
-from saltvirt.placement import policy as placement_policy
+from saltvirt.placement import policy as policies
 from saltvirt.spec import base
 
 __virtualname__ = "virt"
@@ -51,27 +50,15 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
 
         salt-run virt.deployed '{web1: {mem: 2048, image: salt://debian.qcow2}}' test=True
     """
-    name, opts = str(deployment), dict(__opts__)  # Salt's dunders are not there in threads
-    given = base.mapping(defaults or {}, "defaults")
+    name, given = str(deployment), base.mapping(defaults or {}, "defaults")
     wishes = [
         deploy.wanted(guest, {**given, **base.mapping(said or {}, f"guest {guest}")}, name)
         for guest, said in base.mapping(guests or {}, "guests").items()
     ]
-    count = units.parse_count(at_once, "at_once")
-    screen, policy = reports.screen(__salt__, opts), placement_policy.of_master(opts)
-    with locks.deployments(opts, f"virt.deployed {name}"), Fleet(opts) as fleet:
-        found = deploy.plan(fleet, policy, wishes, name)
-        if remove:
-            deploy.remove(fleet, wishes, found, name, test)
-        if not test:
-            found = deploy.carry_out(opts, policy, wishes, found, count, screen)
-    return _answer(name, found, test)
-
-
-def _answer(name, found, test):
-    more = {key: getattr(found, key) for key in ("there", "differs", "unlisted", "failed")}
-    answer = result.done(name, found.text(test), found.changes(), **more)
-    if found.failed:
-        answer[name]["result"] = False
-        answer["retcode"] = 1
-    return answer
+    opts, count = dict(__opts__), units.parse_count(at_once, "at_once")
+    policy, screen = policies.of_master(opts), reports.screen(__salt__, opts)
+    with Fleet(opts) as fleet:  # Salt's dunders are not there in its threads
+        makes = deploy.Deploy(
+            fleet, policy, wishes, name, remove=remove, at_once=count, screen=screen
+        )
+        return operation.perform(makes, test)

@@ -62,7 +62,7 @@ def deployed(name, guests, defaults=None, remove=False, at_once=4, **kwargs):
     }  # fmt: skip
     told = _runner("virt.deployed", name, arguments)
     changes, comment = told.get("changes", {}), told["comment"]
-    if not told["result"]:
+    if told["result"] is False:
         return result.answer(name, changes, failures=[comment])
     return result.answer(name, changes, comment, __opts__["test"])
 

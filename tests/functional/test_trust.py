@@ -348,7 +348,9 @@ def test_a_host_lists_guests_of_others_and_nothing_of_theirs_goes(
     store._store.store("hyper2", pairs[1])
     store._store.store("fileserver", pairs[1])
     found = deploy.Plan(unlisted={"hyper2": "hv1", "fileserver": "hv1", "db1": "hv3"})
-    deploy.remove(cloud, ["something"], found)
+    deploying = deploy.Deploy(cloud, policy.Policy(), ["something"], remove=True)
+    deploying.mark_unlisted(found)
+    deploying.purge(found)
     assert deleted == []
     assert found.failed == {"db1": "db1 is on hv1 now, not on hv3: it stays"}
     assert "db1" in cloud.guests

@@ -76,5 +76,29 @@ def test_a_wrong_word_and_a_size_for_an_unknown_disk_are_refused():
 
 def test_an_empty_list_removes_nothing(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": {"a": {"deployment": "shop"}}})
+    one = deploy.Deploy(cloud, policy.from_config(None, None), [], "shop", remove=True)
     with pytest.raises(errors.InvalidInput, match="the list of guests is empty"):
-        deploy.remove(cloud, [], plan(cloud, {}), "shop")
+        one.run()
+    [why] = one.check().reasons
+    assert "the list of guests is empty" in why
+
+
+def check(cloud, guests):
+    wishes = [deploy.wanted(name, guest, "shop") for name, guest in guests.items()]
+    answer = deploy.Deploy(cloud, policy.from_config(None, None), wishes, "shop").check().answer()
+    return answer["shop"], answer.get("retcode")
+
+
+def test_test_true_answers_as_every_verb_does_and_names_what_would_fail(tmp_path):
+    """It answered True where something would be made."""
+    facts = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"}
+    cloud = Cloud(tmp_path, {"hv1": {"a": facts}})
+    there, new, big = {"a": {"mem": 1024}}, {"b": {"mem": 512}}, {"c": {"mem": "900G"}}
+    found, code = check(cloud, there)
+    assert (found["result"], found["comment"], code) == (True, "1 there", None)
+    found, code = check(cloud, there | new)
+    assert (found["result"], list(found["changes"]), code) == (None, ["b"], None)
+    found, code = check(cloud, there | new | big)
+    assert (found["result"], list(found["changes"]), list(found["failed"]), code) == (
+        False, ["b"], ["c"], 1,
+    )  # fmt: skip

@@ -4,19 +4,27 @@ What was deployed has the deployment's name in its record, in the domain's metad
 nothing else is ever taken for a guest that is no longer listed.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from saltvirt import errors, names, units
 from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import inventory, unended, unique
+from saltvirt.fleet.progress import Screen
+from saltvirt.operations import inventory, lock, unended, unique
 from saltvirt.operations.init import Init, Wanted
+from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.purge import Purge
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
+from saltvirt.placement.policy import Policy
 from saltvirt.spec import guest as guest_spec
 from saltvirt.spec.base import mapping, unknown
 
@@ -35,24 +43,31 @@ class Plan:
     start left. there: guest to the host that has it. differs: guest to a list of sentences.
     unlisted: guest to its host. failed: guest to why."""
 
-    placed: dict = field(default_factory=dict)
-    again: dict = field(default_factory=dict)
-    started: dict = field(default_factory=dict)
-    there: dict = field(default_factory=dict)
-    differs: dict = field(default_factory=dict)
-    unlisted: dict = field(default_factory=dict)
-    removed: dict = field(default_factory=dict)
-    failed: dict = field(default_factory=dict)
+    placed: dict[str, str] = field(default_factory=dict)
+    again: dict[str, str] = field(default_factory=dict)
+    started: dict[str, str] = field(default_factory=dict)
+    there: dict[str, str] = field(default_factory=dict)
+    differs: dict[str, list[str]] = field(default_factory=dict)
+    unlisted: dict[str, str] = field(default_factory=dict)
+    removed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
-    def changes(self):
+    def changes(self) -> dict[str, dict[str, str | None]]:
         """``{guest: {"old": host, "new": host}}``."""
-        new = {
+        new: dict[str, dict[str, str | None]] = {
             name: {"old": self.again.get(name), "new": host} for name, host in self.placed.items()
         }
         new |= {name: {"old": host, "new": host} for name, host in self.started.items()}
         return new | {name: {"old": host, "new": None} for name, host in self.removed.items()}
 
-    def text(self, test=False):
+    def more(self) -> dict[str, dict[str, Any]]:
+        """What else is in the answer."""
+        return {
+            "there": self.there, "differs": self.differs, "unlisted": self.unlisted,
+            "failed": self.failed,
+        }  # fmt: skip
+
+    def text(self, test: bool = False) -> str:
         """One line for people."""
         would = "would be " if test else ""
         parts = [
@@ -72,12 +87,12 @@ _HALF = "half made by an init that died and"
 _WHOLE = "made by an init that died before its end, which"
 
 
-def _line(word, guests):
+def _line(word: str, guests: dict[str, str]) -> str:
     listed = ", ".join(f"{name} on {host}" for name, host in sorted(guests.items()))
     return f"{word}: {listed}" if listed else ""
 
 
-def wanted(name, guest, deployment="default"):
+def wanted(name: str, guest: dict[str, Any], deployment: str = "default") -> Wanted:
     """The Wanted of a guest as pillar describes it. Raises InvalidInput."""
     label = f"guest {name}"
     known = sorted({*guest_spec.arguments(), *_FOR_US})
@@ -110,7 +125,7 @@ def wanted(name, guest, deployment="default"):
     )
 
 
-def _sized(label, given):
+def _sized(label: str, given: dict[str, Any]) -> list[dict[str, Any]]:
     """The disks with the size of the first one, which the default profile calls ``system``."""
     size = given.pop("size")
     if given.get("disks") or "default" not in (given["disk"], given.get("disk_profile")):
@@ -120,7 +135,9 @@ def _sized(label, given):
     return [{"name": "system", "size": size}]
 
 
-def plan(fleet, policy, wishes, deployment="default"):
+def plan(
+    fleet: Fleet, policy: Policy, wishes: Sequence[Wanted], deployment: str = "default"
+) -> Plan:
     """What would be done for these Wanteds, the biggest first; each is simulated, so that the
     next one sees it. Changes nothing."""
     hosts, unheard = inventory.gather(fleet, fleet.hosts())
@@ -158,11 +175,11 @@ def plan(fleet, policy, wishes, deployment="default"):
 class _Needs:
     """What guests would take of each host; asked once for all guests that are alike."""
 
-    def __init__(self, fleet):
+    def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.known = {}
+        self.known: dict[str, dict[str, facts.Needs | None]] = {}
 
-    def look(self, cloud, wish):
+    def look(self, cloud: dict[str, facts.Host], wish: Wanted) -> None:
         """Gives each host of the cloud the Needs of this guest."""
         alike = {word: value for word, value in wish.for_all().items() if word != "name"}
         key = json.dumps(alike, sort_keys=True, default=str)
@@ -173,7 +190,9 @@ class _Needs:
             cloud[name] = replace(host, needs=self.known[key].get(name))
 
 
-def _keep(found, wish, request, places):
+def _keep(
+    found: Plan, wish: Wanted, request: facts.Request, places: dict[str, facts.Guest]
+) -> None:
     if len(places) > 1:
         found.failed[wish.name] = f"it is on more than one host: {', '.join(places)}"
         return
@@ -186,7 +205,9 @@ def _keep(found, wish, request, places):
         found.differs[wish.name] = differs
 
 
-def _not_ended(fleet, found, wish, places, deployment):
+def _not_ended(
+    fleet: Fleet, found: Plan, wish: Wanted, places: dict[str, facts.Guest], deployment: str
+) -> None:
     """What made it may have died before it was whole, or started."""
     if len(places) != 1:
         return
@@ -203,7 +224,9 @@ def _not_ended(fleet, found, wish, places, deployment):
         found.differs.pop(wish.name, None)
 
 
-def _compare(wish, request, guest):
+def _compare(
+    wish: Wanted, request: facts.Request, guest: facts.Guest
+) -> Iterator[tuple[str, object, object]]:
     """(what, has, wanted) of a guest that is there."""
     if guest.vcpus != request.vcpus:
         yield "cpu", guest.vcpus, request.vcpus
@@ -216,7 +239,9 @@ def _compare(wish, request, guest):
         yield "state", guest.state, "running"
 
 
-def _place(found, cloud, request, policy):
+def _place(
+    found: Plan, cloud: dict[str, facts.Host], request: facts.Request, policy: Policy
+) -> None:
     decision = choose.choose(cloud.values(), request, policy)
     if not decision.ranked:
         raise errors.Refused(f"no host can take it: {decision.reasons()}")
@@ -230,76 +255,125 @@ def _place(found, cloud, request, policy):
     cloud.update(account.taken(cloud, best, request, new))
 
 
-def carry_out(opts, policy, wishes, found, at_once=4, screen=None):
-    """Makes what a Plan places, some guests at once; returns the Plan as it came out.
+class Deploy:
+    """Makes what a Plan places, some guests at once. One that fails does not stop the others.
 
-    opts: the master's configuration. screen: a fleet.progress.Screen. One that fails does not
-    stop the others. A host that refuses meanwhile is passed over for another, unless the guest
-    must be on it.
+    wishes: of all guests of the deployment. remove: also purges its guests that are not listed any
+    more. at_once: so many are made at a time. screen: where steps are shown. A host that refuses
+    meanwhile is passed over for another, unless the guest must be on it.
     """
 
-    def make(wish):
-        with Fleet(opts) as fleet:
-            report = Report(fleet, wish.name, "init", _Lines(screen))
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: Policy,
+        wishes: Sequence[Wanted],
+        deployment: str = "default",
+        *,
+        remove: bool = False,
+        at_once: int = 4,
+        screen: Screen | None = None,
+    ) -> None:
+        self.fleet, self.policy, self.wishes = fleet, policy, wishes
+        self.deployment, self.at_once = deployment, at_once
+        self.remove, self.screen = remove, screen
+
+    def check(self) -> Checked:
+        """Where each guest would be made, and why others would not."""
+        reasons = Reasons()
+        with reasons.of(), self._alone():
+            found = plan(self.fleet, self.policy, self.wishes, self.deployment)
+            if self.remove:
+                self.mark_unlisted(found)
+            failed = tuple(f"{name}: {why}" for name, why in sorted(found.failed.items()))
+            return Checked(
+                self.deployment, found.text(test=True), found.changes(), found.more(),
+                reasons=failed, nothing=not found.changes(),
+            )  # fmt: skip
+        return reasons.checked(self.deployment)
+
+    def run(self) -> Result:
+        """Raises InvalidInput for a guest that is described wrongly, and for no guests at all that
+        are to be removed."""
+        with self._alone():
+            found = plan(self.fleet, self.policy, self.wishes, self.deployment)
+            if self.remove:
+                self.mark_unlisted(found)
+                self.purge(found)
+            self._carry_out(found)
+        complete = not found.failed
+        return Result(self.deployment, found.text(), found.changes(), found.more(), complete)
+
+    def _alone(self) -> AbstractContextManager[None]:
+        return lock.deployments(self.fleet.opts, f"virt.deployed {self.deployment}")
+
+    def _carry_out(self, found: Plan) -> None:
+        todo = [wish for wish in self.wishes if wish.name in {**found.placed, **found.started}]
+        with ThreadPoolExecutor(max_workers=max(1, self.at_once)) as pool:
+            running = {pool.submit(self._make, wish, found): wish.name for wish in todo}
+            for done in as_completed(running):
+                name = running[done]
+                into = found.placed if name in found.placed else found.started
+                try:
+                    into[name] = done.result()
+                except errors.VirtError as exc:
+                    del into[name]
+                    found.again.pop(name, None)
+                    found.failed[name] = exc.text
+
+    def _make(self, wish: Wanted, found: Plan) -> str:
+        """The host that has made one of them, or started it."""
+        with Fleet(self.fleet.opts) as fleet:
+            report = Report(fleet, wish.name, "init", _Lines(self.screen))
             if wish.name in found.started:
                 host = found.started[wish.name]
-                unended.start(fleet, policy, wish, host, report)
+                unended.start(fleet, self.policy, wish, host, report)
                 return host
             if wish.name in found.again:
                 unended.remove(fleet, wish.name, found.again[wish.name])
             try:
                 there = replace(wish, host=found.placed[wish.name])
-                return Init(fleet, policy, there, report).run().more["host"]
+                done = Init(fleet, self.policy, there, report).run()
             except errors.Refused:
                 if wish.host:
                     raise
-                return Init(fleet, policy, wish, report).run().more["host"]
+                done = Init(fleet, self.policy, wish, report).run()
+            made: str = done.more["host"]
+            return made
 
-    todo = [wish for wish in wishes if wish.name in {**found.placed, **found.started}]
-    with ThreadPoolExecutor(max_workers=max(1, at_once)) as pool:
-        running = {pool.submit(make, wish): wish.name for wish in todo}
-        for done in as_completed(running):
-            name = running[done]
-            into = found.placed if name in found.placed else found.started
+    def mark_unlisted(self, found: Plan) -> None:
+        """What is not listed is to be removed.
+
+        Raises InvalidInput for an empty list: a pillar that failed to render must remove nothing.
+        """
+        if not self.wishes:
+            raise errors.InvalidInput(
+                f"deployment {self.deployment}: the list of guests is empty; nothing is removed, "
+                "so that no mistake removes them all: salt-run virt.purge removes a guest"
+            )
+        found.removed, found.unlisted = found.unlisted, {}
+
+    def purge(self, found: Plan) -> None:
+        """Purges the guests that a Plan removes."""
+        keys = KeyStore(self.fleet.opts)
+        for name, host in list(found.removed.items()):
             try:
-                into[name] = done.result()
+                # the names are the hosts' own: none of them makes another one's guest or key go
+                Purge(self.fleet, name, delete_key=bool(keys.host_of(name)), on=host).run()
             except errors.VirtError as exc:
-                del into[name]
-                found.again.pop(name, None)
+                del found.removed[name]
                 found.failed[name] = exc.text
-    return found
 
 
 class _Lines:
     """A screen for many at once: each step is a line, and no line takes another's place."""
 
-    def __init__(self, screen):
+    def __init__(self, screen: Screen | None) -> None:
         self.screen = screen
 
-    def line(self, text):
+    def line(self, text: str) -> None:
         if self.screen:
             self.screen.line(text)
 
-    def update(self, percent, text):
+    def update(self, percent: float, text: str) -> None:
         """How far a copy is would be lost among the lines of the others."""
-
-
-def remove(fleet, wishes, found, deployment="default", test=False):
-    """Purges the unlisted guests of a Plan.
-
-    Raises InvalidInput for an empty list: a pillar that failed to render must remove nothing.
-    """
-    if not wishes:
-        raise errors.InvalidInput(
-            f"deployment {deployment}: the list of guests is empty; nothing is removed, so that "
-            "no mistake removes them all: salt-run virt.purge removes a guest"
-        )
-    found.removed, found.unlisted = found.unlisted, {}
-    keys = KeyStore(fleet.opts)
-    for name, host in [] if test else list(found.removed.items()):
-        try:
-            # the names are the hosts' own: none of them makes another one's guest or key go
-            Purge(fleet, name, delete_key=bool(keys.host_of(name)), on=host).run()
-        except errors.VirtError as exc:
-            del found.removed[name]
-            found.failed[name] = exc.text

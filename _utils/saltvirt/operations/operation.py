@@ -55,8 +55,8 @@ class Result:
 class Checked(Result):
     """What would be done, in the words of a Result; nothing was.
 
-    reasons: every reason why it would not be done, none where it would. nothing: there is nothing
-    to do. complete: False when not every host was heard.
+    reasons: every reason why it, or a part of it, would not be done. nothing: there is nothing to
+    do. complete: False when not every host was heard.
     """
 
     reasons: tuple[str, ...] = ()
@@ -65,7 +65,11 @@ class Checked(Result):
     def answer(self) -> dict[str, Any]:
         """As the runner gives it back: ``result`` is None where it would be done."""
         if self.reasons:
-            return result.failed(plain.line(self.about), self.comment)
+            about = plain.line(self.about)
+            found = result.failed(about, self.comment)
+            if self.changes or self.more:  # of the parts that would be
+                found[about].update(changes=self.changes, **self.more)
+            return found
         if self.nothing:
             return result.done(self.about, self.comment, self.changes, **self.more)
         found = result.planned(self.about, self.comment, self.changes, **self.more)
