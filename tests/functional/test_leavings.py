@@ -12,13 +12,15 @@ from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.host.domain import purge
 from saltvirt.host.migration import confirm, leavings, recovery, remote_storage, reservations
-from saltvirt.host.storage import shared, still, usage
+from saltvirt.host.storage import bounded, shared, still, usage
 from saltvirt.operations import leavings as cleaning
 from saltvirt.operations import proof
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_still_needed import opened, opens
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
+LOGICAL = """<pool type='logical'><name>vg</name><source><name>vg</name>
+<device path='/dev/nonexistent'/></source><target><path>/dev/vg</path></target></pool>"""
 CHANGED = "it was changed since the migration left it"
 
 
@@ -152,7 +154,8 @@ def test_what_was_changed_since_is_somebodys(here, how):
             here.base.symlink_to(other)
         else:
             here.base.mkdir()
-    assert leavings.plan(here.conn, "web1").keep[str(here.base)].startswith(CHANGED)
+    todo = leavings.plan(here.conn, "web1")
+    assert (todo.delete, list(todo.keep)) == ([], [str(here.base)])
     assert here.shows().startswith(CHANGED)
     assert here.base.exists()
     assert os.path.exists(path)
@@ -175,6 +178,17 @@ def test_what_is_said_to_be_deleted_is(here, monkeypatch):
     path = here.note()
     monkeypatch.setattr(purge, "delete_storage", lambda conn, path: None)
     assert here.clean() == ([], {str(here.base): "it is still there"})
+    assert os.path.exists(path)
+
+
+def test_what_could_not_be_deleted_stays_with_the_reason(here, monkeypatch):
+    path = here.note()
+
+    def refused(conn, path):
+        raise errors.OperationFailed("it is not to be")
+
+    monkeypatch.setattr(purge, "delete_storage", refused)
+    assert here.clean() == ([], {str(here.base): "it is not to be"})
     assert os.path.exists(path)
 
 
@@ -314,8 +328,40 @@ def test_nothing_goes_while_the_guest_is_on_its_way_again(here):
     with pytest.raises(errors.OperationFailed, match="on its way to this host again"):
         here.clean()
     assert here.base.exists()
+    here.guest(name="web1")
+    assert leavings.plan(here.conn, "web1").delete == [str(here.base)], "it has come"
+    here.conn.lookupByName("web1").undefine()
     os.unlink(mine)
     assert here.clean()[0] == [str(here.base)]
+
+
+def test_what_cannot_be_looked_at_stays(here, monkeypatch):
+    here.note()
+    real = bounded.stat
+
+    def stat(path):
+        if path == str(here.base):
+            raise bounded.Silent("/data")
+        return real(path)
+
+    monkeypatch.setattr(bounded, "stat", stat)
+    assert leavings.plan(here.conn, "web1").keep[str(here.base)].startswith("it cannot be looked")
+    assert here.base.exists()
+
+
+def test_a_volume_is_known_by_its_key(here, monkeypatch):
+    pool = here.conn.storagePoolDefineXML(LOGICAL, 0)
+    pool.create(0)
+    volume = pool.createXML("<volume><name>v</name><capacity>1024</capacity></volume>", 0)
+    path, key = volume.path(), volume.key()
+    monkeypatch.setattr(usage, "is_there", lambda conn, path: bool(pool.listVolumes()))
+    note, told = here.note(), {"name": "web1", "folders": [], "images": []}
+    for look, gone in ((f"{key}x", False), (key, True)):
+        with open(note, "w", encoding="utf-8") as file:
+            json.dump({**told, "files": {path: look}}, file)
+        assert leavings.plan(here.conn, "web1").delete == [path] * gone
+    assert here.clean() == ([path], {})
+    assert pool.listVolumes() == []
 
 
 @pytest.mark.parametrize(
