@@ -26,20 +26,9 @@ def __virtual__():
 
 
 def _verb(name, verb, test, wait_s=0, options=None, host=None):
-    name = str(name)
     with Fleet(__opts__) as fleet:
-        if test:
-            plan = lifecycle.look(fleet, name, verb, options, host)
-        else:
-            plan = lifecycle.run(fleet, name, verb, wait_s, options, host)
-    about = {"host": plan.host, "state": plan.before if test else plan.after}
-    if plan.nothing and verb != "reset":
-        return result.done(name, f"{name} on {plan.host} is {plan.after} already", **about)
-    changes = {} if plan.nothing else {"state": {"old": plan.before, "new": plan.after}}
-    word = lifecycle.VERBS[verb].done
-    if test:
-        return result.planned(name, f"{name} on {plan.host} would be {word}", changes, **about)
-    return result.done(name, f"{name} on {plan.host} was {word}", changes, **about)
+        change = lifecycle.Lifecycle(fleet, name, verb, wait_s, options, host)
+        return operation.perform(change, test)
 
 
 @result.reporting

@@ -11,8 +11,8 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt.host.node import inventory
-from saltvirt.operations import lifecycle
 from saltvirt.operations.init import Init, Wanted
+from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.placement import choose, facts, policy
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import load, only_test
@@ -111,11 +111,12 @@ def test_start_by_name_goes_by_the_masters_policy(made):
     define(made.conn, "a", 100)
     fleet = Fleet(modules, made.tmp_path)
     with pytest.raises(Exception, match="100 MiB of memory wanted"):
-        lifecycle.run(fleet, "a", "start")
+        Lifecycle(fleet, "a", "start").run()
     fleet.opts["virt"] = {"placement": {**BARE, "memory_ratio": 4}}
-    assert lifecycle.look(fleet, "a", "start").after == "running"
+    checked = Lifecycle(fleet, "a", "start").check()
+    assert checked.changes == {"state": {"old": "shutdown", "new": "running"}}
     assert made.conn.lookupByName("a").isActive() == 0
-    assert lifecycle.run(fleet, "a", "start").after == "running"
+    assert Lifecycle(fleet, "a", "start").run().more["state"] == "running"
 
 
 @pytest.mark.parametrize(("verb", "more"), [("virt.setmem", 1500), ("virt.setvcpus", 80)])

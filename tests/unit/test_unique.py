@@ -1,6 +1,7 @@
 """Is a name free, when not every host answers? And what is settled when an answer is missing."""
 
 import random
+import re
 import threading
 import time
 
@@ -14,6 +15,7 @@ from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.operations import alone, begun, find, lifecycle, slots, unique
 from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.init import Init, Wanted
+from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy
 from saltvirt.revert import Revert
@@ -272,7 +274,7 @@ def test_a_stop_presses_the_button_again_every_ten_seconds(tmp_path, monkeypatch
     monkeypatch.setattr(lifecycle.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
     cloud = Cloud(tmp_path, hv1={"virt.vm_state": {"web1": "running"}, "virt.shutdown": True})
     with pytest.raises(errors.OperationFailed, match="is running after 35 s"):
-        lifecycle.run(cloud, "web1", "stop", wait_s=35)
+        Lifecycle(cloud, "web1", "stop", wait_s=35).run()
     assert cloud.called.count(("hv1", "virt.shutdown")) == 4
 
 
@@ -448,15 +450,17 @@ def test_no_guest_on_shared_disks_is_started_beside_a_silent_host(tmp_path, verb
     state = {"web1": "paused" if verb == "resume" else "shutdown"}
     cloud = Cloud(tmp_path, hv1={**OFF, "virt.vm_state": state}, hv2=silent("hv2"))
     words = r"web1 stays .*/nfs/web1.qcow2 \(nfs4 at /nfs\).*hv2: no answer.*say host=hv1"
-    for call in (lifecycle.run, lifecycle.look):
-        with pytest.raises(errors.OperationFailed, match=words):
-            call(cloud, "web1", verb)
+    with pytest.raises(errors.OperationFailed, match=words):
+        Lifecycle(cloud, "web1", verb).run()
     assert not {("hv1", "virt.start"), ("hv1", "virt.resume")} & set(cloud.called)
-    assert lifecycle.check(cloud, "web1", verb, "hv1").host == "hv1"
+    [why] = Lifecycle(cloud, "web1", verb).check().reasons
+    assert re.match(words, why)
+    assert ("hv1", "virt.resume") not in cloud.called
+    assert lifecycle.plan(cloud, "web1", verb, "hv1").host == "hv1"
     with pytest.raises(errors.NotFound, match="is on hv1, not on hv2"):
-        lifecycle.check(cloud, "web1", verb, "hv2")
+        lifecycle.plan(cloud, "web1", verb, "hv2")
     cloud.answers["hv1"]["virt.shared_disks"] = {}
-    assert lifecycle.check(cloud, "web1", verb).host == "hv1"
+    assert lifecycle.plan(cloud, "web1", verb).host == "hv1"
 
 
 def test_nor_is_it_put_back_to_a_snapshot(tmp_path):
@@ -470,31 +474,31 @@ def test_nor_is_it_put_back_to_a_snapshot(tmp_path):
 
 def test_what_stops_a_guest_asks_nobody_else(tmp_path):
     cloud = Cloud(tmp_path, hv1={**OFF, "virt.vm_state": {"web1": "running"}}, hv2=silent("hv2"))
-    assert lifecycle.check(cloud, "web1", "force_off").host == "hv1"
-    assert lifecycle.check(cloud, "web1", "start").nothing
+    assert lifecycle.plan(cloud, "web1", "force_off").host == "hv1"
+    assert lifecycle.plan(cloud, "web1", "start").nothing
     assert ("hv1", "virt.shared_disks") not in cloud.called
 
 
 def test_where_the_files_of_a_hung_libvirt_tell_the_guest_starts(tmp_path):
     hung = {"*": "!libvirt does not answer", "virt.names_on_disk": ["db1"]}
     cloud = Cloud(tmp_path, hv1=OFF, hv2=hung)
-    assert lifecycle.check(cloud, "web1", "start").host == "hv1"
+    assert lifecycle.plan(cloud, "web1", "start").host == "hv1"
     hung["virt.names_on_disk"] = ["web1"]
     with pytest.raises(errors.AlreadyExists, match="on hv2, whose libvirt does not answer"):
-        lifecycle.check(cloud, "web1", "start")
+        lifecycle.plan(cloud, "web1", "start")
 
 
 def test_a_host_that_is_not_even_known_is_silent_too(tmp_path, monkeypatch):
     """Below a syndic; or one that made guests and that virt:hosts does not match any more."""
     cloud = Cloud(tmp_path, hv1=OFF)
-    assert lifecycle.check(cloud, "web1", "start").host == "hv1"
+    assert lifecycle.plan(cloud, "web1", "start").host == "hv1"
     cloud.opts["order_masters"] = True
     with pytest.raises(errors.OperationFailed, match="this master has syndics"):
-        lifecycle.check(cloud, "web1", "start")
+        lifecycle.plan(cloud, "web1", "start")
     cloud.opts["order_masters"] = False
     monkeypatch.setattr(alone.proof, "unmatched", lambda *_: {"hv9": "virt:hosts does not match"})
     with pytest.raises(errors.OperationFailed, match="hv9: virt:hosts does not match"):
-        lifecycle.check(cloud, "web1", "start")
+        lifecycle.plan(cloud, "web1", "start")
 
 
 def test_what_stands_beside_an_error_is_no_answer(tmp_path):

@@ -1,11 +1,16 @@
 """start, stop, force_off, pause, resume, reset: by the guest's name, wherever it runs."""
 
+from __future__ import annotations
+
 import contextlib
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt import errors, names
+from saltvirt.fleet.client import Fleet
 from saltvirt.operations import alone, begun, find
+from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.placement import account
 from saltvirt.placement import policy as policies
 
@@ -24,7 +29,7 @@ class Verb:
     """
 
     function: str
-    before: tuple
+    before: tuple[str, ...]
     after: str
     done: str
     parameter: str = "vm_"
@@ -52,31 +57,27 @@ class Plan:
     after: str
 
     @property
-    def nothing(self):
+    def nothing(self) -> bool:
         return self.before == self.after
 
 
-def look(fleet, name, verb_name, options=None, host=None):
-    """The Plan, after the host was asked whether it would do it. Changes nothing.
-
-    Raises what :func:`run` would raise before it changes something.
-    """
-    plan = check(fleet, name, verb_name, host)
-    if verb_name == "start" and not plan.nothing:
-        fleet.one(plan.host, "virt.start", {**_start(fleet, name, options), "test": True})
-    return plan
-
-
-def _start(fleet, name, options):
+def _start(fleet: Fleet, name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of the host's ``virt.start``: it admits by the master's policy."""
     terms = account.terms(None, policies.of_master(fleet.opts))
-    return {"name": names.guest(name), **(options or {}), "placement": terms}
+    return {"name": names.guest(name), **options, "placement": terms}
 
 
-def check(fleet, name, verb_name, only=None):
+def plan(
+    fleet: Fleet,
+    name: str,
+    verb_name: str,
+    only: str | None = None,
+    reasons: Reasons | None = None,
+) -> Plan:
     """The Plan. Changes nothing. only: the host that has it; the operator knows that it runs on no
     other. Raises NotFound, InvalidInput (the verb makes no sense now), OperationFailed."""
     verb, name = VERBS[verb_name], names.guest(name)
+    reasons = reasons or Reasons(first=True)
     census, host = _on(fleet, name, only)
     before = census.guests[name][host]
     if verb_name == "reset" and before == PAUSED:
@@ -84,11 +85,12 @@ def check(fleet, name, verb_name, only=None):
     if before not in (*verb.before, verb.after):
         raise errors.InvalidInput(f"{name} on {host} is {before}: cannot {verb_name} it")
     if verb.runs and before != verb.after and not only:
-        alone.check(fleet, census, name, host)
+        with reasons.of():
+            alone.check(fleet, census, name, host)
     return Plan(host, before, verb.after)
 
 
-def _on(fleet, name, only):
+def _on(fleet: Fleet, name: str, only: str | None) -> tuple[find.Census, str]:
     """(find.Census, the host that has the guest)."""
     census = find.census(fleet)
     host = census.host_of(name)
@@ -97,9 +99,9 @@ def _on(fleet, name, only):
     return census, host
 
 
-def writes(fleet, name, only=None):
+def writes(fleet: Fleet, name: str, only: str | None = None) -> str:
     """The host of a guest whose disks are to be written to, whether it runs or not. only: as for
-    :func:`check`. Raises NotFound, OperationFailed."""
+    :func:`plan`. Raises NotFound, OperationFailed."""
     name = names.guest(name)
     census, host = _on(fleet, name, only)
     if census.guests[name][host] != RUNNING and not only:
@@ -107,37 +109,84 @@ def writes(fleet, name, only=None):
     return host
 
 
-def run(fleet, name, verb_name, wait_s=0, options=None, host=None):
-    """Does the verb and confirms it with libvirt; the Plan as it came true.
+class Lifecycle:
+    """Does one of VERBS, and confirms it with libvirt.
 
-    A guest that already is as wanted is left alone. wait_s: how long the guest's own system may
-    take. options: more arguments of the host's ``virt.start``. host: where it is and nowhere else,
-    though not every host answers. Raises NotFound, InvalidInput,
-    OperationFailed, NoRoom.
+    A guest that already is as wanted is left alone. wait_s: how many seconds the guest's own system
+    may take. options: more arguments of the host's ``virt.start``. host: where it is and nowhere
+    else, though not every host answers.
     """
-    verb = VERBS[verb_name]
-    name = names.guest(name)
-    plan = check(fleet, name, verb_name, host)
-    if plan.nothing and verb_name != "reset":
-        return plan
-    starts = verb_name == "start"
-    asked = _start(fleet, name, options) if starts else {verb.parameter: name}
-    fleet.one(plan.host, verb.function, asked, long=True)
-    pressed = time.monotonic()
-    end = pressed + wait_s
-    while True:
-        after = fleet.one(plan.host, "virt.vm_state", {"vm_": name}).get(name)
-        if after == plan.after:
-            if verb_name == "start":  # whoever made it: somebody wants it
-                begun.forget(fleet.opts, name)
-            return plan
-        if time.monotonic() >= end:
-            waited = f" after {wait_s:.0f} s" if wait_s else ""
-            raise errors.OperationFailed(
-                f"{name} on {plan.host} is {after}{waited}, not {plan.after}"
-            )
-        if verb_name == "stop" and time.monotonic() - pressed >= PRESS_AGAIN_S:
-            pressed = time.monotonic()
-            with contextlib.suppress(errors.OperationFailed):  # it is off by now: asked above
-                fleet.one(plan.host, verb.function, {verb.parameter: name}, long=True)
-        time.sleep(PAUSE_S)
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str,
+        verb: str,
+        wait_s: float = 0,
+        options: dict[str, Any] | None = None,
+        host: str | None = None,
+    ) -> None:
+        self.fleet, self.name, self.verb = fleet, str(name), verb
+        self.wait_s, self.options, self.host = wait_s, options or {}, host
+
+    def check(self) -> Checked:
+        """What state it would have; of a start also whether its host would admit it."""
+        name, reasons = self.name, Reasons()
+        with reasons.of():
+            found = plan(self.fleet, name, self.verb, self.host, reasons)
+            if self.verb == "start" and not found.nothing:
+                asked = {**_start(self.fleet, name, self.options), "test": True}
+                with reasons.of():
+                    self.fleet.one(found.host, "virt.start", asked)
+            reasons.hold()
+            more = {"host": found.host, "state": found.before}
+            if self._is_done(found):
+                return Checked(name, self._already(found), more=more, nothing=True)
+            words = f"{name} on {found.host} would be {VERBS[self.verb].done}"
+            return Checked(name, words, _changes(found), more)
+        return reasons.checked(name)
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, OperationFailed, NoRoom."""
+        found = plan(self.fleet, self.name, self.verb, self.host)
+        more = {"host": found.host, "state": found.after}
+        if self._is_done(found):
+            return Result(self.name, self._already(found), more=more)
+        self._do(found)
+        words = f"{self.name} on {found.host} was {VERBS[self.verb].done}"
+        return Result(self.name, words, _changes(found), more)
+
+    def _is_done(self, found: Plan) -> bool:
+        return found.nothing and self.verb != "reset"
+
+    def _already(self, found: Plan) -> str:
+        return f"{self.name} on {found.host} is {found.after} already"
+
+    def _do(self, found: Plan) -> None:
+        fleet, host, verb = self.fleet, found.host, VERBS[self.verb]
+        name = names.guest(self.name)
+        starts = self.verb == "start"
+        asked = _start(fleet, name, self.options) if starts else {verb.parameter: name}
+        fleet.one(host, verb.function, asked, long=True)
+        pressed = time.monotonic()
+        end = pressed + self.wait_s
+        while True:
+            after = fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
+            if after == found.after:
+                if starts:  # whoever made it: somebody wants it
+                    begun.forget(fleet.opts, name)
+                return
+            if time.monotonic() >= end:
+                waited = f" after {self.wait_s:.0f} s" if self.wait_s else ""
+                raise errors.OperationFailed(
+                    f"{name} on {host} is {after}{waited}, not {found.after}"
+                )
+            if self.verb == "stop" and time.monotonic() - pressed >= PRESS_AGAIN_S:
+                pressed = time.monotonic()
+                with contextlib.suppress(errors.OperationFailed):  # it is off by now: asked above
+                    fleet.one(host, verb.function, {verb.parameter: name}, long=True)
+            time.sleep(PAUSE_S)
+
+
+def _changes(found: Plan) -> dict[str, Any]:
+    return {} if found.nothing else {"state": {"old": found.before, "new": found.after}}

@@ -6,7 +6,7 @@ from saltvirt.operations import lifecycle, proof
 
 def there(fleet, name, only=None):
     """(host, name to what is known of it) of a guest's snapshots, of which some are to be taken,
-    put back or deleted. only: as for lifecycle.check."""
+    put back or deleted. only: as for lifecycle.plan."""
     host = lifecycle.writes(fleet, name, only)
     found = fleet.one(host, "virt.list_snapshots", {"domain": name}, long=False).get(name)
     return host, {one["name"]: one for one in found if isinstance(found, list)}
