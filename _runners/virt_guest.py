@@ -8,13 +8,12 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names, units
-from saltvirt.fleet import authorise, pillars, target
+from saltvirt import errors, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, lifecycle, operation, result, snapshots
-from saltvirt.operations import lock as locks
+from saltvirt.operations import lifecycle, operation, result, snapshots
 from saltvirt.operations import report as reports
+from saltvirt.operations.authorize import Authorize
+from saltvirt.operations.eject import Eject
 from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.purge import Purge
 
@@ -153,10 +152,6 @@ def reset(name, test=False):
     return _verb(name, "reset", test)
 
 
-def _alone(name, verb):
-    return locks.guest(__opts__, names.guest(name), verb)
-
-
 @result.reporting
 def snapshot(name, snapshot=None, test=False, host=None):
     """
@@ -174,18 +169,8 @@ def snapshot(name, snapshot=None, test=False, host=None):
 
         salt-run virt.snapshot web1 before-upgrade
     """
-    name = str(name)
-    arguments = {"domain": name, "name": snapshot}
-    with Fleet(__opts__) as fleet, locks.guest(__opts__, names.guest(name), "virt.snapshot"):
-        host, there = snapshots.there(fleet, name, host)
-        if snapshot and str(snapshot) in there:
-            raise errors.AlreadyExists(f"{name} on {host} has a snapshot {snapshot} already")
-        if test:
-            comment = f"a snapshot of {name} on {host} would be taken"
-            return result.planned(name, comment, {"snapshot": snapshot}, host=host)
-        told = fleet.one(host, "virt.snapshot", arguments, long=True)
-    comment = f"snapshot {told['name']} of {name} on {host} was taken"
-    return result.done(name, comment, {"snapshot": told["name"]}, host=host)
+    with Fleet(__opts__) as fleet:
+        return operation.perform(snapshots.Snapshot(fleet, name, snapshot, host), test)
 
 
 @result.reporting
@@ -209,25 +194,8 @@ def revert(name, snapshot=None, test=False, cleanup=False, host=None):
 
         salt-run virt.revert web1 before-upgrade
     """
-    name = str(name)
-    with Fleet(__opts__) as fleet, locks.guest(__opts__, names.guest(name), "virt.revert"):
-        host, there = snapshots.there(fleet, name, host)
-        parents = [one["parent"] for one in there.values() if one["current"]]
-        wanted = snapshot or next(iter(parents), None)
-        if wanted not in there:
-            about = f"snapshot {wanted}" if wanted else "snapshot before the current one"
-            known = ", ".join(there) or "none"
-            raise errors.NotFound(f"{name} on {host} has no {about}; it has: {known}")
-        asked = host, "virt.revert_snapshot", {
-            "name": name, "vm_snapshot": wanted, "cleanup": bool(cleanup),
-        }  # fmt: skip
-        if test:
-            snapshots.plan(fleet, *asked)
-            comment = f"{name} on {host} would be put back to {wanted}"
-            return result.planned(name, comment, {"reverted": wanted}, host=host)
-        told = snapshots.run(fleet, *asked)
-    comment = f"{name} on {host} was put back to {wanted}"
-    return result.done(name, comment, {"reverted": told}, host=host)
+    with Fleet(__opts__) as fleet:
+        return operation.perform(snapshots.Revert(fleet, name, snapshot, cleanup, host), test)
 
 
 @result.reporting
@@ -255,25 +223,13 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
         salt-run virt.delete_snapshots web1 before-upgrade
         salt-run virt.delete_snapshots web1 all=True
     """
-    name, options = str(name), _options(kwargs)
-    everything = bool(options.pop("all", False))
+    options = _options(kwargs)
+    wanted = None if options.pop("all", False) else [str(one) for one in names]
     for word in set(options) - {"host"}:
         raise errors.InvalidInput(f"{word} is no argument of virt.delete_snapshots")
-    with Fleet(__opts__) as fleet, _alone(name, "virt.snapshot"):
-        host, there = snapshots.there(fleet, name, options.pop("host", None))
-        wanted = list(there) if everything else [str(one) for one in names]
-        asked = host, "virt.delete_snapshots", {
-            "name": name, "names": wanted, "children": bool(children),
-        }  # fmt: skip
-        if test:
-            told, _ = snapshots.plan(fleet, *asked)
-            gone = {"deleted": sorted(told["deleted"])}
-            comment = f"{', '.join(gone['deleted'])} of {name} on {host} would be deleted"
-            return result.planned(name, comment, gone, host=host)
-        told = snapshots.run(fleet, *asked)
-    gone = {"deleted": sorted(told["deleted"])}
-    comment = f"{', '.join(gone['deleted'])} of {name} on {host} deleted"
-    return result.done(name, comment, gone, host=host)
+    with Fleet(__opts__) as fleet:
+        gone = snapshots.Delete(fleet, name, wanted, children, options.get("host"))
+        return operation.perform(gone, test)
 
 
 @result.reporting
@@ -382,18 +338,8 @@ def authorize(name, host, pillar=None, test=False):
 
         salt-run virt.authorize web1 hyper1
     """
-    name = target.refuse_host(__opts__, names.guest(str(name)))
     with Fleet(__opts__) as fleet:
-        fleet.hosts(host)
-    authorise.refuse_others(__opts__, host, name)
-    if pillar:
-        pillars.check(__opts__, pillar)
-    words = f"hand in the key of {name} once, within {authorise.LIFETIME_S // 60} minutes"
-    changes = {"authorized": host}
-    if test:
-        return result.planned(name, f"{host} would be allowed to {words}", changes)
-    authorise.Authorisations(__opts__).grant(host, name, pillar=pillar)
-    return result.done(name, f"{host} may {words}", changes)
+        return operation.perform(Authorize(fleet, name, host, pillar), test)
 
 
 @result.reporting
@@ -416,17 +362,5 @@ def seed_eject(name, test=False):
 
         salt-run virt.seed_eject web1
     """
-    name = names.guest(str(name))
-    if name not in KeyStore(__opts__).ours():
-        return result.done(name, f"{name} is no guest that this master made")
-    if not target.reported(__opts__, name):
-        raise errors.OperationFailed(
-            f"{name} has not reached this master yet: its volume for cloud-init stays"
-        )
-    with Fleet(__opts__) as fleet, locks.guest(__opts__, name, "virt.seed_eject"):
-        host, _ = find.locate(fleet, name)
-        if test:
-            return result.planned(name, f"{name} on {host} would lose its volume", host=host)
-        taken = fleet.one(host, "virt.seed_eject", {"name": name}, long=True)
-    changes = {"ejected": True} if taken else {}
-    return result.done(name, f"{name} on {host} has no volume for cloud-init", changes, host=host)
+    with Fleet(__opts__) as fleet:
+        return operation.perform(Eject(fleet, name), test)

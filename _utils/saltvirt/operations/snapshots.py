@@ -1,10 +1,21 @@
 """Snapshots of a guest, wherever it runs."""
 
-from saltvirt import errors
-from saltvirt.operations import lifecycle, proof
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from saltvirt import errors, names
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import lifecycle, lock, proof
+from saltvirt.operations.operation import Checked, Reasons, Result
+
+# name of a snapshot to what is known of it
+There = dict[str, dict[str, Any]]
 
 
-def there(fleet, name, only=None):
+def there(fleet: Fleet, name: str, only: str | None = None) -> tuple[str, There]:
     """(host, name to what is known of it) of a guest's snapshots, of which some are to be taken,
     put back or deleted. only: as for lifecycle.plan."""
     host = lifecycle.writes(fleet, name, only)
@@ -12,7 +23,9 @@ def there(fleet, name, only=None):
     return host, {one["name"]: one for one in found if isinstance(found, list)}
 
 
-def plan(fleet, host, function, arguments):
+def plan(
+    fleet: Fleet, host: str, function: str, arguments: dict[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
     """(what the host would do, the files that no other host uses). Changes nothing.
 
     Raises Refused when one of the files that are merged, begin anew or go may be needed on another
@@ -28,7 +41,142 @@ def plan(fleet, host, function, arguments):
     return told, sorted(shared)
 
 
-def run(fleet, host, function, arguments):
+def run(fleet: Fleet, host: str, function: str, arguments: dict[str, Any]) -> Any:
     """Does it after the other hosts were asked; what the host answered."""
     _, unused = plan(fleet, host, function, arguments)
     return fleet.one(host, function, {**arguments, "unused": unused}, long=True)
+
+
+class _OfSnapshots:
+    """What all operations on a guest's snapshots have in common.
+
+    host: where the guest is and nowhere else, though not every host answers.
+    """
+
+    verb = "virt.snapshot"
+
+    def __init__(self, fleet: Fleet, name: str, host: str | None = None) -> None:
+        self.fleet, self.name, self.host = fleet, str(name), host
+
+    def check(self) -> Checked:
+        """What would become of which snapshots."""
+        reasons = Reasons()
+        with reasons.of(), self._there() as (host, known):
+            return self._planned(host, known)
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises NotFound, InvalidInput, AlreadyExists, Refused, OperationFailed."""
+        with self._there() as (host, known):
+            return self._done(host, known)
+
+    @contextlib.contextmanager
+    def _there(self) -> Iterator[tuple[str, There]]:
+        """Holds the guest's lock: (its host, its snapshots)."""
+        with lock.guest(self.fleet.opts, names.guest(self.name), self.verb):
+            yield there(self.fleet, self.name, self.host)
+
+    def _planned(self, host: str, known: There) -> Checked:
+        raise NotImplementedError
+
+    def _done(self, host: str, known: There) -> Result:
+        raise NotImplementedError
+
+
+class Snapshot(_OfSnapshots):
+    """Takes one. snapshot: its name; None: the guest's name and the time."""
+
+    def __init__(
+        self, fleet: Fleet, name: str, snapshot: str | None = None, host: str | None = None
+    ) -> None:
+        super().__init__(fleet, name, host)
+        self.snapshot = snapshot
+
+    def _free(self, host: str, known: There) -> None:
+        if self.snapshot and str(self.snapshot) in known:
+            raise errors.AlreadyExists(
+                f"{self.name} on {host} has a snapshot {self.snapshot} already"
+            )
+
+    def _planned(self, host: str, known: There) -> Checked:
+        self._free(host, known)
+        comment = f"a snapshot of {self.name} on {host} would be taken"
+        return Checked(self.name, comment, {"snapshot": self.snapshot}, {"host": host})
+
+    def _done(self, host: str, known: There) -> Result:
+        self._free(host, known)
+        asked = {"domain": self.name, "name": self.snapshot}
+        told = self.fleet.one(host, "virt.snapshot", asked, long=True)
+        comment = f"snapshot {told['name']} of {self.name} on {host} was taken"
+        return Result(self.name, comment, {"snapshot": told["name"]}, {"host": host})
+
+
+class Revert(_OfSnapshots):
+    """Puts the guest back to one. snapshot: its name; None: the one before the current. cleanup:
+    also deletes all that are newer than it, or on top of it."""
+
+    verb = "virt.revert"
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str,
+        snapshot: str | None = None,
+        cleanup: bool = False,
+        host: str | None = None,
+    ) -> None:
+        super().__init__(fleet, name, host)
+        self.snapshot, self.cleanup = snapshot, bool(cleanup)
+
+    def _asked(self, host: str, known: There) -> tuple[str, dict[str, Any]]:
+        """(the snapshot, the arguments of the host's function)."""
+        parents = [one["parent"] for one in known.values() if one["current"]]
+        wanted = self.snapshot or next(iter(parents), None)
+        if wanted is None or wanted not in known:
+            about = f"snapshot {wanted}" if wanted else "snapshot before the current one"
+            has = ", ".join(known) or "none"
+            raise errors.NotFound(f"{self.name} on {host} has no {about}; it has: {has}")
+        return wanted, {"name": self.name, "vm_snapshot": wanted, "cleanup": self.cleanup}
+
+    def _planned(self, host: str, known: There) -> Checked:
+        wanted, asked = self._asked(host, known)
+        plan(self.fleet, host, "virt.revert_snapshot", asked)
+        comment = f"{self.name} on {host} would be put back to {wanted}"
+        return Checked(self.name, comment, {"reverted": wanted}, {"host": host})
+
+    def _done(self, host: str, known: There) -> Result:
+        wanted, asked = self._asked(host, known)
+        told = run(self.fleet, host, "virt.revert_snapshot", asked)
+        comment = f"{self.name} on {host} was put back to {wanted}"
+        return Result(self.name, comment, {"reverted": told}, {"host": host})
+
+
+class Delete(_OfSnapshots):
+    """Deletes snapshots. wanted: their names; None: all. children: also those on top of them."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str,
+        wanted: list[str] | None,
+        children: bool = False,
+        host: str | None = None,
+    ) -> None:
+        super().__init__(fleet, name, host)
+        self.wanted, self.children = wanted, bool(children)
+
+    def _asked(self, known: There) -> dict[str, Any]:
+        wanted = list(known) if self.wanted is None else self.wanted
+        return {"name": self.name, "names": wanted, "children": self.children}
+
+    def _planned(self, host: str, known: There) -> Checked:
+        told, _ = plan(self.fleet, host, "virt.delete_snapshots", self._asked(known))
+        gone = sorted(told["deleted"])
+        comment = f"{', '.join(gone)} of {self.name} on {host} would be deleted"
+        return Checked(self.name, comment, {"deleted": gone}, {"host": host})
+
+    def _done(self, host: str, known: There) -> Result:
+        told = run(self.fleet, host, "virt.delete_snapshots", self._asked(known))
+        gone = sorted(told["deleted"])
+        comment = f"{', '.join(gone)} of {self.name} on {host} deleted"
+        return Result(self.name, comment, {"deleted": gone}, {"host": host})

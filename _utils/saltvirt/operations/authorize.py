@@ -1,0 +1,51 @@
+"""Let a hypervisor hand in the minion key of a new guest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saltvirt import names
+from saltvirt.fleet import authorise, pillars, target
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.operation import Checked, Reasons, Result
+
+
+class Authorize:
+    """Writes the permission. pillar: what this master will add to the guest's."""
+
+    def __init__(
+        self, fleet: Fleet, name: str, host: str, pillar: dict[str, Any] | None = None
+    ) -> None:
+        self.fleet, self.name, self.host, self.pillar = fleet, str(name), host, pillar
+
+    def check(self) -> Checked:
+        """What the host would be allowed to."""
+        reasons = Reasons()
+        with reasons.of():
+            self._look(reasons)
+            comment = f"{self.host} would be allowed to {self._words()}"
+            return Checked(self.name, comment, {"authorized": self.host})
+        return reasons.checked(self.name)
+
+    def run(self) -> Result:
+        """Raises InvalidInput, NotFound, Unsupported."""
+        self._look(Reasons(first=True))
+        authorise.Authorisations(self.fleet.opts).grant(self.host, self.name, pillar=self.pillar)
+        comment = f"{self.host} may {self._words()}"
+        return Result(self.name, comment, {"authorized": self.host})
+
+    def _look(self, reasons: Reasons) -> None:
+        opts = self.fleet.opts
+        with reasons.of():
+            target.refuse_host(opts, names.guest(self.name))
+        with reasons.of():
+            self.fleet.hosts(self.host)
+            authorise.refuse_others(opts, self.host, self.name)
+        with reasons.of():
+            if self.pillar:
+                pillars.check(opts, self.pillar)
+        reasons.hold()
+
+    def _words(self) -> str:
+        minutes = authorise.LIFETIME_S // 60
+        return f"hand in the key of {self.name} once, within {minutes} minutes"
