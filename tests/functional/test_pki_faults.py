@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import x25519
 
 pytest.importorskip("salt")
 from saltvirt.errors import PkiError
@@ -342,3 +343,9 @@ def test_no_word_about_a_change_shows_a_key(tmp_path):
     assert keys
     for text in keys:
         assert all(line not in repr(outcome) for line in text.splitlines()[1:-1])
+
+
+def test_a_key_that_cannot_sign_is_no_key_of_a_certificate():
+    pem = certs.key_pem(x25519.X25519PrivateKey.generate())
+    with pytest.raises(PkiError, match="cannot sign"):
+        certs.load_key(pem)

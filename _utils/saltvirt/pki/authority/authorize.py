@@ -1,11 +1,19 @@
 """Who may have certificates: only whom the master's configuration names."""
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING, Any
 
 import salt.utils.minions
 
 from saltvirt.errors import PkiError
 from saltvirt.fleet import target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from saltvirt.pki.authority.policy import Policy
 
 log = logging.getLogger(__name__)
 # what these look at is sent by the minion itself, so a guest could claim it
@@ -16,7 +24,7 @@ _CLAIMED = {
 _OPERATORS = {"and", "or", "not", "(", ")"}
 
 
-def allowed(opts, policy, host):
+def allowed(opts: Mapping[str, Any], policy: Policy, host: str) -> bool:
     """True when ``virt:hosts`` names the host and its key is accepted.
 
     opts: the master's configuration. Never greedy: a minion that the master knows
@@ -39,7 +47,7 @@ def allowed(opts, policy, host):
     return False
 
 
-def expand(policy, opts):
+def expand(policy: Policy, opts: Mapping[str, Any]) -> str:
     """The compound expression of ``virt:hosts``.
 
     Raises PkiError when nothing is set, or when it trusts what minions say of
@@ -63,7 +71,7 @@ def expand(policy, opts):
     return text
 
 
-def _engines(text, opts, seen=()):
+def _engines(text: str, opts: Mapping[str, Any], seen: tuple[str, ...] = ()) -> Iterator[str]:
     """The letters of the matchers that the expression uses, nodegroups expanded."""
     for word in text.split():
         if word in _OPERATORS:
@@ -78,7 +86,7 @@ def _engines(text, opts, seen=()):
         yield info["engine"]
 
 
-def resolve(opts, expression):
+def resolve(opts: Mapping[str, Any], expression: str) -> set[str]:
     """The accepted minions that the expression matches, by the master's own knowledge.
 
     What Salt 3008 calls a resource is none: any minion registers it under any name.

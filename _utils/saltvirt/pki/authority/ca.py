@@ -1,11 +1,24 @@
 """The certificate authorities: made once, found again, adopted, never replaced silently."""
 
+from __future__ import annotations
+
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from saltvirt.errors import PkiError
 from saltvirt.pki.authority.store import AUTHORITIES
 from saltvirt.pki.common import certs, files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from cryptography import x509
+
+    from saltvirt.pki.authority.policy import Policy
+    from saltvirt.pki.authority.store import Store
+    from saltvirt.pki.common.certs import PrivateKey
 
 log = logging.getLogger(__name__)
 
@@ -15,28 +28,28 @@ class Authority:
     """A CA that can sign. chain: its certificate, then those above it."""
 
     name: str
-    key: object
-    chain: tuple
+    key: PrivateKey
+    chain: tuple[x509.Certificate, ...]
     # others that hosts must trust beside it while one replaces the other
-    also: tuple = ()
+    also: tuple[x509.Certificate, ...] = ()
 
     @property
-    def cert(self):
+    def cert(self) -> x509.Certificate:
         """Its own certificate."""
         return self.chain[0]
 
     @property
-    def trusted(self):
+    def trusted(self) -> bytes:
         """All that a host must trust, as PEM."""
         return certs.cert_pem(*unique((*self.chain, *self.also)))
 
 
-def unique(found):
+def unique(found: Iterable[x509.Certificate]) -> list[x509.Certificate]:
     """Certificates in their order, each once."""
     return list({certs.fingerprint(cert): cert for cert in found}.values())
 
 
-def paths(store, name, generation=""):
+def paths(store: Store, name: str, generation: str = "") -> tuple[Path, Path]:
     """(key, certificate) files of an authority. generation: ``""``, ``next-`` or ``old-``."""
     prefix = AUTHORITIES[name]
     return store.path(f"{generation}{prefix}cakey.pem"), store.path(
@@ -44,7 +57,7 @@ def paths(store, name, generation=""):
     )
 
 
-def ensure(store, policy):
+def ensure(store: Store, policy: Policy) -> None:
     """Makes the authorities that do not exist. One process does; the others wait for it."""
     if not all(_complete(store, name) for name in AUTHORITIES):
         with store.exclusive():
@@ -52,7 +65,7 @@ def ensure(store, policy):
                 _make(store, policy, name)
 
 
-def current(store):
+def current(store: Store) -> dict[str, Authority]:
     """All authorities by name, usable now. Hold one of the store's locks.
 
     Raises PkiError, saying what to do, for one that is damaged, incomplete, or not
@@ -64,11 +77,11 @@ def current(store):
     return found
 
 
-def _complete(store, name):
+def _complete(store: Store, name: str) -> bool:
     return all(path.exists() for path in paths(store, name))
 
 
-def _make(store, policy, name):
+def _make(store: Store, policy: Policy, name: str) -> None:
     """Under the exclusive lock: finish what a killed process began, or begin."""
     key_path, cert_path = paths(store, name)
     if not key_path.exists() and not cert_path.exists():
@@ -79,7 +92,7 @@ def _make(store, policy, name):
         promote(store, name)
 
 
-def _prepared(store, name, key_path):
+def _prepared(store: Store, name: str, key_path: Path) -> bool:
     """True when next-cacert is for the key that is already in place."""
     pem = files.read(paths(store, name, "next-")[1])
     if pem is None:
@@ -87,7 +100,7 @@ def _prepared(store, name, key_path):
     return certs.belong_together(certs.load_certs(pem)[0], certs.load_key(files.read(key_path)))
 
 
-def prepare(store, policy, name):
+def prepare(store: Store, policy: Policy, name: str) -> None:
     """Writes a new CA beside the present one, as ``next-``."""
     key_path, cert_path = paths(store, name, "next-")
     key = certs.new_key(policy.key)
@@ -100,19 +113,19 @@ def prepare(store, policy, name):
     files.write(cert_path, certs.cert_pem(cert))
 
 
-def unique_tag(key):
+def unique_tag(key: PrivateKey) -> str:
     """Six hex digits of the key: two CAs must never have the same name."""
     return certs.hex_digest(certs.public_bytes(key))[:6]
 
 
-def promote(store, name):
+def promote(store: Store, name: str) -> None:
     """Puts the ``next-`` CA in its place: the key first, so that a crash can be told."""
     for source, target in zip(paths(store, name, "next-"), paths(store, name), strict=True):
         if source.exists():
             files.rename(source, target)
 
 
-def read(store, name, generation=""):
+def read(store: Store, name: str, generation: str = "") -> Authority:
     """An authority from its files. Raises PkiError, saying what to do, when it is no good."""
     key_path, cert_path = paths(store, name, generation)
     for path in (key_path, cert_path):
@@ -139,7 +152,7 @@ _ADVICE = (
 )
 
 
-def _check_pair(cert, key, key_path, cert_path):
+def _check_pair(cert: x509.Certificate, key: PrivateKey, key_path: Path, cert_path: Path) -> None:
     if not certs.belong_together(cert, key):
         raise PkiError(
             f"the first certificate of {cert_path} does not belong to {key_path}: put the "
@@ -149,7 +162,7 @@ def _check_pair(cert, key, key_path, cert_path):
         raise PkiError(f"the first certificate of {cert_path} is not one of a CA")
 
 
-def _also(store, name):
+def _also(store: Store, name: str) -> tuple[x509.Certificate, ...]:
     """Certificates of the CA before and after this one, while hosts must trust both."""
     found = []
     if store.path("rotation.json").exists():
@@ -160,7 +173,7 @@ def _also(store, name):
     return tuple(found)
 
 
-def check_time(cert, store):
+def check_time(cert: x509.Certificate, store: Store) -> None:
     """Raises PkiError when the CA is not valid now."""
     now = store.now()
     start, end = certs.not_before(cert), certs.not_after(cert)

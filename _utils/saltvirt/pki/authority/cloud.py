@@ -1,18 +1,30 @@
 """Certificates of the whole cloud: shown, revoked, and moved to another CA."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import NotFound, PkiError, VirtError
 from saltvirt.pki.authority import ca, crl, issue, request_rules, responder, rotation
 from saltvirt.pki.authority.store import AUTHORITIES, USES
 from saltvirt.pki.common import certs
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from saltvirt.fleet.answer import Answer
+    from saltvirt.fleet.client import Fleet
+    from saltvirt.pki.authority.policy import Policy
+    from saltvirt.pki.authority.store import Store
+
 UPDATE = "virt.tls_update"
 INFO = "virt.tls_info"
 UPDATE_S = 120
 
 
-def authorities(store):
+def authorities(store: Store) -> dict[str, dict[str, Any]]:
     """{name: about its CA}, with ``problem`` where it cannot sign now."""
     found = {}
     for name in AUTHORITIES:
@@ -29,7 +41,9 @@ def authorities(store):
     return found
 
 
-def records(store, rules, host, known=()):
+def records(
+    store: Store, rules: Policy, host: str, known: Collection[str] = ()
+) -> dict[str, dict[str, Any]]:
     """{use: what the master knows of the host's certificate}, with ``days_left``, ``renewed``
     (the day from which it is renewed) and ``wrong`` (why it will be replaced at once). known: the
     ids of all that virt:hosts names."""
@@ -53,7 +67,9 @@ def records(store, rules, host, known=()):
     return found
 
 
-def _case(store, rules, host, folder, known):
+def _case(
+    store: Store, rules: Policy, host: str, folder: Path, known: Collection[str]
+) -> issue.Case:
     """As for a request without any wishes; the host's own grains are not known here."""
     names = responder.names_of_all(store, rules, known).of(host)
     found = {name: ca.read(store, name) for name in AUTHORITIES}
@@ -61,10 +77,12 @@ def _case(store, rules, host, folder, known):
     return issue.Case(store, rules, folder, found, want)
 
 
-def names_of_others(store, rules, host, known=()):
+def names_of_others(
+    store: Store, rules: Policy, host: str, known: Collection[str] = ()
+) -> list[str]:
     """Sentences: which good certificate the host was given for a name that is another's now."""
     names, revoked = responder.names_of_all(store, rules, known), crl.revoked_serials(store)
-    found = set()
+    found: set[tuple[str, str]] = set()
     for cert in issue.issued(store.host(host)):
         if certs.serial(cert) in revoked or certs.not_after(cert) < store.now():
             continue
@@ -79,7 +97,7 @@ def names_of_others(store, rules, host, known=()):
     ]
 
 
-def compare(records_, told):
+def compare(records_: Mapping[str, dict[str, Any]], told: Mapping[str, Any]) -> list[str]:
     """What differs between the master's record and what the host has: sentences."""
     found = []
     for use, about in records_.items():
@@ -94,7 +112,9 @@ def compare(records_, told):
     return found
 
 
-def update(fleet, hosts, report):
+def update(
+    fleet: Fleet, hosts: Collection[str], report: Callable[[str], object]
+) -> dict[str, Answer]:
     """Has the hosts fetch and place their certificates. {host: Answer}."""
     found = {}
     for told in fleet.ask(hosts, UPDATE, timeout_s=UPDATE_S):
@@ -103,32 +123,41 @@ def update(fleet, hosts, report):
     return found
 
 
-def _said(told):
+def _said(told: Answer) -> str:
     if not told.ok:
-        return told.error
+        return told.error or ""
     changes = told.data["changes"]
     return f"updated {', '.join(sorted(changes))}" if changes else "nothing to do"
 
 
-def revoke(fleet, store, host, report):
+def revoke(
+    fleet: Fleet, store: Store, host: str, report: Callable[[str], object]
+) -> dict[str, str]:
     """Revokes a host's certificates, and tells every other host. {host: error} of who does
     not know of it yet. Raises NotFound for a host that never had any."""
     count = crl.revoke(store, host)
     report(f"{host}: {count} certificates revoked, and it gets no new ones")
     others = [other for other in _own(fleet) if other != host]
     told = update(fleet, others, report)
-    return {name: item.error for name, item in sorted(told.items()) if not item.ok}
+    return {name: item.error or "" for name, item in sorted(told.items()) if not item.ok}
 
 
-def _own(fleet):
+def _own(fleet: Fleet) -> list[str]:
     """The hypervisors of this master; those below a syndic have certificates of their own one."""
     try:
-        return fleet.own()
+        own: list[str] = fleet.own()
     except NotFound:
         return []
+    return own
 
 
-def rotate(fleet, store, rules, skip, report):
+def rotate(
+    fleet: Fleet,
+    store: Store,
+    rules: Policy,
+    skip: Collection[str],
+    report: Callable[[str], object],
+) -> tuple[str | None, dict[str, str]]:
     """Goes on with the rotation, or begins one, as far as all hosts follow.
 
     skip: hosts that are not waited for. Returns (phase it is in now or None when it is
@@ -151,10 +180,10 @@ def rotate(fleet, store, rules, skip, report):
     rotation.finish(store)
     report("step 3: every host forgets the old CA")
     told = update(fleet, hosts, report)
-    return None, {name: item.error for name, item in told.items() if not item.ok}
+    return None, {name: item.error or "" for name, item in told.items() if not item.ok}
 
 
-def _expired(store):
+def _expired(store: Store) -> bool:
     """True when nothing works with the old CA any more, so that there is nobody to wait for."""
     try:
         for name in AUTHORITIES:
@@ -164,7 +193,9 @@ def _expired(store):
     return False
 
 
-def _late(fleet, store, hosts, report):
+def _late(
+    fleet: Fleet, store: Store, hosts: Collection[str], report: Callable[[str], object]
+) -> dict[str, str]:
     """{host: what it lacks for the next step}. The hosts are updated first."""
     told = update(fleet, hosts, report)
     expected = rotation.expected(store)
@@ -176,7 +207,7 @@ def _late(fleet, store, hosts, report):
     return found
 
 
-def _lacks(told, expected, store):
+def _lacks(told: Mapping[str, Any], expected: Mapping[str, set[str]], store: Store) -> str | None:
     if not expected["trusted"] <= set(told["trusted"]):
         return "it does not trust both CAs"
     if rotation.phase(store) == rotation.REISSUE:
@@ -184,11 +215,14 @@ def _lacks(told, expected, store):
         if not issuers <= expected["issuers"]:
             return "it still has certificates of the old CA"
     if told["daemon"] not in ("serves", "does not listen"):
-        return told["daemon"]
+        daemon: str = told["daemon"]
+        return daemon
     return None
 
 
-def overview(fleet, store, rules, only=None, ask=True):
+def overview(
+    fleet: Fleet, store: Store, rules: Policy, only: str | None = None, ask: bool = True
+) -> dict[str, Any]:
     """``CA``: about both authorities; ``hosts``: host to its ``certificates`` by use,
     ``problems`` (sentences), ``revoked``, and ``daemon`` when it was asked."""
     known = set(_own(fleet))
@@ -211,7 +245,7 @@ def overview(fleet, store, rules, only=None, ask=True):
 _HEAD = ["host", "certificate", "for", "by", "until", "days left", "renewed from", ""]
 
 
-def table(found):
+def table(found: Mapping[str, Any]) -> list[list[Any]]:
     """The rows of ``virt.certs`` on a terminal."""
     rows = [_HEAD]
     for name, about in found["CA"].items():
@@ -229,13 +263,13 @@ def table(found):
     return rows
 
 
-def _name(distinguished):
+def _name(distinguished: str) -> str:
     """The common name in a distinguished one."""
     parts = [part for part in distinguished.split(",") if part.startswith("CN=")]
     return parts[0].removeprefix("CN=") if parts else distinguished
 
 
-def problems(found):
+def problems(found: Mapping[str, Any]) -> dict[str, str]:
     """{host or CA: its problems in one line}."""
     every = {name: [about["problem"]] for name, about in found["CA"].items() if "problem" in about}
     every = {f"CA {name}": texts for name, texts in every.items()}
@@ -243,12 +277,19 @@ def problems(found):
     return {name: "; ".join(texts) for name, texts in every.items() if texts}
 
 
-def _one(store, rules, host, told, revoked, known):
+def _one(
+    store: Store,
+    rules: Policy,
+    host: str,
+    told: Answer | None,
+    revoked: Collection[str],
+    known: Collection[str],
+) -> dict[str, Any]:
     try:
         kept = records(store, rules, host, known) if store.host(host).is_dir() else {}
     except VirtError as exc:
         return {"certificates": {}, "problems": [str(exc)]}
-    found = {"certificates": kept, "problems": []}
+    found: dict[str, Any] = {"certificates": kept, "problems": []}
     if host in revoked:
         return {**found, "revoked": True}
     found["problems"] += [f"{use}: {a['wrong']}: apply virt.keys" for use, a in kept.items()

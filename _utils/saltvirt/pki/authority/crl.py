@@ -1,7 +1,10 @@
 """Which certificates are revoked, and the signed lists that say so."""
 
+from __future__ import annotations
+
 import contextlib
 import datetime
+from typing import TYPE_CHECKING, TypedDict
 
 from cryptography import x509
 
@@ -10,27 +13,50 @@ from saltvirt.pki.authority import ca
 from saltvirt.pki.authority.store import AUTHORITIES, USES
 from saltvirt.pki.common import certs, files
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from saltvirt.pki.authority.ca import Authority
+    from saltvirt.pki.authority.store import Store
+
+
+class Revoked(TypedDict):
+    """A revoked certificate: whose it was, since when, and until when it would have held."""
+
+    host: str
+    revoked: str
+    not_after: str
+
+
+class Record(TypedDict):
+    """The ids of hosts that get nothing, and what is revoked, by serial in hex."""
+
+    hosts: list[str]
+    serials: dict[str, Revoked]
+
+
 RECORD = "revoked.json"
 # a folder in a host's own: it gets nothing, from before its certificates are revoked
 _BAN = ".banned"
 
 
-def record(store):
+def record(store: Store) -> Record:
     """``hosts``: ids that get nothing. ``serials``: what is revoked, by serial in hex."""
     return {"hosts": [], "serials": {}, **store.record(RECORD, {})}
 
 
-def banned(store, host):
+def banned(store: Store, host: str) -> bool:
     """True for a host that gets nothing. Certain under the host's lock alone."""
     return (store.host(host) / _BAN).exists() or host in record(store)["hosts"]
 
 
-def revoked_serials(store):
+def revoked_serials(store: Store) -> set[str]:
     """The serial numbers (lower hex) of all revoked certificates."""
     return set(record(store)["serials"])
 
 
-def revoke(store, host):
+def revoke(store: Store, host: str) -> int:
     """Revokes every certificate that the host was ever given. How many that were.
 
     It is banned before the lock is waited for: who asks meanwhile gets nothing new.
@@ -61,7 +87,7 @@ def revoke(store, host):
     return len(found)
 
 
-def _check_may_sign(store):
+def _check_may_sign(store: Store) -> None:
     for name in AUTHORITIES:
         if not may_sign(ca.read(store, name)):
             raise PkiError(
@@ -71,7 +97,7 @@ def _check_may_sign(store):
             )
 
 
-def may_sign(authority):
+def may_sign(authority: Authority) -> bool:
     """True when GnuTLS would believe a list of this CA: a list it does not believe keeps
     libvirtd from listening at all."""
     try:
@@ -81,11 +107,11 @@ def may_sign(authority):
     return usage.crl_sign
 
 
-def _known(store):
+def _known(store: Store) -> str:
     return ", ".join(store.hosts()) or "no host at all"
 
 
-def readmit(store, host):
+def readmit(store: Store, host: str) -> None:
     """Lets the host have new certificates; the revoked ones stay revoked."""
     with store.exclusive():
         known = record(store)
@@ -97,7 +123,7 @@ def readmit(store, host):
             (store.host(host) / _BAN).rmdir()
 
 
-def _given(folder):
+def _given(folder: Path) -> list[x509.Certificate]:
     """All certificates of a host's folder, each once."""
     paths = [*(folder / "issued").glob("*.pem"), *(folder / use.cert for use in USES)]
     found = []
@@ -109,7 +135,7 @@ def _given(folder):
     return ca.unique(found)
 
 
-def outdated(store):
+def outdated(store: Store) -> bool:
     """True when a list is missing, damaged, or does not list what is revoked."""
     wanted = revoked_serials(store)
     if not wanted:
@@ -124,7 +150,7 @@ def outdated(store):
     return False
 
 
-def _read(path):
+def _read(path: Path) -> list[x509.CertificateRevocationList]:
     """The lists in a file; none where it is missing or damaged."""
     found = []
     for part in (files.read(path) or b"").split(b"-----BEGIN X509 CRL-----")[1:]:
@@ -135,7 +161,7 @@ def _read(path):
     return found
 
 
-def rebuild(store):
+def rebuild(store: Store) -> None:
     """Writes the lists anew, of every CA that hosts may trust. Hold the exclusive lock."""
     known = record(store)
     now = store.now()
@@ -152,7 +178,7 @@ def rebuild(store):
             path.unlink(missing_ok=True)
 
 
-def _signers(store, name):
+def _signers(store: Store, name: str) -> list[Authority]:
     """The CAs of that name whose key is here: the present, the next and the old one."""
     found = []
     for generation in ("", "next-", "old-"):
@@ -163,7 +189,7 @@ def _signers(store, name):
     return [authority for authority in found if may_sign(authority)]
 
 
-def _signed(authority, serials, now):
+def _signed(authority: Authority, serials: Mapping[str, Revoked], now: datetime.datetime) -> bytes:
     """One list. It never expires before its CA: GnuTLS refuses everybody by an old one."""
     builder = (
         x509.CertificateRevocationListBuilder()

@@ -1,10 +1,13 @@
 """A host's pairs of key and certificate: kept while they are good, made anew when not."""
 
+from __future__ import annotations
+
 import contextlib
 import datetime
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -14,6 +17,18 @@ from saltvirt.errors import InvalidInput, PkiError
 from saltvirt.pki.authority.policy import Policy
 from saltvirt.pki.authority.store import Store
 from saltvirt.pki.common import certs, files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cryptography.hazmat.primitives.asymmetric.types import (
+        CertificatePublicKeyTypes as PublicKey,
+    )
+
+    from saltvirt.pki.authority.ca import Authority
+    from saltvirt.pki.authority.request_rules import Request
+    from saltvirt.pki.authority.store import Use
+    from saltvirt.pki.common.certs import PrivateKey
 
 log = logging.getLogger(__name__)
 _DAY = datetime.timedelta(days=1)
@@ -38,11 +53,11 @@ class Wanted:
     """
 
     host: str
-    names: tuple
+    names: tuple[str, ...]
     days: int
     at_most: int | None
-    subject: dict
-    revoked: frozenset = frozenset()
+    subject: dict[str, str]
+    revoked: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -52,15 +67,17 @@ class Case:
     store: Store
     policy: Policy
     folder: Path
-    authorities: dict
+    authorities: dict[str, Authority]
     want: Wanted
 
-    def authority(self, use):
+    def authority(self, use: Use) -> Authority:
         """The CA that signs for the use."""
         return self.authorities[use.authority]
 
 
-def wanted(policy, request, host, names, revoked=()):
+def wanted(
+    policy: Policy, request: Request, host: str, names: Iterable[str], revoked: Iterable[str] = ()
+) -> Wanted:
     """Wanted of a request, within what the policy allows."""
     days = min(policy.days, request.days or policy.days)
     parts = {**request.subject, **policy.subject}
@@ -68,7 +85,7 @@ def wanted(policy, request, host, names, revoked=()):
     return Wanted(host, tuple(names), days, at_most, parts, frozenset(revoked))
 
 
-def fault(case, use, cert):
+def fault(case: Case, use: Use, cert: x509.Certificate) -> str | None:
     """Why a certificate must be replaced, in a few words, or None when it is good."""
     if not certs.signed_by(cert, case.authority(use).cert):
         return f"issued by another CA ({cert.issuer.rfc4514_string()})"
@@ -77,7 +94,7 @@ def fault(case, use, cert):
     return _wrong_content(case, use, cert) or _wrong_time(case, use, cert)
 
 
-def _wrong_content(case, use, cert):
+def _wrong_content(case: Case, use: Use, cert: x509.Certificate) -> str | None:
     if not certs.has_purpose(cert, use.purpose):
         return f"not for a {use.purpose}"
     if set(certs.names(cert)) != set(case.want.names):
@@ -87,7 +104,7 @@ def _wrong_content(case, use, cert):
     return None
 
 
-def _wrong_time(case, use, cert):
+def _wrong_time(case: Case, use: Use, cert: x509.Certificate) -> str | None:
     now, start, end = case.store.now(), certs.not_before(cert), certs.not_after(cert)
     if now >= end:
         return f"expired on {end:%Y-%m-%d}"
@@ -102,7 +119,7 @@ def _wrong_time(case, use, cert):
     return None
 
 
-def _subject(want, present):
+def _subject(want: Wanted, present: x509.Certificate | None) -> x509.Name:
     """The distinguished name. What nobody asks for stays as it is in the present one."""
     parts = dict(want.subject)
     if present is None:
@@ -110,12 +127,12 @@ def _subject(want, present):
     else:
         for attribute in present.subject:
             part = _PARTS.get(attribute.oid)
-            if part:
+            if part and isinstance(attribute.value, str):
                 parts.setdefault(part, attribute.value)
     return certs.subject(want.host, **parts)
 
 
-def stored(folder, use):
+def stored(folder: Path, use: Use) -> tuple[PrivateKey | None, x509.Certificate | None, str | None]:
     """(key or None, certificate or None, why they are unusable or None) on the master."""
     key_pem, cert_pem = files.read(folder / use.key), files.read(folder / use.cert)
     try:
@@ -131,7 +148,7 @@ def stored(folder, use):
     return key, cert, None
 
 
-def stored_cert(folder, use):
+def stored_cert(folder: Path, use: Use) -> x509.Certificate | None:
     """The certificate on the master, or None when there is none that can be read."""
     try:
         pem = files.read(folder / use.cert)
@@ -140,17 +157,18 @@ def stored_cert(folder, use):
         return None
 
 
-def pair(case, use):
+def pair(case: Case, use: Use) -> tuple[PrivateKey, x509.Certificate, str | None]:
     """(key, certificate, why it was made or None) of one use; the key is made here."""
     folder = case.folder
     key, cert, why = stored(folder, use)
     for name in (use.key, use.cert):
         files.private(folder / name)
-    if why is None and (key is None or cert is None):
-        why = "first certificate" if key is None and cert is None else "half of it was missing"
-    why = why or fault(case, use, cert)
-    if why is None:
-        return key, cert, None
+    if why is None and key is not None and cert is not None:
+        why = fault(case, use, cert)
+        if why is None:
+            return key, cert, None
+    first = key is None and cert is None
+    why = why or ("first certificate" if first else "half of it was missing")
     refuse_more(case, use)
     _keep_damaged(case, use, key, cert)
     key = certs.new_key(case.policy.key)
@@ -161,7 +179,9 @@ def pair(case, use):
     return key, cert, why
 
 
-def _keep_damaged(case, use, key, cert):
+def _keep_damaged(
+    case: Case, use: Use, key: PrivateKey | None, cert: x509.Certificate | None
+) -> None:
     """What cannot be read is kept for a person to look at; what was good is in issued/."""
     for name, good in ((use.key, key), (use.cert, cert)):
         if good is None and (case.folder / name).exists():
@@ -169,7 +189,9 @@ def _keep_damaged(case, use, key, cert):
             log.warning("%s was damaged; it is kept as %s", case.folder / name, kept)
 
 
-def sign(case, use, public, present=None):
+def sign(
+    case: Case, use: Use, public: PublicKey, present: x509.Certificate | None = None
+) -> x509.Certificate:
     """A new certificate, recorded in ``issued/`` before anybody can have it."""
     wanted_leaf = certs.Leaf(
         _subject(case.want, present), case.want.names, use.purpose, case.want.days
@@ -183,7 +205,7 @@ def sign(case, use, public, present=None):
     return cert
 
 
-def refuse_more(case, use):
+def refuse_more(case: Case, use: Use) -> None:
     """Raises PkiError for a host that was given as many as it may have: by another wish, or
     another key, each time."""
     now, authority = case.store.now(), case.authority(use).cert
@@ -205,20 +227,20 @@ def refuse_more(case, use):
         )
 
 
-def issued(folder):
+def issued(folder: Path) -> Iterator[x509.Certificate]:
     """The certificates that the host of the folder was given and that have not expired long ago."""
     for path in (folder / "issued").glob("*.pem"):
         with contextlib.suppress(PkiError):
             yield certs.load_certs(files.read(path))[0]
 
 
-def _remember(case, cert):
+def _remember(case: Case, cert: x509.Certificate) -> None:
     path = case.folder / "issued" / f"{certs.serial(cert)}.pem"
     if not path.exists():
         files.write(path, certs.cert_pem(cert))
 
 
-def _forget_expired(case):
+def _forget_expired(case: Case) -> None:
     """Drops records of certificates that nobody would accept anyway."""
     for path in (case.folder / "issued").glob("*.pem"):
         try:
@@ -229,18 +251,19 @@ def _forget_expired(case):
             path.unlink(missing_ok=True)
 
 
-def requested(case, use, csr_pem):
+def requested(case: Case, use: Use, csr_pem: str) -> tuple[x509.Certificate, str | None]:
     """(certificate, why it was made or None) for a key that only the host has."""
     csr = read_csr(csr_pem)
     cert = stored_cert(case.folder, use)
+    why: str | None
     if cert is None:
         why = "first certificate"
     elif certs.public_bytes(cert) != certs.public_bytes(csr):
         why = "the host has a new key"
     else:
         why = fault(case, use, cert)
-    if why is None:
-        return cert, None
+        if why is None:
+            return cert, None
     refuse_more(case, use)
     cert = sign(case, use, csr.public_key(), cert)
     files.write(case.folder / use.cert, certs.cert_pem(cert))
@@ -250,7 +273,7 @@ def requested(case, use, csr_pem):
     return cert, why
 
 
-def read_csr(pem):
+def read_csr(pem: str) -> x509.CertificateSigningRequest:
     """A signing request whose signature proves the key. Its names are not looked at.
 
     Raises InvalidInput for any other, and for a key of a kind that libvirt's peers may not read.
@@ -270,20 +293,20 @@ def read_csr(pem):
     return csr
 
 
-def _may_be_signed(public):
+def _may_be_signed(public: PublicKey) -> bool:
     if isinstance(public, rsa.RSAPublicKey):
         return _RSA_BITS[0] <= public.key_size <= _RSA_BITS[1]
     return isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, _CURVES)
 
 
-def _proven(csr):
+def _proven(csr: x509.CertificateSigningRequest) -> bool:
     try:
         return csr.is_signature_valid
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return False
 
 
-def due(case, uses):
+def due(case: Case, uses: Iterable[Use]) -> list[str]:
     """The names of the uses whose certificate is missing, unusable or to be renewed."""
     found = []
     for use in uses:

@@ -4,7 +4,16 @@ One name is never two hosts': a short name that two ids have, or that is the id 
 nobody's, unless ``virt:pki:names`` gives it to somebody.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from saltvirt.pki.authority import policy as policies
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from saltvirt.pki.authority.policy import Policy
 
 same = policies.same_name
 
@@ -13,16 +22,18 @@ class Names:
     """The names of all hypervisors. rules: the Policy. hosts: the ids of all that there are, or
     were; revoked: those of them whose certificates are worth nothing."""
 
-    def __init__(self, rules, hosts, revoked=()):
+    def __init__(self, rules: Policy, hosts: Iterable[str], revoked: Collection[str] = ()) -> None:
         self._rules = rules
-        self._ids, self._given, self._derived = {}, {}, {}
+        self._ids: dict[str, set[str]] = {}
+        self._given: dict[str, set[str]] = {}
+        self._derived: dict[str, set[str]] = {}
         for host in {*hosts, *rules.names}:
             _add(self._ids, [host], host)
             _add(self._given, rules.names.get(host, []), host)
             if host not in revoked:
                 _add(self._derived, policies.derived_names(rules, host), host)
 
-    def of(self, host, grains=None):
+    def of(self, host: str, grains: Mapping[str, Any] | None = None) -> list[str]:
         """The host's names, its id first; none when another id differs from it in capitals only.
 
         grains: what the minion says of itself; used only where the master set
@@ -41,17 +52,17 @@ class Names:
                 found.append(name)
         return policies.valid_names(found)
 
-    def owners(self, host, name):
+    def owners(self, host: str, name: str) -> list[str]:
         """The other hosts whose id, or configured name, this is; sorted."""
         known = self._others(host, name, self._ids) | self._others(host, name, self._given)
         return sorted(known)
 
     @staticmethod
-    def _others(host, name, known):
+    def _others(host: str, name: str, known: Mapping[str, set[str]]) -> set[str]:
         """The other hosts that have the name."""
         return known.get(same(name), set()) - {host}
 
 
-def _add(known, names, host):
+def _add(known: dict[str, set[str]], names: Iterable[Any], host: str) -> None:
     for name in policies.valid_names(names):
         known.setdefault(same(name), set()).add(host)

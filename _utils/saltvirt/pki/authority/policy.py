@@ -1,12 +1,20 @@
 """What the master's configuration says about certificates: ``virt:hosts`` and ``virt:pki``."""
 
+from __future__ import annotations
+
 import ipaddress
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from saltvirt import settings, units
 from saltvirt.errors import InvalidInput
 from saltvirt.pki.common import certs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from saltvirt.settings import Get
 
 PILLAR = "pillar"
 CSR = "csr"
@@ -28,21 +36,21 @@ class Policy:
     ca_days: int = 3650
     days: int = 365
     domain: str | None = None
-    names: dict = field(default_factory=dict)
+    names: dict[str, list[str]] = field(default_factory=dict)
     trust_grains: bool = False
-    subject: dict = field(default_factory=dict)
+    subject: dict[str, str] = field(default_factory=dict)
 
 
-def policy(get):
+def policy(get: Get) -> Policy:
     """The Policy of a master. get: a function of (key, default) over its configuration.
 
     Raises InvalidInput, naming the setting, for what cannot be meant.
     """
 
-    def text(name, default=None):
+    def text(name: str, default: str | None = None) -> str | None:
         return settings.text(get, f"pki:{name}", default)
 
-    def days(name, default):
+    def days(name: str, default: int) -> int:
         return settings.integer(get, f"pki:{name}", default, most=36500)
 
     return Policy(
@@ -59,7 +67,7 @@ def policy(get):
     )
 
 
-def word(name, value):
+def word(name: str, value: object) -> str:
     """A part of a distinguished name."""
     text = str(value)
     if not _WORD.fullmatch(text):
@@ -70,7 +78,7 @@ def word(name, value):
     return text
 
 
-def valid_name(name):
+def valid_name(name: object) -> TypeGuard[str]:
     """True for a DNS name or an IP address."""
     if not isinstance(name, str):
         return False
@@ -81,7 +89,7 @@ def valid_name(name):
     return True
 
 
-def same_name(name):
+def same_name(name: str) -> str:
     """The name as TLS compares it: capitals do not count, and an address has many spellings."""
     try:
         return str(ipaddress.ip_address(name))
@@ -89,24 +97,25 @@ def same_name(name):
         return name.lower()
 
 
-def _name(setting, value):
+def _name(setting: str, value: object) -> str | None:
     if value is not None and not valid_name(value):
         said = units.shown(value)
         raise InvalidInput(f"virt:pki:{setting} is {said}: use a DNS name or an IP address")
     return value
 
 
-def _names(value):
+def _names(value: Mapping[Any, Any]) -> dict[str, list[str]]:
     found = {}
     for host, names in value.items():
         several = [names] if isinstance(names, str) else names
         if not isinstance(several, (list, tuple)):
             raise settings.wrong(f"pki:names:{host}", names, "a list of names")
-        found[str(host)] = [_name(f"names:{host}", name) for name in several]
+        checked = [_name(f"names:{host}", name) for name in several]
+        found[str(host)] = [name for name in checked if name is not None]
     return found
 
 
-def derived_names(policy, host):
+def derived_names(policy: Policy, host: str) -> list[str]:
     """The names that follow from a minion id: the short one, and that in ``virt:pki:domain``."""
     if _is_address(host):
         return []
@@ -116,20 +125,20 @@ def derived_names(policy, host):
     return found
 
 
-def claimed_names(grains):
+def claimed_names(grains: Mapping[str, Any]) -> list[Any]:
     """The names and addresses that a minion says it has: so many at most, of any type."""
     several = [grains.get(word) for word in ("fqdn_ip4", "fqdn_ip6")]
     several = [one for found in several if isinstance(found, (list, tuple)) for one in found]
     return [grains.get("fqdn"), grains.get("host"), *several[:_CLAIMED]]
 
 
-def valid_names(names):
+def valid_names(names: Iterable[object]) -> list[str]:
     """Those that a certificate can be for, each once: none that every machine calls itself."""
     valid = [name for name in names if valid_name(name) and name not in _EVERYBODYS]
     return list(dict.fromkeys(valid))
 
 
-def _is_address(text):
+def _is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text)
     except ValueError:

@@ -4,14 +4,20 @@ Everything in here comes from the minion. It may make its own certificate shorte
 name its organization; it can widen nothing.
 """
 
+from __future__ import annotations
+
 import base64
 import binascii
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.pki.authority import policy as policies
 from saltvirt.pki.authority.store import USES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _KNOWN = {"seal", "csr", "dry", "subjects", "hosts", *policies.PARTS, "expiration_days"}
 _LEGACY = "ext_pillar_virt."
@@ -26,15 +32,15 @@ class Request:
     names hypervisors reach each other."""
 
     seal: bytes | None = None
-    csr: dict = field(default_factory=dict)
+    csr: dict[str, str] = field(default_factory=dict)
     dry: bool = False
     subjects: bool = False
     hosts: bool = False
     days: int | None = None
-    subject: dict = field(default_factory=dict)
+    subject: dict[str, str] = field(default_factory=dict)
 
 
-def parse(_command, arguments, pillar):
+def parse(_command: object, arguments: Mapping[str, Any], pillar: Mapping[Any, Any]) -> Request:
     """The Request in an ext_pillar call.
 
     _command: Salt's positional argument (``_``), ignored. arguments: ours. pillar: where
@@ -63,7 +69,7 @@ def parse(_command, arguments, pillar):
     )
 
 
-def _days(value):
+def _days(value: Any) -> int | None:
     if value is None:
         return None
     # ASCII digits alone, few of them: int() refuses other digits, and thousands of them
@@ -72,7 +78,7 @@ def _days(value):
     return int(value)
 
 
-def _seal(value):
+def _seal(value: Any) -> bytes | None:
     if value is None:
         return None
     try:
@@ -81,7 +87,7 @@ def _seal(value):
         raise InvalidInput("seal is not base64") from exc
 
 
-def _csr(value):
+def _csr(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not set(value) <= _USE_NAMES:
         raise InvalidInput(f"csr must map {', '.join(sorted(_USE_NAMES))} to signing requests")
     for pem in value.values():

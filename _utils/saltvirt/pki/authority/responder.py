@@ -1,6 +1,9 @@
 """What the ext_pillar ``libvirt`` says to a minion."""
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput, PkiError, VirtError
 from saltvirt.fleet.authorise import refuse_unknown_senders
@@ -9,10 +12,24 @@ from saltvirt.pki.authority.naming import Names
 from saltvirt.pki.authority.store import AUTHORITIES, USES, Store
 from saltvirt.pki.common import certs, files, seal
 
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from saltvirt.pki.authority.issue import Case
+    from saltvirt.pki.authority.policy import Policy
+    from saltvirt.pki.authority.request_rules import Request
+    from saltvirt.settings import Get
+
 log = logging.getLogger(__name__)
 
 
-def answer(opts, get, host, asked, grains):
+def answer(
+    opts: Mapping[str, Any],
+    get: Get,
+    host: str,
+    asked: tuple[object, Mapping[str, Any], Mapping[Any, Any]],
+    grains: Mapping[str, Any],
+) -> dict[str, Any]:
     """The pillar of a host: its certificates, the trusted CAs, and the lists of the revoked.
 
     opts: the master's configuration, and ``get`` a look-up in it. host: the minion id,
@@ -40,7 +57,14 @@ def answer(opts, get, host, asked, grains):
         return {"libvirt.error": str(exc)}
 
 
-def _give(store, rules, host, asked, grains, known=()):
+def _give(
+    store: Store,
+    rules: Policy,
+    host: str,
+    asked: Request,
+    grains: Mapping[str, Any],
+    known: Collection[str] = (),
+) -> dict[str, Any]:
     """The answer to a hypervisor that may have it. known: the ids of all that virt:hosts names."""
     _refuse_banned(store, host)
     if asked.dry and not store.host(host).is_dir():
@@ -64,7 +88,7 @@ def _give(store, rules, host, asked, grains, known=()):
         return found
 
 
-def _refuse_banned(store, host):
+def _refuse_banned(store: Store, host: str) -> None:
     if crl.banned(store, host):
         raise PkiError(
             f"the certificates of {host} were revoked; to admit it again, run "
@@ -72,7 +96,7 @@ def _refuse_banned(store, host):
         )
 
 
-def _names(store, rules, known):
+def _names(store: Store, rules: Policy, known: Collection[str]) -> dict[str, list[str]]:
     """{hypervisor: the names that its certificates are for}, by the master's configuration
     alone, also of one that has none yet; without the revoked ones."""
     names, revoked = names_of_all(store, rules, known), set(crl.record(store)["hosts"])
@@ -80,12 +104,12 @@ def _names(store, rules, known):
     return {host: own for host, own in found.items() if own}
 
 
-def names_of_all(store, rules, known):
+def names_of_all(store: Store, rules: Policy, known: Collection[str]) -> Names:
     """The Names of all hypervisors. known: the ids of those that virt:hosts names."""
     return Names(rules, {*known, *store.hosts()}, crl.record(store)["hosts"])
 
 
-def prepare(store, rules):
+def prepare(store: Store, rules: Policy) -> None:
     """The authorities made, and what a crash left half done finished."""
     rotation.resume(store)
     ca.ensure(store, rules)
@@ -94,7 +118,7 @@ def prepare(store, rules):
             crl.rebuild(store)
 
 
-def _own(case, asked):
+def _own(case: Case, asked: Request) -> dict[str, Any]:
     """What only this host gets."""
     if asked.dry:
         return {**_certificates(case), "libvirt.pending": issue.due(case, USES)}
@@ -103,7 +127,7 @@ def _own(case, asked):
     return _pairs(case, asked)
 
 
-def _subjects(store):
+def _subjects(store: Store) -> list[str]:
     """The client certificates' names of all hypervisors but the revoked ones."""
     client = next(use for use in USES if use.name == "client")
     hosts = [host for host in store.hosts() if not crl.banned(store, host)]
@@ -111,7 +135,7 @@ def _subjects(store):
     return sorted(cert.subject.rfc4514_string() for cert in found if cert is not None)
 
 
-def _common(case):
+def _common(case: Case) -> dict[str, Any]:
     """What every hypervisor gets, in either mode."""
     found = {"libvirt.mode": case.policy.mode}
     for name, prefix in AUTHORITIES.items():
@@ -122,7 +146,7 @@ def _common(case):
     return found
 
 
-def _pairs(case, asked):
+def _pairs(case: Case, asked: Request) -> dict[str, Any]:
     """Certificates, and keys: sealed when the host gave a key to seal to, else as Salt did."""
     found, secrets = {}, {}
     for use in USES:
@@ -134,7 +158,7 @@ def _pairs(case, asked):
     return {**found, "libvirt.sealed": seal.seal(asked.seal, case.want.host, secrets)}
 
 
-def _signed(case, asked):
+def _signed(case: Case, asked: Request) -> dict[str, Any]:
     """Certificates for the keys that the host proved to have, else those it was given."""
     for use in USES:
         if use.name in asked.csr:
@@ -142,7 +166,7 @@ def _signed(case, asked):
     return {**_certificates(case), "libvirt.pending": issue.due(case, USES)}
 
 
-def _certificates(case):
+def _certificates(case: Case) -> dict[str, Any]:
     """The certificates as they are on the master, without making anything."""
     found = {}
     for use in USES:

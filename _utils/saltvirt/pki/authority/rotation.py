@@ -12,21 +12,30 @@ The phase is in ``rotation.json``; ``swapping`` stands between the first two, an
 finds it finishes the swap.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.errors import PkiError
 from saltvirt.pki.authority import ca, crl
 from saltvirt.pki.authority.store import AUTHORITIES
 from saltvirt.pki.common import certs, files
 
+if TYPE_CHECKING:
+    from saltvirt.pki.authority.policy import Policy
+    from saltvirt.pki.authority.store import Store
+
 RECORD = "rotation.json"
 TRUST, SWAPPING, REISSUE = "trust", "swapping", "reissue"
 
 
-def phase(store):
+def phase(store: Store) -> str | None:
     """The phase of a rotation that is under way, or None."""
-    return store.record(RECORD, {}).get("phase")
+    found: str | None = store.record(RECORD, {}).get("phase")
+    return found
 
 
-def begin(store, policy):
+def begin(store: Store, policy: Policy) -> None:
     """Makes the new CAs, unless a rotation is under way. A pair of files that an operator
     put there as ``next-cakey.pem`` and ``next-cacert.pem`` is used instead."""
     with store.exclusive():
@@ -43,7 +52,7 @@ def begin(store, policy):
         _lists(store)
 
 
-def swap(store):
+def swap(store: Store) -> None:
     """From ``trust`` to ``reissue``: the new CA signs from now on."""
     with store.exclusive():
         if phase(store) != TRUST:
@@ -52,7 +61,7 @@ def swap(store):
         _swap(store)
 
 
-def resume(store):
+def resume(store: Store) -> None:
     """Finishes a swap that a crash left in the middle."""
     if phase(store) == SWAPPING:
         with store.exclusive():
@@ -60,19 +69,14 @@ def resume(store):
                 _swap(store)
 
 
-def _swap(store):
+def _swap(store: Store) -> None:
     """Every step can be done again: old-* is written once, next-* is moved once."""
     for name in AUTHORITIES:
-        kinds = zip(
-            ca.paths(store, name),
-            ca.paths(store, name, "next-"),
-            ca.paths(store, name, "old-"),
-            strict=True,
-        )
-        kinds = list(kinds)
+        generations = (ca.paths(store, name, kind) for kind in ("", "next-", "old-"))
+        kinds = list(zip(*generations, strict=True))
         for present, _next, old in kinds:
             if not old.exists():
-                files.write(old, files.read(present))
+                files.write(old, files.read(present) or b"")
         for present, coming, _old in kinds:
             if coming.exists():
                 files.rename(coming, present)
@@ -80,7 +84,7 @@ def _swap(store):
     _lists(store)
 
 
-def finish(store):
+def finish(store: Store) -> None:
     """Forgets the old CA and destroys its key."""
     with store.exclusive():
         if phase(store) != REISSUE:
@@ -90,19 +94,19 @@ def finish(store):
         _lists(store)
 
 
-def _forget_old(store):
+def _forget_old(store: Store) -> None:
     for name in AUTHORITIES:
         for path in ca.paths(store, name, "old-"):
             path.unlink(missing_ok=True)
     files.sync_folder(store.base)
 
 
-def _lists(store):
+def _lists(store: Store) -> None:
     if crl.revoked_serials(store):
         crl.rebuild(store)
 
 
-def expected(store):
+def expected(store: Store) -> dict[str, set[str]]:
     """What a host must have for the phase: ``trusted``, SHA-256 of CAs; ``issuers``, names."""
     with store.exclusive():
         found = {name: ca.read(store, name) for name in AUTHORITIES}

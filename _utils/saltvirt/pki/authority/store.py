@@ -15,13 +15,20 @@ issued, and exclusive while an authority changes; ``HOST/.lock`` is one host's. 
 ``.lock`` holds ``.turn``, so that requests without pause never keep a change waiting.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput, PkiError
 from saltvirt.pki.common import certs, files
+
+if TYPE_CHECKING:
+    import datetime
+    from collections.abc import Callable, Iterator
 
 AUTHORITIES = {"libvirt": "", "qemu": "qemu-"}
 
@@ -35,12 +42,12 @@ class Use:
     purpose: str
 
     @property
-    def key(self):
+    def key(self) -> str:
         """The key's file name on the master and in the pillar."""
         return f"{self.name}key.pem"
 
     @property
-    def cert(self):
+    def cert(self) -> str:
         """The certificate's file name on the master and in the pillar."""
         return f"{self.name}cert.pem"
 
@@ -56,15 +63,17 @@ USES = (
 class Store:
     """The folder, its locks and its small records. Thinks nothing."""
 
-    def __init__(self, pki_dir, clock=certs.utcnow):
+    def __init__(
+        self, pki_dir: str | Path, clock: Callable[[], datetime.datetime] = certs.utcnow
+    ) -> None:
         self.base = Path(pki_dir) / "libvirt"
         self.now = clock
 
-    def path(self, name):
+    def path(self, name: str) -> Path:
         """A file of the store itself."""
         return self.base / name
 
-    def host(self, host):
+    def host(self, host: object) -> Path:
         """The folder of a host, which need not exist.
 
         Raises InvalidInput for a minion id that could leave the store or be taken for
@@ -77,7 +86,7 @@ class Store:
             raise InvalidInput(f"{text!r} cannot be the minion id of a hypervisor")
         return self.base / text
 
-    def hosts(self):
+    def hosts(self) -> list[str]:
         """The ids of all hosts that have a folder, sorted."""
         if not self.base.is_dir():
             return []
@@ -85,7 +94,7 @@ class Store:
         return sorted(name for name in found if not name.startswith("."))
 
     @contextlib.contextmanager
-    def exclusive(self):
+    def exclusive(self) -> Iterator[None]:
         """The whole store for the block: authorities may change in it."""
         files.folder(self.base)
         self.base.chmod(0o700)
@@ -94,7 +103,7 @@ class Store:
             yield
 
     @contextlib.contextmanager
-    def _locked(self, shared=False):
+    def _locked(self, shared: bool = False) -> Iterator[None]:
         """The store's lock for the block, by turns: one who came first is not overtaken."""
         with contextlib.ExitStack() as held:
             with files.locked(self.path(".turn")):
@@ -102,7 +111,7 @@ class Store:
             yield
 
     @contextlib.contextmanager
-    def issuing(self, host):
+    def issuing(self, host: str) -> Iterator[Path]:
         """One host's folder for the block; the authorities stay as they are in it."""
         folder = self.host(host)
         with self._locked(shared=True):
@@ -113,7 +122,7 @@ class Store:
                 files.sweep(files.folder(folder / "issued"))
                 yield folder
 
-    def record(self, name, default):
+    def record(self, name: str, default: Any) -> Any:
         """The content of one of our JSON records. Raises PkiError when it is damaged."""
         data = files.read(self.path(name))
         if data is None:
@@ -125,7 +134,7 @@ class Store:
                 f"{self.path(name)} is damaged: restore it from a backup ({exc})"
             ) from exc
 
-    def keep(self, name, value):
+    def keep(self, name: str, value: Any) -> None:
         """Writes a JSON record; None removes it."""
         if value is None:
             self.path(name).unlink(missing_ok=True)
@@ -133,7 +142,7 @@ class Store:
         else:
             files.write(self.path(name), json.dumps(value, indent=1, sort_keys=True).encode())
 
-    def put_aside(self, path):
+    def put_aside(self, path: Path) -> Path:
         """Keeps a file that is to be replaced although it looks wrong. Its new place."""
         folder = files.folder(path.parent / "aside")
         stamp = self.now().strftime("%Y%m%dT%H%M%S")

@@ -1,17 +1,30 @@
 """Keys and certificates as values: made, read, compared. No files in here."""
 
+from __future__ import annotations
+
 import datetime
 import hashlib
 import ipaddress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from saltvirt.errors import PkiError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cryptography.hazmat.primitives.asymmetric.types import (
+        CertificateIssuerPublicKeyTypes,
+    )
+    from cryptography.hazmat.primitives.asymmetric.types import (
+        CertificatePublicKeyTypes as PublicKey,
+    )
 
 SERVER = "server"
 CLIENT = "client"
@@ -19,6 +32,14 @@ _EKU = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, CLIENT: ExtendedKeyUsageOID.CLI
 # GnuTLS refuses a certificate whose time has not come: clocks may be this far apart
 BACKDATE = datetime.timedelta(days=2)
 _SHA = hashes.SHA256()
+# keys that can sign
+PrivateKey = (
+    rsa.RSAPrivateKey
+    | ec.EllipticCurvePrivateKey
+    | dsa.DSAPrivateKey
+    | ed25519.Ed25519PrivateKey
+    | ed448.Ed448PrivateKey
+)
 KINDS = ("ec", "ec384", "rsa", "rsa4096")
 
 
@@ -32,25 +53,25 @@ _USAGES = (
 class Leaf:
     """What a host's certificate shall say. purpose: SERVER or CLIENT. days: whole days."""
 
-    subject: object
-    names: tuple
+    subject: x509.Name
+    names: tuple[str, ...]
     purpose: str
     days: int
 
 
-def utcnow():
+def utcnow() -> datetime.datetime:
     """The time, in UTC, to the second."""
     return datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
 
 
-def new_key(kind="ec"):
+def new_key(kind: str = "ec") -> rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey:
     """A private key. kind: ``ec`` (P-256), ``ec384``, ``rsa`` (3072 bits), ``rsa4096``."""
     if kind.startswith("rsa"):
         return rsa.generate_private_key(65537, 4096 if kind == "rsa4096" else 3072)
     return ec.generate_private_key(ec.SECP384R1() if kind == "ec384" else ec.SECP256R1())
 
 
-def key_pem(key):
+def key_pem(key: PrivateKey) -> bytes:
     """PKCS#8, not encrypted, as libvirt and QEMU read it."""
     return key.private_bytes(
         serialization.Encoding.PEM,
@@ -59,20 +80,23 @@ def key_pem(key):
     )
 
 
-def cert_pem(*certs):
+def cert_pem(*certs: x509.Certificate | x509.CertificateRevocationList) -> bytes:
     """One PEM text of all of them."""
     return b"".join(cert.public_bytes(serialization.Encoding.PEM) for cert in certs)
 
 
-def load_key(pem):
+def load_key(pem: bytes | None) -> PrivateKey:
     """The private key of a PEM text. Raises PkiError for anything that is none."""
     try:
-        return serialization.load_pem_private_key(pem or b"", password=None)
+        key = serialization.load_pem_private_key(pem or b"", password=None)
     except (ValueError, TypeError) as exc:
         raise PkiError("not a readable private key") from exc
+    if not isinstance(key, PrivateKey):
+        raise PkiError("a key that cannot sign")
+    return key
 
 
-def load_certs(pem):
+def load_certs(pem: bytes | None) -> list[x509.Certificate]:
     """All certificates of a PEM text, at least one. Raises PkiError otherwise."""
     try:
         found = x509.load_pem_x509_certificates(pem or b"")
@@ -83,29 +107,31 @@ def load_certs(pem):
     return found
 
 
-def not_before(cert):
+def not_before(cert: x509.Certificate) -> datetime.datetime:
     """Start of its validity, in UTC."""
-    found = getattr(cert, "not_valid_before_utc", None)  # cryptography < 42 has it without zone
+    found: datetime.datetime | None = getattr(
+        cert, "not_valid_before_utc", None
+    )  # cryptography < 42 has it without zone
     return found or cert.not_valid_before.replace(tzinfo=datetime.timezone.utc)
 
 
-def not_after(cert):
+def not_after(cert: x509.Certificate) -> datetime.datetime:
     """End of its validity, in UTC."""
-    found = getattr(cert, "not_valid_after_utc", None)
+    found: datetime.datetime | None = getattr(cert, "not_valid_after_utc", None)
     return found or cert.not_valid_after.replace(tzinfo=datetime.timezone.utc)
 
 
-def fingerprint(cert):
+def fingerprint(cert: x509.Certificate) -> str:
     """SHA-256 of the certificate, in lower hex."""
     return cert.fingerprint(hashes.SHA256()).hex()
 
 
-def serial(cert):
+def serial(cert: x509.Certificate) -> str:
     """The serial number in lower hex."""
     return f"{cert.serial_number:x}"
 
 
-def public_bytes(key):
+def public_bytes(key: PrivateKey | x509.Certificate | x509.CertificateSigningRequest) -> bytes:
     """The public key of a key, certificate or signing request, to compare."""
     public = key.public_key()
     return public.public_bytes(
@@ -113,17 +139,17 @@ def public_bytes(key):
     )
 
 
-def hex_digest(data):
+def hex_digest(data: bytes) -> str:
     """SHA-256 of bytes, in lower hex."""
     return hashlib.sha256(data).hexdigest()
 
 
-def belong_together(cert, key):
+def belong_together(cert: x509.Certificate, key: PrivateKey) -> bool:
     """True when the certificate is for that private key."""
     return public_bytes(cert) == public_bytes(key)
 
 
-def signed_by(cert, issuer):
+def signed_by(cert: x509.Certificate, issuer: x509.Certificate) -> bool:
     """True when the issuer's key made the certificate's signature."""
     try:
         cert.verify_directly_issued_by(issuer)
@@ -132,7 +158,7 @@ def signed_by(cert, issuer):
     return True
 
 
-def names(cert):
+def names(cert: x509.Certificate) -> list[str]:
     """The names and addresses that the certificate is for, as text, in its order."""
     try:
         found = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -141,7 +167,7 @@ def names(cert):
     return [str(item.value) for item in found]
 
 
-def is_ca(cert):
+def is_ca(cert: x509.Certificate) -> bool:
     """True when it may sign certificates."""
     try:
         basic = cert.extensions.get_extension_for_class(x509.BasicConstraints).value
@@ -150,18 +176,18 @@ def is_ca(cert):
     return bool(basic.ca)
 
 
-def lifetime(cert):
+def lifetime(cert: x509.Certificate) -> datetime.timedelta:
     """How long it is valid in all, without the time before it was made."""
     whole = not_after(cert) - not_before(cert)
     return whole - BACKDATE if whole > BACKDATE else whole
 
 
-def due(cert, now):
+def due(cert: x509.Certificate, now: datetime.datetime) -> bool:
     """True when less than a third of its lifetime is left."""
     return not_after(cert) - now < lifetime(cert) / 3
 
 
-def subject(common_name, **parts):
+def subject(common_name: str, **parts: str | None) -> x509.Name:
     """A distinguished name. parts: country, state, locality, organization; each or None."""
     order = (
         (NameOID.COUNTRY_NAME, parts.get("country")),
@@ -173,9 +199,9 @@ def subject(common_name, **parts):
     return x509.Name([x509.NameAttribute(oid, value) for oid, value in order if value])
 
 
-def alternative_names(wanted):
+def alternative_names(wanted: Iterable[str]) -> x509.SubjectAlternativeName:
     """What ``names`` gives, as an extension: addresses as addresses, the rest as DNS names."""
-    found = []
+    found: list[x509.GeneralName] = []
     for name in wanted:
         try:
             found.append(x509.IPAddress(ipaddress.ip_address(name)))
@@ -184,11 +210,17 @@ def alternative_names(wanted):
     return x509.SubjectAlternativeName(found)
 
 
-def _key_usage(**yes):
+def _key_usage(**yes: bool) -> x509.KeyUsage:
     return x509.KeyUsage(**{**dict.fromkeys(_USAGES, False), **yes})
 
 
-def _builder(name, issuer, public, start, end):
+def _builder(
+    name: x509.Name,
+    issuer: x509.Name,
+    public: PublicKey,
+    start: datetime.datetime,
+    end: datetime.datetime,
+) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -201,7 +233,9 @@ def _builder(name, issuer, public, start, end):
     )
 
 
-def self_signed(key, name, days, now):
+def self_signed(
+    key: PrivateKey, name: x509.Name, days: int, now: datetime.datetime
+) -> x509.Certificate:
     """A CA's own certificate for that key."""
     end = now + datetime.timedelta(days=days)
     return (
@@ -212,21 +246,27 @@ def self_signed(key, name, days, now):
     )
 
 
-def digest(key):
+def digest(key: PrivateKey) -> hashes.SHA256 | None:
     """The hash that goes with a key's signatures: none of its own for Edwards curves."""
     return None if isinstance(key, (ed25519.Ed25519PrivateKey, ed448.Ed448PrivateKey)) else _SHA
 
 
-def authority_identifier(issuer):
+def authority_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     """The issuer's own key identifier: a foreign CA may have computed it in another way."""
     try:
         own = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
-        return x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())
+        public = cast("CertificateIssuerPublicKeyTypes", issuer.public_key())
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(public)
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
 
 
-def leaf(public, wanted, issuer, now):
+def leaf(
+    public: PublicKey,
+    wanted: Leaf,
+    issuer: tuple[x509.Certificate, PrivateKey],
+    now: datetime.datetime,
+) -> x509.Certificate:
     """A host's certificate for its public key.
 
     wanted: a Leaf. issuer: (certificate, key) of the CA; the certificate never lives
@@ -248,7 +288,7 @@ def leaf(public, wanted, issuer, now):
     )
 
 
-def has_purpose(cert, purpose):
+def has_purpose(cert: x509.Certificate, purpose: str) -> bool:
     """True when its key usages allow the purpose, also to the strictest libvirt."""
     try:
         extended = cert.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -258,7 +298,7 @@ def has_purpose(cert, purpose):
     return _EKU[purpose] in extended and usage.digital_signature and usage.key_encipherment
 
 
-def wrong_now(cert):
+def wrong_now(cert: x509.Certificate) -> str | None:
     """Why the certificate does not hold at this moment, as a clause; None when it does."""
     if utcnow() >= not_after(cert):
         return f"expired on {not_after(cert):%Y-%m-%d}"
@@ -267,7 +307,7 @@ def wrong_now(cert):
     return None
 
 
-def describe(cert):
+def describe(cert: x509.Certificate) -> dict[str, Any]:
     """Plain data about a certificate, for people."""
     return {
         "subject": cert.subject.rfc4514_string(),
@@ -280,6 +320,6 @@ def describe(cert):
     }
 
 
-def csr_pem(csr):
+def csr_pem(csr: x509.CertificateSigningRequest) -> str:
     """A signing request as PEM text."""
     return csr.public_bytes(serialization.Encoding.PEM).decode()

@@ -1,5 +1,7 @@
 """Files that a crash, a full disk or a second process cannot spoil."""
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import os
@@ -7,13 +9,20 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from saltvirt.errors import PkiError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# (uid, gid)
+Owner = tuple[int, int]
 
 _TEMPORARY = ".saltvirt-"
 
 
-def read(path):
+def read(path: str | Path) -> bytes | None:
     """The file's bytes, or None where there is no such file."""
     try:
         return Path(path).read_bytes()
@@ -32,21 +41,21 @@ class New:
     path: Path
     data: bytes
     mode: int = 0o600
-    owner: tuple | None = None
+    owner: Owner | None = None
 
 
-def write(path, data, mode=0o600, owner=None):
+def write(path: str | Path, data: bytes, mode: int = 0o600, owner: Owner | None = None) -> None:
     """Replaces one file; see ``write_all``."""
     write_all([New(Path(path), data, mode, owner)])
 
 
-def write_all(news):
+def write_all(news: Iterable[New]) -> None:
     """Replaces files, each in one step, after all of them are safely on the disk.
 
     Readers see the old content or the new one, never a part or nothing. Raises
     PkiError, and then the old files are untouched and nothing is left behind.
     """
-    staged = []
+    staged: list[tuple[str, New]] = []
     at = None
     try:
         for new in news:
@@ -66,7 +75,7 @@ def write_all(news):
                 os.unlink(temporary)
 
 
-def _stage(new, staged):
+def _stage(new: New, staged: list[tuple[str, New]]) -> None:
     prefix = f"{_TEMPORARY}{new.path.name}."
     handle, temporary = tempfile.mkstemp(prefix=prefix, dir=new.path.parent)
     staged.append((temporary, new))
@@ -79,7 +88,7 @@ def _stage(new, staged):
         os.fsync(handle)
 
 
-def rename(source, target):
+def rename(source: str | Path, target: str | Path) -> None:
     """Moves a file over another within one folder, durably."""
     try:
         os.replace(source, target)
@@ -88,7 +97,7 @@ def rename(source, target):
         raise PkiError(f"cannot move {source} to {target}: {exc.strerror}") from exc
 
 
-def sync_folder(folder):
+def sync_folder(folder: Path) -> None:
     """Makes renames in the folder survive a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -97,7 +106,7 @@ def sync_folder(folder):
         os.close(handle)
 
 
-def folder(path, mode=0o700, owner=None):
+def folder(path: str | Path, mode: int = 0o700, owner: Owner | None = None) -> Path:
     """The folder, made where it is missing, with that mode when we make it."""
     path = Path(path)
     try:
@@ -113,14 +122,14 @@ def folder(path, mode=0o700, owner=None):
     return path
 
 
-def sweep(path):
+def sweep(path: str | Path) -> None:
     """Removes what a killed writer left in the folder. Hold the folder's lock."""
     for left in Path(path).glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):
             left.unlink()
 
 
-def private(path, mode=0o600):
+def private(path: str | Path, mode: int = 0o600) -> bool:
     """Takes away rights beyond ``mode`` that an older version gave. True when it had to."""
     try:
         if Path(path).stat().st_mode & 0o7777 & ~mode:
@@ -134,7 +143,7 @@ def private(path, mode=0o600):
 
 
 @contextlib.contextmanager
-def locked(path, shared=False, timeout_s=60):
+def locked(path: str | Path, shared: bool = False, timeout_s: float = 60) -> Iterator[None]:
     """Holds a lock between processes (and threads) for the block.
 
     The kernel lets go of it when the holder dies, however it dies.
@@ -151,7 +160,7 @@ def locked(path, shared=False, timeout_s=60):
         os.close(handle)
 
 
-def _wait(handle, path, kind, timeout_s):
+def _wait(handle: int, path: str | Path, kind: int, timeout_s: float) -> None:
     end = time.monotonic() + timeout_s
     while True:
         try:

@@ -5,10 +5,13 @@ for one request, and what the master seals to it is worthless everywhere else.
 ECDH on P-256, HKDF-SHA256, AES-256-GCM.
 """
 
+from __future__ import annotations
+
 import base64
 import binascii
 import json
 import os
+from typing import TYPE_CHECKING
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes, serialization
@@ -18,11 +21,14 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from saltvirt.errors import InvalidInput, PkiError
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _POINT = 65  # bytes of an uncompressed point of P-256
 _NONCE = 12
 
 
-def public(key):
+def public(key: ec.EllipticCurvePrivateKey) -> bytes:
     """A key's public half as bytes."""
     return key.public_key().public_bytes(
         serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
@@ -32,19 +38,22 @@ def public(key):
 class Receiver:
     """One request's end: its ``public`` text goes out, what comes back is opened once."""
 
-    def __init__(self, host):
+    def __init__(self, host: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._host = host
         self.public = base64.b64encode(public(self._key)).decode()
 
-    def open(self, text):
+    def open(self, text: str | bytes) -> dict[str, str]:
         """The sealed dictionary. Raises PkiError when it was sealed for somebody else."""
         try:
             data = base64.b64decode(text, validate=True)
             other = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), data[:_POINT])
             nonce, body = data[_POINT : _POINT + _NONCE], data[_POINT + _NONCE :]
             secret = self._key.exchange(ec.ECDH(), other)
-            return json.loads(_cipher(secret, self._host).decrypt(nonce, body, None))
+            opened: dict[str, str] = json.loads(
+                _cipher(secret, self._host).decrypt(nonce, body, None)
+            )
+            return opened
         except (binascii.Error, ValueError, TypeError, InvalidTag) as exc:
             raise PkiError(
                 "the master's answer was sealed for another request: it comes from a cache; "
@@ -52,7 +61,7 @@ class Receiver:
             ) from exc
 
 
-def seal(receiver, host, secrets):
+def seal(receiver: bytes, host: str, secrets: Mapping[str, str]) -> str:
     """The dictionary as text that only the receiver's key opens.
 
     receiver: bytes of its public key. host: bound into it.
@@ -70,6 +79,6 @@ def seal(receiver, host, secrets):
     return base64.b64encode(public(key) + nonce + body).decode()
 
 
-def _cipher(secret, host):
+def _cipher(secret: bytes, host: str) -> AESGCM:
     info = b"salt-virt pillar 1 " + host.encode()
     return AESGCM(HKDF(hashes.SHA256(), 32, None, info).derive(secret))

@@ -1,12 +1,18 @@
 """A hypervisor's certificates as they should be: the state ``virt.keys`` without Salt."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput, PkiError
 from saltvirt.pki.authority.policy import PARTS
 from saltvirt.pki.common import certs, files
 from saltvirt.pki.host import daemon, install, layout, request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 DEFAULT = "/etc/pki"
 
@@ -16,13 +22,13 @@ class Host:
     """What is known of this hypervisor. reload: None means where it is libvirt's folder."""
 
     id: str
-    pillar_ext: object
+    pillar_ext: request.PillarExt
     basepath: str = DEFAULT
-    wishes: dict = field(default_factory=dict)
+    wishes: dict[str, Any] = field(default_factory=dict)
     reload: bool | None = None
 
     @property
-    def serves(self):
+    def serves(self) -> bool:
         """True when the daemon reads these files."""
         return self.basepath.rstrip("/") == DEFAULT if self.reload is None else self.reload
 
@@ -31,11 +37,11 @@ class Host:
 class Outcome:
     """changes: in words, never a key. notes: sentences for the comment."""
 
-    changes: dict = field(default_factory=dict)
-    notes: list = field(default_factory=list)
+    changes: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
-def wishes(arguments):
+def wishes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Salt's optional parameters of virt.keys. Raises InvalidInput for any other."""
     known = (*PARTS, "expiration_days")
     unknown = sorted(set(arguments) - set(known))
@@ -47,7 +53,7 @@ def wishes(arguments):
     return {key: value for key, value in arguments.items() if value is not None}
 
 
-def plan(host):
+def plan(host: Host) -> Outcome:
     """An Outcome of what ``converge`` would change. Nothing is made or written anywhere."""
     found, places = _fetched(host, dry=True)
     outcome = Outcome()
@@ -55,12 +61,12 @@ def plan(host):
         outcome.changes[item.place.name] = item.what
     for use, pair in layout.by_use(places).items():
         if use in found.get("pending", ()) or not _keeps_key(pair[0], found.get(pair[1].source)):
-            for item in pair:
-                outcome.changes[item.name] = "update" if item.path.exists() else "new"
+            for place in pair:
+                outcome.changes[place.name] = "update" if place.path.exists() else "new"
     return outcome
 
 
-def _keeps_key(place_of_key, cert_pem):
+def _keeps_key(place_of_key: layout.Place, cert_pem: str | None) -> bool:
     """True when the key that is here is the one of the certificate."""
     if not cert_pem:
         return not place_of_key.source.startswith("qemu-")
@@ -71,7 +77,7 @@ def _keeps_key(place_of_key, cert_pem):
     return certs.belong_together(certs.load_certs(cert_pem.encode())[0], key)
 
 
-def converge(host):
+def converge(host: Host) -> Outcome:
     """Makes the files right, and the daemon serve them. An Outcome.
 
     Raises PkiError with the reason when the master gives nothing usable, a file cannot be
@@ -88,7 +94,7 @@ def converge(host):
     return outcome
 
 
-def _fetched(host, dry=False):
+def _fetched(host: Host, dry: bool = False) -> tuple[dict[str, Any], tuple[layout.Place, ...]]:
     root = os.geteuid() == 0
     owner = (0, 0) if root else (os.geteuid(), os.getegid())
     places = layout.places(host.basepath, owner, layout.qemu_owner() if root else owner)
@@ -96,7 +102,7 @@ def _fetched(host, dry=False):
     return found, places
 
 
-def _serve(host, places, changed, outcome):
+def _serve(host: Host, places: Iterable[layout.Place], changed: bool, outcome: Outcome) -> None:
     """Reload where something changed or the daemon was left behind, then prove it."""
     paths = {item.name: item.path for item in places}
     up = daemon.listens()

@@ -1,14 +1,21 @@
 """The libvirt daemon of this host: makes it read new certificates, and proves that it did."""
 
+from __future__ import annotations
+
 import shutil
 import socket
 import ssl
 import subprocess
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 
 from saltvirt.errors import PkiError
 from saltvirt.pki.common import certs, files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 PORT = 16514
 # (service, URI of its administration socket); the modular proxy first, it owns the port
@@ -16,7 +23,7 @@ _DAEMONS = (("virtproxyd", "virtproxyd:///system"), ("libvirtd", "libvirtd:///sy
 _TIMEOUT_S = 20
 
 
-def running():
+def running() -> tuple[str, str] | None:
     """The (service, admin URI) that serves remote clients and runs now, or None."""
     for service, uri in _DAEMONS:
         if _run("systemctl", "is-active", "--quiet", f"{service}.service")[0] == 0:
@@ -24,7 +31,7 @@ def running():
     return None
 
 
-def reload():
+def reload() -> str:
     """Makes the running daemon read its certificates. In words, what was done.
 
     Guests and connections are not disturbed. Raises PkiError when it could not be done.
@@ -44,7 +51,7 @@ def reload():
     return f"{service} was restarted (virt-admin: {text})"
 
 
-def _run(*argv):
+def _run(*argv: str) -> tuple[int, str]:
     if not shutil.which(argv[0]):
         return 127, f"{argv[0]} is not installed"
     try:
@@ -55,7 +62,7 @@ def _run(*argv):
     return done.returncode, words[-1] if words else ""
 
 
-def listens(address="127.0.0.1", port=PORT):
+def listens(address: str = "127.0.0.1", port: int = PORT) -> bool:
     """True when something accepts connections on the TLS port."""
     try:
         with socket.create_connection((address, port), timeout=2):
@@ -64,7 +71,9 @@ def listens(address="127.0.0.1", port=PORT):
         return False
 
 
-def handshake(name, paths, address="127.0.0.1", port=PORT):
+def handshake(
+    name: str, paths: Sequence[Path], address: str = "127.0.0.1", port: int = PORT
+) -> x509.Certificate:
     """Connects as a client of the cluster would; returns the daemon's certificate.
 
     name: what the daemon's certificate must be for. paths: of the CA's certificates,
@@ -79,7 +88,7 @@ def handshake(name, paths, address="127.0.0.1", port=PORT):
             socket.create_connection((address, port), timeout=_TIMEOUT_S) as plain,
             context.wrap_socket(plain, server_hostname=name) as tls,
         ):
-            found = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True))
+            found = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
             # libvirt sends one byte after it has accepted the client's certificate
             if tls.recv(1) != b"\x01":
                 raise PkiError(f"the daemon on {address}:{port} refused our client certificate")
@@ -88,7 +97,7 @@ def handshake(name, paths, address="127.0.0.1", port=PORT):
         raise PkiError(f"TLS with {address}:{port} as {name} failed: {exc}") from exc
 
 
-def serves(name, place):
+def serves(name: str, place: Callable[[str], Path]) -> str | None:
     """Why the daemon here does not serve what is in the files, or None when it does.
 
     place: a function from a file's name (``cacert`` …) to its path.

@@ -1,14 +1,20 @@
 """What certificates this hypervisor really has, and whether its daemon serves them."""
 
+from __future__ import annotations
+
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import PkiError
 from saltvirt.pki.common import certs, files
 from saltvirt.pki.host import daemon, layout
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
-def info(host, basepath="/etc/pki"):
+
+def info(host: str, basepath: str = "/etc/pki") -> dict[str, Any]:
     """``certs``: use to what its certificate says; ``trusted``, ``revoked``: SHA-256 and
     serials; ``daemon``: ``serves``, ``does not listen`` or TLS's words; ``problems``: sentences.
 
@@ -29,7 +35,9 @@ def info(host, basepath="/etc/pki"):
     }
 
 
-def _pair(key_place, cert_place):
+def _pair(
+    key_place: layout.Place, cert_place: layout.Place
+) -> tuple[dict[str, Any] | None, list[str]]:
     """(what the certificate says or None, sentences about what is wrong)."""
     if not cert_place.path.exists() and not key_place.path.exists():
         return None, [f"{cert_place.path} is missing: apply virt.keys"]
@@ -49,7 +57,7 @@ def _pair(key_place, cert_place):
     return certs.describe(cert), wrong
 
 
-def _trusted(paths, problems):
+def _trusted(paths: Iterable[Path], problems: list[str]) -> list[str]:
     found = []
     for path in map(Path, paths):
         try:
@@ -59,7 +67,7 @@ def _trusted(paths, problems):
     return sorted(found)
 
 
-def _daemon(host, paths, found):
+def _daemon(host: str, paths: dict[str, Path], found: Mapping[str, Any]) -> str:
     if not daemon.listens():
         return "does not listen"
     if not found.get("server") or not found.get("client"):

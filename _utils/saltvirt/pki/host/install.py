@@ -1,13 +1,19 @@
 """Puts certificates into a hypervisor's files: what differs, and nothing else."""
 
+from __future__ import annotations
+
 import os
 import stat
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from saltvirt.errors import PkiError
 from saltvirt.pki.common import certs, files
 from saltvirt.pki.host import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,7 @@ class Difference:
     what: str
 
 
-def differences(places, found):
+def differences(places: Iterable[layout.Place], found: Mapping[str, str]) -> list[Difference]:
     """The Differences between the files and what they should be. Writes nothing.
 
     found: {source: PEM text}. An optional file that is not in it is one to remove.
@@ -35,7 +41,7 @@ def differences(places, found):
     return result
 
 
-def _difference(place, data):
+def _difference(place: layout.Place, data: bytes | None) -> str | None:
     present = files.read(place.path)
     if data is None:
         return None if present is None else "removed"
@@ -52,7 +58,7 @@ def _difference(place, data):
     return None
 
 
-def _update(place, present, data):
+def _update(place: layout.Place, present: bytes, data: bytes) -> str:
     if place.secret or not place.source.endswith("cert.pem"):
         return "update"
     new = certs.load_certs(data)[0]
@@ -63,7 +69,7 @@ def _update(place, present, data):
     return f"update: was {old}, now valid until {certs.not_after(new):%Y-%m-%d}"
 
 
-def put(found):
+def put(found: Collection[Difference]) -> None:
     """Writes the Differences, all or none; keeps aside what no certificate of ours replaces."""
     for item in found:
         folder = item.place.path.parent
@@ -81,7 +87,7 @@ def put(found):
             item.place.path.unlink(missing_ok=True)
 
 
-def _keep_foreign(found):
+def _keep_foreign(found: Iterable[Difference]) -> None:
     """Copies keys and certificates that we did not make, beside where they were."""
     stamp = time.strftime("%Y%m%dT%H%M%S")
     replaced = {item.place.name: item for item in found if item.data is not None}
@@ -92,7 +98,7 @@ def _keep_foreign(found):
             files.write(kept, present, 0o600 if item.place.secret else item.place.mode)
 
 
-def _foreign(place, present, replaced):
+def _foreign(place: layout.Place, present: bytes, replaced: Mapping[str, Difference]) -> bool:
     """True when a pair on this host was issued by another CA, or cannot be read."""
     try:
         if place.secret:
@@ -107,7 +113,7 @@ def _foreign(place, present, replaced):
         return True
 
 
-def _other_issuer(item):
+def _other_issuer(item: Difference) -> bool:
     present = files.read(item.place.path)
     if not present:
         return False
@@ -118,7 +124,7 @@ def _other_issuer(item):
     return old.issuer != certs.load_certs(item.data)[0].issuer
 
 
-def tidy_folders(places):
+def tidy_folders(places: Iterable[layout.Place]) -> dict[str, str]:
     """Takes others' rights from folders of private keys. What was changed."""
     changed = {}
     for folder in {place.path.parent for place in places if place.path.parent.name == "private"}:

@@ -1,14 +1,22 @@
 """Where a hypervisor keeps certificates, and who may read them."""
 
+from __future__ import annotations
+
 import grp
 import pwd
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from saltvirt.errors import PkiError
 from saltvirt.pki.authority.store import USES
 from saltvirt.pki.common import files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from saltvirt.pki.common.files import Owner
 
 _ROOT = (0, 0)
 # Debian and Ubuntu; Fedora, EL and SUSE
@@ -23,16 +31,20 @@ class Place:
     source: str
     path: Path
     mode: int = 0o644
-    owner: tuple = _ROOT
+    owner: Owner = _ROOT
     optional: bool = False
 
     @property
-    def secret(self):
+    def secret(self) -> bool:
         """True for a private key."""
         return self.source.endswith("key.pem")
 
 
-def places(basepath, owner=_ROOT, qemu=_ROOT):
+# the name of a use to its places: of the key, of the certificate
+Pairs = dict[str, tuple[Place, Place]]
+
+
+def places(basepath: object, owner: Owner = _ROOT, qemu: Owner = _ROOT) -> tuple[Place, ...]:
     """All files below ``basepath``. owner, qemu: (uid, gid) of root and of QEMU's user."""
     if not isinstance(basepath, (str, Path)):
         raise PkiError(f"basepath {basepath!r} is not the path of a folder")
@@ -50,25 +62,25 @@ def places(basepath, owner=_ROOT, qemu=_ROOT):
     )
 
 
-def _pair(name, key, cert, owner):
+def _pair(name: str, key: Path, cert: Path, owner: Owner) -> tuple[Place, Place]:
     return (
         Place(f"{name}key", f"{name}key.pem", key, 0o600, owner),
         Place(f"{name}cert", f"{name}cert.pem", cert, 0o644, owner),
     )
 
 
-def by_use(found):
+def by_use(found: Iterable[Place]) -> Pairs:
     """{use name: (place of the key, place of the certificate)}."""
     named = {place.name: place for place in found}
     return {use.name: (named[f"{use.name}key"], named[f"{use.name}cert"]) for use in USES}
 
 
-def folder_mode(path):
+def folder_mode(path: Path) -> int:
     """Private keys' folders are root's alone; QEMU must get into its own."""
     return 0o700 if path.name == "private" else 0o755
 
 
-def qemu_owner(conf="/etc/libvirt/qemu.conf"):
+def qemu_owner(conf: str = "/etc/libvirt/qemu.conf") -> Owner:
     """(uid, gid) that QEMU runs as here: what qemu.conf says, else the distribution's."""
     user, group = configured(conf, "user", "group")
     user, group = user and user.lstrip("+"), group and group.lstrip("+")
@@ -79,14 +91,14 @@ def qemu_owner(conf="/etc/libvirt/qemu.conf"):
     return _ROOT
 
 
-def configured(conf, *keys):
+def configured(conf: str, *keys: str) -> list[str | None]:
     """The texts that a file like qemu.conf sets, None for what it does not: a list."""
     text = (files.read(conf) or b"").decode("utf-8", "replace")
     found = dict(re.findall(r'^\s*(\w+)\s*=\s*"([^"]+)"', text, re.MULTILINE))
     return [found.get(key) for key in keys]
 
 
-def _uid(name):
+def _uid(name: str) -> int | None:
     if name.isdigit():
         return int(name)
     try:
@@ -95,7 +107,7 @@ def _uid(name):
         return None
 
 
-def _gid(name, uid):
+def _gid(name: str, uid: int) -> int:
     if name.isdigit():
         return int(name)
     try:

@@ -1,15 +1,32 @@
 """A hypervisor asks its master for certificates, through the pillar."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
 from cryptography import x509
 
 from saltvirt.errors import PkiError
 from saltvirt.pki.authority.store import USES
 from saltvirt.pki.common import certs, files, seal
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from saltvirt.pki.common.certs import PrivateKey
+    from saltvirt.pki.host.layout import Pairs
+
+# asks the master's ext_pillar, whose answer is the pillar
+PillarExt = Callable[[dict[str, Any]], Mapping[str, Any]]
+
 _PREFIX = "libvirt."
 
 
-def fetch(pillar_ext, host, places, wishes, dry=False):
+def fetch(
+    pillar_ext: PillarExt, host: str, places: Pairs, wishes: Mapping[str, Any], dry: bool = False
+) -> dict[str, Any]:
     """What belongs into the host's files: {source: PEM text}, and with ``dry`` maybe
     ``pending``: uses that the master would make.
 
@@ -27,7 +44,9 @@ def fetch(pillar_ext, host, places, wishes, dry=False):
     return found
 
 
-def _answer(pillar_ext, asked, receiver):
+def _answer(
+    pillar_ext: PillarExt, asked: Mapping[str, Any], receiver: seal.Receiver
+) -> dict[str, Any]:
     pillar = pillar_ext({"libvirt": asked})
     found = {
         key.removeprefix(_PREFIX): value
@@ -44,22 +63,23 @@ def _answer(pillar_ext, asked, receiver):
     return found
 
 
-def subjects(pillar_ext, host):
+def subjects(pillar_ext: PillarExt, host: str) -> list[str]:
     """The names of all hypervisors' client certificates, as the master knows them."""
     found = _answer(pillar_ext, {"dry": True, "subjects": True}, seal.Receiver(host))
-    return found.get("subjects", [])
+    names: list[str] = found.get("subjects", [])
+    return names
 
 
-def hosts(pillar_ext):
+def hosts(pillar_ext: PillarExt) -> dict[str, list[str]]:
     """{hypervisor: its names}, as the master knows them. Raises PkiError when it does not say."""
     pillar = pillar_ext({"libvirt": {"hosts": True}})
-    found = pillar.get(f"{_PREFIX}hosts")
+    found: dict[str, list[str]] | None = pillar.get(f"{_PREFIX}hosts")
     if not found:
         raise PkiError(pillar.get(f"{_PREFIX}error") or _nothing(pillar))
     return found
 
 
-def patterns(names):
+def patterns(names: Iterable[str]) -> list[str]:
     """Those names as ``tls_allowed_dn_list`` wants them. Releases of libvirt differ in the
     order of the parts, and ``*`` and ``?`` in a name would match others."""
     found = []
@@ -70,7 +90,7 @@ def patterns(names):
     return list(dict.fromkeys(found))
 
 
-def _nothing(pillar):
+def _nothing(pillar: Mapping[Any, Any]) -> str:
     errors = pillar.get("_errors")
     reason = f" It says: {'; '.join(str(error) for error in errors)}." if errors else ""
     return (
@@ -82,7 +102,13 @@ def _nothing(pillar):
     )
 
 
-def _by_request(pillar_ext, asked, receiver, found, places):
+def _by_request(
+    pillar_ext: PillarExt,
+    asked: Mapping[str, Any],
+    receiver: seal.Receiver,
+    found: Mapping[str, Any],
+    places: Pairs,
+) -> dict[str, Any]:
     """The keys stay here: signing requests for those that need a certificate."""
     keys, requests = {}, {}
     for use in USES:
@@ -90,7 +116,7 @@ def _by_request(pillar_ext, asked, receiver, found, places):
         pem = found.get(use.cert)
         cert = certs.load_certs(pem.encode())[0] if pem else None
         good = key and cert and certs.belong_together(cert, key)
-        if not good or use.name in found.get("pending", ()):
+        if key is None or not good or use.name in found.get("pending", ()):
             key = certs.new_key()
             requests[use.name] = signing_request(key)
         keys[use.key] = certs.key_pem(key).decode()
@@ -99,21 +125,21 @@ def _by_request(pillar_ext, asked, receiver, found, places):
     return {**found, **keys}
 
 
-def _own_key(path):
+def _own_key(path: Path) -> PrivateKey | None:
     try:
         return certs.load_key(files.read(path))
     except PkiError:
         return None
 
 
-def signing_request(key):
+def signing_request(key: PrivateKey) -> str:
     """A PEM signing request that proves the key; the master decides all names."""
     name = certs.subject("salt-virt")
     builder = x509.CertificateSigningRequestBuilder().subject_name(name)
     return certs.csr_pem(builder.sign(key, certs.digest(key)))
 
 
-def _complete(found):
+def _complete(found: Mapping[str, Any]) -> None:
     """Raises PkiError unless each certificate fits its key and a CA that is given."""
     for use in USES:
         if use.authority != "libvirt" and use.key not in found:

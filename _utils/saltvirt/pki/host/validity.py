@@ -1,6 +1,9 @@
 """Until when the certificates hold that this host shows other hypervisors."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import Any
 
 from saltvirt.errors import PkiError
 from saltvirt.pki.common import certs, files
@@ -10,7 +13,9 @@ from saltvirt.pki.host import layout
 _FOLDERS = ("migrate_tls_x509_cert_dir", "default_tls_x509_cert_dir")
 
 
-def here(host, basepath="/etc/pki", conf="/etc/libvirt/qemu.conf"):
+def here(
+    host: str, basepath: str = "/etc/pki", conf: str = "/etc/libvirt/qemu.conf"
+) -> dict[str, dict[str, Any]]:
     """What lies at the places where libvirt and QEMU look first.
 
     Returns a dict of use (``client``, ``server``, ``qemu-client``, ``qemu-server``) to
@@ -28,7 +33,7 @@ def here(host, basepath="/etc/pki", conf="/etc/libvirt/qemu.conf"):
     return found
 
 
-def _about(path):
+def _about(path: Path) -> dict[str, Any] | None:
     try:
         cert = certs.load_certs(files.read(path))[0]
     except PkiError:
