@@ -61,6 +61,9 @@ def test_a_layer_is_merged_into_what_is_next_below(place, monkeypatch):  # noqa:
     both = {one.getName(): one for one in dom.listAllSnapshots()}
     assert needs.merged([both["two"]]) == {first, second}
     assert needs.merged([both["one"]]) == {str(place.base), first}
+    monkeypatch.chdir(place.root)
+    (place.root / "pool").mkdir()
+    create("pool/a", place.base)
     monkeypatch.setattr(needs, "layers", lambda snapshots: {"pool/a"})
     assert needs.merged([]) == {"pool/a"}, "what a server has is read by nobody here"
 
@@ -77,12 +80,28 @@ def test_a_snapshot_may_name_a_disk_by_its_path(mixed, place, monkeypatch):  # n
     assert needs.in_use(dom, snapshot) == {str(place.root / "other" / "vdc.raw")}
 
 
-def test_where_nothing_changes_nobody_is_asked(place, monkeypatch):  # noqa: F811
-    dom = place.guest(disk(place.base, "raw"), name="web1")
-    stake = needs.of(place.conn, dom, set(), VERB)
+def test_where_nothing_changes_nobody_is_asked(nas, monkeypatch):  # noqa: F811
+    dom = nas.guest(disk(nas.base, "raw"), name="web1")
+    stake = needs.of(nas.conn, dom, set(), VERB)
     assert stake == needs.Stake(VERB)
     monkeypatch.setattr(usage, "read", None)
-    needs.refuse(place.conn, dom, stake)
+    needs.refuse(nas.conn, dom, stake)
+
+
+class Told:
+    """A snapshot as another driver may tell of it."""
+
+    def getXMLDesc(self):
+        return (
+            "<domainsnapshot><disks><disk name='vda' snapshot='external'/></disks></domainsnapshot>"
+        )
+
+
+def test_a_drive_without_a_medium_and_a_layer_without_a_place_are_nowhere(nas):  # noqa: F811
+    empty = "<disk type='file' device='cdrom'><target dev='sda' bus='sata'/></disk>"
+    dom = nas.guest(disk(nas.base, "raw") + empty, name="web1")
+    assert set(needs.of(nas.conn, dom, {"/x"}, VERB).own) == {str(nas.base)}
+    assert needs.layers([Told()]) == set()
 
 
 def test_what_other_hosts_may_have_is_told_apart(nas):  # noqa: F811

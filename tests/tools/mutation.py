@@ -50,15 +50,17 @@ DELETION = {
 }
 TRUST = {
     "fleet.answer": (),
-    "fleet.authorise": ("test_keys", "test_trust"),
+    "fleet.authorise": ("test_keys",),
     "fleet.proof": (),
     "fleet.shape": (),
     "fleet.target": (),
     "names": (),
     "operations.proof": ("test_shared", "test_trust"),
     "pki.authority.authorize": (),
-    "pki.authority.request_rules": ("test_pki_faults", "test_pki_life"),
-    "pki.authority.responder": ("test_pki_faults", "test_pki_life"),
+    "pki.authority.naming": (),
+    "pki.authority.policy": (),
+    "pki.authority.request_rules": (),
+    "pki.authority.responder": (),
     "pki.host.validity": ("test_pki_life",),
 }
 WHICH_HOST = {

@@ -132,7 +132,8 @@ def test_an_operations_own_ends_with_it(opts):
         assert found.secret("hv1", "web1") == {"b": "2"}
         assert found.secret("hv1", "web2") == {}
         assert list(found.expired()) == []
-        assert found.redeem("hv1", "web1")["pillar"] == {"a": 1}
+        told = found.redeem("hv1", "web1")
+        assert (told["pillar"], told["held"]) == ({"a": 1}, True)
         assert found.secret("hv1", "web1") == {}
     with pytest.raises(ZeroDivisionError), found.held("hv1", "web1"):
         raise ZeroDivisionError
@@ -162,6 +163,14 @@ def test_what_killed_operations_left_goes_and_nothing_else(opts):
         found.sweep()
         left = ["hv1/.new", "hv1/deep", "hv1/granted", "hv1/held", "hv1/list", "hv1/none"]
         assert there(opts) == left
+
+
+def test_what_is_being_written_is_there_for_a_minute(opts, clock):
+    path = put(opts, "hv1", ".new", "{}")
+    for age_s, stays in ((authorise._INSTANT_S, True), (authorise._INSTANT_S + 1, False)):
+        os.utime(path, (NOW - age_s, NOW - age_s))
+        Authorisations(opts).sweep()
+        assert os.path.exists(path) is stays
 
 
 @pytest.mark.parametrize("verb", ["secret", "redeem", "grant"])
@@ -258,3 +267,4 @@ def test_what_comes_in_with_a_permission_is_accepted_as_far_as_it_goes(opts, cap
     opts["minimum_auth_version"] = 2
     assert authorise.hand_in(opts, keys, "hv1", "web1", "PEM2") is False
     assert keys.key[0] == "PEM"
+    assert "hv1 handed in a key for 'web1': minimum_auth_version" in caplog.text

@@ -20,7 +20,7 @@ def path(tmp_path):
 
 
 def opts(tmp_path, **virt):
-    return {"cachedir": str(tmp_path), "virt": virt}
+    return {"cachedir": str(tmp_path / "cache"), "virt": virt}
 
 
 def test_who_has_a_lock_is_written_into_it(path):
@@ -160,7 +160,7 @@ def test_who_was_only_looked_at_is_asked_a_second_time(tmp_path, monkeypatch):
 
 def test_one_deployment_at_a_time_and_the_others_wait(tmp_path, clock):
     config = opts(tmp_path, queue_timeout=1)
-    path = tmp_path / "virt" / "deployments.lock"
+    path = tmp_path / "cache" / "virt" / "deployments.lock"
     for _ in range(2):
         with lock.deployments(config, "virt.deployed of a"):
             assert held.is_taken(path)

@@ -146,7 +146,7 @@ class Authorisations:
     def redeem(self, host, name):
         """The permission that the host has for the guest, which is then used up, or None."""
         self.sweep()
-        taken = os.path.join(self._root, f".{secrets.token_hex(8)}")
+        taken = os.path.join(self._root, f".{secrets.token_hex()}")
         try:
             os.rename(self._path(host, name), taken)  # of many at once, one succeeds
         except FileNotFoundError:

@@ -31,9 +31,9 @@ def take(path, what):
         os.close(handle)
         return None
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    text = f"{what}, process {os.getpid()} of {_user()}, since {since}"
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, text.encode(), 0)
+    text = f"{what}, process {os.getpid()} of {_user()}, since {since}".encode()
+    os.pwrite(handle, text, 0)
+    os.ftruncate(handle, len(text))
     return handle
 
 

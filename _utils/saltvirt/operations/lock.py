@@ -14,7 +14,7 @@ _LONGEST = 255
 
 def _path(opts, name):
     """The guest's lock. The name may be what a host calls a guest, of whatever origin."""
-    if not name or "/" in name or "\0" in name or name[0] == "." or _no_file(name):
+    if not name or "/" in name or name[0] == "." or _no_file(name):
         raise errors.InvalidInput(f"{name!r} cannot be a guest's name")
     return Path(opts["cachedir"]) / "virt" / "locks" / name
 
