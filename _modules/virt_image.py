@@ -66,7 +66,7 @@ def _wait(text):
         __salt__["event.send"]("salt/virt/images/wait", {"message": text})
 
 
-def image_fetch(source, image_hash=None, saltenv="base", **kwargs):
+def image_fetch(source, image_hash=None, saltenv="base", test=False, **kwargs):
     """
     Bring an image into this host's cache, so that the next ``virt.init`` need not wait for it.
 
@@ -80,12 +80,14 @@ def image_fetch(source, image_hash=None, saltenv="base", **kwargs):
     :param image_hash: sha256 or sha512 that it must have, or the address of a file that
         lists it, such as ``https://…/SHA256SUMS``
     :param saltenv: where a ``salt://`` address is looked up
+    :param test: fetch nothing: the first four of the answer are None where it would be fetched
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: a dict: ``path``, ``format``, ``virtual_size_bytes``, ``sha256`` (None for a file
-        of this host), ``source``
+        of this host), ``source``, ``replaces`` (files of its earlier versions in the cache; None
+        for a file of this host)
 
     :raises InvalidInput: the address or the hash means nothing
     :raises NotFound: there is no such image
@@ -106,13 +108,17 @@ def image_fetch(source, image_hash=None, saltenv="base", **kwargs):
     if sources.kind(source) == sources.POOL:
         with connection.connect(wanted) as conn:
             place = image_location.find(conn, source)
-    found = cache.fetch(source, _folder(), download, image_hash, place=place)
+    folder, replaces = _folder(), None
+    if sources.kind(source) in (sources.SALT, sources.WEB):
+        there = cache.known(folder)
+        replaces = [one["file"] for one in there if one["source"] == sources.shown(source)]
+    find = cache.look if test else cache.fetch
+    found = find(source, folder, download, image_hash, place=place)
+    words = ("path", "format", "virtual_size_bytes", "sha256")
     return {
-        "path": found.path,
-        "format": found.format,
-        "virtual_size_bytes": found.virtual_size_bytes,
-        "sha256": found.sha256,
-        "source": sources.shown(found.source),
+        **{word: getattr(found, word, None) for word in words},
+        "source": sources.shown(source),
+        "replaces": replaces,
     }
 
 

@@ -13,6 +13,7 @@ from saltvirt.host import connection
 from saltvirt.host.domain import names_on_disk as on_disk
 from saltvirt.host.node import inventory as host_inventory
 from saltvirt.host.node import maintenance as mark
+from saltvirt.host.node import running
 from saltvirt.host.provision import admission, guest_builder, images_folder, requirements
 from saltvirt.spec import base, profiles
 from saltvirt.spec import guest as guests
@@ -108,6 +109,22 @@ def names_on_disk(**kwargs):
         salt hyper1 virt.names_on_disk
     """
     return on_disk.read(settings.connection(__salt__["config.get"], kwargs).uri)
+
+
+def running_names():
+    """
+    The guests whose process lives, by libvirt's files alone: for when its daemon is stopped, or
+    is not there any more. ``virt.list_active_vms`` asks the daemon.
+
+    :return: a sorted list of names
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.running_names
+    """
+    return running.names()
 
 
 def maintenance(reason=None, guests=None, off=False):

@@ -15,7 +15,9 @@ from saltvirt import settings
 from saltvirt.host import connection as libvirt_connection
 from saltvirt.host.domain import lifecycle
 from saltvirt.host.network import network as host_network
+from saltvirt.host.network import network_state
 from saltvirt.spec import network as network_spec
+from saltvirt.states.networks import DesiredNetwork
 
 __virtualname__ = "virt"
 
@@ -178,6 +180,76 @@ def network_update(
     spec = _spec(locals())
     with _connect(kwargs) as conn:
         return host_network.update(conn, spec, test)
+
+
+def network_converge(
+    name,
+    running=None,
+    autostart=True,
+    restart=False,
+    test=False,
+    **kwargs,
+):
+    """
+    Bring a virtual network to what is given, in one step: made where it is missing, changed where
+    it differs, started. When a step fails, what was there is put back.
+
+    The states ``virt.network_defined`` and ``virt.network_running`` are this function.
+
+    :param name: of the network
+    :param running: True: it runs afterwards. None: it runs, or not, as before
+    :param autostart: whether it is started with the host
+    :param restart: with ``running``: start it again for what it cannot take while it runs, although
+        guests are on it
+    :param test: only tell what would change
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    Every other parameter of :func:`network_define` but ``start`` is taken, too.
+
+    :return: a dict: ``changes`` (what differs to ``old`` and ``new``), ``comment`` (a sentence)
+
+    :raises InvalidInput: something is wrong, or a parameter is not known
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.network_converge main bridge=br0 forward=bridge running=True test=True
+    """
+    words = network_spec.NetworkSpec.keys()
+    given = {word: kwargs.pop(word) for word in [*kwargs] if word in words}
+    spec = network_spec.parse(name=name, **given)
+    desired = DesiredNetwork(spec, running, bool(autostart), bool(restart))
+    with _connect(kwargs) as conn:
+        return network_state.converge(conn, desired, bool(test)).show(bool(test))
+
+
+def network_remove(name, force=False, test=False, **kwargs):
+    """
+    Stop a virtual network and remove its definition, where there is one. The state
+    ``virt.network_absent`` is this function.
+
+    :param name: of the network
+    :param force: also when running guests are on it: they lose its connection
+    :param test: only tell what would change
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``changes`` (what differs to ``old`` and ``new``), ``comment`` (a sentence)
+
+    :raises InvalidInput: running guests are on it
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.network_remove lab test=True
+    """
+    with _connect(kwargs) as conn:
+        return network_state.remove(conn, name, force, bool(test)).show(bool(test))
 
 
 def list_networks(**kwargs):

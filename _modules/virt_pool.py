@@ -16,8 +16,10 @@ from saltvirt.host import connection as libvirt_connection
 from saltvirt.host.capabilities import of_pool
 from saltvirt.host.domain import lifecycle
 from saltvirt.host.storage import pool as host_pool
+from saltvirt.host.storage import pool_state
 from saltvirt.host.storage import volume as host_volume
 from saltvirt.spec import pool as pool_spec
+from saltvirt.states.pools import DesiredPool
 
 __virtualname__ = "virt"
 
@@ -169,6 +171,94 @@ def pool_update(
     spec = _spec(locals())
     with _connect(kwargs) as conn:
         return host_pool.update(conn, spec, test)
+
+
+def pool_converge(
+    name,
+    ptype=None,
+    target=None,
+    permissions=None,
+    source=None,
+    transient=False,
+    autostart=True,
+    running=None,
+    restart=False,
+    test=False,
+    **kwargs,
+):
+    """
+    Bring a storage pool to what is given, in one step: made and built where it is missing, changed
+    where it differs, started. When a step fails, a pool that ran runs with what it had.
+
+    The states ``virt.pool_defined`` and ``virt.pool_running`` are this function.
+
+    :param name: of the pool
+    :param ptype: see :func:`pool_define`. Without it and the three that follow the pool must be
+        there, and its definition stays as it is.
+    :param target: the folder where its volumes appear
+    :param permissions: of the target: see :func:`pool_define`
+    :param source: a dict of the ``source_…`` arguments of :func:`pool_define`, without ``source_``
+    :param transient: it runs, and is forgotten when it is stopped
+    :param autostart: whether it is started with the host
+    :param running: True: it runs afterwards. None: it runs, or not, as before
+    :param restart: start it again for what it has only from its next start, although running guests
+        have volumes of it open
+    :param test: only tell what would change
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``changes`` (what differs to ``old`` and ``new``; no password), ``comment`` (a
+        sentence)
+
+    :raises InvalidInput: something is wrong or missing for a pool of this type
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.pool_converge images dir target=/srv/images running=True test=True
+    """
+    about = {"ptype": ptype, "target": target, "permissions": permissions, "source": source}
+    desired = DesiredPool(
+        name=str(name),
+        spec=pool_spec.from_state(name=name, **about) if any(about.values()) else None,
+        running=running,
+        autostart=bool(autostart),
+        transient=bool(transient),
+        restart=bool(restart),
+    )
+    with _connect(kwargs) as conn:
+        return pool_state.converge(conn, desired, bool(test)).show(bool(test))
+
+
+def pool_remove(name, purge=False, force=False, test=False, **kwargs):
+    """
+    Stop a storage pool and remove its definition, where there is one. Its volumes stay, unless
+    ``purge``. The state ``virt.pool_deleted`` is this function.
+
+    :param name: of the pool
+    :param purge: delete its volumes and what it is made of (the folder, the volume group), too. The
+        pool must run.
+    :param force: also when guests use its volumes
+    :param test: only tell what would change
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``changes`` (``stopped``, ``deleted``, ``undefined``, ``deleted_volumes``),
+        ``comment`` (a sentence)
+
+    :raises InvalidInput: guests have volumes of it: those that run, with ``purge`` any
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.pool_remove images test=True
+    """
+    with _connect(kwargs) as conn:
+        return pool_state.remove(conn, name, purge, force, bool(test)).show(bool(test))
 
 
 def list_pools(**kwargs):

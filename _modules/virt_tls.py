@@ -37,13 +37,14 @@ def tls_info(basepath="/etc/pki"):
     return info.info(__opts__["id"], basepath)
 
 
-def tls_update(basepath="/etc/pki", reload=None, **kwargs):
+def tls_update(basepath="/etc/pki", reload=None, test=False, **kwargs):
     """
     Fetches certificates from the master, places them and has the daemon read them: what
     the state ``virt.keys`` does, with the same parameters.
 
     :param basepath: the folder that has ``CA``, ``libvirt`` and ``qemu`` below it
     :param reload: how the daemon is told, as for the state ``virt.keys``
+    :param test: only tell what would change; nothing is made, here or on the master
 
     :return: ``changes``: file to what was done with it; ``notes``: sentences; and ``info``:
         as ``virt.tls_info`` afterwards
@@ -58,7 +59,7 @@ def tls_update(basepath="/etc/pki", reload=None, **kwargs):
     """
     wishes = converge.wishes({k: v for k, v in kwargs.items() if not k.startswith("__")})
     host = converge.Host(__opts__["id"], _pillar_ext, basepath, wishes, reload)
-    outcome = converge.converge(host)
+    outcome = converge.plan(host) if test else converge.converge(host)
     return {
         "changes": outcome.changes,
         "notes": outcome.notes,

@@ -16,8 +16,10 @@ from saltvirt.host import connection as libvirt_connection
 from saltvirt.host.domain import lookup as host_domain
 from saltvirt.host.storage import upload as host_upload
 from saltvirt.host.storage import volume as host_volume
+from saltvirt.host.storage import volume_state
 from saltvirt.spec import values
 from saltvirt.spec import volume as volume_spec
+from saltvirt.states.volumes import DesiredVolume
 
 __virtualname__ = "virt"
 
@@ -108,6 +110,86 @@ def volume_define(
     spec = volume_spec.parse(name, size, **words)
     with _connect(kwargs) as conn:
         return host_volume.define(conn, pool, spec)
+
+
+def volume_converge(
+    pool,
+    name,
+    size,
+    allocation=0,
+    format=None,
+    type=None,
+    permissions=None,
+    backing_store=None,
+    nocow=False,
+    shrink=False,
+    test=False,
+    **kwargs,
+):
+    """
+    Have a volume in a storage pool: made where it is missing, else grown to the size. Nothing that
+    is in it is touched. The state ``virt.volume_defined`` is this function.
+
+    :param pool: name of the pool, which must run
+    :param name: the volume's name
+    :param size: its capacity, in MiB or with a unit (``20G``). Another size is refused while a
+        running guest has the volume open.
+    :param allocation: what is taken of a new volume at once, in MiB or with a unit
+    :param format: as for :func:`volume_define`, like the following; that of a volume which is there
+        cannot be changed
+    :param type: ``file``, ``block``, …
+    :param permissions: ``mode``, ``owner``, ``group``, ``label``
+    :param backing_store: a dict with ``path`` and ``format``
+    :param nocow: make a new volume without copy-on-write by the file system (btrfs)
+    :param shrink: allow it to become smaller. What is beyond the new end is lost.
+    :param test: only tell what would change
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``changes`` (what differs to ``old`` and ``new``), ``comment`` (a sentence)
+
+    :raises NotFound: no such pool
+    :raises OperationFailed: the volume that is there cannot be brought to it
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.volume_converge images data.raw 20G test=True
+    """
+    words = {"allocation": allocation, "format": format, "type": type, "nocow": nocow}
+    words |= {"permissions": permissions, "backing_store": backing_store}
+    desired = DesiredVolume(str(pool), volume_spec.parse(name, size, **words), bool(shrink))
+    with _connect(kwargs) as conn:
+        return volume_state.converge(conn, desired, bool(test)).show(bool(test))
+
+
+def volume_remove(pool, volume, force=False, test=False, **kwargs):
+    """
+    Delete a volume where there is one, with all that is in it. The state ``virt.volume_absent`` is
+    this function.
+
+    :param pool: the pool's name. Where there is no such pool, there is no such volume.
+    :param volume: the volume's name
+    :param force: also when a guest has it as a disk, or a disk or volume is based on it
+    :param test: only tell what would change
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: to connect with, overriding ``virt:connection:auth:username``
+    :param password: to connect with, overriding ``virt:connection:auth:password``
+
+    :return: a dict: ``changes`` (what differs to ``old`` and ``new``), ``comment`` (a sentence)
+
+    :raises InvalidInput: it is used; the message says by whom
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.volume_remove images web1.qcow2 test=True
+    """
+    with _connect(kwargs) as conn:
+        return volume_state.remove(conn, pool, volume, force, bool(test)).show(bool(test))
 
 
 def volume_delete(pool, volume, force=False, **kwargs):

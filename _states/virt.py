@@ -33,10 +33,10 @@ def __virtual__():
     return __virtualname__
 
 
-def _guest(given, state):
+def _guest(state, given, function):
     # an image is looked up where the SLS came from
     given["kwargs"].setdefault("saltenv", globals().get("__env__") or "base")
-    return result.run(given, __salt__, __opts__["test"], state, guests.arguments())
+    return result.run(state, given, __salt__, __opts__["test"], function, guests.arguments())
 
 
 def defined(
@@ -148,7 +148,7 @@ def defined(
 
         salt 'hyper1' state.single virt.defined web1 cpu=2 mem=2GiB test=True
     """
-    return _guest(locals(), guests.defined)
+    return _guest("virt.defined", locals(), guests.defined)
 
 
 def running(
@@ -213,7 +213,7 @@ def running(
 
         salt 'hyper1' state.single virt.running web1
     """
-    return _guest(locals(), guests.running)
+    return _guest("virt.running", locals(), guests.running)
 
 
 def absent(name, connection=None, username=None, password=None, disks=True, **kwargs):
@@ -243,4 +243,4 @@ def absent(name, connection=None, username=None, password=None, disks=True, **kw
 
         salt 'hyper1' state.single virt.absent web1
     """
-    return result.run(locals(), __salt__, __opts__["test"], guests.absent)
+    return result.run("virt.absent", locals(), __salt__, __opts__["test"], guests.absent)

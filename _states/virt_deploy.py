@@ -6,8 +6,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.errors import VirtError
-from saltvirt.states import desired, result
+from saltvirt.states import deployments, result
 
 __virtualname__ = "virt"
 
@@ -52,29 +51,4 @@ def deployed(name, guests, defaults=None, remove=False, at_once=4, **kwargs):
 
         salt-run state.orchestrate_single fun=virt.deployed name=shop guests='{web1: {mem: 512}}'
     """
-    try:
-        desired.only_known(kwargs, deployed)
-    except VirtError as exc:
-        return result.answer(name, failures=[exc])
-    arguments = {
-        "guests": guests, "deployment": name, "defaults": defaults, "remove": remove,
-        "at_once": at_once, "test": __opts__["test"],
-    }  # fmt: skip
-    told = _runner("virt.deployed", name, arguments)
-    changes, comment = told.get("changes", {}), told["comment"]
-    if told["result"] is False:
-        return result.answer(name, changes, failures=[comment])
-    return result.answer(name, changes, comment, __opts__["test"])
-
-
-def _runner(function, about, arguments):
-    """What a runner says of one thing."""
-    if "saltutil.runner" not in __salt__:
-        return {"result": False, "comment": "this state is for an orchestration on the master"}
-    told = __salt__["saltutil.runner"](function, kwarg=arguments)
-    if not isinstance(told, dict) or about not in told.get("data", {}):
-        text = (
-            f"{function} gave no answer: {told}. This state is for an orchestration on the master"
-        )
-        return {"result": False, "comment": text}
-    return told["data"][about]
+    return result.run("virt.deployed", locals(), __salt__, __opts__["test"], deployments.deployed)

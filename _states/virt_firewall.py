@@ -5,7 +5,8 @@ The ports of a hypervisor, as states.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.errors import VirtError
+
+from saltvirt.states import firewalls, result
 
 __virtualname__ = "virt"
 
@@ -14,7 +15,9 @@ def __virtual__():
     return __virtualname__
 
 
-def firewall(name, hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155",), kind=None):
+def firewall(
+    name, hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155",), kind=None, **kwargs
+):
     """
     Ports are open to the other hypervisors and shut to everybody else, with the firewall that
     runs here. Rules of others are left as they are.
@@ -33,22 +36,10 @@ def firewall(name, hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155
 
         salt hv1 state.single virt.firewall name=ports
     """
-    ret = {"name": name, "changes": {}, "result": True}
-    wish = {"hosts": hosts, "opened": opened, "shut": shut, "kind": kind}
-    try:
-        plan = __salt__["virt.firewall_plan"](**wish)
-        ret["comment"] = f"{plan['kind']} lets in {', '.join(plan['hosts']) or 'nobody'}"
-        if plan["differs"]:
-            ret["changes"] = {plan["kind"]: plan["rules"]}
-            if __opts__["test"]:
-                return {**ret, "result": None, "comment": f"{plan['kind']} would be changed"}
-            __salt__["virt.firewall_apply"](**wish)
-        return ret
-    except VirtError as exc:
-        return {**ret, "changes": {}, "result": False, "comment": str(exc)}
+    return result.run("virt.firewall", locals(), __salt__, __opts__["test"], firewalls.applied)
 
 
-def firewall_absent(name):
+def firewall_absent(name, **kwargs):
     """
     The rules that ``virt.firewall`` made are gone.
 
@@ -60,11 +51,6 @@ def firewall_absent(name):
 
         salt hv1 state.single virt.firewall_absent name=ports
     """
-    ret = {"name": name, "changes": {}, "result": True, "comment": "There are no rules of ours"}
-    if not __salt__["virt.firewall_made"]():
-        return ret
-    ret["changes"] = {"rules": "taken away"}
-    if __opts__["test"]:
-        return {**ret, "result": None, "comment": "The rules would be taken away"}
-    __salt__["virt.firewall_remove"]()
-    return {**ret, "comment": "The rules were taken away"}
+    return result.run(
+        "virt.firewall_absent", locals(), __salt__, __opts__["test"], firewalls.absent
+    )

@@ -7,11 +7,8 @@ Images in a hypervisor's cache as states.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.host.provision import images_folder
-from saltvirt.images import desired as images
-from saltvirt.images import sources
-from saltvirt.minion import files
-from saltvirt.states import desired
+
+from saltvirt.states import images, result
 
 __virtualname__ = "virt"
 
@@ -24,11 +21,13 @@ def image_cached(name, image_hash=None, saltenv="base", **kwargs):
     """
     Have an image in this hypervisor's cache, so that the next guest need not wait for it.
 
+    The master lets only so many hosts copy at a time; the others wait for their turn.
+
     When there is a new version at the address it is fetched, and the old one stays for the
     disks that are based on it; ``virt.image_prune`` removes what nobody needs.
 
-    :param name: ``salt://…``, ``http(s)://…``, ``ftp://…``, or an absolute path, which is only
-        looked at
+    :param name: ``salt://…``, ``http(s)://…``, ``ftp://…``; or an absolute path or
+        ``pool://POOL/VOLUME``, which is only looked at
     :param image_hash: sha256 or sha512 that it must have, or the address of a file that lists
         it, such as ``https://…/SHA256SUMS``
     :param saltenv: where a ``salt://`` address is looked up
@@ -46,13 +45,6 @@ def image_cached(name, image_hash=None, saltenv="base", **kwargs):
 
     .. code-block:: bash
 
-        salt -b 4 'hyper*' state.single virt.image_cached salt://debian.qcow2
+        salt 'hyper*' state.single virt.image_cached salt://debian.qcow2
     """
-
-    def work():
-        desired.only_known(kwargs, image_cached)
-        folder = images_folder.configured(__salt__["config.get"]).folder
-        download = sources.SaltFiles(__salt__, saltenv, files.Chunks(__opts__).read)
-        return images.cached(str(name), folder, download, image_hash, __opts__["test"])
-
-    return desired.answer(name, __opts__["test"], work)
+    return result.run("virt.image_cached", locals(), __salt__, __opts__["test"], images.cached)

@@ -12,9 +12,8 @@ Works without the libvirt binding. See docs/certificates.md.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.errors import VirtError
-from saltvirt.minion import client
-from saltvirt.pki.host import converge
+
+from saltvirt.states import certificates, result
 
 __virtualname__ = "virt"
 
@@ -47,20 +46,6 @@ def keys(name, basepath="/etc/pki", reload=None, **kwargs):
 
         salt 'hv*' state.single virt.keys name=libvirt_keys
     """
-    ret = {"name": name, "changes": {}, "result": True, "comment": "All keys are correct"}
-    try:
-        wishes = converge.wishes({k: v for k, v in kwargs.items() if not k.startswith("__")})
-        host = converge.Host(__opts__["id"], _pillar_ext, basepath, wishes, reload)
-        outcome = converge.plan(host) if __opts__["test"] else converge.converge(host)
-    except VirtError as exc:
-        return {**ret, "result": False, "comment": str(exc)}
-    ret["changes"] = outcome.changes
-    if outcome.changes and __opts__["test"]:
-        ret.update(result=None, comment="Libvirt keys are set to be updated")
-    elif outcome.changes:
-        ret["comment"] = ". ".join(["Updated libvirt certs and keys", *outcome.notes])
-    return ret
-
-
-def _pillar_ext(external):
-    return client.ask(__salt__["pillar.ext"], external)
+    return result.run(
+        "virt.keys", locals(), __salt__, __opts__["test"], certificates.placed, certificates.SUBJECT
+    )

@@ -15,9 +15,9 @@ def __virtual__():
     return __virtualname__
 
 
-def _place(given, state):
+def _migrate(state, given, function):
     given["me"] = __grains__["id"]
-    return result.run(given, __salt__, __opts__["test"], state, migrations.arguments())
+    return result.run(state, given, __salt__, __opts__["test"], function, migrations.arguments())
 
 
 def migrated(name, target, connection=None, username=None, password=None, **kwargs):
@@ -49,7 +49,7 @@ def migrated(name, target, connection=None, username=None, password=None, **kwar
 
         salt 'hyper1' state.single virt.migrated web1 target=hyper2
     """
-    return _place(locals(), migrations.migrated)
+    return _migrate("virt.migrated", locals(), migrations.migrated)
 
 
 def on_host(name, target, connection=None, username=None, password=None, **kwargs):
@@ -80,4 +80,4 @@ def on_host(name, target, connection=None, username=None, password=None, **kwarg
 
         salt 'hyper*' state.single virt.on_host web1 target=hyper2
     """
-    return _place(locals(), migrations.on_host)
+    return _migrate("virt.on_host", locals(), migrations.on_host)

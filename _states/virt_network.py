@@ -7,36 +7,14 @@ Virtual networks of a hypervisor as states.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import settings
-from saltvirt.host import connection as libvirt_connection
-from saltvirt.host.network import network_state
-from saltvirt.spec import network as network_spec
-from saltvirt.states import desired
+
+from saltvirt.states import networks, result
 
 __virtualname__ = "virt"
 
 
 def __virtual__():
     return __virtualname__
-
-
-def _connect(given):
-    return libvirt_connection.connect(settings.connection_of(__salt__["config.get"], given))
-
-
-def _network(state, given, running):
-    """given: the state's ``locals()``."""
-
-    def work():
-        desired.only_known(given["kwargs"], state)
-        words = network_spec.NetworkSpec.keys()
-        spec = network_spec.parse(**{k: v for k, v in given.items() if k in words})
-        restart = bool(given.get("restart"))
-        wish = network_state.Wish(spec, running, bool(given["autostart"]), restart)
-        with _connect(given) as conn:
-            return network_state.converge(conn, wish, __opts__["test"])
-
-    return desired.answer(given["name"], __opts__["test"], work)
 
 
 def network_defined(
@@ -121,7 +99,9 @@ def network_defined(
 
         salt 'hyper*' state.single virt.network_defined main bridge=br0 forward=bridge
     """
-    return _network(network_defined, locals(), None)
+    return result.run(
+        "virt.network_defined", locals(), __salt__, __opts__["test"], networks.defined
+    )
 
 
 def network_running(
@@ -174,7 +154,9 @@ def network_running(
 
         salt 'hyper*' state.single virt.network_running main bridge=br0 forward=bridge
     """
-    return _network(network_running, locals(), True)
+    return result.run(
+        "virt.network_running", locals(), __salt__, __opts__["test"], networks.running
+    )
 
 
 def network_absent(name, force=False, connection=None, username=None, password=None, **kwargs):
@@ -201,11 +183,4 @@ def network_absent(name, force=False, connection=None, username=None, password=N
 
         salt 'hyper*' state.single virt.network_absent lab test=True
     """
-    given = locals()
-
-    def work():
-        desired.only_known(kwargs, network_absent)
-        with _connect(given) as conn:
-            return network_state.absent(conn, name, force, __opts__["test"])
-
-    return desired.answer(name, __opts__["test"], work)
+    return result.run("virt.network_absent", locals(), __salt__, __opts__["test"], networks.absent)

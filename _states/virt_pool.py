@@ -7,42 +7,14 @@ Storage pools of a hypervisor as states.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import settings
-from saltvirt.host import connection as libvirt_connection
-from saltvirt.host.storage import pool_state
-from saltvirt.spec import pool as pool_spec
-from saltvirt.states import desired
+
+from saltvirt.states import pools, result
 
 __virtualname__ = "virt"
 
 
 def __virtual__():
     return __virtualname__
-
-
-def _connect(given):
-    return libvirt_connection.connect(settings.connection_of(__salt__["config.get"], given))
-
-
-def _pool(state, given, running):
-    """given: the state's ``locals()``."""
-
-    def work():
-        desired.only_known(given["kwargs"], state)
-        about = {k: given[k] for k in ("name", "ptype", "target", "permissions", "source")}
-        named_only = not any(value for key, value in about.items() if key != "name")
-        wish = pool_state.Wish(
-            name=str(given["name"]),
-            spec=None if named_only else pool_spec.from_state(**about),
-            running=running,
-            autostart=bool(given["autostart"]),
-            transient=bool(given["transient"]),
-            restart=bool(given.get("restart")),
-        )
-        with _connect(given) as conn:
-            return pool_state.converge(conn, wish, __opts__["test"])
-
-    return desired.answer(given["name"], __opts__["test"], work)
 
 
 def pool_defined(
@@ -103,7 +75,7 @@ def pool_defined(
 
         salt 'hyper*' state.single virt.pool_defined images ptype=dir target=/srv/images
     """
-    return _pool(pool_defined, locals(), None)
+    return result.run("virt.pool_defined", locals(), __salt__, __opts__["test"], pools.defined)
 
 
 def pool_running(
@@ -145,7 +117,7 @@ def pool_running(
 
         salt 'hyper*' state.single virt.pool_running images ptype=dir target=/srv/images
     """
-    return _pool(pool_running, locals(), True)
+    return result.run("virt.pool_running", locals(), __salt__, __opts__["test"], pools.running)
 
 
 def pool_deleted(
@@ -183,11 +155,4 @@ def pool_deleted(
 
         salt 'hyper*' state.single virt.pool_deleted images test=True
     """
-    given = locals()
-
-    def work():
-        desired.only_known(kwargs, pool_deleted)
-        with _connect(given) as conn:
-            return pool_state.deleted(conn, name, purge, force, __opts__["test"])
-
-    return desired.answer(name, __opts__["test"], work)
+    return result.run("virt.pool_deleted", locals(), __salt__, __opts__["test"], pools.deleted)

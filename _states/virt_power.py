@@ -9,7 +9,6 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.host.node import running
 from saltvirt.states import power, result
 
 __virtualname__ = "virt"
@@ -54,7 +53,7 @@ def stopped(
 
         salt 'hyper1' state.single virt.stopped web1
     """
-    return result.run(locals(), __salt__, __opts__["test"], power.stopped)
+    return result.run("virt.stopped", locals(), __salt__, __opts__["test"], power.stopped)
 
 
 def powered_off(name, connection=None, username=None, password=None, **kwargs):
@@ -79,7 +78,7 @@ def powered_off(name, connection=None, username=None, password=None, **kwargs):
 
         salt 'hyper1' state.single virt.powered_off 'test*'
     """
-    return result.run(locals(), __salt__, __opts__["test"], power.powered_off)
+    return result.run("virt.powered_off", locals(), __salt__, __opts__["test"], power.powered_off)
 
 
 def unpowered(name, connection=None, username=None, password=None, **kwargs):
@@ -104,7 +103,7 @@ def unpowered(name, connection=None, username=None, password=None, **kwargs):
 
         salt 'hyper1' state.single virt.unpowered web1
     """
-    return result.run(locals(), __salt__, __opts__["test"], power.powered_off)
+    return result.run("virt.unpowered", locals(), __salt__, __opts__["test"], power.powered_off)
 
 
 def rebooted(name, connection=None, username=None, password=None, **kwargs):
@@ -135,10 +134,10 @@ def rebooted(name, connection=None, username=None, password=None, **kwargs):
 
         salt 'hyper1' state.single virt.rebooted web1
     """
-    return result.run(locals(), __salt__, __opts__["test"], power.rebooted)
+    return result.run("virt.rebooted", locals(), __salt__, __opts__["test"], power.rebooted)
 
 
-def no_guests(name):
+def no_guests(name, **kwargs):
     """
     No guest runs here; else it fails and names them. It stops none: migrate them with
     ``salt-run virt.evacuate``, or stop them.
@@ -151,6 +150,4 @@ def no_guests(name):
 
         salt hv1 state.single virt.no_guests name=idle
     """
-    found = running.names()
-    comment = f"Guests run here: {', '.join(found)}" if found else "No guest runs here"
-    return {"name": name, "changes": {}, "result": not found, "comment": comment}
+    return result.run("virt.no_guests", locals(), __salt__, __opts__["test"], power.no_guests)

@@ -66,7 +66,7 @@ def snapshot(
 
         salt 'hyper1' state.single virt.snapshot web1 suffix=periodic
     """
-    return result.run(locals(), __salt__, __opts__["test"], snapshots.taken)
+    return result.run("virt.snapshot", locals(), __salt__, __opts__["test"], snapshots.taken)
 
 
 def saved(name, suffix=None, connection=None, username=None, password=None, **kwargs):
@@ -93,7 +93,9 @@ def saved(name, suffix=None, connection=None, username=None, password=None, **kw
 
         salt 'hyper1' state.single virt.saved web1 suffix=periodic
     """
-    return result.run(locals(), __salt__, __opts__["test"], snapshots.taken, snapshots.arguments())
+    return result.run(
+        "virt.saved", locals(), __salt__, __opts__["test"], snapshots.taken, snapshots.arguments()
+    )
 
 
 def reverted(
@@ -131,4 +133,4 @@ def reverted(
 
         salt 'hyper1' state.single virt.reverted web1 snapshot=before-upgrade
     """
-    return result.run(locals(), __salt__, __opts__["test"], snapshots.reverted)
+    return result.run("virt.reverted", locals(), __salt__, __opts__["test"], snapshots.reverted)

@@ -7,21 +7,14 @@ Volumes in the storage pools of a hypervisor as states.
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import settings
-from saltvirt.host import connection as libvirt_connection
-from saltvirt.host.storage import volume_state
-from saltvirt.spec import volume as volume_spec
-from saltvirt.states import desired
+
+from saltvirt.states import result, volumes
 
 __virtualname__ = "virt"
 
 
 def __virtual__():
     return __virtualname__
-
-
-def _connect(given):
-    return libvirt_connection.connect(settings.connection_of(__salt__["config.get"], given))
 
 
 def volume_defined(
@@ -83,17 +76,7 @@ def volume_defined(
 
         salt 'hyper1' state.single virt.volume_defined data.raw pool=images size=20G
     """
-    given = locals()
-
-    def work():
-        desired.only_known(kwargs, volume_defined)
-        words = volume_spec.VolumeSpec.keys()
-        spec = volume_spec.parse(**{k: v for k, v in given.items() if k in words})
-        wish = volume_state.Wish(str(pool), spec, bool(shrink))
-        with _connect(given) as conn:
-            return volume_state.converge(conn, wish, __opts__["test"])
-
-    return desired.answer(name, __opts__["test"], work)
+    return result.run("virt.volume_defined", locals(), __salt__, __opts__["test"], volumes.defined)
 
 
 def volume_absent(name, pool, force=False, connection=None, username=None, password=None, **kwargs):
@@ -122,11 +105,4 @@ def volume_absent(name, pool, force=False, connection=None, username=None, passw
 
         salt 'hyper1' state.single virt.volume_absent web1.qcow2 pool=images test=True
     """
-    given = locals()
-
-    def work():
-        desired.only_known(kwargs, volume_absent)
-        with _connect(given) as conn:
-            return volume_state.absent(conn, pool, name, force, __opts__["test"])
-
-    return desired.answer(name, __opts__["test"], work)
+    return result.run("virt.volume_absent", locals(), __salt__, __opts__["test"], volumes.absent)

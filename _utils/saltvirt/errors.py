@@ -10,7 +10,7 @@ from saltvirt import plain
 
 try:
     from salt.exceptions import CommandExecutionError as _Base
-    from salt.exceptions import SaltException
+    from salt.exceptions import SaltException as SaltException  # noqa: PLC0414 - a name of ours, too
 except ImportError:  # the library is also used, and tested, without Salt
     _Base = SaltException = Exception  # type: ignore[assignment,misc]
 

@@ -255,11 +255,3 @@ def connection(get: Get, kwargs: Mapping[str, Any]) -> Connection:
         unknown = ", ".join(sorted(rest))
         raise InvalidInput(f"unknown argument: {unknown}")
     return found
-
-
-def connection_of(get: Get, given: Mapping[str, Any]) -> Connection:
-    """The Connection of a function that has the three arguments by name.
-
-    given: its ``locals()``.
-    """
-    return connection(get, {word: given[word] for word in CONNECTION})

@@ -169,6 +169,8 @@ class Host:
         for folder, _, files in os.walk(BOX):
             if folder.startswith((str(BOX / "upper"), str(BOX / "work"), str(BOX / "lock"))):
                 continue
+            if folder.endswith("/.locks"):  # of the cache of images: empty, and never removed
+                continue
             for name in files:
                 path = os.path.join(folder, name)
                 found[path] = os.lstat(path).st_size

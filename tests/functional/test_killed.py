@@ -21,6 +21,7 @@ from saltvirt.host.provision import making
 from saltvirt.host.storage import pool_state
 from saltvirt.seed import tree
 from saltvirt.spec import pool as pool_spec
+from saltvirt.states.pools import DesiredPool
 from tests.functional import killing
 from tests.functional.conftest import load
 from tests.functional.daemon import libvirtd  # noqa: F401
@@ -329,7 +330,7 @@ class PoolDeleted(Host):
 
     def act(self):
         with self.conn() as conn:
-            return pool_state.deleted(conn, "p", purge=True).changes
+            return pool_state.remove(conn, "p", purge=True).changes
 
     def after(self):
         try:
@@ -407,9 +408,9 @@ class Pool(Host):
     def act(self):
         for folder in ("one", "two"):
             spec = pool_spec.parse("p", "dir", target=str(self.images / folder))
-            wish = pool_state.Wish("p", spec, True, True, restart=True)
+            desired = DesiredPool("p", spec, True, True, restart=True)
             with self.conn() as conn:
-                pool_state.converge(conn, wish)
+                pool_state.converge(conn, desired)
 
     def after(self):
         self.act()

@@ -187,8 +187,8 @@ def test_a_volume_that_other_hosts_may_have_is_not_deleted(nas):
     pool = nas.pool("there", nas.base.parent, start=True)
     pool.createXML("<volume><name>base.raw</name><capacity>1024</capacity></volume>", 0)
     with pytest.raises(errors.InvalidInput, match=r"other hosts may have it \(nfs4\)"):
-        volume_state.absent(nas.conn, "there", "base.raw")
-    assert volume_state.absent(nas.conn, "there", "base.raw", force=True).changes
+        volume_state.remove(nas.conn, "there", "base.raw")
+    assert volume_state.remove(nas.conn, "there", "base.raw", force=True).changes
 
 
 def asked(nas, **more):

@@ -341,7 +341,7 @@ def test_nobody_begins_to_use_a_volume_that_just_goes(place, monkeypatch, how): 
     if how == "volume":
         host_volume.delete(place.conn, "there", "base.raw")
     elif how == "pool":
-        pool_state.deleted(place.conn, "there", purge=True)
+        pool_state.remove(place.conn, "there", purge=True)
     else:
         pool_disk._delete(place.conn, "there", "base.raw", None)
     assert "lock" in said[-1]

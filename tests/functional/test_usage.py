@@ -466,7 +466,7 @@ def test_a_volume_that_a_guest_can_reach_is_not_deleted(place, modules, need):
     with pytest.raises(Exception, match=r"base.raw in there is a disk of web1, or what it is"):
         modules["virt.volume_delete"]("there", "base.raw")
     with pytest.raises(errors.InvalidInput, match=r"is a disk of web1, or what it is based on"):
-        volume_state.absent(place.conn, "there", "base.raw")
+        volume_state.remove(place.conn, "there", "base.raw")
     assert pool.listVolumes() == ["base.raw"]
 
 
@@ -489,7 +489,7 @@ def _two_volumes(place):
 
 
 def purged(place, **options):
-    return pool_state.deleted(place.conn, "there", purge=True, **options)
+    return pool_state.remove(place.conn, "there", purge=True, **options)
 
 
 def test_the_volumes_of_a_pool_go_together(place):

@@ -360,7 +360,7 @@ def test_absent_takes_what_was_made_and_no_more(applied, hv):
 def test_what_is_wrong_is_said_and_changes_nothing(applied, hv):
     applied.changes("defined", "lab1", **BARE)
     text = applied.fails("defined", "lab1", grafics={"type": "vnc"})
-    assert text == "argument: unknown 'grafics', did you mean 'graphics'?"
+    assert text == "virt.defined: unknown 'grafics', did you mean 'graphics'?"
     for state in ("stopped", "powered_off", "unpowered", "rebooted", "saved", "reverted", "absent"):
         assert "unknown 'conection', did you mean 'connection'?" in applied.fails(
             state, "lab1", conection="x"

@@ -1,5 +1,9 @@
 """Guests as they shall be: made, changed, started, or gone."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from saltvirt.errors import NotFound, OperationFailed, SaltException
 from saltvirt.spec import guest as spec
 from saltvirt.spec import values
@@ -7,31 +11,39 @@ from saltvirt.spec.deploy import DeploySpec
 from saltvirt.states.power import OFF, state_of
 from saltvirt.states.result import answer
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from saltvirt.states.result import Answer, Host
+
 # of virt.init's arguments, what the state itself decides
 _OURS = {"start", "disk", "nic"}
 
 
-def arguments():
+def arguments() -> list[str]:
     """What ``virt.defined`` and ``virt.running`` take besides their signature."""
     return sorted({*spec.arguments()} - _OURS)
 
 
-def defined(host, name, **given):
+def defined(host: Host, name: str, **given: Any) -> Answer:
     """See ``virt.defined``."""
     return _converge(host, name, given, start=False)
 
 
-def running(host, name, **given):
+def running(host: Host, name: str, **given: Any) -> Answer:
     """See ``virt.running``."""
     return _converge(host, name, given, start=True)
 
 
-def _converge(host, name, given, start):
+def _converge(host: Host, name: str, given: dict[str, Any], start: bool) -> Answer:
     how = {word: values.boolean(given.pop(word), word) for word in ("update", "live", "detach")}
     given = {word: value for word, value in given.items() if value is not None}
     if name not in host.call("list_domains"):
         return _make(host, name, given, start)
-    shown, said, failures, notes = {}, [], [], []
+    shown: dict[str, Any] = {}
+    said: list[str] = []
+    failures: list[object] = []
+    notes: list[str] = []
     if how.pop("update") and not set(given) <= set(DeploySpec.keys()):
         try:
             shown, said, failures, notes = _change(host, name, given, how)
@@ -46,11 +58,11 @@ def _converge(host, name, given, start):
     return answer(name, {name: shown} if shown else {}, comment, host.test, failures)
 
 
-def _sentence(said, test):
+def _sentence(said: list[str], test: bool) -> str:
     return f"{'would be' if test else 'was'} {' and '.join(said)}"
 
 
-def _make(host, name, given, start):
+def _make(host: Host, name: str, given: dict[str, Any], start: bool) -> Answer:
     """A new guest, as ``virt.init`` makes it."""
     if not (given.get("cpu") and given.get("mem")):
         raise NotFound(f"there is no guest {name}, and to make it cpu and mem are needed")
@@ -62,7 +74,7 @@ def _make(host, name, given, start):
         if own in given and profile not in given:
             given[word] = None
     made = host.call("init", name, start=start, test=host.test, unless_moved=True, **given)
-    shown = {"definition": True}
+    shown: dict[str, Any] = {"definition": True}
     if made["disks"]:
         shown["disks"] = {disk["target"]: _place(disk) for disk in made["disks"]}
     said = ["made"]
@@ -72,12 +84,14 @@ def _make(host, name, given, start):
     return answer(name, {name: shown}, f"{name} {_sentence(said, host.test)}", host.test)
 
 
-def _place(disk):
+def _place(disk: dict[str, str]) -> str:
     """Where a disk is: its path, or ``pool/volume``, which is known before it is made."""
     return f"{disk['pool']}/{disk['volume']}" if "pool" in disk else disk["path"]
 
 
-def _change(host, name, given, how):
+def _change(
+    host: Host, name: str, given: dict[str, Any], how: dict[str, Any]
+) -> tuple[dict[str, Any], list[str], list[object], list[str]]:
     """(what changes shows, words for the comment, failures, warnings) of bringing it to what is
     given."""
     was = state_of(host, name)
@@ -93,9 +107,9 @@ def _change(host, name, given, how):
     return {"definition": found}, said, status.get("errors", []), notes
 
 
-def differences(changes):
+def differences(changes: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """{path: old, new, live} of the list that ``virt.update`` returns."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for change in changes:
         first = found.get(change["path"], change)
         found[change["path"]] = {
@@ -106,7 +120,9 @@ def differences(changes):
     return found
 
 
-def _start(host, name, shown, said, failures):
+def _start(
+    host: Host, name: str, shown: dict[str, Any], said: list[str], failures: list[object]
+) -> None:
     """Has it run; a guest that runs is left alone."""
     state = state_of(host, name)
     if state == "running":
@@ -127,16 +143,15 @@ def _start(host, name, shown, said, failures):
         said.append(word)
 
 
-def absent(host, name, disks):
+def absent(host: Host, name: str, disks: object) -> Answer:
     """See ``virt.absent``."""
-    disks = values.boolean(disks, "disks")
+    which = {"disks": "made" if values.boolean(disks, "disks") else "none"}
     if name not in host.call("list_domains"):
         return answer(name, comment=f"{name} is not there")
-    which = {"disks": "made" if disks else "none"}
     plan = host.call("purge", name, test=True, **which)
     if not host.test:
         host.call("purge", name, **which)
-    shown = {"undefined": True}
+    shown: dict[str, Any] = {"undefined": True}
     if plan["delete"]:
         shown["deleted"] = plan["delete"]
     comment = f"{name} {_sentence(['removed'], host.test)}"

@@ -1,19 +1,25 @@
 """Which host a guest is on, as a state of the host that has it."""
 
+from __future__ import annotations
+
 from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import NotFound, VirtError
 from saltvirt.migration import transport
 from saltvirt.migration.options import Options
 from saltvirt.states.result import answer
 
+if TYPE_CHECKING:
+    from saltvirt.states.result import Answer, Host
 
-def arguments():
+
+def arguments() -> list[str]:
     """What ``virt.migrated`` and ``virt.on_host`` take besides their signature."""
     return sorted(field.name for field in fields(Options))
 
 
-def migrated(host, name, target, me, **options):
+def migrated(host: Host, name: str, target: str, me: str, **options: Any) -> Answer:
     """See ``virt.migrated``. me: this host's name."""
     there = transport.parse(target)
     if name in host.call("list_domains"):
@@ -27,7 +33,7 @@ def migrated(host, name, target, me, **options):
     raise NotFound(f"{name} is neither on {me} nor on {there.host}")
 
 
-def on_host(host, name, target, me, **options):
+def on_host(host: Host, name: str, target: str, me: str, **options: Any) -> Answer:
     """See ``virt.on_host``. me: this host's name."""
     if name in host.call("list_domains"):
         return migrated(host, name, target, me, **options)
@@ -36,7 +42,7 @@ def on_host(host, name, target, me, **options):
     raise NotFound(f"{name} is not on {me}; apply this on the host that has it, too")
 
 
-def _move(host, name, target, me, options):
+def _move(host: Host, name: str, target: str, me: str, options: dict[str, Any]) -> Answer:
     shown = {name: {"host": {"old": me, "new": transport.parse(target).host}}}
     if host.test:
         verdict = host.call("migratable", name, target, **options)

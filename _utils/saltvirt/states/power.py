@@ -1,37 +1,51 @@
 """States that do one thing to a guest, or to all whose names fit a pattern."""
 
+from __future__ import annotations
+
 import contextlib
 import fnmatch
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import NotFound, OperationFailed, SaltException
 from saltvirt.spec import values
 from saltvirt.states.result import answer
 
+if TYPE_CHECKING:
+    from saltvirt.states.result import Answer, Host
+
 OFF = "shutdown"
 
 
-def matching(host, pattern):
+def matching(host: Host, pattern: str) -> list[str]:
     """The names that a shell's pattern means on the host; a name means itself."""
-    there = host.call("list_domains")
+    there: list[str] = host.call("list_domains")
     found = [pattern] if pattern in there else fnmatch.filter(there, str(pattern))
     if not found:
         raise NotFound(f"no guest of this host is {pattern}")
     return found
 
 
-def state_of(host, name):
+def state_of(host: Host, name: str) -> str:
     """``running``, ``paused``, ``shutdown``, …"""
-    return host.call("vm_state", name)[name]
+    return str(host.call("vm_state", name)[name])
 
 
-def each(host, pattern, act, section, words):
+def each(
+    host: Host,
+    pattern: str,
+    act: Callable[[str], dict[str, Any] | None],
+    section: str,
+    words: str,
+) -> Answer:
     """The answer when ``act(name)`` was done to every guest that the pattern means.
 
     act: returns what ``changes`` shows of the guest, or None when nothing was to be done. One
     that fails does not keep the others from their turn. section: the key in ``changes``.
     words: what was done, for the comment.
     """
-    done, failures = [], []
+    done: list[dict[str, Any]] = []
+    failures: list[object] = []
     for name in matching(host, pattern):
         try:
             shown = act(name)
@@ -46,27 +60,27 @@ def each(host, pattern, act, section, words):
     return answer(pattern, {section: done} if done else {}, comment, host.test, failures)
 
 
-def stopped(host, name, timeout, force):
+def stopped(host: Host, name: str, timeout: object, force: object) -> Answer:
     """See ``virt.stopped``."""
     timeout_s = values.number(0, 86400)(timeout, "timeout")
-    force = values.boolean(force, "force")
+    pull = bool(values.boolean(force, "force"))
     running = [guest for guest in matching(host, name) if state_of(host, guest) != OFF]
     if len(running) > 1 and not host.test:  # they go down side by side
         for guest in running:
             with contextlib.suppress(SaltException):
                 host.call("shutdown", guest)
 
-    def act(guest):
+    def act(guest: str) -> dict[str, Any] | None:
         if guest not in running:
             return None
         if not host.test:
-            _stop(host, guest, timeout_s, force)
+            _stop(host, guest, timeout_s, pull)
         return {"shutdown": True}
 
     return each(host, name, act, "stopped", "shut down")
 
 
-def _stop(host, guest, timeout_s, force):
+def _stop(host: Host, guest: str, timeout_s: float, force: bool) -> None:
     try:
         host.call("shutdown", guest, timeout=timeout_s)
     except SaltException:
@@ -75,10 +89,10 @@ def _stop(host, guest, timeout_s, force):
         host.call("stop", guest)
 
 
-def powered_off(host, name):
+def powered_off(host: Host, name: str) -> Answer:
     """See ``virt.powered_off``."""
 
-    def act(guest):
+    def act(guest: str) -> dict[str, Any] | None:
         if state_of(host, guest) == OFF:
             return None
         return {"stop": host.test or host.call("stop", guest)}
@@ -86,12 +100,20 @@ def powered_off(host, name):
     return each(host, name, act, "unpowered", "powered off")
 
 
-def rebooted(host, name):
+def rebooted(host: Host, name: str) -> Answer:
     """See ``virt.rebooted``."""
 
-    def act(guest):
+    def act(guest: str) -> dict[str, Any] | None:
         if host.test and state_of(host, guest) != "running":
             raise OperationFailed(f"cannot reboot {guest}: domain is not running")
         return {"reboot": host.test or host.call("reboot", guest)}
 
     return each(host, name, act, "rebooted", "rebooted")
+
+
+def no_guests(host: Host, name: str) -> Answer:
+    """See ``virt.no_guests``."""
+    found = host.call("running_names")
+    if found:
+        return answer(name, failures=[f"Guests run here: {', '.join(found)}"])
+    return answer(name, comment="No guest runs here")

@@ -1,24 +1,42 @@
 """What every state does with its arguments, and what it returns."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
 from saltvirt import plain
 from saltvirt.errors import SaltException
 from saltvirt.settings import CONNECTION
 from saltvirt.spec.base import unknown
 
+# what a state returns to Salt
+Answer = dict[str, Any]
+Functions = Mapping[str, Callable[..., Any]]
 
-def answer(name, changes=None, comment="", test=False, failures=()):
+
+def answer(
+    name: str,
+    changes: dict[str, Any] | None = None,
+    comment: str = "",
+    test: bool = False,
+    failures: Iterable[object] = (),
+) -> Answer:
     """A state's dictionary: False with failures, None for changes that a test found.
 
     failures: sentences of what went wrong; the changes that were made all the same stay.
     """
     result = None if changes and test else True
-    if failures:
-        result, comment = False, ". ".join([*filter(None, [comment]), *map(str, failures)])
+    said = [str(failure) for failure in failures]
+    if said:
+        result, comment = False, ". ".join([*filter(None, [comment]), *said])
     comment = plain.line(comment, None)
     return {"name": name, "changes": changes or {}, "result": result, "comment": comment}
 
 
-def more(kwargs, allowed, known, what):
+def more(
+    kwargs: Mapping[str, Any], allowed: Collection[str], known: Collection[str], what: str
+) -> dict[str, Any]:
     """The arguments without Salt's own (``__id__`` and the like).
 
     Raises InvalidInput for one that is not allowed, naming the nearest of ``known``. what: whose
@@ -32,31 +50,48 @@ def more(kwargs, allowed, known, what):
 
 
 class Host:
-    """The host as a state sees it: the execution module, and whether this is a test."""
+    """The host as a state sees it: the execution module, and whether this is a test.
 
-    def __init__(self, salt, connect, test):
+    salt: ``__salt__``. connect: the arguments of libvirt's connection that the state was given.
+    """
+
+    def __init__(self, salt: Functions, connect: Mapping[str, Any], test: bool) -> None:
         self.salt = salt
         self.connect = connect
         self.test = test
 
-    def call(self, function, *args, **kwargs):
+    def call(self, function: str, *args: Any, **kwargs: Any) -> Any:
         """What ``virt.<function>`` returns on the state's connection."""
         return self.salt[f"virt.{function}"](*args, **{**self.connect, **kwargs})
 
+    def converged(self, name: str, function: str, *args: Any, **kwargs: Any) -> Answer:
+        """The answer of a state that is one call of the execution module, which brings a thing to
+        what is given and returns ``changes`` and ``comment``."""
+        found = self.call(function, *args, test=self.test, **kwargs)
+        return answer(name, found["changes"], found["comment"], self.test)
 
-def run(given, salt, test, state, known=()):
-    """What ``state(host, name, **arguments)`` answers; an error of Salt's becomes its result.
 
-    given: ``locals()`` of the state's function: its arguments, more of them in ``kwargs``.
-    salt: ``__salt__``. known: the names that may be in ``kwargs``; any other is refused with
-    the nearest that the state has.
+def run(
+    state: str,
+    given: Mapping[str, Any],
+    salt: Functions,
+    test: object,
+    function: Callable[..., Answer],
+    known: Collection[str] = (),
+) -> Answer:
+    """What ``function(host, name, **arguments)`` answers; an error of Salt's becomes its result.
+
+    state: its name, for errors. given: ``locals()`` of the state: its arguments, more of them in
+    ``kwargs``. salt: ``__salt__``. known: the names that may be in ``kwargs``; any other is
+    refused with the nearest that the state has.
     """
-    given = dict(given)
-    name, kwargs = str(given.pop("name")), dict(given.pop("kwargs", {}))
-    connect = {word: given.pop(word, kwargs.pop(word, None)) for word in CONNECTION}
+    arguments = dict(given)
+    name, kwargs = str(arguments.pop("name")), arguments.pop("kwargs", {})
+    words = {"name", *arguments, *known}
+    connect = {word: arguments.pop(word) for word in CONNECTION if word in arguments}
     connect = {word: value for word, value in connect.items() if value is not None}
     try:
-        kwargs = more(kwargs, known, {*given, *known, *CONNECTION}, "argument")
-        return state(Host(salt, connect, bool(test)), name, **given, **kwargs)
+        arguments.update(more(kwargs, known, words, state))
+        return function(Host(salt, connect, bool(test)), name, **arguments)
     except SaltException as exc:
         return answer(name, failures=[exc])

@@ -47,15 +47,15 @@ def state(host, name, known, **more):
 @pytest.mark.parametrize(
     ("kwargs", "comment"),
     [
-        ({"knwon": 1}, "argument: unknown 'knwon', did you mean 'known'?"),
-        ({"usernam": 1}, "argument: unknown 'usernam', did you mean 'username'?"),
+        ({"knwon": 1}, "virt.x: unknown 'knwon', did you mean 'known'?"),
+        ({"usernam": 1}, "virt.x: unknown 'usernam', did you mean 'username'?"),
         ({"__id__": "x"}, "{'connection': 'test:///'}"),
         ({"also": 2}, "{'connection': 'test:///'}"),
     ],
 )
 def test_words_that_no_state_knows_are_refused(kwargs, comment):
     given = {"name": "a", "known": 1, "connection": "test:///", "username": None, "kwargs": kwargs}
-    assert result.run(given, {}, False, state, ["also"])["comment"] == comment
+    assert result.run("virt.x", given, {}, False, state, ["also"])["comment"] == comment
 
 
 def test_what_the_execution_module_raises_is_the_answer():
@@ -66,7 +66,7 @@ def test_what_the_execution_module_raises_is_the_answer():
         raise OperationFailed(f"cannot start {name} at {connection}")
 
     given = {"name": "a", "connection": "test:///", "kwargs": {}}
-    answer = result.run(given, {"virt.start": start}, False, fails)
+    answer = result.run("virt.x", given, {"virt.start": start}, False, fails)
     assert (answer["result"], answer["comment"]) == (False, "cannot start a at test:///")
 
 

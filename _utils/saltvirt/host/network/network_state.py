@@ -1,10 +1,9 @@
-"""A network as a state wants it: compared, changed, taken away."""
+"""A network brought to what is given, in one step: compared, changed, taken away."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -13,102 +12,68 @@ from saltvirt.host.network import links
 from saltvirt.host.network import network as host_network
 from saltvirt.images import tools
 from saltvirt.revert import Revert
-from saltvirt.states.desired import Outcome, by_path
-
-if TYPE_CHECKING:
-    from saltvirt.spec.network import NetworkSpec
+from saltvirt.states import networks
+from saltvirt.states.outcome import Outcome
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What a network shall be: its NetworkSpec, and whether it runs now and after boot.
-
-    running: None leaves it as it is. restart: also when guests use it.
-    """
-
-    spec: NetworkSpec
-    running: bool | None
-    autostart: bool
-    restart: bool = False
-
-
-def converge(conn: libvirt.virConnect, wish: Wish, test: bool = False) -> Outcome:
+def converge(
+    conn: libvirt.virConnect, desired: networks.DesiredNetwork, test: bool = False
+) -> Outcome:
     """Makes it so; the Outcome. test: change nothing, only say what would change."""
-    outcome = Outcome(f"network {wish.spec.name}")
-    if wish.spec.name not in host_network.names(conn):
-        _created(wish, outcome)
+    spec = desired.spec
+    if spec.name not in host_network.names(conn):
+        outcome = networks.created(desired)
         if not test:
-            host_network.define(conn, wish.spec, bool(wish.running), wish.autostart)
+            host_network.define(conn, spec, bool(desired.running), desired.autostart)
         return outcome
-    network = host_network.lookup(conn, wish.spec.name)
-    step = _Step(conn, network, wish, outcome)
-    step.plan()
+    network = host_network.lookup(conn, spec.name)
+    difference = host_network.compare(network, spec)
+    facts = _facts(conn, network, difference)
+    outcome = networks.changed(desired, facts)
     if outcome.changes and not test:
-        step.carry_out()
+        again = networks.restarts(desired, facts)
+        with Revert() as undo:
+            _carry_out(conn, network, difference, outcome.changes, again, undo)
+            undo.success()
     return outcome
 
 
-def _created(wish: Wish, outcome: Outcome) -> None:
-    outcome.switch("defined", False, True, "defined")
-    outcome.switch("autostart", False, bool(wish.autostart), "marked for autostart")
-    outcome.switch("active", False, bool(wish.running), "started")
+def _facts(
+    conn: libvirt.virConnect, network: libvirt.virNetwork, difference: host_network.Difference
+) -> networks.NetworkFacts:
+    persistent = bool(network.isPersistent())
+    return networks.NetworkFacts(
+        active=bool(network.isActive()),
+        persistent=persistent,
+        autostart=bool(persistent and network.autostart()),
+        redefined=difference.redefined,
+        live=difference.live,
+        waiting=difference.waiting,
+        users=users(conn, network) if difference.waiting else [],
+    )
 
 
-class _Step:
-    """From what a network is to what it shall be."""
-
-    def __init__(
-        self, conn: libvirt.virConnect, network: libvirt.virNetwork, wish: Wish, outcome: Outcome
-    ) -> None:
-        self.conn, self.network, self.wish, self.outcome = conn, network, wish, outcome
-        self.difference = host_network.compare(network, wish.spec)
-        self.active = bool(network.isActive())
-        self.persistent = bool(network.isPersistent())
-        self.users = users(conn, network) if self.difference.waiting else []
-        may = wish.running and (wish.restart or not self.users)
-        self.restarts = bool(self.difference.waiting and may)
-
-    def plan(self) -> None:
-        """Fills the Outcome."""
-        found, outcome = self.difference, self.outcome
-        now = found.now if self.restarts else found.live
-        outcome.changes = {**by_path(now), **by_path(found.redefined)}
-        if outcome.changes:
-            outcome.done.append("updated")
-        outcome.switch("persistent", self.persistent, True, "defined")
-        before = bool(self.persistent and self.network.autostart())
-        word = "marked for autostart" if self.wish.autostart else "no longer started with the host"
-        outcome.switch("autostart", before, bool(self.wish.autostart), word)
-        if self.wish.running:
-            outcome.switch("active", self.active, True, "started")
-        if self.restarts:
-            outcome.done.append("restarted")
-        elif found.waiting:
-            outcome.notes.append(self._waits())
-
-    def _waits(self) -> str:
-        text = "What was changed takes effect when the network is started again"
-        if self.users:
-            text += f": {', '.join(self.users)} uses it"
-        return text + (" (restart: True does it now)" if self.wish.running else "")
-
-    def carry_out(self) -> None:
-        """Changes what the plan says, or nothing."""
-        changed, network = self.outcome.changes, self.network
-        with Revert() as undo:
-            if self.restarts:
-                undo.push("start the network again", _start_again, self.conn, network)
-            if self.difference.redefined or self.difference.live or not self.persistent:
-                host_network.apply(self.conn, network, self.difference, live=not self.restarts)
-                old = self.difference.current.tostring()
-                undo.push("put the network back", self.conn.networkDefineXML, old)
-            if "autostart" in changed:
-                host_network.set_autostart(network, self.wish.autostart)
-            if self.restarts:
-                host_network.stop(network)
-            if self.restarts or "active" in changed:
-                _start_again(self.conn, network)
-            undo.success()
+def _carry_out(
+    conn: libvirt.virConnect,
+    network: libvirt.virNetwork,
+    difference: host_network.Difference,
+    changes: dict[str, Any],
+    again: bool,
+    undo: Revert,
+) -> None:
+    """Changes what the Outcome says, or nothing. again: it is stopped and started."""
+    if again:
+        undo.push("start the network again", _start_again, conn, network)
+    if difference.redefined or difference.live or "persistent" in changes:
+        host_network.apply(conn, network, difference, live=not again)
+        old = difference.current.tostring()
+        undo.push("put the network back", conn.networkDefineXML, old)
+    if "autostart" in changes:
+        host_network.set_autostart(network, changes["autostart"]["new"])
+    if again:
+        host_network.stop(network)
+    if again or "active" in changes:
+        _start_again(conn, network)
 
 
 def _start_again(conn: libvirt.virConnect, network: libvirt.virNetwork) -> None:
@@ -154,7 +119,7 @@ def users(conn: libvirt.virConnect, network: libvirt.virNetwork) -> list[str]:
     return sorted({name for name, _ in _interfaces(conn, network)})
 
 
-def absent(conn: libvirt.virConnect, name: str, force: bool = False, test: bool = False) -> Outcome:
+def remove(conn: libvirt.virConnect, name: str, force: bool = False, test: bool = False) -> Outcome:
     """Stops and undefines a network; the Outcome.
 
     Raises InvalidInput when running guests are on it, unless ``force``.

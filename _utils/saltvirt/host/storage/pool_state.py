@@ -1,9 +1,9 @@
-"""A storage pool as a state wants it: compared, changed, taken away."""
+"""A storage pool brought to what is given, in one step: compared, changed, taken away."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
@@ -13,7 +13,8 @@ from saltvirt.host.storage import identity, secret, usage
 from saltvirt.host.storage import pool as host_pool
 from saltvirt.host.storage import volume as host_volume
 from saltvirt.revert import Revert
-from saltvirt.states.desired import Outcome, by_path
+from saltvirt.states import pools
+from saltvirt.states.outcome import Outcome
 
 if TYPE_CHECKING:
     from saltvirt.diff.change import Change
@@ -25,153 +26,102 @@ _DELETED = ("dir", "fs", "netfs", "logical", "vstorage", "zfs")
 # their volumes are made and deleted elsewhere
 _FOREIGN = ("iscsi", "iscsi-direct", "mpath", "scsi")
 _AUTH = ("source/auth_uuid", "source/auth_usage")
-_HIDDEN = "(hidden)"
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What a pool shall be.
-
-    spec: its PoolSpec; None leaves its definition as it is. running: None leaves it as it is.
-    restart: also when running guests use its volumes.
-    """
-
-    name: str
-    spec: PoolSpec | None
-    running: bool | None
-    autostart: bool
-    transient: bool = False
-    restart: bool = False
-
-
-def converge(conn: libvirt.virConnect, wish: Wish, test: bool = False) -> Outcome:
+def converge(conn: libvirt.virConnect, desired: pools.DesiredPool, test: bool = False) -> Outcome:
     """Makes it so; the Outcome. test: change nothing, only say what would change."""
-    outcome = Outcome(f"storage pool {wish.name}")
-    if wish.name not in host_pool.names(conn):
-        _create(conn, wish, outcome, test)
+    if desired.name not in host_pool.names(conn):
+        outcome = pools.created(desired, conn.getHostname())
+        if desired.spec and not test:
+            _create(conn, desired, desired.spec)
         return outcome
-    step = _Step(conn, wish, outcome)
-    step.plan()
+    pool = host_pool.lookup(conn, desired.name)
+    step = _step(conn, pool, desired)
+    outcome = step.outcome()
     if outcome.changes and not test:
-        with translated(f"change storage pool {wish.name}"):
-            step.carry_out()
+        with translated(f"change storage pool {desired.name}"):
+            _Change(conn, pool, step, outcome.changes).carry_out()
     return outcome
 
 
-def _create(conn: libvirt.virConnect, wish: Wish, outcome: Outcome, test: bool) -> None:
-    if wish.spec is None:
-        raise errors.InvalidInput(
-            f"there is no storage pool {wish.name} on {conn.getHostname()}: to make it, "
-            "ptype is needed"
-        )
-    running = bool(wish.running or wish.transient)
-    outcome.switch("defined", False, True, "defined")
-    autostart = bool(wish.autostart and not wish.transient)
-    outcome.switch("autostart", False, autostart, "marked for autostart")
-    outcome.switch("active", False, running, "started")
-    if not test:
-        build = wish.spec.type in _BUILT or bool(
-            wish.spec.type == "zfs" and wish.spec.source_devices
-        )
-        host_pool.define(conn, wish.spec, host_pool.Making(running, wish.transient, build))
-        if autostart:
-            host_pool.set_autostart(host_pool.lookup(conn, wish.name), True)
+def _create(conn: libvirt.virConnect, desired: pools.DesiredPool, spec: PoolSpec) -> None:
+    build = spec.type in _BUILT or bool(spec.type == "zfs" and spec.source_devices)
+    running = bool(desired.running or desired.transient)
+    host_pool.define(conn, spec, host_pool.Making(running, desired.transient, build))
+    if desired.autostart and not desired.transient:
+        host_pool.set_autostart(host_pool.lookup(conn, desired.name), True)
 
 
-class _Step:
-    """From what a pool is to what it shall be."""
+def _step(
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, desired: pools.DesiredPool
+) -> pools.PoolStep:
+    """Who uses it is asked only where it must be stopped."""
+    spec, persistent = desired.spec, bool(pool.isPersistent())
+    found = host_pool.compare(conn, pool, spec) if spec else None
+    facts = pools.PoolFacts(
+        active=bool(pool.isActive()),
+        persistent=persistent,
+        autostart=bool(persistent and pool.autostart()),
+        redefined=_shown(spec, found.redefined) if found else [],
+        now=_shown(spec, found.now) if found else [],
+        new_password=_password_differs(conn, pool, spec),
+    )
+    step = pools.PoolStep(desired, facts)
+    if not step.stops:
+        return step
+    users = tuple(host_volume.users_of_pool(conn, pool)[1])
+    return pools.PoolStep(desired, replace(facts, users=users))
 
-    def __init__(self, conn: libvirt.virConnect, wish: Wish, outcome: Outcome) -> None:
-        self.conn, self.wish, self.outcome = conn, wish, outcome
-        self.pool = host_pool.lookup(conn, wish.name)
-        self.active, self.persistent = bool(self.pool.isActive()), bool(self.pool.isPersistent())
-        self.redefined: list[Change] = []
-        now: list[Change] = []
-        if wish.spec:
-            found = host_pool.compare(conn, self.pool, wish.spec)
-            self.redefined, now = self._shown(found.redefined), self._shown(found.now)
-        self.now = now
-        # libvirt forgets the definition of a pool only when it is stopped
-        self.forgets = bool(wish.spec and wish.transient and self.persistent)
-        stops = bool(now or (self.forgets and self.active))
-        self.users = host_volume.users_of_pool(conn, self.pool)[1] if stops else []
-        self.restarts = bool(
-            stops and (wish.running or wish.transient) and (wish.restart or not self.users)
-        )
-        self.new_password = self._password_differs()
 
-    def _shown(self, changes: list[Change]) -> list[Change]:
-        """Without the secret's identity, which is ours when we make it of a password."""
-        if not self.wish.spec or not secret.has_password(self.wish.spec):
-            return changes
-        return [change for change in changes if change.path not in _AUTH]
+def _shown(spec: PoolSpec | None, changes: list[Change]) -> list[Change]:
+    """Without the secret's identity, which is ours when we make it of a password."""
+    if not spec or not secret.has_password(spec):
+        return changes
+    return [change for change in changes if change.path not in _AUTH]
 
-    def _password_differs(self) -> bool:
-        spec = self.wish.spec
-        if not spec or not secret.has_password(spec):
-            return False
-        uuid = secret.uuid_for_pool(self.conn, spec)
-        named = host_pool.configured_pool(self.pool).source.auth_uuid
-        return uuid is None or uuid != named or not secret.is_stored(self.conn, spec)
 
-    def plan(self) -> None:
-        """Fills the Outcome."""
-        outcome = self.outcome
-        outcome.changes = by_path(self.now) if self.restarts else {}
-        outcome.changes.update(by_path(self.redefined))
-        if self.new_password:
-            outcome.changes["password"] = {"old": _HIDDEN, "new": _HIDDEN}
-        if outcome.changes:
-            outcome.done.append("updated")
-        self._plan_life()
-        if self.restarts:
-            outcome.done.append("restarted")
-        elif self.now or (self.forgets and self.active):
-            self._waits()
+def _password_differs(
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, spec: PoolSpec | None
+) -> bool:
+    if not spec or not secret.has_password(spec):
+        return False
+    uuid = secret.uuid_for_pool(conn, spec)
+    named = host_pool.configured_pool(pool).source.auth_uuid
+    return uuid is None or uuid != named or not secret.is_stored(conn, spec)
 
-    def _plan_life(self) -> None:
-        wish, outcome = self.wish, self.outcome
-        if wish.spec:
-            word = "made transient" if wish.transient else "defined"
-            outcome.switch("persistent", self.persistent, not wish.transient, word)
-        stays = outcome.changes.get("persistent", {}).get("new", self.persistent)
-        if stays:
-            before = bool(self.persistent and self.pool.autostart())
-            word = "marked for autostart" if wish.autostart else "no longer started with the host"
-            outcome.switch("autostart", before, bool(wish.autostart), word)
-        if wish.running or not stays:
-            outcome.switch("active", self.active, True, "started")
 
-    def _waits(self) -> None:
-        by = f", as {', '.join(self.users)} has volumes of it open" if self.users else ""
-        if self.wish.transient:
-            raise errors.InvalidInput(
-                f"transient storage pool {self.wish.name} cannot be changed while it runs{by}; "
-                "restart: True stops it and makes it again"
-            )
-        text = f"What was changed takes effect when the pool is started again{by}"
-        self.outcome.notes.append(
-            text + (" (restart: True does it now)" if self.wish.running else "")
-        )
+class _Change:
+    """Carries out a step. changes: those of its Outcome."""
+
+    def __init__(
+        self,
+        conn: libvirt.virConnect,
+        pool: libvirt.virStoragePool,
+        step: pools.PoolStep,
+        changes: dict[str, Any],
+    ) -> None:
+        self.conn, self.pool, self.step, self.changes = conn, pool, step, changes
 
     def carry_out(self) -> None:
-        """Changes what the plan says. When it fails, a pool that ran runs with what it had."""
-        changed, pool, spec = self.outcome.changes, self.pool, self.wish.spec
+        """When it fails, a pool that ran runs with what it had."""
+        changes, step, spec = self.changes, self.step, self.step.desired.spec
         with Revert() as undo:
-            if spec and (self.forgets or (self.wish.transient and self.restarts)):
+            if spec and step.made_anew:
                 self._make_transient(spec, undo)
                 undo.success()
                 return
-            if self.restarts:
+            if step.restarts:
                 undo.push("start the pool again", self._start_again)
-            if spec and (self.redefined or self.new_password or "persistent" in changed):
+            facts = step.facts
+            if spec and (facts.redefined or facts.new_password or "persistent" in changes):
                 self._define(spec, undo)
-            if "autostart" in changed:
-                host_pool.set_autostart(pool, self.wish.autostart)
-            if self.restarts:
-                host_pool.stop(pool)
-            if self.restarts or self.redefined or "active" in changed:
-                self._build_and_start(self.restarts or "active" in changed)
+            if "autostart" in changes:
+                host_pool.set_autostart(self.pool, changes["autostart"]["new"])
+            if step.restarts:
+                host_pool.stop(self.pool)
+            start = step.restarts or "active" in changes
+            if start or facts.redefined:
+                self._build_and_start(start)
             undo.success()
 
     def _wanted(self, spec: PoolSpec, undo: Revert) -> tuple[str, str]:
@@ -183,19 +133,20 @@ class _Step:
     def _define(self, spec: PoolSpec, undo: Revert) -> None:
         wanted, old = self._wanted(spec, undo)
         self.conn.storagePoolDefineXML(wanted, 0)
-        if self.persistent:
+        if self.step.facts.persistent:
             undo.push("put the pool back", self.conn.storagePoolDefineXML, old, 0)
 
     def _make_transient(self, spec: PoolSpec, undo: Revert) -> None:
         """A transient pool is gone when it is stopped: it is made anew."""
         wanted, old = self._wanted(spec, undo)
-        if self.restarts:
+        step = self.step
+        if step.restarts:
             self.pool.destroy()
             undo.push("make the pool again", self.conn.storagePoolCreateXML, old, 0)
-        if self.persistent:
+        if step.facts.persistent:
             self.pool.undefine()
             undo.push("put the pool back", self.conn.storagePoolDefineXML, old, 0)
-        if self.restarts or not self.active:
+        if step.restarts or not step.facts.active:
             build = spec.type in _BUILT
             flags = libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if build else 0
             self.conn.storagePoolCreateXML(wanted, flags)
@@ -213,7 +164,7 @@ class _Step:
             self.pool.create(0)
 
 
-def deleted(
+def remove(
     conn: libvirt.virConnect,
     name: str,
     purge: bool = False,

@@ -1,0 +1,53 @@
+"""Bridges of a host as they shall be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from saltvirt.states.result import answer
+
+if TYPE_CHECKING:
+    from saltvirt.states.result import Answer, Host
+
+
+def made(
+    host: Host, name: str, interface: str | None, timeout_s: int, vlan: int | None, type: str
+) -> Answer:
+    """See ``virt.bridge``."""
+    plan = host.call("bridge_plan", name, interface, vlan, type)
+    if plan["there"]:
+        wrong = _made_otherwise(name, plan, vlan, type)
+        return answer(name, comment=f"The bridge {name} is there", failures=wrong)
+    over = plan["interface"] or "nothing"
+    if vlan is not None:
+        over = f"VLAN {vlan} of {plan['interface']}"
+    comment = f"The bridge {name} would be made"
+    if not host.test:
+        comment = host.call("bridge_over", name, interface, timeout_s, vlan, type)
+    return answer(name, {name: f"over {over}"}, comment, host.test)
+
+
+def _made_otherwise(name: str, plan: dict[str, Any], vlan: object, type: str) -> list[str]:
+    """Why a bridge that we made is none to leave as it is: it is over another VLAN."""
+    was = plan.get("vlan")
+    if not plan["made"] or (str(was), plan["type"]) == (str(vlan), type):
+        return []
+    if plan["type"] != type:
+        return [f"{name} was made as {plan['type']}, not {type}: take it away first"]
+    over = "no VLAN" if was is None else f"VLAN {was}"
+    return [f"{name} was made over {over}: take it away first, with virt.bridge_absent"]
+
+
+def absent(host: Host, name: str, timeout_s: int) -> Answer:
+    """See ``virt.bridge_absent``."""
+    if name not in host.salt["network.interfaces"]():
+        return answer(name, comment=f"There is no bridge {name}")
+    plan = host.call("bridge_plan", name, None)
+    if not plan["there"]:
+        return answer(name, comment=f"There is no bridge {name}")
+    if not plan["made"]:
+        return answer(name, comment=f"{name} was not made by virt.bridge, and is left as it is")
+    comment = f"The bridge {name} would be taken away"
+    if not host.test:
+        comment = host.call("bridge_back", name, timeout_s)
+    return answer(name, {name: "taken away"}, comment, host.test)

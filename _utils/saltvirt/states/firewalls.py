@@ -1,0 +1,34 @@
+"""The ports of a host as they shall be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from saltvirt.states.result import answer
+
+if TYPE_CHECKING:
+    from saltvirt.states.result import Answer, Host
+
+
+def applied(host: Host, name: str, **ports: Any) -> Answer:
+    """See ``virt.firewall``."""
+    plan = host.call("firewall_plan", **ports)
+    kind = plan["kind"]
+    comment = f"{kind} lets in {', '.join(plan['hosts']) or 'nobody'}"
+    if not plan["differs"]:
+        return answer(name, comment=comment)
+    if host.test:
+        comment = f"{kind} would be changed"
+    else:
+        host.call("firewall_apply", **ports)
+    return answer(name, {kind: plan["rules"]}, comment, host.test)
+
+
+def absent(host: Host, name: str) -> Answer:
+    """See ``virt.firewall_absent``."""
+    if not host.call("firewall_made"):
+        return answer(name, comment="There are no rules of ours")
+    if not host.test:
+        host.call("firewall_remove")
+    comment = f"The rules {'would be' if host.test else 'were'} taken away"
+    return answer(name, {"rules": "taken away"}, comment, host.test)

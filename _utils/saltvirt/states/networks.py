@@ -1,0 +1,100 @@
+"""Networks as they shall be: what differs, and the states that say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from saltvirt.states.outcome import Outcome, by_path
+
+if TYPE_CHECKING:
+    from saltvirt.diff.network_changes import NetworkChange
+    from saltvirt.spec.network import NetworkSpec
+    from saltvirt.states.result import Answer, Host
+
+
+def defined(host: Host, name: str, **given: Any) -> Answer:
+    """See ``virt.network_defined``."""
+    return host.converged(name, "network_converge", name, **given)
+
+
+def running(host: Host, name: str, **given: Any) -> Answer:
+    """See ``virt.network_running``."""
+    return host.converged(name, "network_converge", name, running=True, **given)
+
+
+def absent(host: Host, name: str, force: bool) -> Answer:
+    """See ``virt.network_absent``."""
+    return host.converged(name, "network_remove", name, force)
+
+
+@dataclass(frozen=True)
+class DesiredNetwork:
+    """What a network shall be: its NetworkSpec, and whether it runs now and after boot.
+
+    running: None leaves it as it is. restart: also when guests use it.
+    """
+
+    spec: NetworkSpec
+    running: bool | None
+    autostart: bool
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class NetworkFacts:
+    """A network as it is, and how it differs.
+
+    redefined: the changes from the definition that it has. live: those that the running network
+    takes at once. waiting: those that it has from its next start. users: the running guests on
+    it; they matter where something waits.
+    """
+
+    active: bool
+    persistent: bool
+    autostart: bool
+    redefined: list[NetworkChange]
+    live: list[NetworkChange]
+    waiting: list[NetworkChange]
+    users: list[str]
+
+
+def created(desired: DesiredNetwork) -> Outcome:
+    """The Outcome where there is no such network."""
+    outcome = Outcome(f"network {desired.spec.name}")
+    outcome.switch("defined", False, True, "defined")
+    outcome.switch("autostart", False, desired.autostart, "marked for autostart")
+    outcome.switch("active", False, bool(desired.running), "started")
+    return outcome
+
+
+def restarts(desired: DesiredNetwork, facts: NetworkFacts) -> bool:
+    """Whether it is started again for what it cannot take while it runs."""
+    return bool(facts.waiting and desired.running and (desired.restart or not facts.users))
+
+
+def changed(desired: DesiredNetwork, facts: NetworkFacts) -> Outcome:
+    """The Outcome for a network that is there."""
+    outcome = Outcome(f"network {desired.spec.name}")
+    again = restarts(desired, facts)
+    now = [*facts.live, *facts.waiting] if again else facts.live
+    outcome.changes = {**by_path(now), **by_path(facts.redefined)}
+    if outcome.changes:
+        outcome.done.append("updated")
+    outcome.switch("persistent", facts.persistent, True, "defined")
+    word = "marked for autostart" if desired.autostart else "no longer started with the host"
+    outcome.switch("autostart", facts.autostart, desired.autostart, word)
+    if desired.running:
+        outcome.switch("active", facts.active, True, "started")
+    if again:
+        outcome.done.append("restarted")
+    elif facts.waiting:
+        outcome.notes.append(_waits(desired, facts))
+    return outcome
+
+
+def _waits(desired: DesiredNetwork, facts: NetworkFacts) -> str:
+    text = "What was changed takes effect when the network is started again"
+    if facts.users:
+        text += f": {', '.join(facts.users)} uses it"
+    return text + (" (restart: True does it now)" if desired.running else "")

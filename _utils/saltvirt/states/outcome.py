@@ -1,0 +1,68 @@
+"""What was changed on a host to bring one thing to what is given, and the words for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from saltvirt.diff.change import Change
+    from saltvirt.diff.network_changes import NetworkChange
+
+
+@dataclass
+class Outcome:
+    """What was changed; with ``test`` what would be.
+
+    subject: e.g. ``network lab``. changes: ``{path: {"old", "new"}}``. done: the words for it,
+    e.g. ``["defined", "started"]``. notes: sentences that a person should read. quiet: what is
+    said of the subject when nothing changes.
+    """
+
+    subject: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    quiet: str = "is as it should be"
+
+    def switch(self, what: str, old: object, new: object, word: str) -> bool:
+        """Notes one setting that changes; True when it does."""
+        if old == new:
+            return False
+        self.changes[what] = {"old": old, "new": new}
+        self.done.append(word)
+        return True
+
+    def comment(self, test: bool) -> str:
+        """One line of what was done, then the notes."""
+        if self.done:
+            would = "would be " if test else ""
+            first = f"{self.subject} {would}{', '.join(dict.fromkeys(self.done))}"
+        elif self.changes:
+            first = f"{self.subject} {'would be ' if test else ''}updated"
+        else:
+            first = f"{self.subject} {self.quiet}"
+        text = ". ".join([first, *self.notes])
+        return text[0].upper() + text[1:]
+
+    def show(self, test: bool) -> dict[str, Any]:
+        """``{"changes", "comment"}``, as the execution module returns it."""
+        return {"changes": self.changes, "comment": self.comment(test)}
+
+
+def by_path(changes: Iterable[Change | NetworkChange]) -> dict[str, dict[str, object]]:
+    """``{path: {"old", "new"}}`` of changes; several of one path become lists."""
+    found: dict[str, list[Change | NetworkChange]] = {}
+    for change in changes:
+        found.setdefault(change.path, []).append(change)
+    return {path: _both(those) for path, those in found.items()}
+
+
+def _both(changes: list[Change | NetworkChange]) -> dict[str, object]:
+    if len(changes) == 1:
+        return {"old": changes[0].old, "new": changes[0].new}
+    old = [change.old for change in changes if change.old is not None]
+    new = [change.new for change in changes if change.new is not None]
+    return {"old": old, "new": new}

@@ -1,0 +1,141 @@
+"""Volumes as they shall be: what differs, and the states that say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from saltvirt import errors, units
+from saltvirt.states.outcome import Outcome
+
+if TYPE_CHECKING:
+    from saltvirt.spec.volume import VolumeSpec
+    from saltvirt.states.result import Answer, Host
+
+# these round a size up to whole extents or cylinders
+_ROUNDED = {"logical": 64 << 20, "disk": 16 << 20, "zfs": 1 << 20}
+_SECTOR = 512
+
+
+def defined(host: Host, name: str, pool: str, **given: Any) -> Answer:
+    """See ``virt.volume_defined``."""
+    return host.converged(name, "volume_converge", pool, name, **given)
+
+
+def absent(host: Host, name: str, pool: str, force: bool) -> Answer:
+    """See ``virt.volume_absent``."""
+    return host.converged(name, "volume_remove", pool, name, force)
+
+
+@dataclass(frozen=True)
+class DesiredVolume:
+    """The pool's name, the VolumeSpec, and whether the volume may become smaller."""
+
+    pool: str
+    spec: VolumeSpec
+    shrink: bool = False
+
+    @property
+    def subject(self) -> str:
+        """The words for it."""
+        return f"volume {self.spec.name} in storage pool {self.pool}"
+
+
+@dataclass(frozen=True)
+class VolumeFacts:
+    """A volume as it is.
+
+    type, format: in libvirt's words. backing: (path, format) of what it is based on. mode: four
+    octal digits. users: the running guests that have it open.
+    """
+
+    pool_type: str | None
+    type: str
+    format: str | None
+    backing: tuple[str, str | None] | None
+    size_bytes: int
+    mode: str | None
+    owner: int | None
+    group: int | None
+    label: str | None
+    users: tuple[str, ...] = ()
+
+
+def created(desired: DesiredVolume) -> Outcome:
+    """The Outcome where there is no such volume."""
+    outcome = Outcome(desired.subject)
+    outcome.switch("defined", False, True, "defined")
+    return outcome
+
+
+def needs_users(desired: DesiredVolume, facts: VolumeFacts) -> bool:
+    """Whether it matters who uses it: another size, owner or group."""
+    given = desired.spec.permissions
+    owned = given is not None and (given.owner, given.group) != (None, None)
+    return owned or not _fits(desired, facts)
+
+
+def changed(desired: DesiredVolume, facts: VolumeFacts) -> Outcome:
+    """The Outcome for a volume that is there.
+
+    Raises OperationFailed for what cannot be changed in it.
+    """
+    _refuse_other(desired, facts)
+    outcome = Outcome(desired.subject)
+    _size(desired, facts, outcome)
+    _permissions(desired, facts, outcome)
+    return outcome
+
+
+def _refuse_other(desired: DesiredVolume, facts: VolumeFacts) -> None:
+    """What a volume is made as stays so."""
+    spec, found = desired.spec, []
+    if spec.type and spec.type != facts.type:
+        found.append(f"type {facts.type}, not {spec.type}")
+    if spec.format and facts.format and spec.format != facts.format:
+        found.append(f"format {facts.format}, not {spec.format}")
+    wanted = (spec.backing_store.path, spec.backing_store.format) if spec.backing_store else None
+    if wanted != facts.backing:
+        found.append(f"backing store {_backing(facts.backing)}, not {_backing(wanted)}")
+    if found:
+        raise errors.OperationFailed(
+            f"volume {spec.name} is in storage pool {desired.pool} with another "
+            f"{' and '.join(found)}; this cannot be changed in a volume that is there"
+        )
+
+
+def _backing(pair: tuple[Any, Any] | None) -> str:
+    return f"{pair[0]} ({pair[1]})" if pair else "none"
+
+
+def _fits(desired: DesiredVolume, facts: VolumeFacts) -> bool:
+    """Whether it has the size, as its pool rounds it."""
+    wanted = desired.spec.size_bytes or 0
+    return wanted <= facts.size_bytes < wanted + _ROUNDED.get(facts.pool_type or "", _SECTOR)
+
+
+def _size(desired: DesiredVolume, facts: VolumeFacts, outcome: Outcome) -> None:
+    wanted, has = desired.spec.size_bytes or 0, facts.size_bytes
+    if _fits(desired, facts):
+        return
+    if wanted < has and not desired.shrink:
+        raise errors.OperationFailed(
+            f"{desired.subject} has {units.human_bytes(has)}, "
+            f"more than {units.human_bytes(wanted)}; shrink: True cuts it off"
+        )
+    if facts.users:
+        raise errors.OperationFailed(
+            f"{desired.subject} cannot become "
+            f"{units.human_bytes(wanted)} as it is open in {', '.join(facts.users)}; "
+            "virt.resize_disk grows the disk of a running guest"
+        )
+    outcome.switch("size_bytes", has, wanted, "resized")
+
+
+def _permissions(desired: DesiredVolume, facts: VolumeFacts, outcome: Outcome) -> None:
+    """While a guest runs, libvirt lends it the file: owner and group are not compared then."""
+    given = desired.spec.permissions
+    for name in ("mode", "label", *(() if facts.users else ("owner", "group"))):
+        new = getattr(given, name, None)
+        if new is not None:
+            outcome.switch(name, getattr(facts, name), new, "its permissions changed")

@@ -1,0 +1,99 @@
+"""States of networks, pools, volumes and images, by Salt's loader, on libvirt's test driver.
+
+With bridges, devices, guests that run and passwords: tests/integration/test_states_resources.py.
+"""
+
+import pytest
+
+pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+import salt.loader
+
+from tests.functional.conftest import REPOSITORY
+
+NET = {"forward": "nat", "ipv4_config": {"cidr": "10.9.0.0/24"}}
+OTHER = {"forward": "nat", "ipv4_config": {"cidr": "10.8.0.0/24"}}
+
+
+@pytest.fixture
+def apply(virt):
+    """A callable of state, name and parameters: as test=True says, done, and then quiet."""
+    opts = {**virt.opts, "states_dirs": [str(REPOSITORY / "_states")]}
+    tested, real = (
+        salt.loader.states({**opts, "test": test}, virt, {}, None) for test in (True, False)
+    )
+
+    def changes(state, name, **parameters):
+        told = tested[f"virt.{state}"](name=name, **parameters)
+        assert told["result"] is None, told
+        done = real[f"virt.{state}"](name=name, **parameters)
+        assert (done["result"], done["changes"]) == (True, told["changes"])
+        for states in (tested, real):
+            again = states[f"virt.{state}"](name=name, **parameters)
+            assert (again["result"], again["changes"]) == (True, {}), again
+        return done
+
+    changes.fails = lambda state, name, **given: _failed(tested, real, state, name, given)
+    return changes
+
+
+def _failed(tested, real, state, name, given):
+    answers = [states[f"virt.{state}"](name=name, **given) for states in (tested, real)]
+    assert [(a["result"], a["changes"]) for a in answers] == [(False, {})] * 2
+    return answers[1]["comment"]
+
+
+@pytest.fixture(autouse=True)
+def clean(conn):
+    yield
+    for one in (*conn.listAllNetworks(), *conn.listAllStoragePools()):
+        if one.name().startswith("lab"):
+            if one.isActive():
+                one.destroy()
+            if one.isPersistent():
+                one.undefine()
+
+
+def test_a_network_is_defined_changed_started_and_taken_away(apply, conn):
+    made = apply("network_defined", "lab", **NET)
+    assert made["comment"] == "Network lab defined, marked for autostart"
+    assert apply("network_defined", "lab", **OTHER)["comment"] == "Network lab updated"
+    assert apply("network_running", "lab", **OTHER)["comment"] == "Network lab started"
+    assert "10.8.0.1" in conn.networkLookupByName("lab").XMLDesc()
+    gone = apply("network_absent", "lab")
+    assert gone["changes"] == {
+        "active": {"old": True, "new": False}, "defined": {"old": True, "new": False},
+    }  # fmt: skip
+    assert "lab" not in [network.name() for network in conn.listAllNetworks()]
+
+
+def test_a_pool_its_volumes_and_their_end(apply, conn, tmp_path):
+    folder = {"ptype": "dir", "target": str(tmp_path)}
+    text = apply.fails("pool_running", "lab")
+    assert "to make it, ptype is needed" in text
+    made = apply("pool_running", "lab", **folder)
+    assert made["comment"] == "Storage pool lab defined, marked for autostart, started"
+    assert apply("pool_running", "lab", autostart=False)["changes"] == {
+        "autostart": {"old": True, "new": False}
+    }
+    apply("volume_defined", "v", pool="lab", size=8)
+    assert "shrink: True" in apply.fails("volume_defined", "v", pool="lab", size=4)
+    gone = apply("volume_absent", "v", pool="lab")
+    assert gone["comment"] == "Volume v in storage pool lab deleted"
+    gone = apply("pool_deleted", "lab")
+    assert gone["changes"] == {"stopped": True, "undefined": True}
+
+
+def test_a_parameter_that_there_is_not(apply):
+    text = apply.fails("network_running", "lab", **NET, domian="x")
+    assert text == "virt.network_running: unknown 'domian', did you mean 'domain'?"
+    text = apply.fails("bridge", "lab", vlna=7)
+    assert text == "virt.bridge: unknown 'vlna', did you mean 'vlan'?"
+    text = apply.fails("image_cached", "/x", connection="test:///default")
+    assert text.startswith("virt.image_cached: unknown 'connection'")
+
+
+def test_what_libvirt_refuses_is_the_comment(apply):
+    text = apply.fails("volume_defined", "v", pool="nosuch", size=8)
+    assert "no storage pool 'nosuch' on" in text
