@@ -20,12 +20,12 @@ class Change:
 
     what: str
     path: str
-    old: object = None
-    new: object = None
+    old: Any = None
+    new: Any = None
     action: str = "set"
     live: bool = False
     # in no repr: a display's XML holds its password
-    xml: str | None = field(default=None, repr=False)
+    xml: str = field(default="", repr=False)
 
     def show(self) -> dict[str, Any]:
         """``{"path", "old", "new", "live"}`` for people."""

@@ -5,8 +5,13 @@ is defined under the same lock, marked with the process that makes its disks. If
 process dies, the mark outlives it, and the next init or repair of the name cleans up.
 """
 
+from __future__ import annotations
+
 import os
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from saltvirt import errors, settings
@@ -20,6 +25,9 @@ from saltvirt.placement import account, choose, facts
 from saltvirt.placement import policy as policies
 from saltvirt.xml.domain import Domain
 
+if TYPE_CHECKING:
+    import libvirt
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -31,29 +39,29 @@ class Gate:
     looked at.
     """
 
-    get: object
+    get: settings.Get
     images_dir: str
     pool: str | None = None
-    terms: dict | None = None
+    terms: dict[str, Any] | None = None
     overcommit: bool = False
 
     @classmethod
-    def configured(cls, get, **more):
+    def configured(cls, get: settings.Get, **more: Any) -> Gate:
         """The Gate of this host's configuration."""
         place = images_folder.configured(get)
         return cls(get, place.folder, place.pool, **more)
 
     @property
-    def disks_in(self):
+    def disks_in(self) -> str:
         """The folder or the pool where guests' disks are made."""
         return self.pool or self.images_dir
 
     @property
-    def cache_dir(self):
+    def cache_dir(self) -> str:
         """Where the images are that guests stand on."""
         return os.path.join(self.images_dir, cache.BASE)
 
-    def policy(self):
+    def policy(self) -> policies.Policy:
         """The placement policy: the master's when it has sent it, else that of the configuration.
 
         What the configuration here says more strictly holds either way, see placement.facts.Host.
@@ -63,15 +71,15 @@ class Gate:
             sent = settings.mapping(self.get, "placement")
         return policies.from_config(sent)
 
-    def elsewhere(self):
+    def elsewhere(self) -> dict[str, float]:
         """{name of shared storage: what the thin disks of other hosts' guests may still grow}."""
         return (self.terms or {}).get("elsewhere") or {}
 
-    def guest(self, what, *names):
+    def guest(self, what: str, *names: str) -> AbstractContextManager[None]:
         """The locks of guests, for a ``with`` block: see ``guest_lock.held``."""
         return guest_lock.held(guest_lock.folder(self.get), what, *names)
 
-    def lock(self):
+    def lock(self) -> AbstractContextManager[None]:
         """The per-host lock, for a ``with`` block; the kernel frees it when we die.
 
         It lies in a folder that only root can write to (``virt:lock``, /run/salt-virt).
@@ -80,7 +88,7 @@ class Gate:
         return locks.exclusive(os.path.join(folder, "admit.lock"))
 
 
-def gate(get, given):
+def gate(get: settings.Get, given: dict[str, Any]) -> Gate:
     """The Gate of an adapter's call.
 
     given: its keyword arguments, from which ``placement`` and ``overcommit`` are taken; None is as
@@ -96,14 +104,14 @@ def gate(get, given):
     return Gate.configured(get, terms=terms, overcommit=overcommit)
 
 
-def host_facts(conn, gate):
+def host_facts(conn: libvirt.virConnect, gate: Gate) -> facts.Host:
     """This host as placement on the master sees it."""
     told = inventory.read(conn, gate.get, gate.images_dir)
     host = facts.host_of(conn.getHostname(), told)
     return account.told(host, gate.elsewhere())
 
 
-def name_is_free(conn, name):
+def name_is_free(conn: libvirt.virConnect, name: str) -> None:
     """Raises AlreadyExists when another domain has the name, and is not a leftover."""
     dom = lookup.find(conn, name)
     if dom is None:
@@ -116,7 +124,7 @@ def name_is_free(conn, name):
     raise errors.AlreadyExists(f"{name} exists already on {conn.getHostname()}")
 
 
-def leftover(conn, name):
+def leftover(conn: libvirt.virConnect, name: str) -> libvirt.virDomain | None:
     """The domain of this name that a dead process left half made, or None."""
     dom = lookup.find(conn, name)
     if dom is None:
@@ -126,7 +134,7 @@ def leftover(conn, name):
     return dom if stale else None
 
 
-def still(conn, gate, request):
+def still(conn: libvirt.virConnect, gate: Gate, request: facts.Request) -> None:
     """Raises Refused when a guest that is being moved here was promised the room meanwhile.
 
     A migration takes no lock of ours: it writes its promise and looks then. So does an init:
@@ -136,7 +144,13 @@ def still(conn, gate, request):
         check(conn, gate, replace(request, disk_bytes=0, pools={}, disks=()), new=False)
 
 
-def check(conn, gate, request, new=True, only=None):
+def check(
+    conn: libvirt.virConnect,
+    gate: Gate,
+    request: facts.Request,
+    new: bool = True,
+    only: Collection[str] | None = None,
+) -> None:
     """Raises Refused, with the host and the reason, when the host does not take the guest; NoRoom
     when it only has no room.
 
@@ -153,7 +167,7 @@ def check(conn, gate, request, new=True, only=None):
         raise kind(f"{host.name}: {fell[1]}")
 
 
-def starting(conn, gate, dom):
+def starting(conn: libvirt.virConnect, gate: Gate, dom: libvirt.virDomain) -> None:
     """Raises NoRoom when the memory or the vCPUs of those that run would be more than the policy
     allows if this guest were started. What stopped guests keep for later is not asked."""
     host = host_facts(conn, gate)
@@ -162,13 +176,13 @@ def starting(conn, gate, dom):
         _running(host, facts.of_guest(guest, host), gate.policy())
 
 
-def transient(conn, gate, xml):
+def transient(conn: libvirt.virConnect, gate: Gate, xml: str) -> None:
     """The same of a guest that is started from a definition, and is gone when it stops."""
     if not gate.overcommit:
         _running(host_facts(conn, gate), request_of(Domain.fromstring(xml)), gate.policy())
 
 
-def _running(host, request, policy):
+def _running(host: facts.Host, request: facts.Request, policy: policies.Policy) -> None:
     request = replace(request, stopped=False, disks=())
     policy = replace(host.held(policy), stopped_ratio=0.0)
     there = replace(host, limits={})  # they are in the policy by now
@@ -180,23 +194,25 @@ def _running(host, request, policy):
         )
 
 
-def request_of(built, works=()):
+def request_of(built: Domain, works: Collection[disks.Work] = ()) -> facts.Request:
     """placement's Request for a guest's xml Domain. works: disks.Work of its disks."""
     sources = {(nic.type, nic.source) for nic in built.interfaces}
     tree = ElementTree.fromstring(built.tostring())
     return facts.Request(
-        name=built.name,
+        name=built.name or "",
         vcpus=built.vcpu.maximum or 1,
-        memory_kib=built.memory_kib,
+        memory_kib=built.memory_kib or 0,
         max_memory_kib=built.max_memory_kib or 0,
         page_kib=placement_facts.page_kib(tree),
         disks=tuple(facts.Disk(size, files.real(path)) for path, size in disks.folder_bytes(works)),
-        hypervisor=built.type,
+        hypervisor=built.type or "",
         # VMware's are port groups of its own
         bridges=frozenset(
-            source for kind, source in sources if kind == "bridge" and built.type != "vmware"
+            source
+            for kind, source in sources
+            if kind == "bridge" and source and built.type != "vmware"
         ),
-        networks=frozenset(source for kind, source in sources if kind == "network"),
+        networks=frozenset(source for kind, source in sources if kind == "network" and source),
         pools=disks.pool_bytes(works),
         cpu_model=built.cpu.model if built.cpu.mode == "custom" else None,
     )

@@ -1,7 +1,10 @@
 """A copy of a stopped guest: its definition and its own disks under a new name."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors, names
 from saltvirt.design.domain import RECORD_VERSION
@@ -15,6 +18,10 @@ from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import GuestRecord, OwnDisk
 
+if TYPE_CHECKING:
+    from saltvirt.host.provision.guest_builder import Tools, Wish
+    from saltvirt.xml.disk import Disk
+
 
 @dataclass(frozen=True)
 class SourceDisk:
@@ -27,7 +34,7 @@ class SourceDisk:
     sha256: str | None = None
 
 
-def _copied(disk):
+def _copied(disk: Disk) -> bool:
     """Whether a clone gets a disk of its own, rather than the same one again."""
     return bool(
         disk.device in (None, "disk") and disk.source and not (disk.read_only or disk.shareable)
@@ -39,14 +46,16 @@ class Clone(Making):
 
     VERB = "virt.clone"
 
-    def __init__(self, conn, original, wish, tools):
+    def __init__(
+        self, conn: libvirt.virConnect, original: libvirt.virDomain, wish: Wish, tools: Tools
+    ) -> None:
         super().__init__(conn, wish, tools)
         self.original = original
         secure = libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE
         self.model = Domain.fromstring(original.XMLDesc(secure))
-        self.targets = {}
+        self.targets: dict[str, disks.Work] = {}
 
-    def check(self):
+    def check(self) -> None:
         self.tools.say("check", "checking what is to be copied")
         self.is_off()
         if self.wish.seed and not self.tools.seeder:
@@ -56,10 +65,10 @@ class Clone(Making):
                 self.works.append(self.plan(disk))
         self.admit(self.definition())
 
-    def guests(self):
+    def guests(self) -> list[str]:
         return [self.original.name(), self.wish.name]
 
-    def is_off(self):
+    def is_off(self) -> None:
         """Raises Refused when the original runs, or sleeps with a part of its disks in memory."""
         name, state = self.original.name(), lookup.state(self.original)
         if state != "shutdown":
@@ -70,17 +79,18 @@ class Clone(Making):
                 "shut it down first"
             )
 
-    def make_disks(self):
+    def make_disks(self) -> None:
         """Copies the disks while nobody writes to them. Plain libvirt takes no lock of ours."""
-        sources = [work.image.path for work in self.works]
+        sources = [work.image.path for work in self.works if work.image]
         with still.Still(self.original.name(), sources) as unchanged:
             self.is_off()
             super().make_disks()
             self.is_off()
             unchanged.check()
 
-    def plan(self, disk):
+    def plan(self, disk: Disk) -> disks.Work:
         """The Work that copies one disk."""
+        target = disk.target or ""
         path = disk.source.file or disk.source.dev
         pool, old = disk.source.pool, disk.source.volume
         if pool:
@@ -95,8 +105,8 @@ class Clone(Making):
         format = disk.driver_type or "raw"
         found = inspect.inspect(path, format, folders=["/"])
         size = found.virtual_size_bytes
-        spec = DiskSpec(name=disk.target, device="disk", size_bytes=size, image=path)
-        name = self.new_name(os.path.basename(old or path), disk.target)
+        spec = DiskSpec(name=target, device="disk", size_bytes=size, image=path)
+        name = self.new_name(os.path.basename(old or path), target)
         if pool:
             spec.pool, spec.source_file = pool, name
             xen = self.model.type == "xen"
@@ -107,27 +117,27 @@ class Clone(Making):
         if not work.make or (work.path and os.path.lexists(work.path)):
             raise errors.AlreadyExists(f"disk {disk.target}: {name} exists already")
         work.image = SourceDisk(path, format, size, path)
-        self.targets[disk.target] = work
+        self.targets[target] = work
         return work
 
-    def new_name(self, old, target):
+    def new_name(self, old: str, target: str) -> str:
         """What the copy of a file or volume is called."""
         own = self.original.name()
         if old.startswith(own):
             return self.wish.name + old[len(own) :]
         return f"{self.wish.name}_{target}{os.path.splitext(old)[1]}"
 
-    def beside(self, path, name):
+    def beside(self, path: str, name: str) -> str:
         """Where the copy goes: to its original's folder, but never among the cached images."""
         folder = os.path.dirname(path)
         if files.real(folder) == files.real(self.tools.gate.cache_dir):
             folder = self.tools.gate.images_dir
         return os.path.join(folder, name)
 
-    def fetch(self):
+    def fetch(self) -> None:
         """Nothing to fetch: the disks are here."""
 
-    def definition(self):
+    def definition(self) -> Domain:
         built = self.model.copy()
         built.name, built.uuid = self.wish.name, None
         old = self.model.record
@@ -137,7 +147,7 @@ class Clone(Making):
         metadata.unmark(built.record)
         made_for_it = {own.path for own in old.disks if own.path}
         for disk in built.disks:
-            work = self.targets.get(disk.target)
+            work = self.targets.get(disk.target or "")
             if work:
                 self.point(built.record, disk, work)
             elif disk.removable_medium and disk.source and disk.source.file in made_for_it:
@@ -146,7 +156,7 @@ class Clone(Making):
             nic.mac = nic.target = None
             if nic.virtualport:
                 nic.virtualport.interfaceid = None
-        genid = built.node.find("genid")
+        genid = built.need().find("genid")
         if genid is not None:
             genid.text = None  # libvirt makes another: by it a system notices that it is a copy
         built.os.nvram = None  # libvirt makes a new one from the firmware's template
@@ -155,7 +165,7 @@ class Clone(Making):
         return built
 
     @staticmethod
-    def point(made, disk, work):
+    def point(made: GuestRecord, disk: Disk, work: disks.Work) -> None:
         """Points a disk of the copy to its own data, and records that it was made."""
         own = OwnDisk(target=disk.target)
         if work.pool:
@@ -163,21 +173,23 @@ class Clone(Making):
             disk.source.file = disk.source.dev = None
             disk.type = "volume"
             own.pool, own.volume = work.pool, work.volume
-            if work.direct:
+            if work.direct and work.source:
                 disk.source, disk.type = work.source.element(), work.source.kind
         else:
             disk.source.file = own.path = work.path
         made.disks.append(own)
 
 
-def clone(conn, original, wish, tools):
+def clone(conn: libvirt.virConnect, original: str, wish: Wish, tools: Tools) -> dict[str, Any]:
     """Copies a stopped domain; returns what ``virt.init`` returns."""
     names.guest(wish.name)
     with translated(f"clone {original} as {wish.name}"):
         return Clone(conn, lookup.lookup(conn, original), wish, tools).run()
 
 
-def look(conn, original, wish, tools):
+def look(
+    conn: libvirt.virConnect, original: str, wish: Wish, tools: Tools
+) -> dict[str, dict[str, str]]:
     """Where the copy's disks would go: ``disks`` of ``virt.clone``'s plan. Changes nothing.
 
     Raises what :func:`clone` would raise before it changes something.
@@ -191,6 +203,6 @@ def look(conn, original, wish, tools):
         return {"disks": dict(zip(plan.targets, places, strict=True))}
 
 
-def was_seeded(conn, name):
+def was_seeded(conn: libvirt.virConnect, name: str) -> bool:
     """Whether the guest was seeded when it was made, by its record."""
     return bool(metadata.of_domain(lookup.lookup(conn, name)).seeded)

@@ -1,6 +1,9 @@
 """Making a guest from what the user asked for, and perhaps an image."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
 from saltvirt.host.connection import translated
@@ -9,27 +12,35 @@ from saltvirt.host.provision import admission, disks, guest_definition, kernels,
 from saltvirt.host.provision.guest_builder import Making, Wish, silent
 from saltvirt.spec.disk import DiskSpec
 
+if TYPE_CHECKING:
+    import libvirt
+
+    from saltvirt.design.caps import Caps
+    from saltvirt.host.provision.guest_builder import Tools
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.xml.domain import Domain
+
 
 class Creation(Making):
     """A new guest of a GuestSpec."""
 
-    def __init__(self, conn, spec, tools):
+    def __init__(self, conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> None:
         deploy = spec.deploy
-        wish = Wish(spec.name, deploy.seed, deploy.start, bool(spec.autostart))
+        wish = Wish(spec.name, bool(deploy.seed), bool(deploy.start), bool(spec.autostart))
         super().__init__(conn, wish, tools)
         self.spec = spec
-        self.caps = None
-        self.warnings = []
-        self.pub_key = None
+        self.caps: Caps | None = None
+        self.warnings: list[str] = []
+        self.pub_key: str | None = None
         self.kernels = kernels.place(spec.boot, tools.gate.images_dir)
 
-    def check(self):
+    def check(self) -> None:
         self.tools.say("check", "checking what was asked for")
         self.admit(self.plan())
         for warning in dict.fromkeys(self.warnings):
             self.tools.say("warning", warning)
 
-    def plan(self):
+    def plan(self) -> Domain:
         """The xml Domain that it would be, and the Works of its disks; changes nothing."""
         self.caps = guest_definition.caps_for(self.conn, self.spec)
         virt_type = guest_definition.virt_type(self.caps, self.spec)
@@ -42,14 +53,14 @@ class Creation(Making):
         disks.not_in_use(self.conn, self.works, self.spec.name)
         return self.definition()
 
-    def medium_bus(self, virt_type):
+    def medium_bus(self, virt_type: str) -> str | None:
         """virtio-scsi beside a disk that needs virtio anyway: the kernels of some distributions'
         cloud images have no driver for a SATA drive. Else None, the best that there is."""
         first = next((disk.model for disk in self.spec.disks or () if disk.device == "disk"), None)
         by_virtio = virt_type in ("kvm", "qemu") and first in ("virtio", "scsi", None)
         return "scsi" if by_virtio else None
 
-    def add_medium(self, virt_type):
+    def add_medium(self, virt_type: str) -> None:
         """A drive with the volume that cloud-init reads; made when the interfaces are known."""
         path = seed_drive.path(self.tools.gate.images_dir, self.spec.name)
         drive = DiskSpec(
@@ -59,16 +70,17 @@ class Creation(Making):
         self.spec.disks = [*(self.spec.disks or ()), drive]
         self.works.append(disks.Work(drive, True, "raw", path, write=self.write_medium))
 
-    def interfaces(self):
+    def interfaces(self) -> list[dict[str, Any]]:
         macs = [nic["mac"] for nic in describe.nics(stats.tree(self.dom)).values()]
         wanted = [vars(spec) for spec in self.spec.nics or ()]
         return [{**more, "mac": mac} for mac, more in zip(macs, wanted, strict=True)]
 
-    def write_medium(self, path):
+    def write_medium(self, path: str) -> None:
         """Makes the volume and keeps the guest's key."""
-        self.pub_key = self.tools.medium(self.spec.name, path, self.interfaces())
+        if self.tools.medium:
+            self.pub_key = self.tools.medium(self.spec.name, path, self.interfaces())
 
-    def check_addresses(self):
+    def check_addresses(self) -> None:
         """Addresses are written by our seeding; without it they would be forgotten."""
         named = [nic.name for nic in self.spec.nics or () if nic.addresses]
         ours = self.tools.medium or (self.seeded_work() and self.spec.deploy.seeds_by_us)
@@ -78,28 +90,28 @@ class Creation(Making):
                 "image, by seed.apply or cloud-init, and this one is not"
             )
 
-    def seed(self):
+    def seed(self) -> str | None:
         return self.pub_key if self.tools.medium else super().seed()
 
-    def fetch(self):
+    def fetch(self) -> None:
         for work in self.works:
             if work.make and work.spec.image:
                 work.image = self.tools.image(self.conn, work.spec)
                 disks.fits(work)
         kernels.fetch(self.kernels, self.tools)
 
-    def definition(self):
+    def definition(self) -> Domain:
         return guest_definition.build(self.conn, self.spec, self.works, self.caps, self.warnings)
 
 
-def preview(conn, spec, tools):
+def preview(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> dict[str, Any]:
     """What ``create`` would answer, as far as it can be known before; changes nothing."""
     with translated(f"create {spec.name}"):
         work = Creation(conn, spec, replace(tools, say=silent))
         admission.name_is_free(conn, spec.name)
         work.check()
         work.tools.look(conn, work.works)
-        tree = work.definition().node
+        tree = work.definition().need()
         return {
             "name": spec.name,
             "host": conn.getHostname(),
@@ -108,7 +120,7 @@ def preview(conn, spec, tools):
         }
 
 
-def create(conn, spec, tools):
+def create(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> dict[str, Any]:
     """Makes the guest of a GuestSpec. Returns what ``virt.init`` returns.
 
     Raises one of saltvirt.errors; whatever was made by then is undone.

@@ -3,9 +3,13 @@
 ``plan`` decides and checks, and changes nothing. ``make`` does it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
 from saltvirt import errors
 from saltvirt.design.source import Source
@@ -16,6 +20,42 @@ from saltvirt.images import chain, clone, confined
 from saltvirt.spec import profiles
 from saltvirt.units import human_bytes
 from saltvirt.xml.disk import Disk
+
+if TYPE_CHECKING:
+    import libvirt
+
+    from saltvirt.host.provision.making import Note
+    from saltvirt.revert import Revert
+    from saltvirt.spec.disk import DiskSpec
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.xml.disk_source import DiskSource
+
+# told how many bytes are done, and of how many; None where nobody knows
+Progress = Callable[[int, "int | None"], object]
+
+
+class Image(Protocol):
+    """What a disk is made from: an image of the cache, or a disk that is copied."""
+
+    @property
+    def path(self) -> str:
+        """Where it is on this host."""
+
+    @property
+    def format(self) -> str:
+        """qcow2, raw, ..."""
+
+    @property
+    def virtual_size_bytes(self) -> int:
+        """How large a disk it describes."""
+
+    @property
+    def source(self) -> str:
+        """The address by which it was asked for."""
+
+    @property
+    def sha256(self) -> str | None:
+        """Of its content; None where nobody asked."""
 
 
 @dataclass
@@ -29,39 +69,45 @@ class Work:
     direct: the Source that names a pool's volume for guests that cannot name the pool.
     """
 
-    spec: object
+    spec: DiskSpec
     make: bool = False
     format: str | None = None
     path: str | None = None
     pool: str | None = None
     volume: str | None = None
-    image: object = None
-    write: object = None
-    direct: object = None
+    image: Image | None = None
+    write: Callable[[str], object] | None = None
+    direct: Source | None = None
 
     @property
-    def source(self):
+    def source(self) -> Source | None:
         """Where its data is, for the domain's definition; None where the spec says it all."""
         if self.direct:
-            place = {"pool": self.pool, "volume": self.volume}
-            return replace(self.direct, **place, format=self.format, made=self.make)
-        if self.pool:
-            place = {"pool": self.pool, "volume": self.volume}
+            found = replace(self.direct, pool=self.pool, volume=self.volume)
+        elif self.pool:
+            found = Source(pool=self.pool, volume=self.volume)
         elif self.path:
-            place = {"path": self.path, "block": existing_disk.is_block(self.path)}
+            found = Source(path=self.path, block=existing_disk.is_block(self.path))
         else:
             return None
-        return Source(**place, format=self.format, made=self.make)
+        return replace(found, format=self.format, made=self.make)
 
     @property
-    def size_bytes(self):
+    def file(self) -> str:
+        """The path of one that is in no pool or is made by now. Raises OperationFailed."""
+        if not self.path:
+            raise errors.OperationFailed(f"disk {self.spec.name} has no path")
+        return self.path
+
+    @property
+    def size_bytes(self) -> int | None:
         """How large it will be: what was asked for, else the image's own size."""
         return self.spec.size_bytes or (self.image.virtual_size_bytes if self.image else None)
 
 
-def _given(conn, spec, fallback):
+def _given(conn: libvirt.virConnect, spec: DiskSpec, fallback: str) -> Work:
     """A disk with source_file and no pool."""
-    path = spec.source_file
+    path = spec.source_file or ""
     if not bounded.lexists(bounded.real(path)):
         if spec.device != "disk" or not os.path.isdir(os.path.dirname(path)):
             raise errors.NotFound(f"disk {spec.name}: {path} does not exist on this host")
@@ -77,11 +123,13 @@ def _given(conn, spec, fallback):
     return Work(spec, make=True, path=path, format=_format(spec, fallback))
 
 
-def _format(spec, fallback):
+def _format(spec: DiskSpec, fallback: str) -> str:
     return "qcow2" if spec.overlay_image else spec.format or fallback
 
 
-def _in_folder(conn, spec, guest, folder, fallback):
+def _in_folder(
+    conn: libvirt.virConnect, spec: DiskSpec, guest: str, folder: str, fallback: str
+) -> Work:
     format = _format(spec, fallback)
     path = os.path.join(folder, f"{guest}_{spec.name}.{format}")
     there = bounded.lexists(path)
@@ -96,7 +144,9 @@ def _in_folder(conn, spec, guest, folder, fallback):
     return Work(spec, make=True, path=path, format=format)
 
 
-def plan_one(conn, spec, guest, images_dir, virt_type):
+def plan_one(
+    conn: libvirt.virConnect, spec: DiskSpec, guest: str, images_dir: str, virt_type: str
+) -> Work:
     """The Work for one DiskSpec; changes nothing.
 
     images_dir: where disks go of which nobody said it: a folder, or a storage pool.
@@ -125,13 +175,13 @@ def plan_one(conn, spec, guest, images_dir, virt_type):
                 f"disk {spec.name}: {spec.source_file} does not exist {where}; a size makes it"
             )
         raise errors.InvalidInput(f"disk {spec.name}: size is missing")
-    if found.make and (spec.backing_store_path or "").startswith("/"):
-        base, format = spec.backing_store_path, spec.backing_store_format
-        volume_content.sound_base(conn, base, format)
+    base = spec.backing_store_path or ""
+    if found.make and base.startswith("/"):
+        volume_content.sound_base(conn, base, spec.backing_store_format)
     return found
 
 
-def plan(conn, spec, images_dir, virt_type):
+def plan(conn: libvirt.virConnect, spec: GuestSpec, images_dir: str, virt_type: str) -> list[Work]:
     """The Works for a GuestSpec's disks. Raises NotFound, AlreadyExists, InvalidInput."""
     works = [plan_one(conn, disk, spec.name, images_dir, virt_type) for disk in spec.disks or ()]
     places = [work.path for work in works if work.path]
@@ -141,13 +191,13 @@ def plan(conn, spec, images_dir, virt_type):
     return works
 
 
-def fits(work):
+def fits(work: Work) -> None:
     """Raises InvalidInput when the image is larger than the disk it is for.
 
     A disk of which nobody said a size is as large as its image then.
     """
     wanted, image = work.spec.size_bytes, work.image
-    if not wanted or wanted >= image.virtual_size_bytes:
+    if not wanted or not image or wanted >= image.virtual_size_bytes:
         return
     if work.spec.size_is_default:
         work.spec.size_bytes = None
@@ -158,7 +208,7 @@ def fits(work):
         )
 
 
-def not_in_use(conn, works, guest):
+def not_in_use(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
     """Raises Refused when another domain uses a disk that this one would write to."""
     # an image goes onto a block device that is there, over what it holds
     there = [w for w in works if not w.make or (w.path and existing_disk.is_block(w.path))]
@@ -175,25 +225,23 @@ def not_in_use(conn, works, guest):
     _not_needed(conn, there, guest)
 
 
-def _not_needed(conn, works, guest):
+def _not_needed(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
     """The same for what others only read or stand on, and for what this host itself uses."""
-    written = [w for w in works if w.path and w.spec.device == "disk"]
+    written = [(w, w.path) for w in works if w.path and w.spec.device == "disk"]
     if not written:
         return
     here = lookup.find(conn, guest)
-    used = usage.read(conn, here and here.UUIDString(), images=False)
-    for work in written:
-        users = used.of(usage.keys_of(conn, work.path))
+    used = usage.read(conn, here.UUIDString() if here else None, images=False)
+    for work, path in written:
+        users = used.of(usage.keys_of(conn, path))
         if users:
-            raise errors.Refused(
-                f"{work.path} is used by {', '.join(users)}: no guest writes to it"
-            )
-        why = work.make and usage.read(conn, beside=[work.path]).why(usage.keys_of(conn, work.path))
+            raise errors.Refused(f"{path} is used by {', '.join(users)}: no guest writes to it")
+        why = work.make and usage.read(conn, beside=[path]).why(usage.keys_of(conn, path))
         if why:
-            raise errors.Refused(f"{work.path} is not overwritten: {why}")
+            raise errors.Refused(f"{path} is not overwritten: {why}")
 
 
-def _not_far(conn, works, guest):
+def _not_far(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
     """The same for disks on a server."""
     sources = [work.source or Source.of_spec(work.spec) for work in works]
     wanted = {_far(source.element()) for source in sources if source and source.protocol}
@@ -207,14 +255,14 @@ def _not_far(conn, works, guest):
                     raise errors.Refused(f"{place} is a disk of {dom.name()}")
 
 
-def _far(source):
+def _far(source: DiskSource) -> str | None:
     """What a disk on a server is known by; the monitors of Ceph may be named in many ways."""
     if source.protocol == "rbd":
         return f"rbd:{source.name}"
     return source.place() if source.protocol else None
 
 
-def folder_bytes(works):
+def folder_bytes(works: Iterable[Work]) -> list[tuple[str, int]]:
     """(path, bytes that it promises) of each file that is to be made."""
     return [
         (w.path, w.size_bytes or 0)
@@ -223,22 +271,22 @@ def folder_bytes(works):
     ]
 
 
-def pool_bytes(works):
+def pool_bytes(works: Iterable[Work]) -> dict[str, int]:
     """{storage pool: the bytes that the volumes to be made in it promise}; 0 for one of which
     only a volume that is there is used."""
-    found = {}
+    found: dict[str, int] = {}
     for work in works:
         if work.pool:
             found[work.pool] = found.get(work.pool, 0) + (work.size_bytes or 0) * work.make
     return found
 
 
-def _empty(work, part):
+def _empty(work: Work, part: str) -> None:
     """A new disk without an image, perhaps on a backing file of the operator's."""
-    argv = ["qemu-img", "create", "-q", "-f", work.format]
+    argv = ["qemu-img", "create", "-q", "-f", work.format or "raw"]
     base, kind = work.spec.backing_store_path, work.spec.backing_store_format
     if base:
-        argv += ["-b", base, "-F", kind]
+        argv += ["-b", base, "-F", kind or "raw"]
     if work.format == "raw" and work.spec.sparse_volume is False:
         argv += ["-o", "preallocation=falloc"]
     argv.append(part)
@@ -248,12 +296,12 @@ def _empty(work, part):
     confined.run(argv, f"make the disk {work.path}", reads=reads, writes=[part])
 
 
-def _file(work, progress, claim):
+def _file(work: Work, progress: Progress | None, claim: Callable[[str], None] | None) -> None:
     """Makes the file of a disk, from its image if there is one."""
     try:
-        os.makedirs(os.path.dirname(work.path), exist_ok=True)
+        os.makedirs(os.path.dirname(work.file), exist_ok=True)
         if not work.image:
-            clone.whole(work.path, lambda part: _empty(work, part), claim)
+            clone.whole(work.file, lambda part: _empty(work, part), claim)
     except OSError as exc:
         raise errors.ImageError(f"cannot make {work.path}: {exc.strerror}") from exc
     if work.image:
@@ -263,7 +311,14 @@ def _file(work, progress, claim):
         )  # fmt: skip
 
 
-def make(conn, work, undo, progress=None, guest=None, note=None):
+def make(
+    conn: libvirt.virConnect,
+    work: Work,
+    undo: Revert,
+    progress: Progress | None = None,
+    guest: str | None = None,
+    note: Note | None = None,
+) -> None:
     """Makes one disk; pushes its deletion on the revert stack. guest: UUID of the domain that it is
     made for, where it is defined with it by now. note: a making.Note, where it is not.
 
@@ -271,15 +326,15 @@ def make(conn, work, undo, progress=None, guest=None, note=None):
     """
     claim = note.mark if note else None
     if work.write:
-        os.makedirs(os.path.dirname(work.path), exist_ok=True)
-        there = os.path.lexists(work.path)  # of a guest of that name, which is gone
-        with deletion.unused(conn, work.path, guest) if there else contextlib.nullcontext():
-            undo_disks.push(undo, conn, work.path, guest, made=False)
-            work.write(work.path)
+        os.makedirs(os.path.dirname(work.file), exist_ok=True)
+        there = os.path.lexists(work.file)  # of a guest of that name, which is gone
+        with deletion.unused(conn, work.file, guest) if there else contextlib.nullcontext():
+            undo_disks.push(undo, conn, work.file, guest, made=False)
+            work.write(work.file)
     elif work.pool:
         pool_disk.make(conn, work, undo, progress, guest, note)
-    elif existing_disk.is_block(work.path):
+    elif existing_disk.is_block(work.file):
         clone.clone(work.image, work.path, work.format, work.size_bytes, progress=progress)
     else:
         _file(work, progress, claim)
-        undo_disks.push(undo, conn, work.path, guest)
+        undo_disks.push(undo, conn, work.file, guest)

@@ -1,14 +1,22 @@
 """The format of a disk that is there already and is used as it is."""
 
+from __future__ import annotations
+
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.host.storage import bounded, chains, files
 from saltvirt.images import header
 
+if TYPE_CHECKING:
+    import libvirt
 
-def is_block(path):
+    from saltvirt.spec.disk import DiskSpec
+
+
+def is_block(path: str) -> bool:
     """True for a block device, also by a link. Raises bounded.Silent."""
     try:
         return stat.S_ISBLK(bounded.stat(path).st_mode)
@@ -18,7 +26,7 @@ def is_block(path):
         return False
 
 
-def format_of(conn, spec, path):
+def format_of(conn: libvirt.virConnect, spec: DiskSpec, path: str) -> str:
     """The format by which a DiskSpec uses what lies at ``path``.
 
     What was asked for, else what a domain of this host declares, else raw. A guest may write
@@ -47,7 +55,7 @@ def format_of(conn, spec, path):
     return "raw"
 
 
-def _leads_nowhere(spec, path, format):
+def _leads_nowhere(spec: DiskSpec, path: str, format: str) -> None:
     """Raises InvalidInput for a disk whose own header names what lies elsewhere: QEMU would open
     it for the guest, whatever it is. What ``backing_store_path`` names is meant."""
     found = chains.read(path, format)

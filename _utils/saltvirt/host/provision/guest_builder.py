@@ -1,8 +1,12 @@
 """Making a guest on this host, whatever it is made from: all of it or nothing."""
 
+from __future__ import annotations
+
 import contextlib
 import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from saltvirt import errors
 from saltvirt.design.source import places
@@ -13,12 +17,34 @@ from saltvirt.images import cache, sources
 from saltvirt.revert import Revert
 from saltvirt.xml.disk import Disk
 
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    import libvirt
+
+    from saltvirt.placement.facts import Request
+    from saltvirt.spec.disk import DiskSpec
+    from saltvirt.xml.domain import Domain
+    from saltvirt.xml.metadata import GuestRecord
+
 # the longest that seeding may take: it tells nothing meanwhile
 SEEDING_S = 1800
 
 
-def silent(_step, _message, **_data):
+def silent(_step: str, _message: str, /, **_data: Any) -> None:
     """The progress of those who don't watch."""
+
+
+# (guest's name, path, format, interfaces): the guest's public key (PEM)
+Seeder = Callable[[str, str, str, list[dict[str, Any]]], str]
+# (guest's name, path, interfaces): the same
+Medium = Callable[[str, str, list[dict[str, Any]]], str]
+
+
+class Say(Protocol):
+    """Tells those who watch of a step."""
+
+    def __call__(self, step: str, message: str, /, **data: Any) -> object: ...
 
 
 @dataclass
@@ -34,27 +60,37 @@ class Tools:
     """
 
     gate: admission.Gate
-    download: object = None
-    get_url: object = None
-    begin: object = None
-    seeder: object = None
-    medium: object = None
-    say: object = silent
+    download: sources.SaltFiles | None = None
+    get_url: Callable[[str, str], object] | None = None
+    begin: Callable[[], object] | None = None
+    seeder: Seeder | None = None
+    medium: Medium | None = None
+    say: Say = silent
 
-    def image(self, conn, disk):
+    def image(self, conn: libvirt.virConnect, disk: DiskSpec) -> cache.CachedImage:
         """The CachedImage for a DiskSpec, fetched when this host does not have it yet."""
-        place = image_location.find(conn, disk.image)
-        shown = sources.shown(disk.image)
+        source = disk.image or ""
+        place = image_location.find(conn, source)
+        shown = sources.shown(source)
         self.say("image", f"fetching {shown}")
-        return cache.fetch(
-            disk.image, self.gate.images_dir, self.download, disk.image_hash, place=place,
+        found: cache.CachedImage = cache.fetch(
+            source, self.gate.images_dir, self.download, disk.image_hash, place=place,
             progress=progress_rate.Pace(self.say, "fetch", f"fetching {shown}"),
         )  # fmt: skip
+        return found
 
-    def look(self, conn, works):
+    def seed(self, name: str, path: str, format: str, interfaces: list[dict[str, Any]]) -> str:
+        """Prepares the system on a disk; its public key. Raises Unsupported."""
+        if not self.seeder:
+            raise errors.Unsupported("this host cannot seed: give seed=False")
+        return self.seeder(name, path, format, interfaces)
+
+    def look(self, conn: libvirt.virConnect, works: Collection[disks.Work]) -> None:
         """Sees, for a test, what :meth:`image` would say of the images of these Works, without
         fetching one: what is not here yet has no size yet."""
-        for work in (work for work in works if work.make and work.spec.image):
+        for work in works:
+            if not work.make or not work.spec.image:
+                continue
             place = image_location.find(conn, work.spec.image)
             work.image = cache.look(
                 work.spec.image, self.gate.images_dir, self.download, work.spec.image_hash, place
@@ -78,26 +114,27 @@ class Making:
     ``definition``."""
 
     VERB = "virt.init"
+    # it is there from reserve() on
+    dom: libvirt.virDomain
 
-    def __init__(self, conn, wish, tools):
+    def __init__(self, conn: libvirt.virConnect, wish: Wish, tools: Tools) -> None:
         self.conn = conn
         self.wish = wish
         self.tools = tools
-        self.works = []
-        self.dom = None
+        self.works: list[disks.Work] = []
         self.undo = Revert()
 
-    def run(self):
+    def run(self) -> dict[str, Any]:
         """What was made, as plain data; see ``virt.init``."""
         admission.name_is_free(self.conn, self.wish.name)  # at once, also while it is being made
         with self.tools.gate.guest(self.VERB, *self.guests()):
             return self.run_alone()
 
-    def guests(self):
+    def guests(self) -> list[str]:
         """The names of the guests that it changes, or reads from."""
         return [self.wish.name]
 
-    def run_alone(self):
+    def run_alone(self) -> dict[str, Any]:
         """The same, while no other operation is at work on the guests."""
         self.clean_leftover()
         admission.name_is_free(self.conn, self.wish.name)
@@ -115,7 +152,7 @@ class Making:
             raise type(exc)(f"{exc}; could not undo: {'; '.join(self.undo.failed)}") from exc
         return made
 
-    def make(self):
+    def make(self) -> dict[str, Any]:
         """The steps that change something; each pushes its undo."""
         self.reserve()
         self.make_disks()
@@ -125,19 +162,19 @@ class Making:
             self.start()
         return self.result(pub_key)
 
-    def check(self):
+    def check(self) -> None:
         """Refuses what can be refused before anything is changed or fetched."""
         raise NotImplementedError
 
-    def fetch(self):
+    def fetch(self) -> None:
         """Sets the image of each Work that is made from one, and sees that it fits."""
         raise NotImplementedError
 
-    def definition(self):
+    def definition(self) -> Domain:
         """The xml Domain, its record naming the disks that are made."""
         raise NotImplementedError
 
-    def clean_leftover(self):
+    def clean_leftover(self) -> None:
         """Takes away what a process that died while making this guest left, or disks for it."""
         making.remove(self.conn, self.wish.name)
         with self.tools.gate.lock():
@@ -145,7 +182,7 @@ class Making:
                 self.tools.say("clean", "removing what an init that died has left")
                 self.remove_leftover()
 
-    def remove_leftover(self):
+    def remove_leftover(self) -> None:
         """All of it, or nothing: a disk whose record is gone is nobody's."""
         cache_dir, name = self.tools.gate.cache_dir, self.wish.name
         found = purge.plan(self.conn, lookup.lookup(self.conn, name), cache_dir)
@@ -157,13 +194,13 @@ class Making:
             )
         purge.purge(self.conn, name, cache_dir)
 
-    def admit(self, built):
+    def admit(self, built: Domain) -> Request:
         """placement's Request. Raises Refused when this host has no room for the guest."""
         request = admission.request_of(built, self.works)
         admission.check(self.conn, self.tools.gate, request)
         return request
 
-    def reserve(self):
+    def reserve(self) -> None:
         """Admits the guest, and defines it so that its share of the host is taken."""
         self.tools.say("admit", "asking the host for room")
         built = self.definition()
@@ -174,7 +211,7 @@ class Making:
             self.undo.push(f"undefine {self.wish.name}", self.forget)
             admission.still(self.conn, self.tools.gate, request)
 
-    def fill(self, found):
+    def fill(self, found: GuestRecord) -> None:
         """Completes our record, marked as unfinished by this process."""
         found.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         found.creating = metadata.worker()
@@ -185,14 +222,14 @@ class Making:
         for own in found.disks:
             own.size_bytes = sizes.get((own.path, own.volume))
 
-    def stop(self):
+    def stop(self) -> None:
         """Before its disks go: we, or somebody else, may have started it."""
         with contextlib.suppress(errors.NotFound):
             dom = lookup.lookup(self.conn, self.wish.name)
             if dom.isActive():
                 dom.destroy()
 
-    def forget(self):
+    def forget(self) -> None:
         """Undoes the definition; the disks have undos of their own. With one that stays it stays,
         too: without its record that disk would be nobody's."""
         self.stop()
@@ -203,7 +240,7 @@ class Making:
         with contextlib.suppress(errors.NotFound):
             removal.undefine(self.conn, lookup.lookup(self.conn, self.wish.name), everything=True)
 
-    def make_disks(self):
+    def make_disks(self) -> None:
         """Clones the images, creates the empty disks."""
         for work in self.works:
             if work.make:
@@ -214,25 +251,25 @@ class Making:
                 disks.make(self.conn, work, self.undo, progress, self.dom.UUIDString())
                 self.undo.push(f"stop {self.wish.name}", self.stop)
 
-    def seeded_work(self):
+    def seeded_work(self) -> disks.Work | None:
         """The disk that is seeded: the first one made from an image."""
         if not self.wish.seed:
             return None
         return next((w for w in self.works if w.make and w.spec.image), None)
 
-    def seed(self):
+    def seed(self) -> str | None:
         """Prepares the system on the image's disk; its public key, or None without seeding."""
         work = self.seeded_work()
         if work is None:
             return None
         self.tools.say("seed", f"seeding disk {work.spec.name}", within_s=SEEDING_S)
-        return self.tools.seeder(self.wish.name, work.path, work.format, self.interfaces())
+        return self.tools.seed(self.wish.name, work.file, work.format or "raw", self.interfaces())
 
-    def interfaces(self):
+    def interfaces(self) -> list[dict[str, Any]]:
         """The interfaces that are given addresses when the guest is seeded: dicts with ``mac``."""
         return []
 
-    def finish(self, seeded):
+    def finish(self, seeded: bool) -> None:
         """The guest is whole: its record says so from now on."""
         found = metadata.of_domain(self.dom).copy()
         found.creating = None
@@ -242,7 +279,7 @@ class Making:
             if self.wish.autostart:
                 lifecycle.set_autostart(self.dom, True)
 
-    def start(self):
+    def start(self) -> None:
         """Starts it and believes libvirt only. It counts as a stopped guest for a moment before:
         where those do not count in full, somebody may have taken its room."""
         self.tools.say("start", "starting it")
@@ -250,7 +287,7 @@ class Making:
             admission.starting(self.conn, self.tools.gate, self.dom)
             lifecycle.start(self.dom)
 
-    def result(self, pub_key):
+    def result(self, pub_key: str | None) -> dict[str, Any]:
         """The plain data that virt.init returns, read back from libvirt."""
         tree = stats.tree(self.dom)
         display = describe.graphics(tree)
@@ -268,9 +305,9 @@ class Making:
             "pub_key": pub_key,
         }
 
-    def result_disks(self, tree):
+    def result_disks(self, tree: Element) -> list[dict[str, Any]]:
         """What was made of the disks, as libvirt has them now."""
-        there = {node.find("target").get("dev"): Disk(node) for node in _with_target(tree)}
+        there = {disk.target: disk for disk in map(Disk, tree.iterfind("devices/disk"))}
         found = []
         for target, disk in describe.disks(tree, {}, False).items():
             here = places(there[target])
@@ -287,9 +324,5 @@ class Making:
         return found
 
 
-def _with_target(tree):
-    return [node for node in tree.iterfind("devices/disk") if node.find("target") is not None]
-
-
-def _first(source):
+def _first(source: dict[str, str] | None) -> str | None:
     return next(iter(source.values()), None) if source else None

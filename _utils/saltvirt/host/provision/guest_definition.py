@@ -1,14 +1,24 @@
 """A guest's definition, made for this host by what its libvirt says it can do."""
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from saltvirt.design import caps as capabilities
 from saltvirt.design import domain as design
 from saltvirt.design.context import Given
 from saltvirt.host.connection import libvirt
 
+if TYPE_CHECKING:
+    from saltvirt.design.caps import Caps, Guest
+    from saltvirt.host.provision.disks import Work
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.xml.domain import Domain
 
-def caps_for(conn, spec):
+
+def caps_for(conn: libvirt.virConnect, spec: GuestSpec) -> Caps:
     """The host's Caps, with the domain capabilities for the guest that the spec asks for.
 
     Salt's users write ``kvm`` for whatever QEMU runs: on a host without KVM the spec's
@@ -22,14 +32,16 @@ def caps_for(conn, spec):
     return _with_domain(conn, found, guest, virt_type, machine)
 
 
-def caps_of(conn, there):
+def caps_of(conn: libvirt.virConnect, there: Domain) -> Caps:
     """The host's Caps, with the domain capabilities for a guest that is there (xml Domain)."""
     found = capabilities.parse(conn.getCapabilities())
     guest, virt_type = found.choose(there.os.arch, there.os.type, there.type)
     return _with_domain(conn, found, guest, virt_type, there.os.machine)
 
 
-def _with_domain(conn, caps, guest, virt_type, machine):
+def _with_domain(
+    conn: libvirt.virConnect, caps: Caps, guest: Guest, virt_type: str, machine: str | None
+) -> Caps:
     # the test driver and others have none
     with contextlib.suppress(libvirt.libvirtError):
         emulator = guest.emulator(virt_type)
@@ -38,12 +50,12 @@ def _with_domain(conn, caps, guest, virt_type, machine):
     return caps
 
 
-def virt_type(caps, spec):
+def virt_type(caps: Caps, spec: GuestSpec) -> str:
     """Which of the host's hypervisors runs the guest: kvm, qemu, xen, test…"""
     return caps.choose(spec.arch, spec.os_type, spec.hypervisor)[1]
 
 
-def given(conn, spec, works):
+def given(conn: libvirt.virConnect, spec: GuestSpec, works: Iterable[Work]) -> Given:
     """What design must know of this host: where disks are, what its devices are."""
     names = [device.name for device in spec.host_devices or () if device.name]
     return Given(
@@ -52,6 +64,12 @@ def given(conn, spec, works):
     )
 
 
-def build(conn, spec, works, caps=None, warnings=None):
+def build(
+    conn: libvirt.virConnect,
+    spec: GuestSpec,
+    works: Iterable[Work],
+    caps: Caps | None = None,
+    warnings: list[str] | None = None,
+) -> Domain:
     """The xml Domain of a new guest whose disks are these Works."""
     return design.build(spec, caps or caps_for(conn, spec), given(conn, spec, works), warnings)

@@ -1,8 +1,13 @@
 """Making changes on a guest that runs; each is confirmed in libvirt's own XML."""
 
+from __future__ import annotations
+
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
+from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lifecycle, metadata, resize
@@ -11,37 +16,40 @@ from saltvirt.xml.domain import Domain
 from saltvirt.xml.hostdev import HostDevice
 from saltvirt.xml.interface import Interface
 
+if TYPE_CHECKING:
+    from saltvirt.diff.change import Change
+
 # a guest's system has to let go of a device that is taken from it
 RELEASE_S = 8
 MEDIUM_TRIES = 8
 _STEP_S = 0.25
 
 
-def _vcpus(dom, _change, wanted):
-    vcpus = wanted.vcpu.current or wanted.vcpu.maximum
+def _vcpus(dom: libvirt.virDomain, _change: Change, wanted: Domain) -> None:
+    vcpus = wanted.vcpu.current or wanted.vcpu.maximum or 1
     dom.setVcpusFlags(vcpus, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
-def _memory(dom, _change, wanted):
-    memory_kib = wanted.current_memory_kib or wanted.memory_kib
+def _memory(dom: libvirt.virDomain, _change: Change, wanted: Domain) -> None:
+    memory_kib = wanted.current_memory_kib or wanted.memory_kib or 0
     dom.setMemoryFlags(memory_kib, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
-def _title(dom, change, _wanted):
+def _title(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
     kind = libvirt.VIR_DOMAIN_METADATA_TITLE
     dom.setMetadata(kind, change.new, None, None, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
-def _description(dom, change, _wanted):
+def _description(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
     kind = libvirt.VIR_DOMAIN_METADATA_DESCRIPTION
     dom.setMetadata(kind, change.new, None, None, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
-def _attach(dom, change, _wanted):
+def _attach(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
     dom.attachDeviceFlags(change.xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
-def _update(dom, change, _wanted):
+def _update(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
     # where the device sits can differ between the running guest and its definition
     device = ET.fromstring(change.xml)
     for part in (*device.findall("address"), *device.findall("alias")):
@@ -50,7 +58,7 @@ def _update(dom, change, _wanted):
     dom.updateDeviceFlags(text, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 
-def _medium(dom, change, wanted):
+def _medium(dom: libvirt.virDomain, change: Change, wanted: Domain) -> None:
     """A system that just starts can close the tray between its opening and the insertion."""
     for _ in range(MEDIUM_TRIES - 1):
         try:
@@ -62,7 +70,7 @@ def _medium(dom, change, wanted):
     return _update(dom, change, wanted)
 
 
-def _running(dom, what):
+def _running(dom: libvirt.virDomain, what: str) -> Mapping[object, Disk | Interface | HostDevice]:
     """{what tells it apart: device} of the running guest's devices of a kind."""
     running = Domain.fromstring(dom.XMLDesc(0))
     if what == "disks":
@@ -72,15 +80,15 @@ def _running(dom, what):
     return {device.source_key(): device for device in running.host_devices}
 
 
-def _key(change):
-    device = {"disks": Disk, "nics": Interface, "host_devices": HostDevice}[change.what]
-    found = device.fromstring(change.xml)
+def _key(change: Change) -> object:
     if change.what == "disks":
-        return found.target
-    return found.mac if change.what == "nics" else found.source_key()
+        return Disk.fromstring(change.xml).target
+    if change.what == "nics":
+        return Interface.fromstring(change.xml).mac
+    return HostDevice.fromstring(change.xml).source_key()
 
 
-def _detach(dom, change, _wanted):
+def _detach(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
     key = _key(change)
     device = _running(dom, change.what).get(key)
     if device is None:  # it was only there for the next start
@@ -93,7 +101,7 @@ def _detach(dom, change, _wanted):
         time.sleep(_STEP_S)
 
 
-def _record(dom, _change, wanted):
+def _record(dom: libvirt.virDomain, _change: Change, wanted: Domain) -> None:
     metadata.write(dom, wanted.record)
 
 
@@ -106,19 +114,21 @@ _BY_PATH = {
 _BY_ACTION = {"attach": _attach, "detach": _detach, "update": _update, "medium": _medium}
 
 
-def _how(change):
+def _how(change: Change) -> Callable[[libvirt.virDomain, Change, Domain], None]:
     if change.what == "metadata":
         return _record
-    return _BY_PATH.get(change.path) or _BY_ACTION.get(change.action)
+    return _BY_PATH.get(change.path) or _BY_ACTION[change.action]
 
 
-def apply(conn, dom, wanted, found):
+def apply(
+    conn: libvirt.virConnect, dom: libvirt.virDomain, wanted: Domain, found: Iterable[Change]
+) -> list[str]:
     """Makes the live ones of the changes; sentences on those that failed.
 
     What fails here is stored in the guest's definition all the same: it comes with the next
     start. Disks grow and autostart is set whether the guest runs or not.
     """
-    failures, done = [], set()
+    failures, done = [], set[str]()
     for change in found:
         try:
             if change.action == "resize":
@@ -131,6 +141,6 @@ def apply(conn, dom, wanted, found):
                 _how(change)(dom, change, wanted)
         except libvirt.libvirtError as exc:
             failures.append(connection.translate(exc, f"change {change.path} now").text)
-        except (connection.errors.VirtError, TimeoutError) as exc:
+        except (errors.VirtError, TimeoutError) as exc:
             failures.append(str(exc))
     return failures

@@ -1,6 +1,9 @@
 """Where an image lies that is on this host already: a file, a device, a pool's volume."""
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from saltvirt import errors
@@ -8,8 +11,11 @@ from saltvirt.host.provision import pool_disk
 from saltvirt.host.storage import files
 from saltvirt.images import cache, sources
 
+if TYPE_CHECKING:
+    import libvirt
 
-def find(conn, source):
+
+def find(conn: libvirt.virConnect, source: str) -> cache.Place | None:
     """The cache.Place of an image's address; None for what has to be fetched.
 
     What a domain of this host declares of a disk is believed more than the disk's content,

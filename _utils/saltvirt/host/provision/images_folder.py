@@ -1,5 +1,7 @@
 """Where guests' disks are made: the folder, or the storage pool, that ``virt:images`` names."""
 
+from __future__ import annotations
+
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 
@@ -18,7 +20,7 @@ class Place:
     pool: str | None = None
 
 
-def configured(get):
+def configured(get: settings.Get) -> Place:
     """The Place of the configuration; ``get`` is Salt's ``config.get``.
 
     Raises InvalidInput for what is neither an absolute path nor a pool of this host.
@@ -35,5 +37,5 @@ def configured(get):
                 f"{conn.getHostname()}"
             ) from exc
     if tree.get("type") in _FILES:
-        return Place(tree.findtext("target/path"), value)
+        return Place(tree.findtext("target/path", settings.IMAGES_FOLDER), value)
     return Place(settings.IMAGES_FOLDER, value)

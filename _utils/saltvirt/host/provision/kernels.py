@@ -1,16 +1,23 @@
 """A kernel or initrd that the user named by an address: its place on this host."""
 
+from __future__ import annotations
+
 import hashlib
 import os
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import sources
 from saltvirt.spec.base import given
 
+if TYPE_CHECKING:
+    from saltvirt.host.provision.guest_builder import Tools
+    from saltvirt.spec.boot import BootSpec
+
 FOLDER = "_boot"
 
 
-def place(boot, images_dir):
+def place(boot: BootSpec | None, images_dir: str) -> dict[str, str]:
     """Points a BootSpec to files of this host; {path: address} of what is to be fetched."""
     found = {}
     for name in ("kernel", "initrd") if boot else ():
@@ -23,10 +30,10 @@ def place(boot, images_dir):
     return found
 
 
-def fetch(wanted, tools):
+def fetch(wanted: dict[str, str], tools: Tools) -> None:
     """Fetches what :func:`place` found. Raises NotFound."""
     for path, source in wanted.items():
         tools.say("kernel", f"fetching {sources.shown(source)}")
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        if not tools.get_url(source, path) or not os.path.exists(path):
+        if not tools.get_url or not tools.get_url(source, path) or not os.path.exists(path):
             raise errors.NotFound(f"cannot fetch {sources.shown(source)}")

@@ -1,12 +1,19 @@
 """What operations that died have left on this host."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock, lookup, metadata
 from saltvirt.host.migration import leavings, move_journal, unreachable_target
 from saltvirt.host.provision import admission, making
 
+if TYPE_CHECKING:
+    import libvirt
 
-def read(conn, locks):
+
+def read(conn: libvirt.virConnect, locks: str) -> dict[str, Any]:
     """``guests``, ``unfinished`` and the rest; see ``virt.leftovers``. locks: the folder of the
     guests' locks."""
     guests = lookup.states(conn)
@@ -22,7 +29,7 @@ def read(conn, locks):
     }
 
 
-def operations(conn):
+def operations(conn: libvirt.virConnect) -> dict[str, str]:
     """Guest to what the runner that made it wrote into its record."""
     found = {}
     for dom in conn.listAllDomains():

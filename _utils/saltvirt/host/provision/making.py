@@ -5,12 +5,16 @@ killed before they are in the definition leaves a note here; whoever comes next 
 is proven to be made by it and used by nobody, and names the rest.
 """
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import os
 import secrets
 import stat
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -21,6 +25,10 @@ from saltvirt.host.provision import existing_disk, undo_disks
 from saltvirt.host.storage import answers, bounded, files, usage
 from saltvirt.host.storage import shared as shared_storage
 from saltvirt.images import clone
+
+if TYPE_CHECKING:
+    from saltvirt.host.provision.disks import Work
+    from saltvirt.host.storage.shared import Place
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +45,11 @@ class Left:
     because other hosts may have it. second: second names of files that a guest has by another name:
     to take one away loses nothing. disks: pairs of what the note says of a disk and its paths."""
 
-    delete: list = field(default_factory=list)
-    keep: dict = field(default_factory=dict)
-    shared: dict = field(default_factory=dict)
-    second: list = field(default_factory=list)
-    disks: list = field(default_factory=list)
+    delete: list[str] = field(default_factory=list)
+    keep: dict[str, str] = field(default_factory=dict)
+    shared: dict[str, Place] = field(default_factory=dict)
+    second: list[str] = field(default_factory=list)
+    disks: list[tuple[dict[str, Any], list[str]]] = field(default_factory=list)
 
 
 class Note:
@@ -51,7 +59,7 @@ class Note:
     cannot be written.
     """
 
-    def __init__(self, name, what, works):
+    def __init__(self, name: str, what: str, works: Iterable[Work]) -> None:
         self._path = _path(name)
         self._mark = secrets.token_hex(16)
         self._kept = (read(name) or {"disks": []})["disks"]
@@ -68,18 +76,18 @@ class Note:
                 f"cannot write down which disks are made for {name}: {self._path}: {exc.strerror}"
             ) from exc
 
-    def _disk(self, work):
+    def _disk(self, work: Work) -> dict[str, Any] | None:
         if work.path and existing_disk.is_block(work.path):
             return None  # it is there already
         place = {"path": work.path, "pool": work.pool, "volume": work.volume}
         return {**place, "mark": self._mark, "key": None}
 
-    def mark(self, path):
+    def mark(self, path: str) -> None:
         """Makes a file known as the one that was made, before it has its name."""
         with contextlib.suppress(OSError):  # a file system without marks: nothing is proven there
             os.setxattr(path, _MARK, self._mark.encode())
 
-    def volume(self, work, made):
+    def volume(self, work: Work, made: libvirt.virStorageVol) -> None:
         """The same of the virStorageVol that was made for a Work."""
         if files.is_regular(made.path()):
             self.mark(made.path())
@@ -89,19 +97,19 @@ class Note:
                 disk["key"] = made.key()
         move_journal.put(self._path, **self._entry)
 
-    def end(self, failed=()):
+    def end(self, failed: Collection[str] = ()) -> None:
         """The disks are the guest's, or gone. failed: what could not be undone; the note stays."""
         if not failed:
             _keep(self._path, self._entry, self._kept)
 
 
-def _path(name):
+def _path(name: str) -> str:
     if "/" in name or "\0" in name:
         raise errors.InvalidInput(f"{name!r} is no guest's name")
     return os.path.join(FOLDER, f"{name}.json")
 
 
-def _keep(path, entry, disks):
+def _keep(path: str, entry: dict[str, Any], disks: list[dict[str, Any]]) -> None:
     with contextlib.suppress(FileNotFoundError):
         if disks:
             move_journal.put(path, **{**entry, "disks": disks})
@@ -109,18 +117,19 @@ def _keep(path, entry, disks):
             os.unlink(path)
 
 
-def read(name):
+def read(name: str) -> dict[str, Any] | None:
     """The note on a guest's disks, or None. Raises OperationFailed for one that cannot be read."""
     path = _path(name)
     try:
-        return move_journal.read(path)
+        found: dict[str, Any] | None = move_journal.read(path)
+        return found
     except (OSError, ValueError) as exc:
         raise errors.OperationFailed(
             f"{path}, which names disks that were being made for {name}, cannot be read: {exc}"
         ) from exc
 
 
-def unfinished(conn):
+def unfinished(conn: libvirt.virConnect) -> dict[str, dict[str, Any]]:
     """{guest: {"what", "disks", "unsure"}} of what operations that died have left: paths that can
     go, path to why it stays."""
     found = {}
@@ -135,13 +144,13 @@ def unfinished(conn):
     return found
 
 
-def look(conn, name, unused=()):
+def look(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> Left:
     """The Left of a guest; changes nothing. unused: paths on shared storage of which all other
     hosts have said that nobody there uses them."""
     return _left(conn, read(name) or {"disks": []}, unused)
 
 
-def remove(conn, name, unused=()):
+def remove(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> Left:
     """Takes away what can go; the Left, what stayed in ``keep``. Called by who holds the guest's
     lock, so that nobody is at work on it."""
     entry = read(name)
@@ -162,8 +171,10 @@ def remove(conn, name, unused=()):
     return left
 
 
-def _left(conn, entry, unused=()):
-    wanted, silent, disks = {}, {}, []
+def _left(conn: libvirt.virConnect, entry: dict[str, Any], unused: Collection[str] = ()) -> Left:
+    wanted: dict[str, str | None] = {}
+    silent: dict[str, str] = {}
+    disks: list[tuple[dict[str, Any], list[str]]] = []
     for disk in entry["disks"]:
         try:
             paths = [path for path in _places(conn, disk) if usage.is_there(conn, path)]
@@ -180,7 +191,7 @@ def _left(conn, entry, unused=()):
     return Left(delete, {**keep, **silent}, shared, second, disks)
 
 
-def _is_second(used, path):
+def _is_second(used: usage.Usage, path: str) -> bool:
     """Whether a guest has the file by another name, and nobody can mean it by this one."""
     seen = _seen(path)
     names = [path, os.path.normpath(path)]
@@ -194,7 +205,7 @@ def _is_second(used, path):
     )
 
 
-def _seen(path):
+def _seen(path: str) -> os.stat_result | None:
     """What is at a path, not what a link leads to; None where nobody answers."""
     try:
         return os.lstat(path) if bounded.lexists(path) else None
@@ -202,7 +213,7 @@ def _seen(path):
         return None
 
 
-def _places(conn, disk):
+def _places(conn: libvirt.virConnect, disk: dict[str, Any]) -> list[str]:
     """The real paths of a disk and of the file that gets its name when it is whole; what a server
     has by libvirt's path. Raises OperationFailed for a pool that is not started."""
     path = disk["path"]
@@ -213,13 +224,13 @@ def _places(conn, disk):
     return [files.real(path), files.real(clone.part(path))]
 
 
-def _in_pool(conn, disk):
+def _in_pool(conn: libvirt.virConnect, disk: dict[str, Any]) -> str | None:
     """The path of a pool's volume, also of a file that libvirt has not seen yet; None without."""
     with contextlib.suppress(libvirt.libvirtError):
         pool = conn.storagePoolLookupByName(disk["pool"])
         tree = ElementTree.fromstring(pool.XMLDesc(0))
         if tree.get("type") in usage.FILES:
-            return os.path.join(tree.findtext("target/path"), disk["volume"])
+            return os.path.join(tree.findtext("target/path", ""), disk["volume"])
         try:
             answers.pool(pool)
         except bounded.Silent as exc:
@@ -228,7 +239,7 @@ def _in_pool(conn, disk):
     return files.volume_path(conn, disk["pool"], disk["volume"])
 
 
-def _unproven(conn, disk, path):
+def _unproven(conn: libvirt.virConnect, disk: dict[str, Any], path: str) -> str | None:
     """Why it is not certain that this is what was made; None when it is."""
     if disk["key"]:
         with contextlib.suppress(libvirt.libvirtError):

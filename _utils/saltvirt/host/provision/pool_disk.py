@@ -1,8 +1,11 @@
 """A guest's disk as a volume of a storage pool."""
 
+from __future__ import annotations
+
 import os
 import re
 import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, TypedDict
 
 from saltvirt import errors
 from saltvirt.host import connection
@@ -10,12 +13,31 @@ from saltvirt.host.connection import libvirt
 from saltvirt.host.provision import existing_disk, undo_disks
 from saltvirt.host.storage import deletion, pool_source
 from saltvirt.images import clone
+from saltvirt.xml import tree
+
+if TYPE_CHECKING:
+    from saltvirt.design.source import Source
+    from saltvirt.host.provision.disks import Progress, Work
+    from saltvirt.host.provision.making import Note
+    from saltvirt.revert import Revert
+    from saltvirt.spec.disk import DiskSpec
 
 _FILES = ("dir", "fs", "netfs")
 _BLOCK = ("logical", "disk", "zfs")
 
 
-def _pool(conn, name):
+class Planned(TypedDict, total=False):
+    """Arguments of disks.Work."""
+
+    pool: str
+    volume: str
+    direct: Source | None
+    path: str
+    format: str
+    make: bool
+
+
+def _pool(conn: libvirt.virConnect, name: str) -> libvirt.virStoragePool:
     with connection.translated(f"use storage pool {name}"):
         pool = conn.storagePoolLookupByName(name)
         if not pool.isActive():
@@ -23,30 +45,33 @@ def _pool(conn, name):
     return pool
 
 
-def _kind(pool):
+def _kind(pool: libvirt.virStoragePool) -> str | None:
     return ET.fromstring(pool.XMLDesc()).get("type")
 
 
-def _partition(pool):
+def _partition(pool: libvirt.virStoragePool) -> str:
     """The name that the next volume of a pool of partitions must have, e.g. ``sdb2``."""
-    device = ET.fromstring(pool.XMLDesc()).find("source/device").get("path")
+    device = tree.child(ET.fromstring(pool.XMLDesc()), "source/device").get("path", "")
     base = os.path.basename(os.path.realpath(device))
     taken = [int(m.group(1)) for v in pool.listVolumes() if (m := re.search(r"(\d+)$", v))]
     return f"{base}{max(taken, default=0) + 1}"
 
 
-def _find(pool, name):
+def _find(pool: libvirt.virStoragePool, name: str) -> libvirt.virStorageVol | None:
     return pool.storageVolLookupByName(name) if name in pool.listVolumes() else None
 
 
-def plan(conn, spec, guest, format, xen=False):
+def plan(
+    conn: libvirt.virConnect, spec: DiskSpec, guest: str, format: str, xen: bool = False
+) -> Planned:
     """The place of a DiskSpec that names a pool, as arguments of disks.Work.
 
     format: of a new volume, where the pool holds files. xen: for a guest of Xen's.
 
     A volume that exists is used as it is when source_file names it, or with ``existing``.
     """
-    pool = _pool(conn, spec.pool)
+    pool_name = spec.pool or ""
+    pool = _pool(conn, pool_name)
     kind = _kind(pool)
     named = spec.source_file
     volume = named or (_partition(pool) if kind == "disk" else f"{guest}_{spec.name}")
@@ -56,22 +81,24 @@ def plan(conn, spec, guest, format, xen=False):
             f"disk {spec.name}: pool {spec.pool} has a volume {volume} already: existing: True "
             "uses it, when it is no other guest's"
         )
-    place = {"pool": spec.pool, "volume": volume}
-    place["direct"] = pool_source.direct(conn, pool, volume, xen)
+    direct = pool_source.direct(conn, pool, volume, xen)
+    place: Planned = {"pool": pool_name, "volume": volume, "direct": direct}
     if found is not None:
         path = found.path()
         known = (
             existing_disk.format_of(conn, spec, path) if kind in _FILES else spec.format or "raw"
         )
-        return {**place, "path": path, "format": known}
+        place["path"], place["format"] = path, known
+        return place
     if spec.device != "disk":
         raise errors.NotFound(f"disk {spec.name}: no volume {volume} in pool {spec.pool}")
     if spec.image and kind not in _FILES + _BLOCK:
         raise errors.Unsupported(f"an image cannot be put into a pool of type {kind}: {spec.pool}")
-    return {**place, "make": True, "format": format if kind in _FILES else "raw"}
+    place["make"], place["format"] = True, format if kind in _FILES else "raw"
+    return place
 
 
-def look(conn, pool_name, name):
+def look(conn: libvirt.virConnect, pool_name: str, name: str) -> tuple[str, str | None]:
     """(path, format) of a volume that is there; the format is None where its content decides.
 
     Raises NotFound, OperationFailed.
@@ -84,7 +111,7 @@ def look(conn, pool_name, name):
     return volume.path(), None if _kind(pool) in _FILES else "raw"
 
 
-def place_of(conn, path):
+def place_of(conn: libvirt.virConnect, path: str) -> tuple[str, str] | tuple[None, None]:
     """(pool, volume) of a path that a storage pool shows, else (None, None)."""
     try:
         volume = conn.storageVolLookupByPath(path)
@@ -93,7 +120,7 @@ def place_of(conn, path):
         return None, None
 
 
-def _xml(work, kind):
+def _xml(work: Work, kind: str | None) -> str:
     root = ET.Element("volume")
     ET.SubElement(root, "name").text = work.volume
     ET.SubElement(root, "capacity", unit="bytes").text = str(work.size_bytes)
@@ -103,24 +130,32 @@ def _xml(work, kind):
         ET.SubElement(root, "allocation", unit="bytes").text = "0"
     if kind in _FILES:
         target = ET.SubElement(root, "target")
-        ET.SubElement(target, "format", type=work.format)
+        ET.SubElement(target, "format", type=work.format or "raw")
     if work.spec.backing_store_path:
         backing = ET.SubElement(root, "backingStore")
         ET.SubElement(backing, "path").text = work.spec.backing_store_path
-        ET.SubElement(backing, "format", type=work.spec.backing_store_format)
+        ET.SubElement(backing, "format", type=work.spec.backing_store_format or "raw")
     return ET.tostring(root, encoding="unicode")
 
 
-def _delete(conn, pool, volume, guest):
+def _delete(conn: libvirt.virConnect, pool: str, volume: str, guest: str | None) -> None:
     found = _find(conn.storagePoolLookupByName(pool), volume)
     if found is not None:
         with deletion.unused(conn, found.path(), guest):
             found.delete(0)
 
 
-def _file_from_image(conn, pool, work, undo, progress, guest, note):
+def _file_from_image(
+    conn: libvirt.virConnect,
+    pool: libvirt.virStoragePool,
+    work: Work,
+    undo: Revert,
+    progress: Progress | None,
+    guest: str | None,
+    note: Note | None,
+) -> None:
     folder = ET.fromstring(pool.XMLDesc()).findtext("target/path")
-    path = os.path.join(folder, work.volume)
+    path = os.path.join(folder or "", work.volume or "")
     overlay = bool(work.spec.overlay_image)
     clone.clone(
         work.image, path, work.format,
@@ -132,10 +167,17 @@ def _file_from_image(conn, pool, work, undo, progress, guest, note):
     work.path = path
 
 
-def make(conn, work, undo, progress=None, guest=None, note=None):
+def make(
+    conn: libvirt.virConnect,
+    work: Work,
+    undo: Revert,
+    progress: Progress | None = None,
+    guest: str | None = None,
+    note: Note | None = None,
+) -> None:
     """Makes the volume, from the image if there is one; pushes its deletion. guest, note: as for
     disks.make."""
-    pool = _pool(conn, work.pool)
+    pool = _pool(conn, work.pool or "")
     kind = _kind(pool)
     with connection.translated(f"make volume {work.volume} in pool {work.pool}"):
         if work.image and kind in _FILES:

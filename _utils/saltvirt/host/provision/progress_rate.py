@@ -1,8 +1,15 @@
 """How far long work is, how fast it goes and how long it still takes."""
 
+from __future__ import annotations
+
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from saltvirt.units import human_bytes
+
+if TYPE_CHECKING:
+    from saltvirt.host.provision.guest_builder import Say
 
 EVERY_S = 1.0
 
@@ -14,11 +21,13 @@ class Pace:
     clock: seconds, for tests.
     """
 
-    def __init__(self, say, step, what, clock=time.monotonic):
+    def __init__(
+        self, say: Say, step: str, what: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._say, self._step, self._what, self._clock = say, step, what, clock
         self._began = self._said = clock()
 
-    def __call__(self, done, total):
+    def __call__(self, done: int, total: int | None) -> None:
         now = self._clock()
         ends = done == total and self._said > self._began
         if now - self._said < EVERY_S and not ends:

@@ -4,9 +4,12 @@ A file gets its new name beside the old one, which goes last: whenever this proc
 definition names files that are there, and the names of files that it does not have are noted.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors, names
 from saltvirt.host.connection import libvirt, translated
@@ -21,7 +24,13 @@ from saltvirt.host.provision import (
 )
 from saltvirt.host.storage import files, usage
 from saltvirt.revert import Revert
+from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.domain import Domain
+
+if TYPE_CHECKING:
+    from saltvirt.host.provision.guest_builder import Tools, Wish
+    from saltvirt.xml.disk import Disk
+    from saltvirt.xml.metadata import OwnDisk
 
 
 @dataclass(frozen=True)
@@ -36,12 +45,14 @@ class Move:
 class Rename:
     """One guest being renamed. wish: making.Wish with the new name. tools: making.Tools."""
 
-    def __init__(self, conn, dom, wish, tools):
+    def __init__(
+        self, conn: libvirt.virConnect, dom: libvirt.virDomain, wish: Wish, tools: Tools
+    ) -> None:
         self.conn, self.dom, self.wish, self.tools = conn, dom, wish, tools
         self.old = dom.name()
         self._read()
 
-    def check(self):
+    def check(self) -> list[Move]:
         """The Moves. Raises Refused, AlreadyExists, InvalidInput; changes nothing."""
         names.guest(self.wish.name)
         self._can_be()
@@ -54,7 +65,7 @@ class Rename:
                 raise errors.AlreadyExists(f"{move.new} exists already")
         return moves
 
-    def _can_be(self):
+    def _can_be(self) -> None:
         state = lookup.state(self.dom)
         if state != "shutdown" or not self.dom.isPersistent():
             raise errors.Refused(f"{self.old} is {state}: stop it first, then rename it")
@@ -63,14 +74,14 @@ class Rename:
                 f"{self.old} has saved memory or snapshots, which would be lost: remove them first"
             )
 
-    def _move(self, own):
+    def _move(self, own: OwnDisk) -> Move | None:
         """The Move of a disk in our record; None for one that keeps its name."""
         path = files.volume_path(self.conn, own.pool, own.volume) if own.pool else own.path
         images = self.tools.gate.images_dir
-        if path == seed_drive.path(images, self.old) and files.is_regular(path):
+        if path and path == seed_drive.path(images, self.old) and files.is_regular(path):
             return Move(path, seed_drive.path(images, self.wish.name))
         folder, name = os.path.split(path or "")
-        if not (name.startswith(f"{self.old}_") and files.is_regular(path)):
+        if not path or not (name.startswith(f"{self.old}_") and files.is_regular(path)):
             return None
         used = usage.read(self.conn, self.dom.UUIDString(), beside=[path])
         others = usage.others_may_have(self.conn, path)
@@ -78,7 +89,7 @@ class Rename:
             return None  # who else needs it knows it by this name
         return Move(path, os.path.join(folder, self.wish.name + name[len(self.old) :]), own.pool)
 
-    def run(self):
+    def run(self) -> dict[str, Any]:
         """Renames it; what ``virt.rename`` returns. All of it or nothing."""
         names.guest(self.wish.name)
         with self.tools.gate.guest("virt.rename", self.old, self.wish.name):
@@ -86,14 +97,16 @@ class Rename:
             self._read()
             return self._run()
 
-    def _read(self):
+    def _read(self) -> None:
         secure = libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE
         self.before = self.dom.XMLDesc(secure)
         self.model = Domain.fromstring(self.before)
 
-    def _run(self):
+    def _run(self) -> dict[str, Any]:
         moves = self.check()
-        works = [disks.Work(None, path=path) for move in moves for path in (move.old, move.new)]
+        works = [
+            disks.Work(DiskSpec(), path=path) for move in moves for path in (move.old, move.new)
+        ]
         note = making.Note(self.wish.name, "virt.rename", works)
         with Revert() as undo:
             undo.push("forget the names", lambda: note.end(undo.failed))
@@ -114,7 +127,7 @@ class Rename:
             "state": lookup.state(self.dom), "disks": found, "pub_key": pub_key,
         }  # fmt: skip
 
-    def _define(self, moves, undo):
+    def _define(self, moves: list[Move], undo: Revert) -> None:
         with self.tools.gate.lock():
             admission.name_is_free(self.conn, self.wish.name)
             # the name last: as long as it has the old one, the same rename can be asked for again
@@ -126,7 +139,7 @@ class Rename:
             undo.push(f"rename it back to {self.old}", self.dom.rename, self.old, 0)
             self.dom = lookup.lookup(self.conn, self.wish.name)
 
-    def _seed(self):
+    def _seed(self) -> str | None:
         """The new public key, when the minion in the guest shall know its new name."""
         disk = seeded_disk(self.model) if self.wish.seed else None
         if disk is None:
@@ -135,15 +148,15 @@ class Rename:
             self.conn, disk.source.pool, disk.source.volume
         )
         self.tools.say("seed", "giving its minion the new name", within_s=guest_builder.SEEDING_S)
-        return self.tools.seeder(self.wish.name, path, disk.driver_type or "raw", [])
+        return self.tools.seed(self.wish.name, path or "", disk.driver_type or "raw", [])
 
-    def _refresh(self, moves):
+    def _refresh(self, moves: list[Move]) -> None:
         for pool in {move.pool for move in moves if move.pool}:
             with contextlib.suppress(libvirt.libvirtError):
                 self.conn.storagePoolLookupByName(pool).refresh(0)
 
 
-def _link(move):
+def _link(move: Move) -> None:
     try:
         os.link(move.old, move.new)
     except OSError as exc:
@@ -152,26 +165,28 @@ def _link(move):
         ) from exc
 
 
-def seeded_disk(model):
+def seeded_disk(model: Domain) -> Disk | None:
     """The disk that ``virt.init`` seeded: the first of those it made; None without one."""
     made = {own.target for own in model.record.disks}
     found = (d for d in model.disks if d.target in made and d.device in (None, "disk"))
     return next((disk for disk in found if disk.source), None)
 
 
-def _point(model, moved):
+def _point(model: Domain, moved: dict[str, str]) -> None:
     """Points the definition and our record in it to the new names."""
     by_name = {os.path.basename(old): os.path.basename(new) for old, new in moved.items()}
     for source in (disk.source for disk in model.disks if disk.source):
-        source.file = moved.get(source.file, source.file)
+        source.file = moved.get(source.file or "", source.file)
     for own in model.record.disks:
-        own.path = moved.get(own.path, own.path)
+        own.path = moved.get(own.path or "", own.path)
     for place in [d.source for d in model.disks if d.source] + [*model.record.disks]:
         if place.pool:
             place.volume = by_name.get(place.volume, place.volume)
 
 
-def rename(conn, name, wish, tools, test=False):
+def rename(
+    conn: libvirt.virConnect, name: str, wish: Wish, tools: Tools, test: bool = False
+) -> dict[str, Any]:
     """Renames a stopped domain; what ``virt.rename`` returns. test: the plan alone."""
     with translated(f"rename {name} to {wish.name}"):
         one = Rename(conn, lookup.lookup(conn, name), wish, tools)

@@ -5,9 +5,12 @@ disks can be copied without the lock of admission. It is renewed while that last
 longer than an hour when its process died.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import time
+from collections.abc import Iterable
 
 from saltvirt import errors
 from saltvirt.host.migration import reservations
@@ -18,7 +21,7 @@ from saltvirt.migration import arrivals
 _MORE = "+"
 
 
-def forget(name, folder=None):
+def forget(name: str, folder: str | None = None) -> None:
     """Takes away what a process that died promised the guest; called by who holds its lock."""
     folder = folder or reservations.FOLDER
     with contextlib.suppress(FileNotFoundError):
@@ -33,7 +36,14 @@ class Promise:
     """What the guest of that name is to get more. disks: pairs of a folder or a storage pool and
     bytes. To be made under the lock of admission, by who holds the guest's own lock."""
 
-    def __init__(self, name, memory_kib=0, vcpus=0, disks=(), folder=None):
+    def __init__(
+        self,
+        name: str,
+        memory_kib: int = 0,
+        vcpus: int = 0,
+        disks: Iterable[tuple[str, int]] = (),
+        folder: str | None = None,
+    ) -> None:
         self._folder = folder or reservations.FOLDER
         mine = arrivals.Arrival(
             name + _MORE, max(0, memory_kib), max(0, vcpus), int(time.time()), tuple(disks)
@@ -49,12 +59,12 @@ class Promise:
             ) from exc
         self._renewed = time.monotonic()
 
-    def renew(self, *_progress):
+    def renew(self, *_progress: object) -> None:
         if time.monotonic() - self._renewed > arrivals.RENEW_S:
             self._renewed = time.monotonic()
             with contextlib.suppress(FileNotFoundError):
                 os.utime(self._path)
 
-    def withdraw(self):
+    def withdraw(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)

@@ -1,6 +1,9 @@
 """The drive from which a new guest's cloud-init reads, and taking it away again."""
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
@@ -8,29 +11,32 @@ from saltvirt.host.domain import lookup, metadata
 from saltvirt.host.storage import deletion
 from saltvirt.xml.domain import Domain
 
+if TYPE_CHECKING:
+    from saltvirt.xml.disk import Disk
+
 NAME = "seed"
 FOLDER = "_seed"
 
 
-def path(images_dir, guest):
+def path(images_dir: str, guest: str) -> str:
     """Where a guest's volume lies; no guest has a name that begins with ``_``."""
     return os.path.join(os.path.abspath(images_dir), FOLDER, f"{guest}.iso")
 
 
-def _drive(dom, volume, flags):
+def _drive(dom: libvirt.virDomain, volume: str, flags: int) -> Disk | None:
     """The guest's drive with the volume in it, or None."""
     tree = Domain.fromstring(dom.XMLDesc(flags))
     return next((disk for disk in tree.disks if disk.source.file == volume), None)
 
 
-def _change(dom, volume, flag, xml_flag):
+def _change(dom: libvirt.virDomain, volume: str, flag: int, xml_flag: int) -> None:
     drive = _drive(dom, volume, xml_flag)
     if drive:
         drive.source = None
         dom.updateDeviceFlags(drive.tostring(), flag | libvirt.VIR_DOMAIN_DEVICE_MODIFY_FORCE)
 
 
-def eject(conn, guest, images_dir):
+def eject(conn: libvirt.virConnect, guest: str, images_dir: str) -> bool:
     """Takes the volume out of the guest's drive and deletes it: it holds a private key.
 
     Returns True when there was one. Raises NotFound, OperationFailed.
@@ -53,7 +59,7 @@ def eject(conn, guest, images_dir):
     return there
 
 
-def _delete(conn, dom, volume):
+def _delete(conn: libvirt.virConnect, dom: libvirt.virDomain, volume: str) -> bool:
     """Whether there was one."""
     if not os.path.lexists(volume):
         return False

@@ -1,19 +1,29 @@
 """Undoing the making of a disk: what we have made goes, unless somebody uses it by now."""
 
+from __future__ import annotations
+
 import contextlib
 import os
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.host.storage import deletion
 
+if TYPE_CHECKING:
+    import libvirt
 
-def remove_file(path):
+    from saltvirt.revert import Revert
+
+
+def remove_file(path: str) -> None:
     """Removes a file that may be gone already."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
-def _run(conn, path, made, guest):
+def _run(
+    conn: libvirt.virConnect, path: str, made: tuple[int, int] | None, guest: str | None
+) -> None:
     if not os.path.lexists(path):
         return
     with deletion.unused(conn, path, guest), contextlib.suppress(FileNotFoundError):
@@ -23,11 +33,13 @@ def _run(conn, path, made, guest):
         os.unlink(path)
 
 
-def push(undo, conn, path, guest, made=True):
+def push(
+    undo: Revert, conn: libvirt.virConnect, path: str, guest: str | None, made: bool = True
+) -> None:
     """Pushes the deletion of a file that was made, or is about to be, on a Revert.
 
     guest: UUID of the domain that it is made for, whose definition does not count.
     """
     seen = os.lstat(path) if made else None
-    inode = (seen.st_dev, seen.st_ino) if made else None
+    inode = (seen.st_dev, seen.st_ino) if seen else None
     undo.push(f"delete {path}", _run, conn, path, inode, guest)

@@ -1,10 +1,14 @@
 """Bringing an existing guest to what is wanted: the differences, and nothing else."""
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import hashlib
 import os
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
 from saltvirt.design import domain as design
@@ -30,19 +34,30 @@ from saltvirt.spec.disk import DiskSpec
 from saltvirt.units import human_bytes
 from saltvirt.xml.domain import Domain
 
+if TYPE_CHECKING:
+    from saltvirt.diff.change import Change
+    from saltvirt.host.provision.disks import Work
+    from saltvirt.host.provision.guest_builder import Tools
+    from saltvirt.host.provision.making import Note
+    from saltvirt.host.provision.reservation import Promise
+    from saltvirt.placement.facts import Disk as PlacedDisk
+    from saltvirt.placement.facts import Request
+    from saltvirt.spec.guest import GuestSpec
+    from saltvirt.xml.disk import Disk
+
 # plain libvirt takes no lock of ours: what it changes meanwhile is compared with again
 ATTEMPTS = 3
 _KINDS = {"disks": "disk", "nics": "interface", "host_devices": "hostdev"}
 _DONE = {"attach": "attached", "detach": "detached", "medium": "updated", "update": "updated"}
 
 
-def stored(dom):
+def stored(dom: libvirt.virDomain) -> Domain:
     """The guest's definition for its next start, with passwords."""
     flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
     return Domain.fromstring(dom.XMLDesc(flags))
 
 
-def _own_name(guest, spec, disk):
+def _own_name(guest: str, spec: DiskSpec, disk: Disk) -> bool:
     """Whether a disk is the one that init made for a DiskSpec of this name."""
     stem = f"{guest}_{spec.name}"
     if disk.source.pool:
@@ -54,7 +69,7 @@ def _own_name(guest, spec, disk):
     return base == stem or base.startswith(f"{stem}.")
 
 
-def mac_for(uuid, name):
+def mac_for(uuid: str | None, name: str | None) -> str:
     """A MAC of QEMU's own range for an interface of a guest: the same whenever it is asked for, so
     that a test says what comes, and the running guest and its definition agree."""
     digest = hashlib.sha256(f"{uuid} {name}".encode()).hexdigest()
@@ -74,7 +89,7 @@ class How:
 class Update:
     """One update of one guest."""
 
-    def __init__(self, conn, spec, tools, how):
+    def __init__(self, conn: libvirt.virConnect, spec: GuestSpec, tools: Tools, how: How) -> None:
         self.conn = conn
         self.spec = spec
         self.how = how
@@ -84,13 +99,13 @@ class Update:
             raise errors.Unsupported(f"{spec.name} is transient: it has no definition to update")
         self.actual = stored(self.dom)
         self.caps = guest_definition.caps_of(conn, self.actual)
-        self.works = []
-        self.sizes = {}
-        self.warnings = []
-        self.wanted = None
+        self.works: list[Work] = []
+        self.sizes: dict[str, tuple[int, int]] = {}
+        self.warnings: list[str] = []
+        self.wanted = self.actual
         self.kernels = kernels.place(spec.boot, tools.gate.images_dir)
 
-    def compare(self):
+    def compare(self) -> list[Change]:
         """The list of Change; changes nothing on the host."""
         sources = self.place_disks() if self.spec.disks is not None else {}
         given = guest_definition.given(self.conn, self.spec, self.works)
@@ -98,24 +113,26 @@ class Update:
         given.mac = lambda nic: mac_for(self.actual.uuid, nic.name)
         self.wanted = design.amend(self.spec, self.actual, self.caps, given, self.warnings)
         autostart = (self.spec.autostart, bool(self.dom.autostart()))
-        active = self.how.live and self.dom.isActive()
+        active = bool(self.how.live and self.dom.isActive())
         found = differences.changes(self.wanted, self.actual, active, self.sizes, autostart)
         if not self.how.detach:
             refuse_detach(found)
         return found
 
-    def place_disks(self):
+    def place_disks(self) -> dict[str, Source]:
         """{disk name: Source} of the disks that are there; the others become Works."""
-        there, sources = list(self.actual.disks), {}
-        for spec in self.spec.disks:
+        there, sources = list(self.actual.disks), dict[str, Source]()
+        for spec in self.spec.disks or ():
             disk = next((d for d in there if self.is_it(spec, d)), None)
             if disk is not None:
                 there.remove(disk)
-                sources[spec.name] = Source.of_disk(disk)
+                source = Source.of_disk(disk)
+                if source:
+                    sources[spec.name] = source
                 self.note_size(spec, disk)
             elif not (spec.source or spec.empty):
                 folder = self.tools.gate.disks_in
-                kind = self.actual.type
+                kind = self.actual.type or ""
                 work = disks.plan_one(self.conn, spec, self.spec.name, folder, kind)
                 self.works.append(work)
         self.keep_medium(there)
@@ -123,33 +140,36 @@ class Update:
             self.keep_disks(sources)
         return sources
 
-    def keep_disks(self, sources):
+    def keep_disks(self, sources: dict[str, Source]) -> None:
         """Adds what the wish does not name, so that it stays."""
         _, left = match.disks(
-            self.spec.disks,
+            self.spec.disks or (),
             self.actual.disks,
             lambda spec: sources.get(spec.name) or Source.of_spec(spec),
         )
         for disk in left:
             spec = DiskSpec(name=f"kept {disk.target}", device=disk.device, target=disk.target)
             spec.empty = not disk.source
-            self.spec.disks = [*self.spec.disks, spec]
-            if disk.source and not disk.source.protocol:
-                sources[spec.name] = Source.of_disk(disk)
+            self.spec.disks = [*(self.spec.disks or ()), spec]
+            source = Source.of_disk(disk)
+            if source and disk.source and not disk.source.protocol:
+                sources[spec.name] = source
 
-    def keep_medium(self, left):
+    def keep_medium(self, left: Iterable[Disk]) -> None:
         """The drive with our volume for cloud-init is nobody's to ask for: it stays, also when
         it is empty because the guest has read it."""
         made = {own.path for own in self.actual.record.disks}
-        read = self.actual.record.seeded and not any(s.removable for s in self.spec.disks)
+        read = self.actual.record.seeded and not any(
+            spec.removable for spec in self.spec.disks or ()
+        )
         for disk in left:
             path = disk.source.file if disk.source else None
             if disk.device == "cdrom" and (path in made or (path is None and read)):
                 spec = DiskSpec(name=seed_drive.NAME, device="cdrom", target=disk.target)
                 spec.source_file, spec.format, spec.empty = path, disk.driver_type, path is None
-                self.spec.disks = [*self.spec.disks, spec]
+                self.spec.disks = [*(self.spec.disks or ()), spec]
 
-    def is_it(self, spec, disk):
+    def is_it(self, spec: DiskSpec, disk: Disk) -> bool:
         """Whether a disk that is there is the one that a DiskSpec speaks of."""
         if spec.source or spec.removable or disk.removable_medium or not disk.source:
             return False
@@ -159,25 +179,27 @@ class Update:
             return bool(self.in_pool(spec).places() & places(disk))
         return (spec.target and spec.target == disk.target) or _own_name(self.spec.name, spec, disk)
 
-    def in_pool(self, spec):
+    def in_pool(self, spec: DiskSpec) -> Source:
         """The Source of a volume that a DiskSpec names, with every way to name it."""
-        found = Source(pool=spec.pool, volume=spec.source_file)
-        path = files.volume_path(self.conn, spec.pool, spec.source_file)
+        pool_name, volume = spec.pool or "", spec.source_file or ""
+        found = Source(pool=pool_name, volume=volume)
+        path = files.volume_path(self.conn, pool_name, volume)
         with contextlib.suppress(libvirt.libvirtError):
-            pool = self.conn.storagePoolLookupByName(spec.pool)
-            found = pool_source.direct(self.conn, pool, spec.source_file) or found
-        return replace(found, pool=spec.pool, volume=spec.source_file, path=path)
+            pool = self.conn.storagePoolLookupByName(pool_name)
+            found = pool_source.direct(self.conn, pool, volume) or found
+        return replace(found, pool=pool_name, volume=volume, path=path)
 
-    def note_size(self, spec, disk):
+    def note_size(self, spec: DiskSpec, disk: Disk) -> None:
         """Remembers that a disk of the guest's own is asked to be larger; another is left."""
+        target = disk.target or ""
         if not spec.size_bytes or not disk.source or disk.source.protocol:
             return
         reason = self.not_its_own(spec, disk)
         try:
-            before = resize.size_of(self.conn, self.dom, disk.target)
+            before = resize.size_of(self.conn, self.dom, target)
             if spec.size_bytes <= before:
                 return
-            resize.refuse_shared(self.conn, self.dom, disk.target)
+            resize.refuse_shared(self.conn, self.dom, target)
         except errors.Refused as exc:
             reason = reason or exc.text
         except errors.VirtError:
@@ -188,9 +210,9 @@ class Update:
             wanted = human_bytes(spec.size_bytes)
             self.warnings.append(f"disk {disk.target} is not grown to {wanted}: {reason}")
         else:
-            self.sizes[disk.target] = (before, spec.size_bytes)
+            self.sizes[target] = (before, spec.size_bytes)
 
-    def not_its_own(self, spec, disk):
+    def not_its_own(self, spec: DiskSpec, disk: Disk) -> str | None:
         """Why a disk that is there is not one that was made for the guest; None for its own."""
         if any(owns(own, disk) for own in self.actual.record.disks):
             return None
@@ -198,7 +220,7 @@ class Update:
             return None
         return f"{disk.source.place()} was not made for this guest (virt.resize_disk grows it)"
 
-    def apply(self, found):
+    def apply(self, found: list[Change]) -> list[str]:
         """Makes the changes; a list of what failed on the running guest, as sentences.
 
         What is stored for the next start is changed whole or not at all.
@@ -215,14 +237,14 @@ class Update:
             raise type(exc)(f"{exc}; could not undo: {'; '.join(undo.failed)}") from exc
         return hotplug.apply(self.conn, self.dom, self.wanted, found)
 
-    def store(self, found, undo):
+    def store(self, found: list[Change], undo: Revert) -> None:
         """Makes the disks and defines the guest with them: all of it, or nothing."""
         made = [work for work in self.works if work.make]
         with undo:
             note = making.Note(self.spec.name, "virt.update", made) if made else None
             if note:
                 undo.push("forget what was made", lambda: note.end(undo.failed))
-            room = self.make(made, undo, note) if made else None
+            room = self.make(made, undo, note) if note else None
             with self.tools.gate.lock():
                 self.unchanged()
                 if room is None:
@@ -236,7 +258,7 @@ class Update:
         if note:
             note.end()
 
-    def make(self, works, undo, note):
+    def make(self, works: list[Work], undo: Revert, note: Note) -> Promise:
         """Makes disks, which may take long: others are admitted meanwhile. Returns the Promise of
         their room."""
         request, now = self.requests()
@@ -252,12 +274,12 @@ class Update:
             disks.make(self.conn, work, undo, room.renew, note=note)
         return room
 
-    def requests(self):
+    def requests(self) -> tuple[Request, Request]:
         """placement's Request for the guest as it is to be, and as it is."""
-        return tuple(admission.request_of(d, w) for d, w in
-                     ((self.wanted, self.works), (self.actual, [])))  # fmt: skip
+        wanted = admission.request_of(self.wanted, self.works)
+        return wanted, admission.request_of(self.actual)
 
-    def unchanged(self):
+    def unchanged(self) -> None:
         """Raises Changed when somebody has changed the definition since it was compared."""
         if stored(self.dom).tostring() != self.actual.tostring():
             raise Changed(
@@ -265,7 +287,7 @@ class Update:
                 "done; call it again"
             )
 
-    def admit(self):
+    def admit(self) -> None:
         """Raises Refused when the host has no room for what the guest gets more."""
         disks.not_in_use(self.conn, self.works, self.spec.name)
         request, now = self.requests()
@@ -283,14 +305,14 @@ class Update:
             request = replace(request, disks=(*request.disks, *self.grown()))
             admission.check(self.conn, self.tools.gate, request, new=False, only=asked)
 
-    def grown(self):
+    def grown(self) -> Iterator[PlacedDisk]:
         """What the disks that are there get more, as facts.Disk."""
         for disk in self.actual.disks:
             if disk.target in self.sizes:
                 before, after = self.sizes[disk.target]
                 yield resize.place(disk.source, after - before)
 
-    def fetch(self):
+    def fetch(self) -> None:
         """Gets the images of new disks, and kernels."""
         kernels.fetch(self.kernels, self.tools)
         for work in self.works:
@@ -303,7 +325,7 @@ class Changed(errors.OperationFailed):
     """The definition is another by now than the one that the changes were found for."""
 
 
-def refuse_detach(found):
+def refuse_detach(found: list[Change]) -> None:
     """Raises InvalidInput for a change that takes a disk from the guest."""
     for change in found:
         if change.what == "disks" and change.action == "detach":
@@ -313,9 +335,11 @@ def refuse_detach(found):
             )
 
 
-def result(found, failures, warnings=()):
+def result(
+    found: list[Change], failures: list[str], warnings: Collection[str] = ()
+) -> dict[str, Any]:
     """What virt.update returns for a list of Change, of failures and of warnings."""
-    status = {
+    status: dict[str, Any] = {
         "definition": bool(found),
         "disk": {"attached": [], "detached": [], "updated": []},
         "interface": {"attached": [], "detached": [], "updated": []},
@@ -336,7 +360,7 @@ def result(found, failures, warnings=()):
     return status
 
 
-def update(conn, spec, tools, how):
+def update(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools, how: How) -> dict[str, Any]:
     """Brings the guest of a GuestSpec to what it says; see ``virt.update``."""
     with translated(f"update {spec.name}"):
         if how.test:
@@ -350,7 +374,7 @@ def update(conn, spec, tools, how):
             return _once(conn, spec, tools, how)
 
 
-def _once(conn, spec, tools, how):
+def _once(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools, how: How) -> dict[str, Any]:
     work = Update(conn, spec, tools, how)
     found = work.compare()
     if found and how.test:
