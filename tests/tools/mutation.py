@@ -88,6 +88,8 @@ SWAPPED = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.BitOr: ast.BitAnd,
     ast.FloorDiv: ast.Mult, ast.Div: ast.Mult, ast.BitAnd: ast.BitOr,
 }  # fmt: skip
+# nobody looks at them when the program runs
+ANNOTATIONS = ("annotation", "returns")
 NAMES = {"any": "all", "all": "any", "min": "max", "max": "min"}
 
 
@@ -220,7 +222,13 @@ def inside(function):
     """The nodes of a function's body, in the order of the source; the function itself first."""
     yield function
     for statement in function.body:
-        yield from ast.walk(statement)
+        todo = [statement]
+        while todo:
+            node = todo.pop(0)
+            yield node
+            fields = (found for name, found in ast.iter_fields(node) if name not in ANNOTATIONS)
+            parts = (found if isinstance(found, list) else [found] for found in fields)
+            todo += (part for some in parts for part in some if isinstance(part, ast.AST))
 
 
 def _at(tree, name, place):

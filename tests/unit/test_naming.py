@@ -125,7 +125,8 @@ def test_the_policy_is_the_masters_configuration():
     assert configured() == Policy(hosts="L@hv1")
     given = {
         "mode": "csr", "key": "rsa", "ca_name": "Ours", "ca_days": 10, "days": 5, "domain": "a.org",
-        "names": {"hv1": "s1", "hv2": ["s2", "10.0.0.2"]}, "trust_grains": True, "country": "DE",
+        "names": {"hv1": "s1", "hv2": ["s2", None, "10.0.0.2"]}, "trust_grains": True,
+        "country": "DE",
     }  # fmt: skip
     assert configured(**given) == Policy(
         hosts="L@hv1", mode="csr", key="rsa", ca_name="Ours", ca_days=10, days=5, domain="a.org",

@@ -6,7 +6,7 @@ pytest.importorskip("salt")
 
 from saltvirt import settings
 from saltvirt.errors import PkiError
-from saltvirt.pki.authority import authorize, ca, crl, request_rules, responder
+from saltvirt.pki.authority import authorize, ca, crl, request_rules, responder, rotation
 from saltvirt.pki.authority.policy import Policy
 from saltvirt.pki.authority.store import USES, Store
 from saltvirt.pki.common import certs, seal
@@ -155,6 +155,7 @@ def test_the_subjects_are_those_of_all_that_are_not_revoked(master):
 def test_an_id_that_another_host_has_in_other_capitals_gets_nothing(master):
     (master.store.host("HV1")).mkdir(parents=True)
     assert "no name for a certificate" in master()["libvirt.error"]
+    assert master("hv2", {"hosts": True}) == {"libvirt.hosts": {"hv2": ["hv2"]}}
     assert not (master.store.host("hv1") / "servercert.pem").exists()
 
 
@@ -168,6 +169,13 @@ def test_what_a_minion_says_of_itself_counts_where_the_master_says_so(master):
 def test_a_name_of_one_that_has_no_certificate_yet_is_not_anothers(master):
     found = master("hv1", pki={"names": {"hv1": ["s1", "hv2"]}})
     assert names_in(found["libvirt.servercert.pem"]) == ["hv1", "s1"]
+
+
+def test_a_rotation_that_was_killed_goes_on_before_anything_is_made(master, monkeypatch):
+    done = []
+    monkeypatch.setattr(rotation, "resume", lambda store: done.append(store.base.exists()))
+    master()
+    assert done == [False]
 
 
 def test_the_lists_are_made_again_where_they_are_not_what_is_revoked(master, monkeypatch):

@@ -14,7 +14,7 @@ from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import away, find, inventory, lock, purge, unique
 from saltvirt.operations.begun import Begun
-from saltvirt.operations.init import deliver, handed_in
+from saltvirt.operations.init import deliver, handed_in, naming_what_stays
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy as policies
@@ -118,7 +118,8 @@ class Rename(_NewName):
         fleet, name, new = self.fleet, self.name, self.new
         with self._both():
             host, *_ = self._look(Reasons(first=True))
-            with Revert() as undo:
+            undo = Revert()
+            with naming_what_stays(undo), undo:
                 told = Pillars(fleet.opts).of(name, KeyStore(fleet.opts).public)
                 with self._keys_come(host, undo, pillar=told):
                     made = self._renamed(host, (name, new), self.options)
@@ -188,7 +189,8 @@ class Clone(_NewName):
             asked, hidden = secret.split(asked)
             secret.refuse_claimed(fleet.opts, host, hidden)
             undo = Revert()
-            with Begun(fleet.opts, new, "virt.clone", undo) as told, undo:
+            begin = fleet.opts, new, "virt.clone", undo
+            with naming_what_stays(undo), Begun(*begin) as told, undo:
                 told.on(host)
                 with self._keys_come(host, undo, secret=hidden):
                     made = self._made(host, asked)

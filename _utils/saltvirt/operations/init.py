@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -191,17 +191,11 @@ class Init:
     def make(self, request: facts.Request, decision: choose.Decision) -> Placed:
         """Placed, on one of the hosts of the Decision."""
         undo = Revert()
-        try:
-            begin = self.fleet.opts, request.name, "virt.init", undo, self.wanted.operation
-            with Begun(*begin) as told, undo:
-                placed = self.create(decision, undo, told)
-                undo.success()
-                return placed
-        except errors.VirtError as exc:
-            if not undo.failed:
-                raise
-            left = "; ".join(undo.failed)
-            raise type(exc)(f"{exc.text}; could not undo: {left}; see virt.repair") from exc
+        begin = self.fleet.opts, request.name, "virt.init", undo, self.wanted.operation
+        with naming_what_stays(undo), Begun(*begin) as told, undo:
+            placed = self.create(decision, undo, told)
+            undo.success()
+        return placed
 
     def deploying(self) -> contextlib.AbstractContextManager[slots.Slots]:
         """One of the slots for deployments, as a context manager."""
@@ -460,6 +454,18 @@ def _planned(asked: facts.Request, host: str, decision: choose.Decision) -> Chec
     )
     more = {"host": host, "table": explain.table(decision, {})}
     return Checked(asked.name, comment, {"created": takes}, more)
+
+
+@contextlib.contextmanager
+def naming_what_stays(undo: Revert) -> Iterator[None]:
+    """Around an operation and its Revert: its error names what could not be undone, too."""
+    try:
+        yield
+    except errors.VirtError as exc:
+        if not undo.failed:
+            raise
+        left = "; ".join(undo.failed)
+        raise type(exc)(f"{exc.text}; could not undo: {left}; see virt.repair") from exc
 
 
 def handed_in(
