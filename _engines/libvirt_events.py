@@ -48,6 +48,7 @@ A master that does not run as root needs a polkit rule that lets its user monito
 """
 
 import urllib.parse
+from typing import TYPE_CHECKING
 
 import salt.utils.event
 
@@ -58,6 +59,9 @@ saltvirt = saltvirt.fresh()
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.node import event_connection, events
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "libvirt_events"
 

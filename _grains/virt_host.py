@@ -20,6 +20,7 @@ which are forks of it, begin sooner.
 import logging
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import saltvirt
 
@@ -30,6 +31,9 @@ if not hasattr(saltvirt, "fresh"):
 saltvirt = saltvirt.fresh()
 
 from saltvirt.host.node import detect
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__
 
 log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ other ways and for the settings below ``virt:seed``.
 import os
 import secrets
 import tempfile
+from typing import TYPE_CHECKING
 
 import saltvirt
 
@@ -22,6 +23,9 @@ from saltvirt.minion import client
 from saltvirt.seed import data as seed_data
 from saltvirt.seed import minion, tree
 from saltvirt.spec import base
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __func_alias__ = {"apply_": "apply"}
 

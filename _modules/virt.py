@@ -18,6 +18,8 @@ configuration for one call:
 A failure is raised as one line: libvirt's own words, and which guest on which host.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -36,6 +38,9 @@ from saltvirt.host.domain import (
 from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import admission
 from saltvirt.spec import values
+
+if TYPE_CHECKING:
+    from salt_dunders import __salt__
 
 __virtualname__ = "virt"
 

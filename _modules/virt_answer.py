@@ -5,6 +5,7 @@ What this host answers to the master's runner, signed with the key of its minion
 """
 
 import logging
+from typing import TYPE_CHECKING
 
 import saltvirt
 
@@ -13,6 +14,9 @@ saltvirt = saltvirt.fresh()
 from saltvirt import errors
 from saltvirt.fleet import proof
 from saltvirt.host.node import steps
+
+if TYPE_CHECKING:
+    from salt_dunders import __context__, __opts__, __salt__
 
 __virtualname__ = "virt"
 log = logging.getLogger(__name__)

@@ -2,6 +2,8 @@
 The bridge that guests are connected to, put under the host's own address.
 """
 
+from typing import TYPE_CHECKING
+
 import salt.utils.yaml
 
 import saltvirt
@@ -9,6 +11,9 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 from saltvirt.errors import InvalidInput
 from saltvirt.hostnet.bridge import bridge as bridges
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__
 
 __virtualname__ = "virt"
 

@@ -4,6 +4,8 @@ Getting to a guest: its screen, its serial port, its addresses.
 :depends: libvirt-python in Salt's own Python
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -14,6 +16,9 @@ from saltvirt.host.domain import addresses, lookup
 from saltvirt.host.domain import console as consoles
 from saltvirt.host.domain import screenshot as pictures
 from saltvirt.spec import values
+
+if TYPE_CHECKING:
+    from salt_dunders import __salt__
 
 SCREENSHOTS = "/var/cache/salt-virt/screenshots"
 

@@ -2,12 +2,17 @@
 The ports of a hypervisor: open to the other hypervisors, shut to everybody else.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt.hostnet.firewall import firewall as firewalls
 from saltvirt.minion import client
 from saltvirt.pki.host import request
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

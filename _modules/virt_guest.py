@@ -7,6 +7,7 @@ Making, changing and copying guests of a hypervisor.
 import logging
 import os
 import tempfile
+from typing import TYPE_CHECKING
 
 import saltvirt
 
@@ -26,6 +27,9 @@ from saltvirt.minion import client, files
 from saltvirt.seed import keys, minion
 from saltvirt.spec import guest, profiles
 from saltvirt.spec.deploy import DeploySpec
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 log = logging.getLogger(__name__)

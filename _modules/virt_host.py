@@ -9,6 +9,7 @@ what is not given comes from ``virt:connection:uri`` and ``virt:connection:auth`
 
 import collections
 import os
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import saltvirt
@@ -20,6 +21,9 @@ from saltvirt.host import connection as libvirt_connection
 from saltvirt.host.capabilities import query as host_capabilities
 from saltvirt.host.node import detect, devices, info
 from saltvirt.spec import base, profiles
+
+if TYPE_CHECKING:
+    from salt_dunders import __grains__, __salt__
 
 __virtualname__ = "virt"
 

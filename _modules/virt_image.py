@@ -5,6 +5,7 @@ The images that a hypervisor keeps to make guests from.
 """
 
 import logging
+from typing import TYPE_CHECKING
 
 import saltvirt
 
@@ -16,6 +17,9 @@ from saltvirt.host.provision import image_location, images_folder
 from saltvirt.host.storage import image_users
 from saltvirt.images import cache, sources, turns
 from saltvirt.minion import client, files
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 log = logging.getLogger(__name__)

@@ -4,6 +4,8 @@ What the runner's placement asks of a hypervisor.
 :depends: libvirt-python in Salt's own Python
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -17,6 +19,9 @@ from saltvirt.host.node import running
 from saltvirt.host.provision import admission, guest_builder, images_folder, requirements
 from saltvirt.spec import base, profiles
 from saltvirt.spec import guest as guests
+
+if TYPE_CHECKING:
+    from salt_dunders import __salt__
 
 __virtualname__ = "virt"
 
@@ -32,7 +37,9 @@ def _wanted(conn, config_get, place, arguments):
         spec = guests.parse(**arguments, known_profiles=profiles.read(config_get))
         gate = admission.Gate(config_get, place.folder, place.pool)
         # nothing is seeded: what matters is that it could be
-        tools = guest_builder.Tools(gate, seeder=True, medium=spec.deploy.cloud_init)
+        not_yet = guest_builder.not_yet
+        medium = not_yet if spec.deploy.cloud_init else None
+        tools = guest_builder.Tools(gate, seeder=not_yet, medium=medium)
         return requirements.read(conn, spec, tools).to_answer()
     except errors.VirtError as exc:
         return {"problem": exc.text.removeprefix(errors.Refused.PREFIX)}

@@ -24,6 +24,7 @@ virt.migrate`` does the same by the guest's name alone.
 
 import logging
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import saltvirt
 
@@ -39,6 +40,9 @@ from saltvirt.migration import options as migration_options
 from saltvirt.migration import transport, where
 from saltvirt.pki.host import validity
 from saltvirt.placement import policy as placement_policy
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

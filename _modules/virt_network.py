@@ -7,6 +7,8 @@ comes from ``virt:connection:uri`` and ``virt:connection:auth``.
 :depends: libvirt-python in Salt's own Python
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -18,6 +20,9 @@ from saltvirt.host.network import network as host_network
 from saltvirt.host.network import network_state
 from saltvirt.spec import network as network_spec
 from saltvirt.states.networks import DesiredNetwork
+
+if TYPE_CHECKING:
+    from salt_dunders import __salt__
 
 __virtualname__ = "virt"
 

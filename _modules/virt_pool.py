@@ -7,6 +7,8 @@ comes from ``virt:connection:uri`` and ``virt:connection:auth``.
 :depends: libvirt-python in Salt's own Python
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -20,6 +22,9 @@ from saltvirt.host.storage import pool_state
 from saltvirt.host.storage import volume as host_volume
 from saltvirt.spec import pool as pool_spec
 from saltvirt.states.pools import DesiredPool
+
+if TYPE_CHECKING:
+    from salt_dunders import __salt__
 
 __virtualname__ = "virt"
 

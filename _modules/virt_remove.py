@@ -5,6 +5,7 @@ Removing guests of a hypervisor, and what interrupted operations have left of th
 """
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import saltvirt
 
@@ -19,6 +20,9 @@ from saltvirt.host.provision import admission, making
 from saltvirt.host.provision import leftovers as left
 from saltvirt.host.storage import copies_elsewhere, shared, usage
 from saltvirt.spec import base, values
+
+if TYPE_CHECKING:
+    from salt_dunders import __salt__
 
 __virtualname__ = "virt"
 

@@ -8,6 +8,7 @@ comes from ``virt:connection:uri`` and ``virt:connection:auth``.
 """
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import saltvirt
 
@@ -17,6 +18,9 @@ from saltvirt import settings
 from saltvirt.host import connection as libvirt_connection
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.snapshot import snapshot as host_snapshot
+
+if TYPE_CHECKING:
+    from salt_dunders import __salt__
 
 __virtualname__ = "virt"
 

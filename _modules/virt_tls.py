@@ -2,11 +2,16 @@
 The certificates of a hypervisor. Needs no libvirt binding.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt.minion import client
 from saltvirt.pki.host import converge, info, request
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

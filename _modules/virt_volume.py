@@ -7,6 +7,8 @@ comes from ``virt:connection:uri`` and ``virt:connection:auth``.
 :depends: libvirt-python in Salt's own Python
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -20,6 +22,9 @@ from saltvirt.host.storage import volume_state
 from saltvirt.spec import values
 from saltvirt.spec import volume as volume_spec
 from saltvirt.states.volumes import DesiredVolume
+
+if TYPE_CHECKING:
+    from salt_dunders import __salt__
 
 __virtualname__ = "virt"
 

@@ -22,6 +22,7 @@ they are sealed to the one request. See docs/certificates.md.
 """
 
 import logging
+from typing import TYPE_CHECKING
 
 import salt.utils.data
 
@@ -29,6 +30,9 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt.pki.authority import responder
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__
 
 __virtualname__ = "libvirt"
 

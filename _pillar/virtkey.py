@@ -19,6 +19,7 @@ each guest the pillar that was recorded for it, and to no other minion.
 
 import base64
 import binascii
+from typing import TYPE_CHECKING
 
 import saltvirt
 
@@ -28,6 +29,9 @@ from saltvirt.fleet import authorise, copies, target
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.pki.common import seal as sealing
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__
 
 
 def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False, seal=None):

@@ -14,6 +14,7 @@ Which minions are hypervisors is the master's own configuration:
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import saltvirt
 
@@ -28,6 +29,11 @@ from saltvirt.operations import report as reports
 from saltvirt.placement import capacity as capacities
 from saltvirt.placement import choose, facts
 from saltvirt.placement import policy as policies
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 
@@ -92,7 +98,7 @@ def list(host=None, quiet=False, hyper=None):
     """
 
     def by_state(states):
-        found = {}
+        found: dict[str, Any] = {}
         for name, state in sorted((states or {}).items()):
             found.setdefault(state, []).append(name)
         return found
@@ -241,16 +247,17 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
         asked = wanted.for_all() if request.by_profile else None
         hosts, unheard = inventory.gather(fleet, guest=asked)
     found = capacities.capacity(hosts, request, _policy())
-    rows = [["host", "fit", "next lacks", "fit if lost", "then homeless"]]
-    for name, number in found.fits.items():
-        count, homeless = found.lost[name]
-        rows.append([name, number, found.limits[name], count, ", ".join(homeless)])
-    rows += [[name, 0, why, None, None] for name, why in sorted(unheard.items())]
+    rows = [
+        [name, number, found.limits[name], found.lost[name][0], ", ".join(found.lost[name][1])]
+        for name, number in found.fits.items()
+    ]
+    silent = [[name, 0, why, None, None] for name, why in sorted(unheard.items())]
+    columns = ["host", "fit", "next lacks", "fit if lost", "then homeless"]
     title = f"{found.total} more guests fit, {found.total_with_one_lost} with one host lost"
     return {
         "capacity": {
             "total": found.total, "total_with_one_lost": found.total_with_one_lost,
-            "title": title, "table": rows,
+            "title": title, "table": [columns, *rows, *silent],
         }
     }  # fmt: skip
 

@@ -2,6 +2,8 @@
 A set of guests as pillar lists them. See docs/orchestration.md.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -12,6 +14,9 @@ from saltvirt.operations import deploy, operation, result
 from saltvirt.operations import report as reports
 from saltvirt.placement import policy as policies
 from saltvirt.spec import base
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

@@ -4,6 +4,8 @@ The life of guests by name, wherever they are: start and stop, snapshots, anothe
 Every verb takes ``test=True``: it then shows what it would do, and changes nothing.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -16,6 +18,9 @@ from saltvirt.operations.authorize import Authorize
 from saltvirt.operations.eject import Eject
 from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.purge import Purge
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

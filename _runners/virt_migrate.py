@@ -5,6 +5,8 @@ the end of one that runs. See docs/migration.md.
 Every verb that moves takes ``test=True``: it then shows what it would do, and changes nothing.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -19,6 +21,9 @@ from saltvirt.operations.evacuate import Evacuate, Restore
 from saltvirt.operations.rebalance import Rebalance
 from saltvirt.placement import policy as policies
 from saltvirt.placement import rebalance as rebalancing
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

@@ -3,6 +3,7 @@ Certificates of the cloud: shown, revoked, moved to another CA. See docs/certifi
 """
 
 import logging
+from typing import TYPE_CHECKING
 
 import salt.utils.data
 
@@ -15,6 +16,9 @@ from saltvirt.operations import report as reports
 from saltvirt.operations import result
 from saltvirt.pki.authority import cloud, crl, policy, responder
 from saltvirt.pki.authority.store import Store
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

@@ -2,6 +2,8 @@
 What interrupted operations have left: found and mended.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
@@ -10,6 +12,9 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations import operation, result
 from saltvirt.operations import report as reports
 from saltvirt.operations.repair import Repair
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

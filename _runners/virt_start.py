@@ -2,12 +2,17 @@
 A hypervisor has started: it gets its states, and then the guests that are not there yet.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet import target
 from saltvirt.operations import result, starts
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

@@ -2,6 +2,11 @@
 The old name of the certificates' state: ``libvirt.keys`` is ``virt.keys``.
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from salt_dunders import __states__
+
 __virtualname__ = "libvirt"
 
 

@@ -20,11 +20,16 @@ never restarted: what cannot be changed on it comes with its next start, and the
 what that is.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 
 from saltvirt.states import guests, result
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

@@ -2,11 +2,16 @@
 The ports of a hypervisor, as states.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 
 from saltvirt.states import firewalls, result
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

@@ -9,11 +9,16 @@ The certificates of a hypervisor, as state ``virt.keys``.
 Works without the libvirt binding. See docs/certificates.md.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 
 from saltvirt.states import certificates, result
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

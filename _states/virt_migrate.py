@@ -2,11 +2,16 @@
 Which host a guest is on, as a state of the hypervisors.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 
 from saltvirt.states import migrations, result
+
+if TYPE_CHECKING:
+    from salt_dunders import __grains__, __opts__, __salt__
 
 __virtualname__ = "virt"
 

@@ -4,11 +4,16 @@ Virtual networks of a hypervisor as states.
 :depends: libvirt-python in Salt's own Python
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 
 from saltvirt.states import networks, result
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

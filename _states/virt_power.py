@@ -5,11 +5,16 @@ The name of a state that acts is a guest's, or a pattern as a shell has it (``we
 guests of this host that fit.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 
 from saltvirt.states import power, result
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

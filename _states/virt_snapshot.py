@@ -5,11 +5,16 @@ The state's name is a guest's, or a pattern as a shell has it (``web*``) for all
 this host that fit.
 """
 
+from typing import TYPE_CHECKING
+
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 
 from saltvirt.states import result, snapshots
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
 

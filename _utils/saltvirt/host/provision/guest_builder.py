@@ -47,6 +47,11 @@ class Say(Protocol):
     def __call__(self, step: str, message: str, /, **data: Any) -> object: ...
 
 
+def not_yet(*_arguments: object) -> str:
+    """The Seeder and the Medium of a guest that is only planned. Raises OperationFailed."""
+    raise errors.OperationFailed("a guest that is planned is not seeded")
+
+
 @dataclass
 class Tools:
     """What making a guest needs from outside of the library.
