@@ -1,0 +1,214 @@
+"""A broken-off migration that a person ends: who is asked, and whose the guest's key is then."""
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet.answer import Answer, down
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations import leavings, lock, recover
+
+
+class Report:
+    def __init__(self):
+        self.steps = []
+
+    def step(self, step, text, **_more):
+        self.steps.append((step, text))
+
+
+class Cloud:
+    """guests: host to {name: state}, None for a host that is down."""
+
+    def __init__(self, tmp_path, **guests):
+        self.opts = {"cachedir": str(tmp_path), "pki_dir": str(tmp_path)}
+        self.guests, self.unfinished, self.known, self.left = guests, {}, {}, {}
+        self.says = {"outcome": "undone", "left": {}, "deleted": []}
+        self.asked, self.moves = [], None
+
+    def hosts(self, only=None):
+        return sorted(self.guests)
+
+    def ask(self, hosts, fun, kwarg=None, **_options):
+        for host in hosts:
+            has = self.guests[host]
+            if has is None:
+                yield down(host)
+            elif fun == "virt.migrate_unfinished":
+                yield Answer(host, self.known.get(host, {}))
+            else:
+                yield Answer(host, {
+                    "guests": has, "unfinished": self.unfinished.get(host, []),
+                    "leavings": self.left.get(host, []),
+                })  # fmt: skip
+
+    def one(self, host, fun, kwarg=None, *, long=None, **_options):
+        if fun == "virt.migrate_clean":
+            return {}
+        assert lock.at_work(self.opts, kwarg["vm_"]).startswith("virt.migrate_recover, process")
+        self.asked.append((host, fun, kwarg, long))
+        if self.moves:
+            self.guests = self.moves
+        return dict(self.says)
+
+
+@pytest.fixture
+def moved(monkeypatch):
+    """What the master is told of keys."""
+    told = []
+    monkeypatch.setattr(KeyStore, "moved", lambda _self, *about: told.append(about))
+    return told
+
+
+def test_its_host_is_asked_and_the_key_follows_the_guest(tmp_path, moved):
+    cloud, report = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}), Report()
+    cloud.unfinished = {"hv1": ["web1"]}
+    cloud.moves = {"hv1": {}, "hv2": {"web1": "running"}}
+    host, found = recover.recover(cloud, "web1", report)
+    assert (host, found["outcome"], report.steps) == ("hv1", "undone", [])
+    assert cloud.asked == [("hv1", "virt.migrate_recover", {"vm_": "web1"}, True)]
+    assert moved == [("web1", "hv1", "hv2")]
+
+
+@pytest.mark.parametrize("places", [{"hv1": {"web1": "x"}, "hv2": {"web1": "x"}}, {"hv1": {}}])
+def test_of_a_guest_that_is_not_in_one_place_the_key_stays_whose_it_is(tmp_path, moved, places):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.unfinished, cloud.moves = {"hv1": ["web1"]}, places
+    recover.recover(cloud, "web1", Report())
+    assert moved == []
+
+
+def test_where_only_a_target_has_something_no_host_ends_a_migration(tmp_path, moved):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.left = {"hv2": ["web1"]}
+    host, found = recover.recover(cloud, "web1", Report())
+    assert (host, found) == (None, {"left": {}, "deleted": [], "kept": {}})
+    assert (cloud.asked, moved) == ([], [])
+
+
+def test_a_host_that_a_person_gives_up_is_told_to_the_guests(tmp_path):
+    cloud, report = Cloud(tmp_path, hv1={"web1": "running"}, hv2=None), Report()
+    cloud.unfinished = {"hv1": ["web1"]}
+    recover.recover(cloud, "web1", report, lost="hv2")
+    asked = {"vm_": "web1", "lost": "hv2"}
+    assert cloud.asked == [("hv1", "virt.migrate_recover", asked, True)]
+    assert report.steps == [("lost", "web1 goes on without hv2, which a person gave up")]
+
+
+def test_a_host_that_has_the_guest_is_not_given_up(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={"web1": "paused"})
+    cloud.unfinished = {"hv1": ["web1"]}
+    with pytest.raises(errors.InvalidInput, match="hv2 answers, and web1 is paused there"):
+        recover.recover(cloud, "web1", Report(), lost="hv2")
+    assert cloud.asked == []
+
+
+def test_who_knows_of_something_left_for_this_guest_is_asked(tmp_path):
+    cloud = Cloud(tmp_path, hv1={}, hv2={}, hv3=None)
+    cloud.known = {"hv1": {"web10@hv3": {}, "web1": {}}, "hv2": {"x": {}, "web1@hv3": {}}}
+    assert recover.recover(cloud, "web1", Report())[0] == "hv2"
+    assert recover.unfinished(cloud) == (cloud.known, {"hv3": down("hv3").error})
+    del cloud.known["hv1"]
+    assert recover.unfinished(cloud)[0] == cloud.known
+
+
+@pytest.mark.parametrize("lost", [None, "hv2"])
+def test_where_nothing_is_unfinished_it_is_said_who_was_not_asked(tmp_path, lost):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.left = {"hv2": ["web1"]} if lost else {}
+    with pytest.raises(errors.OperationFailed) as caught:
+        recover.recover(cloud, "web1", Report(), lost=lost)
+    said = "no host that answers has an unfinished migration of web1"
+    assert caught.value.text == said
+    cloud.guests["hv2"] = None
+    with pytest.raises(errors.OperationFailed) as caught:
+        recover.recover(cloud, "web1", Report(), lost=lost)
+    assert caught.value.text == f"{said}; not asked: hv2: {down('hv2').error}"
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"outcome": "moved", "left": {}}, "web1 is on the target; hv1 was cleaned"),
+        ({"outcome": "undone", "left": {}}, "web1 is on hv1; the target was cleaned"),
+        ({"left": {}}, "web1: nothing was to be moved"),
+        (
+            {"outcome": "undone", "left": {"hv3": "b", "hv2": "a"}, "kept": {"/x": "used"}},
+            "web1 is on hv1; /x stays: used; something may be left on hv2: a; "
+            "something may be left on hv3: b; salt-run virt.migrate_recover web1 looks again",
+        ),
+    ],
+)
+def test_what_was_done_is_one_sentence(found, said):
+    assert recover.recovered("web1", "hv1", found) == said
+
+
+def test_what_is_unfinished_is_one_sentence():
+    assert recover.listed({}, {}) == "no migration is unfinished"
+    found = {"hv2": {"b": {}}, "hv1": {"a": {}}}
+    assert recover.listed(found, {"hv4": "down", "hv3": "x"}) == (
+        "a, b; hv3 was not asked: x; hv4 was not asked: down"
+    )
+
+
+# -- what it has left on targets ----------------------------------------------------------
+
+
+class Targets:
+    """says: host to what its virt.migrate_clean answers, an error, or nothing."""
+
+    def __init__(self, **says):
+        self.opts, self.says, self.asked = {}, says, []
+
+    def hosts(self):
+        return sorted(self.says)
+
+    def ask(self, hosts, fun, kwarg=None, **_options):
+        for host in hosts:
+            names = [] if host == "hv9" else ["web1", "db1"]
+            yield Answer(host, {"guests": {}, "unfinished": [], "leavings": names})
+
+    def one(self, host, fun, kwarg=None, *, long=None, **_options):
+        assert (fun, kwarg["vm_"]) == ("virt.migrate_clean", "web1")
+        self.asked.append((host, kwarg.get("test", False), long))
+        if isinstance(self.says[host], Exception):
+            raise self.says[host]
+        return self.says[host]
+
+
+DONE = {"deleted": ["/a"], "kept": {"/b": "used by db1"}}
+
+
+def test_a_target_is_asked_first_what_it_has_and_not_to_delete_nothing():
+    cloud = Targets(hv1=DONE, hv2={})
+    assert leavings.clean(cloud, "hv1", "web1") == (["/a"], {"/b": "used by db1"})
+    assert cloud.asked == [("hv1", True, False), ("hv1", False, True)]
+    assert leavings.clean(cloud, "hv2", "web1") == ([], {})
+    assert cloud.asked[2:] == [("hv2", True, False)]
+
+
+def test_a_target_that_fails_is_named_and_the_others_are_cleaned():
+    broken = errors.OperationFailed("it broke")
+    cloud = Targets(hv0=DONE, hv1=broken, hv2={"deleted": ["/c"], "kept": {}}, hv9=DONE)
+    gone, stay, left = leavings.everywhere(cloud, "web1")
+    assert (gone, stay) == (["/a", "/c"], {"/b": "used by db1"})
+    assert left == {"hv0": "/b stays: used by db1", "hv1": "it broke"}
+    assert "hv9" not in [host for host, *_ in cloud.asked]
+
+
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        ({}, ""),
+        ({"deleted": ["/a"]}, "all of it was removed from hv1"),
+        (DONE, "on hv1 /b stays: used by db1; salt-run virt.migrate_recover web1 looks again"),
+        (
+            errors.OperationFailed("it broke"),
+            "what it may have made on hv1 stays: it broke; salt-run virt.migrate_recover web1 "
+            "looks again",
+        ),
+    ],
+)
+def test_what_became_of_it_is_said_after_a_failure(says, words):
+    assert leavings.after_failure(Targets(hv1=says), "hv1", "web1") == words
