@@ -11,9 +11,10 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors
+from saltvirt import errors, units
 from saltvirt.fleet import proof
 from saltvirt.host.node import steps
+from saltvirt.spec import base
 
 if TYPE_CHECKING:
     from salt_dunders import __context__, __opts__, __salt__
@@ -47,10 +48,13 @@ def answer(fun, kwarg=None, **kwargs):
 
         salt hv1 virt.answer virt.vm_state
     """
-    if not fun.startswith("virt.") and fun not in _OTHERS:
-        raise errors.InvalidInput(f"fun={fun}: it is a function of virt, or {_OTHERS[0]}")
+    if not isinstance(fun, str) or not (fun.startswith("virt.") or fun in _OTHERS):
+        raise errors.InvalidInput(
+            f"fun={units.shown(fun)}: it is a function of virt, or {_OTHERS[0]}"
+        )
+    given = base.mapping(kwarg or {}, "kwarg")
     try:
-        said = _called(fun, kwarg or {})
+        said = _called(fun, given)
     finally:
         steps.ended(steps.folder(__salt__["config.get"]))
     if said["retcode"]:

@@ -21,7 +21,7 @@ def load(uri, context=None, **virt):
     opts = salt_config.minion_config(None)
     opts["module_dirs"] = [str(REPOSITORY / "_modules"), str(Path(__file__).parent / "modules")]
     opts["virt"] = {"connection": {"uri": uri}, **virt}
-    opts["grains"] = {"id": "hv1", "kernel": "Linux"}
+    opts["grains"] = {"id": "hv1", "kernel": "Linux", "virtual": "physical"}
     return salt.loader.minion_mods(opts, context={} if context is None else context)
 
 

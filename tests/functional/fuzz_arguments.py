@@ -20,6 +20,7 @@ import traceback
 from tests.functional import hostile
 from tests.functional.boxed import BOX
 from tests.functional.conftest import REPOSITORY, load, only_test
+from tests.functional.pki_master import Master
 
 URI = "test:///default"
 IMAGES = BOX / "images"
@@ -85,18 +86,24 @@ FOR = {
 for _noun in ("info", "get_xml", "start", "build", "stop", "undefine", "delete", "refresh",
               "set_autostart", "list_volumes", "update"):  # fmt: skip
     FOR.setdefault(f"virt.pool_{_noun}", {"name": "default-pool"})
-# what runs whatever it is told to; what only tells a grain; a state for orchestrations, which calls
-# the runner; and what asks the master first
-NOT_HERE = (
-    "virt.answer", "virt.virt_type", "state virt.deployed", "virt.firewall_hosts",
-    "virt.tls_update", "virt.tls_allowed", "state virt.keys", "state libvirt.keys",
-)  # fmt: skip
-
-
-# what starts a machine of its own to seed a disk, for any value that is true
-SEEDS = {"seed", "install", "prep_install"}
+for _name in ("virt.tls_update", "state virt.keys", "state libvirt.keys"):
+    FOR[_name] = {"basepath": "/mnt/pki", "reload": False}
+FOR["state virt.deployed"] = {"guests": {"web1": {"mem": 64}}}
+# the bootstrap script is run in the folder that is seeded, which has no system to run it with
+FOR["seed.apply"]["install"] = False
 # what it writes on the host is its whole work; no systemd is here that would take it
 WRITES = ("firewall", "bridge", "prep_bootstrap", "mkconfig")
+
+
+# below the box what is not the host's: of the box itself, locks, and the master's
+NOT_ITS = ("upper", "work", "lock", "master")
+
+
+def orchestrated(function, kwarg):
+    """What the runner answers to a state; its own arguments are in test_hostile_answers."""
+    assert function == "virt.deployed"
+    told = {"result": True, "comment": "nothing is listed", "changes": {}}
+    return {"data": {str(kwarg["deployment"]): told}}
 
 
 class TooLong(BaseException):
@@ -114,19 +121,30 @@ class Host:
         import libvirt
         import salt.loader
 
+        from saltvirt.seed import keys
+
         self.box, self.libvirt = box, libvirt
         libvirt.registerErrorHandler(lambda *_: None, None)
         libvirt.virEventRegisterDefaultImpl()
         self.modules = load(
             URI, images=str(IMAGES), lock=str(BOX / "lock"),
             placement={"reserved_memory_kib": 0, "memory_ratio": 10, "reserved_disk_bytes": 0},
+            # an image is refused by it, where libguestfs would start a machine of its own
+            seed={"backend": "directory"},
         )  # fmt: skip
-        # of modules of Salt that are not about guests
+        self.modules.opts.update(id="hv1", pki_dir=str(BOX / "minion"))
+        (BOX / "minion").mkdir()
+        (BOX / "minion/minion.pem").write_text(keys.generate()[0])
+        master = Master(BOX / "master", hosts="hv*").accept("hv1", "hv2")
+        # of modules of Salt that are not about guests; what a master answers
         for name, function in {
             "network.interfaces": dict, "config.gather_bootstrap_script": lambda: "/dev/null",
+            "pillar.ext": master.ext("hv1"), "saltutil.runner": orchestrated,
         }.items():  # fmt: skip
-            self.modules.get(name)  # so that its module is loaded, and not again
-            self.modules._dict[name] = function
+            # the loader whose functions modules call each other by is another since Salt 3008.3
+            for loader in (self.modules, getattr(self.modules, "_dunder_salt", self.modules)):
+                loader.get(name)  # so that its module is loaded, and not again
+                loader._dict[name] = function
         opts = dict(self.modules.opts)
         opts["states_dirs"] = [str(REPOSITORY / "_states")]
         self.states = salt.loader.states(opts, self.modules, {}, None)
@@ -140,7 +158,7 @@ class Host:
             gc.collect()  # a traceback can hold a connection, and the host lives as long as one
         self.conn = self.libvirt.open(URI)
         only_test(self.conn)
-        for name in ("images", "lock", "tree"):
+        for name in ("images", "lock", "tree", "pki"):
             shutil.rmtree(BOX / name, ignore_errors=True)
             (BOX / name).mkdir()
         for path in (IMAGES / "web2.raw", BOX / "file"):
@@ -167,7 +185,7 @@ class Host:
             volumes = [v.XMLDesc() for v in one.listAllVolumes()] if one.isActive() else None
             found[f"pool {one.name()}"] = one.XMLDesc(), one.isActive(), one.autostart(), volumes
         for folder, _, files in os.walk(BOX):
-            if folder.startswith((str(BOX / "upper"), str(BOX / "work"), str(BOX / "lock"))):
+            if folder.startswith(tuple(str(BOX / name) for name in NOT_ITS)):
                 continue
             if folder.endswith("/.locks"):  # of the cache of images: empty, and never removed
                 continue
@@ -188,8 +206,7 @@ class Host:
                 for node in tree.body:
                     if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
                         name = f"{module}.{node.name.rstrip('_')}"
-                        if prefix + name not in NOT_HERE:
-                            found[prefix + name] = loader[name]
+                        found[prefix + name] = loader[name]
         return found
 
 
@@ -216,8 +233,6 @@ def calls(functions):
         given, known = arguments(name, function)
         yield name, given, None
         for word in known:
-            if word in SEEDS:
-                continue
             for value in VALUES:
                 yield name, {**given, word: value}, word
         if inspect.signature(function.func).parameters.get("kwargs"):

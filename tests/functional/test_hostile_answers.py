@@ -480,6 +480,25 @@ def test_no_argument_of_the_verb_breaks_it(call, draw, verb):
     assert not bad, "\n".join(f"{where}: {why}" for why, where in bad.items())
 
 
+LISTED = {
+    "web1": {"mem": 64, "cpu": 1, "seed": False, "hypervisor": "test", "groups": ["web"],
+             "labels": {"rack": "a"}, "prefer": {"rack": "b"}, "metadata": {"owner": "me"},
+             "disks": [{"name": "system", "size": 16}], "host": "hv1"},
+    "new1": {"memory": 64, "size": 16, "timeout": 5, "nic": None, "seed": False,
+             "hypervisor": "test", "group_policy": "spread", "start": True, "image": None},
+}  # fmt: skip
+
+
+def test_no_place_of_a_deployment_breaks_it(call, draw):
+    bad = {}
+    for what, data in hostile.sample(hostile.twisted(LISTED), f"listed{SEED}", FEW * 4):
+        cloud, found = call("deployed", guests=data, remove=False)
+        for why in wrong_words(cloud, found, draw):
+            place = ".".join(map(str, what[0]))
+            bad.setdefault(f"{place} {why}", f"{what[1]} {hostile.show(what[2])}")
+    assert not bad, "\n".join(f"{where}: {why}" for why, where in bad.items())
+
+
 @pytest.mark.parametrize(
     ("verb", "argument"),
     [

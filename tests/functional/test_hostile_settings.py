@@ -22,11 +22,13 @@ from saltvirt.migration import options, where
 from saltvirt.migration import policy as migration_policy
 from saltvirt.operations import held, init, slots
 from saltvirt.pki.authority import policy as pki_policy
+from saltvirt.placement import facts
 from saltvirt.placement import policy as placement_policy
 from saltvirt.seed import backends, minion
 from saltvirt.spec import guest as guests
 from saltvirt.spec import profiles
 from tests.functional import hostile
+from tests.functional.test_manuals import CONFIGURATION
 
 VALUES = (
     True, False, 0, 1, 7, -1, 1.5, 1e400, float("nan"), 10**400, 10**5000, "x", "7", "²", "-h",
@@ -84,7 +86,15 @@ def address(get):
 
 
 def placement(get):
+    inventoried(get)
     return admission.Gate(get, "/nonexistent").policy()
+
+
+def inventoried(get):
+    """What virt.inventory tells of a host's own configuration, as it is read on the master and in
+    the host's own admission."""
+    said = {key: settings.option(get, key, {}) for key in ("labels", "ratios", "placement")}
+    return facts.host_of("hv1", facts.Inventory(1, 1, **said))
 
 
 def on_minion(read):
@@ -127,6 +137,12 @@ MINION = {
     "lock": lambda get: (guest_lock.folder(get), steps.folder(get)),
     "overcommit": lambda get: admission.gate(get, {}),
     "placement": placement,
+    **{f"placement:{key}": placement for key in sorted(placement_policy.KNOWN)},
+    "labels": inventoried,
+    "ratios": inventoried,
+    **{f"ratios:{key}": inventoried for key in placement_policy.RATIOS},
+    "screenshots": lambda get: settings.folder(get, "screenshots", "/nonexistent"),
+    "storagepool": lambda get: settings.text(get, "storagepool", "default"),
     "images": images_folder.configured,
     "disk": lambda get: guests.parse(**PROFILED, known_profiles=profiles.read(get)),
     "nic": lambda get: guests.parse(**PROFILED, known_profiles=profiles.read(get)),
@@ -147,6 +163,23 @@ READERS = {
     **{f"master's {key}": (key, read) for key, read in MASTER.items()},
     **{f"minion's {key}": (key, on_minion(read)) for key, read in MINION.items()},
 }
+
+
+# keys of Salt's own: Salt uses them itself before anything of ours runs
+SALTS = {
+    *("timeout", "syndic_wait", "order_masters", "ext_pillar", "pki_dir", "cachedir", "sock_dir"),
+    *("user", "minion_data_cache", "nodegroups", "file_client"),
+}  # fmt: skip
+
+
+def test_no_key_is_left_out():
+    """Each that the manual has, with what reads it on each machine that does."""
+    rows = {key: cells[1] for key, cells in CONFIGURATION.items() if key.startswith("virt:")}
+    assert {*CONFIGURATION} - {*rows} == SALTS
+    wanted = {f"master's {key[5:]}" for key, where in rows.items() if "master" in where}
+    wanted |= {f"minion's {key[5:]}" for key, where in rows.items() if "host" in where}
+    assert wanted - {*READERS} == set()
+    assert {f"virt:{key}" for key in settings.KEYS} <= {*rows}
 
 
 def config(key, value):

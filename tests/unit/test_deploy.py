@@ -102,3 +102,16 @@ def test_test_true_answers_as_every_verb_does_and_names_what_would_fail(tmp_path
     assert (found["result"], list(found["changes"]), list(found["failed"]), code) == (
         False, ["b"], ["c"], 1,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("groups", ["web eu", "web,eu", ["web", "eu"]])
+def test_groups_are_a_list_or_one_text(groups):
+    assert deploy.wanted("a", {"mem": 1, "groups": groups}).groups == ("web", "eu")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"groups": 7}, {"groups": [["web"]]}, {"metadata": 7}, {"hypervisor": {}}]
+)
+def test_what_a_guest_says_of_the_wrong_type_is_named(wrong):
+    with pytest.raises(errors.InvalidInput, match=next(iter(wrong))):
+        deploy.wanted("a", {"mem": 1, **wrong})

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from saltvirt import errors, names, units
+from saltvirt import errors, names, plain, units
 from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
@@ -102,7 +102,8 @@ def wanted(name: str, guest: dict[str, Any], deployment: str = "default") -> Wan
     given = {**_DEFAULTS, **{k: v for k, v in guest.items() if v is not None}}
     if "size" in given:
         given["disks"] = _sized(label, given)
-    marks = {**given.pop("metadata", {}), DEPLOYMENT: str(deployment)}
+    own = mapping(given.pop("metadata", {}), f"{label}: metadata")
+    marks = {**own, DEPLOYMENT: str(deployment)}
     memory = given.pop("memory", None)
     waits = "minion" if given.pop("wait", False) else None
     return Wanted(
@@ -113,7 +114,7 @@ def wanted(name: str, guest: dict[str, Any], deployment: str = "default") -> Wan
         hypervisor=given.pop("hypervisor", "kvm"),
         host=given.pop("host", None),
         start=given.pop("start", True),
-        groups=tuple(given.pop("groups", ())),
+        groups=given.pop("groups", ()),
         group_policy=given.pop("group_policy", "spread"),
         labels=given.pop("labels", {}),
         prefer=given.pop("prefer", {}),
@@ -200,7 +201,7 @@ def _keep(
     found.there[wish.name] = host
     differs = [f"{what} {has}, not {want}" for what, has, want in _compare(wish, request, guest)]
     if wish.host and wish.host != host:
-        differs.append(f"host {host}, not {wish.host}")
+        differs.append(f"host {host}, not {plain.line(wish.host)}")
     if differs:
         found.differs[wish.name] = differs
 

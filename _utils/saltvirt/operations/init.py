@@ -21,6 +21,7 @@ from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import Policy
 from saltvirt.revert import Revert
+from saltvirt.spec import base
 
 GROUP_POLICIES = ("spread", "separate", "gather")
 # in the guest's record: which operation made it, so that nobody takes another one's for it
@@ -65,8 +66,10 @@ class Wanted:
         self.arguments = dict(self.arguments)
         for word in ("vm_type", "hypervisor_type"):  # Salt's other words for it
             self.hypervisor = self.arguments.pop(word, None) or self.hypervisor
-        if isinstance(self.groups, str):
-            self.groups = tuple(self.groups.replace(",", " ").split())
+        if self.hypervisor is not None and not isinstance(self.hypervisor, str):
+            raise errors.InvalidInput(f"hypervisor {units.shown(self.hypervisor)} is not a text")
+        self.groups = _groups(self.groups)
+        base.mapping(self.arguments.get("metadata") or {}, "metadata")
 
     def for_host(self) -> dict[str, Any]:
         """The arguments of the host's ``virt.init``: it makes the guest and leaves it off."""
@@ -116,6 +119,18 @@ class Wanted:
             only=self.host,
             by_profile=True,
         )
+
+
+def _groups(value: object) -> tuple[str, ...]:
+    """The names of groups: of a list, or of one text."""
+    if isinstance(value, str):
+        value = value.replace(",", " ").split()
+    if not isinstance(value, (list, tuple)):
+        raise errors.InvalidInput(f"groups must be a list of names, not {units.shown(value)}")
+    for one in value:
+        if not isinstance(one, str) or not one.isprintable():
+            raise errors.InvalidInput(f"groups: {units.shown(one)} is not a name")
+    return tuple(value)
 
 
 def _labels(value: Any, what: str) -> dict[str, Any]:

@@ -16,12 +16,13 @@ def deployed(host: Host, name: str, **given: Any) -> Answer:
     """See ``virt.deployed``."""
     if "saltutil.runner" not in host.salt:
         return answer(name, failures=[_WHERE])
-    arguments = {**given, "deployment": name, "test": host.test}
+    deployment = str(name)
+    arguments = {**given, "deployment": deployment, "test": host.test}
     told = host.salt["saltutil.runner"]("virt.deployed", kwarg=arguments)
-    if not isinstance(told, dict) or name not in told.get("data", {}):
+    if not isinstance(told, dict) or deployment not in told.get("data", {}):
         why = f"virt.deployed gave no answer: {told}. {_WHERE[0].upper()}{_WHERE[1:]}"
         return answer(name, failures=[why])
-    about = told["data"][name]
+    about = told["data"][deployment]
     changes = about.get("changes", {})
     if about["result"] is False:
         return answer(name, changes, failures=[about["comment"]])

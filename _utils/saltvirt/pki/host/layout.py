@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from saltvirt import units
 from saltvirt.errors import PkiError
 from saltvirt.pki.authority.store import USES
 from saltvirt.pki.common import files
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from saltvirt.pki.common.files import Owner
 
 _ROOT = (0, 0)
+_ABSOLUTE = re.compile("/[^\\x00-\\x1f\\x7f-\\x9f]{0,200}")
 # Debian and Ubuntu; Fedora, EL and SUSE
 _QEMU_USERS = (("libvirt-qemu", "kvm"), ("qemu", "qemu"))
 
@@ -45,9 +47,12 @@ Pairs = dict[str, tuple[Place, Place]]
 
 
 def places(basepath: object, owner: Owner = _ROOT, qemu: Owner = _ROOT) -> tuple[Place, ...]:
-    """All files below ``basepath``. owner, qemu: (uid, gid) of root and of QEMU's user."""
-    if not isinstance(basepath, (str, Path)):
-        raise PkiError(f"basepath {basepath!r} is not the path of a folder")
+    """All files below ``basepath``. owner, qemu: (uid, gid) of root and of QEMU's user.
+
+    Raises PkiError for what is no absolute path.
+    """
+    if not isinstance(basepath, (str, Path)) or not _ABSOLUTE.fullmatch(str(basepath)):
+        raise PkiError(f"basepath {units.shown(basepath)} is not the absolute path of a folder")
     base = Path(basepath)
     libvirt, quick = base / "libvirt", base / "qemu"
     return (
