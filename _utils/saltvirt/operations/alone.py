@@ -1,11 +1,14 @@
 """May a guest that is off here run on a host that does not answer? Where that could write to the
 same disks, it is not started here on the strength of a silence."""
 
+from __future__ import annotations
+
 from saltvirt import errors
+from saltvirt.fleet.client import Fleet
 from saltvirt.operations import find, proof, unique
 
 
-def check(fleet, census, name, host):
+def check(fleet: Fleet, census: find.Census, name: str, host: str) -> None:
     """Raises OperationFailed unless no silent host can have the disks of the guest on ``host``.
 
     census: of all hosts. Where only libvirt is silent its files tell the names. On a master of

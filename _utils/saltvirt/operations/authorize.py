@@ -21,7 +21,7 @@ class Authorize:
     def check(self) -> Checked:
         """What the host would be allowed to."""
         reasons = Reasons()
-        with reasons.of():
+        with reasons:
             self._look(reasons)
             comment = f"{self.host} would be allowed to {self._words()}"
             return Checked(self.name, comment, {"authorized": self.host})
@@ -36,12 +36,12 @@ class Authorize:
 
     def _look(self, reasons: Reasons) -> None:
         opts = self.fleet.opts
-        with reasons.of():
+        with reasons:
             target.refuse_host(opts, names.guest(self.name))
-        with reasons.of():
+        with reasons:
             self.fleet.hosts(self.host)
             authorise.refuse_others(opts, self.host, self.name)
-        with reasons.of():
+        with reasons:
             if self.pillar:
                 pillars.check(opts, self.pillar)
         reasons.hold()

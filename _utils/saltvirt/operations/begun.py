@@ -4,21 +4,27 @@ became of it. So what an operation made that was given up, or killed, is found l
 It says where to look, never what is there: the host is asked.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from saltvirt import errors
 from saltvirt.fleet import private
-from saltvirt.operations import away
+from saltvirt.operations import away, held
+from saltvirt.revert import Revert
 
+# what is written down of one
+Told = dict[str, Any]
 # what nobody asked for so long is forgotten
 KEEP_S = 90 * 86400
 
 
-def _folder(opts):
+def _folder(opts: held.Opts) -> Path:
     return Path(opts["cachedir"]) / "virt" / "begun"
 
 
@@ -30,11 +36,13 @@ class Begun:
     None for one that gets none.
     """
 
-    def __init__(self, opts, name, what, undo, operation=None):
+    def __init__(
+        self, opts: held.Opts, name: str, what: str, undo: Revert, operation: str | None = None
+    ) -> None:
         self._opts, self._name, self._path = opts, name, _folder(opts) / name
         self._what, self._undo, self._operation = what, undo, operation
 
-    def on(self, host):
+    def on(self, host: str) -> None:
         """This host is told to make it, now. It was never moved away from anywhere."""
         away.forget(self._opts, self._name)
         told = {
@@ -43,36 +51,36 @@ class Begun:
         }  # fmt: skip
         private.write(str(self._path), json.dumps(told))
 
-    def starting(self):
+    def starting(self) -> None:
         """It is whole and may have been started from now on."""
         _started(self._path)
 
-    def __enter__(self):
+    def __enter__(self) -> Begun:
         return self
 
-    def __exit__(self, kind, exc, traceback):
+    def __exit__(self, _kind: object, exc: BaseException | None, _traceback: object) -> None:
         known = exc is None or isinstance(exc, errors.VirtError)
         unsure = isinstance(exc, errors.ConnectionFailed) or self._undo.failed
         if known and not unsure:
             self._path.unlink(missing_ok=True)
 
 
-def starting(opts, name):
+def starting(opts: held.Opts, name: str) -> None:
     """The same for a guest whose operation was killed before that."""
     _started(_folder(opts) / name)
 
 
-def _started(path):
+def _started(path: Path) -> None:
     told = json.loads(path.read_text(encoding="utf-8"))
     private.write(str(path), json.dumps({**told, "started": True}))
 
 
-def forget(opts, name):
+def forget(opts: held.Opts, name: str) -> None:
     """The guest is gone, or somebody knows of it."""
     (_folder(opts) / name).unlink(missing_ok=True)
 
 
-def of(opts, name):
+def of(opts: held.Opts, name: str) -> Told | None:
     """``{"host", "what", "since"}`` of the guest, or None; ``started`` is False as long as
     nobody was told to start it."""
     try:
@@ -82,9 +90,9 @@ def of(opts, name):
     return found if isinstance(found, dict) and found.get("host") else None
 
 
-def all_of(opts):
+def all_of(opts: held.Opts) -> dict[str, Told]:
     """Name to what :func:`of` tells, of all."""
-    found = {}
+    found: dict[str, Told] = {}
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(os.listdir(_folder(opts))):
             entry = None if name.startswith(".") else of(opts, name)
@@ -93,10 +101,10 @@ def all_of(opts):
     return found
 
 
-def by_another(name, told, there):
+def by_another(name: str, told: Told, there: dict[str, Any]) -> bool:
     """Whether a guest has the mark of another operation than the one that was begun.
 
     told: what ``of`` returns. there: what ``virt.leftovers`` of its host says.
     """
     known = "operations" in there and "operation" in told
-    return known and there["operations"].get(name) != told["operation"]
+    return known and bool(there["operations"].get(name) != told["operation"])

@@ -282,7 +282,7 @@ class Deploy:
     def check(self) -> Checked:
         """Where each guest would be made, and why others would not."""
         reasons = Reasons()
-        with reasons.of(), self._alone():
+        with reasons, self._alone():
             found = plan(self.fleet, self.policy, self.wishes, self.deployment)
             if self.remove:
                 self.mark_unlisted(found)

@@ -22,7 +22,7 @@ class Eject:
     def check(self) -> Checked:
         """Where the guest is that would lose its volume."""
         reasons = Reasons()
-        with reasons.of():
+        with reasons:
             if self._is_ours():
                 with lock.guest(self.fleet.opts, self.name, self.verb):
                     host, _ = find.locate(self.fleet, self.name)

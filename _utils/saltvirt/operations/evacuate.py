@@ -65,7 +65,7 @@ class Evacuate:
     def check(self) -> Checked:
         """Which guests would go where, and why others would stay."""
         reasons = Reasons()
-        with reasons.of():
+        with reasons:
             targets, homeless = self._plan()
             rows: list[list[Any]] = [["guest", "goes to", "reason"]]
             rows += [[guest, target, ""] for guest, target in targets.items()]
@@ -148,7 +148,7 @@ class Restore:
     def check(self) -> Checked:
         """Which guests would come back."""
         reasons = Reasons()
-        with reasons.of():
+        with reasons:
             planned, unknown = self._plan()
             rows = [["guest", "comes from"], *([m.guest, m.source] for m in planned)]
             rows += [[name, why] for name, why in unknown.items()]

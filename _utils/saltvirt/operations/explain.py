@@ -1,20 +1,29 @@
 """The placement of a guest, as a table for people."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from saltvirt.fleet.client import Fleet
 from saltvirt.operations import inventory
 from saltvirt.placement import choose, weights
+from saltvirt.placement.policy import Policy
+
+if TYPE_CHECKING:
+    from saltvirt.operations.init import Wanted
 
 
-def decide(fleet, policy, wanted):
+def decide(fleet: Fleet, policy: Policy, wanted: Wanted) -> tuple[choose.Decision, dict[str, str]]:
     """(choose.Decision, host to why it was not heard). Changes nothing. wanted: init.Wanted."""
     request = wanted.request()
     hosts, unheard = inventory.gather(fleet, fleet.hosts(), wanted.for_all())
     return choose.choose(hosts, request, policy), unheard
 
 
-def table(decision, unheard):
+def table(decision: choose.Decision, unheard: dict[str, str]) -> list[list[Any]]:
     """Rows, the first the head: host, score, its parts; or the filter and the reason."""
     names = list(weights.ALL)
-    rows = [["host", "score", *names, "fell at", "reason"]]
+    rows: list[list[Any]] = [["host", "score", *names, "fell at", "reason"]]
     for candidate in decision.ranked:
         parts = [round(candidate.parts.get(name, 0.0), 3) for name in names]
         rows.append([candidate.host, round(candidate.score, 3), *parts, "", ""])

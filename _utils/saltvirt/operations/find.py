@@ -1,8 +1,11 @@
 """Where is a guest? One question to all hosts, names and states only."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
 from saltvirt import errors
+from saltvirt.fleet.client import Fleet
 
 BELOW = "this master has syndics, and a host below one that is silent is not known here"
 
@@ -12,11 +15,11 @@ class Census:
     """guests: name to {host: state}. unheard: host to why it did not answer. unknown: why there may
     be hosts that are not known, or None."""
 
-    guests: dict = field(default_factory=dict)
-    unheard: dict = field(default_factory=dict)
+    guests: dict[str, dict[str, str]] = field(default_factory=dict)
+    unheard: dict[str, str] = field(default_factory=dict)
     unknown: str | None = None
 
-    def host_of(self, name):
+    def host_of(self, name: str) -> str:
         """The one host that has the guest.
 
         Raises NotFound, naming the hosts that could not be asked, and OperationFailed when
@@ -37,13 +40,14 @@ class Census:
         text += f" ({self.unknown})" if self.unknown else ""
         raise errors.NotFound(text)
 
-    def unheard_text(self):
+    def unheard_text(self) -> str:
         return "; ".join(f"{host}: {why}" for host, why in sorted(self.unheard.items()))
 
 
-def census(fleet, hosts=None):
+def census(fleet: Fleet, hosts: list[str] | None = None) -> Census:
     """Asks every host which guests it has. Returns a Census."""
-    guests, unheard = {}, {}
+    guests: dict[str, dict[str, str]] = {}
+    unheard: dict[str, str] = {}
     for answer in fleet.ask(hosts or fleet.hosts(), "virt.vm_state"):
         if not answer.ok:
             unheard[answer.host] = answer.error
@@ -53,7 +57,7 @@ def census(fleet, hosts=None):
     return Census(guests, unheard, BELOW if fleet.opts.get("order_masters") else None)
 
 
-def locate(fleet, name):
+def locate(fleet: Fleet, name: str) -> tuple[str, str]:
     """(host, state) of the guest. Raises as Census.host_of does."""
     found = census(fleet)
     host = found.host_of(name)

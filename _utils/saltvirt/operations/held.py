@@ -1,12 +1,21 @@
 """Locked files of this master: who holds one can be seen, and it goes with its process, however
 that ends. Nobody waits for one without end."""
 
+from __future__ import annotations
+
 import fcntl
 import getpass
 import os
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 from saltvirt import errors, settings
+
+# the master's configuration
+Opts = dict[str, Any]
+T = TypeVar("T")
 
 # a wait for others ends after so long: virt:queue_timeout
 QUEUE_S = 3600
@@ -14,12 +23,12 @@ _LOOK_S = 0.5
 _LONGEST = 300
 
 
-def limit_s(opts):
+def limit_s(opts: Opts) -> int:
     """How long one waits for others, by the master's configuration."""
     return settings.integer(settings.of_master(opts), "queue_timeout", QUEUE_S)
 
 
-def take(path, what):
+def take(path: Path, what: str) -> int | None:
     """The handle of the locked file, with its owner written into it; None when another has it.
 
     what: the operation, for whoever wants to know.
@@ -37,7 +46,7 @@ def take(path, what):
     return handle
 
 
-def is_taken(path):
+def is_taken(path: Path) -> bool:
     """Whether somebody holds it. Who wants it in this very instant must ask twice."""
     try:
         handle = os.open(path, os.O_RDWR)
@@ -52,14 +61,14 @@ def is_taken(path):
         os.close(handle)
 
 
-def _user():
+def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # one that has no name here
         return str(os.getuid())
 
 
-def owner(path):
+def owner(path: Path) -> str:
     """Who has locked the file, or had: ``virt.init of web1, process 4711 of root, since …``."""
     try:
         with open(path, "rb") as file:
@@ -68,7 +77,7 @@ def owner(path):
         return "an operation"
 
 
-def wait(opts, look, why):
+def wait(opts: Opts, look: Callable[[], T | None], why: Callable[[], str]) -> T:
     """What ``look`` returns as soon as that is not None; asks it twice a second.
 
     why: callable that says what is waited for. Raises OperationFailed after

@@ -62,25 +62,25 @@ class _NewName:
     def _look(self, reasons: Reasons) -> tuple[str, dict[str, Any], Any]:
         """(host, the arguments for it without ``test``, what it would do)."""
         fleet, new = self.fleet, self.new
-        with reasons.of():
+        with reasons:
             names.guest(self.name)
             target.refuse_host(fleet.opts, names.guest(new))
         reasons.hold()
         census = find.census(fleet)
-        with reasons.of():
+        with reasons:
             census.host_of(self.name)
-        with reasons.of():
+        with reasons:
             if new in census.guests:
                 places = ", ".join(sorted(census.guests[new]))
                 raise errors.AlreadyExists(f"{new} exists already, on {places}")
             unique.check(fleet, new, census.unheard, sure=self.sure)
-        with reasons.of():
+        with reasons:
             if KeyStore(fleet.opts).status(new) == "accepted":
                 raise errors.KeyRefused(
                     f"the master already has an accepted key for {new}: it belongs to another "
                     f"machine; remove it with salt-key -d {new} if that one is gone"
                 )
-        with reasons.of():
+        with reasons:
             host = census.host_of(self.name)
             asked = self._asked(host)
             plan = fleet.one(host, self.function, {**secret.without(asked), "test": True})
@@ -91,7 +91,9 @@ class _NewName:
         """The arguments of the host's function."""
         return {"vm_": self.name, "name": self.new, **self.options}
 
-    def _keys_come(self, host: str, undo: Revert, **told: Any) -> contextlib.AbstractContextManager:
+    def _keys_come(
+        self, host: str, undo: Revert, **told: Any
+    ) -> contextlib.AbstractContextManager[None]:
         """As authorise.handing_in, unless the guest gets no key and is told nothing."""
         if self.options.get("seed") is False and not told.get("secret"):
             return contextlib.nullcontext()
@@ -106,7 +108,7 @@ class Rename(_NewName):
     def check(self) -> Checked:
         """What its host would rename."""
         reasons = Reasons()
-        with reasons.of():
+        with reasons:
             host, _, plan = self._look(reasons)
             comment = f"{self.name} on {host} would be renamed to {self.new}"
             changes = {"name": {"old": self.name, "new": self.new}, **plan}
@@ -174,7 +176,7 @@ class Clone(_NewName):
     def check(self) -> Checked:
         """What its host would make."""
         reasons = Reasons()
-        with reasons.of():
+        with reasons:
             host, _, plan = self._look(reasons)
             comment = f"{self.name} would be copied to {self.new} on {host}"
             return Checked(self.new, comment, {"created": plan}, {"host": host})
@@ -198,8 +200,8 @@ class Clone(_NewName):
                     handed_in(fleet, report, host, new, made)
                 unique.settle(fleet, report, new, host, sure=self.sure)
                 told.starting()
-                policy = policies.of_master(fleet.opts)
-                state = deliver(fleet, report, host, new, start=self.start, policy=policy)
+                by = policies.of_master(fleet.opts) if self.start else None
+                state = deliver(fleet, report, host, new, start_by=by)
                 undo.success()
         comment = f"{new}, a copy of {self.name}, is {state} on {host}"
         return Result(new, comment, {"created": made}, {"host": host, "state": state})

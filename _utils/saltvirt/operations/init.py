@@ -50,7 +50,7 @@ class Wanted:
     hypervisor: str = "kvm"
     host: str | None = None
     start: bool = True
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] | str = ()
     group_policy: str = "spread"
     labels: dict[str, Any] = field(default_factory=dict)
     prefer: dict[str, Any] = field(default_factory=dict)
@@ -172,12 +172,12 @@ class Init:
     def check(self) -> Checked:
         """Where it would be made, and what it would take there."""
         reasons = Reasons()
-        with reasons.of():
+        with reasons:
             request = self.request(reasons)
             decision, hosts = self.decide(request, reasons)
             best = next(host for host in hosts if host.name == decision.ranked[0].host)
             if request.name not in {guest.name for guest in best.guests}:
-                with reasons.of():
+                with reasons:
                     self.ask(best.name)
             reasons.hold()
             return _planned(request.at(best), best.name, decision)
@@ -226,12 +226,12 @@ class Init:
 
     def request(self, reasons: Reasons) -> facts.Request:
         """What was asked for, as far as it can be judged without the hosts."""
-        with reasons.of():
+        with reasons:
             if self.wanted.wait_for:
                 wait.check(self.wanted.wait_for)
-        with reasons.of():
+        with reasons:
             self.check_pillar()
-        with reasons.of():
+        with reasons:
             request = self.wanted.request()
             target.refuse_host(self.fleet.opts, request.name)
         reasons.hold()
@@ -252,16 +252,16 @@ class Init:
         asked = self.wanted.for_all()
         hosts, unheard = inventory.gather(self.fleet, self.fleet.hosts(), asked, patient=True)
         self.unheard = unheard
-        with reasons.of():
+        with reasons:
             self.check_name(request.name, hosts)
         decision = self.place(request, [host for host in hosts if host.name in known])
         decision.rejected.update((h, ("down", why)) for h, why in unheard.items() if h in known)
-        with reasons.of():
+        with reasons:
             if not decision.ranked:
                 raise _nowhere(request.name, decision)
-        with reasons.of():
+        with reasons:
             self.check_key(request.name)
-        with reasons.of():
+        with reasons:
             self.check_secrets(decision.ranked[: self.attempts()])
         if not decision.ranked:
             reasons.hold()
@@ -374,9 +374,8 @@ class Init:
             seeded=bool(self.wanted.arguments.get("seed")), sure=self.wanted.name_is_free,
         )  # fmt: skip
         told.starting()
-        state = deliver(
-            self.fleet, self.report, host, name, start=self.wanted.start, policy=self.policy
-        )
+        by = self.policy if self.wanted.start else None
+        state = deliver(self.fleet, self.report, host, name, start_by=by)
         return Placed(host, state, made)
 
     def make_on(self, host: str, asked: dict[str, Any]) -> dict[str, Any]:
@@ -519,23 +518,23 @@ def deliver(
     host: str,
     name: str,
     *,
-    start: bool = False,
-    policy: Policy | None = None,
+    start_by: Policy | None = None,
 ) -> str:
     """What follows when a host has made a guest: its start, libvirt's word for its state.
 
-    start: whether to start it, by this placement policy. Raises OperationFailed, NoRoom.
+    start_by: the placement policy by which it is started; None: it is not. Raises OperationFailed,
+    NoRoom.
     """
-    if start:
-        _start(fleet, host, name, policy)
+    if start_by:
+        _start(fleet, host, name, start_by)
     state: str = fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
-    if start and state != "running":
+    if start_by and state != "running":
         raise errors.OperationFailed(f"{host}: {name} was started but libvirt says {state}")
     report.step("done", f"{name}: {state}", host=host, state=state)
     return state
 
 
-def _start(fleet: Fleet, host: str, name: str, policy: Policy | None) -> None:
+def _start(fleet: Fleet, host: str, name: str, policy: Policy) -> None:
     """Starts it; when the host's answer is missing, its state is what counts."""
     asked = {"name": name, "placement": account.terms(None, policy)}
     try:

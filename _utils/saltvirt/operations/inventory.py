@@ -1,8 +1,12 @@
 """What every host has and could take: for placement and for people."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import Any
 
 from saltvirt import errors
+from saltvirt.fleet.client import Fleet
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement import policy as policies
 
@@ -12,7 +16,12 @@ OTHER_VERSION = "answers as another version of this project does: salt {host} sa
 _LEAST = facts.Request("-", 1, 1, prefer={"-": "-"}, groups=("-",), by_profile=True)
 
 
-def gather(fleet, hosts=None, guest=None, patient=False):
+def gather(
+    fleet: Fleet,
+    hosts: list[str] | None = None,
+    guest: dict[str, Any] | None = None,
+    patient: bool = False,
+) -> tuple[list[facts.Host], dict[str, str]]:
     """(list of facts.Host, dict of host to why it is none).
 
     guest: arguments of ``virt.init``: each Host then has the Needs of that guest. patient: with
@@ -35,7 +44,7 @@ def gather(fleet, hosts=None, guest=None, patient=False):
     return account.joined(sorted(found, key=lambda h: h.name)), unheard
 
 
-def _reckoned(host):
+def _reckoned(host: facts.Host) -> facts.Host:
     """The host, when placement can reckon with all that it says: what it has wrong is found here,
     as its own error, and not in the midst of placing a guest on another one."""
     policy = policies.Policy()
@@ -49,14 +58,14 @@ def _reckoned(host):
     return host
 
 
-def terms(fleet, host, policy):
+def terms(fleet: Fleet, host: str, policy: policies.Policy) -> dict[str, Any]:
     """What goes with a request to a host: see placement.account. What a host that did not answer
     has promised is not in it."""
     hosts, _ = gather(fleet)
     return account.terms(next((one for one in hosts if one.name == host), None), policy)
 
 
-def summary(host, policy):
+def summary(host: facts.Host, policy: policies.Policy) -> dict[str, Any]:
     """One host's line in ``virt.host_info``, as plain data; memory in MiB, disk in GiB."""
     vcpus, memory_kib = host.used(policy, "vcpus"), host.used(policy, "memory_kib")
     gib = 1024**3

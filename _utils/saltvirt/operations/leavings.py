@@ -1,10 +1,13 @@
 """What undone migrations have made on their targets: gone when nobody on any host uses it."""
 
+from __future__ import annotations
+
 from saltvirt import errors
+from saltvirt.fleet.client import Fleet
 from saltvirt.operations import proof
 
 
-def clean(fleet, host, name):
+def clean(fleet: Fleet, host: str, name: str) -> tuple[list[str], dict[str, str]]:
     """Has the host take away what migrations of the guest to it have left: ([path], {path: why it
     stays}). What other hosts may have goes only when each of them said that it does not use it.
 
@@ -20,10 +23,12 @@ def clean(fleet, host, name):
     return done.get("deleted", []), kept
 
 
-def everywhere(fleet, name):
+def everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
     """The same of every host that says that it has some: ([path], {path: why it stays}, {host: why
     something stays there})."""
-    gone, stay, left = [], {}, {}
+    gone: list[str] = []
+    stay: dict[str, str] = {}
+    left: dict[str, str] = {}
     for answer in fleet.ask(fleet.hosts(), "virt.migrate_census"):
         if answer.ok and name in answer.data.get("leavings", ()):
             try:
@@ -37,12 +42,12 @@ def everywhere(fleet, name):
     return gone, stay, left
 
 
-def words(kept):
+def words(kept: dict[str, str]) -> str:
     """Why files stay, as a sentence."""
     return "; ".join(f"{path} stays: {why}" for path, why in sorted(kept.items()))
 
 
-def after_failure(fleet, host, name):
+def after_failure(fleet: Fleet, host: str, name: str) -> str:
     """What became of that which a migration that has just failed had made on its target, in words
     for the end of its message."""
     try:
@@ -54,6 +59,6 @@ def after_failure(fleet, host, name):
     return f"all of it was removed from {host}" if gone else ""
 
 
-def again(name):
+def again(name: str) -> str:
     """What the person does about what stays."""
     return f"salt-run virt.migrate_recover {name} looks again"

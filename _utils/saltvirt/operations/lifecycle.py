@@ -85,7 +85,7 @@ def plan(
     if before not in (*verb.before, verb.after):
         raise errors.InvalidInput(f"{name} on {host} is {before}: cannot {verb_name} it")
     if verb.runs and before != verb.after and not only:
-        with reasons.of():
+        with reasons:
             alone.check(fleet, census, name, host)
     return Plan(host, before, verb.after)
 
@@ -132,11 +132,11 @@ class Lifecycle:
     def check(self) -> Checked:
         """What state it would have; of a start also whether its host would admit it."""
         name, reasons = self.name, Reasons()
-        with reasons.of():
+        with reasons:
             found = plan(self.fleet, name, self.verb, self.host, reasons)
             if self.verb == "start" and not found.nothing:
                 asked = {**_start(self.fleet, name, self.options), "test": True}
-                with reasons.of():
+                with reasons:
                     self.fleet.one(found.host, "virt.start", asked)
             reasons.hold()
             more = {"host": found.host, "state": found.before}

@@ -1,8 +1,11 @@
 """One operation on a guest at a time, on this master."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from saltvirt import errors
@@ -12,20 +15,20 @@ from saltvirt.operations import held
 _LONGEST = 255
 
 
-def _path(opts, name):
+def _path(opts: held.Opts, name: str) -> Path:
     """The guest's lock. The name may be what a host calls a guest, of whatever origin."""
     if not name or "/" in name or name[0] == "." or _no_file(name):
         raise errors.InvalidInput(f"{name!r} cannot be a guest's name")
     return Path(opts["cachedir"]) / "virt" / "locks" / name
 
 
-def _no_file(name):
+def _no_file(name: str) -> bool:
     """Whether no file is to have the name."""
     return len(name.encode(errors="replace")) > _LONGEST or not name.isprintable()
 
 
 @contextlib.contextmanager
-def guest(opts, name, what):
+def guest(opts: held.Opts, name: str, what: str) -> Iterator[None]:
     """Holds the guest's lock for the block.
 
     opts: the master's configuration (``cachedir``). what: the operation, for the message
@@ -44,20 +47,20 @@ def guest(opts, name, what):
         os.close(handle)
 
 
-def _again(path, what):
+def _again(path: Path, what: str) -> int | None:
     """Somebody may only have looked whether it is held."""
     time.sleep(0.05)
     return held.take(path, what)
 
 
-def at_work(opts, name):
+def at_work(opts: held.Opts, name: str) -> str | None:
     """Who works on the guest on this master, or None."""
     path = _path(opts, name)
     return held.owner(path) if held.is_taken(path) else None
 
 
 @contextlib.contextmanager
-def deployments(opts, what="virt.deployed"):
+def deployments(opts: held.Opts, what: str = "virt.deployed") -> Iterator[None]:
     """One deployment at a time on this master, whoever asks for it: the others wait.
 
     Raises OperationFailed, with who it is, when another takes longer than ``virt:queue_timeout``.

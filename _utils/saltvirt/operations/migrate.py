@@ -96,7 +96,8 @@ def targets(fleet: Fleet, policy: Policy, name: str, source: str, wish: Wish) ->
     others = [host for host in hosts if host.name != source]
     decision = choose.choose(others, request, policy)
     found = [candidate.host for candidate in decision.ranked]
-    if wish.target in found or (wish.overcommit and wish.target not in unheard):
+    there = wish.target in found or (wish.overcommit and wish.target not in unheard)
+    if wish.target and there:
         found = [wish.target, *(host for host in found if host != wish.target)]
     if not found:
         decision.rejected.update((host, ("down", why)) for host, why in unheard.items())
@@ -233,7 +234,7 @@ class Migrate:
     def check(self) -> Checked:
         """Where it would move, or everything that is in the way."""
         name, reasons = self.name, Reasons()
-        with reasons.of():
+        with reasons:
             source, target, found = self._plan()
             if found is None:
                 text = f"{name} is on {source} already"

@@ -8,8 +8,6 @@ first reason against it is raised.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -79,7 +77,7 @@ class Checked(Result):
 class Reasons:
     """Why an operation is not done.
 
-    Each question that can say so is asked in ``with reasons.of():``. For a check what it raises is
+    Each question that can say so is asked in ``with reasons:``. For a check what it raises is
     kept, and the next question is asked; for a run (``first``) it is raised at once.
     """
 
@@ -87,15 +85,14 @@ class Reasons:
         self._first = first
         self._found: list[errors.VirtError] = []
 
-    @contextlib.contextmanager
-    def of(self) -> Iterator[None]:
-        """Around one question."""
-        try:
-            yield
-        except errors.VirtError as exc:
-            if self._first:
-                raise
-            self._found.append(exc)
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, exc: BaseException | None, _traceback: object) -> bool:
+        if self._first or not isinstance(exc, errors.VirtError):
+            return False
+        self._found.append(exc)
+        return True
 
     def hold(self) -> None:
         """Raises the first reason, when there is one: what follows could not be asked."""

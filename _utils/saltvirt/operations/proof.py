@@ -1,12 +1,18 @@
 """What one host may delete on storage that others may have: when all of them said so."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from saltvirt.fleet import target
+from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.authorise import Authorisations
+from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations.find import BELOW
 
 
-def elsewhere(fleet, host, places):
+def elsewhere(fleet: Fleet, host: str, places: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
     """(paths that no other host uses, {path: why it must stay}) for the ``shared`` of a purge's
     plan on ``host``.
 
@@ -15,7 +21,8 @@ def elsewhere(fleet, host, places):
     """
     if not places:
         return [], {}
-    hosts, why = fleet.hosts(), {}
+    hosts = fleet.hosts()
+    why: dict[str, list[str]] = {}
     unasked = [f"{one}: {words}" for one, words in unmatched(fleet.opts, hosts).items()]
     unasked += [BELOW] if fleet.opts.get("order_masters") else []
     for path in places if unasked else ():
@@ -30,7 +37,7 @@ def elsewhere(fleet, host, places):
     return sorted(set(places) - set(why)), kept
 
 
-def unmatched(opts, hosts):
+def unmatched(opts: dict[str, Any], hosts: list[str]) -> dict[str, str]:
     """Host to why it is not asked, of the accepted minions that once handed in a guest's key.
 
     A target with grains loses a hypervisor when the master loses its cache of them.
@@ -41,10 +48,11 @@ def unmatched(opts, hosts):
     return dict.fromkeys(sorted(lost), "virt:hosts does not match it, and guests were made on it")
 
 
-def _words(answer, path):
+def _words(answer: Answer, path: str) -> str | None:
     """Why one host's answer keeps a path; None when it says that nobody there uses it."""
     if not answer.ok:
         return answer.error
     if not isinstance(answer.data, dict) or path not in answer.data:
         return "it does not say who uses it"
-    return answer.data[path]
+    why: str | None = answer.data[path]
+    return why

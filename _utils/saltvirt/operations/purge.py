@@ -72,7 +72,7 @@ class Purge:
     def check(self) -> Checked:
         """What its host would delete and keep, and whether its key would go."""
         reasons = Reasons()
-        with reasons.of():
+        with reasons:
             name = names.guest(self.name)
             host, _ = find.locate(self.fleet, name)
             found = plan(self.fleet, host, name)

@@ -37,7 +37,7 @@ class Rebalance:
     def check(self) -> Checked:
         """The moves, with the score after each."""
         reasons = Reasons()
-        with reasons.of():
+        with reasons:
             hosts, planned = self._plan()
             score = rebalancing.score(hosts, self.policy)
             rows: list[list[Any]] = [["guest", "from", "to", "score after"]]

@@ -1,11 +1,19 @@
 """Migrations that were broken off: what there is of them, and ending one."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from saltvirt import errors, names
+from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import leavings, lock, migrate
+from saltvirt.operations.report import Report
 
 
-def recover(fleet, name, report, lost=None):
+def recover(
+    fleet: Fleet, name: str, report: Report, lost: str | None = None
+) -> tuple[str | None, dict[str, Any]]:
     """Ends a broken-off migration of the guest, and has its targets cleaned; (the host it began
     on, None where only a target has something of it; what that host says, with what was deleted
     and is left on the targets).
@@ -26,7 +34,7 @@ def recover(fleet, name, report, lost=None):
                 raise errors.InvalidInput(f"{lost} answers, and {name} is {state} there")
             report.step("lost", f"{name} goes on without {lost}, which a person gave up")
             asked["lost"] = str(lost)
-        found = {"left": {}, "deleted": []}
+        found: dict[str, Any] = {"left": {}, "deleted": []}
         if host:
             found |= fleet.one(host, "virt.migrate_recover", asked, long=True)
         gone, stay, left = leavings.everywhere(fleet, name)
@@ -40,22 +48,23 @@ def recover(fleet, name, report, lost=None):
         return host, found
 
 
-def _none_unfinished(name, seen):
+def _none_unfinished(name: str, seen: migrate.Census) -> str:
     text = f"no host that answers has an unfinished migration of {name}"
     silent = ", ".join(f"{host}: {why}" for host, why in sorted(seen.unheard.items()))
     return f"{text}; not asked: {silent}" if silent else text
 
 
-def _left_by(fleet, name):
+def _left_by(fleet: Fleet, name: str) -> str | None:
     """The host that knows of something left for the guest on a host that did not answer."""
     found = unfinished(fleet)[0]
     return next((host for host, known in found.items() for k in known if k.startswith(f"{name}@")),
                 None)  # fmt: skip
 
 
-def unfinished(fleet):
+def unfinished(fleet: Fleet) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """(host to what its ``virt.migrate_unfinished`` says, host to why it was not heard)."""
-    found, unheard = {}, {}
+    found: dict[str, dict[str, Any]] = {}
+    unheard: dict[str, str] = {}
     for answer in fleet.ask(fleet.hosts(), "virt.migrate_unfinished"):
         if not answer.ok:
             unheard[answer.host] = answer.error
@@ -64,7 +73,7 @@ def unfinished(fleet):
     return found, unheard
 
 
-def recovered(name, host, found):
+def recovered(name: str, host: str | None, found: dict[str, Any]) -> str:
     """What ``virt.migrate_recover`` of the host did, as a sentence."""
     left = [f"something may be left on {on}: {why}" for on, why in sorted(found["left"].items())]
     undone = f"{name} is on {host}" if left else f"{name} is on {host}; the target was cleaned"
@@ -72,10 +81,10 @@ def recovered(name, host, found):
     kept = [leavings.words(found["kept"])] if found.get("kept") else []
     again = [leavings.again(name)] if left else []
     nothing = f"{name}: nothing was to be moved"
-    return "; ".join([said.get(found.get("outcome"), nothing), *kept, *left, *again])
+    return "; ".join([said.get(str(found.get("outcome")), nothing), *kept, *left, *again])
 
 
-def listed(found, unheard):
+def listed(found: dict[str, dict[str, Any]], unheard: dict[str, str]) -> str:
     """What ``unfinished`` found, as a sentence."""
     guests = sorted({name for known in found.values() for name in known})
     parts = [", ".join(guests) or "no migration is unfinished"]

@@ -1,16 +1,35 @@
 """The steps of an operation: lines for the person who waits, events for reactors."""
 
-from saltvirt import plain
-from saltvirt.fleet import progress
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from saltvirt import errors, plain
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.progress import Screen
 from saltvirt.operations import result
 
+# a runner's ``__salt__``
+Functions = Mapping[str, Callable[..., Any]]
 
-def screen(functions, opts):
+
+class Lines(Protocol):
+    """Where a person sees what is done, such as a fleet.progress.Screen."""
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+
+    def update(self, percent: float, text: str) -> None:
+        """The line about long work."""
+
+
+def screen(functions: Functions, opts: dict[str, Any]) -> Screen:
     """Where a runner shows its lines. functions, opts: its ``__salt__`` and ``__opts__``."""
-    return progress.Screen(functions, result.OUTPUTTER, bool(opts.get("output")))
+    return Screen(functions, result.OUTPUTTER, bool(opts.get("output")))
 
 
-def of_runner(fleet, guest, operation, functions):
+def of_runner(fleet: Fleet, guest: str, operation: str, functions: Functions) -> Report:
     """The Report of an operation that a runner's function begins."""
     return Report(fleet, guest, operation, screen(functions, fleet.opts))
 
@@ -19,36 +38,38 @@ class Report:
     """One operation on one guest.
 
     fleet: where events go. guest, operation: part of the tag, ``salt/virt/<guest>/<operation>``.
-    screen: a fleet.progress.Screen, or None where nobody watches.
+    screen: Lines, None where nobody watches.
     """
 
-    def __init__(self, fleet, guest, operation, screen=None):
+    def __init__(
+        self, fleet: Fleet, guest: str, operation: str, screen: Lines | None = None
+    ) -> None:
         self.fleet = fleet
         self.guest = guest
         self.tag = f"salt/virt/{guest}/{operation}"
         self.screen = screen
 
-    def show(self, text):
+    def show(self, text: str) -> None:
         """A line for the person who waits."""
         if self.screen:
             self.screen.line(plain.line(text))
 
-    def step(self, step, text, **data):
+    def step(self, step: str, text: str, **data: Any) -> None:
         """Something happened: a line, and the event ``<tag>/<step>`` with the text and data."""
         self.show(text)
         told = {"guest": self.guest, "message": plain.line(text), **data}
         self.fleet.tell(f"{self.tag}/{step}", told)
 
-    def progress(self, percent, text):
+    def progress(self, percent: float, text: str) -> None:
         """The line about long work."""
         if self.screen:
             self.screen.update(percent, plain.line(text))
 
-    def failed(self, error):
+    def failed(self, error: errors.VirtError) -> None:
         """The event ``<tag>/failed``. The line is the operation's own answer."""
         self.fleet.tell(f"{self.tag}/failed", {"guest": self.guest, "message": str(error)})
 
-    def host_says(self, tag, data):
+    def host_says(self, tag: str, data: dict[str, Any]) -> None:
         """For Fleet.ask's ``watch``: what a host reports of its own steps."""
         text = f"{self.guest}: {data.get('message') or tag.rsplit('/', 1)[-1]}"
         if data.get("percent") is None:

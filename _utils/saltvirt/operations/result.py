@@ -1,8 +1,12 @@
 """What a function of the runner gives back, and what becomes of its errors."""
 
+from __future__ import annotations
+
 import functools
 import inspect
 import logging
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from saltvirt import errors, plain, units
 
@@ -11,10 +15,13 @@ OUTPUTTER = "virt_query"
 # the arguments that are the name of a guest, a host, a snapshot, a finding or a domain type
 _NAMES = {"name", "vm_", "new", "host", "target", "lost", "snapshot", "what", "hypervisor"}
 
+# what a function of the runner gives back
+Answer = dict[str, Any]
+
 log = logging.getLogger(__name__)
 
 
-def shown(data):
+def shown(data: Answer) -> Answer:
     """Data with the name of the outputter that draws it, as salt-run takes it. Each comment is
     one line, whatever a host has said."""
     for one in data.values():
@@ -23,22 +30,22 @@ def shown(data):
     return {"data": data, "outputter": OUTPUTTER}
 
 
-def done(name, comment, changes=None, **more):
+def done(name: str, comment: str, changes: Answer | None = None, **more: Any) -> Answer:
     """The answer of an operation that succeeded."""
     return {name: {"result": True, "comment": comment, "changes": changes or {}, **more}}
 
 
-def planned(name, comment, changes=None, **more):
+def planned(name: str, comment: str, changes: Answer | None = None, **more: Any) -> Answer:
     """The answer to ``test=True``: what would be done, in the same shape; nothing was."""
     return {name: {"result": None, "comment": comment, "changes": changes or {}, **more}}
 
 
-def failed(about, comment):
+def failed(about: str, comment: str) -> Answer:
     """The answer of one that failed; ``retcode`` becomes the exit code of salt-run."""
     return {about: {"result": False, "comment": comment}, "retcode": 1}
 
 
-def _fits(function, args, kwargs):
+def _fits(function: Callable[..., Answer], args: Sequence[Any], kwargs: Answer) -> None:
     """Raises InvalidInput when a call lacks an argument, has one too many, or one that must be a
     name is none."""
     takes = inspect.signature(function)
@@ -57,14 +64,14 @@ def _fits(function, args, kwargs):
             raise errors.InvalidInput(f"{word} must be a name, not {units.shown(value)}")
 
 
-def reporting(function):
+def reporting(function: Callable[..., Answer]) -> Callable[..., Answer]:
     """A runner's function whose errors become one line and the exit code 1.
 
     The first argument, or ``name`` or ``host``, says what the line is about.
     """
 
     @functools.wraps(function)
-    def wrapper(*args, **kwargs):
+    def wrapper(*args: Any, **kwargs: Any) -> Answer:
         about = args[0] if args else kwargs.get("name") or kwargs.get("host") or "virt"
         about = plain.line(units.shown(about) if not isinstance(about, str) else about)
         try:

@@ -6,12 +6,18 @@ master's configuration. Who comes too many waits, for ``virt:queue_timeout`` sec
 slot is a locked file: it goes with its process, however that ends, and names it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from saltvirt import settings
 from saltvirt.operations import held
+
+# is told why somebody has to wait
+Tell = Callable[[str], None]
 
 AT_ONCE = 8
 PER_HOST = 2
@@ -22,7 +28,7 @@ QUIET_S = 120
 _OWN_PART = 0.5
 
 
-def limits(opts):
+def limits(opts: held.Opts) -> tuple[int, int]:
     """(how many in all, how many of one host) by the master's configuration."""
     get = settings.of_master(opts)
     in_all = settings.integer(get, "migration:at_once", AT_ONCE)
@@ -32,17 +38,19 @@ def limits(opts):
 class Slots:
     """The slots that one operation holds."""
 
-    def __init__(self, handles):
+    def __init__(self, handles: Iterable[int]) -> None:
         self._handles = list(handles)
 
-    def free(self):
+    def free(self) -> None:
         """Others can have them."""
         while self._handles:
             os.close(self._handles.pop())
 
 
 @contextlib.contextmanager
-def taken(opts, hosts, tell, what="a migration"):
+def taken(
+    opts: held.Opts, hosts: Iterable[str], tell: Tell, what: str = "a migration"
+) -> Iterator[Slots]:
     """Holds a slot of the whole and one of each host for the block; waits for them.
 
     opts: the master's configuration. tell: called once with the reason when it has to wait. what:
@@ -55,7 +63,7 @@ def taken(opts, hosts, tell, what="a migration"):
 
 
 @contextlib.contextmanager
-def deploying(opts, tell, what="a deployment"):
+def deploying(opts: held.Opts, tell: Tell, what: str = "a deployment") -> Iterator[Slots]:
     """Holds one of the slots for deployments; waits for it. More at once would only make the
     hosts, and Salt between them, so slow that answers are lost. Yields Slots."""
     wanted = {"init": settings.integer(settings.of_master(opts), "inits_at_once", INITS)}
@@ -63,19 +71,19 @@ def deploying(opts, tell, what="a deployment"):
         yield slots
 
 
-def place_s(opts):
+def place_s(opts: held.Opts) -> float:
     """For how many seconds a deployment keeps its slot while its host is at work."""
     return held.limit_s(opts) * _OWN_PART
 
 
 @contextlib.contextmanager
-def _all_of(opts, wanted, tell, what):
+def _all_of(opts: held.Opts, wanted: dict[str, int], tell: Tell, what: str) -> Iterator[Slots]:
     """One slot of each kind, or none while we wait: so nobody waits for one who waits."""
     folder = Path(opts["cachedir"]) / "virt" / "slots"
     folder.mkdir(parents=True, exist_ok=True)
-    lacks = []
+    lacks: list[str] = []
 
-    def look():
+    def look() -> list[int] | None:
         handles, short = _take(folder, wanted, what)
         if short is None:
             return handles
@@ -84,7 +92,7 @@ def _all_of(opts, wanted, tell, what):
         lacks[:] = [short]
         return None
 
-    def why():
+    def why() -> str:
         kind = lacks[0]
         holders = [held.owner(folder / f"{kind}.{index}") for index in range(wanted[kind])]
         return f"{_reason(kind, wanted[kind])}: {'; '.join(holders)}"
@@ -96,9 +104,9 @@ def _all_of(opts, wanted, tell, what):
         slots.free()
 
 
-def _take(folder, wanted, what):
+def _take(folder: Path, wanted: dict[str, int], what: str) -> tuple[list[int], str | None]:
     """(handles, None), or ([], the kind of which there is none left)."""
-    handles = []
+    handles: list[int] = []
     for kind, number in wanted.items():
         paths = (folder / f"{kind}.{index}" for index in range(number))
         taken_one = next(filter(None, (held.take(path, what) for path in paths)), None)
@@ -109,7 +117,7 @@ def _take(folder, wanted, what):
     return handles, None
 
 
-def _reason(kind, number):
+def _reason(kind: str, number: int) -> str:
     if kind == "init":
         return f"{number} deployments are under way (virt:inits_at_once)"
     if kind == "all":

@@ -61,7 +61,7 @@ class _OfSnapshots:
     def check(self) -> Checked:
         """What would become of which snapshots."""
         reasons = Reasons()
-        with reasons.of(), self._there() as (host, known):
+        with reasons, self._there() as (host, known):
             return self._planned(host, known)
         return reasons.checked(self.name)
 

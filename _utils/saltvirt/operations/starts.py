@@ -3,13 +3,19 @@
 Any minion fires start events as often as it likes, with any name in them.
 """
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from saltvirt.operations import held
 
+T = TypeVar("T")
 
-def once(opts, host, begin):
+
+def once(opts: held.Opts, host: str, begin: Callable[[], T]) -> T | None:
     """Calls ``begin`` when nobody else does so for this host; waits for who does.
 
     Returns its result; None when another waits already, whose turn will see what is new, too.

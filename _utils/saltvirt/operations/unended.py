@@ -1,16 +1,24 @@
 """A guest whose init was killed: what is proven of it, and so what ends it."""
 
+from __future__ import annotations
+
 from saltvirt import errors
+from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import begun, find, lock, purge
-from saltvirt.operations.init import deliver
+from saltvirt.operations.init import Wanted, deliver
+from saltvirt.operations.report import Report
+from saltvirt.placement import facts
+from saltvirt.placement.policy import Policy
 
 # it goes and is made again; all of it is there, and it was never started
 AGAIN, START = "again", "start"
 
 
-def judge(fleet, wish, guest, host, deployment):
+def judge(
+    fleet: Fleet, wish: Wanted, guest: facts.Guest, host: str, deployment: str
+) -> tuple[str | None, str | None]:
     """(AGAIN, START or None, what to say of a guest that stays as it is or None).
 
     wish: init.Wanted. guest: facts.Guest, on ``host``. Changes nothing.
@@ -34,7 +42,7 @@ def judge(fleet, wish, guest, host, deployment):
     return (None, words) if begun.by_another(name, told, there) else (START, None)
 
 
-def _half(fleet, name, host, ours):
+def _half(fleet: Fleet, name: str, host: str, ours: bool) -> tuple[str | None, str | None]:
     if name not in fleet.one(host, "virt.leftovers")["unfinished"]:
         return None, f"it is being made on {host}: call it again when that is done"
     if ours:
@@ -42,7 +50,7 @@ def _half(fleet, name, host, ours):
     return None, f"half made by an init that died, not of this set: see virt.repair name={name}"
 
 
-def _known(fleet, wish, host):
+def _known(fleet: Fleet, wish: Wanted, host: str) -> bool:
     """Whether the master has what it keeps of such a guest: its key and its pillar."""
     keys, seeded = KeyStore(fleet.opts), wish.arguments.get("seed") and wish.image
     if seeded and not (keys.accepted(wish.name) and keys.host_of(wish.name) == host):
@@ -50,7 +58,7 @@ def _known(fleet, wish, host):
     return not wish.pillar or Pillars(fleet.opts).of(wish.name, keys.accepted) == wish.pillar
 
 
-def remove(fleet, name, host):
+def remove(fleet: Fleet, name: str, host: str) -> None:
     """Takes away what is half made; its host proves again that nobody works on it. The key goes
     that the master accepted for this very guest."""
     with lock.guest(fleet.opts, name, "virt.deployed"):
@@ -63,7 +71,7 @@ def remove(fleet, name, host):
         begun.forget(fleet.opts, name)
 
 
-def start(fleet, policy, wish, host, report):
+def start(fleet: Fleet, policy: Policy, wish: Wanted, host: str, report: Report) -> str:
     """Ends what the killed one had left to do; libvirt's word for the guest's state then."""
     with lock.guest(fleet.opts, wish.name, "virt.deployed"):
         told = begun.of(fleet.opts, wish.name) or {}
@@ -71,6 +79,7 @@ def start(fleet, policy, wish, host, report):
             raise errors.OperationFailed(f"{wish.name} was ended by somebody else: look again")
         find.locate(fleet, wish.name)  # one of another master is named, and neither is started
         begun.starting(fleet.opts, wish.name)
-        state = deliver(fleet, report, host, wish.name, start=wish.start, policy=policy)
+        by = policy if wish.start else None
+        state = deliver(fleet, report, host, wish.name, start_by=by)
         begun.forget(fleet.opts, wish.name)
         return state

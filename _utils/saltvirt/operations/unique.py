@@ -5,11 +5,15 @@ one of the same name meanwhile: each shows its own before it looks for another, 
 least one of two sees both.
 """
 
+from __future__ import annotations
+
 import time
 
 from saltvirt import errors
+from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import begun, find
+from saltvirt.operations.report import Report
 
 # what an operator says who knows that no silent host has such a guest
 ARGUMENT = "name_is_free"
@@ -17,7 +21,9 @@ ARGUMENT = "name_is_free"
 YIELD_S, LOOK_S = 60, 2
 
 
-def check(fleet, name, unheard, *, seeded=False, sure=False):
+def check(
+    fleet: Fleet, name: str, unheard: dict[str, str], *, seeded: bool = False, sure: bool = False
+) -> None:
     """Raises unless no host that did not answer can have a guest of this name.
 
     unheard: host to why it did not answer; the others were asked. Where only libvirt is silent,
@@ -32,7 +38,9 @@ def check(fleet, name, unheard, *, seeded=False, sure=False):
     _of_silent(fleet, name, unheard, never)
 
 
-def settle(fleet, report, name, host, *, seeded=False, sure=False):
+def settle(
+    fleet: Fleet, report: Report, name: str, host: str, *, seeded: bool = False, sure: bool = False
+) -> None:
     """Raises unless the guest that was made on the host is the only one of its name.
 
     Of two that were made at once the one on the host that comes first by its name stays, when the
@@ -61,7 +69,7 @@ def settle(fleet, report, name, host, *, seeded=False, sure=False):
         _of_silent(fleet, name, unheard, seeded)
 
 
-def _of_silent(fleet, name, unheard, never):
+def _of_silent(fleet: Fleet, name: str, unheard: dict[str, str], never: bool) -> None:
     """Raises when the guest may be on a host that does not answer. never: none with a key is."""
     there = silent(fleet, name, unheard)
     told = begun.of(fleet.opts, name)
@@ -78,7 +86,7 @@ def _of_silent(fleet, name, unheard, never):
         )
 
 
-def _not_at_work(fleet, name, unheard):
+def _not_at_work(fleet: Fleet, name: str, unheard: dict[str, str]) -> None:
     """Raises OperationFailed while a host goes on with what a runner that died told it: before it
     has a domain of the name, for it may be fetching the image."""
     told = begun.of(fleet.opts, name)
@@ -91,11 +99,11 @@ def _not_at_work(fleet, name, unheard):
         )
 
 
-def _advice():
+def _advice() -> str:
     return f"wait for it, or say {ARGUMENT}=True when no such host has a guest of that name"
 
 
-def silent(fleet, name, unheard):
+def silent(fleet: Fleet, name: str, unheard: dict[str, str]) -> dict[str, str]:
     """Those of the unheard of which nothing is known. Raises AlreadyExists."""
     found = dict(unheard)
     for answer in fleet.ask(sorted(unheard), "virt.names_on_disk"):

@@ -1,10 +1,14 @@
 """Wait until a new guest has really answered."""
 
+from __future__ import annotations
+
 import time
+from typing import Any
 
 from saltvirt import errors
 from saltvirt.fleet import syndic, target
 from saltvirt.fleet.answer import FAILED
+from saltvirt.fleet.client import Fleet
 
 KINDS = ("minion", "agent", "address")
 PAUSE_S = 2
@@ -13,14 +17,14 @@ PING_S = 30
 ASK_S, BRIEF_S = 20, 5
 
 
-def check(kind):
+def check(kind: str) -> str:
     """The kind, when there is such a one. Raises InvalidInput."""
     if kind not in KINDS:
         raise errors.InvalidInput(f"wait_for {kind!r}: it is one of {', '.join(KINDS)}")
     return kind
 
 
-def until(fleet, host, name, kind, timeout_s):
+def until(fleet: Fleet, host: str, name: str, kind: str, timeout_s: float) -> float:
     """Returns the seconds it took until the guest answered.
 
     kind: ``minion`` (answers test.ping), ``agent`` (QEMU's guest agent tells an address),
@@ -28,10 +32,11 @@ def until(fleet, host, name, kind, timeout_s):
     Raises OperationFailed after timeout_s; the guest is left as it is.
     """
     answers = _Minion().answers if kind == "minion" else _address
-    began = fleet.now()
+    began: float = fleet.now()
     while fleet.now() - began < timeout_s:
         if answers(fleet, host, name, kind):
-            return fleet.now() - began
+            took_s: float = fleet.now() - began
+            return took_s
         time.sleep(PAUSE_S)
     raise errors.OperationFailed(
         f"{name} runs on {host}, but its {kind} did not answer within {timeout_s:.0f} s"
@@ -46,10 +51,10 @@ class _Minion:
     far as the master keeps that (``minion_data_cache``).
     """
 
-    def __init__(self):
-        self.asked = None
+    def __init__(self) -> None:
+        self.asked: float | None = None
 
-    def answers(self, fleet, _host, name, _kind):
+    def answers(self, fleet: Fleet, _host: str, name: str, _kind: str) -> bool:
         seen, now = name in target.connected(fleet.opts, [name]), fleet.now()
         if not seen and self.asked is not None and now - self.asked < ASK_S:
             return False
@@ -63,7 +68,7 @@ class _Minion:
         return not known or syndic.below(fleet.opts, name) or target.reported(fleet.opts, name)
 
 
-def _address(fleet, host, name, kind):
+def _address(fleet: Fleet, host: str, name: str, kind: str) -> bool:
     known = _addresses(fleet, host, name)
     return any(
         nic.get("addresses") and (kind == "address" or nic.get("source") == "agent")
@@ -71,7 +76,7 @@ def _address(fleet, host, name, kind):
     )
 
 
-def _addresses(fleet, host, name):
+def _addresses(fleet: Fleet, host: str, name: str) -> dict[str, Any]:
     """Empty while the host is silent: it is asked again."""
     told = fleet.gather([host], "virt.guest_addresses", {"vm_": name})[host]
     if not told.ok and told.kind != FAILED:
