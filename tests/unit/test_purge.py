@@ -1,0 +1,265 @@
+"""Removing a guest, on hosts of plain data: what each of the other hosts has to say first."""
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet.answer import Answer, down
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations import away, begun, lock, proof, purge
+from saltvirt.operations.begun import Begun
+from saltvirt.operations.find import BELOW
+from saltvirt.operations.purge import Purge
+from saltvirt.revert import Revert
+
+NFS = {"/nfs/a": {"path": "/nfs/a"}, "/nfs/b": {"path": "/nfs/b"}}
+SHARED = {"delete": ["/own"], "keep": {"/nfs/a": "?", "/nfs/b": "?", "/iso": "a medium"},
+          "shared": NFS, "unsure": ["/nfs/a", "/nfs/b"]}  # fmt: skip
+
+
+class Cloud:
+    """web1 is on hv1. plans: what hv1 says it would do; users: host to its answer who uses what."""
+
+    def __init__(self, tmp_path, plans=None, **users):
+        self.opts = {"cachedir": str(tmp_path), "pki_dir": str(tmp_path)}
+        self.plans, self.users, self.asked = plans, users, []
+        self.guests = {"hv1": {"web1": "running"}}
+        self.fails = None
+
+    def hosts(self, only=None):
+        return ["hv1", *self.users]
+
+    def ask(self, hosts, fun, kwarg=None, **_options):
+        for host in hosts:
+            if fun == "virt.vm_state":
+                yield Answer(host, dict(self.guests.get(host, {})))
+            else:
+                assert (fun, kwarg) == ("virt.storage_users", {"places": self.plans["shared"]})
+                self.asked.append((host, fun))
+                said = self.users[host]
+                yield said if isinstance(said, Answer) else Answer(host, said)
+
+    def one(self, host, fun, kwarg=None, *, long=None, **_options):
+        if fun == "virt.vm_state":
+            return dict(self.guests[host])
+        self.asked.append((host, fun, kwarg, long))
+        if kwarg.get("test"):
+            return self.plans
+        if self.fails:
+            raise self.fails
+        self.guests[host].pop(kwarg["vm_"], None)
+        return True
+
+
+NOBODY = {"/nfs/a": None, "/nfs/b": None}
+
+
+@pytest.fixture(autouse=True)
+def nobody_else(monkeypatch):
+    """No host was lost by virt:hosts."""
+    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
+
+
+def test_without_shared_disks_nobody_else_is_asked(tmp_path):
+    cloud = Cloud(tmp_path, {"delete": ["/own"], "keep": {}, "shared": {}}, hv2=NOBODY)
+    expected = {"delete": ["/own"], "keep": {}, "unused": [], "unsure": []}
+    assert purge.plan(cloud, "hv1", "web1", dirs=True) == expected
+    asked = {"vm_": "web1", "test": True, "dirs": True}
+    assert cloud.asked == [("hv1", "virt.purge", asked, False)]
+    cloud.plans = None
+    nothing = {"delete": [], "keep": {}, "unused": [], "unsure": []}
+    assert purge.plan(cloud, "hv1", "web1", "virt.remove_made") == nothing
+
+
+def test_what_all_others_do_not_use_goes(tmp_path):
+    cloud = Cloud(tmp_path, SHARED, hv2=NOBODY, hv3={**NOBODY, "/nfs/b": "used by db1"})
+    found = purge.plan(cloud, "hv1", "web1")
+    assert found == {
+        "delete": ["/nfs/a", "/own"], "unused": ["/nfs/a"], "unsure": ["/nfs/b"],
+        "keep": {"/iso": "a medium", "/nfs/b": "hv3: used by db1"},
+    }  # fmt: skip
+    assert [one[0] for one in cloud.asked] == ["hv1", "hv2", "hv3"]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (down("hv2"), f"hv2: {down('hv2').error}"),
+        ({}, "hv2: it does not say who uses it"),
+        ([], "hv2: it does not say who uses it"),
+        (True, "hv2: it does not say who uses it"),
+        (NOBODY, None),
+    ],
+)
+def test_who_does_not_say_it_keeps_it(tmp_path, said, why):
+    cloud = Cloud(tmp_path, SHARED, hv2=said)
+    unused, kept = proof.elsewhere(cloud, "hv1", NFS)
+    assert kept == (dict.fromkeys(NFS, why) if why else {})
+    assert unused == ([] if why else sorted(NFS))
+
+
+def test_who_was_not_asked_keeps_it_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {"hv9": "not matched"})
+    cloud = Cloud(tmp_path, SHARED, hv2={**NOBODY, "/nfs/b": "used by db1"})
+    unused, kept = proof.elsewhere(cloud, "hv1", NFS)
+    assert unused == []
+    assert kept == {
+        "/nfs/a": "hv9: not matched", "/nfs/b": "hv2: used by db1; hv9: not matched"
+    }  # fmt: skip
+    monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
+    cloud.opts["order_masters"] = True
+    cloud.users["hv2"] = NOBODY
+    assert proof.elsewhere(cloud, "hv1", NFS) == ([], dict.fromkeys(NFS, BELOW))
+    assert proof.elsewhere(cloud, "hv1", {}) == ([], {})
+
+
+def test_a_purge_hands_over_what_the_others_said(tmp_path):
+    cloud = Cloud(tmp_path, SHARED, hv2={**NOBODY, "/nfs/b": "used by db1"})
+    found = purge.on_host(cloud, "hv1", "web1", dirs=True)
+    assert "unused" not in found
+    asked = {"vm_": "web1", "unused": ["/nfs/a"], "dirs": True}
+    assert cloud.asked[-1] == ("hv1", "virt.purge", asked, True)
+
+
+def test_what_an_operation_that_died_has_made_goes_or_is_named(tmp_path):
+    cloud = Cloud(tmp_path, SHARED, hv2=NOBODY)
+    purge.made(cloud, "hv1", "web1")
+    asked = {"vm_": "web1", "unused": sorted(NFS)}
+    assert cloud.asked[-1] == ("hv1", "virt.remove_made", asked, True)
+    cloud.fails = errors.OperationFailed("hv1: no")
+    with pytest.raises(errors.OperationFailed) as caught:
+        purge.made(cloud, "hv1", "web1")
+    assert caught.value.text == "/iso stays: a medium"
+    cloud.plans = {"delete": ["/own"], "keep": {}, "shared": {}}
+    with pytest.raises(errors.OperationFailed) as caught:
+        purge.made(cloud, "hv1", "web1")
+    assert caught.value.text == "hv1: no"
+
+
+def test_of_a_half_made_guest_all_goes_or_nothing(tmp_path):
+    cloud = Cloud(tmp_path, SHARED, hv2={**NOBODY, "/nfs/b": "used by db1"})
+    with pytest.raises(errors.OperationFailed) as caught:
+        purge.leftover(cloud, "hv1", "web1")
+    assert caught.value.text == "/nfs/b on hv1 stays: hv2: used by db1"
+    assert "web1" in cloud.guests["hv1"]
+    cloud.users["hv2"] = NOBODY
+    assert purge.leftover(cloud, "hv1", "web1")["delete"] == ["/nfs/a", "/nfs/b", "/own"]
+    assert cloud.guests == {"hv1": {}}
+
+
+@pytest.fixture
+def keys(monkeypatch):
+    """The KeyStore of a master: a key of web1, why it stays, and what was deleted."""
+    found = {"status": "accepted", "stays": None, "deleted": []}
+    monkeypatch.setattr(KeyStore, "status", lambda self, name: found["status"])
+    monkeypatch.setattr(KeyStore, "stays", lambda self, name, host: found["stays"])
+    monkeypatch.setattr(KeyStore, "delete", lambda self, name: found["deleted"].append(name))
+    return found
+
+
+OWN = {"delete": ["/own"], "keep": {"/iso": "a medium"}, "shared": {}}
+
+
+def test_to_look_changes_nothing(tmp_path, keys):
+    cloud = Cloud(tmp_path, OWN)
+    found = Purge(cloud, "web1").check()
+    assert found.comment == (
+        "web1 would be removed from hv1, with /own and its key; /iso stays: a medium"
+    )
+    assert (found.changes["key"], found.more, found.reasons) == (True, {"host": "hv1"}, ())
+    assert found.changes["removed"]["delete"] == ["/own"]
+    assert (keys["deleted"], cloud.guests["hv1"]) == ([], {"web1": "running"})
+    cloud.plans, keys["stays"] = {"delete": [], "keep": {}}, "another's"
+    found = Purge(cloud, "web1").check()
+    assert found.comment == (
+        "web1 would be removed from hv1, with no disk; its key stays: another's"
+    )
+    assert found.changes["key"] is False
+    assert "no guest 'x' on any hypervisor" in Purge(cloud, "x").check().reasons
+
+
+def test_all_that_the_master_knows_of_it_goes(tmp_path, keys):
+    cloud = Cloud(tmp_path, OWN)
+    away.keep(cloud.opts, "hv2", ["db1", "web1"])
+    away.keep(cloud.opts, "hv3", ["web1"])
+    Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv1")
+    away.keep(cloud.opts, "hv2", ["db1", "web1"])
+    done = Purge(cloud, "web1", on="hv1").run()
+    assert done.comment == (
+        "web1 was removed from hv1 and its key from the master; /iso stays: a medium"
+    )
+    assert done.changes == {
+        "removed": True, "delete": ["/own"], "keep": {"/iso": "a medium"}, "unsure": []
+    }  # fmt: skip
+    assert done.more == {"host": "hv1"}
+    assert (keys["deleted"], begun.of(cloud.opts, "web1")) == (["web1"], None)
+    assert (away.of(cloud.opts, "hv2"), away.of(cloud.opts, "hv3")) == ({"db1"}, set())
+    assert cloud.asked[-1] == ("hv1", "virt.purge", {"vm_": "web1", "unused": []}, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "stays", "words"),
+    [
+        (True, "accepted", "another's", "; its key stays: another's"),
+        (True, None, "another's", ""),
+        (False, "accepted", None, ""),
+    ],
+)
+def test_a_key_that_is_not_its_own_stays(tmp_path, keys, given, status, stays, words):
+    keys.update(status=status, stays=stays)
+    cloud = Cloud(tmp_path, {"delete": [], "keep": {}})
+    assert Purge(cloud, "web1", delete_key=given).run().comment == (
+        f"web1 was removed from hv1{words}"
+    )
+    assert keys["deleted"] == []
+
+
+def test_the_key_of_a_guest_below_a_syndic_is_its_own_masters(tmp_path, keys, monkeypatch):
+    monkeypatch.setattr(purge.syndic, "below", lambda opts, host: host == "hv1")
+    cloud = Cloud(tmp_path, {"delete": [], "keep": {}})
+    assert "its key stays: hv1 is below a syndic" in Purge(cloud, "web1").run().comment
+    assert keys["deleted"] == []
+
+
+def test_on_another_host_it_stays(tmp_path, keys):
+    cloud = Cloud(tmp_path, OWN)
+    with pytest.raises(errors.OperationFailed, match="web1 is on hv1 now, not on hv2: it stays"):
+        Purge(cloud, "web1", on="hv2").run()
+    assert (cloud.asked, keys["deleted"]) == ([], [])
+
+
+def test_while_another_operation_is_at_work_it_stays(tmp_path, keys):
+    cloud = Cloud(tmp_path, OWN)
+    with (
+        lock.guest(cloud.opts, "web1", "virt.init"),
+        pytest.raises(errors.OperationFailed, match=r"virt\.init, .* is under way"),
+    ):
+        Purge(cloud, "web1").run()
+    assert cloud.asked == []
+
+
+def test_a_guest_that_is_still_there_keeps_its_key(tmp_path, keys, monkeypatch):
+    cloud = Cloud(tmp_path, OWN)
+    monkeypatch.setattr(purge, "on_host", lambda *_args, **_more: {"keep": {}})
+    away.keep(cloud.opts, "hv2", ["web1"])
+    with pytest.raises(errors.OperationFailed, match="hv1: libvirt still has web1"):
+        Purge(cloud, "web1").run()
+    assert (keys["deleted"], away.of(cloud.opts, "hv2")) == ([], {"web1"})
+
+
+def test_what_is_written_down_of_guests_that_are_away_is_the_masters_own(tmp_path):
+    opts = {"cachedir": str(tmp_path)}
+    assert away.of(opts, "hv1") == set()
+    away.forget(opts, "web1")
+    away.keep(opts, "hv1", ["b", "a"])
+    [path] = (tmp_path / "virt" / "away").iterdir()
+    assert path.read_text(encoding="utf-8") == '["a", "b"]'
+    (tmp_path / "virt" / "away" / ".new").write_text('["web1"]')
+    away.forget(opts, "web1")
+    assert (tmp_path / "virt" / "away" / ".new").read_text() == '["web1"]', "being written"
+    away.keep(opts, "hv1", [])
+    away.keep(opts, "hv1", [])
+    assert not path.exists()
+    path.write_text("{")
+    assert away.of(opts, "hv1") == set()
