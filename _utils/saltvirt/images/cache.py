@@ -10,6 +10,8 @@ Layout of ``<virt:images>/_base``::
 A new version of an address is a new file, so what stands on the old one stays as it is.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json
@@ -17,12 +19,19 @@ import os
 import re
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
 from saltvirt.host.storage import bounded
 from saltvirt.images import checksum, header, inspect, locks, room, sources, storage, web
 from saltvirt.migration import storage as migration_storage
 from saltvirt.units import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from saltvirt.images.checksum import Demanded
+    from saltvirt.images.sources import Client, Progress, SaltFiles, Version
 
 DEFAULT_DIR = "/srv/salt-images"
 BASE = "_base"
@@ -53,7 +62,7 @@ class Place:
     format: str | None = None
 
 
-def _nothing(_done, _total):
+def _nothing(_done: int, _total: int | None) -> None:
     """The progress of those who don't watch."""
 
 
@@ -62,12 +71,12 @@ class _Wish:
     """What is asked for: ``demanded`` is its (algorithm, digits) or None."""
 
     source: str
-    client: object
-    demanded: tuple | None
-    progress: object
+    client: Client
+    demanded: Demanded | None
+    progress: Progress
 
 
-def folder(images_dir):
+def folder(images_dir: str) -> str:
     """Where the images lie that belong to ``virt:images``."""
     return os.path.join(os.path.abspath(images_dir), BASE)
 
@@ -75,24 +84,24 @@ def folder(images_dir):
 class _Folder:
     """The files of one cache."""
 
-    def __init__(self, images_dir):
+    def __init__(self, images_dir: str) -> None:
         self.base = folder(images_dir)
 
-    def path(self, *parts):
+    def path(self, *parts: str) -> str:
         return os.path.join(self.base, *parts)
 
-    def make(self):
+    def make(self) -> None:
         os.makedirs(self.base, mode=0o755, exist_ok=True)
         for name in (".index", ".meta", ".partial", ".locks"):
             os.makedirs(self.path(name), mode=0o700, exist_ok=True)
 
-    def read(self, *parts):
+    def read(self, *parts: str) -> Any:
         try:
             return json.loads(bounded.head(self.path(*parts), _LONGEST_NOTE) or b"")
         except (FileNotFoundError, ValueError):
             return None
 
-    def write(self, data, *parts):
+    def write(self, data: Any, *parts: str) -> None:
         """Two addresses of one content are written down at once, maybe: one after the other."""
         target = self.path(*parts)
         with locks.exclusive(self.path(".locks", "write")):
@@ -101,12 +110,12 @@ class _Folder:
             os.replace(target + ".new", target)
 
 
-def key(source):
+def key(source: str) -> str:
     """The name under which an address is kept."""
     return hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()[:40]
 
 
-def _demanded(image_hash, source, download):
+def _demanded(image_hash: object, source: str, download: SaltFiles | None) -> Demanded | None:
     """(algorithm, digits) that the operator demands of the image, or None."""
     if not image_hash:
         return None
@@ -120,13 +129,25 @@ def _demanded(image_hash, source, download):
     if where == sources.WEB:
         text = web.read_list(image_hash)
     elif where == sources.SALT:
-        text = download.read(image_hash)
+        text = _master(image_hash, download).read(image_hash)
     else:
         text = _read_list(image_hash)
     return checksum.from_list(text, sources.name(source), sources.shown(image_hash))
 
 
-def _read_list(path):
+def _master(source: str, download: SaltFiles | None) -> SaltFiles:
+    if download is None:
+        raise errors.InvalidInput(f"image {source}: there is no master to fetch it from")
+    return download
+
+
+def _client(source: str, download: SaltFiles | None) -> Client:
+    """Who fetches from an address."""
+    salt = sources.kind(source) == sources.SALT
+    return _master(source, download) if salt else web.client(source)
+
+
+def _read_list(path: str) -> str:
     try:
         with storage.reading(path) as file:
             return file.read(sources.LONGEST_LIST).decode("utf-8", "replace")
@@ -136,7 +157,9 @@ def _read_list(path):
         ) from exc
 
 
-def _verify(path, source, demanded, algorithms=()):
+def _verify(
+    path: str, source: str, demanded: Demanded | None, algorithms: Iterable[str] = ()
+) -> dict[str, str]:
     """The file's hashes. Raises ImageError when it is not what was demanded."""
     wanted = {*algorithms, *([demanded[0]] if demanded else [])}
     sums = checksum.of_file(path, wanted)
@@ -148,12 +171,12 @@ def _verify(path, source, demanded, algorithms=()):
     return sums
 
 
-def _not_empty(info, shown):
+def _not_empty(info: inspect.ImageInfo, shown: str) -> None:
     if not info.virtual_size_bytes:
         raise errors.ImageError(f"{shown} is no disk image: the disk in it has no size")
 
 
-def _local(source, place, demanded):
+def _local(source: str, place: Place, demanded: Demanded | None) -> CachedImage:
     """A file or device on this host is used where it lies."""
     if os.path.exists(migration_storage.coming(os.path.abspath(place.path))):
         raise errors.ImageError(f"a migration is just copying {place.path} to this host: try again")
@@ -167,13 +190,15 @@ def _local(source, place, demanded):
     return CachedImage(info.path, info.format, info.virtual_size_bytes, sums.get("sha256"), source)
 
 
-def _record(folder, name):
+def _record(folder: _Folder, name: str) -> Any:
     """What is known of a file in the cache, or None when it is not whole."""
     meta = folder.read(".meta", name + ".json")
     return meta if meta and bounded.is_file(folder.path(name)) else None
 
 
-def _cached(folder, wish, version, touch=True):
+def _cached(
+    folder: _Folder, wish: _Wish, version: Version, touch: bool = True
+) -> CachedImage | None:
     """The CachedImage of exactly this version, or None. touch: note that it was used."""
     index = folder.read(".index", key(wish.source) + ".json")
     if not index or index["version"] != version:
@@ -186,18 +211,18 @@ def _cached(folder, wish, version, touch=True):
     return _image(folder, meta, wish.source)
 
 
-def _by_hash(folder, wish, touch=True):
+def _by_hash(folder: _Folder, wish: _Wish, touch: bool = True) -> CachedImage | None:
     """The CachedImage of this address with the demanded hash: nobody need be asked."""
     index = folder.read(".index", key(wish.source) + ".json")
     return _cached(folder, wish, index["version"], touch) if index and wish.demanded else None
 
 
-def _image(folder, meta, source):
+def _image(folder: _Folder, meta: Mapping[str, Any], source: str) -> CachedImage:
     path, sums = folder.path(meta["file"]), meta["sums"]
     return CachedImage(path, meta["format"], meta["size_bytes"], sums["sha256"], source)
 
 
-def _looked_at(part, shown):
+def _looked_at(part: str, shown: str) -> inspect.ImageInfo:
     """The ImageInfo of what was fetched. The user knows the address, not our folder."""
     try:
         found = header.read(part)
@@ -214,11 +239,13 @@ def _looked_at(part, shown):
     return info
 
 
-def _admit(folder, part, wish, version):
+def _admit(folder: _Folder, part: str, wish: _Wish, version: Version) -> CachedImage:
     """Checks what was fetched and gives it its name in the cache."""
     source = wish.source
     served = version.get("hash_type")
-    ours = {"sha256", "sha512", *({served} & hashlib.algorithms_available)}
+    ours = {"sha256", "sha512"}
+    if served and served in hashlib.algorithms_available:
+        ours.add(served)
     sums = _verify(part, source, wish.demanded, ours)
     if served in sums and sums[served] != version["hsum"]:
         raise errors.ImageError(f"{sources.shown(source)} changed while it was copied: try again")
@@ -242,12 +269,12 @@ def _admit(folder, part, wish, version):
     return _image(folder, meta, source)
 
 
-def _download(folder, wish, version):
+def _download(folder: _Folder, wish: _Wish, version: Version) -> CachedImage:
     part = folder.path(".partial", key(wish.source))
     web.remember(part, version)
     limit = room.Room(f"image {sources.shown(wish.source)}", folder.base)
 
-    def progress(done, total):
+    def progress(done: int, total: int | None) -> None:
         limit.check(done, total)
         wish.progress(done, total)
 
@@ -263,7 +290,7 @@ def _download(folder, wish, version):
         web.forget(part)
 
 
-def _size(path):
+def _size(path: str) -> int | None:
     """The bytes of a download under way; None without one."""
     try:
         return os.path.getsize(path)
@@ -271,11 +298,11 @@ def _size(path):
         return None
 
 
-def _shared(folder, wish):
+def _shared(folder: _Folder, wish: _Wish) -> CachedImage:
     """The image from the cache, else downloaded into it, by one process at a time."""
     part = folder.path(".partial", key(wish.source))
 
-    def others():
+    def others() -> int | None:
         """How far the process is that downloads it; who waits for us sees that it goes on."""
         size = _size(part)
         if size:
@@ -291,8 +318,14 @@ def _shared(folder, wish):
 
 
 def fetch(
-    source, cache_dir=DEFAULT_DIR, download=None, image_hash=None, *, progress=None, place=None
-):
+    source: str,
+    cache_dir: str = DEFAULT_DIR,
+    download: SaltFiles | None = None,
+    image_hash: object = None,
+    *,
+    progress: Progress | None = None,
+    place: Place | None = None,
+) -> CachedImage:
     """The CachedImage for an image's address, fetched when this host does not have it yet.
 
     source: ``salt://…`` (``?saltenv=…`` as in Salt), an absolute path, ``http(s)://…`` or
@@ -314,7 +347,7 @@ def fetch(
             raise errors.InvalidInput(f"image {source}: a pool's volume cannot be used here")
         folder = _Folder(cache_dir)
         folder.make()
-        client = download if where == sources.SALT else web.client(source)
+        client = _client(source, download)
         return _shared(folder, _Wish(source, client, demanded, progress or _nothing))
     except OSError as exc:
         kind = errors.Refused if room.is_full(exc) else errors.ImageError
@@ -323,7 +356,13 @@ def fetch(
         ) from exc
 
 
-def look(source, cache_dir=DEFAULT_DIR, download=None, image_hash=None, place=None):
+def look(
+    source: str,
+    cache_dir: str = DEFAULT_DIR,
+    download: SaltFiles | None = None,
+    image_hash: object = None,
+    place: Place | None = None,
+) -> CachedImage | None:
     """The CachedImage that :func:`fetch` would return without fetching, or None. Writes nothing.
 
     Raises InvalidInput, NotFound, ImageError.
@@ -334,7 +373,7 @@ def look(source, cache_dir=DEFAULT_DIR, download=None, image_hash=None, place=No
         if place or where == sources.PATH:
             return _local(source, place or Place(source), demanded)
         folder = _Folder(cache_dir)
-        client = download if where == sources.SALT else web.client(source)
+        client = _client(source, download)
         wish = _Wish(source, client, demanded, _nothing)
         found = _by_hash(folder, wish, touch=False)
         return found or _cached(folder, wish, client.version(source), touch=False)
@@ -344,7 +383,7 @@ def look(source, cache_dir=DEFAULT_DIR, download=None, image_hash=None, place=No
         ) from exc
 
 
-def here(source, cache_dir=DEFAULT_DIR, place=None):
+def here(source: str, cache_dir: str = DEFAULT_DIR, place: Place | None = None) -> int | None:
     """The bytes that an image shows a guest, when it is on this host already; else None.
 
     place: as for :func:`fetch`. Nobody is asked whether it is the latest.
@@ -358,7 +397,7 @@ def here(source, cache_dir=DEFAULT_DIR, place=None):
     return meta["size_bytes"] if meta else None
 
 
-def known(cache_dir):
+def known(cache_dir: str) -> Iterator[dict[str, Any]]:
     """What is in the cache: dicts as in ``.meta``, with ``path``."""
     store = _Folder(cache_dir)
     try:
@@ -372,7 +411,7 @@ def known(cache_dir):
         raise errors.OperationFailed(f"{store.base} cannot be looked into: {exc.strerror}") from exc
 
 
-def used(images_dir, name):
+def used(images_dir: str, name: str) -> float | None:
     """The second in which somebody was last given an image; None of one that is not known."""
     try:
         return os.path.getmtime(_Folder(images_dir).path(".meta", name + ".json"))
@@ -380,7 +419,7 @@ def used(images_dir, name):
         return None
 
 
-def forget_partial(images_dir):
+def forget_partial(images_dir: str) -> list[str]:
     """Removes what downloads left that nobody has gone on with for :data:`PARTIAL_S`; how they are
     called in the cache."""
     store, gone = _Folder(images_dir), []
@@ -401,7 +440,7 @@ def forget_partial(images_dir):
     return gone
 
 
-def _is_old(part):
+def _is_old(part: str) -> bool:
     """Whether neither a part nor its note was written to for long."""
     ages = []
     for path in (part, part + ".json"):
@@ -410,7 +449,7 @@ def _is_old(part):
     return bool(ages) and min(ages) > PARTIAL_S
 
 
-def forget(images_dir, name):
+def forget(images_dir: str, name: str) -> None:
     """Removes one image from the cache."""
     store = _Folder(images_dir)
     # who is killed between the two leaves a note of nothing, not an image that nobody knows

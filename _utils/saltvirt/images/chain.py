@@ -1,5 +1,7 @@
 """What an image stands on, by declared formats and the images' own headers."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass
 
@@ -25,25 +27,28 @@ class Chain:
     """links: the file itself first. aside: real paths of files in which some of them keep
     their data. broken: why it could not be read to its end, or None."""
 
-    links: tuple
-    aside: tuple = ()
+    links: tuple[Link, ...]
+    aside: tuple[str, ...] = ()
     broken: str | None = None
 
 
-def read(path, format=None):
+def read(path: str, format: str | None = None) -> Chain:
     """The Chain of a file or block device; opens nothing else.
 
     format: what is declared of it. What is declared raw ends the chain: whatever a guest wrote
     there is data. Without one its content decides: right to find what might be needed, wrong
     to find what may be deleted or read.
     """
-    found, aside, broken = [], [], None
-    while path:
-        path = os.path.abspath(path)
-        here = bounded.real(path)
+    found: list[Link] = []
+    aside: list[str] = []
+    broken: str | None = None
+    at: str | None = path
+    while at:
+        at = os.path.abspath(at)
+        here = bounded.real(at)
         if here in (link.path for link in found):
             break
-        found.append(Link(here, format, path))
+        found.append(Link(here, format, at))
         if len(found) == _DEEPEST:
             broken = f"{found[0].path} stands on more than {_DEEPEST} files"
             break
@@ -55,18 +60,18 @@ def read(path, format=None):
         except errors.ImageError as exc:
             broken = str(exc) if format else None
             break
-        if data := _local(path, head.data_file):
+        if data := _local(at, head.data_file):
             aside.append(bounded.real(data))
-        path, format = _local(path, head.backing), head.backing_format
+        at, format = _local(at, head.backing), head.backing_format
     return Chain(tuple(found), tuple(aside), broken)
 
 
-def names(path, format=None):
+def names(path: str, format: str | None = None) -> list[str]:
     """The names of a file and of all that it stands on, as QEMU opens them."""
     return [link.name for link in read(path, format).links]
 
 
-def _local(path, name):
+def _local(path: str, name: str | None) -> str | None:
     """The path of a file that the image at ``path`` names; None for none, or for no file.
 
     QEMU looks for a relative name beside the name by which it opened the image.

@@ -1,10 +1,19 @@
 """The hash an operator demands of an image: a value, or the file that lists it."""
 
+from __future__ import annotations
+
 import hashlib
 import re
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# an algorithm, and hex digits
+Demanded = tuple[str, str]
 
 _LENGTHS = {64: "sha256", 96: "sha384", 128: "sha512"}
 _VALUE = re.compile(r"(?:(sha256|sha384|sha512)[:=])?([0-9a-fA-F]{64,128})", re.IGNORECASE)
@@ -13,19 +22,19 @@ _BSD = re.compile(r"SHA\d+ \((.+)\) = ([0-9a-fA-F]{64,128})")
 _BLOCK = 4 * 1024 * 1024
 
 
-def is_value(image_hash):
+def is_value(image_hash: str) -> bool:
     """True for a hash itself, False for the address of a file that lists hashes."""
     return bool(_VALUE.fullmatch(image_hash.strip()))
 
 
-def parse(image_hash):
+def parse(image_hash: object) -> Demanded:
     """(algorithm, hex digits) of ``sha256:…``, ``sha512=…`` or of the digits alone.
 
     Raises InvalidInput for anything else: SHA-1 and MD5 prove nothing any more.
     """
     match = _VALUE.fullmatch(str(image_hash).strip())
     algorithm = _LENGTHS.get(len(match.group(2))) if match else None
-    if not algorithm or (match.group(1) or algorithm).lower() != algorithm:
+    if not match or not algorithm or (match.group(1) or algorithm).lower() != algorithm:
         raise errors.InvalidInput(
             f"image_hash {str(image_hash)[:80]!r} is no sha256, sha384 or sha512, and no address "
             "of a file that lists them"
@@ -33,7 +42,7 @@ def parse(image_hash):
     return algorithm, match.group(2).lower()
 
 
-def from_list(text, name, where):
+def from_list(text: str, name: str, where: str) -> Demanded:
     """(algorithm, hex digits) of the file ``name`` in a SHA256SUMS file.
 
     Understood: GNU's ``digits  name``, BSD's ``SHA256 (name) = digits``, and digits alone.
@@ -53,7 +62,7 @@ def from_list(text, name, where):
     return parse(digits)
 
 
-def of_file(path, algorithms):
+def of_file(path: str, algorithms: Iterable[str]) -> dict[str, str]:
     """{algorithm: hex digits} of a file, read once."""
     sums = {name: hashlib.new(name) for name in algorithms}
     with storage.reading(path) as file:

@@ -1,5 +1,7 @@
 """Makes a guest's disk from an image: a reflink, a sparse copy, a conversion or an overlay."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import fcntl
@@ -11,10 +13,18 @@ import shutil
 import stat
 import subprocess
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
 from saltvirt import errors
 from saltvirt.images import confined, header, inspect, storage, tools
 from saltvirt.units import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import IO
+
+    from saltvirt.images.cache import CachedImage
+    from saltvirt.images.sources import Progress
 
 _FICLONE = 0x40049409  # linux/fs.h
 _CHUNK = 32 * 1024 * 1024
@@ -22,6 +32,7 @@ _BLOCK = 1024**2  # where bytes are read and written
 _NOT_IN_KERNEL = (errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 _PERCENT = re.compile(rb"\(([0-9.]+)/100%\)")
 _STALLED_S = 3600
+T = TypeVar("T")
 FORMATS = ("raw", "qcow2")
 
 
@@ -43,14 +54,14 @@ class _Task:
     format: str
     size_bytes: int
     overlay: bool
-    progress: object
+    progress: Progress
 
 
-def _nothing(_done, _total):
+def _nothing(_done: int, _total: int | None) -> None:
     """The progress of those who don't watch."""
 
 
-def _reflink(source, target):
+def _reflink(source: BinaryIO, target: BinaryIO) -> bool:
     """True when the file system let the target share the source's blocks."""
     try:
         fcntl.ioctl(target, _FICLONE, source.fileno())
@@ -59,7 +70,7 @@ def _reflink(source, target):
     return True
 
 
-def _extents(fd, size):
+def _extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
     """The (start, end) of what holds data in a sparse file."""
     end = 0
     while end < size:
@@ -73,7 +84,7 @@ def _extents(fd, size):
         yield start, end
 
 
-def _copy_range(source, target, length, start):
+def _copy_range(source: int, target: int, length: int, start: int) -> int:
     """Copies bytes within the kernel where it can: it does not from one kind of file system to
     another, nor where the file system does not know how."""
     try:
@@ -84,7 +95,9 @@ def _copy_range(source, target, length, start):
     return os.pwrite(target, os.pread(source, min(length, _BLOCK), start), start)
 
 
-def _copy_extent(source, target, start, end, report):
+def _copy_extent(
+    source: int, target: int, start: int, end: int, report: Callable[[int], object]
+) -> None:
     while start < end:
         done = _copy_range(source, target, min(_CHUNK, end - start), start)
         if not done:
@@ -93,7 +106,7 @@ def _copy_extent(source, target, start, end, report):
         report(done)
 
 
-def copy_sparse(source, target, progress=_nothing):
+def copy_sparse(source: BinaryIO, target: BinaryIO, progress: Progress = _nothing) -> None:
     """Copies one open file into another that is empty; holes stay holes.
 
     progress: called with the bytes copied so far and the bytes there are to copy.
@@ -103,7 +116,7 @@ def copy_sparse(source, target, progress=_nothing):
     total = sum(end - start for start, end in extents)
     copied = 0
 
-    def report(step):
+    def report(step: int) -> None:
         nonlocal copied
         copied += step
         progress(copied, total)
@@ -113,7 +126,7 @@ def copy_sparse(source, target, progress=_nothing):
         _copy_extent(source.fileno(), target.fileno(), start, end, report)
 
 
-def _copy(image, part, progress):
+def _copy(image: inspect.ImageInfo, part: str, progress: Progress) -> str:
     """The same format: shared blocks if the file system can, else a copy of what is not hole."""
     with storage.reading(image.path) as source, open(part, "wb") as target:
         if _reflink(source, target):
@@ -122,7 +135,7 @@ def _copy(image, part, progress):
     return "copy"
 
 
-def _is_whole(image, part):
+def _is_whole(image: inspect.ImageInfo, part: str) -> None:
     """Raises ImageError where another file than the one that was inspected has been copied, as when
     somebody put it in its place: QEMU would open what that one names."""
     found = header.read(part, image.format)
@@ -130,12 +143,12 @@ def _is_whole(image, part):
         raise errors.ImageError(f"{image.path} was replaced while it was copied: try again")
 
 
-def _follow(process, total, progress):
+def _follow(process: subprocess.Popen[bytes], total: int, progress: Progress) -> bytes:
     """Turns qemu-img's percents into calls of ``progress``; returns what else it said.
 
     One that says nothing new for an hour is ended.
     """
-    said, stream = b"", process.stdout.fileno()
+    said, stream = b"", cast("IO[bytes]", process.stdout).fileno()
     while select.select([stream], [], [], _STALLED_S)[0]:
         block = os.read(stream, 4096)
         if not block:
@@ -148,7 +161,9 @@ def _follow(process, total, progress):
     return b"qemu-img got no further for %d s" % _STALLED_S
 
 
-def _convert(image, target, format, progress, existing=False):
+def _convert(
+    image: inspect.ImageInfo, target: str, format: str, progress: Progress, existing: bool = False
+) -> str:
     """Another format, a chain, or a target that exists: qemu-img reads and writes it."""
     argv = ["qemu-img", "convert", "-p", "-f", image.format, "-O", format]
     argv += ["-n"] if existing else []
@@ -171,7 +186,7 @@ def _convert(image, target, format, progress, existing=False):
     return "convert"
 
 
-def _overlay(image, target, size_bytes):
+def _overlay(image: inspect.ImageInfo, target: str, size_bytes: int) -> str:
     base = ["-b", image.path, "-F", image.format]
     argv = ["qemu-img", "create", "-q", "-f", "qcow2", *base, target, str(size_bytes)]
     what = f"make an overlay of {image.path}"
@@ -179,14 +194,15 @@ def _overlay(image, target, size_bytes):
     return "overlay"
 
 
-def _needed_bytes(image, format):
+def _needed_bytes(image: inspect.ImageInfo, format: str) -> int:
     """What a conversion will take: a small file can name one block of data very often."""
     argv = ["qemu-img", "measure", "--output=json", "-f", image.format, "-O", format, image.path]
     what = f"measure {image.path}"
-    return json.loads(confined.run(argv, what, errors.ImageError, reads=image.files))["required"]
+    told = json.loads(confined.run(argv, what, errors.ImageError, reads=image.files))
+    return int(told["required"])
 
 
-def _wanted_size(image, size_bytes):
+def _wanted_size(image: inspect.ImageInfo, size_bytes: int | None) -> int:
     if size_bytes is None:
         return image.virtual_size_bytes
     if size_bytes < image.virtual_size_bytes:
@@ -198,7 +214,7 @@ def _wanted_size(image, size_bytes):
     return size_bytes
 
 
-def _resize(path, format, size_bytes):
+def _resize(path: str, format: str, size_bytes: int) -> None:
     if format == "raw":
         os.truncate(path, size_bytes)
         return
@@ -210,7 +226,7 @@ def _resize(path, format, size_bytes):
     )
 
 
-def _require_space(image, needed, folder):
+def _require_space(image: inspect.ImageInfo, needed: int, folder: str) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise errors.ImageError(
@@ -219,7 +235,7 @@ def _require_space(image, needed, folder):
         )
 
 
-def _fill(task, part):
+def _fill(task: _Task, part: str) -> str:
     """Makes the disk at ``part`` and returns the method."""
     image, format, folder = task.image, task.format, os.path.dirname(part)
     if task.overlay:
@@ -238,7 +254,7 @@ def _fill(task, part):
     return method
 
 
-def _into_device(task, device):
+def _into_device(task: _Task, device: str) -> tuple[str, int]:
     """Onto a block device that exists, e.g. a logical volume; returns its size too."""
     with storage.reading(device) as file:
         room = file.seek(0, os.SEEK_END)
@@ -249,14 +265,14 @@ def _into_device(task, device):
     return _convert(task.image, device, "raw", task.progress, existing=True), room
 
 
-def _is_device(path):
+def _is_device(path: str) -> bool:
     try:
         return stat.S_ISBLK(os.stat(path).st_mode)
     except FileNotFoundError:
         return False
 
 
-def _place(part, target):
+def _place(part: str, target: str) -> None:
     """Gives the finished file its name; a name that was taken meanwhile stays as it is."""
     try:
         os.link(part, target)
@@ -270,7 +286,7 @@ def _place(part, target):
         os.rename(part, target)
 
 
-def part(target):
+def part(target: str) -> str:
     """Where a disk is until it is whole and gets its name: beside it, always the same, so that what
     an earlier attempt left is used up."""
     folder, name = os.path.split(target)
@@ -278,7 +294,7 @@ def part(target):
 
 
 @contextlib.contextmanager
-def part_of(target):
+def part_of(target: str) -> Iterator[str]:
     """The file :func:`part` for as long as it is being made, and ours alone.
 
     What holds it is a lock, which the kernel takes back when its process dies.
@@ -302,7 +318,7 @@ def part_of(target):
         os.close(fd)
 
 
-def _taken(path, target):
+def _taken(path: str, target: str) -> int:
     """The file, open and locked."""
     fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
     try:
@@ -313,7 +329,7 @@ def _taken(path, target):
     return fd
 
 
-def whole(target, fill, claim=None):
+def whole(target: str, fill: Callable[[str], T], claim: Callable[[str], object] | None = None) -> T:
     """Makes a file that has its name only when it is complete; what ``fill`` returns.
 
     fill: called with the path to fill. claim: called with that path before it has anything in it.
@@ -329,7 +345,16 @@ def whole(target, fill, claim=None):
     return found
 
 
-def clone(image, target_path, format, size_bytes=None, *, overlay=False, progress=None, claim=None):
+def clone(
+    image: CachedImage | inspect.ImageInfo,
+    target_path: str,
+    format: str,
+    size_bytes: int | None = None,
+    *,
+    overlay: bool = False,
+    progress: Progress | None = None,
+    claim: Callable[[str], object] | None = None,
+) -> Clone:
     """Makes the disk ``target_path`` from an image and returns the Clone.
 
     image: a CachedImage or ImageInfo. target_path: a file that does not exist yet, or a block

@@ -7,12 +7,18 @@ reading and writing them, and with limits of memory, time and size. All of it by
 which every host has. For a process that is not root it runs plainly.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import locks, storage, tools
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
 _ROOT = os.path.join(locks.RUN, "root")
 _TIMEOUT_S = 120
@@ -52,7 +58,7 @@ class Limits:
     memory_bytes: int = _MEMORY
     file_bytes: int | None = None
 
-    def argv(self):
+    def argv(self) -> list[str]:
         # each of its threads would take 64 MiB of addresses for memory of its own (glibc)
         found = ["env", "MALLOC_ARENA_MAX=1"]
         found += ["prlimit", "--core=0", f"--as={self.memory_bytes}"]
@@ -63,7 +69,7 @@ class Limits:
         return [*found, "--"]
 
 
-def _places(mode, paths):
+def _places(mode: str, paths: Iterable[str]) -> Iterator[str]:
     """A path is shown by the name that it has; what lies there may be behind a link."""
     for path in paths:
         if not os.path.isabs(path) or ".." in path.split("/"):
@@ -74,7 +80,12 @@ def _places(mode, paths):
         yield from (mode, os.path.normpath(path), real)
 
 
-def command(argv, reads=(), writes=(), limits=None):
+def command(
+    argv: Sequence[str],
+    reads: Iterable[str] = (),
+    writes: Iterable[str] = (),
+    limits: Limits | None = None,
+) -> list[str]:
     """The argv that runs ``argv`` confined.
 
     reads, writes: absolute paths, without ``..``, of files and block devices that are there.
@@ -91,7 +102,16 @@ def command(argv, reads=(), writes=(), limits=None):
     return [*alone, "sh", "-ec", _SCRIPT, "sh", root, *files, "", *inside]
 
 
-def run(argv, what, error=errors.OperationFailed, *, reads=(), writes=(), limits=None, good=(0,)):
+def run(
+    argv: Sequence[str],
+    what: str,
+    error: type[errors.VirtError] = errors.OperationFailed,
+    *,
+    reads: Iterable[str] = (),
+    writes: Iterable[str] = (),
+    limits: Limits | None = None,
+    good: Container[int] = (0,),
+) -> bytes:
     """What the tool printed, as bytes. See :func:`command` and tools.run.
 
     Raises ``error``, and Unsupported when the tool is not installed.

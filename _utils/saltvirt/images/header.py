@@ -4,12 +4,18 @@ A qcow2 or VMDK can name other files, which QEMU's tools open as root. So what a
 names is looked at first. qcow2: https://www.qemu.org/docs/master/interop/qcow2.html
 """
 
+from __future__ import annotations
+
 import re
 import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _QCOW2_V2_LENGTH = 72
 _EXT_BACKING_FORMAT = 0xE2792ACA
@@ -68,7 +74,7 @@ class Header:
     corrupt: bool = False
 
 
-def _extensions(head, start, end):
+def _extensions(head: bytes, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     while start + 8 <= min(end, len(head)):
         kind, length = struct.unpack_from(">II", head, start)
         if kind == 0:
@@ -77,7 +83,7 @@ def _extensions(head, start, end):
         start += 8 + (length + 7) // 8 * 8
 
 
-def _text(data, path):
+def _text(data: bytes, path: str) -> str:
     """A name as it stands in a header. QEMU reads it to its first NUL, others might not."""
     data = data.rstrip(b"\0")
     if b"\0" in data:
@@ -85,7 +91,7 @@ def _text(data, path):
     return data.decode("utf-8", "surrogateescape")
 
 
-def _qcow2(head, path):
+def _qcow2(head: bytes, path: str) -> Header:
     if len(head) < _QCOW2_V2_LENGTH:
         raise errors.ImageError(f"{path} ends inside its qcow2 header")
     version, offset, length, bits, size, crypt = struct.unpack_from(">IQIIQI", head, 4)
@@ -119,7 +125,7 @@ def _qcow2(head, path):
     )
 
 
-def _vmdk(head, path):
+def _vmdk(head: bytes, path: str) -> Header:
     """A VMDK that QEMU reads from this one file, whatever else stands in it.
 
     QEMU (block/vmdk.c) follows the descriptor's extents, which may name any file, when the
@@ -143,7 +149,7 @@ def _vmdk(head, path):
     return Header(format="vmdk", size_bytes=capacity * 512)
 
 
-def _qed(head, path):
+def _qed(head: bytes, path: str) -> Header:
     """QEMU's former format. https://www.qemu.org/docs/master/interop/qed_spec.html"""
     if len(head) < 64:
         raise errors.ImageError(f"{path} ends inside its QED header")
@@ -154,7 +160,7 @@ def _qed(head, path):
     return Header("qed", size, _text(named, path) if named else None)
 
 
-_READERS = {
+_READERS: dict[bytes, Callable[[bytes, str], Header]] = {
     b"QFI\xfb": _qcow2,
     b"KDMV": _vmdk,
     b"QED\0": _qed,
@@ -163,7 +169,7 @@ _READERS = {
 }
 
 
-def detect(head, path):
+def detect(head: bytes, path: str) -> Header:
     """The Header for the first bytes of an image. Raises ImageError for what is none."""
     for magic, name in _COMPRESSED.items():
         if head.startswith(magic):
@@ -184,7 +190,7 @@ def detect(head, path):
     )
 
 
-def read(path, format=None):
+def read(path: str, format: str | None = None) -> Header:
     """The Header of the file or block device at ``path``.
 
     format: the declared format; the file is then not looked at to find out, so that a raw
@@ -205,7 +211,7 @@ def read(path, format=None):
     return found
 
 
-def looks_like(path):
+def looks_like(path: str) -> str:
     """The format that the content hints at, ``raw`` where it hints at none. Judges nothing else."""
     head = storage.head(path, _HEAD)
     return next((name for sign, name in _FORMATS if head.startswith(sign)), None) or (

@@ -1,11 +1,17 @@
 """What an image is, and whether it may be used."""
 
+from __future__ import annotations
+
 import json
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import confined, header
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
 
 _DEEPEST_CHAIN = 16
 _CHECK_S = 3600
@@ -30,10 +36,10 @@ class ImageInfo:
     backing: str | None = None
     backing_format: str | None = None
     snapshots: int = 0
-    files: tuple = ()
+    files: tuple[str, ...] = ()
 
 
-def _inside(name, image, folders):
+def _inside(name: str, image: str, folders: Iterable[str]) -> str:
     """The absolute path of a file that an image names; refused outside of the folders."""
     path = name.removeprefix("file:")
     if ":" in path.split("/", 1)[0] or path.startswith("//"):  # QEMU's sign of a protocol
@@ -49,7 +55,7 @@ def _inside(name, image, folders):
     )
 
 
-def _check(path, found, folders, depth):
+def _check(path: str, found: header.Header, folders: Collection[str], depth: int) -> list[str]:
     """Refuses what must not be opened, and returns the absolute paths of what it stands on."""
     if found.format in _REFUSED:
         raise errors.ImageError(f"{path} is {found.format}: convert it to qcow2 first")
@@ -78,7 +84,12 @@ def _check(path, found, folders, depth):
     return [backing, *_check(backing, below, folders, depth + 1)]
 
 
-def inspect(path, format=None, folders=None, unused=False):
+def inspect(
+    path: str,
+    format: str | None = None,
+    folders: Collection[str] | None = None,
+    unused: bool = False,
+) -> ImageInfo:
     """The ImageInfo of the file or block device at ``path``.
 
     format: the declared format (``raw``, ``qcow2``, …); without it the content decides, which
@@ -114,7 +125,7 @@ def inspect(path, format=None, folders=None, unused=False):
     )
 
 
-def check(info):
+def check(info: ImageInfo) -> None:
     """Reads a qcow2's tables through. Raises ImageError when they are damaged or it was cut."""
     if info.format != "qcow2":
         return

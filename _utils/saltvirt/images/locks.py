@@ -1,5 +1,7 @@
 """Locks between processes, which the kernel takes back when their holder dies."""
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import os
@@ -7,8 +9,12 @@ import shutil
 import stat
 import tempfile
 import time
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 RUN = "/run/salt-virt"  # in memory, and nobody else can write to /run
 _PAUSE_S = 0.05
@@ -16,7 +22,7 @@ _LONGEST_PAUSE_S = 1
 PATIENCE_S = 900
 
 
-def private(folder):
+def private(folder: str) -> str:
     """The folder, made if it has to be, and nobody else's.
 
     Raises OperationFailed for a link and for a folder that somebody else could write to.
@@ -31,7 +37,7 @@ def private(folder):
     return folder
 
 
-def private_folder(parent, prefix):
+def private_folder(parent: str, prefix: str) -> tuple[str, int]:
     """A new folder for root alone, and the descriptor that marks it as in use.
 
     What processes that died left of such folders is removed on the way.
@@ -46,7 +52,7 @@ def private_folder(parent, prefix):
     return folder, fd
 
 
-def _remove_unused(folder):
+def _remove_unused(folder: str) -> None:
     with contextlib.suppress(OSError):  # it is in use, or gone
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -57,7 +63,9 @@ def _remove_unused(folder):
 
 
 @contextlib.contextmanager
-def exclusive(path, patience_s=PATIENCE_S, progress=None):
+def exclusive(
+    path: str, patience_s: float = PATIENCE_S, progress: Callable[[], object] | None = None
+) -> Iterator[None]:
     """Holds the lock file ``path`` for the block; waits for whoever holds it.
 
     progress: called while it waits, and returns what changes as long as the holder is at work:
@@ -73,7 +81,7 @@ def exclusive(path, patience_s=PATIENCE_S, progress=None):
         os.close(fd)
 
 
-def _open(path):
+def _open(path: str) -> int:
     """The lock file itself, never what a link or a second name of it leads to."""
     try:
         fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -86,7 +94,7 @@ def _open(path):
     return fd
 
 
-def _wait(fd, path, patience_s, progress):
+def _wait(fd: int, path: str, patience_s: float, progress: Callable[[], object]) -> None:
     seen, end, pause = progress(), time.monotonic() + patience_s, _PAUSE_S
     while True:
         try:
@@ -105,7 +113,7 @@ def _wait(fd, path, patience_s, progress):
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-def holder(fd):
+def holder(fd: int) -> str:
     """Who holds the lock of an open file, in words, as the kernel knows it."""
     found = os.fstat(fd)
     with contextlib.suppress(OSError), open("/proc/locks", encoding="ascii") as table:
@@ -116,7 +124,7 @@ def holder(fd):
     return "another process"
 
 
-def _command(pid):
+def _command(pid: str) -> str:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         words = file.read(4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()
         return "".join(char for char in words if char.isprintable())[:80] or "ended"

@@ -1,5 +1,7 @@
 """Keeps a download from filling the file system on which this host's guests are."""
 
+from __future__ import annotations
+
 import errno
 import os
 import shutil
@@ -12,7 +14,7 @@ _LEFT_BYTES = 1024**3  # or a twentieth of a small file system
 _STEP = 16 * 1024**2
 
 
-def is_full(exc):
+def is_full(exc: BaseException) -> bool:
     """Whether the file system, or a quota, has no more room."""
     return isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
 
@@ -20,12 +22,12 @@ def is_full(exc):
 class Room:
     """The room for one download. what: its address, as it may be shown. folder: where it goes."""
 
-    def __init__(self, what, folder):
+    def __init__(self, what: str, folder: str) -> None:
         self._what = what
         self._folder = folder
         self._seen, self._next = 0, 0
 
-    def check(self, done, total):
+    def check(self, done: int, total: int | None) -> None:
         """Called with what is there and what there will be (0 or None: nobody knows), as often
         as one likes. Raises Refused when it is too much."""
         begun_anew, self._seen = done < self._seen, done

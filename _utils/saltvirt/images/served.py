@@ -1,9 +1,18 @@
 """What a web server says of the bytes that it sends, held against what was asked for."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from email.message import Message
+
+    from saltvirt.images.sources import Version
 
 _KEYS = ("ETag", "Last-Modified", "Content-Length")
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
@@ -22,27 +31,27 @@ class Sent:
     start: int
     end: int | None
     total: int | None
-    version: dict
+    version: Version
 
 
-def version(headers):
+def version(headers: Message) -> Version:
     """What tells a file from another one at the same address: its ETag, date and size."""
     return {key: headers[key] for key in _KEYS if headers[key]}
 
 
-def length(known):
+def length(known: Version) -> int | None:
     """The bytes of a version, None where it says none. Some servers say 0 for all they make up."""
     text = known.get("Content-Length", "")
     return int(text) or None if re.fullmatch("[0-9]{1,19}", text) else None
 
 
-def validator(known):
+def validator(known: Version) -> str | None:
     """By what a server can be asked whether its file is still of this version; None without."""
     strong = known.get("ETag", "").startswith('"')
     return known["ETag"] if strong else known.get("Last-Modified")
 
 
-def judge(status, headers, have, known):
+def judge(status: int, headers: Message, have: int, known: Version) -> Sent:
     """The Sent of an answer.
 
     have: the bytes that are there, of the version ``known``; the rest was asked for.
@@ -59,7 +68,7 @@ def judge(status, headers, have, known):
     return _whole(headers, known)
 
 
-def _whole(headers, known):
+def _whole(headers: Message, known: Version) -> Sent:
     """All of the file, maybe of another version. Where several servers have one address, each may
     have an ETag and a date of its own for the same file, but no other length."""
     said, was = version(headers), length(known)
@@ -74,7 +83,7 @@ def _whole(headers, known):
     return Sent(0, total, total, {**known, **said})
 
 
-def _rest(headers, have, known):
+def _rest(headers: Message, have: int, known: Version) -> Sent:
     """What is still missing, of the same version, or a part of it."""
     said = _RANGE.fullmatch((headers["Content-Range"] or "").strip())
     if not said:
@@ -93,7 +102,7 @@ def _rest(headers, have, known):
     return Sent(first, last + 1, total, known)
 
 
-def _same(known):
+def _same(known: Version) -> Iterator[tuple[str, tuple[str | None, ...]]]:
     """What each header may be in the rest of this version."""
     for key in ("ETag", "Last-Modified"):
         if key in known:

@@ -1,12 +1,37 @@
 """Where images come from: what an address means, and who fetches it."""
 
+from __future__ import annotations
+
 import os
 import re
 import tempfile
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from saltvirt import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from saltvirt.images.turns import Turn
+
+# called with the bytes that are there, and how many there will be, or None
+Progress = Callable[[int, int | None], object]
+# what tells a file from another one at the same address
+Version = dict[str, str]
+
+
+class Client(Protocol):
+    """Who fetches images from addresses of one kind."""
+
+    def version(self, source: str) -> Version:
+        """What tells the file from another one at the same address."""
+
+    def fetch(self, source: str, target: str, version: Version, progress: Progress) -> Version:
+        """Fetches to ``target``, and returns the version that it is of."""
+
 
 SALT, WEB, PATH, POOL = "salt", "web", "path", "pool"
 _ATTEMPTS = 4
@@ -14,7 +39,7 @@ _PAUSE_S = 2
 LONGEST_LIST = 4 * 1024 * 1024  # of a file that lists hashes
 
 
-def kind(source):
+def kind(source: object) -> str:
     """SALT, WEB, PATH or POOL for an image's address. Raises InvalidInput for anything else."""
     text = str(source)
     if any(ord(char) < 32 for char in text):
@@ -33,7 +58,7 @@ def kind(source):
     )
 
 
-def _is_address(text):
+def _is_address(text: str) -> bool:
     """False for a port that is no number, and the like."""
     try:
         parts = urlsplit(text)
@@ -42,12 +67,12 @@ def _is_address(text):
         return False
 
 
-def _unread(text):
+def _unread(text: str) -> str:
     """An address that means nothing to us may hold a password all the same."""
     return re.sub(r"//[^/@]*@", "//…@", text)
 
 
-def shown(source):
+def shown(source: str) -> str:
     """The address without what lets one in, for messages and records: a password, or the query
     of a web address, which can be a signature."""
     parts = urlsplit(source)
@@ -58,18 +83,18 @@ def shown(source):
     return urlunsplit(parts) if parts.netloc else source
 
 
-def name(source):
+def name(source: str) -> str:
     """The file name in an address, without saltenv or query."""
     return os.path.basename(urlsplit(source).path) or urlsplit(source).netloc
 
 
-def stem(source):
+def stem(source: str) -> str:
     """What a file in the cache is called after: letters, digits, dots and dashes."""
     base = re.sub(r"\.(qcow2|raw|img|vmdk|vdi|vhdx?|qcow)$", "", name(source), flags=re.IGNORECASE)
     return re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip(".-_")[:80] or "image"
 
 
-def _short(done, _total):
+def _short(done: int, _total: int | None) -> None:
     if done > LONGEST_LIST:
         raise errors.ImageError(f"a list of hashes is larger than {LONGEST_LIST} bytes")
 
@@ -82,13 +107,19 @@ class SaltFiles:
     returns a turns.Turn, where the master lets only so many copy at a time.
     """
 
-    def __init__(self, call, saltenv, chunk, turn=None):
+    def __init__(
+        self,
+        call: Mapping[str, Callable[..., Any]],
+        saltenv: str | None,
+        chunk: Callable[[str, str, int], bytes],
+        turn: Callable[[str], Turn] | None = None,
+    ) -> None:
         self._call = call
         self._saltenv = saltenv or "base"
         self._chunk = chunk
         self._turn = turn
 
-    def version(self, source):
+    def version(self, source: str) -> Version:
         """What the master's file server says of the file: {"hash_type", "hsum"}."""
         try:
             found = self._call["cp.hash_file"](source, saltenv=self._saltenv)
@@ -100,7 +131,7 @@ class SaltFiles:
             )
         return {"hash_type": found["hash_type"], "hsum": found["hsum"]}
 
-    def fetch(self, source, target, version, progress):
+    def fetch(self, source: str, target: str, version: Version, progress: Progress) -> Version:
         """Copies the file to ``target``, past the minion's own cache, when it is our turn. Returns
         the version; that it is of this one, its hash tells."""
         if self._turn is None:
@@ -108,14 +139,14 @@ class SaltFiles:
             return version
         with self._turn(source) as turn:
 
-            def renewing(done, total):
+            def renewing(done: int, total: int | None) -> None:
                 turn.renew()
                 progress(done, total)
 
             self._go_on(source, target, renewing)
         return version
 
-    def _go_on(self, source, target, progress):
+    def _go_on(self, source: str, target: str, progress: Progress) -> None:
         """Appends to what is there; a master that is busy or restarts is asked again."""
         failures = 0
         with open(target, "ab") as file:
@@ -134,7 +165,7 @@ class SaltFiles:
                 file.write(block)
                 progress(file.tell(), None)
 
-    def read(self, source):
+    def read(self, source: str) -> str:
         """The text of a small file, such as SHA256SUMS."""
         with tempfile.TemporaryDirectory() as folder:
             target = os.path.join(folder, "list")

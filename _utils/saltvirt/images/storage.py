@@ -4,24 +4,27 @@ A path may come from a definition, a header or a pool. What lies there may be a 
 for a writer, or a device that acts when it is opened, such as a watchdog or a tape.
 """
 
+from __future__ import annotations
+
 import os
 import stat
+from typing import BinaryIO
 
 from saltvirt import errors
 from saltvirt.host.storage import bounded
 
 
-def is_storage(mode):
+def is_storage(mode: int) -> bool:
     """Whether a stat's mode is that of a regular file or a block device."""
     return stat.S_ISREG(mode) or stat.S_ISBLK(mode)
 
 
-def refused(path):
+def refused(path: str) -> errors.ImageError:
     """The error for a path where something else lies."""
     return errors.ImageError(f"{path} is neither a file nor a block device")
 
 
-def descriptor(path):
+def descriptor(path: str) -> int:
     """A descriptor for reading. Raises OSError, and ImageError for anything else than storage."""
     try:
         found = bounded.opened(path)
@@ -32,12 +35,12 @@ def descriptor(path):
     return found
 
 
-def reading(path):
+def reading(path: str) -> BinaryIO:
     """The file, open for reading as bytes; see :func:`descriptor`."""
     return os.fdopen(descriptor(path), "rb")
 
 
-def head(path, size):
+def head(path: str, size: int) -> bytes:
     """The first bytes of it, by a question that has an end. Raises as :func:`descriptor` does."""
     try:
         found = bounded.head(path, size)

@@ -1,13 +1,19 @@
 """Runs qemu-img, guestfish and their like."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import selectors
 import shutil
 import subprocess
 import time
+from typing import IO, TYPE_CHECKING, cast
 
 from saltvirt import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
 
 _LAST_WORDS = 300
 # of what a tool says: it repeats what stands in an image, and an image may hold any number of names
@@ -17,7 +23,7 @@ _PIPE = 4096  # so much can be written at once without waiting, where any can
 TIMEOUT_S = 600
 
 
-def command(argv):
+def command(argv: Sequence[str]) -> list[str]:
     """The argv as it is run: the tool dies with us where util-linux can see to that.
 
     A minion that is killed in the middle must not leave a qemu-img behind that goes on
@@ -27,7 +33,7 @@ def command(argv):
     return [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv else list(argv)
 
 
-def environment():
+def environment() -> dict[str, str]:
     """Our environment with messages in English, which we read.
 
     A tool such as systemd-nspawn would tell systemd, by the socket that the minion's service was
@@ -38,7 +44,7 @@ def environment():
     return found
 
 
-def last_words(text):
+def last_words(text: bytes | str) -> str:
     """The end of what a tool said, on one line."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
@@ -46,15 +52,22 @@ def last_words(text):
     return " / ".join(lines[-3:])[-_LAST_WORDS:] or "it said nothing"
 
 
-def missing(name):
+def missing(name: str) -> errors.Unsupported:
     """The error for a tool that is not installed."""
     return errors.Unsupported(f"{name} is not installed on this host")
 
 
 def run(
-    argv, what, error=errors.OperationFailed, *,
-    stdin=None, timeout_s=TIMEOUT_S, good=(0,), user=None, name=None,
-):  # fmt: skip
+    argv: Sequence[str],
+    what: str,
+    error: type[errors.VirtError] = errors.OperationFailed,
+    *,
+    stdin: bytes | None = None,
+    timeout_s: float | None = TIMEOUT_S,
+    good: Container[int] = (0,),
+    user: tuple[int, int] | None = None,
+    name: str | None = None,
+) -> bytes:
     """What the tool printed, as bytes.
 
     argv: list of strings. what: words for the error, e.g. ``clone /a to /b``. stdin: bytes.
@@ -72,7 +85,9 @@ def run(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(),
-        **({"user": user[0], "group": user[1], "extra_groups": []} if user else {}),
+        user=user[0] if user else None,
+        group=user[1] if user else None,
+        extra_groups=[] if user else None,
     ) as process:
         try:
             out, said = _talk(process, stdin, timeout_s)
@@ -88,39 +103,43 @@ def run(
     return out
 
 
-def _talk(process, stdin, timeout_s):
+def _talk(
+    process: subprocess.Popen[bytes], stdin: bytes | None, timeout_s: float | None
+) -> tuple[bytes, bytes]:
     """What a process prints and complains of, as bytes. Raises TimeoutError, BufferError."""
     end = time.monotonic() + timeout_s if timeout_s is not None else None
-    found = {process.stdout: bytearray(), process.stderr: bytearray()}
+    out, said = bytearray(), bytearray()
     with selectors.DefaultSelector() as waiting:
-        for stream in found:
-            waiting.register(stream, selectors.EVENT_READ)
+        for stream, text in ((process.stdout, out), (process.stderr, said)):
+            waiting.register(cast("IO[bytes]", stream), selectors.EVENT_READ, (stream, text))
         if stdin is not None:
-            waiting.register(process.stdin, selectors.EVENT_WRITE)
+            stream = cast("IO[bytes]", process.stdin)
+            waiting.register(stream, selectors.EVENT_WRITE, (stream, None))
         left = memoryview(stdin or b"")
         while waiting.get_map():
             for key, _ in waiting.select(_left(end)):
-                if key.fileobj is process.stdin:
-                    left = _told(process.stdin, left)
+                stream, text = key.data
+                if text is None:
+                    left = _told(stream, left)
                     done = not left
                 else:
                     block = os.read(key.fd, 65536)
-                    found[key.fileobj] += block
+                    text += block
                     done = not block
                 if done:
-                    waiting.unregister(key.fileobj)
-                    key.fileobj.close()
-            if max(map(len, found.values())) > MOST_BYTES:
+                    waiting.unregister(stream)
+                    stream.close()
+            if max(len(out), len(said)) > MOST_BYTES:
                 raise BufferError
             _left(end)
     try:
         process.wait(_left(end))
     except subprocess.TimeoutExpired:
         raise TimeoutError from None
-    return bytes(found[process.stdout]), bytes(found[process.stderr])
+    return bytes(out), bytes(said)
 
 
-def _left(end):
+def _left(end: float | None) -> float | None:
     """The seconds that are left; None for any number. Raises TimeoutError."""
     if end is None:
         return None
@@ -130,7 +149,7 @@ def _left(end):
     return left
 
 
-def _told(stream, text):
+def _told(stream: IO[bytes], text: memoryview) -> memoryview:
     """Writes a piece to a process; what is left of the text: nothing where nobody listens."""
     with contextlib.suppress(BrokenPipeError):
         return text[os.write(stream.fileno(), text[:_PIPE]) :]

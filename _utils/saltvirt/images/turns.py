@@ -1,10 +1,17 @@
 """A host's turn to copy an image from its master, which lets only so many copy at a time."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from saltvirt import errors
+
+# asks the ext_pillar virtkey
+Ask = Callable[[dict[str, Any]], Mapping[str, Any] | None]
 
 RENEW_S = 10
 _SHORTEST_S, _LONGEST_S = 2, 20
@@ -13,7 +20,7 @@ _ATTEMPTS = 5
 _SAY_S, _STUCK_S = 60, 3600
 
 
-def taker(ask, say):
+def taker(ask: Ask, say: Callable[[str], object]) -> Callable[[str], Turn]:
     """A callable of an image's address that makes the Turn to copy it."""
     return lambda source: Turn(source, ask, say)
 
@@ -22,20 +29,21 @@ class Turn:
     """One copy. ask: a callable of the dict for the ext_pillar ``virtkey``, which returns its
     answer. say: called with a sentence when the host has to wait."""
 
-    def __init__(self, source, ask, say):
+    def __init__(self, source: str, ask: Ask, say: Callable[[str], object]) -> None:
         self._source = source
         self._image = hashlib.sha256(source.encode("utf-8", "surrogateescape")).hexdigest()[:40]
         self._ask = ask
         self._say = say
-        self._asked = 0
+        self._asked = 0.0
 
-    def _places(self, **more):
+    def _places(self, **more: Any) -> int | None:
         """How many are before us; None where the master lets everybody copy."""
         self._asked = time.monotonic()
         return (self._ask({"copy": self._image, **more}) or {}).get("turn")
 
-    def _wait(self):
-        said_at, failures, seen, since = None, 0, None, time.monotonic()
+    def _wait(self) -> None:
+        said_at: float | None = None
+        failures, seen, since = 0, None, time.monotonic()
         while True:
             try:
                 ahead = self._places()
@@ -61,16 +69,16 @@ class Turn:
                 said_at = now
             time.sleep(min(_LONGEST_S, _SHORTEST_S * ahead))
 
-    def renew(self):
+    def renew(self) -> None:
         """Says from time to time that the copy goes on."""
         if time.monotonic() - self._asked > RENEW_S:
             with contextlib.suppress(Exception):
                 self._places()
 
-    def __enter__(self):
+    def __enter__(self) -> Turn:
         self._wait()
         return self
 
-    def __exit__(self, *_exc_info):
+    def __exit__(self, *_exc_info: object) -> None:
         with contextlib.suppress(Exception):  # the master frees it by itself, only later
             self._places(done=True)

@@ -1,5 +1,7 @@
 """Fetches images by HTTP and FTP, and goes on where an earlier attempt stopped."""
 
+from __future__ import annotations
+
 import base64
 import contextlib
 import ftplib
@@ -9,12 +11,19 @@ import os
 import time
 import urllib.error
 import urllib.request
+from typing import IO, TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from saltvirt import errors
 from saltvirt.host.node import boot
 from saltvirt.images import room, served
 from saltvirt.images.sources import LONGEST_LIST, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from urllib.parse import SplitResult
+
+    from saltvirt.images.sources import Progress, Version
 
 _TIMEOUT_S = 60
 _ATTEMPTS = 4
@@ -27,7 +36,15 @@ _BROKEN = (OSError, http.client.HTTPException, EOFError, ValueError)
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Follows a server elsewhere, but never to less safety, and takes no credentials along."""
 
-    def redirect_request(self, request, answer, code, message, headers, new):
+    def redirect_request(
+        self,
+        request: urllib.request.Request,
+        answer: IO[bytes],
+        code: int,
+        message: str,
+        headers: http.client.HTTPMessage,
+        new: str,
+    ) -> urllib.request.Request | None:
         found = super().redirect_request(request, answer, code, message, headers, new)
         old, target = urlsplit(request.full_url), urlsplit(new)
         if target.scheme not in ("http", "https") or "@" in target.netloc:
@@ -42,7 +59,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return found
 
 
-def _place(parts):
+def _place(parts: SplitResult) -> tuple[str, str | None, int | None]:
     """Who is spoken to: scheme, host and port."""
     try:
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
@@ -51,12 +68,16 @@ def _place(parts):
     return parts.scheme, parts.hostname, port
 
 
-def _open(request):
+def _open(request: urllib.request.Request) -> http.client.HTTPResponse:
     """The answer to a request; an address's own credentials go to its own host alone."""
-    return urllib.request.build_opener(_Redirects).open(request, timeout=_TIMEOUT_S)
+    opener = urllib.request.build_opener(_Redirects)
+    answer: http.client.HTTPResponse = opener.open(request, timeout=_TIMEOUT_S)
+    return answer
 
 
-def _request(url, headers=None, method=None):
+def _request(
+    url: str, headers: dict[str, str] | None = None, method: str | None = None
+) -> urllib.request.Request:
     parts = urlsplit(url)
     host = parts.netloc.rsplit("@", 1)[-1]
     request = urllib.request.Request(
@@ -68,7 +89,7 @@ def _request(url, headers=None, method=None):
     return request
 
 
-def _failed(url, exc):
+def _failed(url: str, exc: BaseException) -> errors.VirtError:
     """Our error for one of urllib's."""
     code = getattr(exc, "code", None)
     if code in (404, 410):
@@ -80,7 +101,7 @@ def _failed(url, exc):
 class Http:
     """Images behind http:// and https://."""
 
-    def version(self, source):
+    def version(self, source: str) -> Version:
         """What tells this version of the file from another: its ETag, date and size."""
         try:
             with _open(_request(source, method="HEAD")) as reply:
@@ -92,12 +113,13 @@ class Http:
         except _BROKEN as exc:
             raise _failed(source, exc) from exc
 
-    def fetch(self, source, target, version, progress):
+    def fetch(self, source: str, target: str, version: Version, progress: Progress) -> Version:
         """Fetches to ``target``; what is there of the same version is kept and continued.
 
         Returns the version that was fetched, by what was said when its bytes came.
         """
-        for attempt in range(_ATTEMPTS):
+        attempt = 0
+        while True:
             try:
                 return self._go_on(source, target, noted(target) or version, progress)
             except urllib.error.HTTPError as exc:
@@ -109,15 +131,16 @@ class Http:
                 if attempt == _ATTEMPTS - 1:
                     raise _failed(source, exc) from exc
             time.sleep(_PAUSE_S * 2**attempt)
+            attempt += 1
 
-    def _go_on(self, source, target, version, progress):
+    def _go_on(self, source: str, target: str, version: Version, progress: Progress) -> Version:
         have, total = _size(target), served.length(version)
         proof = served.validator(version)
         if have and proof and have == total:
             return version
         if not proof or have > (total or have):
             have = 0
-        headers = {"Range": f"bytes={have}-", "If-Range": proof} if have else {}
+        headers = {"Range": f"bytes={have}-", "If-Range": proof} if have and proof else {}
         try:
             with _answer(source, headers, have) as reply:
                 sent = _judged(source, reply, have, version)
@@ -131,7 +154,7 @@ class Http:
         return sent.version
 
 
-def _answer(source, headers, have):
+def _answer(source: str, headers: dict[str, str], have: int) -> http.client.HTTPResponse:
     """The answer to a request for an image, or for what follows the bytes that are there."""
     try:
         return _open(_request(source, headers))
@@ -141,18 +164,22 @@ def _answer(source, headers, have):
         raise
 
 
-def _judged(source, reply, have, version):
+def _judged(
+    source: str, reply: http.client.HTTPResponse, have: int, version: Version
+) -> served.Sent:
     try:
         return served.judge(reply.status, reply.headers, have, version)
     except errors.ImageError as exc:
         raise errors.ImageError(f"cannot fetch {shown(source)}: {exc}") from exc
 
 
-def _size(path):
+def _size(path: str) -> int:
     return os.path.getsize(path) if os.path.exists(path) else 0
 
 
-def _receive(reply, file, sent, progress):
+def _receive(
+    reply: http.client.HTTPResponse, file: BinaryIO, sent: served.Sent, progress: Progress
+) -> None:
     """Writes what was announced, and holds the answer to it."""
     done = file.seek(sent.start)
     while block := reply.read(_BLOCK):
@@ -169,11 +196,11 @@ class Ftp:
     """Images behind ftp://."""
 
     @contextlib.contextmanager
-    def _session(self, source):
+    def _session(self, source: str) -> Iterator[tuple[ftplib.FTP, str]]:
         parts = urlsplit(source)
         try:
             with ftplib.FTP(timeout=_TIMEOUT_S) as ftp:
-                ftp.connect(parts.hostname, parts.port or ftplib.FTP_PORT)
+                ftp.connect(parts.hostname or "", parts.port or ftplib.FTP_PORT)
                 ftp.login(unquote(parts.username or ""), unquote(parts.password or ""))
                 ftp.voidcmd("TYPE I")
                 yield ftp, unquote(parts.path)
@@ -186,14 +213,15 @@ class Ftp:
                 raise
             raise errors.ImageError(f"cannot fetch {shown(source)}: {exc}") from exc
 
-    def version(self, source):
+    def version(self, source: str) -> Version:
         """The size, and the time of the last change where the server tells it."""
         with self._session(source) as (ftp, path):
             return _told(ftp, path)
 
-    def fetch(self, source, target, version, progress):
+    def fetch(self, source: str, target: str, version: Version, progress: Progress) -> Version:
         """Fetches to ``target``; what is there of the same version is kept and continued."""
-        for attempt in range(_ATTEMPTS):
+        attempt = 0
+        while True:
             try:
                 self._go_on(source, target, version, progress)
                 return version
@@ -201,13 +229,14 @@ class Ftp:
                 if attempt == _ATTEMPTS - 1:
                     raise
             time.sleep(_PAUSE_S * 2**attempt)
+            attempt += 1
 
-    def _go_on(self, source, target, version, progress):
+    def _go_on(self, source: str, target: str, version: Version, progress: Progress) -> None:
         total = int(version["size"]) if version["size"].isdigit() else 0
         goes_on = "changed" in version and _size(target) < (total or _size(target) + 1)
         with self._session(source) as (ftp, path), open(target, "ab" if goes_on else "wb") as file:
 
-            def write(block):
+            def write(block: bytes) -> None:
                 if total and file.tell() + len(block) > total:
                     file.truncate(0)
                     raise EOFError(f"it sends more than its {total} bytes")
@@ -223,19 +252,19 @@ class Ftp:
                 raise EOFError(f"it ended after {file.tell()} of {total} bytes")
 
 
-def _told(ftp, path):
+def _told(ftp: ftplib.FTP, path: str) -> Version:
     found = {"size": str(ftp.size(path))}
     with contextlib.suppress(ftplib.Error):
         found["changed"] = ftp.voidcmd(f"MDTM {path}")
     return found
 
 
-def client(source):
+def client(source: str) -> Http | Ftp:
     """Who fetches an address of this kind."""
     return Ftp() if source.startswith("ftp:") else Http()
 
 
-def read_list(url):
+def read_list(url: str) -> str:
     """The text of a small file, such as SHA256SUMS."""
     try:
         with _open(_request(url)) as reply:
@@ -244,7 +273,7 @@ def read_list(url):
         raise _failed(url, exc) from exc
 
 
-def remember(part, version):
+def remember(part: str, version: Version) -> None:
     """Keeps beside a part which version it is a part of; forgets a part of another version."""
     if noted(part) != version:
         forget(part)
@@ -252,7 +281,7 @@ def remember(part, version):
             json.dump({"version": version, "boot": boot.current()}, file)
 
 
-def noted(part):
+def noted(part: str) -> Version | None:
     """The version that a part is of, or None. A part from before a restart of this host is of
     none: if the power failed, its last bytes need not be what was written."""
     try:
@@ -263,7 +292,7 @@ def noted(part):
     return note.get("version") if note.get("boot") == boot.current() else None
 
 
-def forget(part):
+def forget(part: str) -> None:
     """Removes a part and the note beside it."""
     for left in (part, part + ".json"):
         with contextlib.suppress(FileNotFoundError):
