@@ -13,7 +13,7 @@ import shutil
 import stat
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from saltvirt import errors
 from saltvirt.images import confined, header, inspect, storage, tools
@@ -21,7 +21,6 @@ from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import IO
 
     from saltvirt.images.cache import CachedImage
     from saltvirt.images.sources import Progress
@@ -148,7 +147,7 @@ def _follow(process: subprocess.Popen[bytes], total: int, progress: Progress) ->
 
     One that says nothing new for an hour is ended.
     """
-    said, stream = b"", cast("IO[bytes]", process.stdout).fileno()
+    said, stream = b"", tools.pipe(process.stdout).fileno()
     while select.select([stream], [], [], _STALLED_S)[0]:
         block = os.read(stream, 4096)
         if not block:

@@ -8,7 +8,7 @@ import selectors
 import shutil
 import subprocess
 import time
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING
 
 from saltvirt import errors
 
@@ -42,6 +42,13 @@ def environment() -> dict[str, str]:
     found = {**os.environ, "LC_ALL": "C"}
     found.pop("NOTIFY_SOCKET", None)
     return found
+
+
+def pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    """Our end of a process' pipe, for a process that was begun with it."""
+    if stream is None:
+        raise ValueError("the process has no such pipe")
+    return stream
 
 
 def last_words(text: bytes | str) -> str:
@@ -111,9 +118,9 @@ def _talk(
     out, said = bytearray(), bytearray()
     with selectors.DefaultSelector() as waiting:
         for stream, text in ((process.stdout, out), (process.stderr, said)):
-            waiting.register(cast("IO[bytes]", stream), selectors.EVENT_READ, (stream, text))
+            waiting.register(pipe(stream), selectors.EVENT_READ, (stream, text))
         if stdin is not None:
-            stream = cast("IO[bytes]", process.stdin)
+            stream = pipe(process.stdin)
             waiting.register(stream, selectors.EVENT_WRITE, (stream, None))
         left = memoryview(stdin or b"")
         while waiting.get_map():

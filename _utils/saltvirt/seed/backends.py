@@ -1,12 +1,21 @@
 """Chooses who shows us the guest's files, and seeds them."""
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import inspect
 from saltvirt.seed import data as seed_data
 from saltvirt.seed import guest, guestfish, mounted
 from saltvirt.seed.tree import DirTree
+
+if TYPE_CHECKING:
+    import contextlib
+
+    from saltvirt.seed.data import SeedData
+    from saltvirt.seed.tree import System
 
 AUTO, GUESTFS, FUSE, NBD, DIRECTORY = "auto", "libguestfs", "fuse", "nbd", "directory"
 BACKENDS = (AUTO, GUESTFS, FUSE, NBD, DIRECTORY)
@@ -18,7 +27,7 @@ _WANTED = {
 }
 
 
-def prove_free(path, format):
+def prove_free(path: str, format: str | None) -> None:
     """Raises SeedFailed while another process has the disk open for writing."""
     try:
         inspect.inspect(path, format, folders=["/"], unused=True)
@@ -26,7 +35,7 @@ def prove_free(path, format):
         raise errors.SeedFailed(f"{path} is in use or damaged: {exc}") from exc
 
 
-def choose(path, backend=AUTO):
+def choose(path: str, backend: str = AUTO) -> str:
     """The back end for a path. Raises InvalidInput, Unsupported.
 
     ``auto`` is libguestfs: another is taken only when it is named, never for want of it.
@@ -44,15 +53,17 @@ def choose(path, backend=AUTO):
     return name
 
 
-def _shown(path, format, chosen, programs):
-    if chosen == DIRECTORY:
+def _shown(
+    path: str, format: str | None, chosen: str, programs: bool
+) -> contextlib.AbstractContextManager[System]:
+    if chosen == DIRECTORY or format is None:
         return DirTree(path)
     if chosen == GUESTFS:
         return guestfish.opened(path, format, programs)
     return mounted.opened(path, format, chosen, programs)
 
 
-def apply(disk_path, disk_format, data, backend=AUTO):
+def apply(disk_path: str, disk_format: str | None, data: SeedData, backend: str = AUTO) -> str:
     """Prepares a guest's disk, or a folder with its root file system, and returns the back end.
 
     disk_path: absolute path. disk_format: the disk's declared format; None for a folder.

@@ -3,14 +3,22 @@
 https://cloudinit.readthedocs.io/en/latest/reference/datasources/nocloud.html
 """
 
+from __future__ import annotations
+
 import base64
 import json
 import secrets
 from email.mime.multipart import MIMEMultipart
 from email.mime.text import MIMEText
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
 from saltvirt.seed import data as seed_data
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from saltvirt.seed.data import Nic, SeedData
 
 _PKI = "/etc/salt/pki/minion"
 _BOOTSTRAP = "/etc/salt/salt-virt-bootstrap.sh"
@@ -26,12 +34,12 @@ _KINDS = (
 )
 
 
-def _file(path, text, mode):
+def _file(path: str, text: str, mode: int) -> dict[str, str]:
     content = base64.b64encode(text.encode()).decode()
     return {"path": path, "content": content, "encoding": "b64", "permissions": f"0{mode:o}"}
 
 
-def _files(data):
+def _files(data: SeedData) -> Iterator[dict[str, str]]:
     """The same files that seeding a disk writes."""
     config = {**seed_data.minion_config(data), "pki_dir": _PKI}
     yield _file("/etc/salt/minion", seed_data.to_yaml(config), 0o640)
@@ -44,7 +52,7 @@ def _files(data):
         yield _file(f"{_PKI}/master_sign.pub", data.master_sign_key, 0o644)
 
 
-def _start(data):
+def _start(data: SeedData) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """How the minion comes to run: it is there, is a package, or comes by a script."""
     if data.install == seed_data.INSTALL_NEVER:
         commands = [["systemctl", "enable", "salt-minion"], ["systemctl", "restart", "salt-minion"]]
@@ -57,7 +65,7 @@ def _start(data):
     return {"salt_minion": {**module, "pki_dir": _PKI}}, []
 
 
-def cloud_config(data):
+def cloud_config(data: SeedData) -> dict[str, Any]:
     """Our cloud-config as a dict."""
     start, more = _start(data)
     found = {"write_files": [*_files(data), *more], **start}
@@ -69,7 +77,7 @@ def cloud_config(data):
     return found
 
 
-def _kind(text):
+def _kind(text: str) -> str:
     for start, kind in _KINDS:
         if text.startswith(start):
             return kind
@@ -78,7 +86,7 @@ def _kind(text):
     )
 
 
-def user_data(data, extra=None):
+def user_data(data: SeedData, extra: str | None = None) -> str:
     """The user-data: our cloud-config, with the operator's own beside it.
 
     extra: the operator's text in any form that cloud-init takes. Where both are cloud-config,
@@ -95,13 +103,13 @@ def user_data(data, extra=None):
     return parts.as_string()
 
 
-def meta_data(name):
+def meta_data(name: str) -> str:
     """The meta-data; each guest that is made is a new instance to cloud-init."""
     found = {"instance-id": f"{name}-{secrets.token_hex(8)}", "local-hostname": name}
     return json.dumps(found) + "\n"
 
 
-def network_config(nics):
+def network_config(nics: Iterable[Nic]) -> str:
     """The network-config, version 2, which knows interfaces by their MAC addresses.
 
     nics: list of dicts: ``mac``, and for a static address ``addresses`` (list of CIDR),
@@ -109,7 +117,7 @@ def network_config(nics):
     """
     found = {}
     for number, nic in enumerate(nics):
-        entry = {"match": {"macaddress": nic["mac"]}}
+        entry: dict[str, Any] = {"match": {"macaddress": nic["mac"]}}
         if nic.get("addresses"):
             entry["dhcp4"] = False
             entry["addresses"] = list(nic["addresses"])

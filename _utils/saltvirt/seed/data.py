@@ -1,11 +1,18 @@
 """What a guest's disk is prepared with."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from saltvirt import errors, names
 
 INSTALL_IN_IMAGE, INSTALL_AT_BOOT, INSTALL_NEVER = "image", "boot", "never"
+
+# an interface of the guest: its mac, and perhaps addresses (CIDR), gateways, nameservers, search
+Nic = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -25,22 +32,22 @@ class SeedData:
     id: str
     private_key: str = field(repr=False)
     public_key: str
-    master: str | list | None = None
-    config: dict = field(default_factory=dict)
+    master: str | list[str] | None = None
+    config: dict[str, Any] = field(default_factory=dict)
     master_public_key: str | None = None
     master_sign_key: str | None = None
-    grains: dict = field(default_factory=dict)
-    startup_states: str | list | None = None
-    autosign_grains: dict = field(default_factory=dict)
+    grains: dict[str, Any] = field(default_factory=dict)
+    startup_states: str | list[str] | None = None
+    autosign_grains: dict[str, Any] = field(default_factory=dict)
     hostname: str | None = None
     reset_machine_id: bool = True
     reset_ssh_keys: bool = True
     install: str = INSTALL_NEVER
-    bootstrap: object = None
+    bootstrap: Callable[[], str] | None = None
     bootstrap_args: str = ""
-    nics: list = field(default_factory=list)
+    nics: list[Nic] = field(default_factory=list)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         names.guest(self.id)
         if self.hostname is not None:
             names.guest(self.hostname)
@@ -48,7 +55,7 @@ class SeedData:
             raise errors.InvalidInput(f"install is image, boot or never, not {self.install!r}")
 
 
-def minion_config(data):
+def minion_config(data: SeedData) -> dict[str, Any]:
     """The minion's configuration as a dict; what SeedData says wins over ``config``."""
     config = dict(data.config)
     grains = {**(config.get("grains") or {}), **data.grains, **data.autosign_grains}
@@ -67,7 +74,7 @@ def minion_config(data):
     return config
 
 
-def to_yaml(config):
+def to_yaml(config: Mapping[str, Any]) -> str:
     """YAML of a dict of plain data: one option a line, its value as JSON, which YAML reads.
 
     Raises InvalidInput for a value that is no plain data.

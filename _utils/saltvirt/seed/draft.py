@@ -1,16 +1,24 @@
 """What is to be done in a guest's tree, looked at as a whole before anything of it is done."""
 
+from __future__ import annotations
+
 import contextlib
 import posixpath
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from saltvirt.seed.tree import System
 
 _BLOCK = 4096
 PART = "it is seeded in part: seed it again when that is mended, or make it anew"
 
 
 @contextlib.contextmanager
-def _named(path):
+def _named(path: str) -> Iterator[None]:
     """What this host's kernel says of a path of the guest, with the path's name."""
     try:
         yield
@@ -21,53 +29,53 @@ def _named(path):
 class Draft:
     """Has the methods of a tree: reads at once, and does nothing else before ``commit``."""
 
-    def __init__(self, tree):
+    def __init__(self, tree: System) -> None:
         self._tree = tree
-        self._steps = []
+        self._steps: list[tuple[Any, ...]] = []
         self._folders = {"/"}  # that are there, or will be
 
-    def exists(self, path):
+    def exists(self, path: str) -> bool:
         with _named(path):
             return any(path == step[1] for step in self._steps) or self._tree.exists(path)
 
-    def is_dir(self, path):
+    def is_dir(self, path: str) -> bool:
         with _named(path):
             return self._tree.is_dir(path)
 
-    def is_file(self, path):
+    def is_file(self, path: str) -> bool:
         with _named(path):
             return self._tree.is_file(path)
 
-    def names(self, path):
+    def names(self, path: str) -> list[str]:
         with _named(path):
             return self._tree.names(path)
 
-    def read(self, path):
+    def read(self, path: str) -> bytes:
         with _named(path):
             return self._tree.read(path)
 
-    def make_dir(self, path, mode):
+    def make_dir(self, path: str, mode: int) -> None:
         self._prove_folder(path)
         self._steps.append(("make_dir", path, mode))
 
-    def write(self, path, content, mode):
+    def write(self, path: str, content: bytes, mode: int) -> None:
         self._prove_file(path)
         self._steps.append(("write", path, content, mode))
 
-    def remove(self, path):
+    def remove(self, path: str) -> None:
         self._prove_file(path)
         self._steps.append(("remove", path))
 
-    def link(self, target, path):
+    def link(self, target: str, path: str) -> None:
         self._prove_file(path)
         self._steps.append(("link", path, target))
 
-    def _prove_file(self, path):
+    def _prove_file(self, path: str) -> None:
         if self.is_dir(path):
             raise errors.SeedFailed(f"{path} in the guest is a folder: no file can take its place")
         self._prove_folder(posixpath.dirname(path))
 
-    def _prove_folder(self, path):
+    def _prove_folder(self, path: str) -> None:
         """The path, or what is there of it, is a folder."""
         above = path
         while above not in self._folders and not self.is_dir(above):
@@ -76,7 +84,7 @@ class Draft:
             above = posixpath.dirname(above)
         self._folders.add(path)
 
-    def _prove_room(self):
+    def _prove_room(self) -> None:
         room = self._tree.room()
         sizes = [len(step[2]) for step in self._steps if step[0] == "write"]
         if room.read_only:
@@ -86,19 +94,19 @@ class Draft:
         if room.free_files is not None and room.free_files < len(sizes):
             raise errors.SeedFailed(f"the guest's file system has {room.free_files} inodes left")
 
-    def commit(self):
+    def commit(self) -> None:
         """Does all of it, in order. Raises SeedFailed, which says that a part is done."""
         self._prove_room()
         for name, path, *arguments in self._steps:
             with partly(), _named(path):
                 if name == "link":
-                    self._tree.link(*arguments, path)
+                    self._tree.link(arguments[0], path)
                 else:
                     getattr(self._tree, name)(path, *arguments)
 
 
 @contextlib.contextmanager
-def partly():
+def partly() -> Iterator[None]:
     """An error inside says that the guest is seeded in part."""
     try:
         yield

@@ -1,5 +1,7 @@
 """systemd units for what can be done only when the guest runs."""
 
+from __future__ import annotations
+
 UNIT = "salt-virt-bootstrap.service"
 SSH_UNIT = "salt-virt-ssh-keys.service"
 SCRIPT = "/etc/salt/salt-virt-bootstrap.sh"
@@ -38,7 +40,7 @@ WantedBy=multi-user.target
 """
 
 
-def files(bootstrap, args):
+def files(bootstrap: str, args: str) -> list[tuple[str, str, int]]:
     """(path, text, mode) of what runs the bootstrap script once, at the first boot that has a
     network; it is tried again at the next boot until it succeeds."""
     unit = _BOOTSTRAP.format(script=SCRIPT, unit=UNIT, args=args.replace("%", "%%"))

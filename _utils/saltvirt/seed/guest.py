@@ -4,12 +4,19 @@
 guest and never leave its root.
 """
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.seed import data as seed_data
 from saltvirt.seed import firstboot, network
 from saltvirt.seed.draft import Draft, partly
+
+if TYPE_CHECKING:
+    from saltvirt.seed.data import SeedData
+    from saltvirt.seed.tree import Files, System
 
 _MINIONS = (
     "/usr/bin/salt-minion",
@@ -25,7 +32,7 @@ _WANTS = "/etc/systemd/system/multi-user.target.wants"
 DROP_IN = "zz-salt-virt.conf"
 
 
-def _service(tree):
+def _service(tree: Files) -> tuple[str | None, str]:
     """(name of the minion's service, its configuration folder), or (None, /etc/salt).
 
     A program that nothing starts is no minion.
@@ -37,13 +44,13 @@ def _service(tree):
     return None, "/etc/salt"
 
 
-def _starts(tree, service):
+def _starts(tree: Files, service: str) -> bool:
     """Whether the system has something that starts the service at boot."""
     places = [f"{folder}/{service}.service" for folder in _UNIT_FOLDERS]
     return not has_systemd(tree) or any(map(tree.exists, [*places, f"/etc/init.d/{service}"]))
 
 
-def _write_config(tree, data, folder):
+def _write_config(tree: Files, data: SeedData, folder: str) -> str:
     """The configuration, and the same again where the image's own drop-ins would win."""
     config = seed_data.minion_config(data)
     pki = config.get("pki_dir") or f"{folder}/pki/minion"
@@ -56,7 +63,7 @@ def _write_config(tree, data, folder):
     return pki
 
 
-def _write_keys(tree, data, pki):
+def _write_keys(tree: Files, data: SeedData, pki: str) -> None:
     tree.make_dir(pki, 0o700)
     tree.write(f"{pki}/minion.pem", data.private_key.encode(), 0o400)
     tree.write(f"{pki}/minion.pub", data.public_key.encode(), 0o600)
@@ -71,9 +78,9 @@ def _write_keys(tree, data, pki):
             tree.remove(f"{pki}/{name}")
 
 
-def _write_hostname(tree, hostname):
+def _write_hostname(tree: Files, hostname: str) -> None:
     tree.write("/etc/hostname", f"{hostname}\n".encode(), 0o644)
-    names = hostname if "." not in hostname else f"{hostname} {hostname.split('.')[0]}"
+    names = hostname if "." not in hostname else f"{hostname} {hostname.split('.', maxsplit=1)[0]}"
     for path, line, new in (
         ("/etc/hosts", rb"(?m)^127\.0\.1\.1\s.*$", f"127.0.1.1 {names}"),
         ("/etc/sysconfig/network", rb"(?m)^HOSTNAME=.*$", f"HOSTNAME={hostname}"),
@@ -85,7 +92,7 @@ def _write_hostname(tree, hostname):
                 tree.write(path, changed, 0o644)
 
 
-def _reset_machine_id(tree):
+def _reset_machine_id(tree: Files) -> None:
     """An empty file makes systemd write a new id at the next boot."""
     if tree.exists("/etc/machine-id"):
         tree.write("/etc/machine-id", b"", 0o444)
@@ -93,11 +100,11 @@ def _reset_machine_id(tree):
         tree.remove("/var/lib/dbus/machine-id")
 
 
-def has_systemd(tree):
+def has_systemd(tree: Files) -> bool:
     return any(tree.exists(f"{folder}/multi-user.target") for folder in _UNIT_FOLDERS)
 
 
-def enable(tree, unit):
+def enable(tree: Files, unit: str) -> None:
     """Lets systemd start a unit at boot."""
     for folder in _UNIT_FOLDERS:
         if tree.exists(f"{folder}/{unit}"):
@@ -106,7 +113,7 @@ def enable(tree, unit):
             return
 
 
-def _reset_ssh_keys(tree):
+def _reset_ssh_keys(tree: Files) -> None:
     paths = [f"/etc/ssh/{n}" for n in tree.names("/etc/ssh") if n.startswith("ssh_host_")]
     found = [path for path in paths if not tree.is_dir(path)]
     for path in found:
@@ -116,7 +123,7 @@ def _reset_ssh_keys(tree):
         enable(tree, firstboot.SSH_UNIT)
 
 
-def _install(tree, data):
+def _install(tree: Files, data: SeedData) -> str | None:
     """Puts a minion where there is none; the script that has to be run for it, or None."""
     if data.install == seed_data.INSTALL_NEVER:
         raise errors.SeedFailed(
@@ -135,46 +142,46 @@ def _install(tree, data):
     return None
 
 
-def _run(tree, script, args):
+def _run(tree: System, script: str, args: str) -> None:
     tree.run_script(script, args)
     if not _service(tree)[0]:
         raise errors.SeedFailed("the bootstrap script ended well but left no salt-minion")
 
 
-def seed(tree, data):
+def seed(tree: System, data: SeedData) -> None:
     """Prepares the guest. Raises SeedFailed when the tree holds no system or cannot take it.
 
     All is looked at before anything is written: what cannot be seeded is as it was, unless the
     error says that it is seeded in part.
     """
-    whole, tree = tree, Draft(tree)
-    if not tree.is_dir("/etc"):
+    draft = Draft(tree)
+    if not draft.is_dir("/etc"):
         raise errors.SeedFailed("there is no /etc in it: no operating system to seed")
-    service, folder = _service(tree)
-    pki = _write_config(tree, data, folder)
-    _write_keys(tree, data, pki)
+    service, folder = _service(draft)
+    pki = _write_config(draft, data, folder)
+    _write_keys(draft, data, pki)
     if data.hostname:
-        _write_hostname(tree, data.hostname)
-    if unit := network.configure(tree, data.nics):
-        enable(tree, unit)
+        _write_hostname(draft, data.hostname)
+    if unit := network.configure(draft, data.nics):
+        enable(draft, unit)
     if data.reset_machine_id:
-        _reset_machine_id(tree)
+        _reset_machine_id(draft)
     if data.reset_ssh_keys:
-        _reset_ssh_keys(tree)
+        _reset_ssh_keys(draft)
     script = None
     if service:
-        enable(tree, f"{service}.service")
+        enable(draft, f"{service}.service")
     else:
-        script = _install(tree, data)
-    if re.search(rb"(?m)^SELINUX=(enforcing|permissive)", _text(tree, "/etc/selinux/config")):
-        tree.write("/.autorelabel", b"", 0o644)  # what we wrote has no labels
+        script = _install(draft, data)
+    if re.search(rb"(?m)^SELINUX=(enforcing|permissive)", _text(draft, "/etc/selinux/config")):
+        draft.write("/.autorelabel", b"", 0o644)  # what we wrote has no labels
     if script:
-        whole.prove_scripts()
-    tree.commit()
+        tree.prove_scripts()
+    draft.commit()
     if script:
         with partly():
-            _run(whole, script, data.bootstrap_args)
+            _run(tree, script, data.bootstrap_args)
 
 
-def _text(tree, path):
+def _text(tree: Files, path: str) -> bytes:
     return tree.read(path) if tree.exists(path) else b""

@@ -4,6 +4,8 @@ One guestfish is our child and reads commands from a pipe. When we die, however 
 about, the pipe closes and guestfish ends with its appliance: nothing is left behind.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import secrets
@@ -13,10 +15,14 @@ import shutil
 import subprocess
 import tempfile
 import time
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import tools
 from saltvirt.seed.tree import MOST_BYTES, SCRIPT_TIMEOUT_S, Room
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _LARGEST_INLINE = 32 * 1024
 _MOST_BYTES = 4 * MOST_BYTES  # of what one command says, a list of files, too
@@ -29,12 +35,12 @@ _ERROR = "libguestfs: error: "
 _COMMAND_S, _END_S = 600, 60
 
 
-def available():
+def available() -> bool:
     """Is guestfish installed?"""
     return shutil.which("guestfish") is not None
 
 
-def quote(text):
+def quote(text: str) -> str:
     """A string as guestfish reads it."""
     escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
     out = "".join(
@@ -46,7 +52,7 @@ def quote(text):
 class Session:
     """A guestfish that runs. Use as a context manager; it has ended when the block has."""
 
-    def __init__(self, software_only=False):
+    def __init__(self, software_only: bool = False) -> None:
         env = {**tools.environment(), "LIBGUESTFS_BACKEND": "direct"}
         env.pop("LIBGUESTFS_TRACE", None)
         if software_only:
@@ -61,31 +67,31 @@ class Session:
             env=env,
         )
 
-    def __enter__(self):
+    def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         with contextlib.suppress(OSError):
-            self._process.stdin.close()
+            tools.pipe(self._process.stdin).close()
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._process.stdout.close()
+        tools.pipe(self._process.stdout).close()
         self._errors.close()
 
-    def _new_errors(self):
+    def _new_errors(self) -> str:
         size = os.fstat(self._errors.fileno()).st_size
         length = min(size - self._seen, _MOST_WORDS)
         said = os.pread(self._errors.fileno(), length, size - length)
         self._seen = size
         return said.decode("utf-8", "replace")
 
-    def _until(self, mark, command, timeout_s):
+    def _until(self, mark: bytes, command: str, timeout_s: float) -> bytes:
         """What came before the mark; the session is over where it does not come, or too much."""
         out, end = b"", time.monotonic() + timeout_s
-        stream = self._process.stdout.fileno()
+        stream = tools.pipe(self._process.stdout).fileno()
         while not out.endswith(mark):
             left = end - time.monotonic()
             if left <= 0 or not select.select([stream], [], [], left)[0]:
@@ -100,14 +106,15 @@ class Session:
                 raise errors.SeedFailed(f"guestfish: {command} said more than {_MOST_BYTES} bytes")
         return out[: -len(mark)]
 
-    def run(self, command, *arguments, timeout_s=None):
+    def run(self, command: str, *arguments: object, timeout_s: float | None = None) -> bytes:
         """What one command printed, as bytes. Raises SeedFailed with guestfish's own words, or
         when it takes longer than ``timeout_s``."""
         mark = secrets.token_hex(12)
         line = " ".join([f"-{command}", *(quote(str(one)) for one in arguments)])
         try:
-            self._process.stdin.write(f"{line}\necho {mark}\n".encode("utf-8", "surrogateescape"))
-            self._process.stdin.flush()
+            stdin = tools.pipe(self._process.stdin)
+            stdin.write(f"{line}\necho {mark}\n".encode("utf-8", "surrogateescape"))
+            stdin.flush()
         except OSError:
             words = tools.last_words(self._new_errors())
             raise errors.SeedFailed(f"guestfish ended: {words}") from None
@@ -118,43 +125,43 @@ class Session:
             raise errors.SeedFailed(f"libguestfs: {' / '.join(reasons[:2]) or said.strip()}")
         return out
 
-    def text(self, command, *arguments):
+    def text(self, command: str, *arguments: object) -> str:
         return self.run(command, *arguments).decode("utf-8", "replace").strip()
 
 
 class Tree:
     """The guest's files. Paths are the guest's; links are followed inside of it alone."""
 
-    def __init__(self, session):
+    def __init__(self, session: Session) -> None:
         self._run = session.run
         self._text = session.text
 
-    def exists(self, path):
+    def exists(self, path: str) -> bool:
         return self._text("exists", path) == "true"
 
-    def is_dir(self, path):
+    def is_dir(self, path: str) -> bool:
         return self._text("is-dir", path, "followsymlinks:true") == "true"
 
-    def is_file(self, path):
+    def is_file(self, path: str) -> bool:
         """A file itself, not a link to one."""
         return self._text("is-file", path) == "true"
 
-    def names(self, path):
+    def names(self, path: str) -> list[str]:
         return self._text("ls", path).splitlines() if self.is_dir(path) else []
 
-    def read(self, path):
+    def read(self, path: str) -> bytes:
         if self._text("is-file", path, "followsymlinks:true") != "true":
             raise errors.SeedFailed(f"{path} in the guest is no regular file")
         if int(self._text("filesize", path)) > MOST_BYTES:
             raise errors.SeedFailed(f"{path} in the guest is larger than {MOST_BYTES} bytes")
         return self._run("download", path, "-")  # cat would end it with a new line
 
-    def make_dir(self, path, mode):
+    def make_dir(self, path: str, mode: int) -> None:
         if not self.is_dir(path):
             self._run("mkdir-p", path)
         self._run("chmod", f"0{mode:o}", path)
 
-    def write(self, path, content, mode):
+    def write(self, path: str, content: bytes, mode: int) -> None:
         folder = os.path.dirname(path)
         if not self.is_dir(folder):
             self._run("mkdir-p", folder)
@@ -170,13 +177,13 @@ class Tree:
         self._run("chown", 0, 0, path)
         self._run("chmod", f"0{mode:o}", path)
 
-    def remove(self, path):
+    def remove(self, path: str) -> None:
         self._run("rm-f", path)
 
-    def link(self, target, path):
+    def link(self, target: str, path: str) -> None:
         self._run("ln-sf", target, path)
 
-    def room(self):
+    def room(self) -> Room:
         """The Room of its file system."""
         lines = (line.partition(": ") for line in self._text("statvfs", "/").splitlines())
         found = {name: int(number) for name, _, number in lines}
@@ -184,10 +191,10 @@ class Tree:
         return Room(bool(found["flag"] & os.ST_RDONLY), found["bfree"] * found["frsize"], free)
 
     @staticmethod
-    def prove_scripts():
+    def prove_scripts() -> None:
         """The appliance runs any."""
 
-    def run_script(self, script, args):
+    def run_script(self, script: str, args: str) -> None:
         """Runs a shell script inside of the guest's system, in the appliance."""
         path = f"/tmp/salt-virt-{secrets.token_hex(8)}.sh"
         self.write(path, script.encode(), 0o700)
@@ -198,7 +205,7 @@ class Tree:
             self.remove(path)
 
 
-def _root_of_plain(session):
+def _root_of_plain(session: Session) -> str | None:
     """The one partition that can hold a system, if the disk is as plain as that."""
     devices = session.text("list-partitions").split() or session.text("list-devices").split()
     kinds = {device: session.text("vfs-type", device) for device in devices}
@@ -207,7 +214,7 @@ def _root_of_plain(session):
     return plain[0] if len(plain) == 1 and not others else None
 
 
-def _mount_inspected(session):
+def _mount_inspected(session: Session) -> None:
     """Lets libguestfs find the system: several partitions, LVM, subvolumes."""
     roots = session.text("inspect-os").split()
     if not roots:
@@ -227,7 +234,7 @@ def _mount_inspected(session):
                 raise
 
 
-def _mount_any(session):
+def _mount_any(session: Session) -> None:
     """A system that libguestfs does not know by name is still one if it looks like one."""
     for line in session.text("list-filesystems").splitlines():
         device, _, kind = line.partition(": ")
@@ -241,7 +248,7 @@ def _mount_any(session):
     raise errors.SeedFailed("no file system on it has an operating system")
 
 
-def _mount(session):
+def _mount(session: Session) -> None:
     plain = _root_of_plain(session)
     if not plain:
         _mount_inspected(session)
@@ -253,7 +260,7 @@ def _mount(session):
 
 
 @contextlib.contextmanager
-def _launched(path, format, network):
+def _launched(path: str, format: str, network: bool) -> Iterator[Session]:
     """A session whose appliance runs; by software alone where the host's KVM is not usable."""
     for software_only in (False, True):
         with Session(software_only) as session:
@@ -271,7 +278,7 @@ def _launched(path, format, network):
 
 
 @contextlib.contextmanager
-def opened(path, format, network=False):
+def opened(path: str, format: str, network: bool = False) -> Iterator[Tree]:
     """The Tree of the system on a disk image, for the block; written back when it ends.
 
     path: absolute path of an image that no guest uses. format: its declared format.

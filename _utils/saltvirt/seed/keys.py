@@ -1,16 +1,22 @@
 """A guest's key pair, made on its hypervisor. It travels in pipes, never through a file here."""
 
+from __future__ import annotations
+
 import re
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import tools
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 DEFAULT_BITS = 2048  # what Salt's minions make for themselves
 _FEWEST_BITS = 2048
 
 
-def generate(bits=DEFAULT_BITS):
+def generate(bits: int = DEFAULT_BITS) -> tuple[str, str]:
     """A new RSA pair: (private PEM, public PEM).
 
     bits: at least 2048. Raises InvalidInput, SeedFailed when openssl fails.
@@ -23,7 +29,7 @@ def generate(bits=DEFAULT_BITS):
     return private, public_of(private)
 
 
-def begin(bits=DEFAULT_BITS):
+def begin(bits: int = DEFAULT_BITS) -> Future[tuple[str, str]]:
     """Like :func:`generate`, beside other work: a Future of the pair."""
     pool = ThreadPoolExecutor(1)
     found = pool.submit(generate, bits)
@@ -31,7 +37,7 @@ def begin(bits=DEFAULT_BITS):
     return found
 
 
-def public_of(private):
+def public_of(private: str) -> str:
     """The public PEM that belongs to a private one. Raises SeedFailed when it is no key."""
     out = tools.run(
         ["openssl", "rsa", "-passin", "pass:", "-pubout"],
@@ -42,7 +48,7 @@ def public_of(private):
     return out.decode()
 
 
-def pair(private, public):
+def pair(private: str, public: str | None) -> tuple[str, str]:
     """The pair that the caller gave, when both halves belong together.
 
     Raises InvalidInput when they do not.

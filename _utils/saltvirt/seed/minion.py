@@ -1,12 +1,21 @@
 """What a guest's minion is told, as its hypervisor's own minion knows it."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from saltvirt import errors, settings
 from saltvirt.seed import backends, cloudinit, keys, nocloud
 from saltvirt.seed import data as seed_data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Future
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -18,17 +27,23 @@ class Wish:
     minion. prep_install: do that at the first boot.
     """
 
-    config: dict = field(default_factory=dict)
-    grains: dict = field(default_factory=dict)
-    autosign_grains: dict = field(default_factory=dict)
-    startup_states: str | list | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    grains: dict[str, Any] = field(default_factory=dict)
+    autosign_grains: dict[str, Any] = field(default_factory=dict)
+    startup_states: str | list[str] | None = None
     pub_key: str | None = None
     priv_key: str | None = field(default=None, repr=False)
     install: bool = True
     prep_install: bool = False
 
 
-def _text(given, what):
+@overload
+def _text(given: str, what: str) -> str: ...
+@overload
+def _text(given: None, what: str) -> None: ...
+@overload
+def _text(given: str | None, what: str) -> str | None: ...
+def _text(given: str | None, what: str) -> str | None:
     """The PEM itself, of a PEM or of an absolute path."""
     if given and str(given).startswith("/"):
         try:
@@ -45,16 +60,16 @@ class Hypervisor:
     call: ``__salt__`` of the hypervisor's minion. opts: its options.
     """
 
-    def __init__(self, call, opts):
+    def __init__(self, call: Mapping[str, Callable[..., Any]], opts: Mapping[str, Any]) -> None:
         self._call = call
         self._opts = opts
-        self._begun = None
+        self._begun: Future[tuple[str, str]] | None = None
 
-    def _set(self, read, key, *default):
+    def _set(self, read: Callable[..., T], key: str, *default: Any) -> T:
         """``virt:seed:<key>``. read: a reader of settings."""
         return read(self._call["config.get"], f"seed:{key}", *default)
 
-    def bootstrap(self):
+    def bootstrap(self) -> str:
         """The text of the bootstrap script: ``virt:seed:bootstrap``, else Salt's own."""
         script = self._set(settings.text, "bootstrap")
         if script and script.startswith("salt://"):
@@ -66,15 +81,16 @@ class Hypervisor:
             raise errors.SeedFailed(f"the bootstrap script {script} is no script")
         return text
 
-    def _fetched(self):
+    def _fetched(self) -> str:
         try:
-            return self._call["config.gather_bootstrap_script"]()
+            script: str = self._call["config.gather_bootstrap_script"]()
         except OSError as exc:
             raise errors.SeedFailed(
                 f"cannot fetch Salt's bootstrap script: {exc}; virt:seed:bootstrap names another"
             ) from exc
+        return script
 
-    def _pair(self, wish):
+    def _pair(self, wish: Wish) -> tuple[str, str]:
         if bool(wish.pub_key) != bool(wish.priv_key):
             raise errors.InvalidInput("give both pub_key and priv_key, or neither")
         if wish.priv_key:
@@ -84,15 +100,15 @@ class Hypervisor:
             return begun.result()
         return keys.generate(self._keysize())
 
-    def _keysize(self):
+    def _keysize(self) -> int:
         return self._set(settings.integer, "keysize", keys.DEFAULT_BITS)
 
-    def begin(self, wish):
+    def begin(self, wish: Wish) -> None:
         """Begins to make the next guest's keys, which takes a while, beside other work."""
         if not wish.priv_key:
             self._begun = keys.begin(self._keysize())
 
-    def _own(self, name):
+    def _own(self, name: str) -> str | None:
         """A key that our own minion holds of its master."""
         try:
             with open(os.path.join(self._opts["pki_dir"], name), encoding="utf-8") as file:
@@ -100,7 +116,7 @@ class Hypervisor:
         except OSError:
             return None
 
-    def _install(self, wish):
+    def _install(self, wish: Wish) -> str:
         if not wish.install and not wish.prep_install:
             return seed_data.INSTALL_NEVER
         kinds = (seed_data.INSTALL_IN_IMAGE, seed_data.INSTALL_AT_BOOT)
@@ -108,13 +124,13 @@ class Hypervisor:
         at_boot = wish.prep_install or kind == seed_data.INSTALL_AT_BOOT
         return seed_data.INSTALL_AT_BOOT if at_boot else seed_data.INSTALL_IN_IMAGE
 
-    def config(self, wish):
+    def config(self, wish: Wish) -> dict[str, Any]:
         """The minion options: ``virt:seed:config``, then the caller's, then our own master."""
         config = {**self._set(settings.mapping, "config"), **(wish.config or {})}
         config.setdefault("master", self._opts.get("master"))
         return config
 
-    def data(self, name, wish):
+    def data(self, name: str, wish: Wish) -> seed_data.SeedData:
         """The SeedData for the guest ``name``. Raises InvalidInput."""
         config = self.config(wish)
         ours = config["master"] == self._opts.get("master")
@@ -138,7 +154,14 @@ class Hypervisor:
             bootstrap_args=self._set(settings.text, "bootstrap_args", ""),
         )
 
-    def apply(self, name, path, format, wish, nics=()):
+    def apply(
+        self,
+        name: str,
+        path: str,
+        format: str | None,
+        wish: Wish,
+        nics: Iterable[seed_data.Nic] = (),
+    ) -> str:
         """Seeds a disk or folder and returns the guest's public key (PEM).
 
         nics: the guest's interfaces, see network.configure.
@@ -149,7 +172,14 @@ class Hypervisor:
         backends.apply(path, format, data, backend)
         return data.public_key
 
-    def cloud_init(self, name, path, nics, wish, extra=None):
+    def cloud_init(
+        self,
+        name: str,
+        path: str,
+        nics: Iterable[seed_data.Nic],
+        wish: Wish,
+        extra: str | None = None,
+    ) -> str:
         """Makes the volume for cloud-init at ``path``; returns the guest's public key (PEM).
 
         nics, extra: see cloudinit.network_config and cloudinit.user_data. A bootstrap script

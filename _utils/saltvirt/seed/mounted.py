@@ -5,6 +5,8 @@ from us. When we die, however that comes about, the pipe closes, and the kernel 
 mounts and the loop devices. Other processes of this host never see them.
 """
 
+from __future__ import annotations
+
 import contextlib
 import glob
 import os
@@ -13,12 +15,16 @@ import shutil
 import stat
 import subprocess
 import time
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import locks, tools
 from saltvirt.seed import partitions, rooted
 from saltvirt.seed.draft import partly
 from saltvirt.seed.tree import DirTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 _TIMEOUT_S = 20
 _MOST_REASONS = 5  # why a file system was passed over
@@ -38,7 +44,7 @@ _SUBVOLUMES = (".", "@", "root", "@rootfs")
 class Space:
     """A mount namespace with a private folder, for as long as the block lasts."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.folder, self._mark = locks.private_folder(locks.RUN, "seed-")
         # cat ends when our end of the pipe is closed, by us or by our death
         self._holder = subprocess.Popen(
@@ -46,42 +52,42 @@ class Space:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._holder.stdout.readline()
+        tools.pipe(self._holder.stdout).readline()
 
-    def __enter__(self):
+    def __enter__(self) -> Space:
         return self
 
-    def __exit__(self, *exc_info):
-        self._holder.stdin.close()
+    def __exit__(self, *exc_info: object) -> None:
+        tools.pipe(self._holder.stdin).close()
         self._holder.wait()
-        self._holder.stdout.close()
+        tools.pipe(self._holder.stdout).close()
         shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._mark)
 
-    def enter(self, argv):
+    def enter(self, argv: Sequence[str]) -> list[str]:
         """The argv that runs inside."""
         return ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt", "--", *argv]
 
-    def run(self, argv, what):
+    def run(self, argv: Sequence[str], what: str) -> bytes:
         return tools.run(self.enter(argv), what, errors.SeedFailed, timeout_s=_TIMEOUT_S)
 
-    def outside(self, path):
+    def outside(self, path: str) -> str:
         """The path by which we reach what is mounted inside."""
         return f"/proc/{self._holder.pid}/root{path}"
 
 
-def _until(ready, process, what):
+def _until(ready: Callable[[], object], process: subprocess.Popen[bytes], what: str) -> None:
     end = time.monotonic() + _TIMEOUT_S
     while not ready():
         if process.poll() is not None or time.monotonic() > end:
             process.kill()
-            words = tools.last_words(process.stderr.read())
+            words = tools.last_words(tools.pipe(process.stderr).read())
             raise errors.SeedFailed(f"cannot {what}: {words}")
         time.sleep(0.01)
 
 
 @contextlib.contextmanager
-def _daemon(argv):
+def _daemon(argv: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     """A server that has written everything and ended when the block has."""
     with subprocess.Popen(
         tools.command(argv),
@@ -100,13 +106,13 @@ def _daemon(argv):
                 process.kill()
 
 
-def _size(path):
+def _size(path: str) -> int:
     with open(path, "rb") as file:
         return file.seek(0, os.SEEK_END)
 
 
 @contextlib.contextmanager
-def _fuse(space, path, format):
+def _fuse(space: Space, path: str, format: str) -> Iterator[str]:
     """The disk as a raw file, by qemu-storage-daemon's FUSE export."""
     shown = os.path.join(space.folder, "disk")
     with open(shown, "wb"):
@@ -121,7 +127,7 @@ def _fuse(space, path, format):
         yield shown
 
 
-def _free_nbd():
+def _free_nbd() -> tuple[str, str]:
     for folder in sorted(glob.glob("/sys/class/block/nbd*"), key=lambda p: (len(p), p)):
         device = "/dev/" + os.path.basename(folder)
         if re.fullmatch(r"/dev/nbd\d+", device) and not os.path.exists(f"{folder}/pid"):
@@ -130,7 +136,7 @@ def _free_nbd():
 
 
 @contextlib.contextmanager
-def _nbd(_space, path, format):
+def _nbd(_space: Space, path: str, format: str) -> Iterator[str]:
     """The disk as a block device, by qemu-nbd."""
     with contextlib.ExitStack() as stack:
         with locks.exclusive(f"{locks.RUN}/nbd.lock"):
@@ -138,7 +144,7 @@ def _nbd(_space, path, format):
             argv = ["qemu-nbd", "-f", format, "-c", device, path]
             process = stack.enter_context(_daemon(argv))
 
-            def ready():
+            def ready() -> bool:
                 with open(size_file, encoding="ascii") as file:
                     return int(file.read()) > 0
 
@@ -149,14 +155,14 @@ def _nbd(_space, path, format):
 _SHOW = {"fuse": _fuse, "nbd": _nbd}
 
 
-def available(backend):
+def available(backend: str) -> bool:
     """Has this host what the back end needs?"""
     if backend == "nbd":
         return bool(shutil.which("qemu-nbd") and glob.glob("/sys/class/block/nbd*"))
     return bool(shutil.which("qemu-storage-daemon") and os.path.exists("/dev/fuse"))
 
 
-def _system(space, mounted):
+def _system(space: Space, mounted: str) -> DirTree | None:
     """The DirTree of the system on a mounted file system, or None.
 
     What the image calls a subvolume has to be a folder itself: a link could lead to this host.
@@ -179,7 +185,7 @@ def _system(space, mounted):
 
 
 @contextlib.contextmanager
-def _mounted(space, shown, place, programs):
+def _mounted(space: Space, shown: str, place: partitions.Place, programs: bool) -> Iterator[str]:
     """The place, mounted. programs: may programs out of it be run?"""
     target = os.path.join(space.folder, "root")
     os.makedirs(target, exist_ok=True)
@@ -192,7 +198,7 @@ def _mounted(space, shown, place, programs):
         space.run(["umount", target], "unmount the disk")
 
 
-def _places(space, shown):
+def _places(space: Space, shown: str) -> tuple[list[partitions.Place], list[str]]:
     path = space.outside(shown)
     found, others = partitions.find(path, _size(path))
     # the system is rarely on the smallest
@@ -200,7 +206,7 @@ def _places(space, shown):
 
 
 @contextlib.contextmanager
-def _one_at_a_time(place):
+def _one_at_a_time(place: partitions.Place) -> Iterator[None]:
     """Two file systems with one UUID confuse the kernel's btrfs, and clones have one UUID."""
     if place.kind != "btrfs":
         yield
@@ -212,7 +218,9 @@ def _one_at_a_time(place):
             tools.run(["btrfs", "device", "scan", "--forget"], "forget it", good=range(256))
 
 
-def _seen(space, shown, place, programs, stack):
+def _seen(
+    space: Space, shown: str, place: partitions.Place, programs: bool, stack: contextlib.ExitStack
+) -> tuple[DirTree | None, str]:
     """The DirTree of the system at a place, for as long as ``stack`` lasts, or None; and where
     it is mounted."""
     stack.enter_context(_one_at_a_time(place))
@@ -222,7 +230,7 @@ def _seen(space, shown, place, programs, stack):
 
 
 @contextlib.contextmanager
-def opened(path, format, backend, programs=False):
+def opened(path: str, format: str, backend: str, programs: bool = False) -> Iterator[DirTree]:
     """The DirTree of the system on a disk image, for the block; written back when it ends.
 
     path: absolute path of an image that no guest uses. format: its declared format.

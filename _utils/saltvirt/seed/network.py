@@ -4,11 +4,20 @@ Interfaces are told apart by their MAC addresses. Those without an address of th
 to what the image has for them.
 """
 
+from __future__ import annotations
+
 import ipaddress
 import re
 import uuid
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from saltvirt.seed.data import Nic
+    from saltvirt.seed.tree import Files
 
 _WANTS = (
     "/etc/systemd/system",
@@ -27,11 +36,11 @@ _INTERFACES = "/etc/network/interfaces"
 MOST_BYTES = 1024**2  # of netplan's files together
 
 
-def _enabled(tree):
+def _enabled(tree: Files) -> set[str]:
     return {name for folder in _WANTS for name in tree.names(folder)}
 
 
-def _netplan(tree):
+def _netplan(tree: Files) -> bytes | None:
     """All that netplan reads, as one text; None without netplan."""
     files = [name for name in tree.names("/etc/netplan") if name.endswith(".yaml")]
     if not files or not tree.exists("/usr/sbin/netplan"):
@@ -44,11 +53,11 @@ def _netplan(tree):
     return text
 
 
-def _family(version, nic, key):
+def _family(version: int, nic: Nic, key: str) -> list[str]:
     return [one for one in nic.get(key) or () if ipaddress.ip_interface(one).version == version]
 
 
-def _keyfile(number, nic):
+def _keyfile(number: int, nic: Nic) -> str:
     """NetworkManager's file for one interface."""
     lines = ["[connection]", f"id=salt-virt-{number}", f"uuid={uuid.uuid4()}", "type=ethernet"]
     lines += ["autoconnect-priority=100", "[ethernet]", f"mac-address={nic['mac']}"]
@@ -68,14 +77,14 @@ def _keyfile(number, nic):
     return "\n".join(lines) + "\n"
 
 
-def _network_manager(tree, nics):
+def _network_manager(tree: Files, nics: Sequence[Nic]) -> None:
     for number, nic in enumerate(nics):
         if nic.get("addresses"):
             path = f"/etc/NetworkManager/system-connections/salt-virt-{number}.nmconnection"
             tree.write(path, _keyfile(number, nic).encode(), 0o600)
 
 
-def _networkd(tree, nics):
+def _networkd(tree: Files, nics: Sequence[Nic]) -> None:
     # the number comes before that of what netplan writes
     for number, nic in enumerate(nics):
         if nic.get("addresses"):
@@ -88,7 +97,7 @@ def _networkd(tree, nics):
             tree.write(path, ("\n".join(lines) + "\n").encode(), 0o644)
 
 
-def _stanza(name, nic):
+def _stanza(name: str, nic: Nic) -> Iterator[str]:
     """What ifup reads about one interface."""
     yield f"auto {name}"
     if not nic.get("addresses"):
@@ -106,7 +115,7 @@ def _stanza(name, nic):
             yield f"  {option} {' '.join(nic[key])}"
 
 
-def _ifupdown(tree, nics):
+def _ifupdown(tree: Files, nics: Sequence[Nic]) -> None:
     """All interfaces, under names that do not depend on where they are plugged in."""
     lines = [
         "# Written by Salt Virt when this guest was made.",
@@ -121,7 +130,7 @@ def _ifupdown(tree, nics):
     tree.write(_INTERFACES, ("\n".join(lines) + "\n").encode(), 0o644)
 
 
-def _manager_of(tree):
+def _manager_of(tree: Files) -> tuple[Callable[[Files, Sequence[Nic]], None], str | None]:
     """(who configures the network of the system, the unit that has to be enabled or None)."""
     enabled, netplan = _enabled(tree), _netplan(tree)
     if netplan is not None:
@@ -141,7 +150,7 @@ def _manager_of(tree):
     )
 
 
-def _name_servers(tree, nics):
+def _name_servers(tree: Files, nics: Sequence[Nic]) -> None:
     """For a system in which nobody else writes resolv.conf."""
     lines = [f"nameserver {one}" for nic in nics for one in nic.get("nameservers") or ()]
     search = [one for nic in nics for one in nic.get("search") or ()]
@@ -151,7 +160,7 @@ def _name_servers(tree, nics):
         tree.write("/etc/resolv.conf", ("\n".join(lines) + "\n").encode(), 0o644)
 
 
-def configure(tree, nics):
+def configure(tree: Files, nics: Sequence[Nic]) -> str | None:
     """Writes the addresses; the unit that has to be enabled for them, or None.
 
     nics: all the guest's interfaces in order, dicts of ``mac`` and perhaps ``addresses`` (CIDR),

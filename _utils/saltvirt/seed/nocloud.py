@@ -1,10 +1,16 @@
 """The volume from which cloud-init reads: a small ISO 9660 file system named cidata."""
 
+from __future__ import annotations
+
 import os
 import shutil
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import clone, locks, tools
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _MAKERS = (
     ("xorriso", ["xorriso", "-as", "genisoimage"]),
@@ -14,7 +20,7 @@ _MAKERS = (
 )
 
 
-def _maker():
+def _maker() -> list[str]:
     for name, argv in _MAKERS:
         if shutil.which(name):
             return argv
@@ -23,12 +29,12 @@ def _maker():
     )
 
 
-def available():
+def available() -> bool:
     """Can this host make such a volume?"""
     return any(shutil.which(name) for name, _ in _MAKERS)
 
 
-def write(path, files):
+def write(path: str, files: Mapping[str, str]) -> None:
     """Makes the volume ``path``, readable by root alone.
 
     files: {name: text}. What is written holds a private key: until it is whole it is in memory
@@ -51,7 +57,7 @@ def write(path, files):
         os.close(mark)
 
 
-def _place(volume, path):
+def _place(volume: str, path: str) -> None:
     """What has the name is another file's from then on, and stays whole for who has it open."""
     with clone.part_of(path) as part:
         with open(part, "r+b") as target, open(volume, "rb") as source:

@@ -1,12 +1,18 @@
 """Finds the file systems of a disk that lies before us as a file or a block device."""
 
+from __future__ import annotations
+
 import json
 import re
 import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import tools
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
 
 FILE_SYSTEMS = ("ext2", "ext3", "ext4", "xfs", "btrfs")
 _LVM = "LVM2_member"
@@ -28,19 +34,19 @@ class Place:
     kind: str
 
 
-def _asked(argv, good):
+def _asked(argv: list[str], good: Container[int]) -> bytes:
     what = "read its partitions"
     return tools.run(argv, what, errors.SeedFailed, good=good, timeout_s=_TIMEOUT_S)
 
 
-def _blkid(path, offset, size):
+def _blkid(path: str, offset: int, size: int) -> dict[str, str]:
     """What is at a place: blkid's values, {} for nothing known."""
     argv = ["blkid", "-p", "-o", "export", "-O", str(offset), "-S", str(size), path]
     out = _asked(argv, (0, 2, _AMBIVALENT)).decode("utf-8", "replace")
     return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
 
 
-def _table(path, size):
+def _table(path: str, size: int) -> list[tuple[int, int]]:
     """The (offset, size) of each partition; the whole disk where there is no table."""
     argv = ["sfdisk", "--json", path]
     out = _asked(argv, (0, 1))
@@ -58,7 +64,7 @@ def _table(path, size):
     return [(start, length) for start, length in found if 0 < length <= size - start]
 
 
-def _section(text, name):
+def _section(text: str, name: str) -> str:
     """The text inside of ``name { … }`` of LVM's metadata."""
     start = re.search(rf"(?m)^[ \t]*{re.escape(name)} \{{$", text)
     if not start:
@@ -70,12 +76,12 @@ def _section(text, name):
     return text[start.end() : at - 1]
 
 
-def _number(text, name):
+def _number(text: str, name: str) -> int | None:
     found = re.search(rf"(?m)^[ \t]*{name} = (\d{{1,15}})\b", text)
     return int(found.group(1)) if found else None
 
 
-def _metadata(head):
+def _metadata(head: bytes) -> str:
     """The text of LVM's current metadata, out of the head of a physical volume.
 
     A label in one of the first sectors leads to the volume's header, that to the metadata
@@ -98,7 +104,7 @@ def _metadata(head):
     return text.rstrip(b"\0").decode("utf-8", "replace")
 
 
-def linear_volumes(text):
+def linear_volumes(text: str) -> Iterator[tuple[int, int]]:
     """(offset, size) in bytes of the logical volumes that lie in one piece on the one disk.
 
     text: LVM's metadata of a volume group. The others need libguestfs.
@@ -120,7 +126,7 @@ def linear_volumes(text):
             yield first * _SECTOR, extents * extent * _SECTOR
 
 
-def _volumes(path, offset):
+def _volumes(path: str, offset: int) -> Iterator[tuple[int, int]]:
     with open(path, "rb") as file:
         file.seek(offset)
         head = file.read(_METADATA_MAX)
@@ -131,14 +137,15 @@ def _volumes(path, offset):
     yield from ((offset + start, size) for start, size in linear_volumes(text))
 
 
-def find(path, size):
+def find(path: str, size: int) -> tuple[list[Place], list[str]]:
     """(the Places of all file systems on the disk that could hold a system, the other kinds on it).
 
     path: a file or block device that shows the disk raw. size: in bytes.
     """
-    found, others = [], set()
+    found: list[Place] = []
+    others: set[str | None] = set()
 
-    def look(offset, length):
+    def look(offset: int, length: int) -> str | None:
         kind = _blkid(path, offset, length).get("TYPE")
         if kind in FILE_SYSTEMS:
             found.append(Place(offset, length, kind))
@@ -152,4 +159,4 @@ def find(path, size):
                     others.add(look(start, volume_size))
         else:
             others.add(kind)
-    return found, sorted(others - {None, *FILE_SYSTEMS})
+    return found, sorted({kind for kind in others if kind is not None} - set(FILE_SYSTEMS))

@@ -6,18 +6,28 @@ the folder we came from. So an absolute link is the guest's, and no swap in betw
 (openat2 with RESOLVE_IN_ROOT would do the same; not every kernel and Python has it.)
 """
 
+from __future__ import annotations
+
 import contextlib
+import enum
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _MOST_LINKS = 40
 _MOST_PARTS = 4096
-_FOLDER = object()
 
 
-def _parts(path):
+class _Is(enum.Enum):
+    FOLDER = "a folder"
+
+
+def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part and part != "."]
 
 
@@ -25,26 +35,26 @@ class Walk:
     """Where a path ends: ``folder``, a descriptor, and ``name`` in it, which is no link unless
     the last part was not to be followed. ``names``: of the folders on the way."""
 
-    def __init__(self, root, path):
+    def __init__(self, root: int, path: str) -> None:
         self._path = path
         self._stack = [os.dup(root)]
-        self.names = []
+        self.names: list[str] = []
         self.name = "."
 
     @property
-    def folder(self):
+    def folder(self) -> int:
         return self._stack[-1]
 
-    def close(self):
+    def close(self) -> None:
         for fd in self._stack:
             os.close(fd)
 
-    def _back_to(self, depth):
+    def _back_to(self, depth: int) -> None:
         while len(self._stack) > depth:
             os.close(self._stack.pop())
         del self.names[depth - 1 :]
 
-    def go(self, follow, make):
+    def go(self, follow: bool, make: bool) -> None:
         """Goes all the way. make: folders that are missing are made."""
         todo, links = _parts(self._path), 0
         while todo:
@@ -62,7 +72,7 @@ class Walk:
             if fd is None:
                 raise FileNotFoundError(2, "No such file or directory", self._path)
             target = self._entered(fd, part)
-            if target is _FOLDER:
+            if target is _Is.FOLDER:
                 continue
             if target is None:
                 if todo:
@@ -76,21 +86,22 @@ class Walk:
                 self._back_to(1)
             todo = _parts(target) + todo
 
-    def _entered(self, fd, part):
+    def _entered(self, fd: int, part: str) -> str | _Is | None:
         """Takes the descriptor: a folder is where we are then; where a link leads; else None."""
+        taken = False
         try:
             mode = os.fstat(fd).st_mode
             if stat.S_ISDIR(mode):
                 self._stack.append(fd)
                 self.names.append(part)
-                fd = None
-                return _FOLDER
+                taken = True
+                return _Is.FOLDER
             return os.readlink("", dir_fd=fd) if stat.S_ISLNK(mode) else None
         finally:
-            if fd is not None:
+            if not taken:
                 os.close(fd)
 
-    def _open(self, part, make):
+    def _open(self, part: str, make: bool) -> int | None:
         """A descriptor that opens nothing, of one part; None where there is nothing."""
         flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
         for _ in range(2):
@@ -104,7 +115,7 @@ class Walk:
 
 
 @contextlib.contextmanager
-def found(root, path, follow=True, make=False):
+def found(root: int, path: str, follow: bool = True, make: bool = False) -> Iterator[Walk]:
     """The Walk to a guest's path, for the block.
 
     root: a descriptor of the guest's root. follow: the last part, too, where it is a link.
@@ -118,7 +129,7 @@ def found(root, path, follow=True, make=False):
         walk.close()
 
 
-def status(walk):
+def status(walk: Walk) -> os.stat_result | None:
     """The stat of what is there, or None."""
     try:
         return os.stat(walk.name, dir_fd=walk.folder, follow_symlinks=False)
@@ -126,7 +137,7 @@ def status(walk):
         return None
 
 
-def below(root, name):
+def below(root: int, name: str) -> int | None:
     """A descriptor of a folder directly below ``root``; None for anything else, a link, too."""
     try:
         return os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)

@@ -4,15 +4,21 @@ What is in a guest is not to be trusted: a link in it to /etc is the guest's /et
 FIFO is not waited for, and no file is larger than what we would read of it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import shutil
 import stat
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from saltvirt import errors
 from saltvirt.images import tools
 from saltvirt.seed import rooted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MOST_BYTES = 4 * 1024**2  # of a file that seeding reads: names, settings
 MOST_NAMES = 100_000
@@ -30,6 +36,38 @@ class Room:
     free_files: int | None
 
 
+class Files(Protocol):
+    """A guest's files, by whom they may be shown. Paths are the guest's absolute ones."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def is_file(self, path: str) -> bool: ...
+
+    def names(self, path: str) -> list[str]: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def make_dir(self, path: str, mode: int) -> object: ...
+
+    def write(self, path: str, content: bytes, mode: int) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def link(self, target: str, path: str) -> None: ...
+
+
+class System(Files, Protocol):
+    """A guest's whole system: its files, the room among them, and programs that may be run."""
+
+    def room(self) -> Room: ...
+
+    def prove_scripts(self) -> None: ...
+
+    def run_script(self, script: str, args: str) -> None: ...
+
+
 class DirTree:
     """The guest's files below ``root``. Paths are the guest's absolute ones. To be closed.
 
@@ -37,27 +75,34 @@ class DirTree:
     where ``inside`` is the root's path; default: here.
     """
 
-    def __init__(self, root, enter=list, inside=None):
-        path = None if isinstance(root, int) else os.path.abspath(root)
-        flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-        self._root = root if path is None else os.open(path, flags)
+    def __init__(
+        self,
+        root: str | int,
+        enter: Callable[[list[str]], list[str]] = list,
+        inside: str | None = None,
+    ) -> None:
+        if isinstance(root, int):
+            self._root, path = root, ""
+        else:
+            path = os.path.abspath(root)
+            self._root = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._enter = enter
         self._inside = inside or path
 
-    def __enter__(self):
+    def __enter__(self) -> DirTree:
         return self
 
-    def __exit__(self, *_exc_info):
+    def __exit__(self, *_exc_info: object) -> None:
         self.close()
 
-    def close(self):
+    def close(self) -> None:
         """Lets go of the folder, which can be unmounted then."""
         os.close(self._root)
 
-    def _walk(self, path, **how):
+    def _walk(self, path: str, **how: bool) -> contextlib.AbstractContextManager[rooted.Walk]:
         return rooted.found(self._root, path, **how)
 
-    def _mode(self, path, follow=True):
+    def _mode(self, path: str, follow: bool = True) -> int:
         """The mode of what is there; 0 for nothing."""
         try:
             with self._walk(path, follow=follow) as walk:
@@ -66,17 +111,17 @@ class DirTree:
         except (FileNotFoundError, NotADirectoryError):
             return 0
 
-    def exists(self, path):
+    def exists(self, path: str) -> bool:
         return bool(self._mode(path))
 
-    def is_dir(self, path):
+    def is_dir(self, path: str) -> bool:
         return stat.S_ISDIR(self._mode(path))
 
-    def is_file(self, path):
+    def is_file(self, path: str) -> bool:
         """A file itself, not a link to one."""
         return stat.S_ISREG(self._mode(path, follow=False))
 
-    def names(self, path):
+    def names(self, path: str) -> list[str]:
         if not self.is_dir(path):
             return []
         with self._walk(path) as walk:
@@ -93,7 +138,7 @@ class DirTree:
         finally:
             os.close(fd)
 
-    def read(self, path):
+    def read(self, path: str) -> bytes:
         with self._walk(path) as walk:
             found = rooted.status(walk)
             if found is not None and not stat.S_ISREG(found.st_mode):
@@ -105,7 +150,7 @@ class DirTree:
             raise errors.SeedFailed(f"{path} in the guest is larger than {MOST_BYTES} bytes")
         return content
 
-    def make_dir(self, path, mode):
+    def make_dir(self, path: str, mode: int) -> str:
         """The path of it on this host."""
         with self._walk(path, make=True) as walk:
             names = [*walk.names, walk.name] if walk.name != "." else walk.names
@@ -120,7 +165,7 @@ class DirTree:
                 os.close(fd)
         return os.path.join(self._inside, *names)
 
-    def write(self, path, content, mode):
+    def write(self, path: str, content: bytes, mode: int) -> None:
         """A new file of root's under that name, whatever was there."""
         with self._walk(path, make=True) as walk:
             # what a process that was killed left of it is used up
@@ -139,19 +184,19 @@ class DirTree:
                 os.unlink(part, dir_fd=walk.folder)
                 raise
 
-    def remove(self, path):
+    def remove(self, path: str) -> None:
         try:
             with self._walk(path, follow=False) as walk:
                 os.unlink(walk.name, dir_fd=walk.folder)
         except (FileNotFoundError, NotADirectoryError):
             return
 
-    def link(self, target, path):
+    def link(self, target: str, path: str) -> None:
         self.remove(path)
         with self._walk(path, follow=False) as walk:
             os.symlink(target, walk.name, dir_fd=walk.folder)
 
-    def room(self):
+    def room(self) -> Room:
         """The Room of its file system."""
         found = os.fstatvfs(self._root)
         return Room(
@@ -160,7 +205,7 @@ class DirTree:
         )  # fmt: skip
 
     @staticmethod
-    def prove_scripts():
+    def prove_scripts() -> None:
         """Raises Unsupported where ``run_script`` cannot run any."""
         if not shutil.which("systemd-nspawn"):
             raise errors.Unsupported(
@@ -168,7 +213,7 @@ class DirTree:
                 "libguestfs, or let the guest do it at its first boot"
             )
 
-    def run_script(self, script, args):
+    def run_script(self, script: str, args: str) -> None:
         """Runs a shell script inside of the guest's system, in a container of its own."""
         container = ["systemd-nspawn", "-q", "--register=no", "--resolv-conf=bind-host", "-D"]
         self.write(_SCRIPT, script.encode(), 0o700)
