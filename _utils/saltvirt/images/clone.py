@@ -13,7 +13,7 @@ import shutil
 import stat
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from saltvirt import errors
 from saltvirt.images import confined, header, inspect, storage, tools
@@ -22,7 +22,6 @@ from saltvirt.units import human_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from saltvirt.images.cache import CachedImage
     from saltvirt.images.sources import Progress
 
 _FICLONE = 0x40049409  # linux/fs.h
@@ -33,6 +32,16 @@ _PERCENT = re.compile(rb"\(([0-9.]+)/100%\)")
 _STALLED_S = 3600
 T = TypeVar("T")
 FORMATS = ("raw", "qcow2")
+
+
+class Image(Protocol):
+    """What a disk is made from: an image of the cache, or any other that was inspected."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def format(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -345,7 +354,7 @@ def whole(target: str, fill: Callable[[str], T], claim: Callable[[str], object] 
 
 
 def clone(
-    image: CachedImage | inspect.ImageInfo,
+    image: Image,
     target_path: str,
     format: str,
     size_bytes: int | None = None,

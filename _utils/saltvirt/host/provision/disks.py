@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from saltvirt import errors
 from saltvirt.design.source import Source
@@ -306,7 +306,7 @@ def _file(work: Work, progress: Progress | None, claim: Callable[[str], None] | 
         raise errors.ImageError(f"cannot make {work.path}: {exc.strerror}") from exc
     if work.image:
         clone.clone(
-            work.image, work.path, work.format, size_bytes=work.size_bytes,
+            work.image, work.file, work.format or "", size_bytes=work.size_bytes,
             overlay=bool(work.spec.overlay_image), progress=progress, claim=claim,
         )  # fmt: skip
 
@@ -334,7 +334,8 @@ def make(
     elif work.pool:
         pool_disk.make(conn, work, undo, progress, guest, note)
     elif existing_disk.is_block(work.file):
-        clone.clone(work.image, work.path, work.format, work.size_bytes, progress=progress)
+        image = cast(Image, work.image)  # a device gets nothing but an image's content
+        clone.clone(image, work.file, work.format or "", work.size_bytes, progress=progress)
     else:
         _file(work, progress, claim)
         undo_disks.push(undo, conn, work.file, guest)

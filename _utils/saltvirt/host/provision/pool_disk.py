@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from saltvirt import errors
 from saltvirt.host import connection
@@ -17,7 +17,7 @@ from saltvirt.xml import tree
 
 if TYPE_CHECKING:
     from saltvirt.design.source import Source
-    from saltvirt.host.provision.disks import Progress, Work
+    from saltvirt.host.provision.disks import Image, Progress, Work
     from saltvirt.host.provision.making import Note
     from saltvirt.revert import Revert
     from saltvirt.spec.disk import DiskSpec
@@ -158,7 +158,7 @@ def _file_from_image(
     path = os.path.join(folder or "", work.volume or "")
     overlay = bool(work.spec.overlay_image)
     clone.clone(
-        work.image, path, work.format,
+        cast("Image", work.image), path, work.format or "",
         size_bytes=work.size_bytes, overlay=overlay, progress=progress,
         claim=note.mark if note else None,
     )  # fmt: skip
