@@ -83,7 +83,7 @@ def apply_(
     more = {key: value for key, value in kwargs.items() if not key.startswith("__")}
     format = more.pop("format", None)
     try:
-        wish = minion.Wish(
+        request = minion.SeedRequest(
             config=base.mapping(config or {}, "config"),
             install=install,
             prep_install=prep_install,
@@ -93,11 +93,11 @@ def apply_(
         )
     except TypeError:
         raise errors.InvalidInput(f"unknown argument among: {', '.join(sorted(more))}") from None
-    name = names.guest(id_ or wish.config.get("id") or "")
+    name = names.guest(id_ or request.config.get("id") or "")
     with guest_lock.held(guest_lock.folder(__salt__["config.get"]), "seed.apply", name):
         if not os.path.isdir(path):
             format = inspect.inspect(path, format, unused=True).format
-        public = _hypervisor().apply(name, os.path.abspath(path), format, wish)
+        public = _hypervisor().apply(name, os.path.abspath(path), format, request)
     if approve_key:
         client.hand_in(__salt__, name, public)
     return True
@@ -124,11 +124,11 @@ def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, pr
         salt hv1 seed.mkconfig tmp=/root/web1 id_=web1
     """
     folder = tmp or tempfile.mkdtemp()
-    wish = minion.Wish(
+    request = minion.SeedRequest(
         config=base.mapping(config or {}, "config"), pub_key=pub_key, priv_key=priv_key
     )
-    name = names.guest(id_ or wish.config.get("id") or "")
-    data = _hypervisor().data(name, wish)
+    name = names.guest(id_ or request.config.get("id") or "")
+    data = _hypervisor().data(name, request)
     texts = {
         "config": ("minion", seed_data.to_yaml(seed_data.minion_config(data)), 0o640),
         "pubkey": ("minion.pub", data.public_key, 0o600),

@@ -70,10 +70,10 @@ def _locked(what, *names):
 
 
 def _admitted(name, what, act, kwargs, *args):
-    """The same with the host's admission, whose lock is held: ``act(domain, gate, …)``."""
-    gate = admission.gate(__salt__["config.get"], kwargs)
-    with _locked(what, name), _connect(kwargs) as conn, gate.lock():
-        return act(lookup.lookup(conn, name), gate, *args)
+    """The same with the host's admission, whose lock is held: ``act(domain, admission_config, …)``."""
+    admission_config = admission.config_of(__salt__["config.get"], kwargs)
+    with _locked(what, name), _connect(kwargs) as conn, admission_config.lock():
+        return act(lookup.lookup(conn, name), admission_config, *args)
 
 
 def _tree(name, kwargs):
@@ -537,9 +537,9 @@ def start(name, test=False, **kwargs):
     return _admitted(name, "start", _started, kwargs, test)
 
 
-def _started(dom, gate, test):
+def _started(dom, admission_config, test):
     move_journal.may_start(dom)
-    admission.starting(dom.connect(), gate, dom)
+    admission.starting(dom.connect(), admission_config, dom)
     return True if test else lifecycle.start(dom)
 
 
@@ -679,10 +679,10 @@ def create_xml_str(xml, **kwargs):
 
         salt '*' virt.create_xml_str <XML in string format>
     """
-    gate = admission.gate(__salt__["config.get"], kwargs)
+    admission_config = admission.config_of(__salt__["config.get"], kwargs)
     locked = _locked("create_xml_str", *lookup.names_in(xml))
-    with locked, _connect(kwargs) as conn, gate.lock():
-        admission.transient(conn, gate, xml)
+    with locked, _connect(kwargs) as conn, admission_config.lock():
+        admission.transient(conn, admission_config, xml)
         lookup.create(conn, xml)
     return True
 

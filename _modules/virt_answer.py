@@ -54,12 +54,12 @@ def answer(fun, kwarg=None, **kwargs):
         )
     given = base.mapping(kwarg or {}, "kwarg")
     try:
-        said = _called(fun, given)
+        returned = _called(fun, given)
     finally:
         steps.ended(steps.folder(__salt__["config.get"]))
-    if said["retcode"]:
-        __context__["retcode"] = said["retcode"]
-    return proof.sign(__opts__, kwargs.get("__pub_jid"), fun, said)
+    if returned["retcode"]:
+        __context__["retcode"] = returned["retcode"]
+    return proof.sign(__opts__, kwargs.get("__pub_jid"), fun, returned)
 
 
 def working(jid):

@@ -103,15 +103,15 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
     """
     is_ovs = _is_ovs(type, vlan)
     made = bridges.ours(bridge)
-    told = {"there": bridges.there(bridge), "made": bool(made)}
-    if told["there"]:
-        return {**told, "vlan": made["vlan"], "type": made["type"]} if made else told
+    status = {"there": bridges.there(bridge), "made": bool(made)}
+    if status["there"]:
+        return {**status, "vlan": made["vlan"], "type": made["type"]} if made else status
     if is_ovs:
         found = bridges.plan_ovs(bridge, interface)
     else:
         interface, found = bridges.plan(bridge, interface, _yaml(), vlan)
     commands = [" ".join(argv) for argv in (*found.before, *found.apply)]
-    return {**told, "interface": interface, "files": found.files, "commands": commands}
+    return {**status, "interface": interface, "files": found.files, "commands": commands}
 
 
 def _is_ovs(type, vlan):

@@ -22,7 +22,7 @@ from saltvirt.host.provision import admission, create, guest_builder, images_fol
 from saltvirt.host.provision import clone as cloning
 from saltvirt.host.provision import rename as renaming
 from saltvirt.host.provision import update as updating
-from saltvirt.images import sources, turns
+from saltvirt.images import download_slot, sources
 from saltvirt.minion import client, files
 from saltvirt.seed import keys, minion
 from saltvirt.spec import guest, profiles
@@ -49,9 +49,9 @@ def _split(kwargs):
     return ours, kwargs
 
 
-def _gate(given):
+def _admission_config(given):
     """The admission that a call asks for; takes its words out of the keyword arguments."""
-    return admission.gate(__salt__["config.get"], given)
+    return admission.config_of(__salt__["config.get"], given)
 
 
 def _say(name, verb):
@@ -110,7 +110,7 @@ def _seeder(deploy, here):
 
 
 def _wish(deploy):
-    return minion.Wish(
+    return minion.SeedRequest(
         config=deploy.config or {},
         install=deploy.install,
         pub_key=deploy.pub_key,
@@ -151,13 +151,13 @@ def _user_data(deploy, name, nics):
 def _turns(name, verb):
     """How the guest waits for its turn to copy an image from the master."""
     say = _say(name, verb)
-    return turns.taker(client.virtkey(__salt__), lambda text: say("image", text))
+    return download_slot.taker(client.virtkey(__salt__), lambda text: say("image", text))
 
 
-def _tools(name, deploy, gate, verb="init"):
+def _tools(name, deploy, admission_config, verb="init"):
     here = minion.Hypervisor(__salt__, __opts__)
     return guest_builder.Tools(
-        gate=gate,
+        admission_config=admission_config,
         download=sources.SaltFiles(
             __salt__, deploy.saltenv, files.Chunks(__opts__).read, _turns(name, verb)
         ),
@@ -297,7 +297,7 @@ def init(
     """
     arguments = {key: value for key, value in locals().items() if key != "kwargs"}
     connect, more = _split(kwargs)
-    gate = _gate(more)
+    admission_config = _admission_config(more)
     test = more.pop("test", False)
     away = departed.why(str(name)) if more.pop("unless_moved", False) else None
     if away:
@@ -307,8 +307,8 @@ def init(
     spec = _spec({**arguments, **more})
     with _connect(connect) as conn:
         if test:
-            return create.preview(conn, spec, _tools(spec.name, spec.deploy, gate))
-        made = create.create(conn, spec, _tools(spec.name, spec.deploy, gate))
+            return create.preview(conn, spec, _tools(spec.name, spec.deploy, admission_config))
+        made = create.create(conn, spec, _tools(spec.name, spec.deploy, admission_config))
     departed.forget(spec.name)
     if made["pub_key"] and spec.deploy.approve_key:
         _approve(spec.name, made["pub_key"])
@@ -400,12 +400,14 @@ def update(
     for key in ("kwargs", "live", "test", "detach"):
         del arguments[key]
     connect, more = _split(kwargs)
-    gate = _gate(more)
+    admission_config = _admission_config(more)
     how = updating.How(live, detach, test)
     arguments.update(cpu=cpu or None, mem=mem or None, **more)
     spec = _spec(arguments, update=True)
     with _connect(connect) as conn:
-        return updating.update(conn, spec, _tools(name, spec.deploy, gate, "update"), how)
+        return updating.update(
+            conn, spec, _tools(name, spec.deploy, admission_config, "update"), how
+        )
 
 
 def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
@@ -451,7 +453,7 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
         salt 'hypervisor' virt.clone web1 web2 start=True
     """
     connect, more = _split(kwargs)
-    gate = _gate(more)
+    admission_config = _admission_config(more)
     autostart = bool(more.pop("autostart", False))
     more = {key: value for key, value in more.items() if not key.startswith("__")}
     if more.pop("from_master", False):
@@ -460,11 +462,11 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     with _connect(connect) as conn:
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
-        wish = guest_builder.Wish(str(name), bool(seed), bool(start), autostart)
-        tools = _tools(name, deploy, gate, "clone")
+        guest = guest_builder.GuestRequest(str(name), bool(seed), bool(start), autostart)
+        tools = _tools(name, deploy, admission_config, "clone")
         if test:
-            return cloning.look(conn, vm_, wish, tools)
-        made = cloning.clone(conn, vm_, wish, tools)
+            return cloning.look(conn, vm_, guest, tools)
+        made = cloning.clone(conn, vm_, guest, tools)
     if made["pub_key"] and deploy.approve_key:
         _approve(name, made["pub_key"])
     return made
@@ -501,14 +503,16 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
         salt 'hypervisor' virt.rename web1 web2
     """
     connect, more = _split(kwargs)
-    gate = _gate(more)
+    admission_config = _admission_config(more)
     more = {key: value for key, value in more.items() if not key.startswith("__")}
     deploy = DeploySpec.parse(more, "rename")
     with _connect(connect) as conn:
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
-        wish = guest_builder.Wish(str(name), bool(seed))
-        made = renaming.rename(conn, vm_, wish, _tools(name, deploy, gate, "rename"), test)
+        guest = guest_builder.GuestRequest(str(name), bool(seed))
+        made = renaming.rename(
+            conn, vm_, guest, _tools(name, deploy, admission_config, "rename"), test
+        )
     if not test and made["pub_key"] and deploy.approve_key:
         _approve(name, made["pub_key"])
     return made
@@ -542,9 +546,9 @@ def resize_disk(vm_, disk, size, **kwargs):
 
         salt '*' virt.resize_disk <domain> vda 20GiB
     """
-    size_bytes, gate = units.parse_bytes(size), _gate(kwargs)
-    with gate.guest("virt.resize_disk", vm_), _connect(kwargs) as conn:
-        before, after = resize.grow(conn, vm_, disk, size_bytes, gate)
+    size_bytes, admission_config = units.parse_bytes(size), _admission_config(kwargs)
+    with admission_config.guest("virt.resize_disk", vm_), _connect(kwargs) as conn:
+        before, after = resize.grow(conn, vm_, disk, size_bytes, admission_config)
     return {"before": before, "after": after}
 
 

@@ -15,7 +15,7 @@ from saltvirt.host import connection
 from saltvirt.host.node import steps
 from saltvirt.host.provision import image_location, images_folder
 from saltvirt.host.storage import image_users
-from saltvirt.images import cache, sources, turns
+from saltvirt.images import cache, download_slot, sources
 from saltvirt.minion import client, files
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def image_fetch(source, image_hash=None, saltenv="base", test=False, **kwargs):
         salt hv1 virt.image_fetch https://cloud.example.org/d.qcow2 https://cloud.example.org/SHA256SUMS
     """
     wanted = settings.connection(__salt__["config.get"], kwargs)
-    turn = turns.taker(client.virtkey(__salt__), _wait)
+    turn = download_slot.taker(client.virtkey(__salt__), _wait)
     download = sources.SaltFiles(__salt__, saltenv, files.Chunks(__opts__).read, turn)
     place = None
     if sources.kind(source) == sources.POOL:

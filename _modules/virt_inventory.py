@@ -35,11 +35,11 @@ def _wanted(conn, config_get, place, arguments):
     try:
         arguments = base.mapping(arguments, "guest")
         spec = guests.parse(**arguments, known_profiles=profiles.read(config_get))
-        gate = admission.Gate(config_get, place.folder, place.pool)
+        admission_config = admission.AdmissionConfig(config_get, place.folder, place.pool)
         # nothing is seeded: what matters is that it could be
         not_yet = guest_builder.not_yet
         medium = not_yet if spec.deploy.cloud_init else None
-        tools = guest_builder.Tools(gate, seeder=not_yet, medium=medium)
+        tools = guest_builder.Tools(admission_config, seeder=not_yet, medium=medium)
         return requirements.read(conn, spec, tools).to_answer()
     except errors.VirtError as exc:
         return {"problem": exc.text.removeprefix(errors.Refused.PREFIX)}
@@ -160,7 +160,7 @@ def maintenance(reason=None, guests=None, off=False):
     if not off and not str(reason).strip():
         raise errors.InvalidInput("reason: say why the host gets no guests")
     # an init that was let in before is defined by then, one that asks later is refused
-    with admission.Gate(__salt__["config.get"], settings.IMAGES_FOLDER).lock():
+    with admission.AdmissionConfig(__salt__["config.get"], settings.IMAGES_FOLDER).lock():
         if off and not guests:
             mark.clear()
         else:

@@ -57,8 +57,8 @@ def _config(key, default=None):
     return settings.option(__salt__["config.get"], key, default)
 
 
-def _order(vm_, target, kwargs):
-    """The migrate.Order of a call."""
+def _job(vm_, target, kwargs):
+    """The api.MigrationJob of a call."""
     from saltvirt.host.migration import api as moving  # noqa: PLC0415 - needs the binding
 
     given = {k: v for k, v in kwargs.items() if not k.startswith("__")}
@@ -67,17 +67,17 @@ def _order(vm_, target, kwargs):
     # virt:overcommit here says nothing of the target's room
     overcommit = given.get("overcommit")
     given["overcommit"] = False if overcommit is None else overcommit
-    gate = admission.gate(__salt__["config.get"], given)
-    told = {k: given.pop(k, None) or {} for k in ("ratios", "limits", "certificates")}
+    admission_config = admission.config_of(__salt__["config.get"], given)
+    sent = {k: given.pop(k, None) or {} for k in ("ratios", "limits", "certificates")}
     address = given.pop("address", None)
     get = __salt__["config.get"]
     network = migration_options.network(get)
-    said = settings.option(get, "migration:address")
-    network["address"] = where.of_target(address, said, own_address.own)
+    configured = settings.option(get, "migration:address")
+    network["address"] = where.of_target(address, configured, own_address.own)
     tunnel = settings.boolean(get, "tunnel", False)
     options = migration_options.parse(given, tunnel, network["policy"])
     name = names.guest(vm_)
-    return moving.Order(
+    return moving.MigrationJob(
         name=name,
         transport=transport.parse(target, options.tunnel),
         options=options,
@@ -86,11 +86,11 @@ def _order(vm_, target, kwargs):
         password=password,
         locks=guest_lock.folder(__salt__["config.get"]),
         local=settings.connection(__salt__["config.get"], ours),
-        placement=gate.policy(),
-        ratios=placement_policy.ratios(told["ratios"]),
-        limits=placement_policy.limits(told["limits"]),
-        overcommit=gate.overcommit,
-        certificates={"source": validity.here(__opts__["id"]), "target": told["certificates"]},
+        placement=admission_config.policy(),
+        ratios=placement_policy.ratios(sent["ratios"]),
+        limits=placement_policy.limits(sent["limits"]),
+        overcommit=admission_config.overcommit,
+        certificates={"source": validity.here(__opts__["id"]), "target": sent["certificates"]},
         tell=_teller(name),
     )
 
@@ -185,9 +185,9 @@ def migrate(vm_, target, **kwargs):
     """
     from saltvirt.host.migration import api as moving  # noqa: PLC0415 - needs the binding
 
-    order = _order(vm_, target, kwargs)
-    with connection.connect(order.local) as conn:
-        return moving.migrate(conn, order)
+    job = _job(vm_, target, kwargs)
+    with connection.connect(job.local) as conn:
+        return moving.migrate(conn, job)
 
 
 def migratable(vm_, target=None, **kwargs):
@@ -213,9 +213,9 @@ def migratable(vm_, target=None, **kwargs):
     """
     from saltvirt.host.migration import api as moving  # noqa: PLC0415 - needs the binding
 
-    order = _order(vm_, target or "localhost", kwargs)
-    with connection.connect(order.local) as conn:
-        return moving.migratable(conn, order, against=bool(target))
+    job = _job(vm_, target or "localhost", kwargs)
+    with connection.connect(job.local) as conn:
+        return moving.migratable(conn, job, against=bool(target))
 
 
 def migrate_start_postcopy(vm_, **kwargs):
@@ -300,7 +300,7 @@ def _address():
         return None
 
 
-def migrate_census(**kwargs):
+def migrate_locations(**kwargs):
     """
     What the master's ``virt.migrate`` asks of every host: guests, and whether it takes more.
 
@@ -309,7 +309,7 @@ def migrate_census(**kwargs):
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: dict: ``guests`` (name to state), ``unfinished`` (names of guests whose migration
-        from here was broken off), ``leavings`` (names of guests of whose undone migration to
+        from here was broken off), ``target_leftovers`` (names of guests of whose undone migration to
         here something is still here), ``ratios``, ``limits`` (its ``virt:placement``),
         ``maintenance`` (the reason, or None), ``address`` (where guests that come reach it;
         None: by its name),
@@ -319,10 +319,10 @@ def migrate_census(**kwargs):
 
     .. code-block:: bash
 
-        salt '*' virt.migrate_census
+        salt '*' virt.migrate_locations
     """
     from saltvirt.host.domain import lookup  # noqa: PLC0415
-    from saltvirt.host.migration import leavings, move_journal  # noqa: PLC0415
+    from saltvirt.host.migration import move_journal, target_leftovers  # noqa: PLC0415
     from saltvirt.host.node import maintenance  # noqa: PLC0415
 
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
@@ -330,7 +330,7 @@ def migrate_census(**kwargs):
     return {
         "guests": guests,
         "unfinished": move_journal.names(),
-        "leavings": leavings.names(),
+        "target_leftovers": target_leftovers.names(),
         "ratios": _config("ratios", {}),
         "limits": _config("placement", {}),
         "address": _address(),
@@ -372,12 +372,12 @@ def migrate_recover(vm_, lost=None, **kwargs):
     """
     from saltvirt.host.migration import api as moving  # noqa: PLC0415 - needs the binding
 
-    order = _order(vm_, "localhost", kwargs)
+    job = _job(vm_, "localhost", kwargs)
     if lost:
-        about = {"name": order.name, "lost": str(lost), "host": __opts__["id"]}
-        __salt__["event.send"](f"salt/virt/{order.name}/migrate/lost", about)
-    with connection.connect(order.local) as conn:
-        return moving.recover(conn, order, str(lost) if lost else None)
+        about = {"name": job.name, "lost": str(lost), "host": __opts__["id"]}
+        __salt__["event.send"](f"salt/virt/{job.name}/migrate/lost", about)
+    with connection.connect(job.local) as conn:
+        return moving.recover(conn, job, str(lost) if lost else None)
 
 
 def migrate_clean(vm_, test=False, unused=(), **kwargs):
@@ -410,20 +410,23 @@ def migrate_clean(vm_, test=False, unused=(), **kwargs):
         salt 'hyper2' virt.migrate_clean web1
         salt 'hyper2' virt.migrate_clean web1 test=True
     """
-    from saltvirt.host.migration import leavings  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.migration import target_leftovers  # noqa: PLC0415 - needs the binding
 
     if not isinstance(unused, (list, tuple)) or not all(isinstance(one, str) for one in unused):
         raise errors.InvalidInput(f"unused {unused!r} is not a list of paths")
-    name, gate = names.guest(vm_), admission.Gate.configured(__salt__["config.get"])
+    name, admission_config = (
+        names.guest(vm_),
+        admission.AdmissionConfig.configured(__salt__["config.get"]),
+    )
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
         if test:
-            todo = leavings.plan(conn, name, gate.images_dir, unused)
+            todo = target_leftovers.plan(conn, name, admission_config.images_dir, unused)
             if todo is None:
                 return {}
             shared = {path: asdict(place) for path, place in todo.shared.items()}
             return {"delete": todo.delete, "keep": todo.keep, "shared": shared}
-        with gate.guest("virt.migrate_clean", name):
-            deleted, kept = leavings.clean(conn, name, gate.images_dir, unused)
+        with admission_config.guest("virt.migrate_clean", name):
+            deleted, kept = target_leftovers.clean(conn, name, admission_config.images_dir, unused)
     return {"deleted": deleted, "kept": kept}
 
 

@@ -128,7 +128,7 @@ def pool_define(
     """
     spec = _spec(locals())
     with _connect(kwargs) as conn:
-        return host_pool.define(conn, spec, host_pool.Making(start, transient, build))
+        return host_pool.define(conn, spec, host_pool.PoolOptions(start, transient, build))
 
 
 def pool_update(

@@ -16,7 +16,7 @@ from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock, lookup, removal
 from saltvirt.host.domain import purge as purging
 from saltvirt.host.migration import departed
-from saltvirt.host.provision import admission, making
+from saltvirt.host.provision import admission, disk_notes
 from saltvirt.host.provision import leftovers as left
 from saltvirt.host.storage import copies_elsewhere, shared, usage
 from saltvirt.spec import base, values
@@ -35,8 +35,8 @@ def _connect(kwargs):
     return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
-def _gate():
-    return admission.Gate.configured(__salt__["config.get"])
+def _admission_config():
+    return admission.AdmissionConfig.configured(__salt__["config.get"])
 
 
 def undefine(vm_, **kwargs):
@@ -61,8 +61,8 @@ def undefine(vm_, **kwargs):
 
         salt '*' virt.undefine <domain>
     """
-    gate = _gate()
-    with gate.guest("virt.undefine", vm_), _connect(kwargs) as conn:
+    admission_config = _admission_config()
+    with admission_config.guest("virt.undefine", vm_), _connect(kwargs) as conn:
         return removal.undefine(conn, lookup.lookup(conn, vm_))
 
 
@@ -110,17 +110,27 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
     disks = values.choice("own", "made", "none")(disks, "disks")
     if not isinstance(unused, (list, tuple)) or not all(isinstance(one, str) for one in unused):
         raise errors.InvalidInput(f"unused {unused!r} is not a list of paths")
-    gate = _gate()
+    admission_config = _admission_config()
     with _connect(kwargs) as conn:
         if test:
-            todo = purging.plan(conn, lookup.lookup(conn, vm_), gate.cache_dir, disks, unused)
+            todo = purging.plan(
+                conn, lookup.lookup(conn, vm_), admission_config.cache_dir, disks, unused
+            )
             places = {path: asdict(place) for path, place in todo.shared.items()}
             more = {"shared": places, "unsure": todo.unsure}
             more = {key: value for key, value in more.items() if value}
             return {"delete": todo.delete, "keep": todo.keep, **more}
         purging.not_at_work(lookup.lookup(conn, vm_))  # said at once
-        with gate.guest("virt.purge", vm_):
-            purging.purge(conn, vm_, gate.cache_dir, gate.images_dir, dirs, disks, unused)
+        with admission_config.guest("virt.purge", vm_):
+            purging.purge(
+                conn,
+                vm_,
+                admission_config.cache_dir,
+                admission_config.images_dir,
+                dirs,
+                disks,
+                unused,
+            )
     departed.forget(str(vm_))
     return True
 
@@ -167,11 +177,11 @@ def storage_users(places, **kwargs):
         salt 'hyper*' virt.storage_users '{/nfs/web1.qcow2: {path: /nfs/web1.qcow2}}'
     """
     try:
-        wanted = [shared.Place(**place) for place in base.mapping(places, "places").values()]
+        wanted = [shared.FileIdentity(**place) for place in base.mapping(places, "places").values()]
     except TypeError as exc:
         raise errors.InvalidInput(f"places: {exc}; give those of virt.purge test=True") from exc
     with _connect(kwargs) as conn:
-        return usage.elsewhere(conn, wanted, _gate().images_dir)
+        return usage.elsewhere(conn, wanted, _admission_config().images_dir)
 
 
 def leftovers(**kwargs):
@@ -184,7 +194,7 @@ def leftovers(**kwargs):
 
     :return: a dict: ``guests`` (name to state), ``unfinished`` (names of guests that an init
         which died has half made), ``migrations`` (as ``virt.migrate_unfinished``), ``left``
-        (``NAME@HOST`` of what a host that did not answer may hold for a guest), ``leavings``
+        (``NAME@HOST`` of what a host that did not answer may hold for a guest), ``target_leftovers``
         (guests of whose undone migrations to this host something is still here), ``at_work``
         (guest to the operation that is at work on it, its process and since when),
         ``operations`` (guest to the mark of the ``salt-run virt.init`` that made it) and ``made``
@@ -232,12 +242,12 @@ def remove_made(vm_, test=False, unused=(), **kwargs):
     where = guest_lock.folder(__salt__["config.get"])
     with _connect(kwargs) as conn:
         if test:
-            todo = making.look(conn, str(vm_), unused)
+            todo = disk_notes.look(conn, str(vm_), unused)
             places = {path: asdict(place) for path, place in todo.shared.items()}
             more = {"shared": places} if places else {}
             return {"delete": sorted([*todo.delete, *todo.second]), "keep": todo.keep, **more}
         with guest_lock.held(where, "virt.remove_made", vm_):
-            left = making.remove(conn, str(vm_), unused)
+            left = disk_notes.remove(conn, str(vm_), unused)
     if left.keep:
         stay = "; ".join(f"{path} stays: {why}" for path, why in left.keep.items())
         raise errors.OperationFailed(stay)

@@ -97,7 +97,7 @@ def snapshot(
         salt 'hyper1' virt.snapshot web1
         salt 'hyper1' virt.snapshot web1 name=before-upgrade disk_only=True
     """
-    wanted = host_snapshot.Wanted(name, suffix, description, disk_only, quiesce)
+    wanted = host_snapshot.SnapshotRequest(name, suffix, description, disk_only, quiesce)
     with _locked("snapshot", domain), _connect(kwargs) as conn:
         return {"name": host_snapshot.create(conn, domain, wanted)}
 

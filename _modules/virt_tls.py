@@ -62,8 +62,8 @@ def tls_update(basepath="/etc/pki", reload=None, test=False, **kwargs):
 
         salt 'hv*' virt.tls_update
     """
-    wishes = converge.wishes({k: v for k, v in kwargs.items() if not k.startswith("__")})
-    host = converge.Host(__opts__["id"], _pillar_ext, basepath, wishes, reload)
+    requested = converge.requests({k: v for k, v in kwargs.items() if not k.startswith("__")})
+    host = converge.TlsHost(__opts__["id"], _pillar_ext, basepath, requested, reload)
     outcome = converge.plan(host) if test else converge.converge(host)
     return {
         "changes": outcome.changes,

@@ -25,7 +25,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt import errors
-from saltvirt.fleet import authorise, copies, target
+from saltvirt.fleet import authorization, download_queue, target
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.pki.common import seal as sealing
@@ -60,15 +60,15 @@ def ext_pillar(minion_id, pillar, name=None, key=None, copy=None, done=False, se
     if copy:
         if minion_id not in target.hosts(__opts__):
             return {}
-        turn = copies.Turns(__opts__).ask(minion_id, str(copy), bool(done))
+        turn = download_queue.DownloadQueue(__opts__).ask(minion_id, str(copy), bool(done))
         return {"virtkey": {"turn": turn}}
     if name and seal:
-        secret = authorise.Authorisations(__opts__).secret(minion_id, name)
+        secret = authorization.Authorizations(__opts__).secret(minion_id, name)
         receiver = _key(seal)
         return {"virtkey": {"sealed": sealing.seal(receiver, minion_id, secret)} if secret else {}}
     if not name or not key:
         return Pillars(__opts__).of(minion_id, KeyStore(__opts__).accepted)
-    accepted = authorise.hand_in(__opts__, KeyStore(__opts__), minion_id, name, key)
+    accepted = authorization.hand_in(__opts__, KeyStore(__opts__), minion_id, name, key)
     return {"virtkey": {name: accepted}}
 
 

@@ -128,10 +128,10 @@ def host_info(host=None):
         salt-run virt.host_info
     """
     with Fleet(__opts__) as fleet:
-        hosts, unheard = inventory.gather(fleet, fleet.hosts(host))
+        hosts, unreachable = inventory.gather(fleet, fleet.hosts(host))
         found = {h.name: inventory.summary(h, _policy()) for h in hosts}
-        found.update({name: {"error": why} for name, why in unheard.items()})
-        return {**found, **({"retcode": 1} if unheard else {})}
+        found.update({name: {"error": why} for name, why in unreachable.items()})
+        return {**found, **({"retcode": 1} if unreachable else {})}
 
 
 @result.reporting
@@ -148,10 +148,10 @@ def next_host():
         salt-run virt.next_host
     """
     with Fleet(__opts__) as fleet:
-        hosts, unheard = inventory.gather(fleet)
-        request = facts.Request("next", vcpus=1, memory_kib=1024)
+        hosts, unreachable = inventory.gather(fleet)
+        request = facts.PlacementRequest("next", vcpus=1, memory_kib=1024)
         decision = choose.choose(hosts, request, _policy())
-        decision.rejected.update((name, ("down", why)) for name, why in unheard.items())
+        decision.rejected.update((name, ("down", why)) for name, why in unreachable.items())
         if not decision.ranked:
             raise errors.Refused(f"no host is free: {decision.reasons()}")
         best = decision.ranked[0].host
@@ -165,11 +165,11 @@ def _options(kwargs):
 
 
 def _wanted(name, cpu, mem, image, hypervisor, host, options):
-    """deploying.Wanted: what is for placement and the runner is taken out of the options."""
+    """deploying.InitRequest: what is for placement and the runner is taken out of the options."""
     placing = {k: options.pop(k) for k in ("groups", "group_policy", "labels", "prefer")
                if k in options}  # fmt: skip
     waiting = options.pop("wait_for", "minion" if options.pop("wait", False) else None)
-    return deploying.Wanted(
+    return deploying.InitRequest(
         name, cpu, mem, image, hypervisor, host, options.pop("start", True),
         wait_for=waiting, wait_s=units.parse_number(options.pop("timeout", 300), "timeout"),
         pillar=options.pop("pillar", None),
@@ -203,10 +203,10 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     """
     wanted = _wanted(name, cpu, mem, image, hypervisor, host, _options(kwargs))
     with Fleet(__opts__) as fleet:
-        decision, unheard = explaining.decide(fleet, _policy(), wanted)
+        decision, unreachable = explaining.decide(fleet, _policy(), wanted)
     best = decision.ranked[0].host if decision.ranked else None
     title = f"{name} would go to {best}" if best else f"no host can take {name}"
-    table = explaining.table(decision, unheard)
+    table = explaining.table(decision, unreachable)
     return {
         str(name): {"host": best, "title": title, "table": table},
         **({} if best else {"retcode": 1}),
@@ -245,14 +245,14 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
     )
     with Fleet(__opts__) as fleet:
         asked = wanted.for_all() if request.by_profile else None
-        hosts, unheard = inventory.gather(fleet, guest=asked)
+        hosts, unreachable = inventory.gather(fleet, guest=asked)
     found = capacities.capacity(hosts, request, _policy())
     rows = [
         [name, number, found.limits[name], found.lost[name][0], ", ".join(found.lost[name][1])]
         for name, number in found.fits.items()
     ]
-    silent = [[name, 0, why, None, None] for name, why in sorted(unheard.items())]
-    columns = ["host", "fit", "next lacks", "fit if lost", "then homeless"]
+    silent = [[name, 0, why, None, None] for name, why in sorted(unreachable.items())]
+    columns = ["host", "fit", "next lacks", "fit if lost", "then unplaced"]
     title = f"{found.total} more guests fit, {found.total_with_one_lost} with one host lost"
     return {
         "capacity": {

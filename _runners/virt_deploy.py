@@ -56,14 +56,14 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
         salt-run virt.deployed '{web1: {mem: 2048, image: salt://debian.qcow2}}' test=True
     """
     name, given = str(deployment), base.mapping(defaults or {}, "defaults")
-    wishes = [
-        deploy.wanted(guest, {**given, **base.mapping(said or {}, f"guest {guest}")}, name)
-        for guest, said in base.mapping(guests or {}, "guests").items()
+    wanted = [
+        deploy.wanted(guest, {**given, **base.mapping(options or {}, f"guest {guest}")}, name)
+        for guest, options in base.mapping(guests or {}, "guests").items()
     ]
     opts, count = dict(__opts__), units.parse_count(at_once, "at_once")
     policy, screen = policies.of_master(opts), reports.screen(__salt__, opts)
     with Fleet(opts) as fleet:  # Salt's dunders are not there in its threads
         makes = deploy.Deploy(
-            fleet, policy, wishes, name, remove=remove, at_once=count, screen=screen
+            fleet, policy, wanted, name, remove=remove, at_once=count, screen=screen
         )
         return operation.perform(makes, test)

@@ -13,8 +13,8 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import units
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import leavings, operation, result, slots
 from saltvirt.operations import migrate as migrating
+from saltvirt.operations import operation, result, slots, target_leftovers
 from saltvirt.operations import recover as recovering
 from saltvirt.operations import report as reports
 from saltvirt.operations.evacuate import Evacuate, Restore
@@ -202,7 +202,7 @@ def migrate_abort(name):
     with Fleet(__opts__) as fleet:
         host, left = migrating.abort(fleet, name)
     words = [f"the migration of {name} from {host} was ended"]
-    words += [f"on {on} {why}; {leavings.again(name)}" for on, why in sorted(left.items())]
+    words += [f"on {on} {why}; {target_leftovers.again(name)}" for on, why in sorted(left.items())]
     return {str(name): {"result": True, "comment": "; ".join(words)}}
 
 
@@ -243,7 +243,7 @@ def migrate_unfinished():
     The migrations that were broken off, or are at work, on every host.
 
     :return: under ``unfinished``: ``result`` (False when a host did not answer), ``comment``,
-        ``hosts``: host to what its ``virt.migrate_unfinished`` says, ``unheard``: host to why
+        ``hosts``: host to what its ``virt.migrate_unfinished`` says, ``unreachable``: host to why
 
     CLI Example:
 
@@ -252,7 +252,12 @@ def migrate_unfinished():
         salt-run virt.migrate_unfinished
     """
     with Fleet(__opts__) as fleet:
-        found, unheard = recovering.unfinished(fleet)
-    comment = recovering.listed(found, unheard)
-    about = {"result": not unheard, "comment": comment, "hosts": found, "unheard": unheard}
+        found, unreachable = recovering.unfinished(fleet)
+    comment = recovering.listed(found, unreachable)
+    about = {
+        "result": not unreachable,
+        "comment": comment,
+        "hosts": found,
+        "unreachable": unreachable,
+    }
     return {"unfinished": about}

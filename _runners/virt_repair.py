@@ -1,5 +1,5 @@
 """
-What interrupted operations have left: found and mended.
+What interrupted operations have left: found and repaired.
 """
 
 from typing import TYPE_CHECKING
@@ -26,14 +26,14 @@ def __virtual__():
 @result.reporting
 def repair(apply=False, test=False, name=None, what=None):
     """
-    Leftovers of operations that were interrupted: shown, and with ``apply`` mended.
+    Leftovers of operations that were interrupted: shown, and with ``apply`` repaired.
 
     Guests that an init which died has half made, migrations that were broken off, guests on two
     hosts, accepted keys of guests that are on no host, permissions that have expired, guests whose
     init was given up or killed and that are whole. What a
     person must decide is named and left alone; nothing that is advised deletes a disk.
 
-    :param apply: mend; default: show
+    :param apply: repair; default: show
     :param test: show, whatever ``apply`` says
     :param name: only what is left of this guest
     :param what: only findings of this code (``half-made``, ``migration-broken-off``,
@@ -43,7 +43,7 @@ def repair(apply=False, test=False, name=None, what=None):
 
     :return: under ``repair`` ``table`` of what was found, and ``findings``, a list of dicts with
         ``code``, ``id``, ``name``, ``host``, ``what``, ``how``, ``evidence`` and the ``command``
-        that mends it; when applied ``result``, ``comment``, ``changes`` (``mended``), ``left``
+        that repairs it; when applied ``result``, ``comment``, ``changes`` (``repaired``), ``left``
 
     CLI Example:
 

@@ -51,9 +51,9 @@ def outputter():
 
 def place(answers):
     hosts = [facts.host_from_inventory(name, data) for name, data in answers.items()]
-    request = facts.Request("new", vcpus=4, memory_kib=8 * 2**20, groups=("g1",),
+    request = facts.PlacementRequest("new", vcpus=4, memory_kib=8 * 2**20, groups=("g1",),
                             by_profile=True)  # fmt: skip
-    return choose.choose(hosts, request, policy.Policy())
+    return choose.choose(hosts, request, policy.PlacementPolicy())
 
 
 def listing(answers, output):

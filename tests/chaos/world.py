@@ -196,7 +196,7 @@ for pool in $(virsh -q pool-list --all --name); do
     case $pool in pond|data) ;; *) virsh pool-destroy $pool; virsh pool-undefine $pool ;; esac; done
 find /srv/local /srv/gluster -mindepth 1 ! -path /srv/local/pond -delete
 rm -rf /var/lib/salt-virt/migrations /var/lib/salt-virt/arrivals /var/lib/salt-virt/moved \
-    /var/lib/salt-virt/leavings \
+    /var/lib/salt-virt/target_leftovers \
     /var/lib/salt-virt/maintenance.json
 rm -f /run/chaos-*.raw
 true"""

@@ -39,8 +39,10 @@ class Driver:
         self.conn = conn
         self.folder = tempfile.TemporaryDirectory(prefix="corpus-")
         given = {"virt:images": self.folder.name, "virt:lock": f"{self.folder.name}/lock"}
-        gate = admission.Gate.configured(given.get, terms=None, overcommit=True)
-        self.tools = guest_builder.Tools(gate=gate)
+        admission_config = admission.AdmissionConfig.configured(
+            given.get, terms=None, overcommit=True
+        )
+        self.tools = guest_builder.Tools(admission_config=admission_config)
 
     def changes(self, arguments):
         """Makes an update as `virt.update` does; the paths of what it changed."""

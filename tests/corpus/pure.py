@@ -161,7 +161,7 @@ def host_of(actual, known=()):
         kind, arch, (actual.type,), {None: actual.emulator}, {machine: machine} if machine else {}
     )
     fitting = [one for one in known if (one.virt_type, one.arch) == (actual.type, arch)]
-    return caps.Caps(caps.Host(arch=arch), (found,), fitting[-1] if fitting else None)
+    return caps.Caps(caps.HostCapabilities(arch=arch), (found,), fitting[-1] if fitting else None)
 
 
 def completed(domain):

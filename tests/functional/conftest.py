@@ -41,9 +41,9 @@ def load_with_folders(tmp_path, **virt):
 @pytest.fixture(scope="session", autouse=True)
 def notes(tmp_path_factory):
     """The notes on disks that are being made, apart from those of other processes of the tests."""
-    from saltvirt.host.provision import making
+    from saltvirt.host.provision import disk_notes
 
-    making.FOLDER = str(tmp_path_factory.mktemp("making"))
+    disk_notes.FOLDER = str(tmp_path_factory.mktemp("making"))
 
 
 @pytest.fixture(scope="module")

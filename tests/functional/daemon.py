@@ -47,10 +47,10 @@ class Daemon:
     def wait(self):
         """Until it answers."""
         while not os.path.exists(self.socket):
-            assert self.process.poll() is None, self.said()
+            assert self.process.poll() is None, self.proven()
             time.sleep(0.05)
 
-    def said(self):
+    def proven(self):
         with open(f"{self.folder}/log", encoding="utf-8", errors="replace") as file:
             return file.read()
 

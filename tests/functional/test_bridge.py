@@ -8,7 +8,7 @@ import pytest
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
 from saltvirt.host.node import running
 from saltvirt.hostnet.bridge import bridge, ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
-from saltvirt.hostnet.bridge.plan import Host, Vlan
+from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
 from tests import golden
 
 NETWORKD = """\
@@ -94,7 +94,9 @@ def host(tmp_path, files=None, told=None):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text, encoding="utf-8")
     told = {"ip -j": '[{"address": "02:00:00:00:00:01"}]', **(told or {})}
-    return Host(lambda argv: told.get(" ".join(argv[:2]), ""), json.loads, json.dumps, tmp_path)
+    return BridgeHost(
+        lambda argv: told.get(" ".join(argv[:2]), ""), json.loads, json.dumps, tmp_path
+    )
 
 
 # JSON is YAML, and the library is handed its parser
@@ -153,14 +155,14 @@ def test_networkmanager_the_profiles_settings_move(tmp_path):
             return "eth1:other\neth0:aaaa-bbbb\n"
         return said if "connection" in argv else told.get(" ".join(argv[:2]), "100 (connected)")
 
-    found = networkmanager.find("br0", "eth0", Host(run, None, None, tmp_path))
+    found = networkmanager.find("br0", "eth0", BridgeHost(run, None, None, tmp_path))
     bridge = found.apply[0]
     assert bridge[bridge.index("bridge.mac-address") + 1] == "02:00:00:00:00:01"
     assert bridge[bridge.index("ipv4.addresses") + 1] == "10.0.0.5/24"
     assert bridge.index("ipv4.addresses") < bridge.index("ipv4.method")
     assert "ipv4.route-metric" not in bridge
     assert ("nmcli", "connection", "delete", "br0", "br0-port-eth0") in found.undo
-    assert networkmanager.find("br0", "eth2", Host(run, None, None, tmp_path)) is None
+    assert networkmanager.find("br0", "eth2", BridgeHost(run, None, None, tmp_path)) is None
 
 
 WICKED = """\

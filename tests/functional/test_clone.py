@@ -293,7 +293,7 @@ def test_a_real_qemu_does_not_start_on_a_disk_that_is_copied(tmp_path, mid_copy,
     )
     given = {"virt:lock": str(tmp_path / "lock")}
     tools = guest_builder.Tools(
-        admission.Gate(lambda key, default=None: given.get(key, default), str(tmp_path))
+        admission.AdmissionConfig(lambda key, default=None: given.get(key, default), str(tmp_path))
     )
     said = []
 
@@ -305,7 +305,7 @@ def test_a_real_qemu_does_not_start_on_a_disk_that_is_copied(tmp_path, mid_copy,
     mid_copy(start)
     made = None
     try:
-        made = cloning.clone(qemu, "still1", guest_builder.Wish("still2"), tools)
+        made = cloning.clone(qemu, "still1", guest_builder.GuestRequest("still2"), tools)
         assert 'Failed to get "write" lock' in said[0]
         copy = str(tmp_path / "still2_vda.qcow2")
         subprocess.run(["qemu-img", "compare", "-q", disk, copy], check=True)

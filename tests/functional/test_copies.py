@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.fleet import copies
-from saltvirt.images import turns
+from saltvirt.fleet import download_queue
+from saltvirt.images import download_slot
 
 IMAGE, OTHER = "a" * 40, "b" * 40
 
@@ -29,7 +29,7 @@ def clock():
 @pytest.fixture
 def queue(tmp_path, clock):
     opts = {"cachedir": str(tmp_path), "virt": {"image_copies": 2}}
-    return copies.Turns(opts, clock)
+    return download_queue.DownloadQueue(opts, clock)
 
 
 def test_so_many_copy_and_the_others_wait_in_order(queue):
@@ -42,7 +42,7 @@ def test_so_many_copy_and_the_others_wait_in_order(queue):
 
 def test_a_host_that_died_loses_its_place(queue, clock):
     assert [queue.ask(f"hv{n}", IMAGE) for n in range(4)] == [0, 0, 1, 2]
-    clock.now += copies.LEASE_S - 1
+    clock.now += download_queue.LEASE_S - 1
     assert [queue.ask(f"hv{n}", IMAGE) for n in (1, 2, 3)] == [0, 1, 2]
     clock.now += 2
     assert [queue.ask(f"hv{n}", IMAGE) for n in (1, 2, 3)] == [0, 0, 1]
@@ -68,9 +68,9 @@ def test_who_says_for_ever_that_it_copies_holds_nobody_up(queue, clock):
     queue.ask("evil", IMAGE)
     queue.ask("worse", IMAGE)
     assert queue.ask("hv1", IMAGE) == 1
-    while clock.now <= 1000 + copies.HELD_S:
+    while clock.now <= 1000 + download_queue.HELD_S:
         assert [queue.ask(one, IMAGE) for one in ("evil", "worse", "hv1")] == [0, 0, 1]
-        clock.now += copies.LEASE_S / 2
+        clock.now += download_queue.LEASE_S / 2
     assert [queue.ask(one, IMAGE) for one in ("evil", "worse", "hv1")] == [0, 0, 0]
     assert [queue.ask(one, IMAGE) for one in ("hv2", "hv3")] == [0, 1]
 
@@ -78,7 +78,7 @@ def test_who_says_for_ever_that_it_copies_holds_nobody_up(queue, clock):
 def test_who_copies_does_so_until_it_has_done_so(queue, clock):
     queue.ask("hv1", IMAGE)
     for _ in range(3):
-        clock.now += copies.LEASE_S / 2
+        clock.now += download_queue.LEASE_S / 2
         assert queue.ask("hv1", IMAGE) == 0
     assert queue.ask("hv1", OTHER) == 0
     assert queue.ask("hv1", "c" * 40) == 1, "its own places wait for each other"
@@ -96,20 +96,24 @@ def test_what_is_no_image_and_no_number_is_refused(queue, tmp_path):
             queue.ask("hv1", image)
     for number in (0, -1, "many", True):
         with pytest.raises(errors.InvalidInput, match="image_copies"):
-            copies.Turns({"cachedir": str(tmp_path), "virt": {"image_copies": number}})
+            download_queue.DownloadQueue(
+                {"cachedir": str(tmp_path), "virt": {"image_copies": number}}
+            )
 
 
 def test_hosts_that_really_copy_are_never_more_than_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(turns, "_SHORTEST_S", 0.01)
+    monkeypatch.setattr(download_slot, "_SHORTEST_S", 0.01)
     opts = {"cachedir": str(tmp_path), "virt": {"image_copies": 2}}
     now, most, said, lock = set(), [], [], threading.Lock()
 
     def copy(host):
         def ask(asked):
-            turn = copies.Turns(opts).ask(host, asked["copy"], bool(asked.get("done")))
+            turn = download_queue.DownloadQueue(opts).ask(
+                host, asked["copy"], bool(asked.get("done"))
+            )
             return {"turn": turn}
 
-        with turns.Turn("salt://debian.qcow2", ask, said.append):
+        with download_slot.DownloadSlot("salt://debian.qcow2", ask, said.append):
             with lock:
                 now.add(host)
                 most.append(len(now))
@@ -129,35 +133,38 @@ def test_hosts_that_really_copy_are_never_more_than_the_limit(tmp_path, monkeypa
 
 
 def test_a_master_that_does_not_limit_or_not_answer(monkeypatch):
-    with turns.Turn("salt://x", lambda _asked: None, None):
+    with download_slot.DownloadSlot("salt://x", lambda _asked: None, None):
         pass
-    monkeypatch.setattr(turns, "_SHORTEST_S", 0.01)
+    monkeypatch.setattr(download_slot, "_SHORTEST_S", 0.01)
 
     def broken(_asked):
         raise OSError("timed out")
 
-    with pytest.raises(errors.ImageError, match="timed out"), turns.Turn("salt://x", broken, print):
+    with (
+        pytest.raises(errors.ImageError, match="timed out"),
+        download_slot.DownloadSlot("salt://x", broken, print),
+    ):
         pass
 
 
 def test_a_queue_that_does_not_move_is_not_waited_in_for_ever(monkeypatch):
     now, said = [0.0], []
-    monkeypatch.setattr(turns.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(turns.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    monkeypatch.setattr(download_slot.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(download_slot.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
     ahead = iter([3] * 100 + [2] * 10_000)
     with (
         pytest.raises(errors.ImageError, match="2 must copy from the master before, and none came"),
-        turns.Turn("salt://x", lambda _asked: {"turn": next(ahead)}, said.append),
+        download_slot.DownloadSlot("salt://x", lambda _asked: {"turn": next(ahead)}, said.append),
     ):
         pass
-    assert now[0] > turns._STUCK_S + 500, "it counts from the last step"
+    assert now[0] > download_slot._STUCK_S + 500, "it counts from the last step"
     # so that the master sees that it waits
     assert len(said) >= now[0] / 70
 
 
 def test_a_queue_that_another_process_holds_does_not_hang_the_master(tmp_path, monkeypatch):
-    monkeypatch.setattr(copies, "LOCK_S", 0.2)
-    queue = copies.Turns({"cachedir": str(tmp_path)})
+    monkeypatch.setattr(download_queue, "LOCK_S", 0.2)
+    queue = download_queue.DownloadQueue({"cachedir": str(tmp_path)})
     assert queue.ask("hv1", "a" * 40) == 0
     with open(tmp_path / "virt" / "copies", "r+b") as other:
         fcntl.flock(other, fcntl.LOCK_EX)

@@ -16,7 +16,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.host.domain import overview, purge
 from saltvirt.host.node import inventory
-from saltvirt.host.storage import bounded, looks, mounts, shared, still, usage
+from saltvirt.host.storage import bounded, looks, mounts, shared, unchanged_disks, usage
 from saltvirt.host.storage import pool as host_pool
 from saltvirt.host.storage import volume as host_volume
 from saltvirt.images import storage
@@ -140,13 +140,13 @@ def test_what_is_held_there_is_held_by_us(asked):
     """The process beside us opens it, and hands it over with its locks."""
     (asked / "disk").write_bytes(b"12345")
     path = str(asked / "disk")
-    with still.closed(path) as taken:
+    with unchanged_disks.closed(path) as taken:
         assert not taken
         assert bounded.locked(path)
         bounded._leave()
         assert bounded.locked(path)
     assert not bounded.locked(path)
-    with still.Still("g1", [path]) as held:
+    with unchanged_disks.Unchanged("g1", [path]) as held:
         assert bounded.locked(path)
         held.check()
     assert not bounded.locked(path)
@@ -155,21 +155,21 @@ def test_what_is_held_there_is_held_by_us(asked):
         assert not os.get_inheritable(file.fileno())
     with open(path, "rb") as file:
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_RDLCK, looks.USED))
-        with still.closed(path) as taken:
+        with unchanged_disks.closed(path) as taken:
             assert taken
     with open(path, "r+b") as file:
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_WRLCK, looks.USED + looks.WRITE))
         with (
             pytest.raises(errors.OperationFailed, match="open to be written"),
-            still.Still("g", [path]),
+            unchanged_disks.Unchanged("g", [path]),
         ):
             pass
     for what in (asked, asked / "none"):
-        with still.closed(str(what)) as taken:
+        with unchanged_disks.closed(str(what)) as taken:
             assert not taken
         with pytest.raises((errors.OperationFailed, errors.ImageError, OSError)):
             storage.descriptor(str(what))
-        with pytest.raises(errors.OperationFailed), still.Still("g1", [str(what)]):
+        with pytest.raises(errors.OperationFailed), unchanged_disks.Unchanged("g1", [str(what)]):
             pass
 
 
@@ -325,7 +325,7 @@ def test_a_link_beside_it_that_leads_there(dead, place):  # noqa: F811
 
 def test_what_another_host_asks_about_is_in_doubt(dead, place):  # noqa: F811
     place.guest(disk(f"{dead}/web1.raw", "raw"))
-    found = usage.elsewhere(place.conn, [shared.Place("/nfs/x.raw", inode=7)])
+    found = usage.elsewhere(place.conn, [shared.FileIdentity("/nfs/x.raw", inode=7)])
     assert f"what is on {dead} is not known" in found["/nfs/x.raw"]
 
 
@@ -379,16 +379,16 @@ def test_libvirt_is_not_asked_for_the_statistics_of_disks_there(dead, place):  #
 def test_no_guest_is_placed_there(dead, place):  # noqa: F811
     place.pool("nas", dead, start=True)
     host = facts.host_from_inventory("hv1", read(place.conn, f"{dead}/images"))
-    request = facts.Request("web1", 1, 1, pools={"nas": 1}, disk_bytes=1)
-    words = pools.reason(host, request, policy.Policy())
+    request = facts.PlacementRequest("web1", 1, 1, pools={"nas": 1}, disk_bytes=1)
+    words = pools.reason(host, request, policy.PlacementPolicy())
     assert words == f"pool nas is on {dead}, which does not answer"
-    assert disk_filter.reason(host, request, policy.Policy()) == f"{dead} does not answer"
+    assert disk_filter.reason(host, request, policy.PlacementPolicy()) == f"{dead} does not answer"
 
 
 def test_what_is_open_is_not_known_there(dead, place):  # noqa: F811
     """A file system that dies after everything else was asked."""
     with pytest.raises(bounded.Silent):
-        still.is_open(f"{dead}/x")
+        unchanged_disks.is_open(f"{dead}/x")
     assert usage.held(place.conn, f"{dead}/x") == f"{dead} does not answer"
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.host.domain import guest_lock
-from saltvirt.host.storage import looks, still
+from saltvirt.host.storage import looks, unchanged_disks
 
 LIBRARY = Path(__file__).resolve().parents[2] / "_utils"
 HOLD = """
@@ -97,12 +97,12 @@ def disk(tmp_path):
 
 
 def test_qemu_cannot_write_to_a_disk_that_is_copied_and_another_may_read_it(disk):
-    with still.Still("web1", [disk]) as unchanged:
+    with unchanged_disks.Unchanged("web1", [disk]) as unchanged:
         refused = qemu_io(disk, "write 0 4k")
         assert refused.returncode != 0
         assert 'Failed to get "write" lock' in refused.stderr
         assert qemu_io(disk, "read 0 4k", "-r").returncode == 0
-        with still.Still("web1", [disk]):
+        with unchanged_disks.Unchanged("web1", [disk]):
             pass
         unchanged.check()
     assert qemu_io(disk, "write 0 4k").returncode == 0
@@ -115,14 +115,14 @@ def test_a_disk_that_qemu_writes_to_is_not_copied(disk):
         writer.stdin.flush()
         assert "wrote" in writer.stdout.readline() + writer.stdout.readline()
         with pytest.raises(errors.OperationFailed, match=r"web1_vda.raw of web1 is open"):
-            still.Still("web1", [disk]).__enter__()
+            unchanged_disks.Unchanged("web1", [disk]).__enter__()
         writer.communicate("quit\n")
-    with still.Still("web1", [disk]):
+    with unchanged_disks.Unchanged("web1", [disk]):
         pass
 
 
 def test_what_was_written_without_a_lock_is_seen(disk):
-    with still.Still("web1", [disk]) as unchanged:
+    with unchanged_disks.Unchanged("web1", [disk]) as unchanged:
         unchanged.check()
         with open(disk, "r+b") as file:
             file.write(b"torn")
@@ -132,18 +132,18 @@ def test_what_was_written_without_a_lock_is_seen(disk):
 
 def test_a_disk_that_is_not_there_is_said(tmp_path):
     with pytest.raises(errors.OperationFailed, match=r"cannot read .*gone: No such file"):
-        still.Still("web1", [tmp_path / "gone"]).__enter__()
+        unchanged_disks.Unchanged("web1", [tmp_path / "gone"]).__enter__()
 
 
 def test_of_several_disks_none_stays_held_when_one_cannot_be(disk, tmp_path):
-    both = still.Still("web1", [disk, tmp_path / "gone"])
+    both = unchanged_disks.Unchanged("web1", [disk, tmp_path / "gone"])
     with pytest.raises(errors.OperationFailed, match="cannot read"):
         both.__enter__()
     assert qemu_io(disk, "write 0 4k").returncode == 0
 
 
 def test_what_goes_wrong_meanwhile_is_said(disk):
-    with pytest.raises(ValueError, match="no room"), still.Still("web1", [disk]):
+    with pytest.raises(ValueError, match="no room"), unchanged_disks.Unchanged("web1", [disk]):
         raise ValueError("no room")
 
 
@@ -158,10 +158,10 @@ def locked(disk, byte):
 def test_a_disk_that_another_locks_for_himself_is_neither_copied_nor_deleted(disk):
     with locked(disk, looks.UNSHARED + 1):
         with pytest.raises(errors.OperationFailed, match=r"web1_vda.raw of web1 is open"):
-            still.Still("web1", [disk]).__enter__()
-        with still.closed(str(disk)) as used:
+            unchanged_disks.Unchanged("web1", [disk]).__enter__()
+        with unchanged_disks.closed(str(disk)) as used:
             assert used
-    with still.closed(str(disk)) as used:
+    with unchanged_disks.closed(str(disk)) as used:
         assert not used
 
 
@@ -172,10 +172,10 @@ def test_a_disk_that_any_qemu_has_open_is_said_to_be(disk, more):
         qemu.stdin.write("read 0 4k\n")
         qemu.stdin.flush()
         assert "read" in qemu.stdout.readline()
-        with still.closed(str(disk)) as used:
+        with unchanged_disks.closed(str(disk)) as used:
             assert used
         qemu.communicate("quit\n")
-    with still.closed(str(disk)) as used:
+    with unchanged_disks.closed(str(disk)) as used:
         assert not used
 
 
@@ -183,7 +183,7 @@ def test_nobody_opens_what_is_about_to_be_deleted(disk):
     """Not to read either, and by no other name; afterwards anybody."""
     other = disk.with_name("other")
     os.link(disk, other)
-    with still.closed(str(disk)) as used:
+    with unchanged_disks.closed(str(disk)) as used:
         assert not used
         for path in (disk, other):
             for command, *more in (("read 0 4k", "-r"), ("write 0 4k",)):
@@ -193,5 +193,5 @@ def test_nobody_opens_what_is_about_to_be_deleted(disk):
 
 def test_what_is_no_file_is_open_to_nobody(tmp_path):
     for path in (tmp_path, tmp_path / "gone"):
-        with still.closed(str(path)) as used:
+        with unchanged_disks.closed(str(path)) as used:
             assert used is False

@@ -36,7 +36,7 @@ SLOW = bool(os.environ.get("SLOW"))
 FEW = int(os.environ.get("HOSTILE_CASES") or (1500 if SLOW else 12))
 SEED = os.environ.get("HOSTILE_SEED", "1")
 ASKS = {
-    "virt.vm_state", "virt.full_info", "virt.inventory", "virt.leftovers", "virt.migrate_census",
+    "virt.vm_state", "virt.full_info", "virt.inventory", "virt.leftovers", "virt.migrate_locations",
     "virt.guest_addresses", "virt.list_snapshots", "virt.vm_info", "virt.migrate_unfinished",
     "virt.storage_users", "virt.migratable", "virt.tls_info", "virt.names_on_disk", "test.ping",
     "saltutil.find_job",
@@ -53,7 +53,7 @@ def recorded():
     guest = {"name": "n", "cpu": 1, "mem": 64, "hypervisor": "test"}
     asked = {
         "virt.full_info": {}, "virt.inventory": {"guest": guest}, "virt.leftovers": {},
-        "virt.migrate_census": {}, "virt.guest_addresses": {"vm_": "test"},
+        "virt.migrate_locations": {}, "virt.guest_addresses": {"vm_": "test"},
         "virt.vm_info": {"vm_": "test"}, "virt.tls_info": {},
     }  # fmt: skip
     found = {fun: json.loads(json.dumps(modules[fun](**kw))) for fun, kw in asked.items()}
@@ -124,20 +124,20 @@ class Host:
             found["unfinished"] = ["db1"]
             found["migrations"] = {"web1": {"target": "hv2", "at_work": False}}
             found["left"] = ["old1@hv2"]
-            found["leavings"] = ["web1"]
+            found["target_leftovers"] = ["web1"]
         return found
 
-    def migrate_census(self, **_more):
+    def migrate_locations(self, **_more):
         here = {"host": self.name, "file": "/c", "until": "2027-01-01 00:00:00", "wrong": None}
         unfinished = ["web1"] if self.broken and self.name == "hv1" else []
-        leavings = ["web1"] if self.broken and self.name == "hv1" else []
-        real = self.real["virt.migrate_census"]
+        target_leftovers = ["web1"] if self.broken and self.name == "hv1" else []
+        real = self.real["virt.migrate_locations"]
         more = {
             "guests": dict(self.guests),
             "certificates": {"client": here},
             "address": "10.0.0.1",
         }
-        return {**real, **more, "unfinished": unfinished, "leavings": leavings}
+        return {**real, **more, "unfinished": unfinished, "target_leftovers": target_leftovers}
 
     def migrate_clean(self, vm_, test=False, **_more):
         place = {"path": "/i/s"}

@@ -12,7 +12,7 @@ pytest.importorskip("salt")
 import salt.loader
 
 from saltvirt import errors
-from saltvirt.fleet import authorise, copies
+from saltvirt.fleet import authorization, download_queue
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.host.node import detect
 from tests.functional import hostile
@@ -104,7 +104,7 @@ def test_a_damaged_file_of_the_masters(master, pillars, content):
     assert pillars["virtkey"]("web1", {}, "_") == {}
     assert pillars["virtkey"]("hv1", {}, name="web1", seal="AAAA") == {"virtkey": {}}
     assert pillars["virtkey"]("hv1", {}, name="web1", key=KEY) == {"virtkey": {"web1": False}}
-    grants = authorise.Authorisations({**master.opts, "minimum_auth_version": 3})
+    grants = authorization.Authorizations({**master.opts, "minimum_auth_version": 3})
     grants.grant("hv1", "web1")
     assert grants.redeem("hv1", "web1")
     Pillars(master.opts).keep("web1", "key", {"a": 1})
@@ -113,7 +113,9 @@ def test_a_damaged_file_of_the_masters(master, pillars, content):
 
 def test_a_place_of_a_clock_that_was_ahead_holds_nobody_up(master):
     now = [1_000_000_000.0]
-    turns = copies.Turns({**master.opts, "virt": {"image_copies": 1}}, now=lambda: now[0])
+    turns = download_queue.DownloadQueue(
+        {**master.opts, "virt": {"image_copies": 1}}, now=lambda: now[0]
+    )
     assert turns.ask("hv2", IMAGE) == 0
     now[0] -= 86400
     assert turns.ask("hv1", IMAGE) == 0

@@ -14,7 +14,7 @@ import salt.utils.data
 
 from saltvirt import settings
 from saltvirt.errors import InvalidInput, SeedFailed
-from saltvirt.fleet import client, copies, target
+from saltvirt.fleet import client, download_queue, target
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.node import steps
 from saltvirt.host.provision import admission, images_folder
@@ -63,7 +63,7 @@ def hypervisor(get):
 
 
 def seeds(get):
-    here, wish = hypervisor(get), minion.Wish(config={}, install=True)
+    here, wish = hypervisor(get), minion.SeedRequest(config={}, install=True)
     data = here.data("web1", wish)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backends, "apply", lambda *_: None)
@@ -87,7 +87,7 @@ def address(get):
 
 def placement(get):
     inventoried(get)
-    return admission.Gate(get, "/nonexistent").policy()
+    return admission.AdmissionConfig(get, "/nonexistent").policy()
 
 
 def inventoried(get):
@@ -109,7 +109,7 @@ MASTER = {
     "attempts": attempts,
     "inits_at_once": inits,
     "queue_timeout": held.limit_s,
-    "image_copies": copies.at_once,
+    "image_copies": download_queue.at_once,
     "stall_timeout": lambda opts: fleet(opts)._limit("stall_timeout", 7),
     "job_timeout": lambda opts: fleet(opts)._limit("job_timeout", 7),
     "exclude": placement_policy.of_master,
@@ -135,7 +135,7 @@ MINION = {
     "connection:auth:password": lambda get: settings.connection(get, {}),
     "connection:timeout": lambda get: settings.connection(get, {}),
     "lock": lambda get: (guest_lock.folder(get), steps.folder(get)),
-    "overcommit": lambda get: admission.gate(get, {}),
+    "overcommit": lambda get: admission.config_of(get, {}),
     "placement": placement,
     **{f"placement:{key}": placement for key in sorted(placement_policy.KNOWN)},
     "labels": inventoried,

@@ -117,7 +117,9 @@ def test_who_waits_for_another_that_fetches_the_same_image_tells_how_far_it_is(t
             raise errors.NotFound("it ends here")
 
     def fetch():
-        wish = cache._Wish(source, Client(), None, lambda done, total: told.append((done, total)))
+        wish = cache._ImageRequest(
+            source, Client(), None, lambda done, total: told.append((done, total))
+        )
         with pytest.raises(errors.NotFound):
             cache._shared(part, wish)
 

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("salt.key")
 
 from saltvirt import errors
-from saltvirt.fleet import authorise
+from saltvirt.fleet import authorization
 from saltvirt.fleet.answer import Answer, down, lost
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import away, begun, find, lock, unique
@@ -166,7 +166,7 @@ def test_a_guest_without_a_minion_keeps_what_the_master_has(named, store, report
     inner = named.modules["virt.rename"]
 
     def rename(**kwarg):
-        permitted.append(list(authorise.Authorisations(named.opts).hosts()))
+        permitted.append(list(authorization.Authorizations(named.opts).hosts()))
         return inner(**kwarg)
 
     named.modules["virt.rename"] = rename
@@ -180,13 +180,13 @@ def test_with_a_minion_a_key_may_come_in_as_long_as_it_is_made(named, report):
     permitted, inner = [], named.modules["virt.rename"]
 
     def rename(**kwarg):
-        permitted.append(list(authorise.Authorisations(named.opts).hosts()))
+        permitted.append(list(authorization.Authorizations(named.opts).hosts()))
         return inner(**kwarg)
 
     named.modules["virt.rename"] = rename
     Rename(named, report, "db1", "web1", {"seed": True}).run()
     assert permitted[-1] == ["hv1"]
-    found = authorise.Authorisations(named.opts)
+    found = authorization.Authorizations(named.opts)
     assert not any(found.revoke("hv1", name) for name in ("db1", "web1"))
 
 
@@ -215,7 +215,7 @@ def test_what_fails_has_its_old_name_and_key_again(named, store, pairs, report, 
     assert store.accepted("db1").split() == pairs[0].split(), "a new one, for the same guest"
     assert Pillars(named.opts).of("db1", store.accepted) == {"role": "db"}
     assert report.failures == [caught.value.text]
-    found = authorise.Authorisations(named.opts)
+    found = authorization.Authorizations(named.opts)
     assert not any(found.revoke("hv1", name) for name in ("db1", "web1"))
 
 
@@ -331,7 +331,7 @@ def test_a_secret_is_for_a_host_that_the_master_names(named, report, monkeypatch
     known, real = [], named.modules["virt.clone"]
 
     def clone(**kwarg):
-        known.append(authorise.Authorisations(named.opts).secret("hv1", "web1"))
+        known.append(authorization.Authorizations(named.opts).secret("hv1", "web1"))
         return real(**{key: kwarg[key] for key in ("vm_", "name")}, test=kwarg.get("test", False))
 
     named.modules["virt.clone"] = clone

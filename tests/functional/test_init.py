@@ -114,7 +114,7 @@ def test_a_test_asks_the_master_for_the_image_and_copies_nothing(host, conn, tmp
 
     there = {"hash_type": "sha256", "hsum": "0" * 64}
     spec = DiskSpec(name="system", image="salt://debian.qcow2")
-    gate = admission.Gate(None, str(tmp_path / "images"))
+    admission_config = admission.AdmissionConfig(None, str(tmp_path / "images"))
     for answer in ({}, there):
         master = sources.SaltFiles(
             {"cp.hash_file": lambda *_, said=answer, **__: said}, "base", never
@@ -123,7 +123,7 @@ def test_a_test_asks_the_master_for_the_image_and_copies_nothing(host, conn, tmp
         missing = pytest.raises(errors.NotFound, match=r"salt://debian.qcow2 does not exist")
         expected = contextlib.nullcontext() if answer else missing
         with expected:
-            guest_builder.Tools(gate, master).look(conn, [work])
+            guest_builder.Tools(admission_config, master).look(conn, [work])
         assert work.image is None
     assert not list((tmp_path / "images").iterdir())
 

@@ -11,7 +11,7 @@ import salt.key
 import salt.utils.event
 
 from saltvirt import errors
-from saltvirt.fleet import authorise, pillars
+from saltvirt.fleet import authorization, pillars
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.seed import keys
 
@@ -143,30 +143,30 @@ def test_delete_takes_back_this_key_only(opts, store, pairs, monkeypatch):
 
 
 def test_a_permission_is_good_once_for_one_host_and_name(opts, store, pairs):
-    grants = authorise.Authorisations(opts)
+    grants = authorization.Authorizations(opts)
     grants.grant("hv1", NAME)
-    assert authorise.hand_in(opts, store, "hv2", NAME, pairs[0]) is False
-    assert authorise.hand_in(opts, store, "hv1", "web2", pairs[0]) is False
-    assert authorise.hand_in(opts, store, "hv1", NAME, pairs[0]) is True
-    assert authorise.hand_in(opts, store, "hv1", NAME, pairs[0]) is False
+    assert authorization.hand_in(opts, store, "hv2", NAME, pairs[0]) is False
+    assert authorization.hand_in(opts, store, "hv1", "web2", pairs[0]) is False
+    assert authorization.hand_in(opts, store, "hv1", NAME, pairs[0]) is True
+    assert authorization.hand_in(opts, store, "hv1", NAME, pairs[0]) is False
     assert store.status("web2") is None
 
 
 def test_a_permission_ends(opts, store, pairs):
-    authorise.Authorisations(opts).grant("hv1", NAME, lifetime_s=-1)
-    assert authorise.hand_in(opts, store, "hv1", NAME, pairs[0]) is False
+    authorization.Authorizations(opts).grant("hv1", NAME, lifetime_s=-1)
+    assert authorization.hand_in(opts, store, "hv1", NAME, pairs[0]) is False
     assert store.status(NAME) is None
 
 
 def test_a_permission_never_replaces_an_accepted_key(opts, store, pairs):
     store.accept(NAME, pairs[0])
-    authorise.Authorisations(opts).grant("hv1", NAME)
-    assert authorise.hand_in(opts, store, "hv1", NAME, pairs[1]) is False
+    authorization.Authorizations(opts).grant("hv1", NAME)
+    assert authorization.hand_in(opts, store, "hv1", NAME, pairs[1]) is False
     assert store.public(NAME).strip() == pairs[0].strip()
 
 
 def test_of_many_who_redeem_at_once_one_succeeds(opts):
-    grants = authorise.Authorisations(opts)
+    grants = authorization.Authorizations(opts)
     grants.grant("hv1", NAME)
     won = []
     threads = [
@@ -182,7 +182,7 @@ def test_of_many_who_redeem_at_once_one_succeeds(opts):
 
 @pytest.mark.parametrize("host", ["", "../x", "a/b", ".x"])
 def test_a_bad_host_reaches_no_file(opts, store, pairs, host):
-    assert authorise.hand_in(opts, store, host, NAME, pairs[0]) is False
+    assert authorization.hand_in(opts, store, host, NAME, pairs[0]) is False
 
 
 # -- the pillar of one guest ------------------------------------------------------------------
@@ -220,8 +220,8 @@ def test_another_machine_of_the_name_does_not_get_the_pillar(opts, store, pairs)
 
 
 def test_a_permission_carries_the_pillar(opts, store, pairs, caplog):
-    authorise.Authorisations(opts).grant("hv1", NAME, pillar={"token": "s3cret"})
-    assert authorise.hand_in(opts, store, "hv1", NAME, pairs[0])
+    authorization.Authorizations(opts).grant("hv1", NAME, pillar={"token": "s3cret"})
+    assert authorization.hand_in(opts, store, "hv1", NAME, pairs[0])
     assert served(opts, store) == {"token": "s3cret"}
     assert "s3cret" not in caplog.text
 

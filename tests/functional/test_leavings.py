@@ -11,10 +11,16 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.host.domain import purge
-from saltvirt.host.migration import confirm, leavings, recovery, remote_storage, reservations
-from saltvirt.host.storage import bounded, shared, still, usage
-from saltvirt.operations import leavings as cleaning
+from saltvirt.host.migration import (
+    confirm,
+    recovery,
+    remote_storage,
+    reservations,
+    target_leftovers,
+)
+from saltvirt.host.storage import bounded, shared, unchanged_disks, usage
 from saltvirt.operations import proof
+from saltvirt.operations import target_leftovers as cleaning
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_still_needed import opened, opens
 from tests.functional.test_usage import create, disk, place  # noqa: F401
@@ -27,12 +33,12 @@ CHANGED = "it was changed since the migration left it"
 @pytest.fixture
 def here(place, tmp_path, monkeypatch):  # noqa: F811
     """The target: a Place, whose ``base`` a migration of web1 to here has left."""
-    monkeypatch.setattr(leavings, "FOLDER", str(tmp_path / "leavings"))
-    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "arrivals"))
+    monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "target_leftovers"))
+    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
     monkeypatch.setattr(shared, "why", lambda path: None)
-    (tmp_path / "leavings").mkdir()
+    (tmp_path / "target_leftovers").mkdir()
     place.note = lambda *paths, **more: note(place, *paths, **more)
-    place.clean = lambda **more: leavings.clean(place.conn, "web1", **more)
+    place.clean = lambda **more: target_leftovers.clean(place.conn, "web1", **more)
     place.shows = lambda: place.clean()[1].get(str(place.base), "")
     return place
 
@@ -42,7 +48,7 @@ def note(place, *paths, file="web1~0", images=(), **more):  # noqa: F811
     paths = list(map(str, paths or [place.base]))
     files = {path: look(path) for path in paths}
     told = {"name": "web1", "files": files, "folders": [], "images": [*map(str, images)], **more}
-    path = os.path.join(leavings.FOLDER, file)
+    path = os.path.join(target_leftovers.FOLDER, file)
     with open(path, "w", encoding="utf-8") as written:
         json.dump(told, written)
     return path
@@ -59,7 +65,7 @@ def test_what_nobody_uses_goes_and_its_note_with_it(here):
     own = folder / "web1_vda"
     own.write_bytes(b"half")
     path = here.note(here.base, own, folders=[str(folder)])
-    assert leavings.names() == ["web1"]
+    assert target_leftovers.names() == ["web1"]
     assert here.clean() == ([str(here.base), str(own)], {})
     assert not here.base.exists()
     assert not folder.exists()
@@ -96,14 +102,14 @@ def test_no_qemu_opens_it_between_the_question_and_its_deletion(here, monkeypatc
 def test_a_qemu_that_was_quicker_than_the_lock_keeps_it(here, monkeypatch):
     """It opens the file after it was found unused, before it is held."""
     here.note()
-    real, users = still.closed, []
+    real, users = unchanged_disks.closed, []
 
     def late(path):
         users.append(opened(path, "raw"))
         users[-1].__enter__()
         return real(path)
 
-    monkeypatch.setattr(still, "closed", late)
+    monkeypatch.setattr(unchanged_disks, "closed", late)
     try:
         assert "has it open" in here.shows()
     finally:
@@ -154,7 +160,7 @@ def test_what_was_changed_since_is_somebodys(here, how):
             here.base.symlink_to(other)
         else:
             here.base.mkdir()
-    todo = leavings.plan(here.conn, "web1")
+    todo = target_leftovers.plan(here.conn, "web1")
     assert (todo.delete, list(todo.keep)) == ([], [str(here.base)])
     assert here.shows().startswith(CHANGED)
     assert here.base.exists()
@@ -195,7 +201,7 @@ def test_what_could_not_be_deleted_stays_with_the_reason(here, monkeypatch):
 def test_what_other_hosts_may_have_is_for_them_to_say(here, monkeypatch):
     here.note()
     monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
-    todo = leavings.plan(here.conn, "web1")
+    todo = target_leftovers.plan(here.conn, "web1")
     assert (todo.delete, list(todo.shared)) == ([], [str(here.base)])
     assert "other hosts may have it" in here.shows()
     assert here.base.exists()
@@ -206,30 +212,30 @@ def test_a_disk_that_a_guest_left_here_is_for_other_hosts_to_say_too(here, monke
     """The source's own, on storage that others may have: the runner asks them afterwards."""
     monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
     report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "web1"}
-    os.rmdir(leavings.FOLDER)
+    os.rmdir(target_leftovers.FOLDER)
     for _ in range(2):
         deleted, kept = confirm.remove_source(here.conn, report, [str(here.base)])
         assert (deleted, list(kept)) == ([], [str(here.base)])
-    assert len(os.listdir(leavings.FOLDER)) == 1
+    assert len(os.listdir(target_leftovers.FOLDER)) == 1
     assert "other hosts may have it" in here.shows()
     assert here.clean(unused=[str(here.base)]) == ([str(here.base)], {})
 
 
 def test_two_notes_on_one_guest_are_two(here):
-    os.rmdir(leavings.FOLDER)
+    os.rmdir(target_leftovers.FOLDER)
     second = here.root / "data" / "second"
     second.touch()
     for paths in ([here.base], [second], [second, here.root / "gone"]):
-        leavings.note_here("web1", list(map(str, paths)))
-    assert os.stat(leavings.FOLDER).st_mode & 0o777 == 0o700
-    found = [note["files"] for _, note in leavings._notes(leavings.FOLDER)]
+        target_leftovers.note_here("web1", list(map(str, paths)))
+    assert os.stat(target_leftovers.FOLDER).st_mode & 0o777 == 0o700
+    found = [note["files"] for _, note in target_leftovers._notes(target_leftovers.FOLDER)]
     assert sorted(map(list, found)) == sorted([[str(here.base)], [str(second)]])
     assert look(second) in [note.get(str(second)) for note in found]
 
 
 def test_where_it_cannot_be_noted_the_move_stands(here, monkeypatch, tmp_path):
     monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
-    monkeypatch.setattr(leavings, "FOLDER", str(tmp_path / "a file" / "leavings"))
+    monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "a file" / "target_leftovers"))
     (tmp_path / "a file").touch()
     report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "web1"}
     _, kept = confirm.remove_source(here.conn, report, [str(here.base)])
@@ -240,7 +246,7 @@ def test_what_a_guest_here_uses_is_not_noted(here):
     here.guest(disk(here.base, "raw"), name="db1")
     report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "web1"}
     confirm.remove_source(here.conn, report, [str(here.base)])
-    assert leavings.names() == []
+    assert target_leftovers.names() == []
 
 
 def test_one_of_two_goes_and_the_note_keeps_the_other(here):
@@ -256,7 +262,7 @@ def test_one_of_two_goes_and_the_note_keeps_the_other(here):
 def test_what_is_gone_already_ends_its_note(here):
     path = here.note()
     here.base.unlink()
-    assert leavings.plan(here.conn, "web1").keep == {}
+    assert target_leftovers.plan(here.conn, "web1").keep == {}
     assert here.clean() == ([], {})
     assert not os.path.exists(path)
 
@@ -266,11 +272,11 @@ def test_what_is_left_of_another_guest_stays(here):
     second.write_bytes(b"2")
     here.note()
     path = here.note(second, file="db1~0", name="db1")
-    assert leavings.names() == ["db1", "web1"]
+    assert target_leftovers.names() == ["db1", "web1"]
     assert here.clean() == ([str(here.base)], {})
     assert second.exists()
     assert os.path.exists(path)
-    assert leavings.plan(here.conn, "web") is None
+    assert target_leftovers.plan(here.conn, "web") is None
 
 
 def test_a_note_is_a_file(here):
@@ -281,7 +287,7 @@ def test_a_note_is_a_file(here):
     os.mkfifo(path)
     pipe = os.open(path, os.O_RDWR)
     os.write(pipe, text)
-    assert leavings.names() == []
+    assert target_leftovers.names() == []
     os.close(pipe)
 
 
@@ -300,15 +306,15 @@ def test_an_image_goes_before_the_file_that_says_that_it_is_not_whole(here, imag
 
 def test_that_file_stays_with_the_image(here, image, monkeypatch):
     here.guest(disk(here.base, "raw"), name="db1")
-    assert set(leavings.plan(here.conn, "web1").keep) == {str(here.base), str(image)}
+    assert set(target_leftovers.plan(here.conn, "web1").keep) == {str(here.base), str(image)}
     assert set(here.clean()[1]) == {str(here.base), str(image)}
     here.conn.lookupByName("db1").undefine()
-    real = leavings._deleted
+    real = target_leftovers._deleted
 
     def deleted(conn, path):
         return "it is open" if path == str(here.base) else real(conn, path)
 
-    monkeypatch.setattr(leavings, "_deleted", deleted)
+    monkeypatch.setattr(target_leftovers, "_deleted", deleted)
     assert set(here.clean()[1]) == {str(here.base), str(image)}
     assert image.exists()
 
@@ -329,7 +335,7 @@ def test_nothing_goes_while_the_guest_is_on_its_way_again(here):
         here.clean()
     assert here.base.exists()
     here.guest(name="web1")
-    assert leavings.plan(here.conn, "web1").delete == [str(here.base)], "it has come"
+    assert target_leftovers.plan(here.conn, "web1").delete == [str(here.base)], "it has come"
     here.conn.lookupByName("web1").undefine()
     os.unlink(mine)
     assert here.clean()[0] == [str(here.base)]
@@ -345,7 +351,11 @@ def test_what_cannot_be_looked_at_stays(here, monkeypatch):
         return real(path)
 
     monkeypatch.setattr(bounded, "stat", stat)
-    assert leavings.plan(here.conn, "web1").keep[str(here.base)].startswith("it cannot be looked")
+    assert (
+        target_leftovers.plan(here.conn, "web1")
+        .keep[str(here.base)]
+        .startswith("it cannot be looked")
+    )
     assert here.base.exists()
 
 
@@ -359,7 +369,7 @@ def test_a_volume_is_known_by_its_key(here, monkeypatch):
     for look, gone in ((f"{key}x", False), (key, True)):
         with open(note, "w", encoding="utf-8") as file:
             json.dump({**told, "files": {path: look}}, file)
-        assert leavings.plan(here.conn, "web1").delete == [path] * gone
+        assert target_leftovers.plan(here.conn, "web1").delete == [path] * gone
     assert here.clean() == ([path], {})
     assert pool.listVolumes() == []
 
@@ -387,14 +397,14 @@ def test_a_volume_is_known_by_its_key(here, monkeypatch):
     ],
 )
 def test_what_is_no_note_is_no_order(here, file, text, caplog):
-    caplog.set_level("INFO", leavings.log.name)
-    with open(os.path.join(leavings.FOLDER, file), "w", encoding="utf-8") as written:
+    caplog.set_level("INFO", target_leftovers.log.name)
+    with open(os.path.join(target_leftovers.FOLDER, file), "w", encoding="utf-8") as written:
         written.write(text.replace("BASE", str(here.base)))
     away = note(here, file="../web1~1")
-    os.symlink(away, os.path.join(leavings.FOLDER, "web1~1"))
-    os.mkfifo(os.path.join(leavings.FOLDER, "web1~2"))
-    os.mkdir(os.path.join(leavings.FOLDER, "web1~3"))
-    assert leavings.names() == []
+    os.symlink(away, os.path.join(target_leftovers.FOLDER, "web1~1"))
+    os.mkfifo(os.path.join(target_leftovers.FOLDER, "web1~2"))
+    os.mkdir(os.path.join(target_leftovers.FOLDER, "web1~3"))
+    assert target_leftovers.names() == []
     assert here.clean() == ([], {})
     assert here.base.exists()
     assert "web1~2 is no note of a migration, or not whole" in caplog.messages
@@ -411,8 +421,8 @@ class Cloud:
         return ["hv2", *self.answers]
 
     def ask(self, hosts, function, kwarg=None, **_options):
-        if function == "virt.migrate_census":
-            yield Answer("hv2", {"guests": {}, "unfinished": [], "leavings": ["web1"]})
+        if function == "virt.migrate_locations":
+            yield Answer("hv2", {"guests": {}, "unfinished": [], "target_leftovers": ["web1"]})
         else:
             yield from (self.answers[host] for host in hosts)
 
@@ -459,8 +469,8 @@ def test_silence_and_doubt_keep_it_and_name_it(answer, words):
 @pytest.fixture
 def target(libvirtd, tmp_path, monkeypatch):  # noqa: F811
     """The connection to a real libvirtd, which is the other host's."""
-    monkeypatch.setattr(leavings, "FOLDER", str(tmp_path / "leavings"))
-    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "arrivals"))
+    monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "target_leftovers"))
+    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
     monkeypatch.setattr(shared, "why", lambda path: None)
     conn = libvirt.open(libvirtd.uri)
     yield conn
@@ -473,7 +483,7 @@ def test_from_the_source_to_the_last_file(target, tmp_path):
     folder.mkdir()
     folder_made.mkdir()
     paths = [str(folder / "web1_vda"), str(folder_made / "web1_vdb")]
-    promise = reservations.place({"name": "web1", "memory_kib": 1024, "vcpus": 1}, [])
+    reservation = reservations.place({"name": "web1", "memory_kib": 1024, "vcpus": 1}, [])
     with remote_storage.opened(target, str(folder)) as pool:
         remote_storage.create(pool, paths[0], "qcow2", 2**20)
         making = remote_storage.sign(pool, str(folder / "web1_vdc"))
@@ -481,30 +491,32 @@ def test_from_the_source_to_the_last_file(target, tmp_path):
     with remote_storage.opened(target, str(folder_made)) as pool:
         remote_storage.create(pool, paths[1], "raw", 2**20)
     with remote_storage.opened(target, reservations.FOLDER, create=True) as pool:
-        remote_storage.create(pool, promise, "raw", 0)
+        remote_storage.create(pool, reservation, "raw", 0)
     entry = {
-        "report": {"name": "web1", "uuid": "u"}, "created": [promise, *paths, f"{folder}/none"],
+        "report": {"name": "web1", "uuid": "u"}, "created": [reservation, *paths, f"{folder}/none"],
         "making": making, "folders": [str(folder_made)],
     }  # fmt: skip
     for _ in range(2):  # killed between the note and the end of its journal
         gone, kept = recovery.cleaned(target, entry)
         assert set(kept) == {*paths, making["path"]}
         assert all("salt-run virt.migrate_recover web1" in why for why in kept.values())
-        assert len(os.listdir(leavings.FOLDER)) == 1
-    assert not os.path.exists(promise)
-    assert leavings.names() == ["web1"]
-    gone, kept = leavings.clean(target, "web1")
+        assert len(os.listdir(target_leftovers.FOLDER)) == 1
+    assert not os.path.exists(reservation)
+    assert target_leftovers.names() == ["web1"]
+    gone, kept = target_leftovers.clean(target, "web1")
     assert (sorted(gone), kept) == (sorted([*paths, making["path"]]), {})
     assert (os.listdir(folder), folder_made.exists()) == ([], False)
-    assert os.listdir(leavings.FOLDER) == []
+    assert os.listdir(target_leftovers.FOLDER) == []
     assert recovery.cleaned(target, entry) == ([], {}), "nothing is there: no note"
-    assert os.listdir(leavings.FOLDER) == []
+    assert os.listdir(target_leftovers.FOLDER) == []
 
 
 def handed_over():
     """The files of the one note that there is; none without one."""
-    for file in os.listdir(leavings.FOLDER) if os.path.isdir(leavings.FOLDER) else ():
-        with open(os.path.join(leavings.FOLDER, file), encoding="utf-8") as note:
+    for file in (
+        os.listdir(target_leftovers.FOLDER) if os.path.isdir(target_leftovers.FOLDER) else ()
+    ):
+        with open(os.path.join(target_leftovers.FOLDER, file), encoding="utf-8") as note:
             return sorted(json.load(note)["files"])
     return []
 
@@ -512,20 +524,24 @@ def handed_over():
 def test_what_was_written_to_since_its_copy_is_handed_over_by_nobody(target, tmp_path):
     """Whoever did may have the newer content; and a reservation is no file of the guest."""
     newer, same, gone = (str(tmp_path / name) for name in ("newer", "same", "gone"))
-    promise = reservations.place({"name": "web1", "memory_kib": 1024, "vcpus": 1}, [])
+    reservation = reservations.place({"name": "web1", "memory_kib": 1024, "vcpus": 1}, [])
     os.makedirs(reservations.FOLDER)
-    for path in (newer, same, gone, promise):
+    for path in (newer, same, gone, reservation):
         with open(path, "wb"):
             pass
     looks = {path: remote_storage.look(target, path) for path in (newer, same, gone)}
     os.unlink(gone)
     with open(newer, "wb") as file:
         file.write(b"newer")
-    entry = {"report": {"name": "web1"}, "created": [promise, newer, same, gone], "looks": looks}
-    assert leavings.written_since(target, entry) == [newer]
-    kept = leavings.hand_over(target, entry)
+    entry = {
+        "report": {"name": "web1"},
+        "created": [reservation, newer, same, gone],
+        "looks": looks,
+    }
+    assert target_leftovers.written_since(target, entry) == [newer]
+    kept = target_leftovers.hand_over(target, entry)
     assert (handed_over(), set(kept)) == ([same], {newer, same})
-    assert leavings.NEWER in kept[newer]
+    assert target_leftovers.NEWER in kept[newer]
     assert "salt-run virt.migrate_recover web1" in kept[same]
 
 
@@ -537,12 +553,12 @@ def test_what_somebody_put_in_the_way_is_named_and_handed_over_by_nobody(target,
     os.mkdir(tmp_path / "empty")
     with open(path, "wb") as file:
         file.write(b"theirs")
-    kept = leavings.hand_over(target, entry)
+    kept = target_leftovers.hand_over(target, entry)
     assert (handed_over(), list(kept)) == ([], [path])
     assert "somebody else's" in kept[path]
     assert not (tmp_path / "empty").exists(), "its folders go at once"
     os.unlink(path)
-    assert leavings.hand_over(target, entry) == {}
+    assert target_leftovers.hand_over(target, entry) == {}
 
 
 def test_a_half_copied_image_is_handed_over_as_one(target, tmp_path):
@@ -552,7 +568,7 @@ def test_a_half_copied_image_is_handed_over_as_one(target, tmp_path):
     entry = {"report": {"name": "web1"}, "created": [str(turn), str(image)]}
     recovery.cleaned(target, entry)
     turn.unlink()
-    assert "a whole image" in leavings.clean(target, "web1")[1][str(image)]
+    assert "a whole image" in target_leftovers.clean(target, "web1")[1][str(image)]
 
 
 def test_a_look_by_libvirt_is_a_look_by_the_host(target, tmp_path):

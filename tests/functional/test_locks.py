@@ -84,8 +84,8 @@ def test_a_pipe_in_the_place_of_a_lock_hangs_nobody(tmp_path):
         pass
 
 
-def gate(folder):
-    return admission.Gate(
+def admission_config(folder):
+    return admission.AdmissionConfig(
         lambda key, default=None: {"virt:lock": str(folder)}.get(key, default), "/x"
     )
 
@@ -97,8 +97,8 @@ def test_the_admission_lock_lies_where_only_root_can_write(tmp_path):
         folder = tmp_path / f"lock{number}"
         prepare(folder)
         with pytest.raises(errors.OperationFailed, match="others can write to it"):
-            gate(folder).lock()
-    with gate(tmp_path / "good").lock():
+            admission_config(folder).lock()
+    with admission_config(tmp_path / "good").lock():
         assert os.stat(tmp_path / "good").st_mode & 0o777 == 0o700
 
 
@@ -117,4 +117,4 @@ def test_a_folder_of_somebody_elses_is_refused(tmp_path):
     (tmp_path / "lock").mkdir(mode=0o755)
     os.chown(tmp_path / "lock", 65534, 65534)
     with pytest.raises(errors.OperationFailed, match="others can write to it"):
-        gate(tmp_path / "lock").lock()
+        admission_config(tmp_path / "lock").lock()

@@ -109,13 +109,15 @@ def test_no_key_is_explained_that_nobody_reads():
 
 @pytest.mark.parametrize("key", sorted(placement.KNOWN))
 def test_the_defaults_of_placement_are_the_codes(key):
-    assert float(CONFIGURATION[f"virt:placement:{key}"][0]) == getattr(placement.Policy(), key)
+    assert float(CONFIGURATION[f"virt:placement:{key}"][0]) == getattr(
+        placement.PlacementPolicy(), key
+    )
 
 
 @pytest.mark.parametrize("key", ["mode", "key", "days", "ca_days", "ca_name", "trust_grains"])
 def test_the_defaults_of_certificates_are_the_codes(key):
     said = CONFIGURATION[f"virt:pki:{key}"][0].strip("`")
-    assert said == str(getattr(pki.Policy(), key))
+    assert said == str(getattr(pki.CertificatePolicy(), key))
 
 
 CONSTANTS = {
@@ -125,7 +127,7 @@ CONSTANTS = {
     "virt:queue_timeout": ("operations/held.py", "QUEUE_S"),
     "virt:stall_timeout": ("fleet/client.py", "STALL_S"),
     "virt:job_timeout": ("fleet/client.py", "JOB_S"),
-    "virt:image_copies": ("fleet/copies.py", "AT_ONCE"),
+    "virt:image_copies": ("fleet/download_queue.py", "AT_ONCE"),
     "virt:connection:timeout": ("settings.py", "TIMEOUT_S"),
     "virt:images": ("settings.py", "IMAGES_FOLDER"),
     "virt:seed:keysize": ("seed/keys.py", "DEFAULT_BITS"),

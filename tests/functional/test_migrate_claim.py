@@ -22,13 +22,13 @@ EACH_LINE = """
 import json, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import libvirt
-from saltvirt.host.migration import leavings, move_journal, prepare, recovery, remote_storage
+from saltvirt.host.migration import target_leftovers, move_journal, prepare, recovery, remote_storage
 from saltvirt.host.storage import shared
 
 uri, folder, theirs = sys.argv[2], sys.argv[3], sys.argv[4].encode()
 wanted = json.loads(sys.argv[5])
 remote_storage.STALE_S = -1  # whose pool it is was just killed
-leavings.FOLDER = folder + "/leavings"
+target_leftovers.FOLDER = folder + "/target_leftovers"
 shared.why = lambda path: None
 path = f"{folder}/web1_vda"
 traced = (prepare.__file__, remote_storage.__file__)
@@ -66,7 +66,7 @@ def clean():
     entry = entry or {"created": [], "report": {"name": "web1"}}
     conn = libvirt.open(uri)
     _, said = recovery.cleaned(conn, entry)
-    gone, kept = leavings.clean(conn, "web1")
+    gone, kept = target_leftovers.clean(conn, "web1")
     kept = {**{path: why for path, why in said.items() if path not in gone}, **kept}
     return gone, kept, entry
 

@@ -12,29 +12,29 @@ from saltvirt import errors
 from saltvirt.host.migration import (
     confirm,
     departed,
-    leavings,
     move_journal,
     offline,
     prepare,
     recovery,
     remote_storage,
     reservations,
+    target_leftovers,
     unreachable_target,
 )
 from saltvirt.host.storage import shared
 from tests.functional.conftest import EMPTY
 from tests.functional.daemon import libvirtd  # noqa: F401
-from tests.functional.test_migrate_faults import XML, dom, order  # noqa: F401
+from tests.functional.test_migrate_faults import XML, dom, job  # noqa: F401
 
 
 @pytest.fixture
 def peer(monkeypatch, tmp_path):
     """The other host's libvirt, which answers."""
     conn = libvirt.open(EMPTY)
-    monkeypatch.setattr(recovery, "at", lambda _order, _uri: contextlib.nullcontext(conn))
+    monkeypatch.setattr(recovery, "at", lambda _job, _uri: contextlib.nullcontext(conn))
     monkeypatch.setattr(recovery, "has_job", lambda _dom: False)  # the test driver has none
     monkeypatch.setattr(departed, "FOLDER", str(tmp_path / "moved"))
-    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "arrivals"))
+    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
     yield conn
     conn.close()
 
@@ -47,9 +47,9 @@ def report(dom, **more):  # noqa: F811
     return {**found, **more}
 
 
-def begun(order, about, **more):  # noqa: F811
+def begun(job, about, **more):  # noqa: F811
     """What a process that was killed leaves."""
-    with move_journal.Journal(order.journals, "web1") as journal:
+    with move_journal.Journal(job.journals, "web1") as journal:
         journal.write(
             report=about, target="qemu+tls://hv2/system", keep_source=False, xml="",
             **{"phase": move_journal.MOVING, "created": [], "left": [], **more},
@@ -79,14 +79,14 @@ def test_a_copy_does_not_start_by_itself_while_the_guest_is_here(peer, dom):  # 
 
 
 @pytest.mark.parametrize("active", [False, True])
-def test_a_guest_whose_move_was_ended_later_starts_with_its_host(peer, dom, order, active):  # noqa: F811
+def test_a_guest_whose_move_was_ended_later_starts_with_its_host(peer, dom, job, active):  # noqa: F811
     """Killed after libvirt had moved it."""
     about, conn = report(dom, active=active, state="running" if active else "shutdown"), None
     there = came(peer, dom, start=active)
-    journal = begun(order, about)
+    journal = begun(job, about)
     conn = dom.connect()
     dom.undefine()
-    assert recovery.recover(conn, journal, order)["outcome"] == "moved"
+    assert recovery.recover(conn, journal, job)["outcome"] == "moved"
     assert there.autostart()
 
 
@@ -94,8 +94,8 @@ def test_a_guest_whose_move_was_ended_later_starts_with_its_host(peer, dom, orde
 def real(peer, libvirtd, tmp_path, monkeypatch):  # noqa: F811
     """The other host's libvirt is a real one; a disk that was copied to it is in ``copy``."""
     conn = libvirt.open(libvirtd.uri)
-    monkeypatch.setattr(recovery, "at", lambda _order, _uri: contextlib.nullcontext(conn))
-    monkeypatch.setattr(leavings, "FOLDER", str(tmp_path / "leavings"))
+    monkeypatch.setattr(recovery, "at", lambda _job, _uri: contextlib.nullcontext(conn))
+    monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "target_leftovers"))
     monkeypatch.setattr(shared, "why", lambda path: None)
     conn.copy = tmp_path / "vm" / "web1_vda"
     conn.copy.parent.mkdir()
@@ -112,9 +112,9 @@ def copied(real):
 
 
 @pytest.mark.parametrize("defined", [True, False])
-def test_a_copy_that_ran_on_the_target_is_not_taken_for_ours(real, dom, order, defined):  # noqa: F811
+def test_a_copy_that_ran_on_the_target_is_not_taken_for_ours(real, dom, job, defined):  # noqa: F811
     """Killed after the copy; a person started it there and stopped it: that disk is the newer."""
-    journal = begun(order, report(dom), **copied(real))
+    journal = begun(job, report(dom), **copied(real))
     if defined:
         real.defineXML(
             f"<domain type='qemu'><name>web1</name><uuid>{dom.UUIDString()}</uuid>"
@@ -123,56 +123,56 @@ def test_a_copy_that_ran_on_the_target_is_not_taken_for_ours(real, dom, order, d
     real.copy.write_bytes(b"newer")
     if defined:
         with pytest.raises(errors.MigrationFailed, match=r"may be the newer.*virt\.undefine web1"):
-            recovery.recover(dom.connect(), journal, order)
+            recovery.recover(dom.connect(), journal, job)
         assert real.lookupByName("web1")
         assert journal.read()
         real.lookupByName("web1").undefine()
-    found = recovery.recover(dom.connect(), journal, order)
+    found = recovery.recover(dom.connect(), journal, job)
     assert "may be the newer" in found["kept"][str(real.copy)]
-    assert leavings.names() == []
+    assert target_leftovers.names() == []
     assert real.copy.read_bytes() == b"newer"
 
 
-def test_a_copy_that_nobody_touched_is_taken_away(real, dom, order):  # noqa: F811
-    journal = begun(order, report(dom), **copied(real))
-    recovery.recover(dom.connect(), journal, order)
-    assert leavings.clean(real, "web1") == ([str(real.copy)], {})
+def test_a_copy_that_nobody_touched_is_taken_away(real, dom, job):  # noqa: F811
+    journal = begun(job, report(dom), **copied(real))
+    recovery.recover(dom.connect(), journal, job)
+    assert target_leftovers.clean(real, "web1") == ([str(real.copy)], {})
 
 
-def test_what_a_dead_target_holds_is_remembered_as_it_was(real, dom, order, monkeypatch):  # noqa: F811
-    begun(order, report(dom), **copied(real))
+def test_what_a_dead_target_holds_is_remembered_as_it_was(real, dom, job, monkeypatch):  # noqa: F811
+    begun(job, report(dom), **copied(real))
     alive = recovery.at
 
-    def dead(_order, _uri):
+    def dead(_job, _uri):
         raise errors.ConnectionFailed("no route")
 
     monkeypatch.setattr(recovery, "at", dead)
-    with move_journal.Journal(order.journals, "web1") as journal:
-        unreachable_target.ended(dom.connect(), journal, order, lost="hv2")
+    with move_journal.Journal(job.journals, "web1") as journal:
+        unreachable_target.ended(dom.connect(), journal, job, lost="hv2")
     real.copy.write_bytes(b"newer")
     monkeypatch.setattr(recovery, "at", alive)
-    _, kept, still = unreachable_target.take_away(order)
+    _, kept, still = unreachable_target.take_away(job)
     assert not still
     assert "may be the newer" in kept[str(real.copy)]
-    assert leavings.names() == []
+    assert target_leftovers.names() == []
 
 
 @pytest.mark.parametrize("start", [False, True])
-def test_what_was_not_sent_yet_is_not_there_by_us(peer, dom, order, start, tmp_path):  # noqa: F811
+def test_what_was_not_sent_yet_is_not_there_by_us(peer, dom, job, start, tmp_path):  # noqa: F811
     """A person has defined it on the target: its disks there are half copied."""
     disk = tmp_path / "web1_vda"
     disk.touch()
     there = came(peer, dom, start)
-    journal = begun(order, report(dom), phase=move_journal.BEGUN, left=[str(disk)])
+    journal = begun(job, report(dom), phase=move_journal.BEGUN, left=[str(disk)])
     with pytest.raises(errors.MigrationFailed, match="has not brought it there: keep one"):
-        recovery.recover(dom.connect(), journal, order)
+        recovery.recover(dom.connect(), journal, job)
     assert disk.exists()
     assert dom.isPersistent()
     assert peer.lookupByName("web1").isActive() == start
     if start:
         there.destroy()
     there.undefine()
-    assert recovery.recover(dom.connect(), journal, order)["outcome"] == "undone"
+    assert recovery.recover(dom.connect(), journal, job)["outcome"] == "undone"
 
 
 def test_no_definition_is_replaced_on_the_target(peer, dom):  # noqa: F811
@@ -249,9 +249,9 @@ class Cut:
 
 
 @pytest.mark.parametrize("phase", [move_journal.MOVED, move_journal.MOVING])
-def test_a_connection_that_breaks_is_an_error_of_ours(peer, dom, order, monkeypatch, phase):  # noqa: F811
-    journal = begun(order, report(dom), phase=phase)
-    monkeypatch.setattr(recovery, "at", lambda _order, _uri: contextlib.nullcontext(Cut(peer)))
+def test_a_connection_that_breaks_is_an_error_of_ours(peer, dom, job, monkeypatch, phase):  # noqa: F811
+    journal = begun(job, report(dom), phase=phase)
+    monkeypatch.setattr(recovery, "at", lambda _job, _uri: contextlib.nullcontext(Cut(peer)))
     with pytest.raises(errors.VirtError, match="socket is closed"):
-        recovery.recover(dom.connect(), journal, order)
+        recovery.recover(dom.connect(), journal, job)
     assert journal.read()

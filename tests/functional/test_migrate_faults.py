@@ -14,16 +14,16 @@ from saltvirt import errors
 from saltvirt.host.migration import (
     api,
     confirm,
-    leavings,
     move_journal,
     recovery,
     remote_storage,
     reservations,
+    target_leftovers,
     unreachable_target,
 )
 from saltvirt.host.storage import shared
 from saltvirt.images import locks
-from saltvirt.migration import arrivals, options, transport
+from saltvirt.migration import options, reservation, transport
 from tests.functional.conftest import EMPTY
 from tests.functional.daemon import libvirtd  # noqa: F401
 
@@ -95,8 +95,8 @@ PROMISE = f"{reservations.FOLDER}/web1~65536~1~1000"
 
 
 @pytest.fixture
-def order(tmp_path):
-    return api.Order(
+def job(tmp_path):
+    return api.MigrationJob(
         "web1", transport.parse("hv3"), options.parse({}),
         journals=str(tmp_path / "journals"), locks=str(tmp_path / "locks"),
     )  # fmt: skip
@@ -110,7 +110,7 @@ def target(monkeypatch):
         up, conn = False, libvirt.open(EMPTY)
 
         @contextlib.contextmanager
-        def at(self, _order, uri):
+        def at(self, _job, uri):
             assert uri == "qemu+tls://hv2/system"
             if not self.up:
                 raise errors.ConnectionFailed("cannot connect to hv2: No route to host")
@@ -140,33 +140,33 @@ def target(monkeypatch):
 def real(target, libvirtd, tmp_path, monkeypatch):  # noqa: F811
     """The other host has a real libvirtd."""
     (tmp_path / "vm").mkdir()
-    (tmp_path / "arrivals").mkdir()
+    (tmp_path / "reservations").mkdir()
     target.conn.close()
     target.conn = libvirt.open(libvirtd.uri)
-    monkeypatch.setattr(leavings, "FOLDER", str(tmp_path / "leavings"))
-    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "arrivals"))
+    monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "target_leftovers"))
+    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "reservations"))
     monkeypatch.setattr(shared, "why", lambda path: None)
     here = sys.modules[__name__]
     monkeypatch.setattr(here, "DISK", str(tmp_path / "vm" / "web1_vda.qcow2"))
-    monkeypatch.setattr(here, "PROMISE", str(tmp_path / "arrivals" / "web1~65536~1~1000"))
+    monkeypatch.setattr(here, "PROMISE", str(tmp_path / "reservations" / "web1~65536~1~1000"))
 
 
-def broken_off(order, dom, phase=None, **more):
+def broken_off(job, dom, phase=None, **more):
     """What a process that was killed then leaves."""
     report = {
         "uuid": dom.UUIDString(), "name": "web1", "host": "hv1", "active": bool(dom.isActive()),
         "state": "running" if dom.isActive() else "shutdown",
     }  # fmt: skip
-    with move_journal.Journal(order.journals, "web1") as journal:
+    with move_journal.Journal(job.journals, "web1") as journal:
         journal.write(
             phase=phase, report=report, target="qemu+tls://hv2/system", created=[PROMISE, DISK],
             left=[], keep_source=False, xml="", **more,
         )  # fmt: skip
 
 
-def unfinished(order):
+def unfinished(job):
     return sorted({
-        **move_journal.unfinished(order.journals), **unreachable_target.unfinished(order.journals)
+        **move_journal.unfinished(job.journals), **unreachable_target.unfinished(job.journals)
     })  # fmt: skip
 
 
@@ -178,62 +178,62 @@ def unfinished(order):
     ],
 )
 def test_a_dead_target_that_cannot_have_the_guest_pins_it_not(
-    order, target, dom, real, phase, more, outcome
+    job, target, dom, real, phase, more, outcome
 ):
-    broken_off(order, dom, phase, **more)
-    done = api.recover(dom.connect(), order)
+    broken_off(job, dom, phase, **more)
+    done = api.recover(dom.connect(), job)
     assert done["outcome"] == outcome
     assert "No route to host" in done["left"]["hv2"]
-    assert unfinished(order) == ["web1@hv2"], "no migration is held up by it"
+    assert unfinished(job) == ["web1@hv2"], "no migration is held up by it"
     target.up = True
     for path in (PROMISE, DISK):
         target.volume(path, make=True)
-    done = api.recover(dom.connect(), order)
+    done = api.recover(dom.connect(), job)
     assert (done["outcome"], done["left"]) == ("nothing", {})
     assert done["deleted"] == [PROMISE]
     assert "salt-run virt.migrate_recover web1" in done["kept"][DISK]
     assert target.volume(DISK), "who uses it there only that host can tell"
-    assert unfinished(order) == []
-    assert leavings.names() == ["web1"]
-    assert leavings.clean(target.conn, "web1") == ([DISK], {})
+    assert unfinished(job) == []
+    assert target_leftovers.names() == ["web1"]
+    assert target_leftovers.clean(target.conn, "web1") == ([DISK], {})
     assert not target.volume(DISK)
 
 
-def test_a_dead_target_that_may_run_it_is_for_a_person(order, target, dom):
+def test_a_dead_target_that_may_run_it_is_for_a_person(job, target, dom):
     dom.create()
-    broken_off(order, dom, move_journal.MOVING)
+    broken_off(job, dom, move_journal.MOVING)
     with pytest.raises(errors.ConnectionFailed, match=r"virt\.migrate_recover web1 lost=hv2"):
-        api.recover(dom.connect(), order)
+        api.recover(dom.connect(), job)
     with pytest.raises(errors.InvalidInput, match="was on its way to hv2, not to hv9"):
-        api.recover(dom.connect(), order, lost="hv9")
-    assert unfinished(order) == ["web1"]
-    done = api.recover(dom.connect(), order, lost="hv2")
+        api.recover(dom.connect(), job, lost="hv9")
+    assert unfinished(job) == ["web1"]
+    done = api.recover(dom.connect(), job, lost="hv2")
     assert (done["outcome"], list(done["left"])) == ("undone", ["hv2"])
     assert dom.isActive()
     with pytest.raises(errors.InvalidInput, match="no migration of web1 from here is unfinished"):
-        api.recover(dom.connect(), order, lost="hv2")
+        api.recover(dom.connect(), job, lost="hv2")
 
 
-def test_journals_of_an_older_version_are_for_a_person_too(order, target, dom):
-    broken_off(order, dom)
+def test_journals_of_an_older_version_are_for_a_person_too(job, target, dom):
+    broken_off(job, dom)
     with pytest.raises(errors.ConnectionFailed, match="may run web1"):
-        api.recover(dom.connect(), order)
+        api.recover(dom.connect(), job)
 
 
-def test_nobody_can_vouch_for_a_guest_that_is_not_here(order, target, dom):
-    broken_off(order, dom, move_journal.MOVING)
+def test_nobody_can_vouch_for_a_guest_that_is_not_here(job, target, dom):
+    broken_off(job, dom, move_journal.MOVING)
     conn = dom.connect()
     dom.undefine()
     with pytest.raises(errors.MigrationFailed, match=r"on neither host.*web1\.json"):
-        api.recover(conn, order, lost="hv2")
-    assert unfinished(order) == ["web1"]
+        api.recover(conn, job, lost="hv2")
+    assert unfinished(job) == ["web1"]
 
 
 @pytest.mark.parametrize("back", ["as a guest", "on its way"])
-def test_what_was_left_stays_when_the_guest_is_there_again(order, target, dom, back):
+def test_what_was_left_stays_when_the_guest_is_there_again(job, target, dom, back):
     """Its disk there has the name of the one that was left: it is the living one now."""
-    broken_off(order, dom, move_journal.BEGUN)
-    api.recover(dom.connect(), order)
+    broken_off(job, dom, move_journal.BEGUN)
+    api.recover(dom.connect(), job)
     target.up = True
     target.volume(DISK, make=True)
     if back == "as a guest":
@@ -241,23 +241,23 @@ def test_what_was_left_stays_when_the_guest_is_there_again(order, target, dom, b
     else:
         now = reservations.place({"name": "web1", "memory_kib": 65536, "vcpus": 1}, [])
         target.volume(now, make=True)
-    why = api.recover(dom.connect(), order)["left"]["hv2"]
+    why = api.recover(dom.connect(), job)["left"]["hv2"]
     assert ("has a guest web1" if back == "as a guest" else "on its way to hv2 again") in why
     assert target.volume(DISK)
-    assert unfinished(order) == ["web1@hv2"]
+    assert unfinished(job) == ["web1@hv2"]
 
 
-def test_the_last_disks_stay_when_the_target_has_lost_the_guest(order, target, dom, tmp_path):
+def test_the_last_disks_stay_when_the_target_has_lost_the_guest(job, target, dom, tmp_path):
     """Moved and confirmed; killed before the clean-up; then the target was made anew."""
     disk = tmp_path / "web1_vda.qcow2"
     disk.touch()
-    broken_off(order, dom, move_journal.MOVED)
-    conn, path = dom.connect(), f"{order.journals}/web1.json"
+    broken_off(job, dom, move_journal.MOVED)
+    conn, path = dom.connect(), f"{job.journals}/web1.json"
     entry = move_journal.read(path)
     move_journal.put(path, **{**entry, "left": [str(disk)]})
     dom.undefine()
     target.up = True
-    done = api.recover(conn, order)
+    done = api.recover(conn, job)
     assert done["outcome"] == "moved"
     assert "is not on" in done["kept"][str(disk)]
     assert disk.exists()
@@ -288,17 +288,17 @@ def test_a_promise_is_as_old_as_it_was_seen_here_unchanged(tmp_path, monkeypatch
         return [one.name for one in reservations.here((), str(folder))]
 
     assert here(0) == ["a", "b"]
-    assert here(arrivals.KEEP_S - 1) == ["a", "b"]
+    assert here(reservation.KEEP_S - 1) == ["a", "b"]
     os.utime(new)
     assert here(2) == ["b"], "a was not renewed for an hour"
-    assert here(arrivals.KEEP_S - 2) == ["b"]
+    assert here(reservation.KEEP_S - 2) == ["b"]
     assert here(3) == []
     old.unlink()
     assert here(0) == []
     assert list(json.loads((tmp_path / "run" / "arrivals.json").read_text())) == [new.name]
     assert sorted(os.listdir(tmp_path / "run")) == ["arrivals.json", "arrivals.json.lock"]
     monkeypatch.setattr(locks, "RUN", "/proc/none")
-    assert here(9 * arrivals.KEEP_S) == ["b"], "in doubt it holds"
+    assert here(9 * reservation.KEEP_S) == ["b"], "in doubt it holds"
     assert reservations.here((), str(tmp_path / "none")) == []
 
 
@@ -310,23 +310,23 @@ def test_a_promise_is_as_old_as_it_was_seen_here_unchanged(tmp_path, monkeypatch
         (move_journal.MOVING, {"over": True}, True),
     ],
 )
-def test_what_may_be_on_the_target_is_not_started_here(order, dom, phase, more, starts):
+def test_what_may_be_on_the_target_is_not_started_here(job, dom, phase, more, starts):
     """A stopped guest, and a process that was killed when both hosts could have it."""
-    broken_off(order, dom, phase, **more)
+    broken_off(job, dom, phase, **more)
     if starts:
-        return move_journal.may_start(dom, order.journals)
+        return move_journal.may_start(dom, job.journals)
     with pytest.raises(errors.OperationFailed, match=r"salt-run virt\.migrate_recover web1"):
-        move_journal.may_start(dom, order.journals)
+        move_journal.may_start(dom, job.journals)
     conn = dom.connect()
     dom.undefine()
     another = conn.defineXML(XML)
-    return move_journal.may_start(another, order.journals)
+    return move_journal.may_start(another, job.journals)
 
 
-def test_start_asks_for_it(virt, dom, order, monkeypatch):
-    broken_off(order, dom, move_journal.MOVING)
+def test_start_asks_for_it(virt, dom, job, monkeypatch):
+    broken_off(job, dom, move_journal.MOVING)
     whole = move_journal.may_start
-    monkeypatch.setattr(move_journal, "may_start", lambda found: whole(found, order.journals))
+    monkeypatch.setattr(move_journal, "may_start", lambda found: whole(found, job.journals))
     with pytest.raises(Exception, match="may be on the target of a migration"):
         virt["virt.start"]("web1")
     assert not dom.isActive()
@@ -343,12 +343,12 @@ def test_start_asks_for_it(virt, dom, order, monkeypatch):
     ],
 )
 def test_a_guest_that_its_killed_migration_has_paused_runs_on(
-    order, target, dom, step, before, after, answers
+    job, target, dom, step, before, after, answers
 ):
     """policy=pause; the process was killed, then libvirt ended the migration."""
     dom.create()
-    broken_off(order, dom, move_journal.BEGUN, pause=step)
-    path = f"{order.journals}/web1.json"
+    broken_off(job, dom, move_journal.BEGUN, pause=step)
+    path = f"{job.journals}/web1.json"
     entry = move_journal.read(path)
     entry["report"]["state"] = before
     move_journal.put(path, **entry)
@@ -356,10 +356,10 @@ def test_a_guest_that_its_killed_migration_has_paused_runs_on(
     target.up = answers
     if after == "not known":
         with pytest.raises(errors.MigrationFailed, match=r"virt\.resume web1, or virt\.stop it"):
-            api.recover(dom.connect(), order)
+            api.recover(dom.connect(), job)
         assert dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED
-        assert unfinished(order) == ["web1"], "virt.repair names it"
+        assert unfinished(job) == ["web1"], "virt.repair names it"
         dom.resume()
-    assert api.recover(dom.connect(), order)["outcome"] == "undone"
+    assert api.recover(dom.connect(), job)["outcome"] == "undone"
     paused = dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED
     assert paused == (after == "paused")

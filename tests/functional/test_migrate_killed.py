@@ -24,11 +24,11 @@ BEGIN = """
 import contextlib, json, os, signal, subprocess, sys
 sys.path.insert(0, sys.argv[1])
 import libvirt
-from saltvirt.host.migration import leavings, remote_storage, reservations
+from saltvirt.host.migration import target_leftovers, remote_storage, reservations
 from saltvirt.host.storage import shared
 
 source, target, folder = sys.argv[2:5]
-leavings.FOLDER = folder + "/leavings"
+target_leftovers.FOLDER = folder + "/target_leftovers"
 reservations.FOLDER = folder + "/arrivals"
 remote_storage.STALE_S = -1  # whose pool it is was just killed
 shared.why = lambda path: None
@@ -36,7 +36,7 @@ shared.why = lambda path: None
 
 CLEAN = f"""{BEGIN}
 conn = libvirt.open(target)
-gone, kept = leavings.clean(conn, "web1")
+gone, kept = target_leftovers.clean(conn, "web1")
 disks = {{}}
 for name in os.listdir(folder + "/vm"):
     with open(folder + "/vm/" + name) as file:
@@ -63,7 +63,7 @@ XML = (
     "</type></os><devices><disk type='file'><driver name='qemu' type='raw'/>"
     f"<source file='{{path}}'/><target dev='vda'/></disk></devices></domain>"
 )
-order = api.Order(
+order = api.MigrationJob(
     "web1", transport.parse("hv2"), options.parse({{}}), journals=journals, locks=folder + "/locks",
     local=settings.Connection(source),
 )
@@ -160,7 +160,7 @@ while True:
     assert not code, f"line {{line}}: it could not be ended"
     seen["after"], seen["here"] = apart(hosts)[1], os.path.exists(path)
     seen["left"] = [
-        name for place in ("arrivals", "leavings", "journals")
+        name for place in ("reservations", "target_leftovers", "journals")
         for _, _, names in os.walk(f"{{folder}}/{{place}}")
         for name in names if not name.endswith(".lock")
     ]

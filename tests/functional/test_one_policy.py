@@ -11,7 +11,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt.host.node import inventory
-from saltvirt.operations.init import Init, Wanted
+from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.placement import choose, facts, policy
 from tests.functional.cloud import Fleet
@@ -42,7 +42,7 @@ def made(tmp_path):
 
 def by_runner(made, modules, by, name="web1", **given):
     fleet = Fleet(modules, made.tmp_path)
-    wanted = Wanted(name, 1, 64, None, "test", start=given.pop("start", False),
+    wanted = InitRequest(name, 1, 64, None, "test", start=given.pop("start", False),
                     arguments={"seed": False, "nic": None, "disk": None, **given})  # fmt: skip
     return Init(fleet, by, wanted, fleet.report(name, "init")).run()
 
@@ -51,16 +51,16 @@ def test_a_ratio_on_the_master_and_nothing_on_the_host(made):
     """W2: the master accepted and the host said "64 MiB wanted, 0 free"."""
     modules = made.load()
     with pytest.raises(Exception, match="of memory wanted"):
-        by_runner(made, modules, policy.Policy())
+        by_runner(made, modules, policy.PlacementPolicy())
     assert (
-        by_runner(made, modules, policy.Policy(memory_ratio=4.0), start=True).more["state"]
+        by_runner(made, modules, policy.PlacementPolicy(memory_ratio=4.0), start=True).more["state"]
         == "running"
     )
 
 
 def test_a_host_that_is_stricter_is_seen_by_the_master_and_holds(made):
     modules = made.load(placement={"memory_ratio": 2})
-    by = policy.Policy(memory_ratio=4.0)
+    by = policy.PlacementPolicy(memory_ratio=4.0)
     with pytest.raises(Exception, match=r"no host can take web1.*of memory wanted"):
         by_runner(made, modules, by)
     with pytest.raises(Exception, match=r"no room: .*of memory wanted") as caught:
@@ -181,7 +181,7 @@ def test_a_disk_in_another_folder_is_charged_to_its_own_file_system(made):
         modules["virt.init"]("web1", 1, 64, seed=False, nic=None, disk=None, disks=disks)
     wish = {"name": "web1", "cpu": 1, "mem": 64, "nic": None, "disk": None, "disks": disks}
     told = modules["virt.inventory"](guest={**wish, "seed": False})
-    asked = facts.Request("web1", 1, 65536, by_profile=True, hypervisor="test")
+    asked = facts.PlacementRequest("web1", 1, 65536, by_profile=True, hypervisor="test")
     host = facts.host_from_inventory("hv1", told)
     by = policy.from_config({**BARE, "memory_ratio": 10})
     assert f"of disk wanted on {tiny}" in choose.first_reason(host, asked, by)[1]
@@ -191,7 +191,7 @@ def test_a_disk_in_another_folder_is_charged_to_its_own_file_system(made):
 def test_what_init_was_asked_for_is_kept_with_the_guest(made):
     modules = made.load(labels={"rack": "a"}, placement={**BARE, "memory_ratio": 4})
     fleet = Fleet(modules, made.tmp_path)
-    wanted = Wanted("web1", 1, 64, None, "test", start=False, groups=("web", "eu"),
+    wanted = InitRequest("web1", 1, 64, None, "test", start=False, groups=("web", "eu"),
                     group_policy="separate", labels={"rack": "a"}, prefer={"disk": "ssd"},
                     arguments={"seed": False, "nic": None, "disk": None})  # fmt: skip
     by = policy.from_config({**BARE, "memory_ratio": 4})

@@ -18,7 +18,7 @@ from saltvirt.pki.common import certs
 from saltvirt.pki.host import converge
 
 RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-RULES = policy.Policy(hosts="*")
+RULES = policy.CertificatePolicy(hosts="*")
 FORK = multiprocessing.get_context("fork")
 
 
@@ -160,7 +160,7 @@ def test_killed_while_the_ca_is_made_and_certificates_are_issued(ram):
 
 def test_killed_while_certificates_are_renewed(ram):
     new, folder = fresh(ram)
-    changed = policy.Policy(hosts="*", names={"hv1": ["10.0.0.1"]})
+    changed = policy.CertificatePolicy(hosts="*", names={"hv1": ["10.0.0.1"]})
 
     def before():
         give(new())
@@ -226,19 +226,19 @@ def host(folder, etc):
     def pillar_ext(external):
         return give(folder, **external["libvirt"])
 
-    return converge.Host("hv1", pillar_ext, str(etc), {}, reload=False)
+    return converge.TlsHost("hv1", pillar_ext, str(etc), {}, reload=False)
 
 
 @pytest.mark.parametrize("mode", ["pillar", "csr"])
 def test_killed_while_certificates_are_placed(ram, mode):
-    rules = policy.Policy(hosts="*", mode=mode)
+    rules = policy.CertificatePolicy(hosts="*", mode=mode)
     new, etc = fresh(ram)
 
     def placed():
         def pillar_ext(external):
             return give(etc() / "master", rules=rules, **external["libvirt"])
 
-        return converge.converge(converge.Host("hv1", pillar_ext, str(etc()), {}, reload=False))
+        return converge.converge(converge.TlsHost("hv1", pillar_ext, str(etc()), {}, reload=False))
 
     def check():
         placed()
@@ -319,12 +319,12 @@ def test_a_certificate_of_another_ca_is_replaced_and_kept(tmp_path):
 @pytest.mark.parametrize("damage", [b"", b"-----BEGIN PRIVATE KEY-----\nMIG"])
 @pytest.mark.parametrize("mode", ["pillar", "csr"])
 def test_a_damaged_key_on_a_host_is_replaced(tmp_path, damage, mode):
-    rules, etc = policy.Policy(hosts="*", mode=mode), tmp_path / "etc"
+    rules, etc = policy.CertificatePolicy(hosts="*", mode=mode), tmp_path / "etc"
 
     def pillar_ext(external):
         return give(tmp_path / "master", rules=rules, **external["libvirt"])
 
-    here = converge.Host("hv1", pillar_ext, str(etc), {}, reload=False)
+    here = converge.TlsHost("hv1", pillar_ext, str(etc), {}, reload=False)
     converge.converge(here)
     path = etc / "libvirt/private/serverkey.pem"
     path.write_bytes(damage)

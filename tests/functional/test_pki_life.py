@@ -31,7 +31,7 @@ class Office:
     def __init__(self, folder, **settings):
         self.now = START
         self.store = Store(folder, lambda: self.now)
-        self.rules = policy.Policy(hosts="*", **settings)
+        self.rules = policy.CertificatePolicy(hosts="*", **settings)
 
     def give(self, host="hv1", known=(), **arguments):
         asked = request_rules.parse("_", arguments, {})
@@ -135,7 +135,7 @@ def test_a_certificate_for_what_became_anothers_name_is_told_until_it_is_revoked
     assert told("hv1") == []
     assert len(told()) == 1
     assert "a certificate for hv1, which is hv1's: salt-run virt.revoke hv1.a.org" in told()[0]
-    office.rules = policy.Policy(hosts="*", names={"hv1.a.org": ["vip"], "hv2": ["VIP"]})
+    office.rules = policy.CertificatePolicy(hosts="*", names={"hv1.a.org": ["vip"], "hv2": ["VIP"]})
     assert len(told()) == 1, "what the master gives to both is meant"
     office.give("hv1.a.org")
     assert len(told()) == 1
@@ -300,18 +300,18 @@ def test_a_host_whose_clock_is_a_day_off_accepts_a_new_certificate(office, tmp_p
 def test_a_changed_name_gives_a_new_certificate(tmp_path):
     office = Office(tmp_path)
     first = office.cert()
-    office.rules = policy.Policy(hosts="*", names={"hv1": ["10.0.0.1"]})
+    office.rules = policy.CertificatePolicy(hosts="*", names={"hv1": ["10.0.0.1"]})
     assert certs.names(office.cert()) == ["hv1", "10.0.0.1"]
     assert certs.serial(office.cert()) != certs.serial(first)
 
 
 def test_salts_parameters_shape_the_certificate_and_stay_when_nobody_asks(office):
-    wishes = {"country": "DE", "organization": "Example", "expiration_days": 30}
-    cert = office.cert(**wishes)
+    requested = {"country": "DE", "organization": "Example", "expiration_days": 30}
+    cert = office.cert(**requested)
     assert cert.subject.rfc4514_string() == "CN=hv1,O=Example,C=DE"
     assert certs.not_after(cert) == START + 30 * DAY
     assert office.cert() == cert
-    assert office.cert(**wishes) == cert
+    assert office.cert(**requested) == cert
 
 
 def test_a_minion_cannot_lengthen_its_certificate(office):

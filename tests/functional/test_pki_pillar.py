@@ -175,8 +175,8 @@ def test_files_of_the_master_are_the_owners_alone(master):
         assert not path.stat().st_mode & 0o077, path
 
 
-def host(master, folder, name="hv1", **wishes):
-    return converge.Host(name, master.ext(name), str(folder), wishes, reload=False)
+def host(master, folder, name="hv1", **requested):
+    return converge.TlsHost(name, master.ext(name), str(folder), requested, reload=False)
 
 
 def test_the_state_places_everything_once(master, tmp_path):

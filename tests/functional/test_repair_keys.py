@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("salt.key")
 
 from saltvirt import errors
-from saltvirt.fleet import authorise, target
+from saltvirt.fleet import authorization, target
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import lock, repair
@@ -52,29 +52,29 @@ def cloud(opts, store, pairs, monkeypatch):  # noqa: F811
 
 
 def finding(cloud):
-    found, unheard = repair.look(cloud)
-    return ([one for one in found if one.code == repair.KEY] or [None])[0], unheard
+    found, unreachable = repair.look(cloud)
+    return ([one for one in found if one.code == repair.KEY] or [None])[0], unreachable
 
 
 def test_a_key_whose_host_has_no_such_guest_goes(cloud):
-    one, unheard = finding(cloud)
-    assert (one.about, unheard) == ("web1", {})
-    assert repair.mend([one], Silent())[0] == {"web1": "key deleted"}
+    one, unreachable = finding(cloud)
+    assert (one.about, unreachable) == ("web1", {})
+    assert repair.repair_all([one], Silent())[0] == {"web1": "key deleted"}
     assert cloud.deleted == ["web1"]
 
 
 def test_a_hypervisor_that_virt_hosts_lost_is_not_heard(cloud, pairs):  # noqa: F811
     del cloud.guests["hv1"]
-    one, unheard = finding(cloud)
+    one, unreachable = finding(cloud)
     assert one is None
-    assert unheard == {"hv1": "virt:hosts does not match it, and guests were made on it"}
+    assert unreachable == {"hv1": "virt:hosts does not match it, and guests were made on it"}
 
 
 def test_one_that_once_made_a_guest_counts_too(cloud):
-    authorise.Authorisations(cloud.opts).grant("hv3", "old")
-    authorise.Authorisations(cloud.opts).revoke("hv3", "old")
-    one, unheard = finding(cloud)
-    assert (one, list(unheard)) == (None, ["hv3"])
+    authorization.Authorizations(cloud.opts).grant("hv3", "old")
+    authorization.Authorizations(cloud.opts).revoke("hv3", "old")
+    one, unreachable = finding(cloud)
+    assert (one, list(unreachable)) == (None, ["hv3"])
 
 
 @pytest.mark.parametrize("made", ["", "hv9"])
@@ -82,7 +82,7 @@ def test_of_a_host_that_is_gone_or_not_recorded_a_person_decides(cloud, pairs, m
     cloud.store.accept("web2", pairs[1], host=made)
     found, _ = repair.look(cloud)
     [one] = [one for one in found if one.about == "web2"]
-    assert (one.mend, one.command) == (None, "salt web2 test.ping")
+    assert (one.repair, one.command) == (None, "salt web2 test.ping")
     assert "salt-key" not in " ".join([one.what, one.how, one.evidence])
 
 
@@ -126,7 +126,7 @@ def test_what_happens_between_looking_and_mending_is_seen(cloud, event, why):
     held = event(cloud)
     if held:
         held.__enter__()
-    _, left = repair.mend([one], Silent())
+    _, left = repair.repair_all([one], Silent())
     if held:
         held.__exit__(None, None, None)
     assert why in left["web1"]
@@ -173,12 +173,12 @@ def test_a_crash_while_a_key_comes_in_leaves_none_that_nobody_finds(
 
         return wrapped
 
-    authorise.Authorisations(cloud.opts).grant("hv1", "web7", pillar={"token": "t"})
+    authorization.Authorizations(cloud.opts).grant("hv1", "web7", pillar={"token": "t"})
     with monkeypatch.context() as patch:
         patch.setattr("saltvirt.fleet.private.os.replace", counted(os.replace))
         patch.setattr(type(store._store), "store", counted(type(store._store).store))
         try:
-            done = authorise.hand_in(cloud.opts, store, "hv1", "web7", pairs[1])
+            done = authorization.hand_in(cloud.opts, store, "hv1", "web7", pairs[1])
         except Killed:
             done = False
     assert done is (after >= len(writes))
@@ -186,7 +186,7 @@ def test_a_crash_while_a_key_comes_in_leaves_none_that_nobody_finds(
         assert store.host_of("web7") == "hv1"
         assert Pillars(cloud.opts).of("web7", store.accepted) == {"token": "t"}
         found, _ = repair.look(cloud)
-        assert [(one.code, one.mend is not None) for one in found if one.about == "web7"] == [
+        assert [(one.code, one.repair is not None) for one in found if one.about == "web7"] == [
             (repair.KEY, True)
         ]
     else:

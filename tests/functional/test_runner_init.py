@@ -10,14 +10,14 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet import answer
-from saltvirt.operations.init import Init, Wanted
+from saltvirt.operations.init import Init, InitRequest
 from saltvirt.placement import policy
 from saltvirt.spec import guest
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import load_with_folders
 from tests.functional.test_init import image, info  # noqa: F401
 
-ROOMY = policy.Policy(memory_ratio=10, reserved_memory_kib=0, reserved_disk_bytes=0)
+ROOMY = policy.PlacementPolicy(memory_ratio=10, reserved_memory_kib=0, reserved_disk_bytes=0)
 
 # parameter: (its value, XPath in the domain, text or attribute value there)
 REACHES = {
@@ -91,7 +91,7 @@ def runner(conn, tmp_path):
         first = {k: told.pop(k) for k in ("cpu", "mem", "image", "hypervisor", "start")}
         placing = {k: told.pop(k) for k in ("groups", "labels", "prefer") if k in told}
         arguments = {"seed": False, **told}
-        wanted = Wanted(name, **first, **placing, arguments=arguments)
+        wanted = InitRequest(name, **first, **placing, arguments=arguments)
         return Init(fleet, ROOMY, wanted, fleet.report(name, "init")).run()
 
     return fleet, init
@@ -126,7 +126,7 @@ def test_it_reaches_the_domain(runner, conn, image, parameter):  # noqa: F811
 
 @pytest.mark.parametrize("parameter", sorted(DELIVERED - {"start"}))
 def test_it_is_delivered_to_the_host(parameter):
-    wanted = Wanted("web1", 1, 64, "/a", arguments={parameter: "as given"})
+    wanted = InitRequest("web1", 1, 64, "/a", arguments={parameter: "as given"})
     expected = True if parameter == "approve_key" else "as given"
     assert wanted.for_host()[parameter] == expected
 
@@ -139,7 +139,7 @@ def test_a_thin_overlay_is_asked_for(runner, image):  # noqa: F811
 
 def test_what_may_be_secret_is_told_to_the_chosen_host_only():
     secret = {"priv_key": "-----", "config": {"token": "x"}, "user_data": "password: x"}
-    wanted = Wanted("web1", 1, 64, "/a", arguments={**secret, "disk": "big"})
+    wanted = InitRequest("web1", 1, 64, "/a", arguments={**secret, "disk": "big"})
     assert secret.items() <= wanted.for_host().items()
     assert not set(secret) & set(wanted.for_all())
     assert wanted.for_all()["disk"] == "big"
@@ -199,7 +199,7 @@ def test_the_guest_of_another_made_meanwhile_stays_and_is_not_taken(runner, conn
 
 
 def test_no_host_but_the_chosen_one_is_told_the_mark_of_the_operation():
-    wanted = Wanted("web1", 1, 64, "/a", arguments={"metadata": {"owner": "me"}})
+    wanted = InitRequest("web1", 1, 64, "/a", arguments={"metadata": {"owner": "me"}})
     assert wanted.for_host()["metadata"] == {"owner": "me", "operation": wanted.operation}
     assert wanted.operation not in str(wanted.for_all())
-    assert wanted.operation != Wanted("web1", 1, 64, "/a").operation
+    assert wanted.operation != InitRequest("web1", 1, 64, "/a").operation

@@ -494,11 +494,11 @@ def hypervisor(tmp_path):
 
 
 def test_a_guest_trusts_its_hypervisors_master(tmp_path, hypervisor):
-    from saltvirt.seed.minion import Wish
+    from saltvirt.seed.minion import SeedRequest
 
     yaml = pytest.importorskip("yaml")
     root = system(tmp_path / "root")
-    public = hypervisor.apply("web1", str(root), None, Wish(grains={"role": "web"}))
+    public = hypervisor.apply("web1", str(root), None, SeedRequest(grains={"role": "web"}))
     assert (root / "etc/salt/pki/minion/minion.pub").read_text() == public
     assert (root / "etc/salt/pki/minion/minion_master.pub").read_text() == "MASTER\n"
     config = yaml.safe_load((root / "etc/salt/minion").read_text())
@@ -508,10 +508,10 @@ def test_a_guest_trusts_its_hypervisors_master(tmp_path, hypervisor):
 
 
 def test_another_master_is_not_trusted_by_our_masters_key(tmp_path, hypervisor):
-    from saltvirt.seed.minion import Wish
+    from saltvirt.seed.minion import SeedRequest
 
-    data = hypervisor.data("web1", Wish(config={"master": "other"}))
+    data = hypervisor.data("web1", SeedRequest(config={"master": "other"}))
     assert data.master_public_key is None
     assert hypervisor.bootstrap() == "#!/bin/sh\n"
     with pytest.raises(errors.InvalidInput, match="both"):
-        hypervisor.data("web1", Wish(pub_key="x"))
+        hypervisor.data("web1", SeedRequest(pub_key="x"))

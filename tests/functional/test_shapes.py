@@ -10,7 +10,7 @@ from tests.functional.test_init import host, image  # noqa: F401
 
 ASKED = {
     "virt.vm_state": {}, "virt.full_info": {}, "virt.list_domains": {}, "virt.inventory": {},
-    "virt.leftovers": {}, "virt.migrate_census": {}, "virt.maintenance": {}, "virt.tls_info": {},
+    "virt.leftovers": {}, "virt.migrate_locations": {}, "virt.maintenance": {}, "virt.tls_info": {},
     "virt.guest_addresses": {"vm_": "test"}, "virt.list_snapshots": {"domain": "test"},
     "virt.snapshot": {"domain": "test", "name": "s1"}, "virt.migrate_unfinished": {},
     "virt.purge": {"vm_": "test", "test": True},

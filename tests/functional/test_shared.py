@@ -194,7 +194,7 @@ def test_a_volume_that_other_hosts_may_have_is_not_deleted(nas):
 def asked(nas, **more):
     """What this host says of a disk that another one describes."""
     given = {"path": "/elsewhere/web1.raw", **more}
-    return usage.elsewhere(nas.conn, [shared.Place(**given)])[given["path"]]
+    return usage.elsewhere(nas.conn, [shared.FileIdentity(**given)])[given["path"]]
 
 
 def test_a_host_that_uses_nothing_of_it(nas):

@@ -14,8 +14,8 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import purge, removal
-from saltvirt.host.migration import confirm, leavings
-from saltvirt.host.provision import disks, making, pool_disk, seed_drive, undo_disks
+from saltvirt.host.migration import confirm, target_leftovers
+from saltvirt.host.provision import disk_notes, disks, pool_disk, seed_drive, undo_disks
 from saltvirt.host.snapshot import layers, needs
 from saltvirt.host.storage import chains, identity, image_users, pool_state, references, usage
 from saltvirt.host.storage import volume as host_volume
@@ -245,9 +245,9 @@ class Going:
         one = {"path": str(path), "pool": None, "volume": None, "mark": mark, "key": None}
         note = {"what": "virt.update", "worker": "none", "disks": [one]}
         (notes / "old.json").write_text(json.dumps(note))
-        os.setxattr(path, making._MARK, mark.encode())
-        with mock.patch.object(making, "FOLDER", str(notes)):
-            making.remove(at.conn, "old")
+        os.setxattr(path, disk_notes._MARK, mark.encode())
+        with mock.patch.object(disk_notes, "FOLDER", str(notes)):
+            disk_notes.remove(at.conn, "old")
 
     def left_by_a_migration(self, at, path):
         notes, seen = at.root / "notes", os.stat(path)
@@ -255,7 +255,7 @@ class Going:
         notes.mkdir()
         note = {"name": "old", "files": {str(path): look}, "folders": [], "images": []}
         (notes / "old~hv1.json").write_text(json.dumps(note))
-        leavings.clean(at.conn, "old", folder=str(notes))
+        target_leftovers.clean(at.conn, "old", folder=str(notes))
 
     def layer(self, at, path):
         layers.remove(at.conn, [str(path)])

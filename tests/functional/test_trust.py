@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("salt.key")
 
 from saltvirt import errors
-from saltvirt.fleet import authorise
+from saltvirt.fleet import authorization
 from saltvirt.operations import away, deploy, proof
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.identity import Clone, Rename
-from saltvirt.operations.init import Init, Wanted
+from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.purge import Purge
 from saltvirt.placement import policy
 from saltvirt.revert import Revert
@@ -43,7 +43,7 @@ class Host(Fleet):
     def make(self, name, **_more):
         self.guests[name] = "shutdown"
         for handed in self.hands_in or [name]:
-            authorise.hand_in(self.opts, self.store, self.host, handed, self.key)
+            authorization.hand_in(self.opts, self.store, self.host, handed, self.key)
         if self.fails:
             raise self.fails
         return {"name": self.answers_as or name, "pub_key": self.key, "disks": []}
@@ -70,9 +70,9 @@ def cloud(opts, store, pairs):  # noqa: F811
 
 
 def create(cloud, name="web1", **more):
-    wanted = Wanted(name, 1, 64, "/a", arguments={"seed": True}, **more)
+    wanted = InitRequest(name, 1, 64, "/a", arguments={"seed": True}, **more)
     with Revert() as undo:
-        placed = Init(cloud, policy.Policy(), wanted, cloud.report(name, "init"))
+        placed = Init(cloud, policy.PlacementPolicy(), wanted, cloud.report(name, "init"))
         placed.slot = mock.Mock()
         done = placed.create_on("hv1", undo, mock.Mock())
         undo.success()
@@ -85,7 +85,7 @@ def undeletable(cloud):
 
 
 def no_permission(cloud):
-    found = authorise.Authorisations(cloud.opts)
+    found = authorization.Authorizations(cloud.opts)
     return not any(found.revoke("hv1", name) for name in ("web1", "web2", "hyper99", "db1"))
 
 
@@ -94,7 +94,7 @@ def test_the_key_that_came_in_for_what_was_asked_is_accepted(cloud, store, pairs
     assert store.accepted("web1").split() == pairs[0].split()
     assert store.host_of("web1") == "hv1"
     assert no_permission(cloud)
-    assert authorise.hand_in(cloud.opts, store, "hv1", "web1", pairs[1]) is False
+    assert authorization.hand_in(cloud.opts, store, "hv1", "web1", pairs[1]) is False
 
 
 @pytest.mark.parametrize("name", ["hyper99", "web9", "../web9", 7, None, {"web1": 1}])
@@ -143,7 +143,7 @@ def test_another_host_hands_nothing_in(cloud, store):  # noqa: F811
 
 def test_a_host_below_a_syndic_hands_the_key_to_its_own_master(cloud, monkeypatch):
     cloud.opts["order_masters"] = True
-    monkeypatch.setattr(authorise.target, "accepted", lambda _opts: ["hv2"])
+    monkeypatch.setattr(authorization.target, "accepted", lambda _opts: ["hv2"])
     with pytest.raises(errors.Unsupported, match="hv1 is below a syndic"):
         create(cloud)
     assert cloud.asked == []
@@ -152,12 +152,12 @@ def test_a_host_below_a_syndic_hands_the_key_to_its_own_master(cloud, monkeypatc
 @pytest.mark.parametrize("name", ["hyper7", "hv1"])
 def test_no_guest_is_named_like_a_hypervisor(cloud, store, pairs, name):  # noqa: F811
     words = f"{name} cannot be a guest's name: virt:hosts"
-    wanted = Wanted(name, 1, 64, "/a", arguments={"seed": True})
+    wanted = InitRequest(name, 1, 64, "/a", arguments={"seed": True})
     tries = [
-        lambda: Init(cloud, policy.Policy(), wanted, cloud.report(name, "init")).run(),
+        lambda: Init(cloud, policy.PlacementPolicy(), wanted, cloud.report(name, "init")).run(),
         lambda: Clone(cloud, cloud.report(name, "clone"), "db1", name).run(),
         lambda: Rename(cloud, cloud.report(name, "rename"), "db1", name).run(),
-        lambda: authorise.Authorisations(cloud.opts).grant("hv1", name),
+        lambda: authorization.Authorizations(cloud.opts).grant("hv1", name),
         lambda: store.accept(name, pairs[0]),
     ]
     for call in tries:
@@ -168,31 +168,31 @@ def test_no_guest_is_named_like_a_hypervisor(cloud, store, pairs, name):  # noqa
 
 
 def test_a_permission_from_before_virt_hosts_changed_is_void(cloud, store, pairs):  # noqa: F811
-    authorise.Authorisations(cloud.opts).grant("hv1", "web1")
+    authorization.Authorizations(cloud.opts).grant("hv1", "web1")
     cloud.opts["virt"]["hosts"] = "hv1 or web*"
-    assert authorise.hand_in(cloud.opts, store, "hv1", "web1", pairs[0]) is False
+    assert authorization.hand_in(cloud.opts, store, "hv1", "web1", pairs[0]) is False
     assert store.status("web1") is None
 
 
 def test_a_permission_of_an_operation_ends_with_its_process(opts, store, pairs):  # noqa: F811
     """What kill -9 leaves is a file without the lock."""
-    authorise.Authorisations(opts).grant("hv1", "web1", held=True)
-    assert list(authorise.Authorisations(opts).expired()) == [("hv1", "web1")]
-    assert authorise.hand_in(opts, store, "hv1", "web1", pairs[0]) is False
-    assert list(authorise.Authorisations(opts).expired()) == []
-    with authorise.Authorisations(opts).held("hv1", "web1"):
-        assert list(authorise.Authorisations(opts).expired()) == []
-        assert authorise.hand_in(opts, store, "hv1", "web1", pairs[0]) is True
+    authorization.Authorizations(opts).grant("hv1", "web1", held=True)
+    assert list(authorization.Authorizations(opts).expired()) == [("hv1", "web1")]
+    assert authorization.hand_in(opts, store, "hv1", "web1", pairs[0]) is False
+    assert list(authorization.Authorizations(opts).expired()) == []
+    with authorization.Authorizations(opts).held("hv1", "web1"):
+        assert list(authorization.Authorizations(opts).expired()) == []
+        assert authorization.hand_in(opts, store, "hv1", "web1", pairs[0]) is True
 
 
 KILLED = """
 import os, sys
 sys.path.insert(0, sys.argv[3])
-from saltvirt.fleet import authorise, private
+from saltvirt.fleet import authorization, private
 opts = {"pki_dir": sys.argv[1], "minimum_auth_version": 3, "virt": {"hosts": "hv*"}}
 if sys.argv[2] == "half written":
     os.replace = lambda *_: os._exit(9)
-with authorise.Authorisations(opts).held("hv1", "web9", {"p": "hush"}, secret={"x": "hush"}):
+with authorization.Authorizations(opts).held("hv1", "web9", {"p": "hush"}, secret={"x": "hush"}):
     os._exit(9)
 """
 
@@ -201,7 +201,7 @@ with authorise.Authorisations(opts).held("hv1", "web9", {"p": "hush"}, secret={"
 @pytest.mark.parametrize("who", ["host", "operation", "hand in", "another's pillar"])
 def test_no_secret_of_a_killed_operation_stays(opts, store, pairs, tmp_path, when, who):  # noqa: F811
     root = pathlib.Path(opts["pki_dir"], "virtkeys")
-    library = pathlib.Path(authorise.__file__).parents[2]
+    library = pathlib.Path(authorization.__file__).parents[2]
     given = [sys.executable, "-c", KILLED, opts["pki_dir"], when, str(library)]
     assert subprocess.run(given, check=False).returncode == 9
 
@@ -211,14 +211,14 @@ def test_no_secret_of_a_killed_operation_stays(opts, store, pairs, tmp_path, whe
     [left] = files()
     assert "hush" in left.read_text()
     os.utime(left, (1, 1))
-    found = authorise.Authorisations(opts)
+    found = authorization.Authorizations(opts)
     with found.held("hv1", "web8", secret={"x": "mine"}):
         found.grant("hv2", "web7")
         {
             "host": lambda: found.secret("hv1", "web9"),
             "operation": lambda: found.grant("hv1", "web6"),
-            "hand in": lambda: authorise.hand_in(opts, store, "hv1", "web9", pairs[0]),
-            "another's pillar": lambda: authorise.hand_in(opts, store, "hv1", "web5", pairs[0]),
+            "hand in": lambda: authorization.hand_in(opts, store, "hv1", "web9", pairs[0]),
+            "another's pillar": lambda: authorization.hand_in(opts, store, "hv1", "web5", pairs[0]),
         }[who]()
         assert not [path for path in files() if "hush" in path.read_text()]
         assert found.secret("hv1", "web8") == {"x": "mine"}
@@ -327,7 +327,7 @@ def test_a_host_that_made_guests_and_is_not_matched_any_more_is_known(
     """By the key of its guest, or by the permission for one; not when its own key was taken back:
     what it may have is not deleted on the word of the others."""
     store.accept("db1", pairs[0], host="hv2")
-    authorise.Authorisations(opts).grant("hv3", "web1")
+    authorization.Authorizations(opts).grant("hv3", "web1")
     assert proof.unmatched(opts, ["hv1"]) == {}, "no minions of this master any more"
     for host in ("hv1", "hv2", "hv3", "hv4"):
         store._store.store(host, pairs[1])
@@ -347,8 +347,8 @@ def test_a_host_lists_guests_of_others_and_nothing_of_theirs_goes(
     cloud.guests.update({"hyper2": "running", "fileserver": "running"})
     store._store.store("hyper2", pairs[1])
     store._store.store("fileserver", pairs[1])
-    found = deploy.Plan(unlisted={"hyper2": "hv1", "fileserver": "hv1", "db1": "hv3"})
-    deploying = deploy.Deploy(cloud, policy.Policy(), ["something"], remove=True)
+    found = deploy.DeployPlan(unlisted={"hyper2": "hv1", "fileserver": "hv1", "db1": "hv3"})
+    deploying = deploy.Deploy(cloud, policy.PlacementPolicy(), ["something"], remove=True)
     deploying.mark_unlisted(found)
     deploying.purge(found)
     assert deleted == []
@@ -369,16 +369,16 @@ def make_with_secrets(cloud, verb="init"):
     known = []
 
     def make(name, **asked):
-        known.append(authorise.Authorisations(cloud.opts).secret("hv1", name))
-        known.append(authorise.Authorisations(cloud.opts).secret("hv2", name))
+        known.append(authorization.Authorizations(cloud.opts).secret("hv1", name))
+        known.append(authorization.Authorizations(cloud.opts).secret("hv2", name))
         return cloud.make(name, **asked)
 
     cloud.modules["virt.init"] = make
     cloud.modules["virt.clone"] = lambda vm_, name, test=False, **more: test or make(name, **more)
     if verb == "init":
-        wanted = Wanted("web1", 1, 64, "/a", arguments={"seed": True, "disk": "big", **SECRET})
+        wanted = InitRequest("web1", 1, 64, "/a", arguments={"seed": True, "disk": "big", **SECRET})
         with Revert() as undo:
-            init = Init(cloud, policy.Policy(), wanted, cloud.report("web1", "init"))
+            init = Init(cloud, policy.PlacementPolicy(), wanted, cloud.report("web1", "init"))
             init.slot = mock.Mock()
             init.check_secrets([mock.Mock(host="hv1")])
             init.create_on("hv1", undo, mock.Mock())
@@ -394,7 +394,7 @@ def test_what_is_secret_is_no_argument_of_a_job(cloud, verb):
     assert "hush" not in repr(cloud.asked)
     assert any(asked.get("from_master") for _, asked in cloud.asked if asked)
     assert known == [SECRET, {}]
-    assert authorise.Authorisations(cloud.opts).secret("hv1", "web1") == {}
+    assert authorization.Authorizations(cloud.opts).secret("hv1", "web1") == {}
 
 
 def test_a_host_by_its_own_word_gets_no_secret(cloud):
@@ -409,7 +409,7 @@ def test_a_host_by_its_own_word_gets_no_secret(cloud):
 
 
 def test_no_host_is_told_a_password_to_say_what_a_guest_takes_of_it():
-    wanted = Wanted("web1", 1, 64, "/a", arguments=dict(SECRET))
+    wanted = InitRequest("web1", 1, 64, "/a", arguments=dict(SECRET))
     assert "hush" not in repr(wanted.for_all())
     assert wanted.for_all()["graphics"] == {"type": "vnc"}
 
@@ -426,7 +426,7 @@ def test_the_pillar_gives_it_to_that_host_alone_and_sealed(tmp_path):
         return master.pillar(minion, ext=asked).get("virtkey", {}).get("sealed")
 
     assert ask("hv1") is None
-    with authorise.Authorisations(master.opts).held("hv1", "web1", secret=SECRET):
+    with authorization.Authorizations(master.opts).held("hv1", "web1", secret=SECRET):
         found = ask("hv1")
         assert "hush" not in found
         assert receiver.open(found) == SECRET
@@ -438,10 +438,10 @@ def test_the_pillar_gives_it_to_that_host_alone_and_sealed(tmp_path):
 @pytest.mark.parametrize("version", [2, 0, None, "3"])
 def test_where_salt_does_not_prove_who_asks_no_key_is_taken(opts, store, pairs, version):  # noqa: F811
     """With minimum_auth_version below 3 an accepted minion may ask in the name of another."""
-    permissions = authorise.Authorisations(opts)
+    permissions = authorization.Authorizations(opts)
     permissions.grant("hv1", "web1")
     opts["minimum_auth_version"] = version
-    assert authorise.hand_in(opts, store, "hv1", "web1", pairs[0]) is False
+    assert authorization.hand_in(opts, store, "hv1", "web1", pairs[0]) is False
     assert store.status("web1") is None
     with pytest.raises(errors.Unsupported, match="set it to 3 and restart the master"):
         permissions.grant("hv1", "web2")

@@ -12,7 +12,7 @@ pytest.importorskip("salt")
 
 from saltvirt.host.domain import metadata
 from saltvirt.host.migration import reservations
-from saltvirt.host.provision import disks, guest_builder, kernels, making, reservation
+from saltvirt.host.provision import disk_notes, disks, guest_builder, kernels, reservation
 from saltvirt.images import locks
 from saltvirt.spec.boot import BootSpec
 from tests.functional.test_init import MIB, host, image, info  # noqa: F401
@@ -97,7 +97,7 @@ def died(guest, monkeypatch):
     work = disks.Work(None, make=True, format="raw", path=path)
     with monkeypatch.context() as patch:
         patch.setattr(metadata, "worker", lambda: "1:0:gone")
-        note = making.Note("g1", "virt.update", [work])
+        note = disk_notes.Note("g1", "virt.update", [work])
     yield note
     note.end()
 
@@ -143,11 +143,11 @@ def test_what_another_guest_uses_by_now_is_no_leftover(guest, died):
 
 
 def test_what_cannot_be_written_down_is_not_made(guest, monkeypatch):
-    monkeypatch.setattr(making, "FOLDER", f"{guest.image}/making")  # no folder can be there
+    monkeypatch.setattr(disk_notes, "FOLDER", f"{guest.image}/making")  # no folder can be there
     for why in ("cannot be read", "cannot write down which disks are made for g1"):
         with pytest.raises(Exception, match=why):
             guest.modules["virt.update"]("g1", disks=[SYSTEM, DATA])
-        monkeypatch.setattr(making, "read", lambda _name: None)
+        monkeypatch.setattr(disk_notes, "read", lambda _name: None)
     assert [path.name for path in guest.images.iterdir()] == ["g1_system.raw"]
 
 
@@ -412,11 +412,11 @@ def test_others_are_admitted_while_a_disk_is_copied_and_see_what_it_takes(
 
 
 def test_a_promise_of_a_process_that_died_goes_with_the_next_one(tmp_path):
-    reservation.Promise("g1", 1024, folder=str(tmp_path))
-    other = reservation.Promise("g2", 1024, folder=str(tmp_path))
-    again = reservation.Promise("g1", -5, 1, [("/srv", 7)], folder=str(tmp_path))
+    reservation.GrowthReservation("g1", 1024, folder=str(tmp_path))
+    other = reservation.GrowthReservation("g2", 1024, folder=str(tmp_path))
+    again = reservation.GrowthReservation("g1", -5, 1, [("/srv", 7)], folder=str(tmp_path))
     found = {one.name: one for one in reservations.here((), str(tmp_path))}
     assert (found["g1+"].memory_kib, found["g1+"].disks) == (0, (("/srv", 7),))
-    again.withdraw()
-    other.withdraw()
+    again.release()
+    other.release()
     assert list(tmp_path.iterdir()) == []

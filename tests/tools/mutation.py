@@ -30,8 +30,8 @@ UNIT = "tests/unit"
 # what decides on deletion, on trust, or which host runs a guest → the tests beside the unit tests
 DELETION = {
     "host.domain.purge": ("test_purge_plan", "test_shared", "test_still_needed"),
-    "host.migration.leavings": ("test_leavings",),
-    "host.provision.making": ("test_making",),
+    "host.migration.target_leftovers": ("test_leavings",),
+    "host.provision.disk_notes": ("test_making",),
     "host.provision.undo_disks": ("test_init",),
     "host.snapshot.needs": ("test_needs", "test_snapshots_shared", "test_still_needed"),
     "host.storage.deletion": ("test_foreign", "test_still_needed"),
@@ -39,10 +39,10 @@ DELETION = {
     "host.storage.image_users": ("test_cache", "test_still_needed"),
     "host.storage.looks": (),
     "host.storage.references": ("test_still_needed",),
-    "host.storage.still": ("test_guest_lock", "test_still_needed"),
+    "host.storage.unchanged_disks": ("test_guest_lock", "test_still_needed"),
     "host.storage.usage": ("test_dead_storage", "test_foreign", "test_still_needed", "test_usage"),
     "images.cache": ("test_cache", "test_download", "test_images"),
-    "operations.leavings": ("test_leavings",),
+    "operations.target_leftovers": ("test_leavings",),
     "operations.purge": (),
     "operations.repair": ("test_repair_keys",),
     "operations.report": (),
@@ -51,7 +51,7 @@ DELETION = {
 }
 TRUST = {
     "fleet.answer": (),
-    "fleet.authorise": ("test_keys",),
+    "fleet.authorization": ("test_keys",),
     "fleet.proof": (),
     "fleet.shape": (),
     "fleet.target": (),

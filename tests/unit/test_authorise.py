@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.fleet import authorise
-from saltvirt.fleet.authorise import Authorisations
+from saltvirt.fleet import authorization
+from saltvirt.fleet.authorization import Authorizations
 
 NOW = 1_700_000_000
 
@@ -25,7 +25,7 @@ def opts(tmp_path):
 def clock(monkeypatch):
     """The second that it is for permissions; files have the time of this machine."""
     now = SimpleNamespace(time=lambda: now.second, second=NOW)
-    monkeypatch.setattr(authorise, "time", now)
+    monkeypatch.setattr(authorization, "time", now)
     return now
 
 
@@ -57,36 +57,36 @@ def put(opts, host, name, text, age_s=0):
 def test_a_salt_that_does_not_prove_who_asks_gives_no_permission(opts, version, good):
     opts["minimum_auth_version"] = version
     if good:
-        Authorisations(opts).grant("hv1", "web1")
+        Authorizations(opts).grant("hv1", "web1")
         assert there(opts) == ["hv1/web1"]
     else:
         with pytest.raises(errors.Unsupported, match="a minion may ask in the name of another"):
-            Authorisations(opts).grant("hv1", "web1")
+            Authorizations(opts).grant("hv1", "web1")
         assert there(opts) == []
 
 
 def test_a_salt_without_the_setting_gives_none_either(opts):
     del opts["minimum_auth_version"]
     with pytest.raises(errors.Unsupported, match="minimum_auth_version is 0"):
-        authorise.refuse_unknown_senders(opts)
+        authorization.refuse_unknown_senders(opts)
 
 
 @pytest.mark.parametrize("host", ["", "a/b", "../x", ".x"])
 def test_what_is_no_minion_id_names_no_file(opts, host):
     with pytest.raises(errors.InvalidInput, match="is no minion id"):
-        Authorisations(opts).grant(host, "web1")
+        Authorizations(opts).grant(host, "web1")
     assert there(opts) == []
 
 
 def test_a_permission_says_what_the_guest_gets_and_until_when(opts, clock):
-    Authorisations(opts).grant("hv1", "web1", pillar={"a": 1}, replace=True)
-    assert Authorisations(opts).redeem("hv1", "web1") == {
-        "until": NOW + authorise.LIFETIME_S, "pillar": {"a": 1}, "replace": True
+    Authorizations(opts).grant("hv1", "web1", pillar={"a": 1}, replace=True)
+    assert Authorizations(opts).redeem("hv1", "web1") == {
+        "until": NOW + authorization.LIFETIME_S, "pillar": {"a": 1}, "replace": True
     }  # fmt: skip
     assert there(opts) == []
-    assert Authorisations(opts).redeem("hv1", "web1") is None
-    Authorisations(opts).grant("hv1", "web1")
-    assert Authorisations(opts).redeem("hv1", "web1")["pillar"] == {}
+    assert Authorizations(opts).redeem("hv1", "web1") is None
+    Authorizations(opts).grant("hv1", "web1")
+    assert Authorizations(opts).redeem("hv1", "web1")["pillar"] == {}
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_a_permission_says_what_the_guest_gets_and_until_when(opts, clock):
     [
         (0, True),
         (-1, False),
-        (authorise._LONGEST_S, True),
-        (authorise._LONGEST_S + 1, False),
+        (authorization._LONGEST_S, True),
+        (authorization._LONGEST_S + 1, False),
     ],
 )
 def test_a_permission_is_good_until_its_second_and_none_for_ever(opts, clock, left_s, good):
-    found = Authorisations(opts)
+    found = Authorizations(opts)
     found.grant("hv1", "web1", lifetime_s=left_s)
     assert list(found.expired()) == ([] if good else [("hv1", "web1")])
     assert bool(found.redeem("hv1", "web1")) is good
@@ -108,7 +108,7 @@ def test_a_permission_is_good_until_its_second_and_none_for_ever(opts, clock, le
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"until": "x"}', "[" * 100000])
 def test_what_is_no_permission_permits_nothing(opts, text):
-    found = Authorisations(opts)
+    found = Authorizations(opts)
     put(opts, "hv1", "web1", text)
     assert list(found.expired()) == [("hv1", "web1")]
     assert found.secret("hv1", "web1") == {}
@@ -117,7 +117,7 @@ def test_what_is_no_permission_permits_nothing(opts, text):
 
 
 def test_a_permission_is_for_one_guest_of_one_host(opts):
-    found = Authorisations(opts)
+    found = Authorizations(opts)
     found.grant("hv1", "web1")
     assert found.redeem("hv2", "web1") is None
     assert found.redeem("hv1", "web2") is None
@@ -127,7 +127,7 @@ def test_a_permission_is_for_one_guest_of_one_host(opts):
 
 
 def test_an_operations_own_ends_with_it(opts):
-    found, before = Authorisations(opts), len(os.listdir("/proc/self/fd"))
+    found, before = Authorizations(opts), len(os.listdir("/proc/self/fd"))
     with found.held("hv1", "web1", {"a": 1}, secret={"b": "2"}):
         assert found.secret("hv1", "web1") == {"b": "2"}
         assert found.secret("hv1", "web2") == {}
@@ -142,16 +142,16 @@ def test_an_operations_own_ends_with_it(opts):
 
 
 def test_an_operations_own_is_good_for_a_day(opts, clock):
-    found = Authorisations(opts)
+    found = Authorizations(opts)
     with found.held("hv1", "web1"):
-        clock.second = NOW + authorise._LONGEST_S
+        clock.second = NOW + authorization._LONGEST_S
         assert list(found.expired()) == []
         clock.second += 1
         assert list(found.expired()) == [("hv1", "web1")]
 
 
 def test_what_killed_operations_left_goes_and_nothing_else(opts):
-    found, until = Authorisations(opts), 2**40
+    found, until = Authorizations(opts), 2**40
     with found.held("hv1", "held"):
         found.grant("hv1", "granted")
         put(opts, "hv1", "killed", json.dumps({"until": until, "held": True}))
@@ -167,21 +167,21 @@ def test_what_killed_operations_left_goes_and_nothing_else(opts):
 
 def test_what_is_being_written_is_there_for_a_minute(opts, clock):
     path = put(opts, "hv1", ".new", "{}")
-    for age_s, stays in ((authorise._INSTANT_S, True), (authorise._INSTANT_S + 1, False)):
+    for age_s, stays in ((authorization._INSTANT_S, True), (authorization._INSTANT_S + 1, False)):
         os.utime(path, (NOW - age_s, NOW - age_s))
-        Authorisations(opts).sweep()
+        Authorizations(opts).sweep()
         assert os.path.exists(path) is stays
 
 
 @pytest.mark.parametrize("verb", ["secret", "redeem", "grant"])
 def test_each_use_takes_them_away(opts, verb):
     put(opts, "hv1", "killed", json.dumps({"until": 2**40, "held": True, "secret": {"a": 1}}))
-    assert getattr(Authorisations(opts), verb)("hv1", "web1") in (None, {})
+    assert getattr(Authorizations(opts), verb)("hv1", "web1") in (None, {})
     assert there(opts) == (["hv1/web1"] if verb == "grant" else [])
 
 
 def test_the_hosts_that_ever_had_one(opts):
-    found = Authorisations(opts)
+    found = Authorizations(opts)
     assert found.hosts() == set()
     assert list(found.expired()) == []
     found.grant("hv2", "b", lifetime_s=-1)
@@ -221,33 +221,33 @@ class Undo:
 @pytest.mark.parametrize("before", [None, "old"])
 def test_a_key_that_came_in_goes_when_it_was_for_nothing(opts, monkeypatch, before):
     keys, undo = Keys(before), Undo()
-    monkeypatch.setattr(authorise, "KeyStore", keys)
+    monkeypatch.setattr(authorization, "KeyStore", keys)
     fleet = SimpleNamespace(opts=opts)
-    with authorise.handing_in(fleet, "hv1", "web1", undo, secret={"a": 1}):
-        assert Authorisations(opts).secret("hv1", "web1") == {"a": 1}
+    with authorization.handing_in(fleet, "hv1", "web1", undo, secret={"a": 1}):
+        assert Authorizations(opts).secret("hv1", "web1") == {"a": 1}
         keys.key = "new"
     assert (keys.key, undo.what) == ("new", "take back the key of web1")
     undo.call()
     assert keys.key is None
     undo.call()
     keys.key = before
-    with pytest.raises(ZeroDivisionError), authorise.handing_in(fleet, "hv1", "web1", undo):
-        assert Authorisations(opts).secret("hv1", "web1") == {}
+    with pytest.raises(ZeroDivisionError), authorization.handing_in(fleet, "hv1", "web1", undo):
+        assert Authorizations(opts).secret("hv1", "web1") == {}
         keys.key = "new"
         raise ZeroDivisionError
     assert keys.key is None
     keys.key = before
-    with pytest.raises(ZeroDivisionError), authorise.handing_in(fleet, "hv1", "web1", undo):
+    with pytest.raises(ZeroDivisionError), authorization.handing_in(fleet, "hv1", "web1", undo):
         raise ZeroDivisionError
     assert keys.key == before, "what was there before stays"
 
 
 def test_no_permission_is_given_for_a_host_below_a_syndic(opts, monkeypatch):
-    monkeypatch.setattr(authorise.syndic, "below", lambda opts, host: host == "hv9")
-    authorise.refuse_others(opts, "hv1", "web1")
+    monkeypatch.setattr(authorization.syndic, "below", lambda opts, host: host == "hv9")
+    authorization.refuse_others(opts, "hv1", "web1")
     with (
         pytest.raises(errors.Unsupported, match="hv9 is below a syndic"),
-        authorise.handing_in(SimpleNamespace(opts=opts), "hv9", "web1", Undo()),
+        authorization.handing_in(SimpleNamespace(opts=opts), "hv9", "web1", Undo()),
     ):
         pass
     assert there(opts) == []
@@ -255,16 +255,16 @@ def test_no_permission_is_given_for_a_host_below_a_syndic(opts, monkeypatch):
 
 def test_what_comes_in_with_a_permission_is_accepted_as_far_as_it_goes(opts, caplog):
     keys = Keys()
-    assert authorise.hand_in(opts, keys, "hv1", "web1", "PEM") is False
+    assert authorization.hand_in(opts, keys, "hv1", "web1", "PEM") is False
     assert (keys.key, "without a permission" in caplog.text) == (None, True)
-    Authorisations(opts).grant("hv1", "web1", pillar={"a": 1})
-    assert authorise.hand_in(opts, keys, "hv1", "web1", "PEM") is True
+    Authorizations(opts).grant("hv1", "web1", pillar={"a": 1})
+    assert authorization.hand_in(opts, keys, "hv1", "web1", "PEM") is True
     assert keys.key == ("PEM", False, "hv1", {"a": 1})
-    Authorisations(opts).grant("hv1", "web1", replace=True)
-    assert authorise.hand_in(opts, keys, "hv1", "web1", "PEM") is True
+    Authorizations(opts).grant("hv1", "web1", replace=True)
+    assert authorization.hand_in(opts, keys, "hv1", "web1", "PEM") is True
     assert keys.key == ("PEM", True, "hv1", {})
-    Authorisations(opts).grant("hv1", "web1")
+    Authorizations(opts).grant("hv1", "web1")
     opts["minimum_auth_version"] = 2
-    assert authorise.hand_in(opts, keys, "hv1", "web1", "PEM2") is False
+    assert authorization.hand_in(opts, keys, "hv1", "web1", "PEM2") is False
     assert keys.key[0] == "PEM"
     assert "hv1 handed in a key for 'web1': minimum_auth_version" in caplog.text

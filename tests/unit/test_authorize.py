@@ -8,7 +8,7 @@ import salt.config
 
 from saltvirt.errors import PkiError
 from saltvirt.pki.authority import authorize
-from saltvirt.pki.authority.policy import Policy
+from saltvirt.pki.authority.policy import CertificatePolicy
 
 
 @pytest.fixture
@@ -43,20 +43,20 @@ def test_only_accepted_minions_of_which_the_master_knows_it_are_hypervisors(
 
 
 def test_who_is_allowed_and_the_log_says_why_another_is_not(opts, caplog):
-    rules = Policy(hosts="L@hv1,hv3")
+    rules = CertificatePolicy(hosts="L@hv1,hv3")
     assert authorize.allowed(opts, rules, "hv1") is True
     assert not caplog.text
     assert authorize.allowed(opts, rules, "hv2") is False
     assert "does not match it; add it there if it is a hypervisor" in caplog.text
     assert authorize.allowed(opts, rules, "hv3") is False
-    assert authorize.allowed(opts, Policy(hosts=None), "hv1") is False
+    assert authorize.allowed(opts, CertificatePolicy(hosts=None), "hv1") is False
     assert "virt:hosts is not set" in caplog.text
 
 
 @pytest.mark.parametrize("hosts", [["hv1"], {"hv1": None}, 7])
 def test_a_target_is_a_text(opts, hosts):
     with pytest.raises(PkiError, match="virt:hosts must be a compound target, not"):
-        authorize.expand(Policy(hosts=hosts), opts)
+        authorize.expand(CertificatePolicy(hosts=hosts), opts)
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_what_a_minion_says_of_itself_makes_it_no_hypervisor(opts, hosts, claime
         "round": "N@round or S@10.0.0.0/8",
     }  # fmt: skip
     with pytest.raises(PkiError, match=rf"asks for {claimed}, which every minion sends"):
-        authorize.expand(Policy(hosts=hosts), opts)
-    assert authorize.expand(Policy(hosts=hosts, trust_grains=True), opts) == hosts
+        authorize.expand(CertificatePolicy(hosts=hosts), opts)
+    assert authorize.expand(CertificatePolicy(hosts=hosts, trust_grains=True), opts) == hosts
 
 
 @pytest.mark.parametrize("hosts", ["hv1", "L@hv1,G@x", "E@G.*", "N@names", "N@gone", "not hv1"])
 def test_names_are_no_claims(opts, hosts):
     opts["nodegroups"] = {"names": ["hv1", "or", "N@more"], "more": "L@hv2"}
-    assert authorize.expand(Policy(hosts=hosts), opts) == hosts
+    assert authorize.expand(CertificatePolicy(hosts=hosts), opts) == hosts

@@ -1,13 +1,13 @@
 from dataclasses import replace
 
 from saltvirt.placement import capacity, policy
-from saltvirt.placement.facts import Guest, Host, Pool, Request
+from saltvirt.placement.facts import Guest, Host, PlacementRequest, Pool
 from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
 GIB = 1024**3
 PLAIN = policy.from_config(NOTHING_BESIDE)
-ASK = Request("x", vcpus=1, memory_kib=GIB_KIB)
+ASK = PlacementRequest("x", vcpus=1, memory_kib=GIB_KIB)
 
 
 def host(name, memory_gib=8, guests=()):

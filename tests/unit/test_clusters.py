@@ -22,7 +22,7 @@ def load(name):
     wanted = dict(data.get("policy") or {})
     exclude = wanted.pop("exclude", ())
     hosts = [facts.host_from_inventory(*item) for item in data["hosts"].items()]
-    return hosts, facts.Request(**data["request"]), policy.from_config(wanted, exclude)
+    return hosts, facts.PlacementRequest(**data["request"]), policy.from_config(wanted, exclude)
 
 
 def shown(decision):

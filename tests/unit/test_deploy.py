@@ -16,17 +16,17 @@ HOST["images_folder"] = {"path": "/x", "total_bytes": 1 << 40, "free_bytes": 1 <
 class Cloud:
     """Hosts that answer, and one that does not."""
 
-    def __init__(self, tmp_path, guests=None, unheard=()):
+    def __init__(self, tmp_path, guests=None, unreachable=()):
         self.opts = {"pki_dir": str(tmp_path), "cachedir": str(tmp_path), "virt": {}}
         self.guests = guests or {}
-        self.unheard = unheard
+        self.unreachable = unreachable
 
     def hosts(self, only=None):
         return ["hv1", "hv2"]
 
     def ask(self, hosts, _function, *_more, **_options):
         for host in hosts:
-            if host in self.unheard:
+            if host in self.unreachable:
                 yield down(host)
             else:
                 yield Answer(host, {**HOST, "guests": self.guests.get(host, {})})
@@ -46,7 +46,7 @@ def test_each_guest_is_placed_as_if_the_ones_before_it_were_there(tmp_path):
 
 
 def test_what_may_be_on_a_silent_host_is_not_made_again(tmp_path):
-    cloud = Cloud(tmp_path, unheard=["hv2"])
+    cloud = Cloud(tmp_path, unreachable=["hv2"])
     found = plan(cloud, {"plain": {"mem": 512, "seed": False}, "new": {"mem": 512}})
     assert found.placed == {"new": "hv1"}  # no key of it was ever seen here
     assert "it may be on a host that does not answer: hv2: down" in found.failed["plain"]

@@ -52,23 +52,23 @@ def host(name, *sizes):
 
 
 def test_the_biggest_guest_is_placed_first_and_counts_for_the_next():
-    targets, homeless = evacuate.plan([host("a", 2, 5), host("b"), host("c", 2)], "a", PLAIN)
+    targets, unplaced = evacuate.plan([host("a", 2, 5), host("b"), host("c", 2)], "a", PLAIN)
     assert targets == {"a-1": "b", "a-0": "c"}
-    assert homeless == {}
+    assert unplaced == {}
 
 
 def test_who_finds_no_place_is_named_with_the_reasons():
-    targets, homeless = evacuate.plan([host("a", 5, 5), host("b")], "a", PLAIN)
+    targets, unplaced = evacuate.plan([host("a", 5, 5), host("b")], "a", PLAIN)
     assert list(targets.values()) == ["b"]
-    assert "b: 5120 MiB of memory wanted" in homeless["a-1"]
+    assert "b: 5120 MiB of memory wanted" in unplaced["a-1"]
 
 
 def test_a_host_in_maintenance_takes_nobody():
-    targets, homeless = evacuate.plan(
+    targets, unplaced = evacuate.plan(
         [host("a", 1), replace(host("b"), maintenance="x")], "a", PLAIN
     )
     assert targets == {}
-    assert "in maintenance: x" in homeless["a-0"]
+    assert "in maintenance: x" in unplaced["a-0"]
 
 
 def test_moves_carry_on_past_a_failure_and_end_with_what_is_left():
@@ -78,7 +78,8 @@ def test_moves_carry_on_past_a_failure_and_end_with_what_is_left():
         return target
 
     planned = [
-        moves.Move(guest, "h0", host) for guest, host in (("a", "h1"), ("b", "h1"), ("c", "h2"))
+        moves.GuestMove(guest, "h0", host)
+        for guest, host in (("a", "h1"), ("b", "h1"), ("c", "h2"))
     ]
     told = Told()
     outcome = moves.run(planned, migrate, told)
@@ -99,7 +100,7 @@ def test_who_is_interrupted_begins_no_further_move():
         begun.append(guest)
         return target
 
-    planned = [moves.Move("a", "h0", "h1"), moves.Move("b", "h2", "h3")]
+    planned = [moves.GuestMove("a", "h0", "h1"), moves.GuestMove("b", "h2", "h3")]
     with pytest.raises(KeyboardInterrupt):
         moves.run(planned, migrate, Interrupted())
     assert begun == ["a"]
@@ -107,7 +108,9 @@ def test_who_is_interrupted_begins_no_further_move():
 
 def test_a_host_is_never_busier_than_its_limit_and_the_others_go_on_meanwhile():
     lock, busy, most = threading.Lock(), Counter(), Counter()
-    planned = [moves.Move(f"g{i}", source, f"t{i % 3}") for i, source in enumerate("aaaaabbbbb")]
+    planned = [
+        moves.GuestMove(f"g{i}", source, f"t{i % 3}") for i, source in enumerate("aaaaabbbbb")
+    ]
     by_guest = {move.guest: move for move in planned}
 
     def migrate(guest, target):
@@ -196,7 +199,7 @@ def bring_back(cloud, move):
 
 def outcome_of(done):
     """What was moved, and what was left and why: of its answer."""
-    found = moves.Outcome(done.changes["moved"], done.more["left"])
+    found = moves.MovesOutcome(done.changes["moved"], done.more["left"])
     assert done.complete == (not found.left)
     assert done.comment.endswith(f": {found.text()}")
     return found
@@ -430,7 +433,7 @@ def test_when_somebody_else_changes_the_cloud_the_rest_of_the_plan_is_left(tmp_p
 def test_a_move_that_fails_ends_the_plan_even_where_the_score_is_near(tmp_path, monkeypatch):
     monkeypatch.setattr(rebalance, "LEAST_GAIN", 9)
     cloud = four_on_one(tmp_path)
-    planned = [rebalance.Move(f"g{i}", "hv1", "hv2", 0.5, 0.1) for i in range(3)]
+    planned = [rebalance.RebalanceMove(f"g{i}", "hv1", "hv2", 0.5, 0.1) for i in range(3)]
     outcome = balance(cloud, lambda guest, target: stuck()).move(planned)
     assert outcome.moved == {}
     assert outcome.left.pop("g0") == "it is on a CD"
@@ -441,5 +444,5 @@ def test_a_difference_of_just_the_least_gain_is_as_planned(tmp_path, monkeypatch
     cloud = four_on_one(tmp_path)
     now = rebalance.score(balance(cloud, cloud.move).open_hosts(), PLAIN)
     monkeypatch.setattr(rebalance, "LEAST_GAIN", now - 0.25)
-    planned = [rebalance.Move(f"g{i}", "hv1", "hv1", 0.5, 0.25) for i in range(2)]
+    planned = [rebalance.RebalanceMove(f"g{i}", "hv1", "hv1", 0.5, 0.25) for i in range(2)]
     assert len(balance(cloud, cloud.move).move(planned).moved) == 2

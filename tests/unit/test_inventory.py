@@ -34,12 +34,12 @@ def test_each_host_is_data_or_a_reason():
         Answer("sick", error="libvirt is not there", kind=FAILED), Answer("old", data=old),
         Answer("odd", data="what?"),
     )  # fmt: skip
-    hosts, unheard = inventory.gather(fleet)
+    hosts, unreachable = inventory.gather(fleet)
     assert [host.name for host in hosts] == ["hv1", "hv2"]
-    assert unheard["gone"] == "down: no connection to the master"
-    assert unheard["sick"] == "libvirt is not there"
-    assert "salt old saltutil.sync_all" in unheard["old"]
-    assert set(unheard) == {"gone", "sick", "old", "odd"}
+    assert unreachable["gone"] == "down: no connection to the master"
+    assert unreachable["sick"] == "libvirt is not there"
+    assert "salt old saltutil.sync_all" in unreachable["old"]
+    assert set(unreachable) == {"gone", "sick", "old", "odd"}
 
 
 def test_a_guest_is_asked_about_with_patience_when_it_shall_be_made():
@@ -81,8 +81,8 @@ def places(data, above=()):
 
 @pytest.mark.parametrize("place", list(places(FULL)), ids=".".join)
 def test_nothing_that_one_host_says_keeps_another_from_getting_guests(place):
-    rules = policy.Policy()
-    asked = facts.Request("w", 1, 1024, by_profile=True, arch="x86_64", groups=("g",))
+    rules = policy.PlacementPolicy()
+    asked = facts.PlacementRequest("w", 1, 1024, by_profile=True, arch="x86_64", groups=("g",))
     for wrong in WRONG:
         said = copy.deepcopy(FULL)
         inner = said
@@ -90,13 +90,13 @@ def test_nothing_that_one_host_says_keeps_another_from_getting_guests(place):
             inner = inner[key]
         inner[place[-1]] = wrong
         evil = from_return("evil", {"return": said}, "virt.inventory", {})
-        hosts, unheard = inventory.gather(Fleet(evil, Answer("good", copy.deepcopy(FULL))))
-        assert {host.name for host in hosts} | set(unheard) == {"evil", "good"}
+        hosts, unreachable = inventory.gather(Fleet(evil, Answer("good", copy.deepcopy(FULL))))
+        assert {host.name for host in hosts} | set(unreachable) == {"evil", "good"}
         assert "good" in [one.host for one in choose.choose(hosts, asked, rules).ranked]
         evacuate.plan(hosts, "good", rules)
 
 
 def test_a_whole_answer_is_read():
-    hosts, unheard = inventory.gather(Fleet(Answer("good", FULL)))
+    hosts, unreachable = inventory.gather(Fleet(Answer("good", FULL)))
     assert [host.name for host in hosts] == ["good"]
-    assert unheard == {}
+    assert unreachable == {}

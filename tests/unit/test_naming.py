@@ -6,11 +6,11 @@ from saltvirt import settings
 from saltvirt.errors import InvalidInput
 from saltvirt.pki.authority import policy
 from saltvirt.pki.authority.naming import Names
-from saltvirt.pki.authority.policy import Policy
+from saltvirt.pki.authority.policy import CertificatePolicy
 
 
 def names(host, known=(), grains=None, revoked=(), **settings):
-    return Names(Policy(**settings), {host, *known}, revoked).of(host, grains)
+    return Names(CertificatePolicy(**settings), {host, *known}, revoked).of(host, grains)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_of_what_a_minion_says_there_is_an_end():
 
 
 def test_whose_a_name_is():
-    known = Names(Policy(names={"hv2": ["s1"], "hv3": ["S1", "hv1"]}), ["hv1", "hv2"])
+    known = Names(CertificatePolicy(names={"hv2": ["s1"], "hv3": ["S1", "hv1"]}), ["hv1", "hv2"])
     assert known.owners("hv1", "s1") == ["hv2", "hv3"]
     assert known.owners("hv2", "s1") == ["hv3"]
     assert known.owners("hv2", "HV1") == ["hv1", "hv3"]
@@ -122,13 +122,13 @@ def configured(**pki):
 
 
 def test_the_policy_is_the_masters_configuration():
-    assert configured() == Policy(hosts="L@hv1")
+    assert configured() == CertificatePolicy(hosts="L@hv1")
     given = {
         "mode": "csr", "key": "rsa", "ca_name": "Ours", "ca_days": 10, "days": 5, "domain": "a.org",
         "names": {"hv1": "s1", "hv2": ["s2", None, "10.0.0.2"]}, "trust_grains": True,
         "country": "DE",
     }  # fmt: skip
-    assert configured(**given) == Policy(
+    assert configured(**given) == CertificatePolicy(
         hosts="L@hv1", mode="csr", key="rsa", ca_name="Ours", ca_days=10, days=5, domain="a.org",
         names={"hv1": ["s1"], "hv2": ["s2", "10.0.0.2"]}, trust_grains=True,
         subject={"country": "DE"},

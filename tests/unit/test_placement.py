@@ -5,7 +5,7 @@ import pytest
 
 from saltvirt.errors import InvalidInput
 from saltvirt.placement import choose, facts, policy
-from saltvirt.placement.facts import Guest, Host, Request
+from saltvirt.placement.facts import Guest, Host, PlacementRequest
 from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
@@ -23,7 +23,7 @@ def host(name, guests=(), **changes):
 
 
 def request(**changes):
-    base = Request("web1", vcpus=2, memory_kib=GIB_KIB, bridges=frozenset({"br0"}))
+    base = PlacementRequest("web1", vcpus=2, memory_kib=GIB_KIB, bridges=frozenset({"br0"}))
     return replace(base, **changes)
 
 

@@ -84,6 +84,6 @@ def test_a_move_that_gains_too_little_is_not_made(monkeypatch):
 
 def test_the_guest_that_is_named_is_the_one_that_moves():
     cloud = {one.name: one for one in (host("a", 4, 2), host("b"))}
-    found = rebalance.moved(cloud, rebalance.Move("a-1", "a", "b", 1.0, 0.0))
+    found = rebalance.moved(cloud, rebalance.RebalanceMove("a-1", "a", "b", 1.0, 0.0))
     assert [g.name for g in found["a"].guests] == ["a-0"]
     assert [(g.name, g.memory_kib) for g in found["b"].guests] == [("a-1", 2 * GIB_KIB)]

@@ -7,7 +7,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import leavings, lock, recover
+from saltvirt.operations import lock, recover, target_leftovers
 
 
 class Report:
@@ -40,7 +40,7 @@ class Cloud:
             else:
                 yield Answer(host, {
                     "guests": has, "unfinished": self.unfinished.get(host, []),
-                    "leavings": self.left.get(host, []),
+                    "target_leftovers": self.left.get(host, []),
                 })  # fmt: skip
 
     def one(self, host, fun, kwarg=None, *, long=None, **_options):
@@ -167,7 +167,7 @@ class Targets:
     def ask(self, hosts, fun, kwarg=None, **_options):
         for host in hosts:
             names = [] if host == "hv9" else ["web1", "db1"]
-            yield Answer(host, {"guests": {}, "unfinished": [], "leavings": names})
+            yield Answer(host, {"guests": {}, "unfinished": [], "target_leftovers": names})
 
     def one(self, host, fun, kwarg=None, *, long=None, **_options):
         assert (fun, kwarg["vm_"]) == ("virt.migrate_clean", "web1")
@@ -182,16 +182,16 @@ DONE = {"deleted": ["/a"], "kept": {"/b": "used by db1"}}
 
 def test_a_target_is_asked_first_what_it_has_and_not_to_delete_nothing():
     cloud = Targets(hv1=DONE, hv2={})
-    assert leavings.clean(cloud, "hv1", "web1") == (["/a"], {"/b": "used by db1"})
+    assert target_leftovers.clean(cloud, "hv1", "web1") == (["/a"], {"/b": "used by db1"})
     assert cloud.asked == [("hv1", True, False), ("hv1", False, True)]
-    assert leavings.clean(cloud, "hv2", "web1") == ([], {})
+    assert target_leftovers.clean(cloud, "hv2", "web1") == ([], {})
     assert cloud.asked[2:] == [("hv2", True, False)]
 
 
 def test_a_target_that_fails_is_named_and_the_others_are_cleaned():
     broken = errors.OperationFailed("it broke")
     cloud = Targets(hv0=DONE, hv1=broken, hv2={"deleted": ["/c"], "kept": {}}, hv9=DONE)
-    gone, stay, left = leavings.everywhere(cloud, "web1")
+    gone, stay, left = target_leftovers.everywhere(cloud, "web1")
     assert (gone, stay) == (["/a", "/c"], {"/b": "used by db1"})
     assert left == {"hv0": "/b stays: used by db1", "hv1": "it broke"}
     assert "hv9" not in [host for host, *_ in cloud.asked]
@@ -211,4 +211,4 @@ def test_a_target_that_fails_is_named_and_the_others_are_cleaned():
     ],
 )
 def test_what_became_of_it_is_said_after_a_failure(says, words):
-    assert leavings.after_failure(Targets(hv1=says), "hv1", "web1") == words
+    assert target_leftovers.after_failure(Targets(hv1=says), "hv1", "web1") == words

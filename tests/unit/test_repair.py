@@ -1,4 +1,4 @@
-"""What virt.repair finds, says of it, and mends: on hosts of plain data."""
+"""What virt.repair finds, says of it, and repairs: on hosts of plain data."""
 
 import copy
 import json
@@ -11,7 +11,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet import private
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.fleet.authorise import Authorisations
+from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import begun, find, lock, proof, repair
 from saltvirt.revert import Revert
@@ -67,8 +67,8 @@ def cloud(tmp_path):
 
 
 def test_each_finding_has_a_code_an_id_its_evidence_and_its_command(cloud):
-    found, unheard = repair.look(cloud)
-    assert not unheard
+    found, unreachable = repair.look(cloud)
+    assert not unreachable
     assert [one.id for one in found] == [
         "half-made:a:hv1", "half-made:b:hv1", "migration-broken-off:m:hv2", "two-hosts:two",
     ]  # fmt: skip
@@ -103,9 +103,9 @@ def test_a_code_that_is_none_is_refused(cloud):
 
 def test_only_what_was_chosen_is_mended(cloud):
     found, _ = repair.look(cloud)
-    mended, remaining = repair.mend(repair.chosen(found, name="b"), Silent())
+    repaired, remaining = repair.repair_all(repair.chosen(found, name="b"), Silent())
     assert cloud.called == [("hv1", "virt.purge", "b")]
-    assert (mended, remaining) == ({"b": "removed from hv1"}, {})
+    assert (repaired, remaining) == ({"b": "removed from hv1"}, {})
 
 
 def on_two(cloud, **states):
@@ -118,14 +118,14 @@ def on_two(cloud, **states):
 def test_what_is_advised_for_a_guest_on_two_hosts_deletes_no_disk(cloud):
     """Both definitions can name the same disk."""
     twice = on_two(cloud)
-    assert twice.mend is None
+    assert twice.repair is None
     words = " ".join([twice.how, twice.command, twice.what, twice.evidence])
     assert "purge" not in words
     assert "stop it and undefine it" in twice.how
     ways = "salt hv1 virt.undefine vm_=two; salt hv2 virt.undefine vm_=two"
     assert twice.command == f"one of: {ways}"
     with pytest.raises(errors.OperationFailed) as caught:
-        find.Census({"two": {"hv1": "running", "hv2": "shutdown"}}).host_of("two")
+        find.Locations({"two": {"hv1": "running", "hv2": "shutdown"}}).host_of("two")
     assert "purge" not in caught.value.text
     assert "virt.repair name=two" in caught.value.text
 
@@ -189,11 +189,11 @@ def test_what_a_person_decides_is_left_and_what_is_mended_is_told(cloud):
     told = []
     report = type("R", (), {"step": lambda _self, step, text: told.append((step, text))})()
     found, _ = repair.look(cloud)
-    mended, remaining = repair.mend(repair.chosen(found, what="half-made"), report)
-    assert told == [("mended", f"{name}: removed from hv1") for name in "ab"]
-    assert (list(mended), remaining) == (["a", "b"], {})
-    mended, remaining = repair.mend(repair.chosen(found, what="two-hosts"), report)
-    assert (mended, len(told)) == ({}, 2)
+    repaired, remaining = repair.repair_all(repair.chosen(found, what="half-made"), report)
+    assert told == [("repaired", f"{name}: removed from hv1") for name in "ab"]
+    assert (list(repaired), remaining) == (["a", "b"], {})
+    repaired, remaining = repair.repair_all(repair.chosen(found, what="two-hosts"), report)
+    assert (repaired, len(told)) == ({}, 2)
     assert remaining["two"].startswith("is on more than one host: hv1 (shutdown), hv2 (shutdown): ")
 
 
@@ -201,8 +201,8 @@ def test_two_findings_of_one_guest_are_both_told(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": left([], ["a"]), "hv2": left([], ["a"])})
     found, _ = repair.look(cloud)
     assert [one.id for one in found] == ["half-made:a:hv1", "half-made:a:hv2"]
-    mended, _ = repair.mend(repair.chosen(found, what=repair.HALF_MADE), Silent())
-    assert mended == {"a": "removed from hv1; removed from hv2"}
+    repaired, _ = repair.repair_all(repair.chosen(found, what=repair.HALF_MADE), Silent())
+    assert repaired == {"a": "removed from hv1; removed from hv2"}
 
 
 def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants_it(tmp_path):
@@ -213,7 +213,7 @@ def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants
     assert [one.id for one in found] == ["half-made:half:hv1", "given-up:later:hv2",
                                          "given-up:whole:hv1"]  # fmt: skip
     whole = found[2].data()
-    assert not whole["mends"]
+    assert not whole["repairs"]
     assert whole["what"] == "made on hv1 by virt.init, which was given up or killed; it is shutdown"
     assert found[1].what.endswith("which has not answered now: down: no connection to the master")
     cloud.left["hv1"]["guests"]["whole"] = "running"
@@ -227,14 +227,14 @@ def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants
 
 def test_what_the_master_keeps_of_a_guest_that_never_came_is_found_and_removed(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": left()})
-    pillars, permissions = Pillars(cloud.opts), Authorisations(cloud.opts)
+    pillars, permissions = Pillars(cloud.opts), Authorizations(cloud.opts)
     pillars.keep("web8", "a key that is gone", {"token": "hush"})
     private.write(str(tmp_path / "virtkeys" / "hv1" / "web7"), '{"until": 1}')
     found, _ = repair.look(cloud)
     assert [one.id for one in found] == ["permission-expired:web7:hv1", "pillar-without-key:web8"]
     assert "hush" not in str([one.data() for one in found])
-    mended, unmended = repair.mend(found, Silent())
-    assert (sorted(mended), unmended) == (["web7", "web8"], {})
+    repaired, unmended = repair.repair_all(found, Silent())
+    assert (sorted(repaired), unmended) == (["web7", "web8"], {})
     assert list(permissions.expired()) == []
     assert not pillars.remove("web8")
     assert repair.look(cloud) == ([], {})
@@ -290,15 +290,15 @@ def test_disks_that_an_update_has_made_for_no_guest_are_named_and_taken_away(tmp
     assert (one.id, one.where) == ("disk-without-guest:web1:hv1", "hv1")
     assert "/i/web1_data.raw on hv1" in one.what
     assert one.command == "salt-run virt.repair apply=True what=disk-without-guest:web1:hv1"
-    mended, remaining = repair.mend([one], Silent())
-    assert (mended, remaining) == ({"web1": "removed from hv1"}, {})
+    repaired, remaining = repair.repair_all([one], Silent())
+    assert (repaired, remaining) == ({"web1": "removed from hv1"}, {})
     assert cloud.called == [("hv1", "virt.remove_made", "web1")]
 
 
 def test_of_a_disk_that_cannot_be_proven_to_be_ours_a_person_decides(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": with_disks({"/i/web1_x": "look whose it is"}, disks=[])})
     [one], _ = repair.look(cloud)
-    assert not one.data()["mends"]
+    assert not one.data()["repairs"]
     assert "/i/web1_x: look whose it is" in one.how
     assert one.command == "salt hv1 virt.remove_made web1 test=True"
 
@@ -323,8 +323,8 @@ def test_of_disks_on_shared_storage_the_other_hosts_are_asked(tmp_path, monkeypa
         (([], {path: words}), ({}, f"{path} stays: {words}")),
     ]:
         monkeypatch.setattr(proof, "elsewhere", lambda *_, found=found: found)
-        mended, remaining = repair.mend(repair.look(cloud)[0], Silent())
-        assert mended == result[0]
+        repaired, remaining = repair.repair_all(repair.look(cloud)[0], Silent())
+        assert repaired == result[0]
         assert str(result[1]) in str(remaining)
 
 
@@ -343,13 +343,13 @@ def test_a_name_that_a_host_made_up_is_no_command(tmp_path, name):
 def test_a_name_that_no_file_can_have_does_not_keep_the_others_from_being_mended(tmp_path, name):
     cloud = Cloud(tmp_path, {"hv1": left(["c"], [name, "c"])})
     found, _ = repair.look(cloud)
-    mended, unmended = repair.mend(found, Silent())
-    assert list(mended) == ["c"]
+    repaired, unmended = repair.repair_all(found, Silent())
+    assert list(repaired) == ["c"]
     assert "cannot be a guest's name" in unmended[name]
 
 
 def test_what_an_undone_migration_left_on_its_target_is_found_and_taken_away(cloud):
-    cloud.left["hv1"]["leavings"] = ["web1"]
+    cloud.left["hv1"]["target_leftovers"] = ["web1"]
     (one,) = repair.chosen(repair.look(cloud)[0], "web1")
     assert one.id == "left-on-target:web1:hv1"
     kept = {"/a": "used by db1"}
@@ -360,9 +360,9 @@ def test_what_an_undone_migration_left_on_its_target_is_found_and_taken_away(clo
         return {"delete": [], "keep": kept} if kwarg.get("test") else {"deleted": [], "kept": kept}
 
     cloud.one = clean
-    assert repair.mend([one], Silent())[1]["web1"].endswith("hv1: /a stays: used by db1")
+    assert repair.repair_all([one], Silent())[1]["web1"].endswith("hv1: /a stays: used by db1")
     kept = {}
-    assert repair.mend([one], Silent()) == ({"web1": "removed from hv1"}, {})
+    assert repair.repair_all([one], Silent()) == ({"web1": "removed from hv1"}, {})
     assert ("hv1", "virt.migrate_clean", "web1") in cloud.called
 
 
@@ -372,9 +372,9 @@ def test_what_was_handed_to_a_target_that_is_silent_is_not_called_removed(cloud)
     kept = {"/a": "it stays until hv3 knows that nobody uses it"}
     said = {"outcome": "nothing", "left": {}, "kept": kept}
     cloud.one = lambda *_args, **_more: said
-    assert repair.mend([one], Silent())[1]["web1"].endswith("/a stays: " + kept["/a"])
+    assert repair.repair_all([one], Silent())[1]["web1"].endswith("/a stays: " + kept["/a"])
     said = {"outcome": "moved", "left": {}, "kept": {"/b": "used by db1"}}
-    assert repair.mend([one], Silent()) == ({"web1": "removed from hv3"}, {})
+    assert repair.repair_all([one], Silent()) == ({"web1": "removed from hv3"}, {})
 
 
 @pytest.mark.parametrize("said", [{}, {"left": {"hv3": "it does not answer"}}])
@@ -387,12 +387,12 @@ def test_a_migration_that_was_broken_off_is_ended_by_its_source_alone(cloud, mon
 
     monkeypatch.setattr(cloud, "one", one)
     found = repair.chosen(repair.look(cloud)[0], what=repair.BROKEN_OFF)
-    mended, remaining = repair.mend(found, Silent())
+    repaired, remaining = repair.repair_all(found, Silent())
     assert asked == [("hv2", "virt.migrate_recover", {"vm_": "m"}, {"long": True})]
-    assert list(mended) == ([] if said else ["m"])
+    assert list(repaired) == ([] if said else ["m"])
     assert ("hv3: it does not answer" in remaining.get("m", "")) is bool(said)
-    cloud.left["hv1"]["leavings"] = ["other"]
+    cloud.left["hv1"]["target_leftovers"] = ["other"]
     found = repair.chosen(repair.look(cloud)[0], what=repair.LEFT)
     asked.clear()
-    repair.mend(found, Silent())
+    repair.repair_all(found, Silent())
     assert [function for _, function, *_ in asked if function == "virt.migrate_recover"] == []

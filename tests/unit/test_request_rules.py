@@ -9,7 +9,7 @@ pytest.importorskip("salt")
 
 from saltvirt.errors import InvalidInput
 from saltvirt.pki.authority import request_rules
-from saltvirt.pki.authority.request_rules import Request
+from saltvirt.pki.authority.request_rules import SigningRequest
 
 
 def parse(pillar=None, **arguments):
@@ -17,8 +17,8 @@ def parse(pillar=None, **arguments):
 
 
 def test_who_asks_for_nothing_gets_what_everybody_gets():
-    assert parse() == Request()
-    assert parse(seal=None, csr=None, expiration_days=None, country="") == Request()
+    assert parse() == SigningRequest()
+    assert parse(seal=None, csr=None, expiration_days=None, country="") == SigningRequest()
 
 
 @pytest.mark.parametrize("word", ["dry", "subjects", "hosts"])
@@ -45,7 +45,7 @@ def test_salts_own_words_are_read_and_ours_come_first():
         "ext_pillar_virt.seal": "x", "ext_pillar_virt.hosts": True, "country": "FR", "state": "x",
     }  # fmt: skip
     found = parse(pillar, organization="ours")
-    assert found == Request(subject={"country": "DE", "organization": "ours"})
+    assert found == SigningRequest(subject={"country": "DE", "organization": "ours"})
 
 
 @pytest.mark.parametrize("word", ["minion_id", "names", "days", "ca", "ext_pillar_virt.country"])

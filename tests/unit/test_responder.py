@@ -7,7 +7,7 @@ pytest.importorskip("salt")
 from saltvirt import settings
 from saltvirt.errors import PkiError
 from saltvirt.pki.authority import authorize, ca, crl, request_rules, responder, rotation
-from saltvirt.pki.authority.policy import Policy
+from saltvirt.pki.authority.policy import CertificatePolicy
 from saltvirt.pki.authority.store import USES, Store
 from saltvirt.pki.common import certs, seal
 from saltvirt.pki.host.request import signing_request
@@ -182,10 +182,10 @@ def test_the_lists_are_made_again_where_they_are_not_what_is_revoked(master, mon
     master()
     made = []
     monkeypatch.setattr(crl, "rebuild", made.append)
-    responder.prepare(master.store, Policy())
+    responder.prepare(master.store, CertificatePolicy())
     assert made == []
     monkeypatch.setattr(crl, "outdated", lambda store: True)
-    responder.prepare(master.store, Policy())
+    responder.prepare(master.store, CertificatePolicy())
     assert made == [master.store]
     assert ca.current(master.store)
 

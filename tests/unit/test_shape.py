@@ -48,7 +48,7 @@ WRONG = [
              "made": {"web1": {"what": "x", "disks": "/a", "unsure": {}}}},
         ],
     ),
-    ("virt.migrate_census", [{}, {"guests": STATES, "unfinished": {"web1": 1}}]),
+    ("virt.migrate_locations", [{}, {"guests": STATES, "unfinished": {"web1": 1}}]),
     ("virt.maintenance", [True, {}, {"guests": "web1"}]),
     ("virt.guest_addresses", [[], {"web1": []}]),
     ("virt.init", [None, True, {}, {"name": 1, "disks": []}, {"name": "a", "disks": None}]),

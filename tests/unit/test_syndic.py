@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.fleet import answer, authorise, client, syndic, target
+from saltvirt.fleet import answer, authorization, client, syndic, target
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import find, init, repair
 from saltvirt.operations.purge import Purge
@@ -68,14 +68,14 @@ def test_the_hosts_are_those_of_all_masters_and_they_are_asked_once(fleet):
 
 
 def test_one_below_a_syndic_is_never_down_only_silent(fleet):
-    assert client._Job(fleet, ["hv1", "hv2"], None).unheard == {"hv1"}
+    assert client._Job(fleet, ["hv1", "hv2"], None).unanswered == {"hv1"}
 
 
 def test_any_other_master_asks_nobody(fleet):
     fleet.opts = {**fleet.opts, "order_masters": False}
     assert fleet.hosts() == ["hv1"]
     assert fleet.client.published == []
-    assert client._Job(fleet, ["hv1"], None).unheard == {"hv1"}
+    assert client._Job(fleet, ["hv1"], None).unanswered == {"hv1"}
 
 
 def later(fleet, *answers):
@@ -89,7 +89,7 @@ def test_who_answered_once_is_silent_and_not_unknown(fleet, monkeypatch):
     """So that a name which it may have is not free."""
     assert fleet.hosts() == ["hv1", "hv2"]
     assert later(fleet, "hv1").hosts() == ["hv1", "hv2"]
-    assert client._Job(later(fleet, "hv1"), ["hv2"], None).unheard == set()
+    assert client._Job(later(fleet, "hv1"), ["hv2"], None).unanswered == set()
     now = time.time() + 31 * 86400
     monkeypatch.setattr(syndic.time, "time", lambda: now)
     assert later(fleet, "hv1").hosts() == ["hv1"]
@@ -146,8 +146,8 @@ def test_a_guest_that_is_nowhere_may_be_where_nobody_is_known(fleet, monkeypatch
 
 def test_no_permission_is_given_to_a_host_that_has_another_master(fleet):
     with pytest.raises(errors.Unsupported, match="hv2 is below a syndic and hands the key of web1"):
-        authorise.refuse_others(fleet.opts, "hv2", "web1")
-    authorise.refuse_others(fleet.opts, "hv1", "web1")
+        authorization.refuse_others(fleet.opts, "hv2", "web1")
+    authorization.refuse_others(fleet.opts, "hv1", "web1")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_no_permission_is_given_to_a_host_that_has_another_master(fleet):
     ],
 )  # fmt: skip
 def test_a_guest_with_a_key_goes_to_hosts_of_this_master(fleet, arguments, others):
-    wanted = init.Wanted("web1", 1, 64, "/a", arguments=arguments)
+    wanted = init.InitRequest("web1", 1, 64, "/a", arguments=arguments)
     one = init.Init(fleet, None, wanted, None)
     assert set(one.others_keys(["hv1", "hv2"])) == others
 
@@ -170,7 +170,7 @@ def test_a_key_without_a_guest_is_deleted_by_a_person_alone(fleet, monkeypatch):
     for masters in (True, False):
         fleet.opts["order_masters"] = masters
         [one] = repair._keys(fleet, {}, ["hv1"])
-        assert (one.mend is None) is masters
+        assert (one.repair is None) is masters
         assert (one.how == "key deleted") is not masters
         assert "for a guest of hv1; every host" in one.evidence
         assert list(repair._keys(fleet, {"web1": {"hv1": "running"}}, ["hv1"])) == []

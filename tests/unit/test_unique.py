@@ -14,7 +14,7 @@ from saltvirt.fleet import answer
 from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.operations import alone, begun, find, lifecycle, slots, unique
 from saltvirt.operations.identity import Clone, Rename
-from saltvirt.operations.init import Init, Wanted
+from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy
@@ -66,7 +66,7 @@ def silent(host):
 
 
 def init(cloud, name="web1", **more):
-    wanted = Wanted(
+    wanted = InitRequest(
         name, 1, 64, None, arguments={"seed": more.pop("seed", False)}, start=False, **more
     )
     return Init(cloud, policy.from_config(None, None), wanted, Report(cloud, name, "init"))
@@ -137,32 +137,32 @@ def test_one_that_comes_first_waits_for_the_other_to_go(tmp_path, monkeypatch):
         cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"} if len(slept) < 3 else {}
 
     monkeypatch.setattr(unique.time, "sleep", sleep)
-    unique.settle(cloud, told, "web1", "hv1")
+    unique.resolve(cloud, told, "web1", "hv1")
     assert (slept, steps) == ([], [])
     sleep(0)
-    unique.settle(cloud, told, "web1", "hv1")
+    unique.resolve(cloud, told, "web1", "hv1")
     assert (slept[1:], steps) == ([unique.LOOK_S] * 2, ["twice"])
     monkeypatch.setattr(unique, "YIELD_S", -1)
     cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"}
     slept.clear()
     with pytest.raises(errors.AlreadyExists, match="made on hv2 in the same moment, as on hv1"):
-        unique.settle(cloud, told, "web1", "hv1")
+        unique.resolve(cloud, told, "web1", "hv1")
     cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"}
     slept.clear()
     with pytest.raises(errors.AlreadyExists, match="made on hv1 in the same moment, as on hv2"):
-        unique.settle(cloud, told, "web1", "hv2")
+        unique.resolve(cloud, told, "web1", "hv2")
     assert slept == []
 
 
 def test_who_became_silent_while_it_was_made_may_have_one_too(tmp_path):
     cloud = Cloud(tmp_path, hv1={"virt.vm_state": {"web1": "shutdown"}}, hv2=silent("hv2"))
     with pytest.raises(errors.OperationFailed, match="may be on a host that does not answer: hv2"):
-        unique.settle(cloud, None, "web1", "hv1")
-    unique.settle(cloud, None, "web1", "hv1", sure=True)
-    unique.settle(cloud, None, "web1", "hv1", seeded=True)
+        unique.resolve(cloud, None, "web1", "hv1")
+    unique.resolve(cloud, None, "web1", "hv1", sure=True)
+    unique.resolve(cloud, None, "web1", "hv1", seeded=True)
     cloud.answers["hv1"] = silent("hv1")
     cloud.answers["hv2"] = {"virt.vm_state": {}}
-    unique.settle(cloud, None, "web1", "hv1")
+    unique.resolve(cloud, None, "web1", "hv1")
 
 
 def test_a_copy_or_a_new_name_is_the_same(tmp_path):
@@ -172,7 +172,7 @@ def test_a_copy_or_a_new_name_is_the_same(tmp_path):
     [why] = Clone(cloud, report, "a", "b").check().reasons
     assert why.startswith("b: it may be on a host that does not answer")
     assert Clone(cloud, report, "a", "b", sure=True).check().more == {"host": "hv1"}
-    assert find.census(cloud).unheard
+    assert find.locations(cloud).unreachable
 
 
 def lost(**leftovers):
@@ -316,7 +316,7 @@ def test_who_is_left_out_is_said(tmp_path):
     cloud.tell = lambda tag, data: told.append((tag, data["message"]))
     init(cloud, name_is_free=True).run()
     tag, text = told[0]
-    assert tag == "salt/virt/web1/init/unheard"
+    assert tag == "salt/virt/web1/init/unreachable"
     assert text.startswith("web1: without hv2: no answer in 15 s")
 
 
@@ -508,19 +508,19 @@ def test_what_stands_beside_an_error_is_no_answer(tmp_path):
     with pytest.raises(errors.OperationFailed, match=r"web1: it may be on a host .* hv2: silent"):
         unique.check(cloud, "web1", {"hv2": "silent"})
     cloud = Cloud(tmp_path, hv2={"virt.vm_state": Answer("hv2", {"a": "running"}, "it broke")})
-    assert find.census(cloud) == find.Census({}, {"hv2": "it broke"})
+    assert find.locations(cloud) == find.Locations({}, {"hv2": "it broke"})
 
 
 def test_where_a_guest_is_and_what_it_does_there(tmp_path):
     cloud = Cloud(tmp_path, hv1={"virt.vm_state": {}}, hv2={"virt.vm_state": {"web1": "paused"}})
     assert find.locate(cloud, "web1") == ("hv2", "paused")
-    assert find.census(cloud, ["hv1"]) == find.Census({}, {})
+    assert find.locations(cloud, ["hv1"]) == find.Locations({}, {})
 
 
 def test_a_guest_that_is_nowhere_is_said_with_who_was_not_heard():
     with pytest.raises(errors.NotFound) as said:
-        find.Census({}, {}).host_of("web1")
+        find.Locations({}, {}).host_of("web1")
     assert str(said.value) == "no guest 'web1' on any hypervisor"
     with pytest.raises(errors.NotFound) as said:
-        find.Census({}, {"hv2": "down", "hv1": "no answer"}).host_of("web1")
+        find.Locations({}, {"hv2": "down", "hv1": "no answer"}).host_of("web1")
     assert str(said.value).endswith("hypervisor that answered (hv1: no answer; hv2: down)")

@@ -12,7 +12,7 @@ from saltvirt import errors, settings
 from saltvirt.fleet import client, peers, proof, target
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.provision import guest_builder
-from saltvirt.images import locks, tools, turns
+from saltvirt.images import download_slot, locks, tools
 from saltvirt.operations import held, init, slots, wait
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +121,7 @@ def cloud(monkeypatch):
         there = set(hosts) if seen is None else set(seen)
         monkeypatch.setattr(target, "connected", lambda opts, ids=None: there & set(ids or hosts))
         monkeypatch.setattr(peers, "all_known", lambda opts: all_known)
-        monkeypatch.setattr(client.Fleet, "said", lambda self, host, jid, fun, event: event)
+        monkeypatch.setattr(client.Fleet, "proven", lambda self, host, jid, fun, event: event)
         bus = Bus(hosts)
         fleet = client.Fleet(OPTS, now=bus.now)
         fleet._client, fleet.bus = bus, bus
@@ -389,7 +389,7 @@ def test_the_limits_of_the_manual_are_those_of_the_code():
     assert f" {client.RETURNS_S} s" in text
     assert f"after {client.LATE_S} s" in text
     assert f" {tools.TIMEOUT_S} s" in text
-    assert f" {turns._STUCK_S:,} s" in text
+    assert f" {download_slot._STUCK_S:,} s" in text
     assert f" {guest_lock.WAIT_S} s" in text
     assert f" {guest_builder.SEEDING_S:,} s" in text
     assert f" {locks.PATIENCE_S} s" in text
@@ -414,7 +414,7 @@ def test_what_tells_a_guest_who_it_is_goes_only_when_its_minion_is_proven(monkey
     fleet.one.side_effect = lambda _host, fun, *_more, **_options: asked.append(fun)
     monkeypatch.setattr(init.wait, "until", lambda *_asked: 1)
     monkeypatch.setattr(target, "reported", lambda _opts, _name: there)
-    wanted = init.Wanted("web1", 1, 64, "/a", wait_for="minion")
+    wanted = init.InitRequest("web1", 1, 64, "/a", wait_for="minion")
     mock_init = mock.Mock(fleet=fleet, wanted=wanted)
     init.Init.wait(mock_init, "hv1", "minion")
     assert asked == ["virt.seed_eject"] * there

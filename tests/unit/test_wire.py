@@ -53,7 +53,12 @@ def test_plain_data_comes_and_goes():
 
 
 def test_the_other_side_may_be_of_another_version():
-    newer = {**FULL, "unheard of": 1, "here": 7, "parts": {"a": {"size_bytes": 3, "speed": "x"}}}
+    newer = {
+        **FULL,
+        "unreachable of": 1,
+        "here": 7,
+        "parts": {"a": {"size_bytes": 3, "speed": "x"}},
+    }
     found = Whole.from_answer(newer, "hv1")
     assert (found.here, found.parts) == (0, {"a": Part("a", 3)})
     older = Whole.from_answer({"ratio": 1}, "hv1")

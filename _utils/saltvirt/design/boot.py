@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.design.put import put, replace, said
+from saltvirt.design.put import is_given, put, replace
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import REMOVE
 from saltvirt.xml.os import Boot
@@ -39,9 +39,11 @@ def _refuse(spec: GuestSpec, os_type: str) -> None:
     if boot is None or os_type == "hvm":
         words = []
     else:
-        words = [word for word in ("efi", "loader", "secure") if said(getattr(boot, word))]
+        words = [word for word in ("efi", "loader", "secure") if is_given(getattr(boot, word))]
         if os_type == "exe":
-            words += [word for word in ("kernel", "initrd", "cmdline") if said(getattr(boot, word))]
+            words += [
+                word for word in ("kernel", "initrd", "cmdline") if is_given(getattr(boot, word))
+            ]
     if words:
         raise Unsupported(f"boot: {words[0]}: a guest of OS type {os_type} has none")
     if spec.boot_dev and os_type != "hvm":
@@ -66,7 +68,7 @@ def default(spec: GuestSpec, domain: Domain, context: Context) -> None:
 
 
 def _firmware(spec: BootSpec, os: Os, context: Context) -> None:
-    if said(spec.loader) and said(spec.nvram):
+    if is_given(spec.loader) and is_given(spec.nvram):
         os.firmware = None
         if os.loader != spec.loader:
             os.loader, os.loader_type, os.loader_readonly = spec.loader, "pflash", True

@@ -41,7 +41,7 @@ class Guest:
 
 
 @dataclass(frozen=True)
-class Host:
+class HostCapabilities:
     """The host itself."""
 
     arch: str | None = None
@@ -112,7 +112,7 @@ class DomainCaps:
 class Caps:
     """A host's capabilities; ``domain`` are those for the guest to be made, if known."""
 
-    host: Host
+    host: HostCapabilities
     guests: tuple[Guest, ...]
     domain: DomainCaps | None = None
 
@@ -180,9 +180,9 @@ def _kib(node: Element | None) -> int:
     return units.parse_bytes(text, node.get("unit", "KiB")) // 1024
 
 
-def _host(node: Element | None) -> Host:
+def _host(node: Element | None) -> HostCapabilities:
     if node is None:
-        return Host()
+        return HostCapabilities()
     cells = tuple(
         Cell(
             int(cell.get("id", "0")),
@@ -191,7 +191,7 @@ def _host(node: Element | None) -> Host:
         )
         for cell in node.findall("topology/cells/cell")
     )
-    return Host(
+    return HostCapabilities(
         arch=node.findtext("cpu/arch"),
         uuid=node.findtext("uuid"),
         cpu_model=node.findtext("cpu/model"),

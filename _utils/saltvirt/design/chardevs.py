@@ -70,16 +70,16 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
         _agree(domain)
 
 
-def _stays(old: CharDevice | None, said: CharDevice) -> bool:
-    return old is not None and covers(old, said)
+def _stays(old: CharDevice | None, asked: CharDevice) -> bool:
+    return old is not None and covers(old, asked)
 
 
 def _new(cls: type[C], spec: CharSpec, domain: Domain, at: int) -> C:
     """A new device; a first console is on the first serial port, and is like it where it may."""
     serial = next(iter(domain.serials), None)
-    said = build(cls, spec)
-    on_it = cls is Console and at == 0 and said.target_type in (None, "serial")
-    if on_it and serial and covers(serial, _bare(said)):
+    asked = build(cls, spec)
+    on_it = cls is Console and at == 0 and asked.target_type in (None, "serial")
+    if on_it and serial and covers(serial, _bare(asked)):
         spec = replace(
             spec, type=serial.type, path=serial.source.path, host=serial.source.host,
             port=serial.source.service, protocol=serial.protocol,

@@ -40,8 +40,8 @@ def check(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Raises Unsupported when other file systems are asked for than a container has."""
     there = {found.target: found.source_file or found.source_dev for found in domain.filesystems}
     for number, disk in enumerate(spec.disks or ()):
-        wish = filesystem(disk, number == 0, context)
-        if there.get(wish.target) != (wish.source_file or wish.source_dev):
+        wanted = filesystem(disk, number == 0, context)
+        if there.get(wanted.target) != (wanted.source_file or wanted.source_dev):
             raise Unsupported(f"disk {disk.name}: a container's file systems cannot be changed")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saltvirt.design import vcpus
-from saltvirt.design.put import merge, put, said
+from saltvirt.design.put import is_given, merge, put
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec.base import REMOVE
 from saltvirt.spec.cpu import CpuSpec
@@ -28,7 +28,7 @@ def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
     if spec == CpuSpec():
         return
     _count(spec, domain, context)
-    named = said(spec.model) and said(spec.model.name)
+    named = is_given(spec.model) and is_given(spec.model.name)
     _mode("custom" if named and spec.mode is None else spec.mode, domain.cpu)
     _model(spec, domain.cpu)
     _topology(spec, domain)
@@ -47,7 +47,7 @@ def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
 
 def _count(spec: CpuSpec, domain: Domain, context: Context) -> None:
     limit = context.domain.max_vcpus if context.domain else None
-    if limit and said(spec.maximum) and spec.maximum > limit:
+    if limit and is_given(spec.maximum) and spec.maximum > limit:
         raise Unsupported(f"cpu {spec.maximum}: this host runs guests with up to {limit} CPUs")
     put(domain.vcpu, spec, "maximum", "placement", "cpuset", "current")
     vcpus.apply(spec, domain)
@@ -58,7 +58,7 @@ def _count(spec: CpuSpec, domain: Domain, context: Context) -> None:
 
 def _mode(mode: str | None, cpu: Cpu) -> None:
     """Another mode makes what was said for the old one void."""
-    if not said(mode) or mode == cpu.mode:
+    if not is_given(mode) or mode == cpu.mode:
         return
     if mode != "custom":
         cpu.model = cpu.fallback = cpu.vendor_id = cpu.vendor = cpu.match = cpu.check = None
@@ -88,7 +88,7 @@ def _model(spec: CpuSpec, cpu: Cpu) -> None:
         cpu.model = cpu.fallback = cpu.vendor_id = None
     elif model:
         put(cpu, model, "fallback", "vendor_id", model="name")
-        if said(model.name) and spec.mode is None:
+        if is_given(model.name) and spec.mode is None:
             cpu.mode = "custom"
             cpu.match = cpu.match or "exact"
     if topology is REMOVE:

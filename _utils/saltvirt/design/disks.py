@@ -158,13 +158,13 @@ def amend(spec: GuestSpec, domain: Domain, context: Context) -> None:
     for gone in left:
         if gone.type != "block" or not spec.disks:
             domain.disks.remove(gone)
-    for wish, disk in pairs:
+    for wanted, disk in pairs:
         if disk is not None:
-            edit(wish, disk, domain, context)
+            edit(wanted, disk, domain, context)
     taken = {there.target for there in domain.disks}
-    for wish, disk in pairs:
+    for wanted, disk in pairs:
         if disk is None:
-            domain.disks.append(build(wish, domain, context, taken))
+            domain.disks.append(build(wanted, domain, context, taken))
     controllers(domain, context)
 
 

@@ -1,4 +1,4 @@
-"""A guest's definition for one host: the wish, the host's capabilities, and good defaults."""
+"""A guest's definition for one host: what was asked for, the host's capabilities, and good defaults."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from saltvirt.design import (
     numatune,
 )
 from saltvirt.design.context import Context, Given
+from saltvirt.design.put import is_given
 from saltvirt.design.source import owns, places
 from saltvirt.errors import Unsupported
-from saltvirt.spec.base import given as said
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import Entry, OwnDisk
 
@@ -152,7 +152,7 @@ def _machine(spec: GuestSpec, domain: Domain, found: Context) -> None:
         domain.os.machine = found.guest.machine("xenfv")
     if found.xen and found.guest.os_type == "hvm" and found.guest.loader:
         domain.os.loader, domain.os.loader_type = found.guest.loader, "rom"
-    if found.xen and found.guest.os_type == "xen" and not said(spec.boot and spec.boot.kernel):
+    if found.xen and found.guest.os_type == "xen" and not is_given(spec.boot and spec.boot.kernel):
         domain.bootloader = PYGRUB
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.design.put import put, replace, said
+from saltvirt.design.put import is_given, put, replace
 from saltvirt.errors import InvalidInput
 from saltvirt.spec.devices import NONE
 from saltvirt.spec.memory import MemorySpec
@@ -33,7 +33,7 @@ def agree(spec: GuestSpec, domain: Domain) -> None:
     cells = sum(cell.memory_kib or 0 for cell in domain.cpu.cells)
     total = cells + _modules(domain) if cells else 0
     if total and total != domain.memory_kib:
-        if said(spec.memory.boot_kib) and spec.memory.boot_kib != cells:
+        if is_given(spec.memory.boot_kib) and spec.memory.boot_kib != cells:
             raise InvalidInput(
                 f"mem {human_bytes(spec.memory.boot_kib * 1024)} is not what cpu:numa makes: "
                 f"{human_bytes(total * 1024)}"
@@ -69,7 +69,7 @@ def apply(spec: MemorySpec, domain: Domain, context: Context) -> None:
         and spec.current_kib is None
         and (domain.current_memory_kib or 0) <= (domain.memory_kib or 0)
     )
-    if said(spec.boot_kib) and not said(spec.current_kib) and not own:
+    if is_given(spec.boot_kib) and not is_given(spec.current_kib) and not own:
         # the balloon follows, unless it was set to something of its own that still fits
         domain.current_memory_kib = spec.boot_kib
     put(domain.memtune, spec, *_LIMITS)

@@ -72,11 +72,11 @@ def amend(spec: GuestSpec, domain: Domain, context: Context) -> None:
     pairs, left = match.nics(spec.nics or (), domain.interfaces)
     for gone in left:
         domain.interfaces.remove(gone)
-    for wish, nic in pairs:
+    for wanted, nic in pairs:
         if nic is None:
-            domain.interfaces.append(build(wish, context))
+            domain.interfaces.append(build(wanted, context))
         else:
-            edit(nic, wish)
+            edit(nic, wanted)
 
 
 def bandwidth(owner: Interface | Network | PortGroup, spec: BandwidthSpec) -> None:

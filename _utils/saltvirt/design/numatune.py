@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.design.put import merge, put, said
+from saltvirt.design.put import is_given, merge, put
 from saltvirt.spec.base import REMOVE
 from saltvirt.xml.numatune import MemNode
 
@@ -24,7 +24,7 @@ def apply(spec: NumaTuneSpec | None, domain: Domain, context: Context) -> None:
         tune.mode = tune.nodeset = tune.placement = None
     elif spec.memory:
         put(tune, spec.memory, "mode", "nodeset", "placement")
-        if said(spec.memory.nodeset) and spec.memory.placement is None:
+        if is_given(spec.memory.nodeset) and spec.memory.placement is None:
             tune.placement = None  # libvirt forgets the nodes that stand beside auto
     merge(
         tune, "memnodes", spec.memnodes,

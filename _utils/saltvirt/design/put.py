@@ -27,8 +27,8 @@ def put(element: Element, spec: object, *names: str, **renamed: str) -> None:
             setattr(element, prop, value)
 
 
-def said(value: T | None) -> TypeGuard[T]:
-    """True when the user gave a value (not nothing, not a wish to remove)."""
+def is_given(value: T | None) -> TypeGuard[T]:
+    """True when the user gave a value (not nothing, not REMOVE)."""
     return value is not None and value is not REMOVE
 
 

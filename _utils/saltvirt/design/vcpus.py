@@ -26,18 +26,18 @@ def apply(spec: CpuSpec, domain: Domain) -> None:
         return
     if spec.vcpus is None and not len(domain.vcpus):
         return
-    told = {number: state for number, state in (spec.vcpus or {}).items() if given(state)}
+    wanted = {number: state for number, state in (spec.vcpus or {}).items() if given(state)}
     there = {state.id: state for state in domain.vcpus}
     maximum = domain.vcpu.maximum or 0
-    enabled = _enabled(told, there, maximum, domain.vcpu.current or maximum)
+    enabled = _enabled(wanted, there, maximum, domain.vcpu.current or maximum)
     states = []
     for number in range(maximum):
         state = there.get(number) or VcpuState(id=number, hotpluggable=number > 0)
         state.enabled = number in enabled
         if not state.enabled:
             state.hotpluggable = True  # libvirt has no other that is off
-        if number in told:
-            put(state, told[number], "hotpluggable", plug_order="order")
+        if number in wanted:
+            put(state, wanted[number], "hotpluggable", plug_order="order")
         if not state.enabled:
             state.plug_order = None
         states.append(state)
@@ -55,13 +55,13 @@ def _number(states: list[VcpuState]) -> None:
 
 
 def _enabled(
-    told: Mapping[int, VcpuSpec], there: Mapping[int | None, VcpuState], maximum: int, count: int
+    wanted: Mapping[int, VcpuSpec], there: Mapping[int | None, VcpuState], maximum: int, count: int
 ) -> set[int]:
     """Which CPUs run: those told to, then those that do now, then the first others."""
-    said = {number: given(state.enabled) for number, state in told.items()}
-    found = {number for number in range(maximum) if said.get(number)}
+    asked = {number: given(state.enabled) for number, state in wanted.items()}
+    found = {number for number in range(maximum) if asked.get(number)}
     running = [number for number, state in there.items() if number is not None and state.enabled]
     for number in [*sorted(running), *range(maximum)]:
-        if len(found) < count and number < maximum and said.get(number) is not False:
+        if len(found) < count and number < maximum and asked.get(number) is not False:
             found.add(number)
     return found

@@ -1,4 +1,4 @@
-"""Which disk or interface of a guest is the one that a wish speaks of."""
+"""Which disk or interface of a guest is the one that a request means."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def disks(
     actual: Iterable[Disk],
     source_of: Callable[[DiskSpec], Source | None],
 ) -> tuple[list[tuple[DiskSpec, Disk | None]], list[Disk]]:
-    """[(DiskSpec, Disk or None)] and the Disks that no wish speaks of.
+    """[(DiskSpec, Disk or None)] and the Disks that no request means.
 
     A disk is known by its target, else by where its data is; CD drives and floppies,
     whose medium may change, by their order. ``source_of(spec)`` gives a Source or None.
@@ -45,7 +45,7 @@ def _same_place(source: Source | None, disk: Disk) -> bool:
 def nics(
     specs: Sequence[NicSpec], actual: Iterable[Interface]
 ) -> tuple[list[tuple[NicSpec, Interface | None]], list[Interface]]:
-    """[(NicSpec, Interface or None)] and the Interfaces that no wish speaks of.
+    """[(NicSpec, Interface or None)] and the Interfaces that no request means.
 
     An interface is known by its MAC, else by what it is joined to and its model, else by
     its order: so that moving a guest to another bridge keeps the MAC.

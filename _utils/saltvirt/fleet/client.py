@@ -169,7 +169,7 @@ class Fleet:
         limits = self._limit("stall_timeout", STALL_S), self._limit("job_timeout", JOB_S)
         yield from job.answers(_Patience(timeout_s, long, patient, *limits))
 
-    def said(self, host, jid, fun, event):
+    def proven(self, host, jid, fun, event):
         """The return of a host, as its answer has it; None when it is not proven to be its.
 
         event: what came as that, ``return`` and all.
@@ -179,7 +179,7 @@ class Fleet:
         key = self._keys[host]
         if key is None and not self.opts.get("order_masters"):
             return None
-        return proof.said(host, jid, fun, event.get("return"), key)
+        return proof.proven(host, jid, fun, event.get("return"), key)
 
     def seen(self, hosts):
         """Those of the hosts whose connection the master sees, as a set."""
@@ -246,7 +246,7 @@ class _Job:
         self.signed = signed
         self.waiting = set(hosts)
         self.seen = fleet.seen(hosts)
-        self.unheard = self.waiting - self.seen - fleet.answered
+        self.unanswered = self.waiting - self.seen - fleet.answered
         self.watch_prefix, self.watcher = watch or (None, None)
         self.quiet_s, self.most_s, self.when_quiet = quiet or (None, None, None)
         self.jid = salt.utils.jid.gen_jid(fleet.opts)
@@ -261,14 +261,14 @@ class _Job:
 
     def publish(self, fun, kwarg):
         self.fun, self.kwarg = fun, kwarg
-        if self.unheard and fun != "test.ping":
+        if self.unanswered and fun != "test.ping":
             self.ping = salt.utils.jid.gen_jid(self.fleet.opts)
             self.tags.append(f"salt/job/{self.ping}/ret/")
         for tag in (*self.tags, *filter(None, [self.watch_prefix])):
             self.fleet.client.event.subscribe(tag)
         self.send(fun, kwarg, self.jid)
         if self.ping:
-            self.send("test.ping", None, self.ping, self.unheard)
+            self.send("test.ping", None, self.ping, self.unanswered)
 
     def send(self, fun, kwarg, jid, hosts=None):
         """Publishes to the hosts; default: to those that have not answered."""
@@ -307,45 +307,45 @@ class _Job:
         if not isinstance(host, str):  # a minion makes up what it fires
             return
         if self.watch_prefix and tag.startswith(self.watch_prefix):
-            said = data.get("data")
-            if data.get("cmd") == "_minion_event" and isinstance(said, dict):  # not our own
-                self._watched(tag, said)
+            returned = data.get("data")
+            if data.get("cmd") == "_minion_event" and isinstance(returned, dict):  # not our own
+                self._watched(tag, returned)
             return
         if host not in self.waiting:
             return
         if tag.startswith(self.tags[0]):
             yield from self._answered(host, data)
-        elif self.said(host, self.ping, "test.ping", data) is None:
+        elif self.proven(host, self.ping, "test.ping", data) is None:
             self.unproven.add(host)
 
-    def _watched(self, tag, said):
+    def _watched(self, tag, returned):
         """Shows a step. Any minion may have sent it, so nothing in it breaks the operation."""
         try:
-            self.watcher(shape.clean(tag), shape.step(said))
+            self.watcher(shape.clean(tag), shape.step(returned))
         except Exception as exc:
             log.warning("cannot show the step %r: %s", tag, exc)
 
     def _answered(self, host, event):
         """The host's Answer. One that is not proven to be its own is not taken: the true one may
         come yet, and is waited for while the host says, signed, that it works at the job."""
-        said = self.said(host, self.jid, self.fun, event)
-        if said is None:
+        returned = self.proven(host, self.jid, self.fun, event)
+        if returned is None:
             self.unproven.add(host)
             return
         self.waiting.discard(host)
-        yield answer.from_return(host, said, self.fun, self.kwarg)
+        yield answer.from_return(host, returned, self.fun, self.kwarg)
 
-    def said(self, host, jid, fun, event):
+    def proven(self, host, jid, fun, event):
         """What the host says, whether the master sees it or not; None when that is not proven."""
-        said = self.fleet.said(host, jid, fun, event) if self.signed else event
-        if said is not None:
+        returned = self.fleet.proven(host, jid, fun, event) if self.signed else event
+        if returned is not None:
             self.fleet.gone.pop(host, None)
-            self.unheard.discard(host)
+            self.unanswered.discard(host)
             if host not in self.seen:
                 self.fleet.answered.add(host)
-        return said
+        return returned
 
-    def told(self, host, working):
+    def at_work(self, host, working):
         """What the host says of its last step: how long ago, and how long that one may take."""
         quiet_s, within_s = (shape.seconds(working.get(w)) for w in ("quiet_s", "within_s"))
         if quiet_s is not None and self.now() - quiet_s > self.moved[host]:
@@ -391,7 +391,7 @@ class _Job:
 
     def _without_connection(self, timeout_s, waited_s):
         """Those that the master does not see, and of which nothing was heard in the time."""
-        hosts, now = self.waiting & self.unheard, self.now()
+        hosts, now = self.waiting & self.unanswered, self.now()
         if waited_s > timeout_s:
             over = hosts
             self.fleet.gone.update((host, now) for host in over)
@@ -471,17 +471,17 @@ class _Probe:
             host, now = event["data"].get("id"), self.job.now()
             if not isinstance(host, str) or host not in self.job.waiting:
                 continue
-            said = self.job.said(host, self.jid, self.fun, event["data"])
-            if said is None:
+            returned = self.job.proven(host, self.jid, self.fun, event["data"])
+            if returned is None:
                 self.unproven.add(host)
-            elif said.get("retcode"):  # it cannot tell, such as one that is not synced yet
-                log.warning("%s: %s: %s", host, self.fun, said.get("return"))
+            elif returned.get("retcode"):  # it cannot tell, such as one that is not synced yet
+                log.warning("%s: %s: %s", host, self.fun, returned.get("return"))
                 self.alive.add(host)
                 self.seen[host] = now
-            elif isinstance(said.get("return"), dict) and said["return"]:
+            elif isinstance(returned.get("return"), dict) and returned["return"]:
                 self.alive.add(host)
                 self.seen[host] = now
-                self.job.told(host, said["return"])
+                self.job.at_work(host, returned["return"])
             else:
                 self.finished.setdefault(host, now)
 

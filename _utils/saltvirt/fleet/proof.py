@@ -50,20 +50,20 @@ def _exact(data):
     return [type(data).__name__, data]
 
 
-def _text(host, jid, fun, said):
-    return json.dumps(_exact([host, str(jid), fun, said])).encode()
+def _text(host, jid, fun, returned):
+    return json.dumps(_exact([host, str(jid), fun, returned])).encode()
 
 
-def sign(opts, jid, fun, said):
-    """What a host returns. opts: its minion's options. said: dict of ``return`` and ``retcode``."""
+def sign(opts, jid, fun, returned):
+    """What a host returns. opts: its minion's options. returned: dict of ``return`` and ``retcode``."""
     with open(os.path.join(opts["pki_dir"], "minion.pem"), "rb") as file:
         key = load_pem_private_key(file.read(), None)
-    said = _sent(said)
-    signed = key.sign(_text(opts["id"], jid, fun, said), padding.PKCS1v15(), hashes.SHA256())
-    return {_SAID: said, _PROOF: base64.b64encode(signed).decode()}
+    returned = _sent(returned)
+    signed = key.sign(_text(opts["id"], jid, fun, returned), padding.PKCS1v15(), hashes.SHA256())
+    return {_SAID: returned, _PROOF: base64.b64encode(signed).decode()}
 
 
-def said(host, jid, fun, returned, pub_pem=None):
+def proven(host, jid, fun, returned, pub_pem=None):
     """What the host said, None when that is not proven.
 
     returned: the job's return. pub_pem: the host's key; None, of a host below a syndic, whose key

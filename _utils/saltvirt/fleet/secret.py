@@ -19,8 +19,8 @@ def split(arguments):
     graphics = arguments.get("graphics")
     if isinstance(graphics, dict) and graphics.get("password"):
         found["graphics"] = graphics
-    told = {word: value for word, value in arguments.items() if word not in found}
-    return ({**told, FROM_MASTER: True} if found else told), found
+    plain = {word: value for word, value in arguments.items() if word not in found}
+    return ({**plain, FROM_MASTER: True} if found else plain), found
 
 
 def without(arguments):

@@ -44,10 +44,10 @@ ANSWERS = {
     "virt.inventory": facts.Inventory,
     "virt.leftovers": {
         "guests": STATES, "unfinished": [str], "migrations": {str: {"target": str}}, "left?": [str],
-        "leavings?": [str],
+        "target_leftovers?": [str],
         "at_work?": {str: str}, "operations?": STATES, "made?": {str: _MADE_DISKS},
     },
-    "virt.migrate_census": {"guests": STATES, "unfinished": [str], "leavings?": [str]},
+    "virt.migrate_locations": {"guests": STATES, "unfinished": [str], "target_leftovers?": [str]},
     "virt.maintenance": ({"guests": [str]}, None),
     "virt.guest_addresses": {str: {str: {str: object}}},
     "virt.list_snapshots": {str: ([_SNAPSHOT], {"error": str}, str)},
@@ -151,15 +151,15 @@ def clean(data, depth=0):
     return data
 
 
-def seconds(said):
+def seconds(value):
     """A time that a host tells, None when it is none."""
-    good = isinstance(said, NUMBER) and not isinstance(said, bool)
-    return said if good and math.isfinite(said) and said >= 0 else None
+    good = isinstance(value, NUMBER) and not isinstance(value, bool)
+    return value if good and math.isfinite(value) and value >= 0 else None
 
 
-def step(said):
+def step(value):
     """What a host says of its steps, with the number that is to be one."""
-    found = clean(said)
+    found = clean(value)
     percent = found.get("percent")
     if percent is not None and (isinstance(percent, bool) or not isinstance(percent, NUMBER)):
         del found["percent"]

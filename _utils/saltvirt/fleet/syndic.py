@@ -57,10 +57,10 @@ def answering(client, opts, expression):
         end = last + float(opts["timeout"]) + quiet_s
         while time.monotonic() < min(end, last + quiet_s):
             event = client.event.get_event(wait=0.2, tag=tag, full=True)
-            said = event["data"].get("id") if event else None
+            minion = event["data"].get("id") if event else None
             # any minion makes one up, and a host's id is part of paths here
-            if isinstance(said, str) and salt.utils.verify.valid_id(opts, said):
-                found.add(said)
+            if isinstance(minion, str) and salt.utils.verify.valid_id(opts, minion):
+                found.add(minion)
                 last = time.monotonic()
     finally:
         with contextlib.suppress(ValueError):  # 3006 raises when it is not subscribed

@@ -54,7 +54,7 @@ class CachedImage:
 
 
 @dataclass(frozen=True)
-class Place:
+class ImageFile:
     """An image that is on this host. format: what is declared of it, None where its content
     decides."""
 
@@ -67,7 +67,7 @@ def _nothing(_done: int, _total: int | None) -> None:
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _ImageRequest:
     """What is asked for: ``demanded`` is its (algorithm, digits) or None."""
 
     source: str
@@ -176,7 +176,7 @@ def _not_empty(info: inspect.ImageInfo, shown: str) -> None:
         raise errors.ImageError(f"{shown} is no disk image: the disk in it has no size")
 
 
-def _local(source: str, place: Place, demanded: Demanded | None) -> CachedImage:
+def _local(source: str, place: ImageFile, demanded: Demanded | None) -> CachedImage:
     """A file or device on this host is used where it lies."""
     if os.path.exists(migration_storage.coming(os.path.abspath(place.path))):
         raise errors.ImageError(f"a migration is just copying {place.path} to this host: try again")
@@ -197,24 +197,26 @@ def _record(folder: _Folder, name: str) -> Any:
 
 
 def _cached(
-    folder: _Folder, wish: _Wish, version: Version, touch: bool = True
+    folder: _Folder, request: _ImageRequest, version: Version, touch: bool = True
 ) -> CachedImage | None:
     """The CachedImage of exactly this version, or None. touch: note that it was used."""
-    index = folder.read(".index", key(wish.source) + ".json")
+    index = folder.read(".index", key(request.source) + ".json")
     if not index or index["version"] != version:
         return None
     meta = _record(folder, index["file"])
-    if not meta or (wish.demanded and meta["sums"].get(wish.demanded[0]) != wish.demanded[1]):
+    if not meta or (
+        request.demanded and meta["sums"].get(request.demanded[0]) != request.demanded[1]
+    ):
         return None
     if touch:
         os.utime(folder.path(".meta", index["file"] + ".json"))
-    return _image(folder, meta, wish.source)
+    return _image(folder, meta, request.source)
 
 
-def _by_hash(folder: _Folder, wish: _Wish, touch: bool = True) -> CachedImage | None:
+def _by_hash(folder: _Folder, request: _ImageRequest, touch: bool = True) -> CachedImage | None:
     """The CachedImage of this address with the demanded hash: nobody need be asked."""
-    index = folder.read(".index", key(wish.source) + ".json")
-    return _cached(folder, wish, index["version"], touch) if index and wish.demanded else None
+    index = folder.read(".index", key(request.source) + ".json")
+    return _cached(folder, request, index["version"], touch) if index and request.demanded else None
 
 
 def _image(folder: _Folder, meta: Mapping[str, Any], source: str) -> CachedImage:
@@ -239,14 +241,14 @@ def _looked_at(part: str, shown: str) -> inspect.ImageInfo:
     return info
 
 
-def _admit(folder: _Folder, part: str, wish: _Wish, version: Version) -> CachedImage:
+def _admit(folder: _Folder, part: str, request: _ImageRequest, version: Version) -> CachedImage:
     """Checks what was fetched and gives it its name in the cache."""
-    source = wish.source
+    source = request.source
     served = version.get("hash_type")
     ours = {"sha256", "sha512"}
     if served and served in hashlib.algorithms_available:
         ours.add(served)
-    sums = _verify(part, source, wish.demanded, ours)
+    sums = _verify(part, source, request.demanded, ours)
     if served in sums and sums[served] != version["hsum"]:
         raise errors.ImageError(f"{sources.shown(source)} changed while it was copied: try again")
     info = _looked_at(part, sources.shown(source))
@@ -269,23 +271,23 @@ def _admit(folder: _Folder, part: str, wish: _Wish, version: Version) -> CachedI
     return _image(folder, meta, source)
 
 
-def _download(folder: _Folder, wish: _Wish, version: Version) -> CachedImage:
-    part = folder.path(".partial", key(wish.source))
+def _download(folder: _Folder, request: _ImageRequest, version: Version) -> CachedImage:
+    part = folder.path(".partial", key(request.source))
     web.remember(part, version)
-    limit = room.Room(f"image {sources.shown(wish.source)}", folder.base)
+    limit = room.Room(f"image {sources.shown(request.source)}", folder.base)
 
     def progress(done: int, total: int | None) -> None:
         limit.check(done, total)
-        wish.progress(done, total)
+        request.progress(done, total)
 
     try:
-        version = wish.client.fetch(wish.source, part, version, progress)
+        version = request.client.fetch(request.source, part, version, progress)
     except (errors.Refused, OSError) as exc:
         if isinstance(exc, errors.Refused) or room.is_full(exc):
             web.forget(part)  # what is there of it would be in the way of others
         raise
     try:
-        return _admit(folder, part, wish, version)
+        return _admit(folder, part, request, version)
     finally:
         web.forget(part)
 
@@ -298,23 +300,23 @@ def _size(path: str) -> int | None:
         return None
 
 
-def _shared(folder: _Folder, wish: _Wish) -> CachedImage:
+def _shared(folder: _Folder, request: _ImageRequest) -> CachedImage:
     """The image from the cache, else downloaded into it, by one process at a time."""
-    part = folder.path(".partial", key(wish.source))
+    part = folder.path(".partial", key(request.source))
 
     def others() -> int | None:
         """How far the process is that downloads it; who waits for us sees that it goes on."""
         size = _size(part)
         if size:
-            wish.progress(size, None)
+            request.progress(size, None)
         return size
 
-    with locks.exclusive(folder.path(".locks", key(wish.source)), progress=others):
-        found = _by_hash(folder, wish)
+    with locks.exclusive(folder.path(".locks", key(request.source)), progress=others):
+        found = _by_hash(folder, request)
         if found:
             return found
-        version = wish.client.version(wish.source)
-        return _cached(folder, wish, version) or _download(folder, wish, version)
+        version = request.client.version(request.source)
+        return _cached(folder, request, version) or _download(folder, request, version)
 
 
 def fetch(
@@ -324,14 +326,14 @@ def fetch(
     image_hash: object = None,
     *,
     progress: Progress | None = None,
-    place: Place | None = None,
+    place: ImageFile | None = None,
 ) -> CachedImage:
     """The CachedImage for an image's address, fetched when this host does not have it yet.
 
     source: ``salt://…`` (``?saltenv=…`` as in Salt), an absolute path, ``http(s)://…`` or
     ``ftp://…``. cache_dir: the host's ``virt:images``. download: a sources.SaltFiles, for
     ``salt://``. image_hash: what the image's hash must be (see checksum), or the address of
-    a file that lists it. progress: called with (done, total) in bytes. place: the Place of an
+    a file that lists it. progress: called with (done, total) in bytes. place: the ImageFile of an
     image that is on this host; by default for an absolute path.
 
     A file on the host is used where it lies. However many processes ask at once, one
@@ -342,13 +344,13 @@ def fetch(
     try:
         demanded = _demanded(image_hash, source, download)
         if place or where == sources.PATH:
-            return _local(source, place or Place(source), demanded)
+            return _local(source, place or ImageFile(source), demanded)
         if where == sources.POOL:
             raise errors.InvalidInput(f"image {source}: a pool's volume cannot be used here")
         folder = _Folder(cache_dir)
         folder.make()
         client = _client(source, download)
-        return _shared(folder, _Wish(source, client, demanded, progress or _nothing))
+        return _shared(folder, _ImageRequest(source, client, demanded, progress or _nothing))
     except OSError as exc:
         kind = errors.Refused if room.is_full(exc) else errors.ImageError
         raise kind(
@@ -361,7 +363,7 @@ def look(
     cache_dir: str = DEFAULT_DIR,
     download: SaltFiles | None = None,
     image_hash: object = None,
-    place: Place | None = None,
+    place: ImageFile | None = None,
 ) -> CachedImage | None:
     """The CachedImage that :func:`fetch` would return without fetching, or None. Writes nothing.
 
@@ -371,26 +373,26 @@ def look(
     try:
         demanded = _demanded(image_hash, source, download)
         if place or where == sources.PATH:
-            return _local(source, place or Place(source), demanded)
+            return _local(source, place or ImageFile(source), demanded)
         folder = _Folder(cache_dir)
         client = _client(source, download)
-        wish = _Wish(source, client, demanded, _nothing)
-        found = _by_hash(folder, wish, touch=False)
-        return found or _cached(folder, wish, client.version(source), touch=False)
+        request = _ImageRequest(source, client, demanded, _nothing)
+        found = _by_hash(folder, request, touch=False)
+        return found or _cached(folder, request, client.version(source), touch=False)
     except OSError as exc:
         raise errors.ImageError(
             f"cannot look at {sources.shown(source)}: {exc.strerror or exc}"
         ) from exc
 
 
-def here(source: str, cache_dir: str = DEFAULT_DIR, place: Place | None = None) -> int | None:
+def here(source: str, cache_dir: str = DEFAULT_DIR, place: ImageFile | None = None) -> int | None:
     """The bytes that an image shows a guest, when it is on this host already; else None.
 
     place: as for :func:`fetch`. Nobody is asked whether it is the latest.
     Raises InvalidInput, NotFound, ImageError.
     """
     if place or sources.kind(source) == sources.PATH:
-        return _local(source, place or Place(source), None).virtual_size_bytes
+        return _local(source, place or ImageFile(source), None).virtual_size_bytes
     store = _Folder(cache_dir)
     index = store.read(".index", key(source) + ".json")
     meta = _record(store, index["file"]) if index else None

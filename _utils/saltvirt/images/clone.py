@@ -156,13 +156,13 @@ def _follow(process: subprocess.Popen[bytes], total: int, progress: Progress) ->
 
     One that says nothing new for an hour is ended.
     """
-    said, stream = b"", tools.pipe(process.stdout).fileno()
+    output, stream = b"", tools.pipe(process.stdout).fileno()
     while select.select([stream], [], [], _STALLED_S)[0]:
         block = os.read(stream, 4096)
         if not block:
-            return said
-        said = (said + block)[-4096:]
-        percents = _PERCENT.findall(said)
+            return output
+        output = (output + block)[-4096:]
+        percents = _PERCENT.findall(output)
         if percents:
             progress(int(total * float(percents[-1]) / 100), total)
     process.kill()
@@ -187,9 +187,9 @@ def _convert(
         stderr=subprocess.STDOUT,
         env=tools.environment(),
     ) as process:
-        said = _follow(process, size, progress)
+        output = _follow(process, size, progress)
     if process.returncode:
-        words = tools.last_words(re.sub(rb"[ \t]*\([0-9.]+/100%\)\r?", b"", said))
+        words = tools.last_words(re.sub(rb"[ \t]*\([0-9.]+/100%\)\r?", b"", output))
         raise errors.ImageError(f"cannot convert {image.path} to {target}: {words}")
     return "convert"
 

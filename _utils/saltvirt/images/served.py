@@ -71,29 +71,29 @@ def judge(status: int, headers: Message, have: int, known: Version) -> Sent:
 def _whole(headers: Message, known: Version) -> Sent:
     """All of the file, maybe of another version. Where several servers have one address, each may
     have an ETag and a date of its own for the same file, but no other length."""
-    said, was = version(headers), length(known)
-    if "Content-Length" in said and length(said) is None:
-        raise Unfit(f"its Content-Length is {said['Content-Length']!r}")
-    total = length(said) or was
+    found, was = version(headers), length(known)
+    if "Content-Length" in found and length(found) is None:
+        raise Unfit(f"its Content-Length is {found['Content-Length']!r}")
+    total = length(found) or was
     if was and total != was:
         raise errors.ImageError(
             f"it had {was} bytes when the server was asked, and has {total} now: it changed, "
             "try again"
         )
-    return Sent(0, total, total, {**known, **said})
+    return Sent(0, total, total, {**known, **found})
 
 
 def _rest(headers: Message, have: int, known: Version) -> Sent:
     """What is still missing, of the same version, or a part of it."""
-    said = _RANGE.fullmatch((headers["Content-Range"] or "").strip())
-    if not said:
+    found = _RANGE.fullmatch((headers["Content-Range"] or "").strip())
+    if not found:
         raise Unfit("it sends a part and does not say which")
-    first, last = int(said[1]), int(said[2])
-    total = length(known) or (int(said[3]) if said[3] != "*" else None)
+    first, last = int(found[1]), int(found[2])
+    total = length(known) or (int(found[3]) if found[3] != "*" else None)
     wrong = [
         first != have,
         total is None or not first <= last < total,
-        said[3] not in ("*", str(total)),
+        found[3] not in ("*", str(total)),
         headers["Content-Length"] not in (None, str(last - first + 1)),
         *(headers[key] not in allowed for key, allowed in _same(known)),
     ]

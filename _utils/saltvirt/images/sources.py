@@ -15,7 +15,7 @@ from saltvirt import errors
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from saltvirt.images.turns import Turn
+    from saltvirt.images.download_slot import DownloadSlot
 
 # called with the bytes that are there, and how many there will be, or None
 Progress = Callable[[int, int | None], object]
@@ -112,7 +112,7 @@ class SaltFiles:
         call: Mapping[str, Callable[..., Any]],
         saltenv: str | None,
         chunk: Callable[[str, str, int], bytes],
-        turn: Callable[[str], Turn] | None = None,
+        turn: Callable[[str], DownloadSlot] | None = None,
     ) -> None:
         self._call = call
         self._saltenv = saltenv or "base"

@@ -97,7 +97,7 @@ def run(
         extra_groups=[] if user else None,
     ) as process:
         try:
-            out, said = _talk(process, stdin, timeout_s)
+            out, stderr = _talk(process, stdin, timeout_s)
         except TimeoutError:
             raise error(f"cannot {what}: {label} took longer than {timeout_s} s") from None
         except BufferError:
@@ -106,7 +106,7 @@ def run(
             if process.poll() is None:
                 process.kill()
     if process.returncode not in good:
-        raise error(f"cannot {what}: {last_words(said or out)}")
+        raise error(f"cannot {what}: {last_words(stderr or out)}")
     return out
 
 
@@ -115,9 +115,9 @@ def _talk(
 ) -> tuple[bytes, bytes]:
     """What a process prints and complains of, as bytes. Raises TimeoutError, BufferError."""
     end = time.monotonic() + timeout_s if timeout_s is not None else None
-    out, said = bytearray(), bytearray()
+    out, stderr = bytearray(), bytearray()
     with selectors.DefaultSelector() as waiting:
-        for stream, text in ((process.stdout, out), (process.stderr, said)):
+        for stream, text in ((process.stdout, out), (process.stderr, stderr)):
             waiting.register(pipe(stream), selectors.EVENT_READ, (stream, text))
         if stdin is not None:
             stream = pipe(process.stdin)
@@ -136,14 +136,14 @@ def _talk(
                 if done:
                     waiting.unregister(stream)
                     stream.close()
-            if max(len(out), len(said)) > MOST_BYTES:
+            if max(len(out), len(stderr)) > MOST_BYTES:
                 raise BufferError
             _left(end)
     try:
         process.wait(_left(end))
     except subprocess.TimeoutExpired:
         raise TimeoutError from None
-    return bytes(out), bytes(said)
+    return bytes(out), bytes(stderr)
 
 
 def _left(end: float | None) -> float | None:

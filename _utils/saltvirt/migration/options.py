@@ -32,7 +32,7 @@ POINTERS = {
 class Options:
     """Bandwidths in MiB/s, downtime in ms, percents as whole numbers; None: libvirt's choice.
 
-    live: None: unless QEMU emulates the guest's CPU, see stands_still.
+    live: None: unless QEMU emulates the guest's CPU, see is_not_live.
     """
 
     live: bool | None = None
@@ -100,7 +100,7 @@ def network(get):
     return {key: value for key, value in found.items() if value is not None}
 
 
-def stands_still(options, virt_type):
+def is_not_live(options, virt_type):
     """Whether a running guest is paused while its memory travels, after its disks have.
 
     Where QEMU emulates the CPU (TCG, domains of type ``qemu``) it can clear the mark of a changed

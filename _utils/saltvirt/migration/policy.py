@@ -17,7 +17,7 @@ _GAIN = 0.95
 
 
 @dataclass(frozen=True)
-class Policy:
+class MigrationPolicy:
     """How patient to be, and what to do when patience ends.
 
     timeout_s: the whole migration. stall_s: without getting nearer to the end, and of memory
@@ -88,14 +88,14 @@ class Progress:
 
 
 def limits(size_bytes, given, name="converge"):
-    """The Policy for a guest with that much memory and disk to move.
+    """The MigrationPolicy for a guest with that much memory and disk to move.
 
     given: dict of ``virt:migration``: ``timeout_per_gib`` (s), ``timeout`` (s, the whole),
     ``stall_timeout`` (s), ``downtime_step`` (s), ``longest_pause`` (s).
     """
     per_gib = float(given.get("timeout_per_gib") or 300)
     timeout_s = float(given.get("timeout") or max(300, per_gib * size_bytes / GIB))
-    return Policy(
+    return MigrationPolicy(
         name=name,
         timeout_s=timeout_s,
         stall_s=float(given.get("stall_timeout") or 150),
@@ -161,10 +161,10 @@ def _lower(seen):
 
 def _speed(before, stats, processed, now_s):
     """What libvirt says; of disks it says nothing, and what went since the last look is taken."""
-    said = int(stats.get("memory_bps", 0)) + int(stats.get("disk_bps", 0))
+    rate = int(stats.get("memory_bps", 0)) + int(stats.get("disk_bps", 0))
     took_s = now_s - before.at_s
-    if said or took_s <= 0:
-        return said
+    if rate or took_s <= 0:
+        return rate
     return max(0, int((processed - before.processed) / took_s))
 
 
@@ -172,9 +172,9 @@ def decide(progress, elapsed_s, policy):
     """The Action for this moment. Once post-copy began there is no way back: only wait."""
     if progress.postcopy:
         return Action()
-    still_s = elapsed_s - progress.moved_at
-    if still_s > policy.stall_s:
-        return Action(ABORT, reason=f"nothing was sent for {still_s:.0f} s")
+    stalled_s = elapsed_s - progress.moved_at
+    if stalled_s > policy.stall_s:
+        return Action(ABORT, reason=f"nothing was sent for {stalled_s:.0f} s")
     return Action() if progress.paused else _while_it_runs(progress, elapsed_s, policy)
 
 

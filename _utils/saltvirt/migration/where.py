@@ -50,13 +50,15 @@ def of_itself(given, own):
     return None
 
 
-def of_target(told, given, own):
+def of_target(reported, given, own):
     """Where the source sends a guest: what the target has said; else, as before there was that,
     an address in the source's own configuration that is not its own. None: the target's name."""
-    if told and not _ADDRESS.fullmatch(str(told)):
-        raise InvalidInput(f"the target's address {str(told)!r} is neither an address nor a name")
-    if told:
-        return str(told)
+    if reported and not _ADDRESS.fullmatch(str(reported)):
+        raise InvalidInput(
+            f"the target's address {str(reported)!r} is neither an address nor a name"
+        )
+    if reported:
+        return str(reported)
     others = (entry for entry in _entries(given) if _network(entry) is None)
     return next((entry for entry in others if not own(entry)), None)
 

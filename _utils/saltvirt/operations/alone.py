@@ -8,13 +8,13 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations import find, proof, unique
 
 
-def check(fleet: Fleet, census: find.Census, name: str, host: str) -> None:
+def check(fleet: Fleet, locations: find.Locations, name: str, host: str) -> None:
     """Raises OperationFailed unless no silent host can have the disks of the guest on ``host``.
 
-    census: of all hosts. Where only libvirt is silent its files tell the names. On a master of
+    locations: of all hosts. Where only libvirt is silent its files tell the names. On a master of
     masters a host that is silent is not even known.
     """
-    silent = unique.silent(fleet, name, census.unheard) if census.unheard else {}
+    silent = unique.silent(fleet, name, locations.unreachable) if locations.unreachable else {}
     silent.update(proof.unmatched(fleet.opts, fleet.hosts()))
     where = [f"{one}: {why}" for one, why in sorted(silent.items())]
     where += [find.BELOW] if fleet.opts.get("order_masters") else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from saltvirt import names
-from saltvirt.fleet import authorise, pillars, target
+from saltvirt.fleet import authorization, pillars, target
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.operation import Checked, Reasons, Result
 
@@ -30,7 +30,9 @@ class Authorize:
     def run(self) -> Result:
         """Raises InvalidInput, NotFound, Unsupported."""
         self._look(Reasons(first=True))
-        authorise.Authorisations(self.fleet.opts).grant(self.host, self.name, pillar=self.pillar)
+        authorization.Authorizations(self.fleet.opts).grant(
+            self.host, self.name, pillar=self.pillar
+        )
         comment = f"{self.host} may {self._words()}"
         return Result(self.name, comment, {"authorized": self.host})
 
@@ -40,12 +42,12 @@ class Authorize:
             target.refuse_host(opts, names.guest(self.name))
         with reasons:
             self.fleet.hosts(self.host)
-            authorise.refuse_others(opts, self.host, self.name)
+            authorization.refuse_others(opts, self.host, self.name)
         with reasons:
             if self.pillar:
                 pillars.check(opts, self.pillar)
         reasons.hold()
 
     def _words(self) -> str:
-        minutes = authorise.LIFETIME_S // 60
+        minutes = authorization.LIFETIME_S // 60
         return f"hand in the key of {self.name} once, within {minutes} minutes"

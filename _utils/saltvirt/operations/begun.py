@@ -45,11 +45,11 @@ class Begun:
     def on(self, host: str) -> None:
         """This host is told to make it, now. It was never moved away from anywhere."""
         away.forget(self._opts, self._name)
-        told = {
+        record = {
             "host": host, "what": self._what, "since": time.time(), "started": False,
             "operation": self._operation,
         }  # fmt: skip
-        private.write(str(self._path), json.dumps(told))
+        private.write(str(self._path), json.dumps(record))
 
     def starting(self) -> None:
         """It is whole and may have been started from now on."""
@@ -71,8 +71,8 @@ def starting(opts: held.Opts, name: str) -> None:
 
 
 def _started(path: Path) -> None:
-    told = json.loads(path.read_text(encoding="utf-8"))
-    private.write(str(path), json.dumps({**told, "started": True}))
+    record = json.loads(path.read_text(encoding="utf-8"))
+    private.write(str(path), json.dumps({**record, "started": True}))
 
 
 def forget(opts: held.Opts, name: str) -> None:
@@ -101,10 +101,10 @@ def all_of(opts: held.Opts) -> dict[str, Told]:
     return found
 
 
-def by_another(name: str, told: Told, there: dict[str, Any]) -> bool:
+def by_another(name: str, record: Told, there: dict[str, Any]) -> bool:
     """Whether a guest has the mark of another operation than the one that was begun.
 
-    told: what ``of`` returns. there: what ``virt.leftovers`` of its host says.
+    record: what ``of`` returns. there: what ``virt.leftovers`` of its host says.
     """
-    known = "operations" in there and "operation" in told
-    return known and bool(there["operations"].get(name) != told["operation"])
+    known = "operations" in there and "operation" in record
+    return known and bool(there["operations"].get(name) != record["operation"])

@@ -19,12 +19,12 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.progress import Screen
 from saltvirt.operations import inventory, lock, unended, unique
-from saltvirt.operations.init import Init, Wanted
+from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.purge import Purge
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
-from saltvirt.placement.policy import Policy
+from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.spec import guest as guest_spec
 from saltvirt.spec.base import mapping, unknown
 
@@ -37,7 +37,7 @@ _DEFAULTS = {"seed": True, "install": True, "disk": "default", "nic": "default"}
 
 
 @dataclass
-class Plan:
+class DeployPlan:
     """placed: guest to the host that makes it. again: guest to the host where it is half made, by
     an init that died: that goes first. started: guest to the host where such a one had only its
     start left. there: guest to the host that has it. differs: guest to a list of sentences.
@@ -92,8 +92,8 @@ def _line(word: str, guests: dict[str, str]) -> str:
     return f"{word}: {listed}" if listed else ""
 
 
-def wanted(name: str, guest: dict[str, Any], deployment: str = "default") -> Wanted:
-    """The Wanted of a guest as pillar describes it. Raises InvalidInput."""
+def wanted(name: str, guest: dict[str, Any], deployment: str = "default") -> InitRequest:
+    """The InitRequest of a guest as pillar describes it. Raises InvalidInput."""
     label = f"guest {name}"
     known = sorted({*guest_spec.arguments(), *_FOR_US})
     for word in mapping(guest, label):
@@ -106,7 +106,7 @@ def wanted(name: str, guest: dict[str, Any], deployment: str = "default") -> Wan
     marks = {**own, DEPLOYMENT: str(deployment)}
     memory = given.pop("memory", None)
     waits = "minion" if given.pop("wait", False) else None
-    return Wanted(
+    return InitRequest(
         name=names.guest(name),
         cpu=given.pop("cpu", 1),
         mem=given.pop("mem", memory),
@@ -137,30 +137,33 @@ def _sized(label: str, given: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def plan(
-    fleet: Fleet, policy: Policy, wishes: Sequence[Wanted], deployment: str = "default"
-) -> Plan:
+    fleet: Fleet,
+    policy: PlacementPolicy,
+    guests: Sequence[InitRequest],
+    deployment: str = "default",
+) -> DeployPlan:
     """What would be done for these Wanteds, the biggest first; each is simulated, so that the
     next one sees it. Changes nothing."""
-    hosts, unheard = inventory.gather(fleet, fleet.hosts())
-    cloud, found = {host.name: host for host in hosts}, Plan()
+    hosts, unreachable = inventory.gather(fleet, fleet.hosts())
+    cloud, found = {host.name: host for host in hosts}, DeployPlan()
     needs = _Needs(fleet)
-    requests = {wish.name: (wish.request(), wish) for wish in wishes}
-    for name, (request, wish) in sorted(
+    requests = {wanted.name: (wanted.request(), wanted) for wanted in guests}
+    for name, (request, wanted) in sorted(
         requests.items(), key=lambda item: (-item[1][0].memory_kib, item[0])
     ):
         places = {h.name: g for h in hosts for g in h.guests if g.name == name}
         if places:
-            _keep(found, wish, request, places)
+            _keep(found, wanted, request, places)
             try:
-                _not_ended(fleet, found, wish, places, deployment)
+                _not_ended(fleet, found, wanted, places, deployment)
             except errors.VirtError as exc:
                 found.differs.setdefault(name, []).append(exc.text)
             continue
         try:
             target.refuse_host(fleet.opts, name)
-            seeded = bool(wish.arguments.get("seed"))
-            unique.check(fleet, name, unheard, seeded=seeded, sure=wish.name_is_free)
-            needs.look(cloud, wish)
+            seeded = bool(wanted.arguments.get("seed"))
+            unique.check(fleet, name, unreachable, seeded=seeded, sure=wanted.name_is_free)
+            needs.look(cloud, wanted)
             _place(found, cloud, request, policy)
         except errors.VirtError as exc:
             found.failed[name] = exc.text
@@ -180,53 +183,60 @@ class _Needs:
         self.fleet = fleet
         self.known: dict[str, dict[str, facts.Needs | None]] = {}
 
-    def look(self, cloud: dict[str, facts.Host], wish: Wanted) -> None:
+    def look(self, cloud: dict[str, facts.Host], wanted: InitRequest) -> None:
         """Gives each host of the cloud the Needs of this guest."""
-        alike = {word: value for word, value in wish.for_all().items() if word != "name"}
+        alike = {word: value for word, value in wanted.for_all().items() if word != "name"}
         key = json.dumps(alike, sort_keys=True, default=str)
         if key not in self.known:
-            hosts, _ = inventory.gather(self.fleet, sorted(cloud), wish.for_all())
+            hosts, _ = inventory.gather(self.fleet, sorted(cloud), wanted.for_all())
             self.known[key] = {host.name: host.needs for host in hosts}
         for name, host in cloud.items():
             cloud[name] = replace(host, needs=self.known[key].get(name))
 
 
 def _keep(
-    found: Plan, wish: Wanted, request: facts.Request, places: dict[str, facts.Guest]
+    found: DeployPlan,
+    wanted: InitRequest,
+    request: facts.PlacementRequest,
+    places: dict[str, facts.Guest],
 ) -> None:
     if len(places) > 1:
-        found.failed[wish.name] = f"it is on more than one host: {', '.join(places)}"
+        found.failed[wanted.name] = f"it is on more than one host: {', '.join(places)}"
         return
     ((host, guest),) = places.items()
-    found.there[wish.name] = host
-    differs = [f"{what} {has}, not {want}" for what, has, want in _compare(wish, request, guest)]
-    if wish.host and wish.host != host:
-        differs.append(f"host {host}, not {plain.line(wish.host)}")
+    found.there[wanted.name] = host
+    differs = [f"{what} {has}, not {want}" for what, has, want in _compare(wanted, request, guest)]
+    if wanted.host and wanted.host != host:
+        differs.append(f"host {host}, not {plain.line(wanted.host)}")
     if differs:
-        found.differs[wish.name] = differs
+        found.differs[wanted.name] = differs
 
 
 def _not_ended(
-    fleet: Fleet, found: Plan, wish: Wanted, places: dict[str, facts.Guest], deployment: str
+    fleet: Fleet,
+    found: DeployPlan,
+    wanted: InitRequest,
+    places: dict[str, facts.Guest],
+    deployment: str,
 ) -> None:
     """What made it may have died before it was whole, or started."""
     if len(places) != 1:
         return
     ((host, guest),) = places.items()
-    what, words = unended.judge(fleet, wish, guest, host, deployment)
+    what, words = unended.judge(fleet, wanted, guest, host, deployment)
     if words:
-        found.differs.setdefault(wish.name, []).append(words)
+        found.differs.setdefault(wanted.name, []).append(words)
     if what == unended.AGAIN:
-        found.again[wish.name], found.placed[wish.name] = host, wish.host or host
+        found.again[wanted.name], found.placed[wanted.name] = host, wanted.host or host
     if what == unended.START:
-        found.started[wish.name] = host
+        found.started[wanted.name] = host
     if what:
-        del found.there[wish.name]
-        found.differs.pop(wish.name, None)
+        del found.there[wanted.name]
+        found.differs.pop(wanted.name, None)
 
 
 def _compare(
-    wish: Wanted, request: facts.Request, guest: facts.Guest
+    wanted: InitRequest, request: facts.PlacementRequest, guest: facts.Guest
 ) -> Iterator[tuple[str, object, object]]:
     """(what, has, wanted) of a guest that is there."""
     if guest.vcpus != request.vcpus:
@@ -236,12 +246,15 @@ def _compare(
         yield "memory", units.human_bytes(has), units.human_bytes(want)
     if set(guest.groups) != set(request.groups):
         yield "groups", " ".join(guest.groups) or "none", " ".join(request.groups) or "none"
-    if wish.start and guest.state != "running":
+    if wanted.start and guest.state != "running":
         yield "state", guest.state, "running"
 
 
 def _place(
-    found: Plan, cloud: dict[str, facts.Host], request: facts.Request, policy: Policy
+    found: DeployPlan,
+    cloud: dict[str, facts.Host],
+    request: facts.PlacementRequest,
+    policy: PlacementPolicy,
 ) -> None:
     decision = choose.choose(cloud.values(), request, policy)
     if not decision.ranked:
@@ -257,9 +270,9 @@ def _place(
 
 
 class Deploy:
-    """Makes what a Plan places, some guests at once. One that fails does not stop the others.
+    """Makes what a DeployPlan places, some guests at once. One that fails does not stop the others.
 
-    wishes: of all guests of the deployment. remove: also purges its guests that are not listed any
+    guests: of all guests of the deployment. remove: also purges its guests that are not listed any
     more. at_once: so many are made at a time. screen: where steps are shown. A host that refuses
     meanwhile is passed over for another, unless the guest must be on it.
     """
@@ -267,15 +280,15 @@ class Deploy:
     def __init__(
         self,
         fleet: Fleet,
-        policy: Policy,
-        wishes: Sequence[Wanted],
+        policy: PlacementPolicy,
+        guests: Sequence[InitRequest],
         deployment: str = "default",
         *,
         remove: bool = False,
         at_once: int = 4,
         screen: Screen | None = None,
     ) -> None:
-        self.fleet, self.policy, self.wishes = fleet, policy, wishes
+        self.fleet, self.policy, self.wishes = fleet, policy, guests
         self.deployment, self.at_once = deployment, at_once
         self.remove, self.screen = remove, screen
 
@@ -308,10 +321,12 @@ class Deploy:
     def _alone(self) -> AbstractContextManager[None]:
         return lock.deployments(self.fleet.opts, f"virt.deployed {self.deployment}")
 
-    def _carry_out(self, found: Plan) -> None:
-        todo = [wish for wish in self.wishes if wish.name in {**found.placed, **found.started}]
+    def _carry_out(self, found: DeployPlan) -> None:
+        todo = [
+            wanted for wanted in self.wishes if wanted.name in {**found.placed, **found.started}
+        ]
         with ThreadPoolExecutor(max_workers=max(1, self.at_once)) as pool:
-            running = {pool.submit(self._make, wish, found): wish.name for wish in todo}
+            running = {pool.submit(self._make, wanted, found): wanted.name for wanted in todo}
             for done in as_completed(running):
                 name = running[done]
                 into = found.placed if name in found.placed else found.started
@@ -322,27 +337,27 @@ class Deploy:
                     found.again.pop(name, None)
                     found.failed[name] = exc.text
 
-    def _make(self, wish: Wanted, found: Plan) -> str:
+    def _make(self, wanted: InitRequest, found: DeployPlan) -> str:
         """The host that has made one of them, or started it."""
         with Fleet(self.fleet.opts) as fleet:
-            report = Report(fleet, wish.name, "init", _Lines(self.screen))
-            if wish.name in found.started:
-                host = found.started[wish.name]
-                unended.start(fleet, self.policy, wish, host, report)
+            report = Report(fleet, wanted.name, "init", _Lines(self.screen))
+            if wanted.name in found.started:
+                host = found.started[wanted.name]
+                unended.start(fleet, self.policy, wanted, host, report)
                 return host
-            if wish.name in found.again:
-                unended.remove(fleet, wish.name, found.again[wish.name])
+            if wanted.name in found.again:
+                unended.remove(fleet, wanted.name, found.again[wanted.name])
             try:
-                there = replace(wish, host=found.placed[wish.name])
+                there = replace(wanted, host=found.placed[wanted.name])
                 done = Init(fleet, self.policy, there, report).run()
             except errors.Refused:
-                if wish.host:
+                if wanted.host:
                     raise
-                done = Init(fleet, self.policy, wish, report).run()
+                done = Init(fleet, self.policy, wanted, report).run()
             made: str = done.more["host"]
             return made
 
-    def mark_unlisted(self, found: Plan) -> None:
+    def mark_unlisted(self, found: DeployPlan) -> None:
         """What is not listed is to be removed.
 
         Raises InvalidInput for an empty list: a pillar that failed to render must remove nothing.
@@ -354,8 +369,8 @@ class Deploy:
             )
         found.removed, found.unlisted = found.unlisted, {}
 
-    def purge(self, found: Plan) -> None:
-        """Purges the guests that a Plan removes."""
+    def purge(self, found: DeployPlan) -> None:
+        """Purges the guests that a DeployPlan removes."""
         keys = KeyStore(self.fleet.opts)
         for name, host in list(found.removed.items()):
             try:

@@ -11,14 +11,14 @@ from saltvirt.operations import away, find, inventory, moves
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
-from saltvirt.placement.policy import Policy
+from saltvirt.placement.policy import PlacementPolicy
 
 # a host that goes on getting guests although it is marked is not looked at for ever
 LOOKS = 5
 
 
 def plan(
-    hosts: Iterable[facts.Host], source_name: str, policy: Policy
+    hosts: Iterable[facts.Host], source_name: str, policy: PlacementPolicy
 ) -> tuple[dict[str, str], dict[str, str]]:
     """(guest to target, guest to why it has none), biggest guest first, each simulated.
 
@@ -27,16 +27,16 @@ def plan(
     cloud = {host.name: host for host in hosts}
     source = cloud.pop(source_name)
     targets: dict[str, str] = {}
-    homeless: dict[str, str] = {}
+    unplaced: dict[str, str] = {}
     for guest in sorted(source.guests, key=lambda g: (-g.memory_kib, g.name)):
         request = facts.of_guest(guest, source)
         decision = choose.choose(cloud.values(), request, policy)
         if not decision.ranked:
-            homeless[guest.name] = decision.reasons() or "there is no other host"
+            unplaced[guest.name] = decision.reasons() or "there is no other host"
             continue
         targets[guest.name] = decision.ranked[0].host
         cloud = account.taken(cloud, targets[guest.name], request, guest)
-    return targets, homeless
+    return targets, unplaced
 
 
 class Evacuate:
@@ -52,7 +52,7 @@ class Evacuate:
         self,
         fleet: Fleet,
         host: str,
-        policy: Policy,
+        policy: PlacementPolicy,
         migrate: moves.Migrate,
         report: Report,
         reason: str = "evacuated",
@@ -66,12 +66,12 @@ class Evacuate:
         """Which guests would go where, and why others would stay."""
         reasons = Reasons()
         with reasons:
-            targets, homeless = self._plan()
+            targets, unplaced = self._plan()
             rows: list[list[Any]] = [["guest", "goes to", "reason"]]
             rows += [[guest, target, ""] for guest, target in targets.items()]
-            rows += [[guest, None, why] for guest, why in homeless.items()]
-            comment = f"{self.host}: {len(targets)} would move, {len(homeless)} would stay"
-            more = {"table": rows, "moves": targets, "left": homeless}
+            rows += [[guest, None, why] for guest, why in unplaced.items()]
+            comment = f"{self.host}: {len(targets)} would move, {len(unplaced)} would stay"
+            more = {"table": rows, "moves": targets, "left": unplaced}
             return Checked(self.host, comment, {"moved": targets}, more)
         return reasons.checked(self.host)
 
@@ -83,10 +83,12 @@ class Evacuate:
         ours = away.of(fleet.opts, host)
         self._mark(gone)
         self.report.step("maintenance", f"{host} gets no new guests: {self.reason}")
-        outcome = moves.Outcome()
+        outcome = moves.MovesOutcome()
         for _ in range(LOOKS):
-            targets, homeless = self._again(outcome)
-            planned = [moves.Move(g, host, t) for g, t in targets.items() if g not in outcome.left]
+            targets, unplaced = self._again(outcome)
+            planned = [
+                moves.GuestMove(g, host, t) for g, t in targets.items() if g not in outcome.left
+            ]
             if not planned:
                 break
             leaving = {move.guest for move in planned}
@@ -94,10 +96,10 @@ class Evacuate:
             self._mark(gone | set(outcome.moved) | leaving)
             outcome.add(moves.run(planned, self.migrate, self.report, self.limits))
         else:
-            targets, homeless = self._again(outcome)
+            targets, unplaced = self._again(outcome)
             came = f"it came to {host} while it was drained: evacuate it again"
-            homeless.update(dict.fromkeys(targets, came))
-        outcome.left = {**homeless, **outcome.left}
+            unplaced.update(dict.fromkeys(targets, came))
+        outcome.left = {**unplaced, **outcome.left}
         away.keep(fleet.opts, host, ours | set(outcome.moved))
         self._mark(gone | set(outcome.moved))
         return outcome.result(host, f"{host} is in maintenance")
@@ -105,12 +107,12 @@ class Evacuate:
     def _plan(self) -> tuple[dict[str, str], dict[str, str]]:
         """The plan for what is on the host. Raises when it does not answer."""
         self.fleet.hosts(self.host)
-        hosts, unheard = inventory.gather(self.fleet, self.fleet.hosts())
-        if self.host in unheard:
-            raise errors.ConnectionFailed(f"{self.host}: {unheard[self.host]}")
+        hosts, unreachable = inventory.gather(self.fleet, self.fleet.hosts())
+        if self.host in unreachable:
+            raise errors.ConnectionFailed(f"{self.host}: {unreachable[self.host]}")
         return plan(hosts, self.host, self.policy)
 
-    def _again(self, outcome: moves.Outcome) -> tuple[dict[str, str], dict[str, str]]:
+    def _again(self, outcome: moves.MovesOutcome) -> tuple[dict[str, str], dict[str, str]]:
         """The same. Once something was moved, silence is no failure of that: it is in the
         outcome."""
         try:
@@ -122,8 +124,8 @@ class Evacuate:
 
     def _mark(self, guests: set[str]) -> None:
         """Raises OperationFailed when the host has no such mark then."""
-        told = {"reason": self.reason, "guests": sorted(guests)}
-        if self.fleet.one(self.host, "virt.maintenance", told) != told:
+        arguments = {"reason": self.reason, "guests": sorted(guests)}
+        if self.fleet.one(self.host, "virt.maintenance", arguments) != arguments:
             raise errors.OperationFailed(f"{self.host} did not keep the mark of its maintenance")
 
 
@@ -168,7 +170,7 @@ class Restore:
         away.keep(fleet.opts, host, away.of(fleet.opts, host) & set(outcome.left))
         return outcome.result(host, f"{host} takes guests again")
 
-    def _plan(self) -> tuple[list[moves.Move], dict[str, str]]:
+    def _plan(self) -> tuple[list[moves.GuestMove], dict[str, str]]:
         """(the moves that would bring back what was moved away, guest to why it stays where it is).
 
         Guests that were purged since are forgotten, also those that are back already: but only when
@@ -179,20 +181,20 @@ class Restore:
         mark = fleet.one(host, "virt.maintenance")
         if mark is None:
             raise errors.InvalidInput(f"{host} is not in maintenance")
-        census = find.census(fleet)
+        locations = find.locations(fleet)
         planned, unknown, ours = [], {}, away.of(fleet.opts, host)
         for name in mark["guests"]:
-            places = sorted(census.guests.get(name, {}))
-            if host in places or not (places or census.unheard):
+            places = sorted(locations.guests.get(name, {}))
+            if host in places or not (places or locations.unreachable):
                 continue
             if name not in ours:
                 unknown[name] = (
                     f"only {host} says that it had it, this master did not move it away from there"
                 )
             elif places:
-                planned.append(moves.Move(name, places[0], host))
+                planned.append(moves.GuestMove(name, places[0], host))
             else:
-                unknown[name] = f"it is on no host that answers ({census.unheard_text()})"
+                unknown[name] = f"it is on no host that answers ({locations.unreachable_text()})"
         return planned, unknown
 
     def _open(self, away: Iterable[str]) -> None:

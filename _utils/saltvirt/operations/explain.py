@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import inventory
 from saltvirt.placement import choose, weights
-from saltvirt.placement.policy import Policy
+from saltvirt.placement.policy import PlacementPolicy
 
 if TYPE_CHECKING:
-    from saltvirt.operations.init import Wanted
+    from saltvirt.operations.init import InitRequest
 
 
-def decide(fleet: Fleet, policy: Policy, wanted: Wanted) -> tuple[choose.Decision, dict[str, str]]:
-    """(choose.Decision, host to why it was not heard). Changes nothing. wanted: init.Wanted."""
+def decide(
+    fleet: Fleet, policy: PlacementPolicy, wanted: InitRequest
+) -> tuple[choose.Decision, dict[str, str]]:
+    """(choose.Decision, host to why it did not answer). Changes nothing. wanted: InitRequest."""
     request = wanted.request()
-    hosts, unheard = inventory.gather(fleet, fleet.hosts(), wanted.for_all())
-    return choose.choose(hosts, request, policy), unheard
+    hosts, unreachable = inventory.gather(fleet, fleet.hosts(), wanted.for_all())
+    return choose.choose(hosts, request, policy), unreachable
 
 
-def table(decision: choose.Decision, unheard: dict[str, str]) -> list[list[Any]]:
+def table(decision: choose.Decision, unreachable: dict[str, str]) -> list[list[Any]]:
     """Rows, the first the head: host, score, its parts; or the filter and the reason."""
     names = list(weights.ALL)
     rows: list[list[Any]] = [["host", "score", *names, "fell at", "reason"]]
@@ -30,5 +32,5 @@ def table(decision: choose.Decision, unheard: dict[str, str]) -> list[list[Any]]
     blank = [None] * len(names)
     for host, (fell_at, why) in sorted(decision.rejected.items()):
         rows.append([host, None, *blank, fell_at, why])
-    rows += [[host, None, *blank, "down", why] for host, why in sorted(unheard.items())]
+    rows += [[host, None, *blank, "down", why] for host, why in sorted(unreachable.items())]
     return rows

@@ -11,12 +11,12 @@ BELOW = "this master has syndics, and a host below one that is silent is not kno
 
 
 @dataclass(frozen=True)
-class Census:
-    """guests: name to {host: state}. unheard: host to why it did not answer. unknown: why there may
+class Locations:
+    """guests: name to {host: state}. unreachable: host to why it did not answer. unknown: why there may
     be hosts that are not known, or None."""
 
     guests: dict[str, dict[str, str]] = field(default_factory=dict)
-    unheard: dict[str, str] = field(default_factory=dict)
+    unreachable: dict[str, str] = field(default_factory=dict)
     unknown: str | None = None
 
     def host_of(self, name: str) -> str:
@@ -35,30 +35,30 @@ class Census:
                 "says what to do"
             )
         text = f"no guest {name!r} on any hypervisor"
-        if self.unheard:
-            text += f" that answered ({self.unheard_text()})"
+        if self.unreachable:
+            text += f" that answered ({self.unreachable_text()})"
         text += f" ({self.unknown})" if self.unknown else ""
         raise errors.NotFound(text)
 
-    def unheard_text(self) -> str:
-        return "; ".join(f"{host}: {why}" for host, why in sorted(self.unheard.items()))
+    def unreachable_text(self) -> str:
+        return "; ".join(f"{host}: {why}" for host, why in sorted(self.unreachable.items()))
 
 
-def census(fleet: Fleet, hosts: list[str] | None = None) -> Census:
-    """Asks every host which guests it has. Returns a Census."""
+def locations(fleet: Fleet, hosts: list[str] | None = None) -> Locations:
+    """Asks every host which guests it has. Returns a Locations."""
     guests: dict[str, dict[str, str]] = {}
-    unheard: dict[str, str] = {}
+    unreachable: dict[str, str] = {}
     for answer in fleet.ask(hosts or fleet.hosts(), "virt.vm_state"):
         if not answer.ok:
-            unheard[answer.host] = answer.error
+            unreachable[answer.host] = answer.error
             continue
         for name, state in (answer.data or {}).items():
             guests.setdefault(name, {})[answer.host] = state
-    return Census(guests, unheard, BELOW if fleet.opts.get("order_masters") else None)
+    return Locations(guests, unreachable, BELOW if fleet.opts.get("order_masters") else None)
 
 
 def locate(fleet: Fleet, name: str) -> tuple[str, str]:
-    """(host, state) of the guest. Raises as Census.host_of does."""
-    found = census(fleet)
+    """(host, state) of the guest. Raises as Locations.host_of does."""
+    found = locations(fleet)
     host = found.host_of(name)
     return host, found.guests[name][host]

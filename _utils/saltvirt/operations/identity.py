@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from saltvirt import errors, names
-from saltvirt.fleet import authorise, secret, target
+from saltvirt.fleet import authorization, secret, target
 from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
@@ -66,14 +66,14 @@ class _NewName:
             names.guest(self.name)
             target.refuse_host(fleet.opts, names.guest(new))
         reasons.hold()
-        census = find.census(fleet)
+        locations = find.locations(fleet)
         with reasons:
-            census.host_of(self.name)
+            locations.host_of(self.name)
         with reasons:
-            if new in census.guests:
-                places = ", ".join(sorted(census.guests[new]))
+            if new in locations.guests:
+                places = ", ".join(sorted(locations.guests[new]))
                 raise errors.AlreadyExists(f"{new} exists already, on {places}")
-            unique.check(fleet, new, census.unheard, sure=self.sure)
+            unique.check(fleet, new, locations.unreachable, sure=self.sure)
         with reasons:
             if KeyStore(fleet.opts).status(new) == "accepted":
                 raise errors.KeyRefused(
@@ -81,7 +81,7 @@ class _NewName:
                     f"machine; remove it with salt-key -d {new} if that one is gone"
                 )
         with reasons:
-            host = census.host_of(self.name)
+            host = locations.host_of(self.name)
             asked = self._asked(host)
             plan = fleet.one(host, self.function, {**secret.without(asked), "test": True})
         reasons.hold()
@@ -92,12 +92,12 @@ class _NewName:
         return {"vm_": self.name, "name": self.new, **self.options}
 
     def _keys_come(
-        self, host: str, undo: Revert, **told: Any
+        self, host: str, undo: Revert, **handed: Any
     ) -> contextlib.AbstractContextManager[None]:
-        """As authorise.handing_in, unless the guest gets no key and is told nothing."""
-        if self.options.get("seed") is False and not told.get("secret"):
+        """As authorization.handing_in, unless the guest gets no key and is told nothing."""
+        if self.options.get("seed") is False and not handed.get("secret"):
             return contextlib.nullcontext()
-        return authorise.handing_in(self.fleet, host, self.new, undo, **told)
+        return authorization.handing_in(self.fleet, host, self.new, undo, **handed)
 
 
 class Rename(_NewName):
@@ -122,12 +122,12 @@ class Rename(_NewName):
             host, *_ = self._look(Reasons(first=True))
             undo = Revert()
             with naming_what_stays(undo), undo:
-                told = Pillars(fleet.opts).of(name, KeyStore(fleet.opts).public)
-                with self._keys_come(host, undo, pillar=told):
+                pillar = Pillars(fleet.opts).of(name, KeyStore(fleet.opts).public)
+                with self._keys_come(host, undo, pillar=pillar):
                     made = self._renamed(host, (name, new), self.options)
                     undo.push(f"rename {new} back to {name}", self._back, host)
                     handed_in(fleet, self.report, host, new, made)
-                unique.settle(fleet, self.report, new, host, sure=self.sure)
+                unique.resolve(fleet, self.report, new, host, sure=self.sure)
                 deliver(fleet, self.report, host, new)
                 left = fleet.one(host, "virt.vm_state")
                 if name in left or new not in left:
@@ -148,8 +148,8 @@ class Rename(_NewName):
     def _back(self, host: str) -> None:
         """The old name again; a minion in it gets new keys once more."""
         fleet, name = self.fleet, self.name
-        told = Pillars(fleet.opts).of(name, KeyStore(fleet.opts).public)
-        with authorise.Authorisations(fleet.opts).held(host, name, told, replace=True):
+        pillar = Pillars(fleet.opts).of(name, KeyStore(fleet.opts).public)
+        with authorization.Authorizations(fleet.opts).held(host, name, pillar, replace=True):
             made = self._renamed(host, (self.new, name), {})
             handed_in(fleet, self.report, host, name, made)
 
@@ -192,14 +192,14 @@ class Clone(_NewName):
             secret.refuse_claimed(fleet.opts, host, hidden)
             undo = Revert()
             begin = fleet.opts, new, "virt.clone", undo
-            with naming_what_stays(undo), Begun(*begin) as told, undo:
-                told.on(host)
+            with naming_what_stays(undo), Begun(*begin) as begun, undo:
+                begun.on(host)
                 with self._keys_come(host, undo, secret=hidden):
                     made = self._made(host, asked)
                     undo.push(f"purge {new} on {host}", purge.on_host, fleet, host, new)
                     handed_in(fleet, report, host, new, made)
-                unique.settle(fleet, report, new, host, sure=self.sure)
-                told.starting()
+                unique.resolve(fleet, report, new, host, sure=self.sure)
+                begun.starting()
                 by = policies.of_master(fleet.opts) if self.start else None
                 state = deliver(fleet, report, host, new, start_by=by)
                 undo.success()

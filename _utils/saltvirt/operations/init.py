@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saltvirt import errors, names, settings, units
-from saltvirt.fleet import authorise, pillars, secret, target
+from saltvirt.fleet import authorization, pillars, secret, target
 from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT, Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
@@ -19,20 +19,20 @@ from saltvirt.operations.begun import Begun
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
-from saltvirt.placement.policy import Policy
+from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.revert import Revert
 from saltvirt.spec import base
 
 GROUP_POLICIES = ("spread", "separate", "gather")
 # in the guest's record: which operation made it, so that nobody takes another one's for it
 OPERATION = "operation"
-UNTOLD = {
+SECRET_ARGUMENTS = {
     "config", "grains", "autosign_grains", "startup_states", "user_data", "pub_key", "priv_key",
 }  # fmt: skip
 
 
 @dataclass
-class Wanted:
+class InitRequest:
     """What the runner was asked for.
 
     cpu: count. mem: MiB, or a size with a unit. labels: that the host must have; prefer:
@@ -82,8 +82,8 @@ class Wanted:
 
     def kept(self) -> dict[str, str]:
         """What is kept with the guest: it holds wherever the guest is moved later."""
-        told = {name: getattr(self, name) for name in ("labels", "prefer")}
-        found = {name: json.dumps(value, sort_keys=True) for name, value in told.items() if value}
+        asked = {name: getattr(self, name) for name in ("labels", "prefer")}
+        found = {name: json.dumps(value, sort_keys=True) for name, value in asked.items() if value}
         if self.groups:
             found.update(groups=" ".join(self.groups), group_policy=self.group_policy)
         return found
@@ -91,20 +91,20 @@ class Wanted:
     def for_all(self) -> dict[str, Any]:
         """The arguments by which every host says what the guest would take of it: without
         what is only to be read in the guest, which may be secret."""
-        told = {k: v for k, v in self.for_host().items() if k not in UNTOLD}
-        told["metadata"] = {k: v for k, v in told["metadata"].items() if k != OPERATION}
-        if isinstance(told.get("graphics"), dict):
-            told["graphics"] = {k: v for k, v in told["graphics"].items() if k != "password"}
-        return told
+        public = {k: v for k, v in self.for_host().items() if k not in SECRET_ARGUMENTS}
+        public["metadata"] = {k: v for k, v in public["metadata"].items() if k != OPERATION}
+        if isinstance(public.get("graphics"), dict):
+            public["graphics"] = {k: v for k, v in public["graphics"].items() if k != "password"}
+        return public
 
-    def request(self) -> facts.Request:
+    def request(self) -> facts.PlacementRequest:
         """The placement request. Raises InvalidInput for a bad name, cpu or mem."""
         cpu, mem, most = self.cpu, self.mem, None
         if isinstance(cpu, dict):
             cpu = cpu.get("maximum", 1)
         if isinstance(mem, dict):
             most, mem = mem.get("max"), mem.get("boot") or mem.get("current")
-        return facts.Request(
+        return facts.PlacementRequest(
             name=names.guest(self.name),
             vcpus=units.parse_count(cpu, "cpu"),
             memory_kib=units.parse_kib(mem, what="mem"),
@@ -159,14 +159,16 @@ class Init:
     """Deploys a guest. Whatever fails, everything made so far is undone; but a guest that was
     started and did not answer in time stays: somebody will want to look at it."""
 
-    def __init__(self, fleet: Fleet, policy: Policy, wanted: Wanted, report: Report) -> None:
+    def __init__(
+        self, fleet: Fleet, policy: PlacementPolicy, wanted: InitRequest, report: Report
+    ) -> None:
         self.fleet = fleet
         self.policy = policy
         self.wanted = wanted
         self.report = report
         self.keys = KeyStore(fleet.opts)
         self.slot = slots.Slots(())
-        self.unheard: dict[str, str] = {}
+        self.unreachable: dict[str, str] = {}
         self.terms: dict[str, dict[str, Any]] = {}
 
     def check(self) -> Checked:
@@ -191,7 +193,7 @@ class Init:
             try:
                 with self.deploying() as self.slot:
                     decision, _ = self.decide(request, reasons)
-                    for host, why in sorted(self.unheard.items()):
+                    for host, why in sorted(self.unreachable.items()):
                         self.left_out(host, why)
                     placed = self.make(request, decision)
                 if self.wanted.wait_for and self.wanted.start:
@@ -203,12 +205,12 @@ class Init:
         more = {"host": placed.host, "state": placed.state}
         return Result(request.name, comment, {"created": placed.made}, more)
 
-    def make(self, request: facts.Request, decision: choose.Decision) -> Placed:
+    def make(self, request: facts.PlacementRequest, decision: choose.Decision) -> Placed:
         """Placed, on one of the hosts of the Decision."""
         undo = Revert()
         begin = self.fleet.opts, request.name, "virt.init", undo, self.wanted.operation
-        with naming_what_stays(undo), Begun(*begin) as told, undo:
-            placed = self.create(decision, undo, told)
+        with naming_what_stays(undo), Begun(*begin) as begun, undo:
+            placed = self.create(decision, undo, begun)
             undo.success()
         return placed
 
@@ -222,9 +224,9 @@ class Init:
 
     def left_out(self, host: str, why: str) -> None:
         """Says that a host is no candidate because it was not heard."""
-        self.report.step("unheard", f"{self.wanted.name}: without {host}: {why}", host=host)
+        self.report.step("unreachable", f"{self.wanted.name}: without {host}: {why}", host=host)
 
-    def request(self, reasons: Reasons) -> facts.Request:
+    def request(self, reasons: Reasons) -> facts.PlacementRequest:
         """What was asked for, as far as it can be judged without the hosts."""
         with reasons:
             if self.wanted.wait_for:
@@ -245,17 +247,17 @@ class Init:
                 raise errors.InvalidInput("pillar: the guest gets a minion's key only with seed")
 
     def decide(
-        self, request: facts.Request, reasons: Reasons
+        self, request: facts.PlacementRequest, reasons: Reasons
     ) -> tuple[choose.Decision, list[facts.Host]]:
         """(where it shall go, what the hosts said of themselves). Changes nothing."""
         known = self.fleet.hosts(self.wanted.host)
         asked = self.wanted.for_all()
-        hosts, unheard = inventory.gather(self.fleet, self.fleet.hosts(), asked, patient=True)
-        self.unheard = unheard
+        hosts, unreachable = inventory.gather(self.fleet, self.fleet.hosts(), asked, patient=True)
+        self.unreachable = unreachable
         with reasons:
             self.check_name(request.name, hosts)
         decision = self.place(request, [host for host in hosts if host.name in known])
-        decision.rejected.update((h, ("down", why)) for h, why in unheard.items() if h in known)
+        decision.rejected.update((h, ("down", why)) for h, why in unreachable.items() if h in known)
         with reasons:
             if not decision.ranked:
                 raise _nowhere(request.name, decision)
@@ -278,11 +280,11 @@ class Init:
                     f"{name} exists already, on {host.name}{half * there.creating}"
                 )
         unique.check(
-            self.fleet, name, self.unheard,
+            self.fleet, name, self.unreachable,
             seeded=bool(self.wanted.arguments.get("seed")), sure=self.wanted.name_is_free,
         )  # fmt: skip
 
-    def place(self, request: facts.Request, hosts: list[facts.Host]) -> choose.Decision:
+    def place(self, request: facts.PlacementRequest, hosts: list[facts.Host]) -> choose.Decision:
         """The ranking of the hosts, and why the others are none for it."""
         others = self.others_keys([host.name for host in hosts])
         able = [host for host in hosts if host.name not in others]
@@ -302,7 +304,7 @@ class Init:
         asked, hidden = secret.split(self.wanted.for_host())
         for host in hosts if hidden or asked.get("seed", True) else ():
             try:
-                authorise.refuse_others(self.fleet.opts, host, self.wanted.name)
+                authorization.refuse_others(self.fleet.opts, host, self.wanted.name)
             except errors.Unsupported as exc:
                 found[host] = exc.text
         return found
@@ -324,7 +326,7 @@ class Init:
                 f"machine; remove it with salt-key -d {name} if that one is gone"
             )
 
-    def create(self, decision: choose.Decision, undo: Revert, told: Begun) -> Placed:
+    def create(self, decision: choose.Decision, undo: Revert, begun: Begun) -> Placed:
         """Placed, by the first host of the ranking that takes it.
 
         A host without room had it a moment ago: somebody else was faster, and the next is asked,
@@ -338,13 +340,13 @@ class Init:
             host = candidate.host
             self.report.step("placed", f"{self.wanted.name}: creating it on {host}", host=host)
             try:
-                told.on(host)
-                return self.create_on(host, undo, told)
+                begun.on(host)
+                return self.create_on(host, undo, begun)
             except errors.Refused as exc:
                 left -= not isinstance(exc, errors.NoRoom)
                 refusals.append(exc.words)
                 self.report.step("refused", f"{self.wanted.name}: {exc.words}", host=host)
-        raise errors.Refused(f"no host took {self.wanted.name}: {said(refusals)}")
+        raise errors.Refused(f"no host took {self.wanted.name}: {refusals_text(refusals)}")
 
     def wait(self, host: str, kind: str) -> None:
         """Until the guest has answered; then the volume that told it who it is can go."""
@@ -359,21 +361,21 @@ class Init:
     def attempts(self) -> int:
         return settings.integer(settings.of_master(self.fleet.opts), "attempts", 3)
 
-    def create_on(self, host: str, undo: Revert, told: Begun) -> Placed:
+    def create_on(self, host: str, undo: Revert, begun: Begun) -> Placed:
         name = self.wanted.name
         pillar = self.wanted.pillar
         seeded = self.wanted.arguments.get("seed", True)
         asked, hidden = secret.split({**self.wanted.for_host(), "placement": self.terms.get(host)})
-        handing_in = authorise.handing_in(self.fleet, host, name, undo, pillar, hidden)
+        handing_in = authorization.handing_in(self.fleet, host, name, undo, pillar, hidden)
         with handing_in if seeded or hidden else contextlib.nullcontext():
             made = self.make_on(host, asked)
             undo.push(f"purge {name} on {host}", purge.on_host, self.fleet, host, name)
             handed_in(self.fleet, self.report, host, name, made, pillar)
-        unique.settle(
+        unique.resolve(
             self.fleet, self.report, name, host,
             seeded=bool(self.wanted.arguments.get("seed")), sure=self.wanted.name_is_free,
         )  # fmt: skip
-        told.starting()
+        begun.starting()
         by = self.policy if self.wanted.start else None
         state = deliver(self.fleet, self.report, host, name, start_by=by)
         return Placed(host, state, made)
@@ -454,7 +456,7 @@ class Init:
             )
 
 
-def _planned(asked: facts.Request, host: str, decision: choose.Decision) -> Checked:
+def _planned(asked: facts.PlacementRequest, host: str, decision: choose.Decision) -> Checked:
     """The answer to ``test=True``. asked: the request, as this host would count it."""
     takes = {
         "host": host, "vcpus": asked.vcpus, "memory_mib": asked.memory_kib // 1024,
@@ -499,14 +501,14 @@ def handed_in(
     about = made.get("name") if isinstance(made, dict) else made
     if about != name:
         raise errors.OperationFailed(f"{host}: asked for {name}, it answers for {about!r}")
-    told, key = made.get("pub_key"), KeyStore(fleet.opts).accepted(name)
-    if told and not (key and str(told).split() == key.split()):
+    given, key = made.get("pub_key"), KeyStore(fleet.opts).accepted(name)
+    if given and not (key and str(given).split() == key.split()):
         raise errors.KeyRefused(
             f"{host}: the key that it made for {name} did not come in by the ext_pillar virtkey; "
             f"the logs of the master and of {host} say why (an older version there: salt {host} "
             "saltutil.sync_all)"
         )
-    if told:
+    if given:
         report.step("accepted", f"{name}: key accepted", host=host)
     elif pillar:
         raise errors.InvalidInput(f"pillar: {name} has no disk of an image, so no minion")
@@ -518,7 +520,7 @@ def deliver(
     host: str,
     name: str,
     *,
-    start_by: Policy | None = None,
+    start_by: PlacementPolicy | None = None,
 ) -> str:
     """What follows when a host has made a guest: its start, libvirt's word for its state.
 
@@ -534,7 +536,7 @@ def deliver(
     return state
 
 
-def _start(fleet: Fleet, host: str, name: str, policy: Policy) -> None:
+def _start(fleet: Fleet, host: str, name: str, policy: PlacementPolicy) -> None:
     """Starts it; when the host's answer is missing, its state is what counts."""
     asked = {"name": name, "placement": account.terms(None, policy)}
     try:
@@ -544,7 +546,7 @@ def _start(fleet: Fleet, host: str, name: str, policy: Policy) -> None:
             raise
 
 
-def said(refusals: list[str]) -> str:
+def refusals_text(refusals: list[str]) -> str:
     """The refusals of many hosts as one clause; of a crowd the first ones."""
     more = len(refusals) - choose.NAMED
     shown = "; ".join(refusals[: choose.NAMED])
@@ -553,7 +555,7 @@ def said(refusals: list[str]) -> str:
 
 def _nowhere(name: str, decision: choose.Decision) -> errors.VirtError:
     """The error when no host is left: what every host says against the request is its fault."""
-    said = set(decision.rejected.values())
-    if len(said) == 1 and next(iter(said))[0] == "profile":
-        return errors.InvalidInput(f"{name}: {next(iter(said))[1]}")
+    reasons = set(decision.rejected.values())
+    if len(reasons) == 1 and next(iter(reasons))[0] == "profile":
+        return errors.InvalidInput(f"{name}: {next(iter(reasons))[1]}")
     return errors.Refused(f"no host can take {name}: {decision.reasons()}")

@@ -13,7 +13,7 @@ from saltvirt.placement import policy as policies
 OTHER_VERSION = "answers as another version of this project does: salt {host} saltutil.sync_all"
 
 # the least that a guest can ask for
-_LEAST = facts.Request("-", 1, 1, prefer={"-": "-"}, groups=("-",), by_profile=True)
+_LEAST = facts.PlacementRequest("-", 1, 1, prefer={"-": "-"}, groups=("-",), by_profile=True)
 
 
 def gather(
@@ -27,27 +27,27 @@ def gather(
     guest: arguments of ``virt.init``: each Host then has the Needs of that guest. patient: with
     busy hosts, as Fleet.ask is.
     """
-    found, unheard = [], {}
+    found, unreachable = [], {}
     asked = {"guest": guest} if guest else None
     for answer in fleet.ask(hosts or fleet.hosts(), "virt.inventory", asked, patient=patient):
         if not answer.ok:
-            unheard[answer.host] = answer.error
+            unreachable[answer.host] = answer.error
             continue
         try:
             found.append(_reckoned(facts.host_from_inventory(answer.host, answer.data)))
         except errors.BadAnswer as exc:
-            unheard[answer.host] = f"{exc.text}: {OTHER_VERSION.format(host=answer.host)}"
+            unreachable[answer.host] = f"{exc.text}: {OTHER_VERSION.format(host=answer.host)}"
         except errors.InvalidInput as exc:  # what its own configuration has wrong
-            unheard[answer.host] = exc.text
+            unreachable[answer.host] = exc.text
         except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
-            unheard[answer.host] = OTHER_VERSION.format(host=answer.host)
-    return account.joined(sorted(found, key=lambda h: h.name)), unheard
+            unreachable[answer.host] = OTHER_VERSION.format(host=answer.host)
+    return account.joined(sorted(found, key=lambda h: h.name)), unreachable
 
 
 def _reckoned(host: facts.Host) -> facts.Host:
     """The host, when placement can reckon with all that it says: what it has wrong is found here,
     as its own error, and not in the midst of placing a guest on another one."""
-    policy = policies.Policy()
+    policy = policies.PlacementPolicy()
     [alone] = account.joined([host])
     summary(alone, policy)
     account.terms(alone, policy)
@@ -58,14 +58,14 @@ def _reckoned(host: facts.Host) -> facts.Host:
     return host
 
 
-def terms(fleet: Fleet, host: str, policy: policies.Policy) -> dict[str, Any]:
+def terms(fleet: Fleet, host: str, policy: policies.PlacementPolicy) -> dict[str, Any]:
     """What goes with a request to a host: see placement.account. What a host that did not answer
     has promised is not in it."""
     hosts, _ = gather(fleet)
     return account.terms(next((one for one in hosts if one.name == host), None), policy)
 
 
-def summary(host: facts.Host, policy: policies.Policy) -> dict[str, Any]:
+def summary(host: facts.Host, policy: policies.PlacementPolicy) -> dict[str, Any]:
     """One host's line in ``virt.host_info``, as plain data; memory in MiB, disk in GiB."""
     vcpus, memory_kib = host.used(policy, "vcpus"), host.used(policy, "memory_kib")
     gib = 1024**3

@@ -49,7 +49,7 @@ VERBS = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class PowerPlan:
     """host: where the guest is. before, after: its state now, and when the verb was done."""
 
     host: str
@@ -73,39 +73,39 @@ def plan(
     verb_name: str,
     only: str | None = None,
     reasons: Reasons | None = None,
-) -> Plan:
-    """The Plan. Changes nothing. only: the host that has it; the operator knows that it runs on no
+) -> PowerPlan:
+    """The PowerPlan. Changes nothing. only: the host that has it; the operator knows that it runs on no
     other. Raises NotFound, InvalidInput (the verb makes no sense now), OperationFailed."""
     verb, name = VERBS[verb_name], names.guest(name)
     reasons = reasons or Reasons(first=True)
-    census, host = _on(fleet, name, only)
-    before = census.guests[name][host]
+    locations, host = _on(fleet, name, only)
+    before = locations.guests[name][host]
     if verb_name == "reset" and before == PAUSED:
-        return Plan(host, before, PAUSED)
+        return PowerPlan(host, before, PAUSED)
     if before not in (*verb.before, verb.after):
         raise errors.InvalidInput(f"{name} on {host} is {before}: cannot {verb_name} it")
     if verb.runs and before != verb.after and not only:
         with reasons:
-            alone.check(fleet, census, name, host)
-    return Plan(host, before, verb.after)
+            alone.check(fleet, locations, name, host)
+    return PowerPlan(host, before, verb.after)
 
 
-def _on(fleet: Fleet, name: str, only: str | None) -> tuple[find.Census, str]:
-    """(find.Census, the host that has the guest)."""
-    census = find.census(fleet)
-    host = census.host_of(name)
+def _on(fleet: Fleet, name: str, only: str | None) -> tuple[find.Locations, str]:
+    """(find.Locations, the host that has the guest)."""
+    locations = find.locations(fleet)
+    host = locations.host_of(name)
     if only not in (None, host):
         raise errors.NotFound(f"{name} is on {host}, not on {only}")
-    return census, host
+    return locations, host
 
 
 def writes(fleet: Fleet, name: str, only: str | None = None) -> str:
     """The host of a guest whose disks are to be written to, whether it runs or not. only: as for
     :func:`plan`. Raises NotFound, OperationFailed."""
     name = names.guest(name)
-    census, host = _on(fleet, name, only)
-    if census.guests[name][host] != RUNNING and not only:
-        alone.check(fleet, census, name, host)
+    locations, host = _on(fleet, name, only)
+    if locations.guests[name][host] != RUNNING and not only:
+        alone.check(fleet, locations, name, host)
     return host
 
 
@@ -156,13 +156,13 @@ class Lifecycle:
         words = f"{self.name} on {found.host} was {VERBS[self.verb].done}"
         return Result(self.name, words, _changes(found), more)
 
-    def _is_done(self, found: Plan) -> bool:
+    def _is_done(self, found: PowerPlan) -> bool:
         return found.nothing and self.verb != "reset"
 
-    def _already(self, found: Plan) -> str:
+    def _already(self, found: PowerPlan) -> str:
         return f"{self.name} on {found.host} is {found.after} already"
 
-    def _do(self, found: Plan) -> None:
+    def _do(self, found: PowerPlan) -> None:
         fleet, host, verb = self.fleet, found.host, VERBS[self.verb]
         name = names.guest(self.name)
         starts = self.verb == "start"
@@ -188,5 +188,5 @@ class Lifecycle:
             time.sleep(PAUSE_S)
 
 
-def _changes(found: Plan) -> dict[str, Any]:
+def _changes(found: PowerPlan) -> dict[str, Any]:
     return {} if found.nothing else {"state": {"old": found.before, "new": found.after}}

@@ -12,11 +12,11 @@ from saltvirt import errors, names
 from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import find, inventory, leavings, lock, moves, slots
+from saltvirt.operations import find, inventory, lock, moves, slots, target_leftovers
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
-from saltvirt.placement.policy import Policy
+from saltvirt.placement.policy import PlacementPolicy
 
 MOVED = "moved"
 # the host itself notices a dead peer after 20 s and libvirt after 30: be more patient
@@ -24,30 +24,30 @@ SILENT_S = 60
 
 
 @dataclass(frozen=True)
-class Census(find.Census):
-    """unfinished: name to the host that has a broken-off migration of it. leavings: name to the
-    hosts that have something of an undone one. hosts: id to what ``virt.migrate_census`` said of
+class MigrationLocations(find.Locations):
+    """unfinished: name to the host that has a broken-off migration of it. target_leftovers: name to the
+    hosts that have something of an undone one. hosts: id to what ``virt.migrate_locations`` said of
     the host itself."""
 
     unfinished: dict[str, str] = field(default_factory=dict)
-    leavings: dict[str, list[str]] = field(default_factory=dict)
+    target_leftovers: dict[str, list[str]] = field(default_factory=dict)
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def census(fleet: Fleet) -> Census:
+def locations(fleet: Fleet) -> MigrationLocations:
     """Where all guests are, and what their hosts say of themselves."""
-    found = Census()
-    for answer in fleet.ask(fleet.hosts(), "virt.migrate_census"):
+    found = MigrationLocations()
+    for answer in fleet.ask(fleet.hosts(), "virt.migrate_locations"):
         if not answer.ok:
-            found.unheard[answer.host] = answer.error
+            found.unreachable[answer.host] = answer.error
             continue
         found.hosts[answer.host] = answer.data
         for name, state in answer.data["guests"].items():
             found.guests.setdefault(name, {})[answer.host] = state
         for name in answer.data["unfinished"]:
             found.unfinished[name] = answer.host
-        for name in answer.data.get("leavings", ()):
-            found.leavings.setdefault(name, []).append(answer.host)
+        for name in answer.data.get("target_leftovers", ()):
+            found.target_leftovers.setdefault(name, []).append(answer.host)
     return found
 
 
@@ -58,11 +58,11 @@ def abort(fleet: Fleet, name: str) -> tuple[str, dict[str, str]]:
     While it moves the guest is on two hosts, and only its old one knows of a migration.
     """
     name = names.guest(str(name))
-    unfinished = census(fleet).unfinished
+    unfinished = locations(fleet).unfinished
     if name not in unfinished:
         raise errors.OperationFailed(f"no host has a migration of {name} under way")
     fleet.one(unfinished[name], "virt.migrate_abort", {"vm_": name}, long=True)
-    *_, left = leavings.everywhere(fleet, name)
+    *_, left = target_leftovers.everywhere(fleet, name)
     return unfinished[name], left
 
 
@@ -75,32 +75,34 @@ class Targets:
     terms: dict[str, dict[str, Any]]
 
 
-def targets(fleet: Fleet, policy: Policy, name: str, source: str, wish: Wish) -> Targets:
-    """The Targets for a guest of the source. wish: Wish.
+def targets(
+    fleet: Fleet, policy: PlacementPolicy, name: str, source: str, request: MigrationRequest
+) -> Targets:
+    """The Targets for a guest of the source. request: MigrationRequest.
 
     What the guest needs is read from its definition, and what virt.init was asked for is kept with
     it: all of it holds for its next host as it held for its first. Raises Refused with each host's
     reason when none is left.
     """
-    asked = [source, wish.target] if wish.target and not wish.others else fleet.hosts()
-    hosts, unheard = inventory.gather(fleet, sorted(set(asked)))
+    asked = [source, request.target] if request.target and not request.others else fleet.hosts()
+    hosts, unreachable = inventory.gather(fleet, sorted(set(asked)))
     here = next((host for host in hosts if host.name == source), None)
     if here is None:
-        raise errors.ConnectionFailed(f"{source}: {unheard.get(source, 'it did not answer')}")
+        raise errors.ConnectionFailed(f"{source}: {unreachable.get(source, 'it did not answer')}")
     guest = next((guest for guest in here.guests if guest.name == name), None)
     if guest is None:
         raise errors.NotFound(f"{name} is not on {source} any more: call it again")
-    request = facts.of_guest(guest, here)
+    needs = facts.of_guest(guest, here)
     # whom the operator names is not one that placement chooses
-    policy = replace(policy, exclude=tuple(h for h in policy.exclude if h != wish.target))
+    policy = replace(policy, exclude=tuple(h for h in policy.exclude if h != request.target))
     others = [host for host in hosts if host.name != source]
-    decision = choose.choose(others, request, policy)
+    decision = choose.choose(others, needs, policy)
     found = [candidate.host for candidate in decision.ranked]
-    there = wish.target in found or (wish.overcommit and wish.target not in unheard)
-    if wish.target and there:
-        found = [wish.target, *(host for host in found if host != wish.target)]
+    there = request.target in found or (request.overcommit and request.target not in unreachable)
+    if request.target and there:
+        found = [request.target, *(host for host in found if host != request.target)]
     if not found:
-        decision.rejected.update((host, ("down", why)) for host, why in unheard.items())
+        decision.rejected.update((host, ("down", why)) for host, why in unreachable.items())
         reasons = decision.reasons() or "there is no other host"
         raise errors.Refused(f"no host can take {name} from {source}: {reasons}")
     terms = {host.name: account.terms(host, policy) for host in others}
@@ -108,7 +110,7 @@ def targets(fleet: Fleet, policy: Policy, name: str, source: str, wish: Wish) ->
 
 
 @dataclass(frozen=True)
-class Wish:
+class MigrationRequest:
     """Where a guest shall go. target: the host, if one is named. others: where that one refuses,
     another will do. overcommit: there also where it has no room, or is not what the guest was made
     for."""
@@ -118,19 +120,21 @@ class Wish:
     overcommit: bool = False
 
 
-def wished(target: str | None, options: dict[str, Any], others: bool = False) -> Wish:
+def request_of(
+    target: str | None, options: dict[str, Any], others: bool = False
+) -> MigrationRequest:
     """Where the guest shall go by what the user said. Raises InvalidInput."""
     overcommit = options.get("overcommit", False)
     if not isinstance(overcommit, bool):
         raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
     if overcommit and not target:
         raise errors.InvalidInput("overcommit=True needs the host: where to shall it go?")
-    return Wish(target or None, others or not target, overcommit)
+    return MigrationRequest(target or None, others or not target, overcommit)
 
 
-def _next_may_take(wish: Wish, answer: dict[str, Any]) -> bool:
+def _next_may_take(request: MigrationRequest, answer: dict[str, Any]) -> bool:
     """Whether it is this target that does not take the guest, and another may."""
-    return wish.others and not answer.get("standing")
+    return request.others and not answer.get("standing")
 
 
 def examine(fleet: Fleet, name: str, target: str | None = None) -> dict[str, Any]:
@@ -154,16 +158,18 @@ def verdict(name: str, target: str, found: dict[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def _look(fleet: Fleet, name: str, target: str | None) -> tuple[Census, str]:
-    """(Census, the guest's host)."""
+def _look(fleet: Fleet, name: str, target: str | None) -> tuple[MigrationLocations, str]:
+    """(MigrationLocations, the guest's host)."""
     fleet.hosts(target or None)
-    seen = census(fleet)
+    seen = locations(fleet)
     return seen, seen.host_of(names.guest(str(name)))
 
 
-def _examined(fleet: Fleet, seen: Census, source: str, asked: dict[str, Any]) -> dict[str, Any]:
+def _examined(
+    fleet: Fleet, seen: MigrationLocations, source: str, asked: dict[str, Any]
+) -> dict[str, Any]:
     target = asked["target"]
-    asked = {**_told(seen, target), **asked}
+    asked = {**_reported(seen, target), **asked}
     found: dict[str, Any] = fleet.one(source, "virt.migratable", asked, long=True)
     why = _closed(seen, target)
     if why:
@@ -173,7 +179,7 @@ def _examined(fleet: Fleet, seen: Census, source: str, asked: dict[str, Any]) ->
 
 def _all_reasons(
     fleet: Fleet,
-    seen: Census,
+    seen: MigrationLocations,
     source: str,
     asked: dict[str, Any],
     target: str,
@@ -187,24 +193,24 @@ def _all_reasons(
     return [refusal.words, *more]
 
 
-def _told(seen: Census, host: str | None) -> dict[str, Any]:
+def _reported(seen: MigrationLocations, host: str | None) -> dict[str, Any]:
     """What a target has said of itself that its libvirt does not tell the source."""
     about = seen.hosts.get(host, {}) if host else {}
     words = ("ratios", "limits", "certificates", "address")
     return {key: about[key] for key in words if about.get(key)}
 
 
-def _terms(seen: Census, found: Targets, host: str) -> dict[str, Any]:
+def _terms(seen: MigrationLocations, found: Targets, host: str) -> dict[str, Any]:
     """The same, with the policy by which all hosts count."""
-    return {**_told(seen, host), "placement": found.terms[host]}
+    return {**_reported(seen, host), "placement": found.terms[host]}
 
 
-def _closed(seen: Census, host: str | None) -> str | None:
+def _closed(seen: MigrationLocations, host: str | None) -> str | None:
     """Why a host takes no guests at all: a sentence, or None."""
     if host is None:
         return None
-    if host in seen.unheard:
-        return f"{host}: {seen.unheard[host]}"
+    if host in seen.unreachable:
+        return f"{host}: {seen.unreachable[host]}"
     reason = seen.hosts.get(host, {}).get("maintenance")
     return f"{host} is in maintenance: {reason}" if reason else None
 
@@ -219,7 +225,7 @@ class Migrate:
     def __init__(
         self,
         fleet: Fleet,
-        policy: Policy,
+        policy: PlacementPolicy,
         name: str,
         target: str | None,
         report: Report,
@@ -229,7 +235,7 @@ class Migrate:
         self.fleet, self.policy, self.report = fleet, policy, report
         self.name, self.target = str(name), target or None
         self.options, self.others = dict(options or {}), others
-        self.wish = Wish()
+        self.request = MigrationRequest()
 
     def check(self) -> Checked:
         """Where it would move, or everything that is in the way."""
@@ -251,7 +257,7 @@ class Migrate:
     def _plan(self) -> tuple[str, str, dict[str, Any] | None]:
         """(source, target, what ``virt.migratable`` says of the guest: None where it is there)."""
         fleet, target = self.fleet, self.target
-        wish = wished(target, self.options, self.others)
+        request = request_of(target, self.options, self.others)
         seen, source = _look(fleet, self.name, target)
         if target and source == target:
             return source, target, None
@@ -259,7 +265,7 @@ class Migrate:
         if target and why:
             return source, target, {"migratable": False, "reasons": [why]}
         try:
-            found = targets(fleet, self.policy, self.name, source, wish)
+            found = targets(fleet, self.policy, self.name, source, request)
         except errors.Refused as exc:
             if not target:
                 raise
@@ -271,7 +277,7 @@ class Migrate:
             terms = _terms(seen, found, host)
             asked = {"vm_": self.name, "target": host, **terms, **self.options}
             answer = _examined(fleet, seen, source, asked)
-            if answer["migratable"] or not _next_may_take(wish, answer):
+            if answer["migratable"] or not _next_may_take(request, answer):
                 return source, host, answer
             refusals[host] = "; ".join(answer["reasons"])
         why = "; ".join(f"{host}: {reason}" for host, reason in refusals.items())
@@ -284,28 +290,28 @@ class Migrate:
         self.fleet.hosts(self.target)  # an unknown target is said before anything is asked
         with lock.guest(self.fleet.opts, name, "virt.migrate"):
             try:
-                self.wish = wished(self.target, self.options, self.others)
+                self.request = request_of(self.target, self.options, self.others)
                 return self._migrate()
             except errors.VirtError as exc:
                 self.report.failed(exc)
                 raise
 
     def _migrate(self) -> Result:
-        seen = census(self.fleet)
+        seen = locations(self.fleet)
         if self.name in seen.unfinished:
             earlier = seen.unfinished[self.name]
             ended = self._end_earlier(earlier)
-            seen = census(self.fleet)
+            seen = locations(self.fleet)
             source = seen.host_of(self.name)
             KeyStore(self.fleet.opts).moved(self.name, earlier, source)
             if ended.get("outcome") == MOVED and self.target in (None, source):
                 return self._done(_ended(self.name, earlier, source), _changes(earlier, source))
         source = seen.host_of(self.name)
-        if seen.leavings.get(self.name):
+        if seen.target_leftovers.get(self.name):
             self._take_away()
         if source == self.target:
             return self._done(f"{self.name} is on {source} already", {})
-        if not self.wish.others:
+        if not self.request.others:
             self._takes_guests(seen)
         target, done = self._move_to_one(seen, source)
         KeyStore(self.fleet.opts).moved(self.name, source, target)
@@ -313,7 +319,7 @@ class Migrate:
         comment = _sentence(self.name, source, target, done)
         return self._done(comment, _changes(source, target), done)
 
-    def _move_to_one(self, seen: Census, source: str) -> tuple[str, dict[str, Any]]:
+    def _move_to_one(self, seen: MigrationLocations, source: str) -> tuple[str, dict[str, Any]]:
         """(the host that has taken it, what its old host answered): the first that does."""
         found = self._targets(seen, source)
         refusals = []
@@ -329,11 +335,11 @@ class Migrate:
                     self.report.step("refused", f"{self.name}: {refusals[-1]}", host=target)
         raise errors.Refused(f"no host took {self.name} from {source}: {'; '.join(refusals)}")
 
-    def _targets(self, seen: Census, source: str) -> Targets:
+    def _targets(self, seen: MigrationLocations, source: str) -> Targets:
         try:
-            return targets(self.fleet, self.policy, self.name, source, self.wish)
+            return targets(self.fleet, self.policy, self.name, source, self.request)
         except errors.Refused as exc:
-            if self.wish.others or not self.target:
+            if self.request.others or not self.target:
                 raise
             asked = {**self.options, "vm_": self.name}
             reasons = _all_reasons(self.fleet, seen, source, asked, self.target, exc)
@@ -356,7 +362,7 @@ class Migrate:
 
     def _take_away(self) -> None:
         """What earlier attempts have left: it would be in the way."""
-        *_, left = leavings.everywhere(self.fleet, self.name)
+        *_, left = target_leftovers.everywhere(self.fleet, self.name)
         for host, why in left.items():
             self.report.step("left", f"{self.name}: on {host} {why}", host=host)
 
@@ -365,7 +371,7 @@ class Migrate:
         if not done.get("kept"):
             return done
         try:
-            gone, stay = leavings.clean(self.fleet, source, self.name)
+            gone, stay = target_leftovers.clean(self.fleet, source, self.name)
         except errors.VirtError:
             return done
         kept = {path: why for path, why in done["kept"].items() if path not in gone}
@@ -374,14 +380,14 @@ class Migrate:
     def _wait(self, why: str) -> None:
         self.report.step("wait", f"{self.name} waits: {why}")
 
-    def _takes_guests(self, seen: Census) -> None:
+    def _takes_guests(self, seen: MigrationLocations) -> None:
         why = _closed(seen, self.target)
         if why:
-            kind = errors.ConnectionFailed if self.target in seen.unheard else errors.Refused
+            kind = errors.ConnectionFailed if self.target in seen.unreachable else errors.Refused
             raise kind(f"{self.name} stays where it is: {why}")
 
-    def _move(self, source: str, target: str, told: dict[str, Any]) -> dict[str, Any]:
-        asked = {**told, **self.options, "vm_": self.name, "target": target}
+    def _move(self, source: str, target: str, terms: dict[str, Any]) -> dict[str, Any]:
+        asked = {**terms, **self.options, "vm_": self.name, "target": target}
         watch = (f"salt/virt/migrate/{self.name}/", self._watch)
         answers = self.fleet.gather(
             [source], "virt.migrate", asked, timeout_s=SILENT_S, long=True, watch=watch
@@ -393,7 +399,7 @@ class Migrate:
         if done.get("outcome") != MOVED:
             raise errors.OperationFailed(f"{source} answered {done!r} for {self.name}")
         if not done.get("transport"):  # an earlier attempt was ended, perhaps to another host
-            now = census(self.fleet).host_of(self.name)
+            now = locations(self.fleet).host_of(self.name)
             if now != target:
                 raise errors.OperationFailed(f"{_ended(self.name, source, now)}, not on {target}")
         return done
@@ -407,7 +413,7 @@ class Migrate:
         except errors.Refused:
             raise
         except errors.OperationFailed as exc:
-            more = leavings.after_failure(self.fleet, target, self.name)
+            more = target_leftovers.after_failure(self.fleet, target, self.name)
             raise errors.OperationFailed(f"{exc}; {more}" if more else exc.text) from exc
 
     def _watch(self, _tag: str, event: dict[str, Any]) -> None:
@@ -419,7 +425,7 @@ class Migrate:
 
     def _lost(self, source: str, answer: Answer) -> str:
         """The source did not come back: where is the guest now?"""
-        places = census(self.fleet).guests.get(self.name, {})
+        places = locations(self.fleet).guests.get(self.name, {})
         known = ", ".join(f"{state} on {host}" for host, state in sorted(places.items()))
         return (
             f"{source}: {answer.error}; {self.name} is {known or 'on no host that answers'}; "
@@ -459,7 +465,7 @@ def _sentence(name: str, source: str, target: str, done: dict[str, Any]) -> str:
     return f"{text}; {left}" if left else text
 
 
-def mover(opts: dict[str, Any], policy: Policy, others: bool = False) -> moves.Migrate:
+def mover(opts: dict[str, Any], policy: PlacementPolicy, others: bool = False) -> moves.Migrate:
     """What operations.moves calls for each guest, in threads of its own.
 
     opts: the master's configuration. others: another host will do where the target refuses; it

@@ -15,7 +15,7 @@ Migrate = Callable[[str, str], str]
 
 
 @dataclass(frozen=True)
-class Move:
+class GuestMove:
     """One guest from a host to another."""
 
     guest: str
@@ -24,13 +24,13 @@ class Move:
 
 
 @dataclass
-class Outcome:
+class MovesOutcome:
     """moved: guest to the host it is on now. left: guest to why it was not moved."""
 
     moved: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
 
-    def add(self, step: Outcome) -> None:
+    def add(self, step: MovesOutcome) -> None:
         """What came out of more moves."""
         self.moved.update(step.moved)
         self.left.update(step.left)
@@ -50,17 +50,17 @@ class Outcome:
 
 
 def run(
-    moves: Iterable[Move], migrate: Migrate, report: Report, limits: tuple[int, int] = (1, 1)
-) -> Outcome:
+    moves: Iterable[GuestMove], migrate: Migrate, report: Report, limits: tuple[int, int] = (1, 1)
+) -> MovesOutcome:
     """Makes the moves, in their order as far as the limits allow.
 
     moves: Moves. migrate: callable(guest, target) that returns the host the guest is on then,
     and raises VirtError. It is called from several threads. limits: as slots.limits gives
     them; those that another process takes up are waited for in migrate.
-    Returns an Outcome; a failure of one guest does not stop the others.
+    Returns an MovesOutcome; a failure of one guest does not stop the others.
     """
-    outcome, waiting = Outcome(), list(moves)
-    running: dict[Future[str], Move] = {}
+    outcome, waiting = MovesOutcome(), list(moves)
+    running: dict[Future[str], GuestMove] = {}
     with ThreadPoolExecutor(max_workers=limits[0]) as pool:
         while waiting or running:
             for move in [*waiting]:
@@ -72,13 +72,13 @@ def run(
     return outcome
 
 
-def _may_begin(move: Move, running: Iterable[Move], limits: tuple[int, int]) -> bool:
+def _may_begin(move: GuestMove, running: Iterable[GuestMove], limits: tuple[int, int]) -> bool:
     busy = [host for one in running for host in (one.source, one.target)]
     in_all, each = limits
     return len(busy) // 2 < in_all and max(map(busy.count, (move.source, move.target))) < each
 
 
-def _note(outcome: Outcome, guest: str, done: Future[str], report: Report) -> None:
+def _note(outcome: MovesOutcome, guest: str, done: Future[str], report: Report) -> None:
     try:
         outcome.moved[guest] = done.result()
         report.step("moved", f"{guest} is on {outcome.moved[guest]}", guest=guest)

@@ -6,7 +6,7 @@ from typing import Any
 
 from saltvirt.fleet import target
 from saltvirt.fleet.answer import Answer
-from saltvirt.fleet.authorise import Authorisations
+from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations.find import BELOW
@@ -42,7 +42,7 @@ def unmatched(opts: dict[str, Any], hosts: list[str]) -> dict[str, str]:
 
     A target with grains loses a hypervisor when the master loses its cache of them.
     """
-    once = Authorisations(opts).hosts() | KeyStore(opts).hosts()
+    once = Authorizations(opts).hosts() | KeyStore(opts).hosts()
     lost = once - set(hosts)
     lost = lost.intersection(target.accepted(opts)) if lost else lost
     return dict.fromkeys(sorted(lost), "virt:hosts does not match it, and guests were made on it")

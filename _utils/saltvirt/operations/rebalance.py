@@ -10,7 +10,7 @@ from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import facts
 from saltvirt.placement import rebalance as rebalancing
-from saltvirt.placement.policy import Policy
+from saltvirt.placement.policy import PlacementPolicy
 
 ABOUT = "rebalance"
 
@@ -26,7 +26,7 @@ class Rebalance:
     def __init__(
         self,
         fleet: Fleet,
-        policy: Policy,
+        policy: PlacementPolicy,
         threshold: float,
         migrate: moves.Migrate,
         report: Report,
@@ -52,11 +52,11 @@ class Rebalance:
         _, planned = self._plan()
         return self.move(planned).result(ABOUT, "rebalanced")
 
-    def move(self, planned: list[rebalancing.Move]) -> moves.Outcome:
+    def move(self, planned: list[rebalancing.RebalanceMove]) -> moves.MovesOutcome:
         """Makes the planned moves."""
-        outcome = moves.Outcome()
+        outcome = moves.MovesOutcome()
         for number, move in enumerate(planned):
-            one = moves.Move(move.guest, move.source, move.target)
+            one = moves.GuestMove(move.guest, move.source, move.target)
             step = moves.run([one], self.migrate, self.report)
             outcome.add(step)
             now = rebalancing.score(self.open_hosts(), self.policy)
@@ -66,7 +66,7 @@ class Rebalance:
                 break
         return outcome
 
-    def _plan(self) -> tuple[list[facts.Host], list[rebalancing.Move]]:
+    def _plan(self) -> tuple[list[facts.Host], list[rebalancing.RebalanceMove]]:
         hosts, _ = inventory.gather(self.fleet)
         return hosts, rebalancing.plan(hosts, self.policy, self.threshold)
 

@@ -7,7 +7,7 @@ from typing import Any
 from saltvirt import errors, names
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import leavings, lock, migrate
+from saltvirt.operations import lock, migrate, target_leftovers
 from saltvirt.operations.report import Report
 
 
@@ -23,9 +23,9 @@ def recover(
     """
     name = names.guest(str(name))
     with lock.guest(fleet.opts, name, "virt.migrate_recover"):
-        seen = migrate.census(fleet)
+        seen = migrate.locations(fleet)
         host = seen.unfinished.get(name) or _left_by(fleet, name)
-        if host is None and (lost or name not in seen.leavings):
+        if host is None and (lost or name not in seen.target_leftovers):
             raise errors.OperationFailed(_none_unfinished(name, seen))
         asked = {"vm_": name}
         if lost:
@@ -37,20 +37,20 @@ def recover(
         found: dict[str, Any] = {"left": {}, "deleted": []}
         if host:
             found |= fleet.one(host, "virt.migrate_recover", asked, long=True)
-        gone, stay, left = leavings.everywhere(fleet, name)
+        gone, stay, left = target_leftovers.everywhere(fleet, name)
         found["deleted"] = [*found["deleted"], *gone]
         found["left"] = {**found["left"], **left}
         known = {*gone, *stay}
         found["kept"] = {p: why for p, why in found.get("kept", {}).items() if p not in known}
-        places = sorted(migrate.census(fleet).guests.get(name, {}))
+        places = sorted(migrate.locations(fleet).guests.get(name, {}))
         if host and len(places) == 1:
             KeyStore(fleet.opts).moved(name, host, places[0])
         return host, found
 
 
-def _none_unfinished(name: str, seen: migrate.Census) -> str:
+def _none_unfinished(name: str, seen: migrate.MigrationLocations) -> str:
     text = f"no host that answers has an unfinished migration of {name}"
-    silent = ", ".join(f"{host}: {why}" for host, why in sorted(seen.unheard.items()))
+    silent = ", ".join(f"{host}: {why}" for host, why in sorted(seen.unreachable.items()))
     return f"{text}; not asked: {silent}" if silent else text
 
 
@@ -62,32 +62,32 @@ def _left_by(fleet: Fleet, name: str) -> str | None:
 
 
 def unfinished(fleet: Fleet) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """(host to what its ``virt.migrate_unfinished`` says, host to why it was not heard)."""
+    """(host to what its ``virt.migrate_unfinished`` says, host to why it did not answer)."""
     found: dict[str, dict[str, Any]] = {}
-    unheard: dict[str, str] = {}
+    unreachable: dict[str, str] = {}
     for answer in fleet.ask(fleet.hosts(), "virt.migrate_unfinished"):
         if not answer.ok:
-            unheard[answer.host] = answer.error
+            unreachable[answer.host] = answer.error
         elif answer.data:
             found[answer.host] = answer.data
-    return found, unheard
+    return found, unreachable
 
 
 def recovered(name: str, host: str | None, found: dict[str, Any]) -> str:
     """What ``virt.migrate_recover`` of the host did, as a sentence."""
     left = [f"something may be left on {on}: {why}" for on, why in sorted(found["left"].items())]
     undone = f"{name} is on {host}" if left else f"{name} is on {host}; the target was cleaned"
-    said = {migrate.MOVED: f"{name} is on the target; {host} was cleaned", "undone": undone}
-    kept = [leavings.words(found["kept"])] if found.get("kept") else []
-    again = [leavings.again(name)] if left else []
+    outcomes = {migrate.MOVED: f"{name} is on the target; {host} was cleaned", "undone": undone}
+    kept = [target_leftovers.words(found["kept"])] if found.get("kept") else []
+    again = [target_leftovers.again(name)] if left else []
     nothing = f"{name}: nothing was to be moved"
-    return "; ".join([said.get(str(found.get("outcome")), nothing), *kept, *left, *again])
+    return "; ".join([outcomes.get(str(found.get("outcome")), nothing), *kept, *left, *again])
 
 
-def listed(found: dict[str, dict[str, Any]], unheard: dict[str, str]) -> str:
+def listed(found: dict[str, dict[str, Any]], unreachable: dict[str, str]) -> str:
     """What ``unfinished`` found, as a sentence."""
     guests = sorted({name for known in found.values() for name in known})
     parts = [", ".join(guests) or "no migration is unfinished"]
     return "; ".join(
-        parts + [f"{host} was not asked: {why}" for host, why in sorted(unheard.items())]
+        parts + [f"{host} was not asked: {why}" for host, why in sorted(unreachable.items())]
     )

@@ -1,4 +1,4 @@
-"""What interrupted operations have left behind: found first, mended on request."""
+"""What interrupted operations have left behind: found first, repaired on request."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 from saltvirt import errors
 from saltvirt.fleet import target
-from saltvirt.fleet.authorise import Authorisations
+from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import begun, find, leavings, lock, migrate, proof, purge
+from saltvirt.operations import begun, find, lock, migrate, proof, purge, target_leftovers
 from saltvirt.operations.operation import Checked, Result
 from saltvirt.operations.report import Report
 
@@ -43,8 +43,8 @@ class Finding:
     """One leftover.
 
     code: one of CODES. about: the guest. where: the host, None where there is no one. what: the
-    leftover, in words. how: what mending does, or what the person has to look at. evidence: what
-    was seen. mend: callable that mends it, None: a person must decide; do: then the commands.
+    leftover, in words. how: what repairing does, or what the person has to look at. evidence: what
+    was seen. repair: callable that repairs it, None: a person must decide; do: then the commands.
     """
 
     code: str
@@ -53,7 +53,7 @@ class Finding:
     how: str
     evidence: str
     where: str | None = None
-    mend: Callable[[], object] | None = None
+    repair: Callable[[], object] | None = None
     do: str = ""
 
     @property
@@ -63,22 +63,22 @@ class Finding:
 
     @property
     def command(self) -> str:
-        """What mends this one and nothing else."""
+        """What repairs this one and nothing else."""
         # the name is a host's word, and a person gives this line to a shell
         what = shlex.quote(f"what={self.id}")
-        return f"salt-run virt.repair apply=True {what}" if self.mend else self.do
+        return f"salt-run virt.repair apply=True {what}" if self.repair else self.do
 
     def data(self) -> dict[str, Any]:
         """It as plain data."""
         return {
             "code": self.code, "id": self.id, "name": self.about, "host": self.where,
             "what": self.what, "how": self.how, "evidence": self.evidence,
-            "command": self.command, "mends": self.mend is not None,
+            "command": self.command, "repairs": self.repair is not None,
         }  # fmt: skip
 
 
 class Repair:
-    """Shows what interrupted operations have left, and mends it.
+    """Shows what interrupted operations have left, and repairs it.
 
     name: only what is left of this guest. what: only findings of this code, or the one of this id.
     Raises InvalidInput for one that there is not.
@@ -91,73 +91,75 @@ class Repair:
         self.fleet, self.report, self.name, self.what = fleet, report, name, what
 
     def check(self) -> Checked:
-        """What was found, and what would be mended."""
-        findings, unheard = self._look()
-        rows = [["what", "is wrong", "mending", "command"]]
+        """What was found, and what would be repaired."""
+        findings, unreachable = self._look()
+        rows = [["what", "is wrong", "repairing", "command"]]
         rows += [[f.about, f.what, f.how, f.command] for f in findings]
-        rows += [[host, why, "", ""] for host, why in sorted(unheard.items())]
+        rows += [[host, why, "", ""] for host, why in sorted(unreachable.items())]
         comment = f"{len(findings)} leftovers" if findings else "nothing is left over"
-        changes = {"mended": {f.about: f.how for f in findings if f.mend}}
+        changes = {"repaired": {f.about: f.how for f in findings if f.repair}}
         more = {"table": rows, "findings": [f.data() for f in findings]}
-        return Checked("repair", comment, changes, more, complete=not unheard)
+        return Checked("repair", comment, changes, more, complete=not unreachable)
 
     def run(self) -> Result:
-        """What was mended, and what is left and why."""
-        findings, unheard = self._look()
-        mended, left = mend(findings, self.report)
-        left.update({} if findings and (self.name or self.what) else unheard)
-        comment = f"{len(mended)} mended, {len(left)} left" if left else f"{len(mended)} mended"
+        """What was repaired, and what is left and why."""
+        findings, unreachable = self._look()
+        repaired, left = repair_all(findings, self.report)
+        left.update({} if findings and (self.name or self.what) else unreachable)
+        comment = (
+            f"{len(repaired)} repaired, {len(left)} left" if left else f"{len(repaired)} repaired"
+        )
         comment += "".join(f"; {about}: {why}" for about, why in sorted(left.items()))
-        changes = {"mended": mended} if mended else {}
+        changes = {"repaired": repaired} if repaired else {}
         return Result("repair", comment, changes, {"left": left}, complete=not left)
 
     def _look(self) -> tuple[list[Finding], dict[str, str]]:
-        findings, unheard = look(self.fleet)
-        return chosen(findings, self.name, self.what), unheard
+        findings, unreachable = look(self.fleet)
+        return chosen(findings, self.name, self.what), unreachable
 
 
 def look(fleet: Fleet) -> tuple[list[Finding], dict[str, str]]:
-    """(list of Finding, host to why it was not heard). Changes nothing.
+    """(list of Finding, host to why it did not answer). Changes nothing.
 
     Keys without a guest are only looked for when every host was heard, those among them that
     ``virt:hosts`` does not match any more: the guest may be on the one that was not.
     """
     hosts = fleet.hosts()
     found: list[Finding] = []
-    unheard = proof.unmatched(fleet.opts, hosts)
-    told, silent = _asked(fleet, hosts)
-    unheard.update(silent)
-    for host, data in told.items():
+    unreachable = proof.unmatched(fleet.opts, hosts)
+    answers, silent = _asked(fleet, hosts)
+    unreachable.update(silent)
+    for host, data in answers.items():
         found += list(_of_host(fleet, host, data))
         found += list(_left(fleet, host, data))
         found += list(_made(fleet, host, data))
-    guests = _guests(told)
+    guests = _guests(answers)
     half = {finding.about for finding in found if finding.code not in (LEFT, MADE)}
-    found += list(_given_up(fleet, told, unheard, half))
-    found += list(_twice(fleet, told, half))
-    if not unheard:
+    found += list(_given_up(fleet, answers, unreachable, half))
+    found += list(_twice(fleet, answers, half))
+    if not unreachable:
         found += list(_keys(fleet, guests, hosts))
     found += list(_permissions(fleet))
     found += list(_pillars(fleet))
-    return sorted(found, key=lambda f: (f.about, f.what)), unheard
+    return sorted(found, key=lambda f: (f.about, f.what)), unreachable
 
 
 def _asked(fleet: Fleet, hosts: Iterable[str]) -> tuple[dict[str, Said], dict[str, str]]:
-    """(host to what its ``virt.leftovers`` says, host to why it was not heard)."""
-    told: dict[str, Said] = {}
+    """(host to what its ``virt.leftovers`` says, host to why it did not answer)."""
+    answers: dict[str, Said] = {}
     silent: dict[str, str] = {}
     for answer in fleet.ask(hosts, "virt.leftovers"):
         if answer.ok:
-            told[answer.host] = answer.data
+            answers[answer.host] = answer.data
         else:
             silent[answer.host] = answer.error
-    return told, silent
+    return answers, silent
 
 
-def _guests(told: dict[str, Said]) -> Places:
+def _guests(answers: dict[str, Said]) -> Places:
     """Name to {host: state}."""
     guests: Places = {}
-    for host, data in told.items():
+    for host, data in answers.items():
         for name, state in data["guests"].items():
             guests.setdefault(name, {})[host] = state
     return guests
@@ -177,21 +179,23 @@ def chosen(
     ]
 
 
-def mend(findings: Iterable[Finding], report: Report) -> tuple[dict[str, str], dict[str, str]]:
-    """Mends what can be mended. Returns (mended, left): finding's name to words."""
-    mended: dict[str, str] = {}
+def repair_all(
+    findings: Iterable[Finding], report: Report
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Mends what can be repaired. Returns (repaired, left): finding's name to words."""
+    repaired: dict[str, str] = {}
     left: dict[str, str] = {}
     for finding in findings:
-        if finding.mend is None:
+        if finding.repair is None:
             _add(left, finding.about, f"{finding.what}: {finding.how}")
             continue
         try:
-            finding.mend()
-            _add(mended, finding.about, finding.how)
-            report.step("mended", f"{finding.about}: {finding.how}")
+            finding.repair()
+            _add(repaired, finding.about, finding.how)
+            report.step("repaired", f"{finding.about}: {finding.how}")
         except errors.VirtError as exc:
             _add(left, finding.about, f"{finding.what}: {exc.text}")
-    return mended, left
+    return repaired, left
 
 
 def _add(found: dict[str, str], name: str, words: str) -> None:
@@ -233,7 +237,7 @@ def _left(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
             on,
             functools.partial(_take_away, fleet, host, name),
         )  # fmt: skip
-    for name in data.get("leavings", ()):
+    for name in data.get("target_leftovers", ()):
         yield Finding(
             LEFT, name,
             f"{host} has files of a migration of it to there that was undone",
@@ -272,31 +276,33 @@ def _take_away(fleet: Fleet, source: str | None, name: str) -> None:
         found: dict[str, Any] = {}
         if source:
             found = fleet.one(source, "virt.migrate_recover", {"vm_": name}, long=True)
-        gone, stay, left = leavings.everywhere(fleet, name)
+        gone, stay, left = target_leftovers.everywhere(fleet, name)
     words = [f"{on}: {why}" for on, why in {**found.get("left", {}), **left}.items()]
     if found.get("outcome") != migrate.MOVED:  # a target that was handed it may be silent
         known = {*gone, *stay}
         kept = {path: why for path, why in found.get("kept", {}).items() if path not in known}
-        words += [leavings.words(kept)] if kept else []
+        words += [target_leftovers.words(kept)] if kept else []
     if words:
         raise errors.OperationFailed("; ".join(words))
 
 
 def _given_up(
-    fleet: Fleet, told: dict[str, Said], unheard: dict[str, str], half: Container[str]
+    fleet: Fleet, answers: dict[str, Said], unreachable: dict[str, str], half: Container[str]
 ) -> Iterator[Finding]:
     """Guests that a host was told to make, by an operation whose end this master did not see."""
     for name, begin in begun.all_of(fleet.opts).items():
         host, what = begin["host"], begin["what"]
-        there = told.get(host, {"guests": {}})
+        there = answers.get(host, {"guests": {}})
         state = there["guests"].get(name)
         if name in half or state == "running" or _at_work(fleet, name):
             continue
-        if (state is None and host not in unheard) or begun.by_another(name, begin, there):
+        if (state is None and host not in unreachable) or begun.by_another(name, begin, there):
             continue
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(begin["since"]))
         where = (
-            f"which has not answered now: {unheard[host]}" if state is None else f"it is {state}"
+            f"which has not answered now: {unreachable[host]}"
+            if state is None
+            else f"it is {state}"
         )
         yield Finding(
             GIVEN_UP, name,
@@ -309,10 +315,10 @@ def _given_up(
         )  # fmt: skip
 
 
-def _twice(fleet: Fleet, told: dict[str, Said], half: Container[str]) -> Iterator[Finding]:
+def _twice(fleet: Fleet, answers: dict[str, Said], half: Container[str]) -> Iterator[Finding]:
     """Guests of two hosts that nobody works on. A guest that is just moved is on both for a while,
     so they are asked once more."""
-    found = _apart(told, half)
+    found = _apart(answers, half)
     if not found:
         return
     hosts = {host for places in found.values() for host in places}
@@ -344,13 +350,13 @@ def _at_work(fleet: Fleet, name: str) -> str | None:
     return None
 
 
-def _apart(told: dict[str, Said], half: Container[str]) -> Places:
+def _apart(answers: dict[str, Said], half: Container[str]) -> Places:
     """Name to {host: state} of those that are on several hosts and are not on their way."""
-    busy = {name for data in told.values() for word in ("migrations", "at_work")
+    busy = {name for data in answers.values() for word in ("migrations", "at_work")
             for name in data.get(word) or ()}  # fmt: skip
     return {
         name: places
-        for name, places in _guests(told).items()
+        for name, places in _guests(answers).items()
         if len(places) > 1 and name not in half and name not in busy
     }
 
@@ -376,7 +382,7 @@ def _keys(fleet: Fleet, guests: Container[str], hosts: Container[str]) -> Iterat
             else "look whether a machine uses it, wherever that is now; a person who knows that it "
             "is gone for good takes its key from the master",
             f"{evidence}; every host that virt:hosts matches answered, none has it",
-            mend=functools.partial(_delete_key, fleet, name) if sure else None,
+            repair=functools.partial(_delete_key, fleet, name) if sure else None,
             do=f"salt {name} test.ping",
         )  # fmt: skip
 
@@ -386,10 +392,10 @@ def _delete_key(fleet: Fleet, name: str) -> None:
     minion uses it."""
     with lock.guest(fleet.opts, name, "virt.repair"):
         hosts = fleet.hosts()
-        now = find.census(fleet, hosts)
-        unheard = {**now.unheard, **proof.unmatched(fleet.opts, hosts)}
-        if unheard:
-            why = "; ".join(f"{host}: {reason}" for host, reason in sorted(unheard.items()))
+        now = find.locations(fleet, hosts)
+        unreachable = {**now.unreachable, **proof.unmatched(fleet.opts, hosts)}
+        if unreachable:
+            why = "; ".join(f"{host}: {reason}" for host, reason in sorted(unreachable.items()))
             raise errors.OperationFailed(f"its key stays: not every host was heard: {why}")
         if name in now.guests:
             places = ", ".join(sorted(now.guests[name]))
@@ -413,12 +419,12 @@ def _pillars(fleet: Fleet) -> Iterator[Finding]:
             "the master keeps a pillar for it, and its key is gone",
             "pillar removed",
             "a pillar was given to virt.init, and the key that it is bound to is not accepted",
-            mend=functools.partial(pillars.remove, name),
+            repair=functools.partial(pillars.remove, name),
         )  # fmt: skip
 
 
 def _permissions(fleet: Fleet) -> Iterator[Finding]:
-    permissions = Authorisations(fleet.opts)
+    permissions = Authorizations(fleet.opts)
     for host, name in permissions.expired():
         yield Finding(
             PERMISSION, name,

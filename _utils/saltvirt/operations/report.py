@@ -57,8 +57,8 @@ class Report:
     def step(self, step: str, text: str, **data: Any) -> None:
         """Something happened: a line, and the event ``<tag>/<step>`` with the text and data."""
         self.show(text)
-        told = {"guest": self.guest, "message": plain.line(text), **data}
-        self.fleet.tell(f"{self.tag}/{step}", told)
+        event = {"guest": self.guest, "message": plain.line(text), **data}
+        self.fleet.tell(f"{self.tag}/{step}", event)
 
     def progress(self, percent: float, text: str) -> None:
         """The line about long work."""

@@ -31,14 +31,14 @@ def plan(
     Raises Refused when one of the files that are merged, begin anew or go may be needed on another
     host: where all have not said that it is not.
     """
-    told = fleet.one(host, function, {**arguments, "test": True}, long=False)
-    shared = told.get("shared") or {}
-    _, why = proof.elsewhere(fleet, host, {**(told.get("own") or {}), **shared} if shared else {})
+    found = fleet.one(host, function, {**arguments, "test": True}, long=False)
+    shared = found.get("shared") or {}
+    _, why = proof.elsewhere(fleet, host, {**(found.get("own") or {}), **shared} if shared else {})
     for path in sorted(set(shared) & set(why)):
         raise errors.Refused(
             f"{path} on {host} would be lost, and other hosts may need it: {why[path]}"
         )
-    return told, sorted(shared)
+    return found, sorted(shared)
 
 
 def run(fleet: Fleet, host: str, function: str, arguments: dict[str, Any]) -> Any:
@@ -106,9 +106,9 @@ class Snapshot(_OfSnapshots):
     def _done(self, host: str, known: There) -> Result:
         self._free(host, known)
         asked = {"domain": self.name, "name": self.snapshot}
-        told = self.fleet.one(host, "virt.snapshot", asked, long=True)
-        comment = f"snapshot {told['name']} of {self.name} on {host} was taken"
-        return Result(self.name, comment, {"snapshot": told["name"]}, {"host": host})
+        found = self.fleet.one(host, "virt.snapshot", asked, long=True)
+        comment = f"snapshot {found['name']} of {self.name} on {host} was taken"
+        return Result(self.name, comment, {"snapshot": found["name"]}, {"host": host})
 
 
 class Revert(_OfSnapshots):
@@ -146,9 +146,9 @@ class Revert(_OfSnapshots):
 
     def _done(self, host: str, known: There) -> Result:
         wanted, asked = self._asked(host, known)
-        told = run(self.fleet, host, "virt.revert_snapshot", asked)
+        found = run(self.fleet, host, "virt.revert_snapshot", asked)
         comment = f"{self.name} on {host} was put back to {wanted}"
-        return Result(self.name, comment, {"reverted": told}, {"host": host})
+        return Result(self.name, comment, {"reverted": found}, {"host": host})
 
 
 class Delete(_OfSnapshots):
@@ -170,13 +170,13 @@ class Delete(_OfSnapshots):
         return {"name": self.name, "names": wanted, "children": self.children}
 
     def _planned(self, host: str, known: There) -> Checked:
-        told, _ = plan(self.fleet, host, "virt.delete_snapshots", self._asked(known))
-        gone = sorted(told["deleted"])
+        found, _ = plan(self.fleet, host, "virt.delete_snapshots", self._asked(known))
+        gone = sorted(found["deleted"])
         comment = f"{', '.join(gone)} of {self.name} on {host} would be deleted"
         return Checked(self.name, comment, {"deleted": gone}, {"host": host})
 
     def _done(self, host: str, known: There) -> Result:
-        told = run(self.fleet, host, "virt.delete_snapshots", self._asked(known))
-        gone = sorted(told["deleted"])
+        found = run(self.fleet, host, "virt.delete_snapshots", self._asked(known))
+        gone = sorted(found["deleted"])
         comment = f"{', '.join(gone)} of {self.name} on {host} deleted"
         return Result(self.name, comment, {"deleted": gone}, {"host": host})

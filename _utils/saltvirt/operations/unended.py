@@ -7,39 +7,39 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import begun, find, lock, purge
-from saltvirt.operations.init import Wanted, deliver
+from saltvirt.operations.init import InitRequest, deliver
 from saltvirt.operations.report import Report
 from saltvirt.placement import facts
-from saltvirt.placement.policy import Policy
+from saltvirt.placement.policy import PlacementPolicy
 
 # it goes and is made again; all of it is there, and it was never started
 AGAIN, START = "again", "start"
 
 
 def judge(
-    fleet: Fleet, wish: Wanted, guest: facts.Guest, host: str, deployment: str
+    fleet: Fleet, wanted: InitRequest, guest: facts.Guest, host: str, deployment: str
 ) -> tuple[str | None, str | None]:
     """(AGAIN, START or None, what to say of a guest that stays as it is or None).
 
-    wish: init.Wanted. guest: facts.Guest, on ``host``. Changes nothing.
+    wanted: InitRequest. guest: facts.Guest, on ``host``. Changes nothing.
     """
-    opts, name = fleet.opts, wish.name
-    told = begun.of(opts, name) or {}
+    opts, name = fleet.opts, wanted.name
+    record = begun.of(opts, name) or {}
     ours = guest.deployment == str(deployment)
     if lock.at_work(opts, name):
         return None, None
     if guest.creating:
         return _half(fleet, name, host, ours)
-    if told.get("host") != host or guest.state == "running":
+    if record.get("host") != host or guest.state == "running":
         return None, None
-    words = f"{told['what']} of it was given up or killed: see virt.repair name={name}"
-    never = told["what"] == "virt.init" and told.get("started") is False
+    words = f"{record['what']} of it was given up or killed: see virt.repair name={name}"
+    never = record["what"] == "virt.init" and record.get("started") is False
     off = guest.state == "shutdown"
-    if not (ours and never and off and _known(fleet, wish, host)):
+    if not (ours and never and off and _known(fleet, wanted, host)):
         return None, words
     # one of the same set that another master made since has the set's name, too
     there = fleet.one(host, "virt.leftovers")
-    return (None, words) if begun.by_another(name, told, there) else (START, None)
+    return (None, words) if begun.by_another(name, record, there) else (START, None)
 
 
 def _half(fleet: Fleet, name: str, host: str, ours: bool) -> tuple[str | None, str | None]:
@@ -50,12 +50,12 @@ def _half(fleet: Fleet, name: str, host: str, ours: bool) -> tuple[str | None, s
     return None, f"half made by an init that died, not of this set: see virt.repair name={name}"
 
 
-def _known(fleet: Fleet, wish: Wanted, host: str) -> bool:
+def _known(fleet: Fleet, wanted: InitRequest, host: str) -> bool:
     """Whether the master has what it keeps of such a guest: its key and its pillar."""
-    keys, seeded = KeyStore(fleet.opts), wish.arguments.get("seed") and wish.image
-    if seeded and not (keys.accepted(wish.name) and keys.host_of(wish.name) == host):
+    keys, seeded = KeyStore(fleet.opts), wanted.arguments.get("seed") and wanted.image
+    if seeded and not (keys.accepted(wanted.name) and keys.host_of(wanted.name) == host):
         return False
-    return not wish.pillar or Pillars(fleet.opts).of(wish.name, keys.accepted) == wish.pillar
+    return not wanted.pillar or Pillars(fleet.opts).of(wanted.name, keys.accepted) == wanted.pillar
 
 
 def remove(fleet: Fleet, name: str, host: str) -> None:
@@ -71,15 +71,17 @@ def remove(fleet: Fleet, name: str, host: str) -> None:
         begun.forget(fleet.opts, name)
 
 
-def start(fleet: Fleet, policy: Policy, wish: Wanted, host: str, report: Report) -> str:
+def start(
+    fleet: Fleet, policy: PlacementPolicy, wanted: InitRequest, host: str, report: Report
+) -> str:
     """Ends what the killed one had left to do; libvirt's word for the guest's state then."""
-    with lock.guest(fleet.opts, wish.name, "virt.deployed"):
-        told = begun.of(fleet.opts, wish.name) or {}
-        if told.get("host") != host or told.get("started") is not False:
-            raise errors.OperationFailed(f"{wish.name} was ended by somebody else: look again")
-        find.locate(fleet, wish.name)  # one of another master is named, and neither is started
-        begun.starting(fleet.opts, wish.name)
-        by = policy if wish.start else None
-        state = deliver(fleet, report, host, wish.name, start_by=by)
-        begun.forget(fleet.opts, wish.name)
+    with lock.guest(fleet.opts, wanted.name, "virt.deployed"):
+        record = begun.of(fleet.opts, wanted.name) or {}
+        if record.get("host") != host or record.get("started") is not False:
+            raise errors.OperationFailed(f"{wanted.name} was ended by somebody else: look again")
+        find.locate(fleet, wanted.name)  # one of another master is named, and neither is started
+        begun.starting(fleet.opts, wanted.name)
+        by = policy if wanted.start else None
+        state = deliver(fleet, report, host, wanted.name, start_by=by)
+        begun.forget(fleet.opts, wanted.name)
         return state

@@ -22,23 +22,28 @@ YIELD_S, LOOK_S = 60, 2
 
 
 def check(
-    fleet: Fleet, name: str, unheard: dict[str, str], *, seeded: bool = False, sure: bool = False
+    fleet: Fleet,
+    name: str,
+    unreachable: dict[str, str],
+    *,
+    seeded: bool = False,
+    sure: bool = False,
 ) -> None:
     """Raises unless no host that did not answer can have a guest of this name.
 
-    unheard: host to why it did not answer; the others were asked. Where only libvirt is silent,
+    unreachable: host to why it did not answer; the others were asked. Where only libvirt is silent,
     its files tell the names. seeded: a new guest with a key: no guest of that name with one is
     anywhere, as long as the master has never seen a key of it. sure: the operator says so.
     Raises AlreadyExists, OperationFailed.
     """
-    _not_at_work(fleet, name, unheard)
-    if not unheard or sure:
+    _not_at_work(fleet, name, unreachable)
+    if not unreachable or sure:
         return
     never = seeded and KeyStore(fleet.opts).status(name) is None
-    _of_silent(fleet, name, unheard, never)
+    _of_silent(fleet, name, unreachable, never)
 
 
-def settle(
+def resolve(
     fleet: Fleet, report: Report, name: str, host: str, *, seeded: bool = False, sure: bool = False
 ) -> None:
     """Raises unless the guest that was made on the host is the only one of its name.
@@ -50,7 +55,7 @@ def settle(
     """
     end = None
     while True:
-        now = find.census(fleet)
+        now = find.locations(fleet)
         others = sorted(set(now.guests.get(name, {})) - {host})
         if not others:
             break
@@ -64,20 +69,20 @@ def settle(
             end = time.monotonic() + YIELD_S
             report.step("twice", f"{name}: made on {places}, too: that one has to go")
         time.sleep(LOOK_S)
-    unheard = {one: why for one, why in now.unheard.items() if one != host}
-    if unheard and not sure:
-        _of_silent(fleet, name, unheard, seeded)
+    unreachable = {one: why for one, why in now.unreachable.items() if one != host}
+    if unreachable and not sure:
+        _of_silent(fleet, name, unreachable, seeded)
 
 
-def _of_silent(fleet: Fleet, name: str, unheard: dict[str, str], never: bool) -> None:
+def _of_silent(fleet: Fleet, name: str, unreachable: dict[str, str], never: bool) -> None:
     """Raises when the guest may be on a host that does not answer. never: none with a key is."""
-    there = silent(fleet, name, unheard)
-    told = begun.of(fleet.opts, name)
-    if told and told["host"] in there:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(told["since"]))
+    there = silent(fleet, name, unreachable)
+    record = begun.of(fleet.opts, name)
+    if record and record["host"] in there:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record["since"]))
         raise errors.OperationFailed(
-            f"{told['host']} was told to make {name} by {told['what']} at {since} and does not "
-            f"answer now: {there[told['host']]}; {_advice()}"
+            f"{record['host']} was told to make {name} by {record['what']} at {since} and does not "
+            f"answer now: {there[record['host']]}; {_advice()}"
         )
     if there and not never:
         why = "; ".join(f"{host}: {reason}" for host, reason in sorted(there.items()))
@@ -86,16 +91,16 @@ def _of_silent(fleet: Fleet, name: str, unheard: dict[str, str], never: bool) ->
         )
 
 
-def _not_at_work(fleet: Fleet, name: str, unheard: dict[str, str]) -> None:
+def _not_at_work(fleet: Fleet, name: str, unreachable: dict[str, str]) -> None:
     """Raises OperationFailed while a host goes on with what a runner that died told it: before it
     has a domain of the name, for it may be fetching the image."""
-    told = begun.of(fleet.opts, name)
-    if not told or told["host"] in unheard or told["host"] not in fleet.hosts():
+    record = begun.of(fleet.opts, name)
+    if not record or record["host"] in unreachable or record["host"] not in fleet.hosts():
         return
-    owner = fleet.one(told["host"], "virt.leftovers").get("at_work", {}).get(name)
+    owner = fleet.one(record["host"], "virt.leftovers").get("at_work", {}).get(name)
     if owner:
         raise errors.OperationFailed(
-            f"{told['host']} is still at work on {name}: {owner}; wait for it"
+            f"{record['host']} is still at work on {name}: {owner}; wait for it"
         )
 
 
@@ -103,10 +108,10 @@ def _advice() -> str:
     return f"wait for it, or say {ARGUMENT}=True when no such host has a guest of that name"
 
 
-def silent(fleet: Fleet, name: str, unheard: dict[str, str]) -> dict[str, str]:
-    """Those of the unheard of which nothing is known. Raises AlreadyExists."""
-    found = dict(unheard)
-    for answer in fleet.ask(sorted(unheard), "virt.names_on_disk"):
+def silent(fleet: Fleet, name: str, unreachable: dict[str, str]) -> dict[str, str]:
+    """Those of the unreachable of which nothing is known. Raises AlreadyExists."""
+    found = dict(unreachable)
+    for answer in fleet.ask(sorted(unreachable), "virt.names_on_disk"):
         if answer.ok and isinstance(answer.data, list):
             if name in answer.data:
                 raise errors.AlreadyExists(

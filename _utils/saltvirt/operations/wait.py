@@ -78,7 +78,7 @@ def _address(fleet: Fleet, host: str, name: str, kind: str) -> bool:
 
 def _addresses(fleet: Fleet, host: str, name: str) -> dict[str, Any]:
     """Empty while the host is silent: it is asked again."""
-    told = fleet.gather([host], "virt.guest_addresses", {"vm_": name})[host]
-    if not told.ok and told.kind != FAILED:
+    answer = fleet.gather([host], "virt.guest_addresses", {"vm_": name})[host]
+    if not answer.ok and answer.kind != FAILED:
         return {}
-    return told.get().get(name) or {}
+    return answer.get().get(name) or {}

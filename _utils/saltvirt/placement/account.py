@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from saltvirt.placement.facts import Disk, Guest, Host, Request, Store
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.facts import Disk, Guest, Host, PlacementRequest, Store
+    from saltvirt.placement.policy import PlacementPolicy
 
 # guests that are no machines: no QEMU works for them
 CONTAINERS = {"lxc", "openvz", "vz"}
@@ -34,8 +34,8 @@ class Sum:
     machine_vcpus: int = 0
     machine_kib: int = 0
 
-    def add(self, guest: Guest | Request) -> None:
-        """Counts a facts.Guest or Request."""
+    def add(self, guest: Guest | PlacementRequest) -> None:
+        """Counts a facts.Guest or PlacementRequest."""
         memory_kib = promised_kib(guest)
         self.vcpus += guest.vcpus
         if guest.page_kib is None:
@@ -48,12 +48,12 @@ class Sum:
             self.machine_kib += memory_kib
 
 
-def promised_kib(guest: Guest | Request) -> int:
+def promised_kib(guest: Guest | PlacementRequest) -> int:
     """The memory that a guest may have: what it may be given while it runs, too."""
     return max(guest.memory_kib, guest.max_memory_kib)
 
 
-def total(guests: Iterable[Guest | Request]) -> Sum:
+def total(guests: Iterable[Guest | PlacementRequest]) -> Sum:
     """The Sum of facts.Guests."""
     found = Sum()
     for guest in guests:
@@ -61,12 +61,12 @@ def total(guests: Iterable[Guest | Request]) -> Sum:
     return found
 
 
-def vcpus(found: Sum, _policy: Policy) -> int:
+def vcpus(found: Sum, _policy: PlacementPolicy) -> int:
     """The vCPUs of a Sum."""
     return found.vcpus
 
 
-def memory_kib(found: Sum, policy: Policy) -> float:
+def memory_kib(found: Sum, policy: PlacementPolicy) -> float:
     """The memory of a Sum outside of huge pages, with what QEMU takes for its guests."""
     return (
         found.kib
@@ -76,13 +76,15 @@ def memory_kib(found: Sum, policy: Policy) -> float:
     )
 
 
-def share(request: Request, host: Host, policy: Policy) -> float:
-    """How much of the guest of a Request counts on the host: 1, or the ratio of stopped ones."""
+def share(request: PlacementRequest, host: Host, policy: PlacementPolicy) -> float:
+    """How much of the guest of a PlacementRequest counts on the host: 1, or the ratio of stopped ones."""
     return host.held(policy).stopped_ratio if request.stopped else 1
 
 
-def takes(request: Request, host: Host, policy: Policy) -> tuple[float, float, dict[int, float]]:
-    """(vCPUs, KiB of memory, huge pages: size to KiB) that a Request takes of a host."""
+def takes(
+    request: PlacementRequest, host: Host, policy: PlacementPolicy
+) -> tuple[float, float, dict[int, float]]:
+    """(vCPUs, KiB of memory, huge pages: size to KiB) that a PlacementRequest takes of a host."""
     found, part = total([request]), share(request, host, policy)
     pages = {host.usual_page_kib(size): kib * part for size, kib in found.pages.items()}
     return found.vcpus * part, memory_kib(found, host.held(policy)) * part, pages
@@ -97,8 +99,8 @@ def longest(mounts: Collection[str], path: str) -> str | None:
     return None
 
 
-def storage(request: Request, host: Host) -> Counter[str]:
-    """{id of a Store: bytes} that a Request promises of a host's storage.
+def storage(request: PlacementRequest, host: Host) -> Counter[str]:
+    """{id of a Store: bytes} that a PlacementRequest promises of a host's storage.
 
     A disk that lies on storage which the host reaches, too, is promised there already. Pools that
     the host does not have are passed over: a filter names them.
@@ -127,8 +129,10 @@ def _there(disk: Disk, store: Store) -> bool:
     return disk.shared is not None and disk.shared == store.shared
 
 
-def lacks(request: Request, host: Host, policy: Policy) -> dict[str, tuple[int, float]]:
-    """{id of a Store: (bytes wanted, bytes free)} of those that have no room for a Request."""
+def lacks(
+    request: PlacementRequest, host: Host, policy: PlacementPolicy
+) -> dict[str, tuple[int, float]]:
+    """{id of a Store: (bytes wanted, bytes free)} of those that have no room for a PlacementRequest."""
     found = {}
     for store, wanted in storage(request, host).items():
         free = max(0, host.free_store_bytes(policy, store))
@@ -147,15 +151,15 @@ def joined(hosts: Iterable[Host]) -> list[Host]:
 
 
 def _knowing(host: Host, promised: Counter[str | None]) -> Host:
-    told = {
+    reserved = {
         name: replace(store, elsewhere_bytes=promised[store.shared] - store.promised_bytes)
         for name, store in host.storage.items()
         if store.shared
     }
-    return replace(host, stores={**host.stores, **told}) if told else host
+    return replace(host, stores={**host.stores, **reserved}) if reserved else host
 
 
-def told(host: Host, elsewhere: dict[str, float]) -> Host:
+def with_reserved(host: Host, elsewhere: dict[str, float]) -> Host:
     """The facts.Host, told what others promise: {name of shared storage: bytes}."""
     found = {
         name: replace(store, elsewhere_bytes=int(elsewhere[store.shared]))
@@ -165,7 +169,7 @@ def told(host: Host, elsewhere: dict[str, float]) -> Host:
     return replace(host, stores={**host.stores, **found}) if found else host
 
 
-def terms(host: Host | None, policy: Policy) -> dict[str, Any]:
+def terms(host: Host | None, policy: PlacementPolicy) -> dict[str, Any]:
     """What goes with a request to a host, as plain data: the policy, and what the host cannot
     know. host: a facts.Host of :func:`joined`, or None."""
     stores = host.storage.values() if host else ()
@@ -173,8 +177,10 @@ def terms(host: Host | None, policy: Policy) -> dict[str, Any]:
     return {"policy": policy.sent(), **({"elsewhere": elsewhere} if elsewhere else {})}
 
 
-def taken(cloud: dict[str, Host], name: str, request: Request, guest: Guest) -> dict[str, Host]:
-    """The cloud (name to facts.Host) after the host has taken the guest of a Request."""
+def taken(
+    cloud: dict[str, Host], name: str, request: PlacementRequest, guest: Guest
+) -> dict[str, Host]:
+    """The cloud (name to facts.Host) after the host has taken the guest of a PlacementRequest."""
     host = cloud[name]
     asked = request.at(host)
     stores = dict(host.stores)

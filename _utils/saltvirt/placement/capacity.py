@@ -10,14 +10,14 @@ from saltvirt.placement import account, choose, facts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from saltvirt.placement.facts import Host, Request
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.facts import Host, PlacementRequest
+    from saltvirt.placement.policy import PlacementPolicy
 
 
 @dataclass(frozen=True)
 class Capacity:
     """fits: host to count, as if it were asked alone. total: in all, what hosts share counted
-    once. limits: host to what ends it. lost: host to (count, homeless guests).
+    once. limits: host to what ends it. lost: host to (count, unplaced guests).
 
     ``lost`` says for each host how many would still fit if it were gone and its guests had
     moved to the others, and which of its guests would find no place.
@@ -31,11 +31,11 @@ class Capacity:
     @property
     def total_with_one_lost(self) -> int:
         """The worst case; 0 when the loss of some host leaves a guest without a place."""
-        counts = [0 if homeless else count for count, homeless in self.lost.values()]
+        counts = [0 if unplaced else count for count, unplaced in self.lost.values()]
         return min(counts, default=0)
 
 
-def capacity(hosts: Iterable[Host], request: Request, policy: Policy) -> Capacity:
+def capacity(hosts: Iterable[Host], request: PlacementRequest, policy: PlacementPolicy) -> Capacity:
     """The Capacity of the hosts for guests like the request."""
     hosts = list(hosts)
     counted = {host.name: count(host, request, policy) for host in hosts}
@@ -49,7 +49,10 @@ def capacity(hosts: Iterable[Host], request: Request, policy: Policy) -> Capacit
 
 
 def _in_all(
-    hosts: Iterable[Host], fits: Mapping[str, int], request: Request, policy: Policy
+    hosts: Iterable[Host],
+    fits: Mapping[str, int],
+    request: PlacementRequest,
+    policy: PlacementPolicy,
 ) -> int:
     """The sum, where storage that several hosts reach gives its room once."""
     left: dict[str | None, float] = {}
@@ -67,12 +70,12 @@ def _in_all(
     return found
 
 
-def _shared(asked: Request, host: Host) -> dict[str, int]:
+def _shared(asked: PlacementRequest, host: Host) -> dict[str, int]:
     wanted = account.storage(asked, host)
     return {s: size for s, size in wanted.items() if size and host.storage[s].shared}
 
 
-def count(host: Host, request: Request, policy: Policy) -> tuple[int, str]:
+def count(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> tuple[int, str]:
     """(how many fit on the host, the filter that refuses the next one)."""
     fell = choose.first_reason(host, request, policy)
     if fell:
@@ -95,11 +98,11 @@ def count(host: Host, request: Request, policy: Policy) -> tuple[int, str]:
 
 
 def _without(
-    gone: Host, hosts: list[Host], request: Request, policy: Policy
+    gone: Host, hosts: list[Host], request: PlacementRequest, policy: PlacementPolicy
 ) -> tuple[int, list[str]]:
     """(how many fit when ``gone`` is lost, names of its guests that find no place)."""
     left = {host.name: host for host in hosts if host is not gone}
-    homeless = []
+    unplaced = []
     for guest in sorted(gone.guests, key=lambda g: -g.memory_kib):
         if not guest.meant_to_run:
             continue
@@ -108,6 +111,6 @@ def _without(
         if ranked:
             left = account.taken(left, ranked[0].host, moving, guest)
         else:
-            homeless.append(guest.name)
+            unplaced.append(guest.name)
     fits = {host.name: count(host, request, policy)[0] for host in left.values()}
-    return _in_all(left.values(), fits, request, policy), homeless
+    return _in_all(left.values(), fits, request, policy), unplaced

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from types import ModuleType
 
-    from saltvirt.placement.facts import Host, Request
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.facts import Host, PlacementRequest
+    from saltvirt.placement.policy import PlacementPolicy
 
 # scores that differ by less are equal: a digest of the guest's name and the host's decides, so that
 # the answer is stable and a crowd of guests does not ask for the same host
@@ -58,7 +58,7 @@ def _some(hosts: list[str]) -> str:
     return f"{shown} and {len(hosts) - NAMED} more" if len(hosts) > NAMED else shown
 
 
-def choose(hosts: Iterable[Host], request: Request, policy: Policy) -> Decision:
+def choose(hosts: Iterable[Host], request: PlacementRequest, policy: PlacementPolicy) -> Decision:
     """Decides where the guest of the request may go.
 
     hosts: iterable of facts.Host. Returns a Decision; no host left is an empty ranking.
@@ -76,8 +76,8 @@ def choose(hosts: Iterable[Host], request: Request, policy: Policy) -> Decision:
 
 def admits(
     host: Host,
-    request: Request,
-    policy: Policy,
+    request: PlacementRequest,
+    policy: PlacementPolicy,
     but: Collection[str] = (),
     only: Collection[str] | None = None,
 ) -> Reason | None:
@@ -91,8 +91,8 @@ def admits(
 
 def first_reason(
     host: Host,
-    request: Request,
-    policy: Policy,
+    request: PlacementRequest,
+    policy: PlacementPolicy,
     but: Collection[str] = (),
     only: Collection[str] | None = None,
 ) -> Reason | None:
@@ -104,7 +104,7 @@ def first_reason(
 
 
 def _first(
-    host: Host, asked: Request, policy: Policy, modules: Iterable[ModuleType]
+    host: Host, asked: PlacementRequest, policy: PlacementPolicy, modules: Iterable[ModuleType]
 ) -> Reason | None:
     for module in modules:
         why = module.reason(host, asked, policy)
@@ -118,8 +118,10 @@ def _some_filters(but: Collection[str], only: Collection[str] | None) -> list[Mo
     return [named[name] for name in named if name not in but and name in (only or named)]
 
 
-def _rank(passed: list[tuple[Host, Request]], guest: str, policy: Policy) -> list[Candidate]:
-    """passed: pairs of a Host and the Request as it is there."""
+def _rank(
+    passed: list[tuple[Host, PlacementRequest]], guest: str, policy: PlacementPolicy
+) -> list[Candidate]:
+    """passed: pairs of a Host and the PlacementRequest as it is there."""
     parts: dict[str, dict[str, float]] = {host.name: {} for host, _ in passed}
     for name, module in weights.ALL.items():
         multiplier = policy.weights.get(name, 0)

@@ -16,7 +16,7 @@ from saltvirt.wire import Fact, seldom, untold
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.policy import PlacementPolicy
 
 # of the words that saltvirt.host.domain.lookup has for states: these hold their memory
 ACTIVE = {"running", "paused", "pmsuspended"}
@@ -210,11 +210,11 @@ class Host:
     images_store: str = IMAGES
     silent: tuple[str, ...] = ()
 
-    def held(self, policy: Policy) -> Policy:
+    def held(self, policy: PlacementPolicy) -> PlacementPolicy:
         """The policy with what this host's own configuration says more strictly."""
         return policy.stricter(self.limits)
 
-    def ratio(self, policy: Policy, name: str) -> float:
+    def ratio(self, policy: PlacementPolicy, name: str) -> float:
         """The host's own ratio where it has one, else the policy's."""
         own = self.ratios.get(name)
         return float(getattr(self.held(policy), f"{name}_ratio") if own is None else own)
@@ -226,33 +226,33 @@ class Host:
         stopped = [guest for guest in self.guests if not guest.meant_to_run]
         return account.total([*full, *self.arriving]), account.total(stopped)
 
-    def used(self, policy: Policy, what: str) -> float:
+    def used(self, policy: PlacementPolicy, what: str) -> float:
         """``vcpus`` or ``memory_kib`` that its guests take, stopped ones by ratio, and those that
         are on their way to it; memory with what QEMU takes for each."""
         policy = self.held(policy)
-        count: Callable[[account.Sum, Policy], float] = getattr(account, what)
+        count: Callable[[account.Sum, PlacementPolicy], float] = getattr(account, what)
         full, stopped = (count(one, policy) for one in self.sums)
         return full + stopped * policy.stopped_ratio
 
-    def capacity_vcpus(self, policy: Policy) -> float:
+    def capacity_vcpus(self, policy: PlacementPolicy) -> float:
         return self.cpus * self.ratio(policy, "cpu")
 
-    def capacity_memory_kib(self, policy: Policy) -> float:
+    def capacity_memory_kib(self, policy: PlacementPolicy) -> float:
         reserve = self.held(policy).reserve_kib(self.memory_kib)
         usable = max(0, self.memory_kib - sum(self.hugepages.values()) - reserve)
         return usable * self.ratio(policy, "memory")
 
-    def free_vcpus(self, policy: Policy) -> float:
+    def free_vcpus(self, policy: PlacementPolicy) -> float:
         return self.capacity_vcpus(policy) - self.used(policy, "vcpus")
 
-    def free_memory_kib(self, policy: Policy) -> float:
+    def free_memory_kib(self, policy: PlacementPolicy) -> float:
         return self.capacity_memory_kib(policy) - self.used(policy, "memory_kib")
 
     def usual_page_kib(self, size: int) -> int:
         """The size of huge pages that a guest gets which asks for this one; 0 is the usual."""
         return size or self.page_kib or min(self.hugepages, default=0)
 
-    def free_hugepages_kib(self, policy: Policy, size: int) -> float:
+    def free_hugepages_kib(self, policy: PlacementPolicy, size: int) -> float:
         """Of huge pages of one size; they are never promised twice."""
         full, stopped = (
             sum(kib for page, kib in one.pages.items() if self.usual_page_kib(page) == size)
@@ -283,18 +283,18 @@ class Host:
         """Whether a Store is on a file system that does not answer."""
         return store in {self.mounts.get(place, place) for place in self.silent}
 
-    def free_store_bytes(self, policy: Policy, store: str) -> float:
+    def free_store_bytes(self, policy: PlacementPolicy, store: str) -> float:
         """What may still be promised: free space, less what thin disks can still grow."""
         found, policy = self.storage[store], self.held(policy)
         kept = policy.reserved_disk_bytes if store == self.images_store else 0
         promised = found.promised_bytes + found.elsewhere_bytes
         return (found.free_bytes - kept) * self.ratio(policy, "disk") - promised
 
-    def free_disk_bytes(self, policy: Policy) -> float:
+    def free_disk_bytes(self, policy: PlacementPolicy) -> float:
         """The same of the images folder."""
         return self.free_store_bytes(policy, self.images_store)
 
-    def free_pool_bytes(self, policy: Policy, name: str) -> float:
+    def free_pool_bytes(self, policy: PlacementPolicy, name: str) -> float:
         """The same of a storage pool."""
         return self.free_store_bytes(policy, self.pool_store(name))
 
@@ -307,54 +307,58 @@ def host_from_inventory(name: str, data: object) -> Host:
     return host_of(name, Inventory.from_answer(data, name))
 
 
-def host_of(name: str, told: Inventory) -> Host:
+def host_of(name: str, inventory: Inventory) -> Host:
     """The Host of that name in its Inventory.
 
     Raises InvalidInput, which names the setting, for what its configuration has wrong; ValueError
     or LookupError for what does not add up.
     """
-    folder = told.images_folder
+    folder = inventory.images_folder
     arriving = tuple(
         Guest(guest, vcpus=one.vcpus, memory_kib=one.memory_kib, page_kib=one.page_kib)
-        for guest, one in sorted(told.arriving.items())
+        for guest, one in sorted(inventory.arriving.items())
     )
     host = Host(
         name=name,
-        cpus=told.cpus,
-        memory_kib=told.memory_kib,
-        guests=tuple(guest for _, guest in sorted(told.guests.items())),
+        cpus=inventory.cpus,
+        memory_kib=inventory.memory_kib,
+        guests=tuple(guest for _, guest in sorted(inventory.guests.items())),
         arriving=arriving,
-        arch=told.arch,
-        arches=told.arches,
-        types=told.types,
+        arch=inventory.arch,
+        arches=inventory.arches,
+        types=inventory.types,
         disk_total_bytes=folder.total_bytes,
         disk_free_bytes=folder.free_bytes,
         disk_promised_bytes=folder.promised_bytes,
-        bridges=told.bridges,
-        networks=told.networks,
-        pools=told.pools,
-        images=told.images,
-        labels=policies.mapping(told.labels, "virt:labels"),
-        maintenance=told.maintenance,
-        ratios=policies.ratios(told.ratios),
-        needs=told.guest,
-        limits=policies.limits(told.placement),
-        hugepages={int(size): kib for size, kib in told.hugepages.items()},
-        page_kib=told.hugepage_kib or 0,
-        stores=told.stores,
-        mounts=told.mounts,
+        bridges=inventory.bridges,
+        networks=inventory.networks,
+        pools=inventory.pools,
+        images=inventory.images,
+        labels=policies.mapping(inventory.labels, "virt:labels"),
+        maintenance=inventory.maintenance,
+        ratios=policies.ratios(inventory.ratios),
+        needs=inventory.guest,
+        limits=policies.limits(inventory.placement),
+        hugepages={int(size): kib for size, kib in inventory.hugepages.items()},
+        page_kib=inventory.hugepage_kib or 0,
+        stores=inventory.stores,
+        mounts=inventory.mounts,
         images_store=folder.store or IMAGES,
-        silent=told.silent,
+        silent=inventory.silent,
     )
     for store in {*host.mounts.values(), host.images_store}:
         host.storage[store]  # a mount of what it does not tell of is known here, not in a choice
-    account.takes(Request(name, 1, 1, by_profile=True).at(host), host, policies.Policy())
-    host.free_memory_kib(policies.Policy())  # what does not add up is known here, not in a choice
+    account.takes(
+        PlacementRequest(name, 1, 1, by_profile=True).at(host), host, policies.PlacementPolicy()
+    )
+    host.free_memory_kib(
+        policies.PlacementPolicy()
+    )  # what does not add up is known here, not in a choice
     return host
 
 
 @dataclass(frozen=True)
-class Request:
+class PlacementRequest:
     """The guest to place. ``hypervisor``: libvirt's domain type, ``kvm`` also fits plain QEMU.
 
     disk_bytes: in the images folder. pools: name of a storage pool to the bytes wanted of it.
@@ -390,7 +394,7 @@ class Request:
         """The same word as a Guest's."""
         return self.hypervisor
 
-    def at(self, host: Host) -> Request:
+    def at(self, host: Host) -> PlacementRequest:
         """The request with what the host's own profiles make of it."""
         needs = host.needs if self.by_profile else None
         if not needs:
@@ -410,10 +414,10 @@ class Request:
         )
 
 
-def of_guest(guest: Guest, source: Host) -> Request:
-    """The Request for a Guest that exists on the source Host: what it needs is read from its
+def of_guest(guest: Guest, source: Host) -> PlacementRequest:
+    """The PlacementRequest for a Guest that exists on the source Host: what it needs is read from its
     definition, what was wished for it is kept with it."""
-    return Request(
+    return PlacementRequest(
         guest.name,
         guest.vcpus,
         guest.memory_kib,

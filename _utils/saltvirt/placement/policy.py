@@ -26,7 +26,7 @@ _LOOSER_IS_MORE = ("cpu_ratio", "memory_ratio", "disk_ratio")
 
 
 @dataclass(frozen=True)
-class Policy:
+class PlacementPolicy:
     """How full a host may get, and what makes one host better than another.
 
     cpu_ratio, memory_ratio, disk_ratio: promised over physical; a host may set its own.
@@ -66,7 +66,7 @@ class Policy:
         """The part that goes with a request to a host, which ``from_config`` reads again there."""
         return {key: getattr(self, key) for key in sorted(KNOWN)}
 
-    def stricter(self, own: Mapping[str, float]) -> Policy:
+    def stricter(self, own: Mapping[str, float]) -> PlacementPolicy:
         """This policy where the settings of ``own`` (checked) are not stricter."""
         found = {}
         for key, value in own.items():
@@ -75,17 +75,17 @@ class Policy:
         return replace(self, **found) if found else self
 
 
-KNOWN = frozenset(f.name for f in fields(Policy)) - {"exclude", "weights"}
+KNOWN = frozenset(f.name for f in fields(PlacementPolicy)) - {"exclude", "weights"}
 
 
-def of_master(opts: Mapping[str, Any]) -> Policy:
-    """The Policy of the master whose options these are."""
+def of_master(opts: Mapping[str, Any]) -> PlacementPolicy:
+    """The PlacementPolicy of the master whose options these are."""
     get = settings.of_master(opts)
     return from_config(settings.mapping(get, "placement"), settings.words(get, "exclude"))
 
 
-def from_config(placement: object, exclude: Iterable[str] | None = ()) -> Policy:
-    """The Policy in the mapping ``virt:placement``. Raises InvalidInput for unknown keys."""
+def from_config(placement: object, exclude: Iterable[str] | None = ()) -> PlacementPolicy:
+    """The PlacementPolicy in the mapping ``virt:placement``. Raises InvalidInput for unknown keys."""
     placement = mapping(placement, "virt:placement")
     weights = mapping(placement.pop("weights", None), "virt:placement:weights")
     limits(placement)
@@ -95,7 +95,7 @@ def from_config(placement: object, exclude: Iterable[str] | None = ()) -> Policy
     for key, value in weights.items():
         number(value, key, "virt:placement")
     return replace(
-        Policy(**placement), weights={**WEIGHTS, **weights}, exclude=tuple(exclude or ())
+        PlacementPolicy(**placement), weights={**WEIGHTS, **weights}, exclude=tuple(exclude or ())
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from saltvirt.placement.facts import Guest, Host
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.policy import PlacementPolicy
 
 THRESHOLD = 0.1
 LEAST_GAIN = 0.01
@@ -26,7 +26,7 @@ EDGE = 8
 
 
 @dataclass(frozen=True)
-class Move:
+class RebalanceMove:
     """One guest from one host to another; before and after are the cloud's score."""
 
     guest: str
@@ -36,7 +36,7 @@ class Move:
     after: float
 
 
-def score(hosts: Sequence[Host], policy: Policy) -> float:
+def score(hosts: Sequence[Host], policy: PlacementPolicy) -> float:
     """0 is even; memory counts twice what vCPUs count."""
     if len(hosts) < 2:
         return 0.0
@@ -50,14 +50,14 @@ def _fraction(used: float, capacity: float) -> float:
 
 
 def plan(
-    hosts: Iterable[Host], policy: Policy, threshold: float = THRESHOLD, most: int = 50
-) -> list[Move]:
+    hosts: Iterable[Host], policy: PlacementPolicy, threshold: float = THRESHOLD, most: int = 50
+) -> list[RebalanceMove]:
     """The moves, in order. Empty when the score is under the threshold or nothing gains.
 
     hosts: iterable of facts.Host; those in maintenance are left alone. most: at most so many.
     """
     cloud = {host.name: host for host in hosts if not host.maintenance}
-    moves: list[Move] = []
+    moves: list[RebalanceMove] = []
     now = score(list(cloud.values()), policy)
     while now > threshold and len(moves) < most:
         best = _best(cloud, policy, now)
@@ -69,7 +69,7 @@ def plan(
     return moves
 
 
-def moved(cloud: dict[str, Host], move: Move) -> dict[str, Host]:
+def moved(cloud: dict[str, Host], move: RebalanceMove) -> dict[str, Host]:
     """The cloud (name to Host) after the move. The source's disks stay counted there: they are
     deleted when the guest has moved, and until then nobody can have their room."""
     source = cloud[move.source]
@@ -79,7 +79,7 @@ def moved(cloud: dict[str, Host], move: Move) -> dict[str, Host]:
     return {**found, source.name: replace(found[source.name], guests=rest)}
 
 
-def _best(cloud: dict[str, Host], policy: Policy, now: float) -> Move | None:
+def _best(cloud: dict[str, Host], policy: PlacementPolicy, now: float) -> RebalanceMove | None:
     by_load = sorted(
         cloud.values(), key=lambda h: _fraction(h.used(policy, "memory_kib"), h.memory_kib)
     )
@@ -98,13 +98,13 @@ def _moves(
     source: Host,
     targets: Iterable[Host],
     cloud: dict[str, Host],
-    policy: Policy,
+    policy: PlacementPolicy,
     now: float,
-) -> Iterator[Move]:
+) -> Iterator[RebalanceMove]:
     request = facts.of_guest(guest, source)
     for target in targets:
         if target is source or choose.first_reason(target, request, policy):
             continue
-        move = Move(guest.name, source.name, target.name, now, 0.0)
+        move = RebalanceMove(guest.name, source.name, target.name, now, 0.0)
         after = score(list(moved(cloud, move).values()), policy)
         yield replace(move, after=after)

@@ -84,9 +84,9 @@ class Session:
     def _new_errors(self) -> str:
         size = os.fstat(self._errors.fileno()).st_size
         length = min(size - self._seen, _MOST_WORDS)
-        said = os.pread(self._errors.fileno(), length, size - length)
+        output = os.pread(self._errors.fileno(), length, size - length)
         self._seen = size
-        return said.decode("utf-8", "replace")
+        return output.decode("utf-8", "replace")
 
     def _until(self, mark: bytes, command: str, timeout_s: float) -> bytes:
         """What came before the mark; the session is over where it does not come, or too much."""
@@ -119,10 +119,10 @@ class Session:
             words = tools.last_words(self._new_errors())
             raise errors.SeedFailed(f"guestfish ended: {words}") from None
         out = self._until(f"{mark}\n".encode(), command, timeout_s or _COMMAND_S)
-        said = self._new_errors()
-        reasons = [line.split(_ERROR, 1)[1] for line in said.splitlines() if _ERROR in line]
-        if reasons or "unknown command" in said:
-            raise errors.SeedFailed(f"libguestfs: {' / '.join(reasons[:2]) or said.strip()}")
+        output = self._new_errors()
+        reasons = [line.split(_ERROR, 1)[1] for line in output.splitlines() if _ERROR in line]
+        if reasons or "unknown command" in output:
+            raise errors.SeedFailed(f"libguestfs: {' / '.join(reasons[:2]) or output.strip()}")
         return out
 
     def text(self, command: str, *arguments: object) -> str:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Wish:
+class SeedRequest:
     """What the caller asked for one guest.
 
     config: minion options. grains, autosign_grains, startup_states: see SeedData. pub_key,
@@ -55,7 +55,7 @@ def _text(given: str | None, what: str) -> str | None:
 
 
 class Hypervisor:
-    """Makes SeedData out of a wish and the hypervisor's own minion.
+    """Makes SeedData out of a SeedRequest and the hypervisor's own minion.
 
     call: ``__salt__`` of the hypervisor's minion. opts: its options.
     """
@@ -90,11 +90,11 @@ class Hypervisor:
             ) from exc
         return script
 
-    def _pair(self, wish: Wish) -> tuple[str, str]:
-        if bool(wish.pub_key) != bool(wish.priv_key):
+    def _pair(self, request: SeedRequest) -> tuple[str, str]:
+        if bool(request.pub_key) != bool(request.priv_key):
             raise errors.InvalidInput("give both pub_key and priv_key, or neither")
-        if wish.priv_key:
-            return keys.pair(_text(wish.priv_key, "priv_key"), _text(wish.pub_key, "pub_key"))
+        if request.priv_key:
+            return keys.pair(_text(request.priv_key, "priv_key"), _text(request.pub_key, "pub_key"))
         if self._begun:
             begun, self._begun = self._begun, None
             return begun.result()
@@ -103,9 +103,9 @@ class Hypervisor:
     def _keysize(self) -> int:
         return self._set(settings.integer, "keysize", keys.DEFAULT_BITS)
 
-    def begin(self, wish: Wish) -> None:
+    def begin(self, request: SeedRequest) -> None:
         """Begins to make the next guest's keys, which takes a while, beside other work."""
-        if not wish.priv_key:
+        if not request.priv_key:
             self._begun = keys.begin(self._keysize())
 
     def _own(self, name: str) -> str | None:
@@ -116,25 +116,25 @@ class Hypervisor:
         except OSError:
             return None
 
-    def _install(self, wish: Wish) -> str:
-        if not wish.install and not wish.prep_install:
+    def _install(self, request: SeedRequest) -> str:
+        if not request.install and not request.prep_install:
             return seed_data.INSTALL_NEVER
         kinds = (seed_data.INSTALL_IN_IMAGE, seed_data.INSTALL_AT_BOOT)
         kind = self._set(settings.choice, "install", seed_data.INSTALL_IN_IMAGE, kinds)
-        at_boot = wish.prep_install or kind == seed_data.INSTALL_AT_BOOT
+        at_boot = request.prep_install or kind == seed_data.INSTALL_AT_BOOT
         return seed_data.INSTALL_AT_BOOT if at_boot else seed_data.INSTALL_IN_IMAGE
 
-    def config(self, wish: Wish) -> dict[str, Any]:
+    def config(self, request: SeedRequest) -> dict[str, Any]:
         """The minion options: ``virt:seed:config``, then the caller's, then our own master."""
-        config = {**self._set(settings.mapping, "config"), **(wish.config or {})}
+        config = {**self._set(settings.mapping, "config"), **(request.config or {})}
         config.setdefault("master", self._opts.get("master"))
         return config
 
-    def data(self, name: str, wish: Wish) -> seed_data.SeedData:
+    def data(self, name: str, request: SeedRequest) -> seed_data.SeedData:
         """The SeedData for the guest ``name``. Raises InvalidInput."""
-        config = self.config(wish)
+        config = self.config(request)
         ours = config["master"] == self._opts.get("master")
-        private, public = self._pair(wish)
+        private, public = self._pair(request)
         return seed_data.SeedData(
             id=name,
             private_key=private,
@@ -143,13 +143,13 @@ class Hypervisor:
             config=config,
             master_public_key=self._own("minion_master.pub") if ours else None,
             master_sign_key=self._own("master_sign.pub") if ours else None,
-            grains=wish.grains or {},
-            startup_states=wish.startup_states,
-            autosign_grains=wish.autosign_grains or {},
+            grains=request.grains or {},
+            startup_states=request.startup_states,
+            autosign_grains=request.autosign_grains or {},
             hostname=name,
             reset_machine_id=self._set(settings.boolean, "reset_machine_id", True),
             reset_ssh_keys=self._set(settings.boolean, "reset_ssh_keys", True),
-            install=self._install(wish),
+            install=self._install(request),
             bootstrap=self.bootstrap,
             bootstrap_args=self._set(settings.text, "bootstrap_args", ""),
         )
@@ -159,7 +159,7 @@ class Hypervisor:
         name: str,
         path: str,
         format: str | None,
-        wish: Wish,
+        request: SeedRequest,
         nics: Iterable[seed_data.Nic] = (),
     ) -> str:
         """Seeds a disk or folder and returns the guest's public key (PEM).
@@ -167,7 +167,7 @@ class Hypervisor:
         nics: the guest's interfaces, see network.configure.
         Raises SeedFailed, InvalidInput, Unsupported.
         """
-        data = dataclasses.replace(self.data(name, wish), nics=list(nics))
+        data = dataclasses.replace(self.data(name, request), nics=list(nics))
         backend = self._set(settings.choice, "backend", backends.AUTO, backends.BACKENDS)
         backends.apply(path, format, data, backend)
         return data.public_key
@@ -177,7 +177,7 @@ class Hypervisor:
         name: str,
         path: str,
         nics: Iterable[seed_data.Nic],
-        wish: Wish,
+        request: SeedRequest,
         extra: str | None = None,
     ) -> str:
         """Makes the volume for cloud-init at ``path``; returns the guest's public key (PEM).
@@ -186,7 +186,7 @@ class Hypervisor:
         is used only where ``virt:seed:bootstrap`` names one: the package else.
         Raises SeedFailed, InvalidInput, Unsupported.
         """
-        data = self.data(name, wish)
+        data = self.data(name, request)
         if not self._set(settings.text, "bootstrap"):
             data = dataclasses.replace(data, bootstrap=None)
         files = {

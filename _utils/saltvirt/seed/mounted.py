@@ -185,7 +185,9 @@ def _system(space: Space, mounted: str) -> DirTree | None:
 
 
 @contextlib.contextmanager
-def _mounted(space: Space, shown: str, place: partitions.Place, programs: bool) -> Iterator[str]:
+def _mounted(
+    space: Space, shown: str, place: partitions.Partition, programs: bool
+) -> Iterator[str]:
     """The place, mounted. programs: may programs out of it be run?"""
     target = os.path.join(space.folder, "root")
     os.makedirs(target, exist_ok=True)
@@ -198,7 +200,7 @@ def _mounted(space: Space, shown: str, place: partitions.Place, programs: bool) 
         space.run(["umount", target], "unmount the disk")
 
 
-def _places(space: Space, shown: str) -> tuple[list[partitions.Place], list[str]]:
+def _places(space: Space, shown: str) -> tuple[list[partitions.Partition], list[str]]:
     path = space.outside(shown)
     found, others = partitions.find(path, _size(path))
     # the system is rarely on the smallest
@@ -206,7 +208,7 @@ def _places(space: Space, shown: str) -> tuple[list[partitions.Place], list[str]
 
 
 @contextlib.contextmanager
-def _one_at_a_time(place: partitions.Place) -> Iterator[None]:
+def _one_at_a_time(place: partitions.Partition) -> Iterator[None]:
     """Two file systems with one UUID confuse the kernel's btrfs, and clones have one UUID."""
     if place.kind != "btrfs":
         yield
@@ -219,7 +221,11 @@ def _one_at_a_time(place: partitions.Place) -> Iterator[None]:
 
 
 def _seen(
-    space: Space, shown: str, place: partitions.Place, programs: bool, stack: contextlib.ExitStack
+    space: Space,
+    shown: str,
+    place: partitions.Partition,
+    programs: bool,
+    stack: contextlib.ExitStack,
 ) -> tuple[DirTree | None, str]:
     """The DirTree of the system at a place, for as long as ``stack`` lasts, or None; and where
     it is mounted."""

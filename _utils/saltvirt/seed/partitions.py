@@ -26,7 +26,7 @@ _METADATA_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Place:
+class Partition:
     """Where a file system lies on the disk, in bytes, and its kind."""
 
     offset: int
@@ -137,18 +137,18 @@ def _volumes(path: str, offset: int) -> Iterator[tuple[int, int]]:
     yield from ((offset + start, size) for start, size in linear_volumes(text))
 
 
-def find(path: str, size: int) -> tuple[list[Place], list[str]]:
+def find(path: str, size: int) -> tuple[list[Partition], list[str]]:
     """(the Places of all file systems on the disk that could hold a system, the other kinds on it).
 
     path: a file or block device that shows the disk raw. size: in bytes.
     """
-    found: list[Place] = []
+    found: list[Partition] = []
     others: set[str | None] = set()
 
     def look(offset: int, length: int) -> str | None:
         kind = _blkid(path, offset, length).get("TYPE")
         if kind in FILE_SYSTEMS:
-            found.append(Place(offset, length, kind))
+            found.append(Partition(offset, length, kind))
         return kind
 
     for offset, length in _table(path, size):

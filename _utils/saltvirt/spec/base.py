@@ -53,7 +53,7 @@ def key(parse: Parser[Any], name: str | None = None, repr: bool = True) -> Any:
 
 
 def given(value: T | None) -> T | None:
-    """The value, or None where the user said nothing or to remove it."""
+    """The value, or None where the user gave none or REMOVE."""
     return None if value is REMOVE else value
 
 

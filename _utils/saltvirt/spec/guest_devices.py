@@ -52,9 +52,9 @@ def fill(spec: GuestSpec, more: Mapping[str, Any], known: Profiles, update: bool
 
 def _mark_default(disks: list[DiskSpec], own: Iterable[Device]) -> None:
     """Marks the sizes that nobody asked for."""
-    said = {item["name"] for item in own if item.get("size") is not None and "name" in item}
+    sized = {item["name"] for item in own if item.get("size") is not None and "name" in item}
     for disk in disks:
-        disk.size_is_default = disk.name in profiles.DEFAULT_NAMES - said
+        disk.size_is_default = disk.name in profiles.DEFAULT_NAMES - sized
 
 
 def _parsed(cls: type[DiskSpec | NicSpec], found: Iterable[Any], what: str) -> list[Any]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from saltvirt.states.result import answer
 
 if TYPE_CHECKING:
-    from saltvirt.states.result import Answer, Host
+    from saltvirt.states.result import Answer, StateHost
 
 
 def made(
-    host: Host, name: str, interface: str | None, timeout_s: int, vlan: int | None, type: str
+    host: StateHost, name: str, interface: str | None, timeout_s: int, vlan: int | None, type: str
 ) -> Answer:
     """See ``virt.bridge``."""
     plan = host.call("bridge_plan", name, interface, vlan, type)
@@ -38,7 +38,7 @@ def _made_otherwise(name: str, plan: dict[str, Any], vlan: object, type: str) ->
     return [f"{name} was made over {over}: take it away first, with virt.bridge_absent"]
 
 
-def absent(host: Host, name: str, timeout_s: int) -> Answer:
+def absent(host: StateHost, name: str, timeout_s: int) -> Answer:
     """See ``virt.bridge_absent``."""
     if name not in host.salt["network.interfaces"]():
         return answer(name, comment=f"There is no bridge {name}")

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from saltvirt.states.result import answer
 
 if TYPE_CHECKING:
-    from saltvirt.states.result import Answer, Host
+    from saltvirt.states.result import Answer, StateHost
 
 
 # parts of the subject, where the master sets none in virt:pki, and for how long
 SUBJECT = ("country", "state", "locality", "organization", "expiration_days")
 
 
-def placed(host: Host, name: str, **given: Any) -> Answer:
+def placed(host: StateHost, name: str, **given: Any) -> Answer:
     """See ``virt.keys``."""
     found = host.call("tls_update", test=host.test, **given)
     comment = "All keys are correct"

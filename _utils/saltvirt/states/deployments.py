@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from saltvirt.states.result import answer
 
 if TYPE_CHECKING:
-    from saltvirt.states.result import Answer, Host
+    from saltvirt.states.result import Answer, StateHost
 
 _WHERE = "this state is for an orchestration on the master"
 
 
-def deployed(host: Host, name: str, **given: Any) -> Answer:
+def deployed(host: StateHost, name: str, **given: Any) -> Answer:
     """See ``virt.deployed``."""
     if "saltutil.runner" not in host.salt:
         return answer(name, failures=[_WHERE])

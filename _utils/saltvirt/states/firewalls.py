@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from saltvirt.states.result import answer
 
 if TYPE_CHECKING:
-    from saltvirt.states.result import Answer, Host
+    from saltvirt.states.result import Answer, StateHost
 
 
-def applied(host: Host, name: str, **ports: Any) -> Answer:
+def applied(host: StateHost, name: str, **ports: Any) -> Answer:
     """See ``virt.firewall``."""
     plan = host.call("firewall_plan", **ports)
     kind = plan["kind"]
@@ -24,7 +24,7 @@ def applied(host: Host, name: str, **ports: Any) -> Answer:
     return answer(name, {kind: plan["rules"]}, comment, host.test)
 
 
-def absent(host: Host, name: str) -> Answer:
+def absent(host: StateHost, name: str) -> Answer:
     """See ``virt.firewall_absent``."""
     if not host.call("firewall_made"):
         return answer(name, comment="There are no rules of ours")

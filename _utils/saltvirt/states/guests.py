@@ -14,7 +14,7 @@ from saltvirt.states.result import answer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from saltvirt.states.result import Answer, Host
+    from saltvirt.states.result import Answer, StateHost
 
 # of virt.init's arguments, what the state itself decides
 _OURS = {"start", "disk", "nic"}
@@ -25,44 +25,44 @@ def arguments() -> list[str]:
     return sorted({*spec.arguments()} - _OURS)
 
 
-def defined(host: Host, name: str, **given: Any) -> Answer:
+def defined(host: StateHost, name: str, **given: Any) -> Answer:
     """See ``virt.defined``."""
     return _converge(host, name, given, start=False)
 
 
-def running(host: Host, name: str, **given: Any) -> Answer:
+def running(host: StateHost, name: str, **given: Any) -> Answer:
     """See ``virt.running``."""
     return _converge(host, name, given, start=True)
 
 
-def _converge(host: Host, name: str, given: dict[str, Any], start: bool) -> Answer:
+def _converge(host: StateHost, name: str, given: dict[str, Any], start: bool) -> Answer:
     how = {word: values.boolean(given.pop(word), word) for word in ("update", "live", "detach")}
     given = {word: value for word, value in given.items() if value is not None}
     if name not in host.call("list_domains"):
         return _make(host, name, given, start)
     shown: dict[str, Any] = {}
-    said: list[str] = []
+    done: list[str] = []
     failures: list[object] = []
     notes: list[str] = []
     if how.pop("update") and not set(given) <= set(DeploySpec.keys()):
         try:
-            shown, said, failures, notes = _change(host, name, given, how)
+            shown, done, failures, notes = _change(host, name, given, how)
         except SaltException:
             if name not in host.call("leftovers")["unfinished"]:
                 raise
             return _make(host, name, given, start)
     if start and not failures:
-        _start(host, name, shown, said, failures)
-    comment = f"{name} {_sentence(said, host.test)}" if said else f"{name} is as wanted"
+        _start(host, name, shown, done, failures)
+    comment = f"{name} {_sentence(done, host.test)}" if done else f"{name} is as wanted"
     comment = "; ".join([comment, *notes])
     return answer(name, {name: shown} if shown else {}, comment, host.test, failures)
 
 
-def _sentence(said: list[str], test: bool) -> str:
-    return f"{'would be' if test else 'was'} {' and '.join(said)}"
+def _sentence(done: list[str], test: bool) -> str:
+    return f"{'would be' if test else 'was'} {' and '.join(done)}"
 
 
-def _make(host: Host, name: str, given: dict[str, Any], start: bool) -> Answer:
+def _make(host: StateHost, name: str, given: dict[str, Any], start: bool) -> Answer:
     """A new guest, as ``virt.init`` makes it."""
     if not (given.get("cpu") and given.get("mem")):
         raise NotFound(f"there is no guest {name}, and to make it cpu and mem are needed")
@@ -77,11 +77,11 @@ def _make(host: Host, name: str, given: dict[str, Any], start: bool) -> Answer:
     shown: dict[str, Any] = {"definition": True}
     if made["disks"]:
         shown["disks"] = {disk["target"]: _place(disk) for disk in made["disks"]}
-    said = ["made"]
+    done = ["made"]
     if start:
         shown["started"] = True
-        said.append("started")
-    return answer(name, {name: shown}, f"{name} {_sentence(said, host.test)}", host.test)
+        done.append("started")
+    return answer(name, {name: shown}, f"{name} {_sentence(done, host.test)}", host.test)
 
 
 def _place(disk: dict[str, str]) -> str:
@@ -90,7 +90,7 @@ def _place(disk: dict[str, str]) -> str:
 
 
 def _change(
-    host: Host, name: str, given: dict[str, Any], how: dict[str, Any]
+    host: StateHost, name: str, given: dict[str, Any], how: dict[str, Any]
 ) -> tuple[dict[str, Any], list[str], list[object], list[str]]:
     """(what changes shows, words for the comment, failures, warnings) of bringing it to what is
     given."""
@@ -101,10 +101,10 @@ def _change(
         return {}, [], [], notes
     found = differences(status["changes"])
     later = sorted(path for path, change in found.items() if not change["live"])
-    said = ["changed"]
+    done = ["changed"]
     if was != OFF and later:
-        said = [f"changed (at its next start: {', '.join(later)})"]
-    return {"definition": found}, said, status.get("errors", []), notes
+        done = [f"changed (at its next start: {', '.join(later)})"]
+    return {"definition": found}, done, status.get("errors", []), notes
 
 
 def differences(changes: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -121,7 +121,7 @@ def differences(changes: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _start(
-    host: Host, name: str, shown: dict[str, Any], said: list[str], failures: list[object]
+    host: StateHost, name: str, shown: dict[str, Any], done: list[str], failures: list[object]
 ) -> None:
     """Has it run; a guest that runs is left alone."""
     state = state_of(host, name)
@@ -140,10 +140,10 @@ def _start(
         failures.append(exc)
     else:
         shown[word] = True
-        said.append(word)
+        done.append(word)
 
 
-def absent(host: Host, name: str, disks: object) -> Answer:
+def absent(host: StateHost, name: str, disks: object) -> Answer:
     """See ``virt.absent``."""
     which = {"disks": "made" if values.boolean(disks, "disks") else "none"}
     if name not in host.call("list_domains"):

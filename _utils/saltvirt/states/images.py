@@ -8,10 +8,10 @@ from saltvirt.states.outcome import Outcome
 from saltvirt.states.result import answer
 
 if TYPE_CHECKING:
-    from saltvirt.states.result import Answer, Host
+    from saltvirt.states.result import Answer, StateHost
 
 
-def cached(host: Host, name: str, **given: Any) -> Answer:
+def cached(host: StateHost, name: str, **given: Any) -> Answer:
     """See ``virt.image_cached``."""
     found = host.call("image_fetch", name, test=True, **given)
     outcome = Outcome(f"image {found['source']}", quiet="is in the cache")

@@ -11,7 +11,7 @@ from saltvirt.migration.options import Options
 from saltvirt.states.result import answer
 
 if TYPE_CHECKING:
-    from saltvirt.states.result import Answer, Host
+    from saltvirt.states.result import Answer, StateHost
 
 
 def arguments() -> list[str]:
@@ -19,7 +19,7 @@ def arguments() -> list[str]:
     return sorted(field.name for field in fields(Options))
 
 
-def migrated(host: Host, name: str, target: str, me: str, **options: Any) -> Answer:
+def migrated(host: StateHost, name: str, target: str, me: str, **options: Any) -> Answer:
     """See ``virt.migrated``. me: this host's name."""
     there = transport.parse(target)
     if name in host.call("list_domains"):
@@ -33,7 +33,7 @@ def migrated(host: Host, name: str, target: str, me: str, **options: Any) -> Ans
     raise NotFound(f"{name} is neither on {me} nor on {there.host}")
 
 
-def on_host(host: Host, name: str, target: str, me: str, **options: Any) -> Answer:
+def on_host(host: StateHost, name: str, target: str, me: str, **options: Any) -> Answer:
     """See ``virt.on_host``. me: this host's name."""
     if name in host.call("list_domains"):
         return migrated(host, name, target, me, **options)
@@ -42,7 +42,7 @@ def on_host(host: Host, name: str, target: str, me: str, **options: Any) -> Answ
     raise NotFound(f"{name} is not on {me}; apply this on the host that has it, too")
 
 
-def _move(host: Host, name: str, target: str, me: str, options: dict[str, Any]) -> Answer:
+def _move(host: StateHost, name: str, target: str, me: str, options: dict[str, Any]) -> Answer:
     shown = {name: {"host": {"old": me, "new": transport.parse(target).host}}}
     if host.test:
         verdict = host.call("migratable", name, target, **options)

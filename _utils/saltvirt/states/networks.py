@@ -10,20 +10,20 @@ from saltvirt.states.outcome import Outcome, by_path
 if TYPE_CHECKING:
     from saltvirt.diff.network_changes import NetworkChange
     from saltvirt.spec.network import NetworkSpec
-    from saltvirt.states.result import Answer, Host
+    from saltvirt.states.result import Answer, StateHost
 
 
-def defined(host: Host, name: str, **given: Any) -> Answer:
+def defined(host: StateHost, name: str, **given: Any) -> Answer:
     """See ``virt.network_defined``."""
     return host.converged(name, "network_converge", name, **given)
 
 
-def running(host: Host, name: str, **given: Any) -> Answer:
+def running(host: StateHost, name: str, **given: Any) -> Answer:
     """See ``virt.network_running``."""
     return host.converged(name, "network_converge", name, running=True, **given)
 
 
-def absent(host: Host, name: str, force: bool) -> Answer:
+def absent(host: StateHost, name: str, force: bool) -> Answer:
     """See ``virt.network_absent``."""
     return host.converged(name, "network_remove", name, force)
 

@@ -11,22 +11,22 @@ from saltvirt.states.outcome import Outcome, by_path
 if TYPE_CHECKING:
     from saltvirt.diff.change import Change
     from saltvirt.spec.pool import PoolSpec
-    from saltvirt.states.result import Answer, Host
+    from saltvirt.states.result import Answer, StateHost
 
 _HIDDEN = "(hidden)"
 
 
-def defined(host: Host, name: str, **given: Any) -> Answer:
+def defined(host: StateHost, name: str, **given: Any) -> Answer:
     """See ``virt.pool_defined``."""
     return host.converged(name, "pool_converge", name, **given)
 
 
-def running(host: Host, name: str, **given: Any) -> Answer:
+def running(host: StateHost, name: str, **given: Any) -> Answer:
     """See ``virt.pool_running``."""
     return host.converged(name, "pool_converge", name, running=True, **given)
 
 
-def deleted(host: Host, name: str, purge: bool, force: bool) -> Answer:
+def deleted(host: StateHost, name: str, purge: bool, force: bool) -> Answer:
     """See ``virt.pool_deleted``."""
     return host.converged(name, "pool_remove", name, purge, force)
 

@@ -12,12 +12,12 @@ from saltvirt.spec import values
 from saltvirt.states.result import answer
 
 if TYPE_CHECKING:
-    from saltvirt.states.result import Answer, Host
+    from saltvirt.states.result import Answer, StateHost
 
 OFF = "shutdown"
 
 
-def matching(host: Host, pattern: str) -> list[str]:
+def matching(host: StateHost, pattern: str) -> list[str]:
     """The names that a shell's pattern means on the host; a name means itself."""
     there: list[str] = host.call("list_domains")
     found = [pattern] if pattern in there else fnmatch.filter(there, str(pattern))
@@ -26,13 +26,13 @@ def matching(host: Host, pattern: str) -> list[str]:
     return found
 
 
-def state_of(host: Host, name: str) -> str:
+def state_of(host: StateHost, name: str) -> str:
     """``running``, ``paused``, ``shutdown``, …"""
     return str(host.call("vm_state", name)[name])
 
 
 def each(
-    host: Host,
+    host: StateHost,
     pattern: str,
     act: Callable[[str], dict[str, Any] | None],
     section: str,
@@ -60,7 +60,7 @@ def each(
     return answer(pattern, {section: done} if done else {}, comment, host.test, failures)
 
 
-def stopped(host: Host, name: str, timeout: object, force: object) -> Answer:
+def stopped(host: StateHost, name: str, timeout: object, force: object) -> Answer:
     """See ``virt.stopped``."""
     timeout_s = values.number(0, 86400)(timeout, "timeout")
     pull = bool(values.boolean(force, "force"))
@@ -80,7 +80,7 @@ def stopped(host: Host, name: str, timeout: object, force: object) -> Answer:
     return each(host, name, act, "stopped", "shut down")
 
 
-def _stop(host: Host, guest: str, timeout_s: float, force: bool) -> None:
+def _stop(host: StateHost, guest: str, timeout_s: float, force: bool) -> None:
     try:
         host.call("shutdown", guest, timeout=timeout_s)
     except SaltException:
@@ -89,7 +89,7 @@ def _stop(host: Host, guest: str, timeout_s: float, force: bool) -> None:
         host.call("stop", guest)
 
 
-def powered_off(host: Host, name: str) -> Answer:
+def powered_off(host: StateHost, name: str) -> Answer:
     """See ``virt.powered_off``."""
 
     def act(guest: str) -> dict[str, Any] | None:
@@ -100,7 +100,7 @@ def powered_off(host: Host, name: str) -> Answer:
     return each(host, name, act, "unpowered", "powered off")
 
 
-def rebooted(host: Host, name: str) -> Answer:
+def rebooted(host: StateHost, name: str) -> Answer:
     """See ``virt.rebooted``."""
 
     def act(guest: str) -> dict[str, Any] | None:
@@ -111,7 +111,7 @@ def rebooted(host: Host, name: str) -> Answer:
     return each(host, name, act, "rebooted", "rebooted")
 
 
-def no_guests(host: Host, name: str) -> Answer:
+def no_guests(host: StateHost, name: str) -> Answer:
     """See ``virt.no_guests``."""
     found = host.call("running_names")
     if found:

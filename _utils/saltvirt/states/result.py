@@ -49,7 +49,7 @@ def more(
     return found
 
 
-class Host:
+class StateHost:
     """The host as a state sees it: the execution module, and whether this is a test.
 
     salt: ``__salt__``. connect: the arguments of libvirt's connection that the state was given.
@@ -92,6 +92,6 @@ def run(
     connect = {word: value for word, value in connect.items() if value is not None}
     try:
         arguments.update(more(kwargs, known, words, state))
-        return function(Host(salt, connect, bool(test)), name, **arguments)
+        return function(StateHost(salt, connect, bool(test)), name, **arguments)
     except SaltException as exc:
         return answer(name, failures=[exc])

@@ -9,7 +9,7 @@ from saltvirt.spec import values
 from saltvirt.states.power import each
 
 if TYPE_CHECKING:
-    from saltvirt.states.result import Answer, Host
+    from saltvirt.states.result import Answer, StateHost
 
 
 def arguments() -> list[str]:
@@ -17,7 +17,9 @@ def arguments() -> list[str]:
     return ["snapshot", "description", "disk_only", "quiesce"]
 
 
-def taken(host: Host, name: str, suffix: object, snapshot: object = None, **how: Any) -> Answer:
+def taken(
+    host: StateHost, name: str, suffix: object, snapshot: object = None, **how: Any
+) -> Answer:
     """See ``virt.snapshot``."""
     given = {"name": snapshot, "suffix": suffix, **how}
     given = {word: value for word, value in given.items() if value is not None}
@@ -39,12 +41,12 @@ def _said(suffix: object) -> list[str]:
     return [str(suffix)] if suffix else []
 
 
-def _names(host: Host, guest: str) -> list[str]:
+def _names(host: StateHost, guest: str) -> list[str]:
     found = host.call("list_snapshots", guest)[guest]
     return [one["name"] for one in found] if isinstance(found, list) else []
 
 
-def reverted(host: Host, name: str, snapshot: object, cleanup: object) -> Answer:
+def reverted(host: StateHost, name: str, snapshot: object, cleanup: object) -> Answer:
     """See ``virt.reverted``."""
 
     def act(guest: str) -> dict[str, Any] | None:

@@ -10,19 +10,19 @@ from saltvirt.states.outcome import Outcome
 
 if TYPE_CHECKING:
     from saltvirt.spec.volume import VolumeSpec
-    from saltvirt.states.result import Answer, Host
+    from saltvirt.states.result import Answer, StateHost
 
 # these round a size up to whole extents or cylinders
 _ROUNDED = {"logical": 64 << 20, "disk": 16 << 20, "zfs": 1 << 20}
 _SECTOR = 512
 
 
-def defined(host: Host, name: str, pool: str, **given: Any) -> Answer:
+def defined(host: StateHost, name: str, pool: str, **given: Any) -> Answer:
     """See ``virt.volume_defined``."""
     return host.converged(name, "volume_converge", pool, name, **given)
 
 
-def absent(host: Host, name: str, pool: str, force: bool) -> Answer:
+def absent(host: StateHost, name: str, pool: str, force: bool) -> Answer:
     """See ``virt.volume_absent``."""
     return host.converged(name, "volume_remove", pool, name, force)
 

@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 IMAGES = "/var/lib/libvirt/images"
 BOOT = "/boot/salt-virt-counter"
 JOURNALS = "/var/lib/salt-virt/migrations"
-LEAVINGS = "/var/lib/salt-virt/leavings"
+LEAVINGS = "/var/lib/salt-virt/target_leftovers"
 MODULES = ("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev",
            "virtio_pci", "virtio_blk")  # fmt: skip
 # of the modules some are built into a kernel, and some kernels have them packed

@@ -179,7 +179,7 @@ def test_an_interface_of_another_type_takes_nothing_of_its_source_along():
     ],
 )
 def test_what_has_no_firmware_is_given_none(kind, asked):
-    host = caps.Caps(caps.Host(), (caps.Guest(kind, "x86_64", ("xen",)),))
+    host = caps.Caps(caps.HostCapabilities(), (caps.Guest(kind, "x86_64", ("xen",)),))
     actual = Domain.fromstring(
         f"<domain type='xen'><name>g1</name><os><type arch='x86_64'>{kind}</type></os></domain>"
     )

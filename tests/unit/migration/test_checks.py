@@ -10,7 +10,7 @@ def reasons(guest, host=None, target="hv2", **asked):
     host = host or facts.host()
     opts = options.parse(asked)
     plans = storage.plan(guest["disks"], host["paths"], opts.copy_storage)
-    request = checks.Request(opts, transport.parse(target, opts.tunnel), plans)
+    request = checks.CheckedMigration(opts, transport.parse(target, opts.tunnel), plans)
     return checks.standing(guest, request) + checks.against(guest, host, request)
 
 
@@ -139,44 +139,48 @@ def test_a_block_device_needs_a_pool_on_the_target():
     assert reasons(facts.guest(disks=[block]), facts.host(paths=pool)) == []
 
 
-def arrival(**changes):
+def reservation(**changes):
     return {"name": "c", "vcpus": 1, "memory_kib": 2**19, **changes}
 
 
 @pytest.mark.parametrize(
-    ("domains", "arrivals", "fits"),
+    ("domains", "reservations", "fits"),
     [
         ([facts.domain(memory_kib=3 * 2**20)], [], True),
         ([facts.domain(memory_kib=3 * 2**20 + 1024)], [], False),
-        ([facts.domain(memory_kib=3 * 2**20, state="shutdown")], [arrival()], False),
-        ([], [arrival(memory_kib=3 * 2**20 + 1024)], False),
-        ([], [arrival(memory_kib=3 * 2**20 + 1024, name="web1")], True),
+        ([facts.domain(memory_kib=3 * 2**20, state="shutdown")], [reservation()], False),
+        ([], [reservation(memory_kib=3 * 2**20 + 1024)], False),
+        ([], [reservation(memory_kib=3 * 2**20 + 1024, name="web1")], True),
         ([facts.domain(vcpus=30)], [], True),
-        ([facts.domain(vcpus=30)], [arrival()], False),
+        ([facts.domain(vcpus=30)], [reservation()], False),
     ],
 )
-def test_what_the_target_has_promised_counts(domains, arrivals, fits):
+def test_what_the_target_has_promised_counts(domains, reservations, fits):
     """4 GiB and 8 CPUs, four times promised; 512 MiB are the host's own; the guest wants 2, and
     each guest's QEMU 62 MiB, 8 for each vCPU, and page tables."""
     one = 2**10 * (62 + 8)
     room = {"memory_kib": 4 * 2**20 + 2 * one + 8 * 2**10 + 7 * 2**10}
-    if any(domain["vcpus"] > 9 for domain in domains) or arrivals:
+    if any(domain["vcpus"] > 9 for domain in domains) or reservations:
         room["memory_kib"] += 29 * 8 * 2**10 * bool(domains)
-    found = reasons(facts.guest(), facts.host(domains=domains, arrivals=arrivals, **room))
+    found = reasons(facts.guest(), facts.host(domains=domains, reservations=reservations, **room))
     assert (found == []) == fits, found
 
 
 def test_the_targets_own_ratios_count():
     full = facts.host(domains=[facts.domain(memory_kib=3 * 2**20 + 1024)])
-    request = checks.Request(options.parse({}), transport.parse("hv2"), ratios={"memory": 1.5})
+    request = checks.CheckedMigration(
+        options.parse({}), transport.parse("hv2"), ratios={"memory": 1.5}
+    )
     assert list(room.reasons(facts.guest(), full, request)) == []
 
 
 def test_a_stopped_guest_counts_as_the_policy_says():
     full = facts.host(domains=[facts.domain(memory_kib=3 * 2**20 + 1024)])
     off = facts.guest(active=False, state="shutdown")
-    placement = policy.Policy(stopped_ratio=0.5)
-    request = checks.Request(options.parse({}), transport.parse("hv2"), placement=placement)
+    placement = policy.PlacementPolicy(stopped_ratio=0.5)
+    request = checks.CheckedMigration(
+        options.parse({}), transport.parse("hv2"), placement=placement
+    )
     assert list(room.reasons(off, full, request)) == []
     assert list(room.reasons(off | {"autostart": True}, full, request)) != []
 
@@ -315,9 +319,9 @@ def test_a_network_interface_that_is_there_or_of_which_nothing_is_known():
         ({"growth": {"/vm": 1}}, {}, "1024 MiB"),
         ({"growth": {"/vm": 2**31}}, {}, "0 B"),
         ({"growth": {"/other": 2**31}}, {}, None),
-        ({"arrivals": [arrival(disks=[("/vm", 2**29)])]}, {}, "512 MiB"),
-        ({"arrivals": [arrival(disks=[("/other", 2**29)])]}, {}, None),
-        ({"arrivals": [arrival(name="web1", disks=[("/vm", 2**29)])]}, {}, None),
+        ({"reservations": [reservation(disks=[("/vm", 2**29)])]}, {}, "512 MiB"),
+        ({"reservations": [reservation(disks=[("/other", 2**29)])]}, {}, None),
+        ({"reservations": [reservation(name="web1", disks=[("/vm", 2**29)])]}, {}, None),
         ({"free_bytes": {"/vm": 2**29}}, {"disk_ratio": 2.0}, None),
         ({"free_bytes": {"/vm": 2**29 - 1}}, {"disk_ratio": 2.0}, "1024 MiB"),
         ({"free_bytes": {"/vm": (10 + 64) * 2**20}}, {}, "74 MiB"),
@@ -329,8 +333,10 @@ def test_the_disks_may_become_as_large_as_they_are_and_fit_beside_what_is_promis
     """One disk of 1 GiB, of which 10 MiB are used; 64 MiB have to stay free while it is copied."""
     host = facts.host(**{"free_bytes": {"/vm": 2**30}, **changes})
     plans = storage.plan(facts.guest()["disks"], host["paths"], None)
-    by = policy.Policy(**placement)
-    request = checks.Request(options.parse({}), transport.parse("hv2"), plans, placement=by)
+    by = policy.PlacementPolicy(**placement)
+    request = checks.CheckedMigration(
+        options.parse({}), transport.parse("hv2"), plans, placement=by
+    )
     found = checks.against(facts.guest(), host, request)
     expected = f"hv2: 1 GiB of disk wanted in /vm, {left} free that are promised to nobody"
     assert found == ([expected] if left else [])
@@ -338,13 +344,13 @@ def test_the_disks_may_become_as_large_as_they_are_and_fit_beside_what_is_promis
 
 def test_who_asks_for_overcommit_gets_it():
     full = facts.host(memory_kib=1024, cpus=1)
-    request = checks.Request(options.parse({}), transport.parse("hv2"), overcommit=True)
+    request = checks.CheckedMigration(options.parse({}), transport.parse("hv2"), overcommit=True)
     assert checks.against(facts.guest(), full, request) == []
 
 
 def test_what_an_earlier_attempt_left_of_the_guest_itself_does_not_count():
     shadow = facts.domain(uuid="u-1", name="web1", memory_kib=4 * 2**20)
-    request = checks.Request(options.parse({}), transport.parse("hv2"))
+    request = checks.CheckedMigration(options.parse({}), transport.parse("hv2"))
     assert list(room.reasons(facts.guest(), facts.host(domains=[shadow]), request)) == []
 
 

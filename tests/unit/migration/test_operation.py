@@ -38,13 +38,13 @@ class Cloud:
             elif fun == "virt.inventory":
                 yield Answer(host, data=inventory(self.guests[host]))
             else:
-                yield Answer(host, data=self._census(host))
+                yield Answer(host, data=self._locations(host))
 
-    def _census(self, host):
+    def _locations(self, host):
         return {
             "guests": dict(self.guests[host]), "unfinished": self.unfinished.get(host, []),
             "ratios": {"memory": 2}, "maintenance": self.maintenance.get(host),
-            "address": self.address.get(host), "leavings": [*self.left.get(host, {})],
+            "address": self.address.get(host), "target_leftovers": [*self.left.get(host, {})],
         }  # fmt: skip
 
     def gather(self, hosts, fun, kwarg=None, **options):
@@ -100,13 +100,13 @@ def run(cloud, name="web1", target="hv2", **options):
 
 
 def operation(cloud, name, target, report, options=None):
-    return migrate.Migrate(cloud, policy.Policy(), name, target, report, options)
+    return migrate.Migrate(cloud, policy.PlacementPolicy(), name, target, report, options)
 
 
 def test_it_is_found_moved_and_confirmed(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     found = run(cloud, policy="safe")["web1"]
-    terms = {"policy": policy.Policy().sent()}
+    terms = {"policy": policy.PlacementPolicy().sent()}
     asked = {"policy": "safe", "vm_": "web1", "target": "hv2", "ratios": {"memory": 2}}
     asked["placement"] = terms
     assert cloud.asked == [("hv1", asked)]
@@ -239,10 +239,10 @@ def test_a_source_that_falls_silent_while_a_target_is_chosen_is_said(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.down = {"hv1"}
     with pytest.raises(errors.ConnectionFailed, match="hv1: down"):
-        migrate.targets(cloud, policy.Policy(), "web1", "hv1", migrate.Wish())
+        migrate.targets(cloud, policy.PlacementPolicy(), "web1", "hv1", migrate.MigrationRequest())
     cloud.down, cloud.guests["hv1"] = set(), {}
     with pytest.raises(errors.NotFound, match="web1 is not on hv1 any more"):
-        migrate.targets(cloud, policy.Policy(), "web1", "hv1", migrate.Wish())
+        migrate.targets(cloud, policy.PlacementPolicy(), "web1", "hv1", migrate.MigrationRequest())
 
 
 def test_recovery_as_a_verb(tmp_path):

@@ -89,7 +89,7 @@ def test_plaintext_and_tunnel_have_no_native_tls():
 def test_an_emulated_guest_stands_still_unless_one_asks_for_what_only_a_live_one_has(
     virt_type, asked, still
 ):
-    assert options.stands_still(options.parse(asked, policy="postcopy"), virt_type) is still
+    assert options.is_not_live(options.parse(asked, policy="postcopy"), virt_type) is still
 
 
 def test_what_stands_still_needs_no_help_to_come_to_an_end():

@@ -60,14 +60,14 @@ def test_memory_gets_nearer_with_each_pass_that_begins_with_less():
 def test_the_disks_are_not_what_memory_is_measured_against():
     progress = look([*map(stats, [900, 500, 0]), *(memory(1000 - 5 * s, 1) for s in range(200))])
     assert (progress.memory, progress.stalled_s) == (True, 0)
-    assert p.decide(progress, 203, p.Policy()).kind == p.WAIT
+    assert p.decide(progress, 203, p.MigrationPolicy()).kind == p.WAIT
 
 
 def test_no_statistics_yet_is_no_progress_and_no_failure():
     progress = p.advance(p.Progress(), {}, 3)
     assert progress.percent == 0
     assert progress.lowest is None
-    assert p.decide(progress, 3, p.Policy()) == p.Action()
+    assert p.decide(progress, 3, p.MigrationPolicy()) == p.Action()
 
 
 def test_the_speed_of_disks_of_which_libvirt_says_nothing_is_what_went_since_the_last_look():
@@ -87,40 +87,45 @@ ENDS = [("safe", p.ABORT), ("converge", p.ABORT), ("postcopy", p.POSTCOPY), ("pa
 def test_out_of_time(name, kind):
     fast = {"memory_bps": 100 * MIB}
     progress = look([memory(900, **fast), memory(800, **fast)])
-    assert p.decide(progress, 601, p.Policy(name, timeout_s=600, stall_s=900)).kind == kind
+    assert p.decide(progress, 601, p.MigrationPolicy(name, timeout_s=600, stall_s=900)).kind == kind
     stalled = p.replace(passes(*[500] * 17), speed=100 * MIB)
     assert stalled.stalled_s > 150
-    assert p.decide(stalled, stalled.at_s, p.Policy(name)).kind == kind
+    assert p.decide(stalled, stalled.at_s, p.MigrationPolicy(name)).kind == kind
 
 
 @pytest.mark.parametrize("name", ["safe", "converge", "postcopy", "pause"])
 def test_when_nothing_is_sent_any_more_it_ends(name):
     gone = look([memory(900)] * 10)
     for state in (gone, p.replace(gone, paused=True)):
-        assert p.decide(state, gone.moved_at + 151, p.Policy(name)).kind == p.ABORT
-        assert p.decide(state, gone.moved_at + 149, p.Policy(name)).kind != p.ABORT
+        assert p.decide(state, gone.moved_at + 151, p.MigrationPolicy(name)).kind == p.ABORT
+        assert p.decide(state, gone.moved_at + 149, p.MigrationPolicy(name)).kind != p.ABORT
 
 
 @pytest.mark.parametrize("name", ["postcopy", "pause"])
 def test_while_disks_travel_running_out_of_time_ends_it(name):
     progress = look(map(stats, [900, 800]))
-    assert p.decide(progress, 601, p.Policy(name, timeout_s=600, stall_s=900)).kind == p.ABORT
+    assert (
+        p.decide(progress, 601, p.MigrationPolicy(name, timeout_s=600, stall_s=900)).kind == p.ABORT
+    )
 
 
 def test_postcopy_begins_when_memory_was_sent_once():
     first = look([memory(900, 1), memory(800, 1)])
-    assert p.decide(first, 2, p.Policy("postcopy")).kind == p.WAIT
-    assert p.decide(look([memory(900), memory(800)]), 2, p.Policy("postcopy")).kind == p.POSTCOPY
+    assert p.decide(first, 2, p.MigrationPolicy("postcopy")).kind == p.WAIT
+    assert (
+        p.decide(look([memory(900), memory(800)]), 2, p.MigrationPolicy("postcopy")).kind
+        == p.POSTCOPY
+    )
 
 
 def test_after_the_point_of_no_return_it_only_waits():
     gone = p.Progress(stalled_s=1e6, postcopy=True)
-    assert p.decide(gone, 1e6, p.Policy("postcopy")).kind == p.WAIT
+    assert p.decide(gone, 1e6, p.MigrationPolicy("postcopy")).kind == p.WAIT
 
 
 def test_a_pause_is_never_longer_than_it_may_be():
     """16 GiB to go at 112 MB/s: 150 s."""
-    policy, gib = p.Policy("pause"), 2**30
+    policy, gib = p.MigrationPolicy("pause"), 2**30
     stalled = p.Progress(
         memory=True, iteration=6, fruitless=5, stalled_s=200, moved_at=900, at_s=900,
         speed=112 * 10**6, left=100, began=16 * gib,
@@ -134,7 +139,7 @@ def test_a_pause_is_never_longer_than_it_may_be():
 
 
 def test_converge_raises_the_downtime_in_steps():
-    policy = p.Policy("converge", step_s=10)
+    policy = p.MigrationPolicy("converge", step_s=10)
     progress = passes(500, 500, 500)
     assert (progress.stalled_s, progress.fruitless) == (20, 2)
     assert p.decide(progress, 40, policy).value == 500
@@ -155,9 +160,9 @@ def test_time_outs_grow_with_the_guest():
 
 
 def test_the_limits_are_the_documented_ones():
-    assert p.limits(1, {}) == p.Policy("converge", 300, 150, 10, 60)
+    assert p.limits(1, {}) == p.MigrationPolicy("converge", 300, 150, 10, 60)
     given = {"timeout": 1, "stall_timeout": 2, "downtime_step": 3, "longest_pause": 4}
-    assert p.limits(1, given, "safe") == p.Policy("safe", 1, 2, 3, 4)
+    assert p.limits(1, given, "safe") == p.MigrationPolicy("safe", 1, 2, 3, 4)
 
 
 def test_a_part_of_a_hundred_is_shown():
@@ -208,7 +213,7 @@ def test_the_speeds_of_memory_and_disks_are_one():
 
 
 def test_patience_ends_after_the_limit_and_not_at_it():
-    policy = p.Policy("safe", timeout_s=600, stall_s=150)
+    policy = p.MigrationPolicy("safe", timeout_s=600, stall_s=150)
     still = p.Progress(moved_at=50.0, nearer_at=50.0)
     assert p.decide(still, 200, policy).kind == p.WAIT
     moving = p.Progress(moved_at=590.0)
@@ -223,19 +228,19 @@ def test_a_guest_that_qemu_slows_further_is_given_time_again():
         memory=True, iteration=9, fruitless=9, stalled_s=300, moved_at=400, throttle=40,
         throttled_at=250,
     )  # fmt: skip
-    policy = p.Policy("safe")
+    policy = p.MigrationPolicy("safe")
     assert p.decide(stalled, 400, policy).kind == p.WAIT
     assert p.decide(stalled, 401, policy).kind == p.ABORT
 
 
 def test_the_last_step_of_the_downtime_is_taken():
     last = p.Progress(memory=True, fruitless=4, stalled_s=41, steps=3, moved_at=50)
-    assert p.decide(last, 50, p.Policy(step_s=10)).value == 4000
+    assert p.decide(last, 50, p.MigrationPolicy(step_s=10)).value == 4000
 
 
 def test_post_copy_needs_a_pass_that_has_begun():
     late = p.Progress(memory=True, iteration=1, moved_at=601)
-    policy = p.Policy("postcopy", timeout_s=600)
+    policy = p.MigrationPolicy("postcopy", timeout_s=600)
     assert p.decide(late, 601, policy).kind == p.POSTCOPY
     assert p.decide(p.replace(late, iteration=0), 601, policy).kind == p.ABORT
 
@@ -253,7 +258,7 @@ def test_post_copy_needs_a_pass_that_has_begun():
 )
 def test_how_long_a_pause_would_be_is_counted_by_the_speed_so_far(changes, kind):
     late = p.Progress(memory=True, iteration=2, moved_at=900)
-    policy = p.Policy("pause", timeout_s=600, pause_s=60)
+    policy = p.MigrationPolicy("pause", timeout_s=600, pause_s=60)
     assert p.decide(p.replace(late, **changes), 901, policy).kind == kind
 
 
@@ -273,6 +278,6 @@ def test_the_passes_before_the_guest_was_slowed_are_forgiven():
     stalled = p.Progress(
         memory=True, iteration=9, fruitless=p.PASSES + 2, excused=3, stalled_s=300, moved_at=400
     )
-    assert p.decide(stalled, 400, p.Policy("safe")).kind == p.WAIT
+    assert p.decide(stalled, 400, p.MigrationPolicy("safe")).kind == p.WAIT
     more = p.replace(stalled, fruitless=p.PASSES + 3)
-    assert p.decide(more, 400, p.Policy("safe")).kind == p.ABORT
+    assert p.decide(more, 400, p.MigrationPolicy("safe")).kind == p.ABORT

@@ -41,7 +41,7 @@ class Choosy(Cloud):
 
 def run(cloud, target="", by=None, **options):
     others = options.pop("others", False)
-    by = by or policy.Policy()
+    by = by or policy.PlacementPolicy()
     one = migrate.Migrate(cloud, by, "web1", target, Report(), options, others)
     return one.run().answer()["web1"]
 
@@ -131,8 +131,8 @@ def test_what_init_honoured_holds_for_the_next_host(tmp_path, lacks, words):
              for h, g in (("hv1", {"web1": "running"}), ("hv2", {}), ("hv3", {}))]  # fmt: skip
     data = {**inventory({"web1": "running"})["guests"]["web1"], **NEEDS}
     hosts[0] = facts.host_from_inventory("hv1", {**inventory({}), "guests": {"web1": data}})
-    targets, homeless = evacuate.plan(hosts, "hv1", policy.Policy())
-    assert (targets, homeless) == ({"web1": "hv3"}, {})
+    targets, unplaced = evacuate.plan(hosts, "hv1", policy.PlacementPolicy())
+    assert (targets, unplaced) == ({"web1": "hv3"}, {})
 
 
 def test_the_masters_policy_goes_with_the_request(tmp_path):
@@ -180,15 +180,23 @@ def test_overcommit_is_for_a_host_that_is_named(tmp_path):
         run(cloud, "hv2", overcommit="yes")
     cloud.down = {"hv2"}
     with pytest.raises(errors.Refused, match="no host can take web1 from hv1: hv2: down"):
-        migrate.targets(cloud, policy.Policy(), "web1", "hv1", migrate.Wish("hv2", False, True))
+        migrate.targets(
+            cloud,
+            policy.PlacementPolicy(),
+            "web1",
+            "hv1",
+            migrate.MigrationRequest("hv2", False, True),
+        )
 
 
 def check(cloud, target="", **options):
-    return migrate.Migrate(cloud, policy.Policy(), "web1", target, Report(), options).check()
+    return migrate.Migrate(
+        cloud, policy.PlacementPolicy(), "web1", target, Report(), options
+    ).check()
 
 
 def test_whom_placement_excludes_is_no_target_but_may_be_named(tmp_path):
-    by = policy.Policy(exclude=("hv2", "hv3"))
+    by = policy.PlacementPolicy(exclude=("hv2", "hv3"))
     cloud = Choosy(tmp_path, **four())
     assert run(cloud, by=by)["changes"]["host"]["new"] == "hv4"
     named = Choosy(tmp_path, **four())

@@ -8,7 +8,7 @@ import pytest
 from saltvirt.errors import InvalidInput
 from saltvirt.operations import inventory
 from saltvirt.placement import account, capacity, choose, facts, policy
-from saltvirt.placement.facts import Disk, Guest, Host, Pool, Request, Store
+from saltvirt.placement.facts import Disk, Guest, Host, PlacementRequest, Pool, Store
 from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
@@ -36,24 +36,26 @@ def test_a_guest_that_is_being_made_counts_in_full():
     """D15: at stopped_ratio 0 any number of them passed."""
     free = replace(PLAIN, stopped_ratio=0.0)
     made = [guest(f"g{i}", state="shutdown", creating=True) for i in range(8)]
-    assert why(host(guests=made), Request("new", 1, GIB_KIB), free)[0] == "memory"
+    assert why(host(guests=made), PlacementRequest("new", 1, GIB_KIB), free)[0] == "memory"
     stopped = [guest(f"g{i}", state="shutdown") for i in range(8)]
-    assert why(host(guests=stopped), Request("new", 1, GIB_KIB), free) is None
+    assert why(host(guests=stopped), PlacementRequest("new", 1, GIB_KIB), free) is None
 
 
 def test_what_a_guest_may_be_given_while_it_runs_is_promised():
-    assert why(host(), Request("new", 1, GIB_KIB, max_memory_kib=65 * GIB_KIB))[0] == "memory"
+    assert (
+        why(host(), PlacementRequest("new", 1, GIB_KIB, max_memory_kib=65 * GIB_KIB))[0] == "memory"
+    )
     growing = guest(max_memory_kib=60 * GIB_KIB)
-    assert why(host(guests=[growing]), Request("new", 1, 5 * GIB_KIB))[0] == "memory"
-    assert why(host(guests=[growing]), Request("new", 1, 4 * GIB_KIB)) is None
+    assert why(host(guests=[growing]), PlacementRequest("new", 1, 5 * GIB_KIB))[0] == "memory"
+    assert why(host(guests=[growing]), PlacementRequest("new", 1, 4 * GIB_KIB)) is None
 
 
 def test_qemu_takes_memory_beside_each_guest():
-    found = policy.Policy(reserved_memory_kib=0, reserved_memory_ratio=0)
+    found = policy.PlacementPolicy(reserved_memory_kib=0, reserved_memory_ratio=0)
     many = [guest(f"g{i}", memory_gib=1) for i in range(8)]
     beside = host(guests=many).used(found, "memory_kib") - 8 * GIB_KIB
     assert beside == 8 * (62 * 1024 + 2 * 8 * 1024 + GIB_KIB / 512)
-    exact = Request("new", 1, 64 * GIB_KIB)
+    exact = PlacementRequest("new", 1, 64 * GIB_KIB)
     assert why(host(), exact) is None
     fell = why(host(), exact, found)
     assert fell[1].startswith("65536 MiB of memory wanted and 198 for QEMU, 65536 of 65536")
@@ -65,7 +67,7 @@ def test_qemu_takes_memory_beside_each_guest():
     ("memory_gib", "reserve_mib"), [(4, 512), (24, 1229), (64, 3277), (512, 8192), (4096, 8192)]
 )
 def test_what_the_host_keeps_for_itself_grows_with_it(memory_gib, reserve_mib):
-    found = policy.Policy().reserve_kib(memory_gib * GIB_KIB)
+    found = policy.PlacementPolicy().reserve_kib(memory_gib * GIB_KIB)
     assert round(found / 1024) == reserve_mib
     more = policy.from_config({"reserved_memory_kib": 16 * GIB_KIB})
     assert more.reserve_kib(memory_gib * GIB_KIB) == 16 * GIB_KIB
@@ -74,16 +76,16 @@ def test_what_the_host_keeps_for_itself_grows_with_it(memory_gib, reserve_mib):
 def test_huge_pages_are_memory_of_their_own():
     there = host(hugepages={2048: 32 * GIB_KIB}, page_kib=2048)
     assert there.capacity_memory_kib(PLAIN) == 32 * GIB_KIB
-    assert why(there, Request("new", 1, 32 * GIB_KIB, page_kib=0)) is None
-    fell = why(there, Request("new", 1, 33 * GIB_KIB, page_kib=2048))
+    assert why(there, PlacementRequest("new", 1, 32 * GIB_KIB, page_kib=0)) is None
+    fell = why(there, PlacementRequest("new", 1, 33 * GIB_KIB, page_kib=2048))
     assert fell[1].startswith("33792 MiB of huge pages of 2048 KiB wanted, 32768 of 32768 MiB free")
     taken = replace(there, guests=(guest(memory_gib=30, page_kib=0),))
-    assert why(taken, Request("new", 1, 4 * GIB_KIB, page_kib=2048))[0] == "memory"
-    assert why(taken, Request("new", 1, 32 * GIB_KIB)) is None
-    assert why(there, Request("new", 1, 1, page_kib=1048576))[1] == (
+    assert why(taken, PlacementRequest("new", 1, 4 * GIB_KIB, page_kib=2048))[0] == "memory"
+    assert why(taken, PlacementRequest("new", 1, 32 * GIB_KIB)) is None
+    assert why(there, PlacementRequest("new", 1, 1, page_kib=1048576))[1] == (
         "has no huge pages of 1048576 KiB"
     )
-    assert why(host(), Request("new", 1, 1, page_kib=0))[1] == "has no huge pages"
+    assert why(host(), PlacementRequest("new", 1, 1, page_kib=0))[1] == "has no huge pages"
 
 
 def test_a_disk_is_charged_to_the_file_system_that_it_is_on():
@@ -92,12 +94,12 @@ def test_a_disk_is_charged_to_the_file_system_that_it_is_on():
         mounts={"/": "/", "/data": "/data"}, images_store="/",
         pools={"data": Pool(100 * GIB, 50 * GIB, store="/data")},
     )  # fmt: skip
-    in_data = Request("new", 1, 1, disks=(Disk(20 * GIB, "/data/vm/new.qcow2"),))
+    in_data = PlacementRequest("new", 1, 1, disks=(Disk(20 * GIB, "/data/vm/new.qcow2"),))
     assert why(there, in_data) is None
-    assert why(there, Request("new", 1, 1, disk_bytes=20 * GIB))[0] == "disk"
+    assert why(there, PlacementRequest("new", 1, 1, disk_bytes=20 * GIB))[0] == "disk"
     fell = why(there, replace(in_data, pools={"data": 31 * GIB}))
     assert fell == ("disk", "51 GiB of disk wanted on /data, 50 GiB free")
-    assert why(there, Request("new", 1, 1, pools={"data": 51 * GIB}))[0] == "pools"
+    assert why(there, PlacementRequest("new", 1, 1, pools={"data": 51 * GIB}))[0] == "pools"
     assert there.folder_store("/database/x") == "/"
 
 
@@ -109,7 +111,7 @@ def shared(name, promised, free=100):
 
 def test_a_shared_pool_is_promised_once_for_all_its_hosts():
     hosts = account.joined([shared("hv1", 30), shared("hv2", 40)])
-    wants = Request("new", 1, GIB_KIB, pools={"nfs": 31 * GIB})
+    wants = PlacementRequest("new", 1, GIB_KIB, pools={"nfs": 31 * GIB})
     assert why(hosts[0], wants)[1] == "31 GiB wanted of pool nfs, 30 GiB free"
     assert why(hosts[1], replace(wants, pools={"nfs": 30 * GIB})) is None
     found = capacity.capacity(hosts, replace(wants, pools={"nfs": 10 * GIB}), PLAIN)
@@ -126,7 +128,9 @@ def test_a_host_is_told_what_others_promise():
     seen = account.joined([alone, other])[0]
     terms = account.terms(seen, PLAIN)
     assert terms["elsewhere"] == {"nfs nas:/vm": 40 * GIB}
-    assert account.told(alone, terms["elsewhere"]).free_pool_bytes(PLAIN, "nfs") == 30 * GIB
+    assert (
+        account.with_reserved(alone, terms["elsewhere"]).free_pool_bytes(PLAIN, "nfs") == 30 * GIB
+    )
     assert "elsewhere" not in account.terms(host(), PLAIN)
 
 
@@ -172,7 +176,7 @@ def test_a_guest_is_known_by_its_definition_and_by_what_it_was_made_for():
 def test_a_hosts_own_stricter_limits_hold_as_well():
     """W2: the master's policy decides, and what the host says more strictly."""
     loose = replace(PLAIN, memory_ratio=2.0)
-    big = Request("new", 1, 100 * GIB_KIB)
+    big = PlacementRequest("new", 1, 100 * GIB_KIB)
     assert why(host(), big, loose) is None
     assert why(host(limits={"memory_ratio": 1.5}), big, loose)[0] == "memory"
     assert why(host(limits={"memory_ratio": 9}), big, loose) is None, "looser it cannot be"
@@ -180,9 +184,9 @@ def test_a_hosts_own_stricter_limits_hold_as_well():
     assert why(host(limits={"reserved_memory_kib": 40 * GIB_KIB}), big, loose)[0] == "memory"
     off = guest(state="shutdown", memory_gib=60)
     free = replace(PLAIN, stopped_ratio=0.0)
-    assert why(host(guests=[off]), Request("new", 1, 8 * GIB_KIB), free) is None
+    assert why(host(guests=[off]), PlacementRequest("new", 1, 8 * GIB_KIB), free) is None
     strict = host(guests=[off], limits={"stopped_ratio": 1})
-    assert why(strict, Request("new", 1, 8 * GIB_KIB), free)[0] == "memory"
+    assert why(strict, PlacementRequest("new", 1, 8 * GIB_KIB), free)[0] == "memory"
 
 
 def test_a_policy_travels_as_plain_data():
@@ -245,14 +249,14 @@ def test_one_host_that_tells_nonsense_costs_only_itself(bad):
         SimpleNamespace(host="hv2", ok=True, data=good),
     ]
     fleet = SimpleNamespace(hosts=lambda: ["hv1", "hv2"], ask=lambda *_args, **_more: said)
-    hosts, unheard = inventory.gather(fleet, guest={"name": "new"})
+    hosts, unreachable = inventory.gather(fleet, guest={"name": "new"})
     assert [one.name for one in hosts] == ["hv2"]
-    assert list(unheard) == ["hv1"]
+    assert list(unreachable) == ["hv1"]
 
 
 def test_of_a_stopped_guest_the_policys_part_counts():
     half = replace(PLAIN, stopped_ratio=0.5)
-    off = Request("off", 5, 7 * GIB_KIB, stopped=True)
+    off = PlacementRequest("off", 5, 7 * GIB_KIB, stopped=True)
     assert account.takes(off, host(), half) == (2.5, 3.5 * GIB_KIB, {})
     pages = replace(off, page_kib=2048)
     assert account.takes(pages, host(), half) == (2.5, 0, {2048: 3.5 * GIB_KIB})
@@ -268,18 +272,20 @@ def test_a_path_is_on_the_longest_mount_above_it():
 
 
 def test_storage_of_which_nothing_is_wanted_or_that_is_not_there_is_not_charged():
-    assert account.storage(Request("new", 1, 1), host()) == {}
-    elsewhere = Request("new", 1, 1, disks=(Disk(GIB, pool="ssd"),), pools={"hdd": 5})
+    assert account.storage(PlacementRequest("new", 1, 1), host()) == {}
+    elsewhere = PlacementRequest("new", 1, 1, disks=(Disk(GIB, pool="ssd"),), pools={"hdd": 5})
     assert account.storage(elsewhere, host()) == {}
     over = host(disk_promised_bytes=200 * GIB)
-    assert account.lacks(Request("new", 1, 1, disk_bytes=1), over, PLAIN) == {"images": (1, 0)}
+    assert account.lacks(PlacementRequest("new", 1, 1, disk_bytes=1), over, PLAIN) == {
+        "images": (1, 0)
+    }
 
 
 def test_who_shares_nothing_is_as_he_was_and_keeps_what_was_counted():
     alone, sharing = host("hv1"), shared("hv2", 10)
     assert account.joined([alone, sharing])[0] is alone
-    assert account.told(alone, {"nfs nas:/vm": 5}) is alone
-    asked = Request("new", 1, 1, disk_bytes=GIB, pools={"nfs": GIB})
+    assert account.with_reserved(alone, {"nfs nas:/vm": 5}) is alone
+    asked = PlacementRequest("new", 1, 1, disk_bytes=GIB, pools={"nfs": GIB})
     cloud = {one.name: one for one in (alone, sharing, host("hv3", stores={"/": Store(9, 9)}))}
     after = account.taken(cloud, "hv2", asked, guest("new"))
     assert after["hv1"] is alone
@@ -292,7 +298,7 @@ def test_who_shares_nothing_is_as_he_was_and_keeps_what_was_counted():
 def test_numbers_that_are_not_told_are_nothing():
     assert Guest("g").max_memory_kib == 0
     assert account.promised_kib(Guest("g")) == 0
-    assert host(memory_kib=100).capacity_memory_kib(policy.Policy()) == 0
+    assert host(memory_kib=100).capacity_memory_kib(policy.PlacementPolicy()) == 0
     assert PLAIN.stricter({}) is PLAIN
     assert host().held(PLAIN) is PLAIN
 
@@ -314,7 +320,7 @@ def test_huge_pages_without_a_size_are_the_hosts_usual_ones():
 
 def test_a_disk_in_a_pool_is_charged_to_the_pool():
     there = host(pools={"ssd": Pool(9 * GIB, 9 * GIB)})
-    moving = Request("web1", 1, 1, disks=(Disk(5 * GIB, pool="ssd"),))
+    moving = PlacementRequest("web1", 1, 1, disks=(Disk(5 * GIB, pool="ssd"),))
     assert account.storage(moving, there) == {"pool ssd": 5 * GIB}
 
 

@@ -56,7 +56,7 @@ def inventory(rng, name):
 
 def request(rng, number):
     one = a_guest(rng, ())
-    return facts.Request(
+    return facts.PlacementRequest(
         f"new{number}", one["vcpus"], one["memory_kib"], hypervisor=one["type"],
         max_memory_kib=one.get("max_memory_kib", 0), page_kib=one.get("page_kib"),
         disk_bytes=rng.choice((0, 10, 40)) * GIB, bridges=frozenset({"br0"}),
@@ -88,7 +88,7 @@ class Cloud:
         """The host's own admission: what it has now, and what the master sent."""
         sent = json.loads(json.dumps(terms))
         there = facts.host_from_inventory(name, self.answers[name])
-        there = account.told(there, sent.get("elsewhere") or {})
+        there = account.with_reserved(there, sent.get("elsewhere") or {})
         return choose.admits(there, asked, policy.from_config(sent["policy"]))
 
     def make(self, name, asked):
@@ -155,7 +155,7 @@ def test_who_looked_before_others_were_placed_is_refused_and_not_squeezed_in(see
 
 def crowd(guests, hosts, memory_gib, attempts=None):
     """How many of a crowd that looked at the same empty cloud are placed."""
-    by = policy.Policy()
+    by = policy.PlacementPolicy()
     empty = {
         "cpus": 16, "memory_kib": 64 * GIB_KIB, "types": ["kvm"],
         "images_folder": {"total_bytes": 2**40, "free_bytes": 2**40}, "guests": {},
@@ -163,7 +163,7 @@ def crowd(guests, hosts, memory_gib, attempts=None):
     seen = [facts.host_from_inventory(f"hyper{n:03}", empty) for n in range(hosts)]
     now, placed, tried = {host.name: host for host in seen}, 0, []
     for number in range(guests):
-        asked = facts.Request(f"guest{number:03}", 2, memory_gib * GIB_KIB)
+        asked = facts.PlacementRequest(f"guest{number:03}", 2, memory_gib * GIB_KIB)
         for turn, candidate in enumerate(choose.choose(seen, asked, by).ranked):
             if attempts and turn == attempts:
                 break
@@ -194,14 +194,14 @@ def test_a_crowd_that_just_fits_is_placed_whole():
 def test_the_ranking_is_the_same_each_time_and_another_for_another_guest():
     hosts = [facts.host_from_inventory(f"hv{n}", {"cpus": 4, "memory_kib": 8 * GIB_KIB,
              "types": ["kvm"]}) for n in range(6)]  # fmt: skip
-    by = policy.Policy()
+    by = policy.PlacementPolicy()
 
     def ranked(name):
-        found = choose.choose(hosts, facts.Request(name, 1, GIB_KIB), by).ranked
+        found = choose.choose(hosts, facts.PlacementRequest(name, 1, GIB_KIB), by).ranked
         return [candidate.host for candidate in found]
 
     assert ranked("web1") == ranked("web1")
     assert len({tuple(ranked(f"web{n}")) for n in range(20)}) > 15
     best = replace(hosts[3], labels={"disk": "ssd"})
-    liked = facts.Request("web1", 1, GIB_KIB, prefer={"disk": "ssd"})
+    liked = facts.PlacementRequest("web1", 1, GIB_KIB, prefer={"disk": "ssd"})
     assert choose.choose([*hosts[:3], best], liked, by).ranked[0].host == "hv3"

@@ -7,7 +7,7 @@ import pytest
 
 from saltvirt.errors import BadAnswer
 from saltvirt.placement import facts, policy
-from saltvirt.placement.facts import Disk, Guest, Host, Needs, Pool, Request, Store
+from saltvirt.placement.facts import Disk, Guest, Host, Needs, PlacementRequest, Pool, Store
 from tests.unit.placement import NOTHING_BESIDE
 
 PLAIN = policy.from_config(NOTHING_BESIDE)
@@ -110,7 +110,7 @@ def test_who_is_meant_to_run():
 
 
 def test_a_guest_by_the_profiles_of_the_host_that_is_asked():
-    asked = Request("new", 1, 2, disk_bytes=3, bridges=frozenset({"a"}), networks=frozenset({"c"}),
+    asked = PlacementRequest("new", 1, 2, disk_bytes=3, bridges=frozenset({"a"}), networks=frozenset({"c"}),
                     pools={"p": 1, "q": 1}, disks=(Disk(1),), by_profile=True)  # fmt: skip
     plain = Host("hv1", 1, 1)
     assert asked.at(plain) is asked
@@ -119,7 +119,7 @@ def test_a_guest_by_the_profiles_of_the_host_that_is_asked():
                   memory_kib=7, max_memory_kib=8, page_kib=0)  # fmt: skip
     host = replace(plain, needs=needs)
     assert replace(asked, by_profile=False).at(host) == replace(asked, by_profile=False)
-    assert asked.at(host) == Request(
+    assert asked.at(host) == PlacementRequest(
         "new", 6, 7, disk_bytes=7, bridges=frozenset({"a", "b"}), networks=frozenset({"c", "d"}),
         pools={"p": 1, "q": 5}, disks=(Disk(1), Disk(2)), by_profile=True, cpu_model="m",
         max_memory_kib=8, page_kib=0,
@@ -133,16 +133,16 @@ def test_a_guest_by_the_profiles_of_the_host_that_is_asked():
 def test_a_guest_that_exists_is_asked_for_as_it_is():
     here = Host("hv1", 1, 1, arch="x86_64", types=("qemu",))
     bare = facts.of_guest(Guest("a", vcpus=1, memory_kib=2, state="running"), here)
-    assert bare == Request("a", 1, 2, hypervisor="qemu", arch="x86_64")
+    assert bare == PlacementRequest("a", 1, 2, hypervisor="qemu", arch="x86_64")
     unknown = facts.of_guest(Guest("a", vcpus=1, memory_kib=2), Host("hv1", 1, 1))
-    assert unknown == Request("a", 1, 2, hypervisor="kvm", stopped=True)
+    assert unknown == PlacementRequest("a", 1, 2, hypervisor="kvm", stopped=True)
     more = {
         "type": "lxc", "arch": "i686", "bridges": frozenset("b"), "networks": frozenset("n"),
         "labels": {"l": 1}, "prefer": {"p": 1}, "group_policy": "gather", "max_memory_kib": 3,
         "page_kib": 0, "disks": (Disk(4, "/a"),), "cpu_model": "m",
     }  # fmt: skip
     found = facts.of_guest(Guest("a", "", "running", 1, 2, groups=("g",), **more), here)
-    assert found == Request(
+    assert found == PlacementRequest(
         "a", 1, 2, hypervisor="lxc", arch="i686", bridges=frozenset({"b"}),
         networks=frozenset({"n"}), cpu_model="m", labels={"l": 1}, prefer={"p": 1}, groups=("g",),
         group_policy="gather", max_memory_kib=3, page_kib=0, disks=(Disk(4, "/a"),),

@@ -6,7 +6,7 @@ import pytest
 
 from saltvirt.errors import InvalidInput
 from saltvirt.placement import choose, policy, weights
-from saltvirt.placement.facts import Disk, Guest, Host, Needs, Pool, Request, Store
+from saltvirt.placement.facts import Disk, Guest, Host, Needs, PlacementRequest, Pool, Store
 from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
@@ -16,7 +16,7 @@ HV = Host(
     "hv1", cpus=8, memory_kib=16 * GIB_KIB, types=("kvm",), disk_total_bytes=100 * GIB,
     disk_free_bytes=80 * GIB,
 )  # fmt: skip
-ASK = Request("web1", 2, GIB_KIB)
+ASK = PlacementRequest("web1", 2, GIB_KIB)
 
 
 def fell(name, host=HV, request=ASK, by=PLAIN):
@@ -203,7 +203,7 @@ def test_preferred_labels_and_mates():
 
 def test_the_smallest_and_the_largest_number_of_a_setting():
     assert policy.from_config({"cpu_ratio": 0, "memory_ratio": 2**60}).memory_ratio == 2**60
-    assert policy.from_config(None) == policy.Policy()
+    assert policy.from_config(None) == policy.PlacementPolicy()
     assert policy.ratios({"cpu": 0.5}) == {"cpu": 0.5}
     assert policy.ratios(None) == {}
     with pytest.raises(InvalidInput, match="virt:placement:weights must be a mapping"):
@@ -224,4 +224,4 @@ def test_the_masters_policy():
     opts = {"virt": {"placement": {"cpu_ratio": 2}, "exclude": ["hv9"]}}
     found = policy.of_master(opts)
     assert (found.cpu_ratio, found.exclude) == (2, ("hv9",))
-    assert policy.of_master({}) == policy.Policy()
+    assert policy.of_master({}) == policy.PlacementPolicy()

@@ -209,7 +209,7 @@ def test_a_bridge_that_is_there_is_left_alone(plan, vlan, kind, words):
 
 
 def deployed(functions, test=False):
-    return deployments.deployed(result.Host(functions, {}, test), "shop", guests={})
+    return deployments.deployed(result.StateHost(functions, {}, test), "shop", guests={})
 
 
 def test_a_deployment_needs_the_master():

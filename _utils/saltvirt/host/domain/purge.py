@@ -20,7 +20,7 @@ from saltvirt.host.storage import files, usage
 from saltvirt.images import clone
 
 if TYPE_CHECKING:
-    from saltvirt.host.storage.shared import Place
+    from saltvirt.host.storage.shared import FileIdentity
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +30,14 @@ NOT_MADE = "not made for this guest"
 
 
 @dataclass
-class Plan:
+class PurgePlan:
     """What a purge deletes (real paths), and what it leaves, with the reason. shared: the Places
     of what it would delete if it were known that no other host uses it. unsure: the guest's own
     disks that stay."""
 
     delete: list[str] = field(default_factory=list)
     keep: dict[str, str] = field(default_factory=dict)
-    shared: dict[str, Place] = field(default_factory=dict)
+    shared: dict[str, FileIdentity] = field(default_factory=dict)
     unsure: list[str] = field(default_factory=list)
 
 
@@ -84,8 +84,8 @@ def plan(
     cache_dir: str | None = None,
     disks: str = OWN,
     unused: Collection[str] = (),
-) -> Plan:
-    """The Plan for a domain; changes nothing. disks: OWN, MADE (only what a record names) or NONE.
+) -> PurgePlan:
+    """The PurgePlan for a domain; changes nothing. disks: OWN, MADE (only what a record names) or NONE.
 
     Of a guest that we made, the disks that its record names, and what stands on them: the
     overlays of its snapshots. Of any other, its writable disks. Never what another domain
@@ -112,7 +112,7 @@ def plan(
             above = itertools.takewhile(lambda one: one not in made, chain)
             found.update(dict.fromkeys(above))
     if disks == NONE:
-        return Plan(keep={path: reason or "not asked for" for path, reason in found.items()})
+        return PurgePlan(keep={path: reason or "not asked for" for path, reason in found.items()})
     used = usage.read(conn, dom.UUIDString(), below=_images(cache_dir), beside=found)
     cache = files.real(cache_dir) + os.sep if cache_dir else None
     for path in found:
@@ -120,7 +120,7 @@ def plan(
             found[path] = "an image of the cache"
     own = {path for path, reason in found.items() if reason is None}
     delete, keep, shared = usage.decide(conn, found, used, map(files.real, unused))
-    return Plan(delete, keep, shared, sorted(own - set(delete)))
+    return PurgePlan(delete, keep, shared, sorted(own - set(delete)))
 
 
 def _images(cache_dir: str | None) -> str | None:
@@ -207,8 +207,8 @@ def purge(
     dirs: bool = False,
     disks: str = OWN,
     unused: Collection[str] = (),
-) -> Plan:
-    """Stops the domain, deletes its own disks, undefines it; confirms each. The Plan.
+) -> PurgePlan:
+    """Stops the domain, deletes its own disks, undefines it; confirms each. The PurgePlan.
 
     dirs: also remove the folders below images_dir that became empty. disks, unused: as for
     :func:`plan`.

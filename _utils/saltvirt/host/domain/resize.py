@@ -19,7 +19,7 @@ from saltvirt.units import human_bytes
 from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
-    from saltvirt.host.provision.admission import Gate
+    from saltvirt.host.provision.admission import AdmissionConfig
     from saltvirt.xml.disk_source import DiskSource
 
 
@@ -118,7 +118,11 @@ def place(source: DiskSource, more_bytes: int) -> facts.Disk:
 
 
 def _room(
-    conn: libvirt.virConnect, gate: Gate, dom: libvirt.virDomain, target: str, more: int
+    conn: libvirt.virConnect,
+    admission_config: AdmissionConfig,
+    dom: libvirt.virDomain,
+    target: str,
+    more: int,
 ) -> None:
     """Raises NoRoom when the host has promised the room to others."""
     built = Domain.fromstring(dom.XMLDesc(0))
@@ -127,15 +131,19 @@ def _room(
     found = [d for d in (*built.disks, *stored.disks) if d.target == target and d.source]
     grown = [place(disk.source, more) for disk in found[:1]]
     wanted = replace(request, disks=tuple(d for d in grown if d.path or d.pool))
-    admission.check(conn, gate, wanted, new=False, only=("disk", "pools"))
+    admission.check(conn, admission_config, wanted, new=False, only=("disk", "pools"))
 
 
 def grow(
-    conn: libvirt.virConnect, name: str, target: str, size_bytes: int, gate: Gate | None = None
+    conn: libvirt.virConnect,
+    name: str,
+    target: str,
+    size_bytes: int,
+    admission_config: AdmissionConfig | None = None,
 ) -> tuple[int, int]:
     """Makes the disk larger and confirms it. (bytes before, bytes after).
 
-    gate: admit.Gate; None when the host has admitted it already. Raises NoRoom when the room is
+    admission_config: admission.AdmissionConfig; None when the host has admitted it already. Raises NoRoom when the room is
     promised to others.
     """
     dom = lookup.lookup(conn, name)
@@ -148,9 +156,9 @@ def grow(
             )
         if size_bytes > before:
             refuse_shared(conn, dom, target)
-            with gate.lock() if gate else contextlib.nullcontext():
-                if gate:
-                    _room(conn, gate, dom, target, size_bytes - before)
+            with admission_config.lock() if admission_config else contextlib.nullcontext():
+                if admission_config:
+                    _room(conn, admission_config, dom, target, size_bytes - before)
                 if disk.runs:
                     dom.blockResize(target, size_bytes, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
                 elif disk.path:

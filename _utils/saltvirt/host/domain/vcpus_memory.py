@@ -14,10 +14,12 @@ from saltvirt.host.provision import admission
 from saltvirt.placement import account, facts
 
 if TYPE_CHECKING:
-    from saltvirt.host.provision.admission import Gate
+    from saltvirt.host.provision.admission import AdmissionConfig
 
 
-def _grows(dom: libvirt.virDomain, gate: Gate, vcpus: int = 0, memory_kib: int = 0) -> None:
+def _grows(
+    dom: libvirt.virDomain, admission_config: AdmissionConfig, vcpus: int = 0, memory_kib: int = 0
+) -> None:
     """Raises NoRoom when this host has not the room for what the guest's definition gets more.
 
     Less than it may have already was promised to it when it was made.
@@ -29,13 +31,13 @@ def _grows(dom: libvirt.virDomain, gate: Gate, vcpus: int = 0, memory_kib: int =
     }
     asked = [name for name, grows in more.items() if grows]
     if asked:
-        host = admission.host_facts(dom.connect(), gate)
+        host = admission.host_facts(dom.connect(), admission_config)
         request = facts.of_guest(guest, host)
         wanted = replace(
             request, vcpus=max(vcpus, guest.vcpus), stopped=False,
             memory_kib=max(memory_kib, guest.memory_kib),
         )  # fmt: skip
-        admission.check(dom.connect(), gate, wanted, new=False, only=asked)
+        admission.check(dom.connect(), admission_config, wanted, new=False, only=asked)
 
 
 def _apply(
@@ -64,15 +66,17 @@ def _apply(
     change(value, stored)
 
 
-def set_memory(dom: libvirt.virDomain, gate: Gate, memory_kib: int, config: bool = False) -> bool:
+def set_memory(
+    dom: libvirt.virDomain, admission_config: AdmissionConfig, memory_kib: int, config: bool = False
+) -> bool:
     """Gives the domain this much memory, in KiB.
 
     A stopped one gets it as maximum and current amount. A running one gets it through its
     balloon, up to its maximum; with ``config`` also (or, above the maximum, only) from
-    its next start on. gate: admit.Gate. Raises NoRoom.
+    its next start on. admission_config: admission.AdmissionConfig. Raises NoRoom.
     """
     if config or not dom.isActive():
-        _grows(dom, gate, memory_kib=memory_kib)
+        _grows(dom, admission_config, memory_kib=memory_kib)
     with connection.translated(f"set the memory of {dom.name()}"):
         flag = libvirt.VIR_DOMAIN_MEM_MAXIMUM
         maximum = dom.info()[1]
@@ -82,10 +86,12 @@ def set_memory(dom: libvirt.virDomain, gate: Gate, memory_kib: int, config: bool
     return True
 
 
-def set_vcpus(dom: libvirt.virDomain, gate: Gate, vcpus: int, config: bool = False) -> bool:
+def set_vcpus(
+    dom: libvirt.virDomain, admission_config: AdmissionConfig, vcpus: int, config: bool = False
+) -> bool:
     """Gives the domain this many vCPUs; see :func:`set_memory` for when."""
     if config or not dom.isActive():
-        _grows(dom, gate, vcpus=vcpus)
+        _grows(dom, admission_config, vcpus=vcpus)
     with connection.translated(f"set the vCPUs of {dom.name()}"):
         flag = libvirt.VIR_DOMAIN_VCPU_MAXIMUM
         maximum = dom.maxVcpus() if dom.isActive() else vcpus

@@ -11,7 +11,7 @@ from saltvirt import errors
 from saltvirt.host.domain import guest_lock, lookup
 from saltvirt.host.migration import (
     facts,
-    move,
+    migration,
     move_journal,
     peer,
     recovery,
@@ -19,15 +19,15 @@ from saltvirt.host.migration import (
     unreachable_target,
 )
 from saltvirt.migration import checks, storage
-from saltvirt.placement.policy import Policy
+from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.settings import Connection
 
 
 @dataclass(frozen=True)
-class Order:
+class MigrationJob:
     """What to do. network: dict of ``virt:migration``. local: our own libvirt; username and
     password are the target's. placement, ratios, limits, certificates, overcommit: see
-    checks.Request. tell: called with a dict at each step: ``text``, and while data travels
+    checks.CheckedMigration. tell: called with a dict at each step: ``text``, and while data travels
     ``percent``, ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``.
     """
 
@@ -38,7 +38,7 @@ class Order:
     username: str | None = None
     password: str | None = None
     local: Connection = field(default_factory=Connection)
-    placement: Policy = field(default_factory=Policy)
+    placement: PlacementPolicy = field(default_factory=PlacementPolicy)
     ratios: dict = field(default_factory=dict)
     limits: dict = field(default_factory=dict)
     overcommit: bool = False
@@ -54,7 +54,7 @@ class Order:
         self.tell({"text": text})
 
 
-def migrate(conn, order):
+def migrate(conn, job):
     """Moves the guest; a dict of what happened, see ``virt.migrate``.
 
     What an earlier attempt left half done is ended first. Raises NotFound,
@@ -62,89 +62,89 @@ def migrate(conn, order):
     then where it was, and the target clean
     unless the message says what is left.
     """
-    what = f"virt.migrate to {order.transport.host}"
+    what = f"virt.migrate to {job.transport.host}"
     with (
-        move_journal.Journal(order.journals, order.name) as journal,
-        guest_lock.held(order.locks, what, order.name),
+        move_journal.Journal(job.journals, job.name) as journal,
+        guest_lock.held(job.locks, what, job.name),
     ):
-        ended = _end_earlier(conn, order, journal)
+        ended = _end_earlier(conn, job, journal)
         if ended:
             return ended
-        dom = lookup.lookup(conn, order.name)
-        with _reached(order) as peer:
-            _, _, still = unreachable_target.take_away(order, order.transport.host)
+        dom = lookup.lookup(conn, job.name)
+        with _reached(job) as peer:
+            _, _, still = unreachable_target.take_away(job, job.transport.host)
             for why in still.values():
-                raise errors.MigrationFailed(f"{order.name} stays where it is: {why}")
-            report, host, request = examine(dom, peer, order)
+                raise errors.MigrationFailed(f"{job.name} stays where it is: {why}")
+            report, host, request = examine(dom, peer, job)
             standing = checks.standing(report, request)
             why = standing + checks.against(report, host, request)
             if why:  # what is against this target alone need not be against another
                 kind = errors.MigrationFailed if standing else errors.TargetRefused
-                raise kind(f"{order.name} stays on {report['host']}: " + "; ".join(why))
-            ends = move.Ends(conn, peer, dom)
-            return move.Move(ends, report, host, request, order, journal).run()
+                raise kind(f"{job.name} stays on {report['host']}: " + "; ".join(why))
+            ends = migration.Ends(conn, peer, dom)
+            return migration.Migration(ends, report, host, request, job, journal).run()
 
 
-def _end_earlier(conn, order, journal):
+def _end_earlier(conn, job, journal):
     """Ends what a killed migration of this guest began: its result if that has moved it."""
     if journal.read() is None:
         return None
-    order.say("ending an earlier migration of this guest")
-    outcome = unreachable_target.ended(conn, journal, order)
+    job.say("ending an earlier migration of this guest")
+    outcome = unreachable_target.ended(conn, journal, job)
     for host in outcome.get("left", ()):
-        order.say(f"{host} does not answer: what it holds for {order.name} is taken away later")
+        job.say(f"{host} does not answer: what it holds for {job.name} is taken away later")
     return outcome if outcome["outcome"] == recovery.MOVED else None
 
 
 @contextlib.contextmanager
-def _reached(order):
+def _reached(job):
     """The connection to the target for the block; without it the guest stays, and says so."""
     with contextlib.ExitStack() as stack:
         try:
-            peer = stack.enter_context(order.peer())
+            peer = stack.enter_context(job.peer())
         except errors.ConnectionFailed as exc:
-            why = "; ".join(_unreachable(order, exc))
-            raise errors.TargetRefused(f"{order.name} stays where it is: {why}") from exc
+            why = "; ".join(_unreachable(job, exc))
+            raise errors.TargetRefused(f"{job.name} stays where it is: {why}") from exc
         yield peer
 
 
-def _unreachable(order, exc):
+def _unreachable(job, exc):
     """Why there is no connection: what is known of certificates, then libvirt's words."""
-    return [*checks.trust.wrong(order.certificates, order.transport), str(exc)]
+    return [*checks.trust.wrong(job.certificates, job.transport), str(exc)]
 
 
-def examine(dom, peer, order):
+def examine(dom, peer, job):
     """(the guest's report, the target's, the Request); changes nothing."""
     report = facts.guest(dom)
     with facts.marked(report) as marks:
         host = facts.target(peer, report, marks)
     present = {found["name"] for found in host["domains"]}
-    host["arrivals"] = reservations.there(peer, present)
-    plans = storage.plan(report["disks"], host["paths"], order.options.copy_storage)
-    request = checks.Request(
-        order.options, order.transport, plans, order.placement, order.ratios, order.limits,
-        order.certificates, order.overcommit,
+    host["reservations"] = reservations.there(peer, present)
+    plans = storage.plan(report["disks"], host["paths"], job.options.copy_storage)
+    request = checks.CheckedMigration(
+        job.options, job.transport, plans, job.placement, job.ratios, job.limits,
+        job.certificates, job.overcommit,
     )  # fmt: skip
     return report, host, request
 
 
-def migratable(conn, order, against):
+def migratable(conn, job, against):
     """The standing answer: ``migratable``, ``reasons``, and with ``against`` ``disks`` and
     ``certificates``.
 
-    against: also ask the target of the order.
+    against: also ask the target of the job.
     """
-    dom = lookup.lookup(conn, order.name)
+    dom = lookup.lookup(conn, job.name)
     if not against:
-        request = checks.Request(order.options, order.transport)
+        request = checks.CheckedMigration(job.options, job.transport)
         why = checks.standing(facts.guest(dom), request)
         return {"migratable": not why, "reasons": why}
-    shown = checks.trust.shown(order.certificates, order.transport)
+    shown = checks.trust.shown(job.certificates, job.transport)
     try:
-        with order.peer() as peer:
-            report, host, request = examine(dom, peer, order)
+        with job.peer() as peer:
+            report, host, request = examine(dom, peer, job)
     except errors.ConnectionFailed as exc:
-        why = _unreachable(order, exc)
+        why = _unreachable(job, exc)
         return {"migratable": False, "reasons": why, "certificates": shown}
     standing = checks.standing(report, request)
     why = standing + checks.against(report, host, request)
@@ -153,18 +153,18 @@ def migratable(conn, order, against):
     return {**found, "standing": True} if standing else found
 
 
-def recover(conn, order, lost=None):
+def recover(conn, job, lost=None):
     """Ends a killed migration: see unreachable_target.ended; outcome "nothing" without one. Then
     hands over what earlier ones have left to hosts that did not answer."""
     with (
-        move_journal.Journal(order.journals, order.name) as journal,
-        guest_lock.held(order.locks, "virt.migrate_recover", order.name),
+        move_journal.Journal(job.journals, job.name) as journal,
+        guest_lock.held(job.locks, "virt.migrate_recover", job.name),
     ):
-        done = {"name": order.name, "outcome": recovery.NOTHING, "deleted": []}
+        done = {"name": job.name, "outcome": recovery.NOTHING, "deleted": []}
         if journal.read() is not None:
-            done = unreachable_target.ended(conn, journal, order, lost)
+            done = unreachable_target.ended(conn, journal, job, lost)
         elif lost:
-            raise errors.InvalidInput(f"no migration of {order.name} from here is unfinished")
-        gone, kept, still = unreachable_target.take_away(order)
+            raise errors.InvalidInput(f"no migration of {job.name} from here is unfinished")
+        gone, kept, still = unreachable_target.take_away(job)
         done["deleted"] = [*done["deleted"], *gone]
         return {**done, "kept": {**done.get("kept", {}), **kept}, "left": still}

@@ -4,7 +4,7 @@ import os
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.migration import leavings, remote_storage
+from saltvirt.host.migration import remote_storage, target_leftovers
 from saltvirt.host.storage import files, usage
 
 
@@ -70,7 +70,7 @@ def remove_source(conn, report, paths):
             doomed, stay, elsewhere = usage.decide(conn, held, used)
             try:
                 if elsewhere:
-                    leavings.note_here(report["name"], filter(os.path.isfile, elsewhere))
+                    target_leftovers.note_here(report["name"], filter(os.path.isfile, elsewhere))
             except (errors.VirtError, OSError) as exc:  # the move stands all the same
                 note = f"it could not be noted: {exc}"
                 stay.update((path, f"{stay[path]}; {note}") for path in elsewhere)

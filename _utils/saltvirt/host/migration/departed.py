@@ -23,10 +23,10 @@ def why(name, folder=None):
     """Why the guest is not to be made here, in words; None when it never left."""
     try:
         with open(os.path.join(folder or FOLDER, name), encoding="utf-8") as file:
-            told = json.load(file)
-        when = time.strftime("%Y-%m-%d", time.gmtime(told["at"]))
+            record = json.load(file)
+        when = time.strftime("%Y-%m-%d", time.gmtime(record["at"]))
         return (
-            f"{name} was moved from here to {told['host']} on {when}: describe it in the SLS of "
+            f"{name} was moved from here to {record['host']} on {when}: describe it in the SLS of "
             "that host; where it is gone for good, virt.init on this host makes it anew"
         )
     except (OSError, ValueError, KeyError, TypeError):

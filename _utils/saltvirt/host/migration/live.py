@@ -26,7 +26,7 @@ class Job:
     uri: str
     flags: frozenset = frozenset()
     parameters: dict = field(default_factory=dict)
-    policy: policies.Policy = field(default_factory=policies.Policy)
+    policy: policies.MigrationPolicy = field(default_factory=policies.MigrationPolicy)
     max_downtime: int | None = None
     pausing: object = lambda step: None
 

@@ -8,7 +8,7 @@ LOOK_S = 0.5
 
 
 class Watch:
-    """journal: of the migration; tell: as of a migrate.Order. beat: called now and then, to say
+    """journal: of the migration; tell: as of a api.MigrationJob. beat: called now and then, to say
     that the migration lives.
 
     Called with (bytes done, bytes in all) at each block. Raises MigrationFailed when it is to end.

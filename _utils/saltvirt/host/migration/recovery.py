@@ -7,7 +7,7 @@ from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.host.domain import lookup, removal
-from saltvirt.host.migration import confirm, departed, leavings, move_journal, reservations
+from saltvirt.host.migration import confirm, departed, move_journal, reservations, target_leftovers
 from saltvirt.migration import outcome
 from saltvirt.migration import transport as transports
 
@@ -31,7 +31,7 @@ def side(dom):
     return outcome.Side(word, waits, why in _SPLIT.get(word, ()))
 
 
-def settle(conn, peer, report):
+def resolve(conn, peer, report):
     """Sees to it that the guest is on one host only: MOVED or UNDONE.
 
     Raises MigrationFailed when a person must decide, ConnectionFailed when one of the two
@@ -94,9 +94,9 @@ _ACTIONS = {
 }
 
 
-def recover(conn, journal, order):
+def recover(conn, journal, job):
     """Ends what the journal tells of: a dict with ``outcome`` MOVED or UNDONE; NOTHING where
-    only a promise was left to withdraw.
+    only a reservation was left to release.
 
     Raises OperationFailed while libvirt itself is still at it, MigrationFailed when a
     person must decide, ConnectionFailed when the target cannot be asked.
@@ -104,11 +104,11 @@ def recover(conn, journal, order):
     entry = journal.read()
     with translated():
         if entry.get("over"):
-            return _withdrawn(journal, order, entry)
+            return _withdrawn(journal, job, entry)
         if _replaced(conn, entry["report"]):
-            return _forgotten(journal, order, entry)
+            return _forgotten(journal, job, entry)
         not_at_work(conn, entry)
-        with at(order, entry["target"]) as peer:
+        with at(job, entry["target"]) as peer:
             result = _ended(conn, peer, entry)
     journal.close()
     return result
@@ -139,12 +139,12 @@ def _ended(conn, peer, entry):
             kept = dict.fromkeys(entry["left"], why)
     else:
         not_run_there(conn, peer, entry)
-        ended = settle(conn, peer, report)
+        ended = resolve(conn, peer, report)
     if ended == UNDONE:
         deleted, kept = cleaned(peer, entry)
         run_on(conn, entry)
     else:
-        reservations.withdraw(peer, entry["created"])
+        reservations.release(peer, entry["created"])
     if ended == MOVED:
         confirm.autostart(conn, peer, report)
         departed.note(report["name"], peer.getHostname())
@@ -174,8 +174,8 @@ def not_run_there(conn, peer, entry):
         if entry.get("phase") == move_journal.BEGUN:
             why = f"{target} has {name}, and this migration has not brought it there"
         else:  # of a running guest no copy is whole before libvirt has moved it
-            ran = leavings.written_since(peer, entry)
-            why = f"{', '.join(ran)} on {target}, {leavings.NEWER}" if ran else None
+            ran = target_leftovers.written_since(peer, entry)
+            why = f"{', '.join(ran)} on {target}, {target_leftovers.NEWER}" if ran else None
     if why:
         raise errors.MigrationFailed(
             f"{why}: keep one, and virt.stop and virt.undefine {name} on the other host; then "
@@ -213,10 +213,10 @@ def _gone_since(peer, report):
     return f"{report['name']} is not on {peer.getHostname()} any more: look where it is, first"
 
 
-def _withdrawn(journal, order, entry):
-    """What a move that is complete may have left: the target's promise, when it was cut off."""
-    with at(order, entry["target"]) as peer:
-        reservations.withdraw(peer, entry["created"])
+def _withdrawn(journal, job, entry):
+    """What a move that is complete may have left: the target's reservation, when it was cut off."""
+    with at(job, entry["target"]) as peer:
+        reservations.release(peer, entry["created"])
     journal.close()
     return {"name": entry["report"]["name"], "outcome": NOTHING, "deleted": [], "kept": {}}
 
@@ -227,22 +227,22 @@ def _replaced(conn, report):
     return found is not None and found.UUIDString() != report["uuid"]
 
 
-def _forgotten(journal, order, entry):
+def _forgotten(journal, job, entry):
     """Cleans up after a guest that is no more."""
     report = entry["report"]
-    with at(order, entry["target"]) as peer:
+    with at(job, entry["target"]) as peer:
         there = confirm.find(peer, report["uuid"])
         gone, kept = cleaned(peer, entry) if there is None else ([], {})
     journal.close()
     return {"name": report["name"], "outcome": UNDONE, "deleted": gone, "kept": kept}
 
 
-def at(order, uri):
+def at(job, uri):
     """The connection to the target that a journal names."""
-    return replace(order, transport=transports.parse(uri)).peer()
+    return replace(job, transport=transports.parse(uri)).peer()
 
 
-def patiently(journal, order):
+def retry(journal, job):
     """Like :meth:`recover`, over new connections, trying again for a minute.
 
     Raises MigrationFailed at once when a person must decide, else what the last try raised.
@@ -250,8 +250,8 @@ def patiently(journal, order):
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            with connection.connect(order.local) as conn:
-                return recover(conn, journal, order)
+            with connection.connect(job.local) as conn:
+                return recover(conn, journal, job)
         except errors.MigrationFailed:
             raise
         except errors.VirtError:  # also: a domain that was there a moment ago is gone
@@ -261,8 +261,8 @@ def patiently(journal, order):
 
 
 def cleaned(peer, entry):
-    """Withdraws the promise and hands over to the target what the entry says was made there: (what
+    """Releases the reservation and hands over to the target what the entry says was made there: (what
     is gone, path to why it is still there)."""
     with translated():
-        gone = reservations.withdraw(peer, entry["created"])
-        return gone, leavings.hand_over(peer, entry)
+        gone = reservations.release(peer, entry["created"])
+        return gone, target_leftovers.hand_over(peer, entry)

@@ -1,6 +1,6 @@
 """Memory, CPUs and storage of the target, promised to a guest before it comes.
 
-The target's folder of promises is read and written through a passing pool, which one
+The target's folder of reservations is read and written through a passing pool, which one
 migration at a time can have. An init there writes first, too, and looks then: of two that
 do not fit together at least one sees the other.
 """
@@ -16,7 +16,7 @@ from saltvirt import errors
 from saltvirt.host.connection import translated
 from saltvirt.host.migration import facts, remote_storage
 from saltvirt.images import locks
-from saltvirt.migration import arrivals, storage
+from saltvirt.migration import reservation, storage
 from saltvirt.migration.checks import room
 
 FOLDER = "/var/lib/salt-virt/arrivals"
@@ -29,15 +29,15 @@ def here(present, folder=FOLDER):
     written = {}
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
         for file in files:
-            with contextlib.suppress(FileNotFoundError):  # withdrawn just now
-                if arrivals.parse(file.name):
+            with contextlib.suppress(FileNotFoundError):  # released just now
+                if reservation.parse(file.name):
                     written[file.name] = file.stat().st_mtime_ns
-    return arrivals.pending(_since_seen(written), present)
+    return reservation.pending(_since_seen(written), present)
 
 
 def _since_seen(written):
     """File to the seconds for which it was seen here as it is: no clock that is put forward ends a
-    promise. written: file to the time that its file system says."""
+    reservation. written: file to the time that its file system says."""
     now, path = time.clock_gettime(time.CLOCK_BOOTTIME), os.path.join(locks.RUN, _SEEN)
     known = _read(path)
     seen = {
@@ -58,7 +58,7 @@ def _read(path):
 
 
 def _write(path, seen):
-    """What cannot be written down is seen for the first time again: its promise holds on."""
+    """What cannot be written down is seen for the first time again: its reservation holds on."""
     with contextlib.suppress(OSError, errors.OperationFailed):
         locks.private(os.path.dirname(path))
         with locks.exclusive(f"{path}.lock", patience_s=0):
@@ -67,8 +67,8 @@ def _write(path, seen):
             os.replace(f"{path}.new", path)
 
 
-def is_promise(path):
-    """Whether a path is that of a promise."""
+def is_reservation(path):
+    """Whether a path is that of a reservation."""
     return os.path.dirname(path) == FOLDER
 
 
@@ -79,20 +79,20 @@ def there(peer, present, without=()):
 
 
 def _pending(pool, present, without=()):
-    found = arrivals.pending(_ages(pool, without), present)
-    return [asdict(arrival) for arrival in found]
+    found = reservation.pending(_ages(pool, without), present)
+    return [asdict(reservation) for reservation in found]
 
 
 def _ages(pool, without=()):
     """File to the seconds since it was made or renewed, by the clock of the pool's own host."""
-    files = [f for f in pool.listVolumes() if arrivals.parse(f) and f not in without]
+    files = [f for f in pool.listVolumes() if reservation.parse(f) and f not in without]
     if not files:
         return {}
     now, ages = _clock(pool), {}
     for file in files:
         with remote_storage.unless_deleted():
             written = remote_storage.written_at(pool.storageVolLookupByName(file))
-            made = arrivals.parse(file).made
+            made = reservation.parse(file).made
             ages[file] = time.time() - made if None in (now, written) else now - written
     return ages
 
@@ -109,7 +109,7 @@ def _clock(pool):
 
 
 def renew(peer, path):
-    """Says that the promise of that path holds on: its migration lives."""
+    """Says that the reservation of that path holds on: its migration lives."""
     with remote_storage.opened(peer, FOLDER, create=True) as pool, translated():
         found = remote_storage.volume(pool, path)
         if found is None:
@@ -121,16 +121,16 @@ def renew(peer, path):
 
 
 def place(report, plans):
-    """The path of the promise that a guest will have; it is written down before it is made."""
-    mine = arrivals.Arrival(
+    """The path of the reservation that a guest will have; it is written down before it is made."""
+    mine = reservation.Reservation(
         report["name"], report["memory_kib"], report["vcpus"], int(time.time()),
         storage.promised(plans), report.get("page_kib"),
     )  # fmt: skip
     return os.path.join(FOLDER, mine.file)
 
 
-def promise(peer, path, report, host, request):
-    """Promises the guest its share of the target. path: of :func:`place`.
+def reserve(peer, path, report, host, request):
+    """Reserves the guest its share of the target. path: of :func:`place`.
 
     report, host, request: as the checks have them. Raises TargetRefused when others were
     promised the room since the checks.
@@ -140,7 +140,7 @@ def promise(peer, path, report, host, request):
         made = remote_storage.create(pool, path, "raw", 0, mode="0600")
         domains = facts.domains(peer)
         present = {domain["name"] for domain in domains}
-        now = {**host, "domains": domains, "arrivals": _pending(pool, present)}
+        now = {**host, "domains": domains, "reservations": _pending(pool, present)}
         why = list(room.reasons(report, now, request))
         if why:
             with remote_storage.unless_deleted():
@@ -148,14 +148,14 @@ def promise(peer, path, report, host, request):
             raise errors.TargetRefused("; ".join(why))
 
 
-def withdraw(peer, paths):
-    """Takes back those of the paths that are promises; which there were."""
-    return [path for path in paths if is_promise(path) and remote_storage.delete(peer, path)]
+def release(peer, paths):
+    """Takes back those of the paths that are reservations; which there were."""
+    return [path for path in paths if is_reservation(path) and remote_storage.delete(peer, path)]
 
 
 def _tidy(pool, name):
     """Removes what died long ago, and what an earlier attempt of this guest left."""
     for file, age_s in _ages(pool).items():
-        if arrivals.parse(file).name == name or arrivals.stale(age_s):
+        if reservation.parse(file).name == name or reservation.stale(age_s):
             with remote_storage.unless_deleted():
                 pool.storageVolLookupByName(file).delete(0)

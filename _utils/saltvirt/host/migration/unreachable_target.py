@@ -1,6 +1,6 @@
 """A broken-off migration whose target does not answer: when the guest may go on without it.
 
-What the target still holds for the guest (a promise, empty or half-filled disks) is written
+What the target still holds for the guest (a reservation, empty or half-filled disks) is written
 down and taken away later, when it answers.
 """
 
@@ -17,7 +17,7 @@ from saltvirt.migration import transport as transports
 FOLDER = "left"
 
 
-def ended(conn, journal, order, lost=None):
+def ended(conn, journal, job, lost=None):
     """Like ``recovery.recover``; and when the target does not answer: ends it without
     the target where that is safe, or where a person vouches for it.
 
@@ -33,7 +33,7 @@ def ended(conn, journal, order, lost=None):
             f"{journal.name} was on its way to {host}, not to {lost}: lost={host}, if it is lost"
         )
     try:
-        return recovery.recover(conn, journal, order)
+        return recovery.recover(conn, journal, job)
     except errors.ConnectionFailed as exc:
         if not (lost or _is_safe(conn, entry)):
             raise errors.ConnectionFailed(_way_out(journal.name, host, exc)) from exc
@@ -121,23 +121,23 @@ def _entry(path):
         return json.load(file)
 
 
-def take_away(order, host=None):
-    """Hands over to its hosts what was left there for the guest of the order: (the paths that are
+def take_away(job, host=None):
+    """Hands over to its hosts what was left there for the guest of the job: (the paths that are
     gone, path to why it is still there, host to why it cannot be told). host: only that one."""
     gone, kept, still = [], {}, {}
-    for key, entry in all_of(order.journals).items():
+    for key, entry in all_of(job.journals).items():
         name, _, on = key.rpartition("@")
-        if name != order.name or host not in (None, on):
+        if name != job.name or host not in (None, on):
             continue
         try:
-            with translated(), recovery.at(order, entry["target"]) as peer:
+            with translated(), recovery.at(job, entry["target"]) as peer:
                 _not_there(peer, entry, on)
                 found = recovery.cleaned(peer, entry)
                 gone, kept = [*gone, *found[0]], {**kept, **found[1]}
         except errors.VirtError as exc:
             still[on] = str(exc)
             continue
-        os.unlink(os.path.join(str(order.journals), FOLDER, f"{key}.json"))
+        os.unlink(os.path.join(str(job.journals), FOLDER, f"{key}.json"))
     return gone, kept, still
 
 

@@ -13,12 +13,12 @@ def own(name: str | None = None) -> list[str]:
     that it means."""
     argv = ["ip", "-j", "addr", "show", "up"]
     try:
-        told = subprocess.run(argv, check=True, capture_output=True, timeout=10).stdout
+        output = subprocess.run(argv, check=True, capture_output=True, timeout=10).stdout
     except (OSError, subprocess.SubprocessError):
         return []
     here = [
         entry["local"]
-        for link in json.loads(told or b"[]")
+        for link in json.loads(output or b"[]")
         for entry in link.get("addr_info", ())
         if entry.get("scope") == "global" and entry.get("local")
     ]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Gate:
+class AdmissionConfig:
     """What admission on this host goes by.
 
     get: Salt's ``config.get``. images_dir: the folder of images. pool: the storage pool where
@@ -46,8 +46,8 @@ class Gate:
     overcommit: bool = False
 
     @classmethod
-    def configured(cls, get: settings.Get, **more: Any) -> Gate:
-        """The Gate of this host's configuration."""
+    def configured(cls, get: settings.Get, **more: Any) -> AdmissionConfig:
+        """The AdmissionConfig of this host's configuration."""
         place = images_folder.configured(get)
         return cls(get, place.folder, place.pool, **more)
 
@@ -61,7 +61,7 @@ class Gate:
         """Where the images are that guests stand on."""
         return os.path.join(self.images_dir, cache.BASE)
 
-    def policy(self) -> policies.Policy:
+    def policy(self) -> policies.PlacementPolicy:
         """The placement policy: the master's when it has sent it, else that of the configuration.
 
         What the configuration here says more strictly holds either way, see placement.facts.Host.
@@ -88,8 +88,8 @@ class Gate:
         return locks.exclusive(os.path.join(folder, "admit.lock"))
 
 
-def gate(get: settings.Get, given: dict[str, Any]) -> Gate:
-    """The Gate of an adapter's call.
+def config_of(get: settings.Get, given: dict[str, Any]) -> AdmissionConfig:
+    """The AdmissionConfig of an adapter's call.
 
     given: its keyword arguments, from which ``placement`` and ``overcommit`` are taken; None is as
     if they were not given.
@@ -101,14 +101,14 @@ def gate(get: settings.Get, given: dict[str, Any]) -> Gate:
         overcommit = settings.boolean(get, "overcommit", False)
     if not isinstance(overcommit, bool):
         raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
-    return Gate.configured(get, terms=terms, overcommit=overcommit)
+    return AdmissionConfig.configured(get, terms=terms, overcommit=overcommit)
 
 
-def host_facts(conn: libvirt.virConnect, gate: Gate) -> facts.Host:
+def host_facts(conn: libvirt.virConnect, admission_config: AdmissionConfig) -> facts.Host:
     """This host as placement on the master sees it."""
-    told = inventory.read(conn, gate.get, gate.images_dir)
-    host = facts.host_of(conn.getHostname(), told)
-    return account.told(host, gate.elsewhere())
+    found = inventory.read(conn, admission_config.get, admission_config.images_dir)
+    host = facts.host_of(conn.getHostname(), found)
+    return account.with_reserved(host, admission_config.elsewhere())
 
 
 def name_is_free(conn: libvirt.virConnect, name: str) -> None:
@@ -134,20 +134,22 @@ def leftover(conn: libvirt.virConnect, name: str) -> libvirt.virDomain | None:
     return dom if stale else None
 
 
-def still(conn: libvirt.virConnect, gate: Gate, request: facts.Request) -> None:
+def recheck(
+    conn: libvirt.virConnect, admission_config: AdmissionConfig, request: facts.PlacementRequest
+) -> None:
     """Raises Refused when a guest that is being moved here was promised the room meanwhile.
 
-    A migration takes no lock of ours: it writes its promise and looks then. So does an init:
+    A migration takes no lock of ours: it writes its reservation and looks then. So does an init:
     it calls this once its guest is defined.
     """
     if reservations.here(present=()):
-        check(conn, gate, replace(request, disk_bytes=0, pools={}, disks=()), new=False)
+        check(conn, admission_config, replace(request, disk_bytes=0, pools={}, disks=()), new=False)
 
 
 def check(
     conn: libvirt.virConnect,
-    gate: Gate,
-    request: facts.Request,
+    admission_config: AdmissionConfig,
+    request: facts.PlacementRequest,
     new: bool = True,
     only: Collection[str] | None = None,
 ) -> None:
@@ -159,30 +161,38 @@ def check(
     """
     if new:
         name_is_free(conn, request.name)
-    host = host_facts(conn, gate)
-    but = choose.ROOM if gate.overcommit else ()
-    fell = choose.admits(host, request, gate.policy(), but, only)
+    host = host_facts(conn, admission_config)
+    but = choose.ROOM if admission_config.overcommit else ()
+    fell = choose.admits(host, request, admission_config.policy(), but, only)
     if fell:
         kind = errors.NoRoom if fell[0] in choose.ROOM else errors.Refused
         raise kind(f"{host.name}: {fell[1]}")
 
 
-def starting(conn: libvirt.virConnect, gate: Gate, dom: libvirt.virDomain) -> None:
+def starting(
+    conn: libvirt.virConnect, admission_config: AdmissionConfig, dom: libvirt.virDomain
+) -> None:
     """Raises NoRoom when the memory or the vCPUs of those that run would be more than the policy
     allows if this guest were started. What stopped guests keep for later is not asked."""
-    host = host_facts(conn, gate)
+    host = host_facts(conn, admission_config)
     guest = next((one for one in host.guests if one.name == dom.name()), None)
-    if guest is not None and guest.state not in facts.ACTIVE and not gate.overcommit:
-        _running(host, facts.of_guest(guest, host), gate.policy())
+    if guest is not None and guest.state not in facts.ACTIVE and not admission_config.overcommit:
+        _running(host, facts.of_guest(guest, host), admission_config.policy())
 
 
-def transient(conn: libvirt.virConnect, gate: Gate, xml: str) -> None:
+def transient(conn: libvirt.virConnect, admission_config: AdmissionConfig, xml: str) -> None:
     """The same of a guest that is started from a definition, and is gone when it stops."""
-    if not gate.overcommit:
-        _running(host_facts(conn, gate), request_of(Domain.fromstring(xml)), gate.policy())
+    if not admission_config.overcommit:
+        _running(
+            host_facts(conn, admission_config),
+            request_of(Domain.fromstring(xml)),
+            admission_config.policy(),
+        )
 
 
-def _running(host: facts.Host, request: facts.Request, policy: policies.Policy) -> None:
+def _running(
+    host: facts.Host, request: facts.PlacementRequest, policy: policies.PlacementPolicy
+) -> None:
     request = replace(request, stopped=False, disks=())
     policy = replace(host.held(policy), stopped_ratio=0.0)
     there = replace(host, limits={})  # they are in the policy by now
@@ -194,11 +204,11 @@ def _running(host: facts.Host, request: facts.Request, policy: policies.Policy) 
         )
 
 
-def request_of(built: Domain, works: Collection[disks.Work] = ()) -> facts.Request:
+def request_of(built: Domain, works: Collection[disks.Work] = ()) -> facts.PlacementRequest:
     """placement's Request for a guest's xml Domain. works: disks.Work of its disks."""
     sources = {(nic.type, nic.source) for nic in built.interfaces}
     tree = ElementTree.fromstring(built.tostring())
-    return facts.Request(
+    return facts.PlacementRequest(
         name=built.name or "",
         vcpus=built.vcpu.maximum or 1,
         memory_kib=built.memory_kib or 0,

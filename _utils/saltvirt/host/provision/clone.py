@@ -11,15 +11,15 @@ from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, metadata
 from saltvirt.host.provision import admission, disks, pool_disk
-from saltvirt.host.provision.guest_builder import Making
-from saltvirt.host.storage import files, still
+from saltvirt.host.provision.guest_builder import GuestBuilder
+from saltvirt.host.storage import files, unchanged_disks
 from saltvirt.images import inspect
 from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import GuestRecord, OwnDisk
 
 if TYPE_CHECKING:
-    from saltvirt.host.provision.guest_builder import Tools, Wish
+    from saltvirt.host.provision.guest_builder import GuestRequest, Tools
     from saltvirt.xml.disk import Disk
 
 
@@ -41,15 +41,19 @@ def _copied(disk: Disk) -> bool:
     )
 
 
-class Clone(Making):
+class Clone(GuestBuilder):
     """A new guest from one that is there. original: the virDomain to copy."""
 
     VERB = "virt.clone"
 
     def __init__(
-        self, conn: libvirt.virConnect, original: libvirt.virDomain, wish: Wish, tools: Tools
+        self,
+        conn: libvirt.virConnect,
+        original: libvirt.virDomain,
+        guest: GuestRequest,
+        tools: Tools,
     ) -> None:
-        super().__init__(conn, wish, tools)
+        super().__init__(conn, guest, tools)
         self.original = original
         secure = libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE
         self.model = Domain.fromstring(original.XMLDesc(secure))
@@ -58,7 +62,7 @@ class Clone(Making):
     def check(self) -> None:
         self.tools.say("check", "checking what is to be copied")
         self.is_off()
-        if self.wish.seed and not self.tools.seeder:
+        if self.guest.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         for disk in self.model.disks:
             if _copied(disk):
@@ -66,7 +70,7 @@ class Clone(Making):
         self.admit(self.definition())
 
     def guests(self) -> list[str]:
-        return [self.original.name(), self.wish.name]
+        return [self.original.name(), self.guest.name]
 
     def is_off(self) -> None:
         """Raises Refused when the original runs, or sleeps with a part of its disks in memory."""
@@ -82,7 +86,7 @@ class Clone(Making):
     def make_disks(self) -> None:
         """Copies the disks while nobody writes to them. Plain libvirt takes no lock of ours."""
         sources = [work.image.path for work in self.works if work.image]
-        with still.Still(self.original.name(), sources) as unchanged:
+        with unchanged_disks.Unchanged(self.original.name(), sources) as unchanged:
             self.is_off()
             super().make_disks()
             self.is_off()
@@ -110,7 +114,7 @@ class Clone(Making):
         if pool:
             spec.pool, spec.source_file = pool, name
             xen = self.model.type == "xen"
-            place = pool_disk.plan(self.conn, spec, self.wish.name, format, xen)
+            place = pool_disk.plan(self.conn, spec, self.guest.name, format, xen)
             work = disks.Work(spec, **place)
         else:
             work = disks.Work(spec, make=True, format=format, path=self.beside(path, name))
@@ -124,14 +128,14 @@ class Clone(Making):
         """What the copy of a file or volume is called."""
         own = self.original.name()
         if old.startswith(own):
-            return self.wish.name + old[len(own) :]
-        return f"{self.wish.name}_{target}{os.path.splitext(old)[1]}"
+            return self.guest.name + old[len(own) :]
+        return f"{self.guest.name}_{target}{os.path.splitext(old)[1]}"
 
     def beside(self, path: str, name: str) -> str:
         """Where the copy goes: to its original's folder, but never among the cached images."""
         folder = os.path.dirname(path)
-        if files.real(folder) == files.real(self.tools.gate.cache_dir):
-            folder = self.tools.gate.images_dir
+        if files.real(folder) == files.real(self.tools.admission_config.cache_dir):
+            folder = self.tools.admission_config.images_dir
         return os.path.join(folder, name)
 
     def fetch(self) -> None:
@@ -139,7 +143,7 @@ class Clone(Making):
 
     def definition(self) -> Domain:
         built = self.model.copy()
-        built.name, built.uuid = self.wish.name, None
+        built.name, built.uuid = self.guest.name, None
         old = self.model.record
         built.record = GuestRecord(version=RECORD_VERSION)
         for entry in old.entries:
@@ -180,24 +184,26 @@ class Clone(Making):
         made.disks.append(own)
 
 
-def clone(conn: libvirt.virConnect, original: str, wish: Wish, tools: Tools) -> dict[str, Any]:
+def clone(
+    conn: libvirt.virConnect, original: str, guest: GuestRequest, tools: Tools
+) -> dict[str, Any]:
     """Copies a stopped domain; returns what ``virt.init`` returns."""
-    names.guest(wish.name)
-    with translated(f"clone {original} as {wish.name}"):
-        return Clone(conn, lookup.lookup(conn, original), wish, tools).run()
+    names.guest(guest.name)
+    with translated(f"clone {original} as {guest.name}"):
+        return Clone(conn, lookup.lookup(conn, original), guest, tools).run()
 
 
 def look(
-    conn: libvirt.virConnect, original: str, wish: Wish, tools: Tools
+    conn: libvirt.virConnect, original: str, guest: GuestRequest, tools: Tools
 ) -> dict[str, dict[str, str]]:
     """Where the copy's disks would go: ``disks`` of ``virt.clone``'s plan. Changes nothing.
 
     Raises what :func:`clone` would raise before it changes something.
     """
-    names.guest(wish.name)
-    with translated(f"clone {original} as {wish.name}"):
-        admission.name_is_free(conn, wish.name)
-        plan = Clone(conn, lookup.lookup(conn, original), wish, tools)
+    names.guest(guest.name)
+    with translated(f"clone {original} as {guest.name}"):
+        admission.name_is_free(conn, guest.name)
+        plan = Clone(conn, lookup.lookup(conn, original), guest, tools)
         plan.check()
         places = ((w.path or f"{w.pool}/{w.volume}") for w in plan.works)
         return {"disks": dict(zip(plan.targets, places, strict=True))}

@@ -9,7 +9,7 @@ from saltvirt import errors
 from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, stats
 from saltvirt.host.provision import admission, disks, guest_definition, kernels, seed_drive
-from saltvirt.host.provision.guest_builder import Making, Wish, silent
+from saltvirt.host.provision.guest_builder import GuestBuilder, GuestRequest, silent
 from saltvirt.spec.disk import DiskSpec
 
 if TYPE_CHECKING:
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from saltvirt.xml.domain import Domain
 
 
-class Creation(Making):
+class Creation(GuestBuilder):
     """A new guest of a GuestSpec."""
 
     def __init__(self, conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> None:
         deploy = spec.deploy
-        wish = Wish(spec.name, bool(deploy.seed), bool(deploy.start), bool(spec.autostart))
-        super().__init__(conn, wish, tools)
+        guest = GuestRequest(spec.name, bool(deploy.seed), bool(deploy.start), bool(spec.autostart))
+        super().__init__(conn, guest, tools)
         self.spec = spec
         self.caps: Caps | None = None
         self.warnings: list[str] = []
         self.pub_key: str | None = None
-        self.kernels = kernels.place(spec.boot, tools.gate.images_dir)
+        self.kernels = kernels.place(spec.boot, tools.admission_config.images_dir)
 
     def check(self) -> None:
         self.tools.say("check", "checking what was asked for")
@@ -44,7 +44,9 @@ class Creation(Making):
         """The xml Domain that it would be, and the Works of its disks; changes nothing."""
         self.caps = guest_definition.caps_for(self.conn, self.spec)
         virt_type = guest_definition.virt_type(self.caps, self.spec)
-        self.works = disks.plan(self.conn, self.spec, self.tools.gate.disks_in, virt_type)
+        self.works = disks.plan(
+            self.conn, self.spec, self.tools.admission_config.disks_in, virt_type
+        )
         if self.tools.medium:
             self.add_medium(virt_type)
         elif self.seeded_work() and not self.tools.seeder:
@@ -62,7 +64,7 @@ class Creation(Making):
 
     def add_medium(self, virt_type: str) -> None:
         """A drive with the volume that cloud-init reads; made when the interfaces are known."""
-        path = seed_drive.path(self.tools.gate.images_dir, self.spec.name)
+        path = seed_drive.path(self.tools.admission_config.images_dir, self.spec.name)
         drive = DiskSpec(
             name=seed_drive.NAME, device="cdrom", model=self.medium_bus(virt_type),
             source_file=path, format="raw",

@@ -24,7 +24,7 @@ from saltvirt.xml.disk import Disk
 if TYPE_CHECKING:
     import libvirt
 
-    from saltvirt.host.provision.making import Note
+    from saltvirt.host.provision.disk_notes import Note
     from saltvirt.revert import Revert
     from saltvirt.spec.disk import DiskSpec
     from saltvirt.spec.guest import GuestSpec

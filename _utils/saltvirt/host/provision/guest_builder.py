@@ -12,7 +12,7 @@ from saltvirt import errors
 from saltvirt.design.source import places
 from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, lifecycle, lookup, metadata, purge, removal, stats
-from saltvirt.host.provision import admission, disks, image_location, making, progress_rate
+from saltvirt.host.provision import admission, disk_notes, disks, image_location, progress_rate
 from saltvirt.images import cache, sources
 from saltvirt.revert import Revert
 from saltvirt.xml.disk import Disk
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import libvirt
 
-    from saltvirt.placement.facts import Request
+    from saltvirt.placement.facts import PlacementRequest
     from saltvirt.spec.disk import DiskSpec
     from saltvirt.xml.domain import Domain
     from saltvirt.xml.metadata import GuestRecord
@@ -56,7 +56,7 @@ def not_yet(*_arguments: object) -> str:
 class Tools:
     """What making a guest needs from outside of the library.
 
-    gate: admit.Gate. download: images.sources.SaltFiles, for ``salt://`` images. get_url:
+    admission_config: admission.AdmissionConfig. download: images.sources.SaltFiles, for ``salt://`` images. get_url:
     (source, target path), for kernels. begin: begins what takes a while and seeding will need,
     beside the copying. seeder: (guest's name, path, format, interfaces) -> the
     guest's public key (PEM); None where the host cannot seed. medium: (guest's name, path, its
@@ -64,7 +64,7 @@ class Tools:
     **data), called before each step.
     """
 
-    gate: admission.Gate
+    admission_config: admission.AdmissionConfig
     download: sources.SaltFiles | None = None
     get_url: Callable[[str, str], object] | None = None
     begin: Callable[[], object] | None = None
@@ -79,7 +79,7 @@ class Tools:
         shown = sources.shown(source)
         self.say("image", f"fetching {shown}")
         found: cache.CachedImage = cache.fetch(
-            source, self.gate.images_dir, self.download, disk.image_hash, place=place,
+            source, self.admission_config.images_dir, self.download, disk.image_hash, place=place,
             progress=progress_rate.Pace(self.say, "fetch", f"fetching {shown}"),
         )  # fmt: skip
         return found
@@ -98,14 +98,18 @@ class Tools:
                 continue
             place = image_location.find(conn, work.spec.image)
             work.image = cache.look(
-                work.spec.image, self.gate.images_dir, self.download, work.spec.image_hash, place
+                work.spec.image,
+                self.admission_config.images_dir,
+                self.download,
+                work.spec.image_hash,
+                place,
             )
             if work.image:
                 disks.fits(work)
 
 
 @dataclass
-class Wish:
+class GuestRequest:
     """What is wanted besides the definition."""
 
     name: str
@@ -114,7 +118,7 @@ class Wish:
     autostart: bool = False
 
 
-class Making:
+class GuestBuilder:
     """One guest being made. A subclass says what it is made from: ``check``, ``fetch`` and
     ``definition``."""
 
@@ -122,29 +126,29 @@ class Making:
     # it is there from reserve() on
     dom: libvirt.virDomain
 
-    def __init__(self, conn: libvirt.virConnect, wish: Wish, tools: Tools) -> None:
+    def __init__(self, conn: libvirt.virConnect, guest: GuestRequest, tools: Tools) -> None:
         self.conn = conn
-        self.wish = wish
+        self.guest = guest
         self.tools = tools
         self.works: list[disks.Work] = []
         self.undo = Revert()
 
     def run(self) -> dict[str, Any]:
         """What was made, as plain data; see ``virt.init``."""
-        admission.name_is_free(self.conn, self.wish.name)  # at once, also while it is being made
-        with self.tools.gate.guest(self.VERB, *self.guests()):
+        admission.name_is_free(self.conn, self.guest.name)  # at once, also while it is being made
+        with self.tools.admission_config.guest(self.VERB, *self.guests()):
             return self.run_alone()
 
     def guests(self) -> list[str]:
         """The names of the guests that it changes, or reads from."""
-        return [self.wish.name]
+        return [self.guest.name]
 
     def run_alone(self) -> dict[str, Any]:
         """The same, while no other operation is at work on the guests."""
         self.clean_leftover()
-        admission.name_is_free(self.conn, self.wish.name)
+        admission.name_is_free(self.conn, self.guest.name)
         self.check()
-        if self.wish.seed and self.tools.begin:
+        if self.guest.seed and self.tools.begin:
             self.tools.begin()
         self.fetch()
         try:
@@ -163,7 +167,7 @@ class Making:
         self.make_disks()
         pub_key = self.seed()
         self.finish(seeded=pub_key is not None)
-        if self.wish.start:
+        if self.guest.start:
             self.start()
         return self.result(pub_key)
 
@@ -181,15 +185,15 @@ class Making:
 
     def clean_leftover(self) -> None:
         """Takes away what a process that died while making this guest left, or disks for it."""
-        making.remove(self.conn, self.wish.name)
-        with self.tools.gate.lock():
-            if admission.leftover(self.conn, self.wish.name):
+        disk_notes.remove(self.conn, self.guest.name)
+        with self.tools.admission_config.lock():
+            if admission.leftover(self.conn, self.guest.name):
                 self.tools.say("clean", "removing what an init that died has left")
                 self.remove_leftover()
 
     def remove_leftover(self) -> None:
         """All of it, or nothing: a disk whose record is gone is nobody's."""
-        cache_dir, name = self.tools.gate.cache_dir, self.wish.name
+        cache_dir, name = self.tools.admission_config.cache_dir, self.guest.name
         found = purge.plan(self.conn, lookup.lookup(self.conn, name), cache_dir)
         for path in found.unsure:
             raise errors.OperationFailed(
@@ -199,10 +203,10 @@ class Making:
             )
         purge.purge(self.conn, name, cache_dir)
 
-    def admit(self, built: Domain) -> Request:
-        """placement's Request. Raises Refused when this host has no room for the guest."""
+    def admit(self, built: Domain) -> PlacementRequest:
+        """placement's PlacementRequest. Raises Refused when this host has no room for the guest."""
         request = admission.request_of(built, self.works)
-        admission.check(self.conn, self.tools.gate, request)
+        admission.check(self.conn, self.tools.admission_config, request)
         return request
 
     def reserve(self) -> None:
@@ -210,11 +214,11 @@ class Making:
         self.tools.say("admit", "asking the host for room")
         built = self.definition()
         self.fill(built.record)
-        with self.tools.gate.lock():
+        with self.tools.admission_config.lock():
             request = self.admit(built)
             self.dom = lookup.define(self.conn, built.tostring())
-            self.undo.push(f"undefine {self.wish.name}", self.forget)
-            admission.still(self.conn, self.tools.gate, request)
+            self.undo.push(f"undefine {self.guest.name}", self.forget)
+            admission.recheck(self.conn, self.tools.admission_config, request)
 
     def fill(self, found: GuestRecord) -> None:
         """Completes our record, marked as unfinished by this process."""
@@ -230,7 +234,7 @@ class Making:
     def stop(self) -> None:
         """Before its disks go: we, or somebody else, may have started it."""
         with contextlib.suppress(errors.NotFound):
-            dom = lookup.lookup(self.conn, self.wish.name)
+            dom = lookup.lookup(self.conn, self.guest.name)
             if dom.isActive():
                 dom.destroy()
 
@@ -240,10 +244,10 @@ class Making:
         self.stop()
         if self.undo.failed:
             raise errors.OperationFailed(
-                f"it stays defined: salt-run virt.repair name={self.wish.name} shows what to do"
+                f"it stays defined: salt-run virt.repair name={self.guest.name} shows what to do"
             )
         with contextlib.suppress(errors.NotFound):
-            removal.undefine(self.conn, lookup.lookup(self.conn, self.wish.name), everything=True)
+            removal.undefine(self.conn, lookup.lookup(self.conn, self.guest.name), everything=True)
 
     def make_disks(self) -> None:
         """Clones the images, creates the empty disks."""
@@ -254,11 +258,11 @@ class Making:
                     self.tools.say, "copy", f"copying disk {work.spec.name}"
                 )
                 disks.make(self.conn, work, self.undo, progress, self.dom.UUIDString())
-                self.undo.push(f"stop {self.wish.name}", self.stop)
+                self.undo.push(f"stop {self.guest.name}", self.stop)
 
     def seeded_work(self) -> disks.Work | None:
         """The disk that is seeded: the first one made from an image."""
-        if not self.wish.seed:
+        if not self.guest.seed:
             return None
         return next((w for w in self.works if w.make and w.spec.image), None)
 
@@ -268,7 +272,7 @@ class Making:
         if work is None:
             return None
         self.tools.say("seed", f"seeding disk {work.spec.name}", within_s=SEEDING_S)
-        return self.tools.seed(self.wish.name, work.file, work.format or "raw", self.interfaces())
+        return self.tools.seed(self.guest.name, work.file, work.format or "raw", self.interfaces())
 
     def interfaces(self) -> list[dict[str, Any]]:
         """The interfaces that are given addresses when the guest is seeded: dicts with ``mac``."""
@@ -279,17 +283,17 @@ class Making:
         found = metadata.of_domain(self.dom).copy()
         found.creating = None
         found.seeded = seeded
-        with translated(f"finish {self.wish.name}"):
+        with translated(f"finish {self.guest.name}"):
             metadata.write(self.dom, found)
-            if self.wish.autostart:
+            if self.guest.autostart:
                 lifecycle.set_autostart(self.dom, True)
 
     def start(self) -> None:
         """Starts it and believes libvirt only. It counts as a stopped guest for a moment before:
         where those do not count in full, somebody may have taken its room."""
         self.tools.say("start", "starting it")
-        with self.tools.gate.lock():
-            admission.starting(self.conn, self.tools.gate, self.dom)
+        with self.tools.admission_config.lock():
+            admission.starting(self.conn, self.tools.admission_config, self.dom)
             lifecycle.start(self.dom)
 
     def result(self, pub_key: str | None) -> dict[str, Any]:

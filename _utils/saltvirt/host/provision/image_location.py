@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     import libvirt
 
 
-def find(conn: libvirt.virConnect, source: str) -> cache.Place | None:
-    """The cache.Place of an image's address; None for what has to be fetched.
+def find(conn: libvirt.virConnect, source: str) -> cache.ImageFile | None:
+    """The cache.ImageFile of an image's address; None for what has to be fetched.
 
     What a domain of this host declares of a disk is believed more than the disk's content,
     which its guest wrote. Raises NotFound, Unsupported, OperationFailed, InvalidInput.
     """
     where = sources.kind(source)
     if where == sources.PATH:
-        return cache.Place(source, files.format_by_domains(conn, source))
+        return cache.ImageFile(source, files.format_by_domains(conn, source))
     if where != sources.POOL:
         return None
     pool, _, volume = source.removeprefix("pool://").partition("/")
     path, format = pool_disk.look(conn, unquote(pool), unquote(volume))
     if not os.path.exists(path):
         raise errors.Unsupported(f"{source} is no file or device on this host, but {path}")
-    return cache.Place(path, files.format_by_domains(conn, path) or format)
+    return cache.ImageFile(path, files.format_by_domains(conn, path) or format)

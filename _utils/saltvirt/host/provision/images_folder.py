@@ -13,21 +13,21 @@ _FILES = ("dir", "fs", "netfs")
 
 
 @dataclass(frozen=True)
-class Place:
+class ImagesFolder:
     """folder: for images, kernels and, without a pool, disks. pool: where disks are made."""
 
     folder: str
     pool: str | None = None
 
 
-def configured(get: settings.Get) -> Place:
-    """The Place of the configuration; ``get`` is Salt's ``config.get``.
+def configured(get: settings.Get) -> ImagesFolder:
+    """The ImagesFolder of the configuration; ``get`` is Salt's ``config.get``.
 
     Raises InvalidInput for what is neither an absolute path nor a pool of this host.
     """
     value = settings.text(get, "images", settings.IMAGES_FOLDER)
     if value.startswith("/"):
-        return Place(value)
+        return ImagesFolder(value)
     with connection.connect(settings.connection(get, {})) as conn:
         try:
             tree = ET.fromstring(conn.storagePoolLookupByName(value).XMLDesc(0))
@@ -37,5 +37,5 @@ def configured(get: settings.Get) -> Place:
                 f"{conn.getHostname()}"
             ) from exc
     if tree.get("type") in _FILES:
-        return Place(tree.findtext("target/path", settings.IMAGES_FOLDER), value)
-    return Place(settings.IMAGES_FOLDER, value)
+        return ImagesFolder(tree.findtext("target/path", settings.IMAGES_FOLDER), value)
+    return ImagesFolder(settings.IMAGES_FOLDER, value)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock, lookup, metadata
-from saltvirt.host.migration import leavings, move_journal, unreachable_target
-from saltvirt.host.provision import admission, making
+from saltvirt.host.migration import move_journal, target_leftovers, unreachable_target
+from saltvirt.host.provision import admission, disk_notes
 
 if TYPE_CHECKING:
     import libvirt
@@ -23,9 +23,9 @@ def read(conn: libvirt.virConnect, locks: str) -> dict[str, Any]:
         "migrations": move_journal.unfinished(),
         "at_work": guest_lock.owners(locks),
         "left": sorted(unreachable_target.all_of(move_journal.FOLDER)),
-        "leavings": leavings.names(),
+        "target_leftovers": target_leftovers.names(),
         "operations": operations(conn),
-        "made": making.unfinished(conn),
+        "made": disk_notes.unfinished(conn),
     }
 
 

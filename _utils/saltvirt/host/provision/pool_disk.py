@@ -17,8 +17,8 @@ from saltvirt.xml import tree
 
 if TYPE_CHECKING:
     from saltvirt.design.source import Source
+    from saltvirt.host.provision.disk_notes import Note
     from saltvirt.host.provision.disks import Image, Progress, Work
-    from saltvirt.host.provision.making import Note
     from saltvirt.revert import Revert
     from saltvirt.spec.disk import DiskSpec
 

@@ -17,7 +17,7 @@ EVERY_S = 1.0
 class Pace:
     """A callable (done, total), in bytes, that tells of work at most once a second.
 
-    say: (step, message, **data), as making.Tools has it. what: the work, for the message.
+    say: (step, message, **data), as guest_builder.Tools has it. what: the work, for the message.
     clock: seconds, for tests.
     """
 

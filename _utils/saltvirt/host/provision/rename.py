@@ -16,9 +16,9 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, metadata
 from saltvirt.host.provision import (
     admission,
+    disk_notes,
     disks,
     guest_builder,
-    making,
     seed_drive,
     undo_disks,
 )
@@ -28,13 +28,13 @@ from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
-    from saltvirt.host.provision.guest_builder import Tools, Wish
+    from saltvirt.host.provision.guest_builder import GuestRequest, Tools
     from saltvirt.xml.disk import Disk
     from saltvirt.xml.metadata import OwnDisk
 
 
 @dataclass(frozen=True)
-class Move:
+class FileMove:
     """A file made for the guest: its path now and then; pool: the storage pool that lists it."""
 
     old: str
@@ -43,21 +43,21 @@ class Move:
 
 
 class Rename:
-    """One guest being renamed. wish: making.Wish with the new name. tools: making.Tools."""
+    """One guest being renamed. guest: GuestRequest with the new name. tools: guest_builder.Tools."""
 
     def __init__(
-        self, conn: libvirt.virConnect, dom: libvirt.virDomain, wish: Wish, tools: Tools
+        self, conn: libvirt.virConnect, dom: libvirt.virDomain, guest: GuestRequest, tools: Tools
     ) -> None:
-        self.conn, self.dom, self.wish, self.tools = conn, dom, wish, tools
+        self.conn, self.dom, self.guest, self.tools = conn, dom, guest, tools
         self.old = dom.name()
         self._read()
 
-    def check(self) -> list[Move]:
+    def check(self) -> list[FileMove]:
         """The Moves. Raises Refused, AlreadyExists, InvalidInput; changes nothing."""
-        names.guest(self.wish.name)
+        names.guest(self.guest.name)
         self._can_be()
-        admission.name_is_free(self.conn, self.wish.name)
-        if self.wish.seed and not self.tools.seeder:
+        admission.name_is_free(self.conn, self.guest.name)
+        if self.guest.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         moves = [move for move in map(self._move, self.model.record.disks) if move]
         for move in moves:
@@ -74,12 +74,12 @@ class Rename:
                 f"{self.old} has saved memory or snapshots, which would be lost: remove them first"
             )
 
-    def _move(self, own: OwnDisk) -> Move | None:
-        """The Move of a disk in our record; None for one that keeps its name."""
+    def _move(self, own: OwnDisk) -> FileMove | None:
+        """The FileMove of a disk in our record; None for one that keeps its name."""
         path = files.volume_path(self.conn, own.pool, own.volume) if own.pool else own.path
-        images = self.tools.gate.images_dir
+        images = self.tools.admission_config.images_dir
         if path and path == seed_drive.path(images, self.old) and files.is_regular(path):
-            return Move(path, seed_drive.path(images, self.wish.name))
+            return FileMove(path, seed_drive.path(images, self.guest.name))
         folder, name = os.path.split(path or "")
         if not path or not (name.startswith(f"{self.old}_") and files.is_regular(path)):
             return None
@@ -87,13 +87,15 @@ class Rename:
         others = usage.others_may_have(self.conn, path)
         if others or used.why(usage.keys_of(self.conn, path)):
             return None  # who else needs it knows it by this name
-        return Move(path, os.path.join(folder, self.wish.name + name[len(self.old) :]), own.pool)
+        return FileMove(
+            path, os.path.join(folder, self.guest.name + name[len(self.old) :]), own.pool
+        )
 
     def run(self) -> dict[str, Any]:
         """Renames it; what ``virt.rename`` returns. All of it or nothing."""
-        names.guest(self.wish.name)
-        with self.tools.gate.guest("virt.rename", self.old, self.wish.name):
-            making.remove(self.conn, self.wish.name)
+        names.guest(self.guest.name)
+        with self.tools.admission_config.guest("virt.rename", self.old, self.guest.name):
+            disk_notes.remove(self.conn, self.guest.name)
             self._read()
             return self._run()
 
@@ -107,7 +109,7 @@ class Rename:
         works = [
             disks.Work(DiskSpec(), path=path) for move in moves for path in (move.old, move.new)
         ]
-        note = making.Note(self.wish.name, "virt.rename", works)
+        note = disk_notes.Note(self.guest.name, "virt.rename", works)
         with Revert() as undo:
             undo.push("forget the names", lambda: note.end(undo.failed))
             for move in moves:
@@ -123,40 +125,40 @@ class Rename:
         self._refresh(moves)
         found = [move.new for move in moves]
         return {
-            "name": self.wish.name, "host": self.conn.getHostname(), "uuid": self.dom.UUIDString(),
+            "name": self.guest.name, "host": self.conn.getHostname(), "uuid": self.dom.UUIDString(),
             "state": lookup.state(self.dom), "disks": found, "pub_key": pub_key,
         }  # fmt: skip
 
-    def _define(self, moves: list[Move], undo: Revert) -> None:
-        with self.tools.gate.lock():
-            admission.name_is_free(self.conn, self.wish.name)
+    def _define(self, moves: list[FileMove], undo: Revert) -> None:
+        with self.tools.admission_config.lock():
+            admission.name_is_free(self.conn, self.guest.name)
             # the name last: as long as it has the old one, the same rename can be asked for again
             metadata.unmark(self.model.record)
             _point(self.model, {move.old: move.new for move in moves})
             undo.push("define it as it was", self.conn.defineXML, self.before)
             self.dom = lookup.define(self.conn, self.model.tostring())
-            self.dom.rename(self.wish.name, 0)
+            self.dom.rename(self.guest.name, 0)
             undo.push(f"rename it back to {self.old}", self.dom.rename, self.old, 0)
-            self.dom = lookup.lookup(self.conn, self.wish.name)
+            self.dom = lookup.lookup(self.conn, self.guest.name)
 
     def _seed(self) -> str | None:
         """The new public key, when the minion in the guest shall know its new name."""
-        disk = seeded_disk(self.model) if self.wish.seed else None
+        disk = seeded_disk(self.model) if self.guest.seed else None
         if disk is None:
             return None
         path = disk.source.file or files.volume_path(
             self.conn, disk.source.pool, disk.source.volume
         )
         self.tools.say("seed", "giving its minion the new name", within_s=guest_builder.SEEDING_S)
-        return self.tools.seed(self.wish.name, path or "", disk.driver_type or "raw", [])
+        return self.tools.seed(self.guest.name, path or "", disk.driver_type or "raw", [])
 
-    def _refresh(self, moves: list[Move]) -> None:
+    def _refresh(self, moves: list[FileMove]) -> None:
         for pool in {move.pool for move in moves if move.pool}:
             with contextlib.suppress(libvirt.libvirtError):
                 self.conn.storagePoolLookupByName(pool).refresh(0)
 
 
-def _link(move: Move) -> None:
+def _link(move: FileMove) -> None:
     try:
         os.link(move.old, move.new)
     except OSError as exc:
@@ -185,11 +187,11 @@ def _point(model: Domain, moved: dict[str, str]) -> None:
 
 
 def rename(
-    conn: libvirt.virConnect, name: str, wish: Wish, tools: Tools, test: bool = False
+    conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tools, test: bool = False
 ) -> dict[str, Any]:
     """Renames a stopped domain; what ``virt.rename`` returns. test: the plan alone."""
-    with translated(f"rename {name} to {wish.name}"):
-        one = Rename(conn, lookup.lookup(conn, name), wish, tools)
+    with translated(f"rename {name} to {guest.name}"):
+        one = Rename(conn, lookup.lookup(conn, name), guest, tools)
         if test:
             return {"disks": {move.old: move.new for move in one.check()}}
         return one.run()

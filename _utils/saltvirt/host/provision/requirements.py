@@ -32,7 +32,7 @@ class _Plan(Creation):
             if work.make and work.spec.image:
                 source = work.spec.image
                 place = image_location.find(self.conn, source)
-                size = cache.here(source, self.tools.gate.images_dir, place)
+                size = cache.here(source, self.tools.admission_config.images_dir, place)
                 missing = missing or size is None
                 # of which only the size counts
                 work.image = cache.CachedImage("", "raw", size or 0, None, source)
@@ -49,7 +49,7 @@ def read(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> facts.Needs
         built = plan.plan()
         image_here = plan.image_sizes()
         asked = admission.request_of(built, plan.works)
-        here_bytes, elsewhere = _split(asked.disks, tools.gate.images_dir)
+        here_bytes, elsewhere = _split(asked.disks, tools.admission_config.images_dir)
         return facts.Needs(
             vcpus=asked.vcpus,
             memory_kib=asked.memory_kib,

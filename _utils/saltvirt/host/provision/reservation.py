@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from saltvirt import errors
 from saltvirt.host.migration import reservations
-from saltvirt.migration import arrivals
+from saltvirt.migration import reservation
 
 # after the name, which is the guest's own otherwise: what is promised to a guest that is there
 # would not be counted
@@ -26,13 +26,13 @@ def forget(name: str, folder: str | None = None) -> None:
     folder = folder or reservations.FOLDER
     with contextlib.suppress(FileNotFoundError):
         for file in os.listdir(folder):
-            found = arrivals.parse(file)
+            found = reservation.parse(file)
             if found and found.name == name + _MORE:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(folder, file))
 
 
-class Promise:
+class GrowthReservation:
     """What the guest of that name is to get more. disks: pairs of a folder or a storage pool and
     bytes. To be made under the lock of admission, by who holds the guest's own lock."""
 
@@ -45,7 +45,7 @@ class Promise:
         folder: str | None = None,
     ) -> None:
         self._folder = folder or reservations.FOLDER
-        mine = arrivals.Arrival(
+        mine = reservation.Reservation(
             name + _MORE, max(0, memory_kib), max(0, vcpus), int(time.time()), tuple(disks)
         )
         self._path = os.path.join(self._folder, mine.file)
@@ -60,11 +60,11 @@ class Promise:
         self._renewed = time.monotonic()
 
     def renew(self, *_progress: object) -> None:
-        if time.monotonic() - self._renewed > arrivals.RENEW_S:
+        if time.monotonic() - self._renewed > reservation.RENEW_S:
             self._renewed = time.monotonic()
             with contextlib.suppress(FileNotFoundError):
                 os.utime(self._path)
 
-    def withdraw(self) -> None:
+    def release(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)

@@ -19,11 +19,11 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, resize
 from saltvirt.host.provision import (
     admission,
+    disk_notes,
     disks,
     guest_definition,
     hotplug,
     kernels,
-    making,
     reservation,
     seed_drive,
 )
@@ -36,12 +36,12 @@ from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
     from saltvirt.diff.change import Change
+    from saltvirt.host.provision.disk_notes import Note
     from saltvirt.host.provision.disks import Work
     from saltvirt.host.provision.guest_builder import Tools
-    from saltvirt.host.provision.making import Note
-    from saltvirt.host.provision.reservation import Promise
+    from saltvirt.host.provision.reservation import GrowthReservation
     from saltvirt.placement.facts import Disk as PlacedDisk
-    from saltvirt.placement.facts import Request
+    from saltvirt.placement.facts import PlacementRequest
     from saltvirt.spec.guest import GuestSpec
     from saltvirt.xml.disk import Disk
 
@@ -78,7 +78,7 @@ def mac_for(uuid: str | None, name: str | None) -> str:
 
 @dataclass(frozen=True)
 class How:
-    """live: also on the running guest. detach: disks that the wish does not name go. test:
+    """live: also on the running guest. detach: disks that the request does not name go. test:
     only say what would change."""
 
     live: bool = True
@@ -103,7 +103,7 @@ class Update:
         self.sizes: dict[str, tuple[int, int]] = {}
         self.warnings: list[str] = []
         self.wanted = self.actual
-        self.kernels = kernels.place(spec.boot, tools.gate.images_dir)
+        self.kernels = kernels.place(spec.boot, tools.admission_config.images_dir)
 
     def compare(self) -> list[Change]:
         """The list of Change; changes nothing on the host."""
@@ -131,7 +131,7 @@ class Update:
                     sources[spec.name] = source
                 self.note_size(spec, disk)
             elif not (spec.source or spec.empty):
-                folder = self.tools.gate.disks_in
+                folder = self.tools.admission_config.disks_in
                 kind = self.actual.type or ""
                 work = disks.plan_one(self.conn, spec, self.spec.name, folder, kind)
                 self.works.append(work)
@@ -141,7 +141,7 @@ class Update:
         return sources
 
     def keep_disks(self, sources: dict[str, Source]) -> None:
-        """Adds what the wish does not name, so that it stays."""
+        """Adds what the request does not name, so that it stays."""
         _, left = match.disks(
             self.spec.disks or (),
             self.actual.disks,
@@ -241,11 +241,11 @@ class Update:
         """Makes the disks and defines the guest with them: all of it, or nothing."""
         made = [work for work in self.works if work.make]
         with undo:
-            note = making.Note(self.spec.name, "virt.update", made) if made else None
+            note = disk_notes.Note(self.spec.name, "virt.update", made) if made else None
             if note:
                 undo.push("forget what was made", lambda: note.end(undo.failed))
             room = self.make(made, undo, note) if note else None
-            with self.tools.gate.lock():
+            with self.tools.admission_config.lock():
                 self.unchanged()
                 if room is None:
                     self.admit()
@@ -253,29 +253,31 @@ class Update:
                     undo.push("define it as it was", self.conn.defineXML, self.actual.tostring())
                     self.dom = lookup.define(self.conn, self.wanted.tostring())
                 if room is not None:
-                    room.withdraw()
+                    room.release()
             undo.success()
         if note:
             note.end()
 
-    def make(self, works: list[Work], undo: Revert, note: Note) -> Promise:
-        """Makes disks, which may take long: others are admitted meanwhile. Returns the Promise of
+    def make(self, works: list[Work], undo: Revert, note: Note) -> GrowthReservation:
+        """Makes disks, which may take long: others are admitted meanwhile. Returns the GrowthReservation of
         their room."""
         request, now = self.requests()
         kib = account.promised_kib(request) - account.promised_kib(now)
         places = [(os.path.dirname(path), size) for path, size in disks.folder_bytes(works)]
         places += disks.pool_bytes(works).items()
-        with self.tools.gate.lock():
+        with self.tools.admission_config.lock():
             self.unchanged()
             self.admit()
-            room = reservation.Promise(self.spec.name, kib, request.vcpus - now.vcpus, places)
-            undo.push("take back the promised room", room.withdraw)
+            room = reservation.GrowthReservation(
+                self.spec.name, kib, request.vcpus - now.vcpus, places
+            )
+            undo.push("take back the promised room", room.release)
         for work in works:
             disks.make(self.conn, work, undo, room.renew, note=note)
         return room
 
-    def requests(self) -> tuple[Request, Request]:
-        """placement's Request for the guest as it is to be, and as it is."""
+    def requests(self) -> tuple[PlacementRequest, PlacementRequest]:
+        """placement's PlacementRequest for the guest as it is to be, and as it is."""
         wanted = admission.request_of(self.wanted, self.works)
         return wanted, admission.request_of(self.actual)
 
@@ -303,7 +305,7 @@ class Update:
         asked = [name for name, wanted in more.items() if wanted]
         if asked:
             request = replace(request, disks=(*request.disks, *self.grown()))
-            admission.check(self.conn, self.tools.gate, request, new=False, only=asked)
+            admission.check(self.conn, self.tools.admission_config, request, new=False, only=asked)
 
     def grown(self) -> Iterator[PlacedDisk]:
         """What the disks that are there get more, as facts.Disk."""
@@ -365,8 +367,8 @@ def update(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools, how: How) ->
     with translated(f"update {spec.name}"):
         if how.test:
             return _once(conn, spec, tools, how)
-        with tools.gate.guest("virt.update", spec.name):
-            making.remove(conn, spec.name)
+        with tools.admission_config.guest("virt.update", spec.name):
+            disk_notes.remove(conn, spec.name)
             reservation.forget(spec.name)
             for _ in range(ATTEMPTS - 1):
                 with contextlib.suppress(Changed):

@@ -14,7 +14,7 @@ from saltvirt.xml import tree
 if TYPE_CHECKING:
     import libvirt
 
-    from saltvirt.host.storage.shared import Place
+    from saltvirt.host.storage.shared import FileIdentity
 
 
 @dataclass
@@ -25,8 +25,8 @@ class Stake:
 
     verb: str
     changed: set[str] = field(default_factory=set)
-    shared: dict[str, Place] = field(default_factory=dict)
-    own: dict[str, Place] = field(default_factory=dict)
+    shared: dict[str, FileIdentity] = field(default_factory=dict)
+    own: dict[str, FileIdentity] = field(default_factory=dict)
 
 
 def _place(node: ElementTree.Element) -> str | None:

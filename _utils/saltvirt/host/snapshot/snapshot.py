@@ -45,7 +45,7 @@ class Described(TypedDict):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SnapshotRequest:
     """A snapshot to make. name: None for the guest's name with the time."""
 
     name: str | None = None
@@ -62,7 +62,7 @@ def listing(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Any]
     return {domain.name(): _described_or_error(domain) for domain in conn.listAllDomains()}
 
 
-def create(conn: libvirt.virConnect, guest: str, wanted: Wanted) -> str:
+def create(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> str:
     """Makes the snapshot and returns its name."""
     for what in ("name", "suffix", "description"):
         if getattr(wanted, what):
@@ -291,12 +291,12 @@ def _described_or_error(domain: libvirt.virDomain) -> list[Described] | str | di
         return {"error": str(translate(exc))}
 
 
-def _name(guest: str, wanted: Wanted) -> str:
+def _name(guest: str, wanted: SnapshotRequest) -> str:
     name = str(wanted.name or "") or f"{guest}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     return f"{name}-{wanted.suffix}" if wanted.suffix else name
 
 
-def _flags(wanted: Wanted) -> int:
+def _flags(wanted: SnapshotRequest) -> int:
     flags = 0
     if wanted.disk_only:
         flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_DISK_ONLY

@@ -125,9 +125,9 @@ def _of_json(found: Chain, path: str, name: str, format: str | None) -> list[Par
     return [place for file in files for place in _places(found, path, file, format)]
 
 
-def _filenames(told: Any) -> Iterator[str]:
-    if isinstance(told, dict):
-        for key, value in told.items():
+def _filenames(described: Any) -> Iterator[str]:
+    if isinstance(described, dict):
+        for key, value in described.items():
             if isinstance(value, str) and key.rpartition(".")[2] == "filename":
                 yield value
             else:

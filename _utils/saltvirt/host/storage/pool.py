@@ -60,7 +60,7 @@ def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[s
 
 
 @dataclass(frozen=True)
-class Making:
+class PoolOptions:
     """What to do with a new pool besides defining it."""
 
     start: bool = True
@@ -68,7 +68,7 @@ class Making:
     build: bool = False
 
 
-def define(conn: libvirt.virConnect, spec: PoolSpec, making: Making) -> bool:
+def define(conn: libvirt.virConnect, spec: PoolSpec, making: PoolOptions) -> bool:
     """Makes the pool of a PoolSpec; True. On failure its definition is gone again."""
     name = spec.name
     if name in names(conn):

@@ -47,7 +47,7 @@ def converge(conn: libvirt.virConnect, desired: pools.DesiredPool, test: bool = 
 def _create(conn: libvirt.virConnect, desired: pools.DesiredPool, spec: PoolSpec) -> None:
     build = spec.type in _BUILT or bool(spec.type == "zfs" and spec.source_devices)
     running = bool(desired.running or desired.transient)
-    host_pool.define(conn, spec, host_pool.Making(running, desired.transient, build))
+    host_pool.define(conn, spec, host_pool.PoolOptions(running, desired.transient, build))
     if desired.autostart and not desired.transient:
         host_pool.set_autostart(host_pool.lookup(conn, desired.name), True)
 

@@ -24,7 +24,7 @@ _MEMORY = ("ram", "zram", "zd")
 
 
 @dataclass(frozen=True)
-class Place:
+class FileIdentity:
     """What a path is, for hosts that may know it by another name.
 
     names: of what a server has. inode: of a file. ids: of a device, alike on all its hosts.
@@ -48,16 +48,16 @@ def why(path: str) -> str | None:
     return _of_mount(here)
 
 
-def place(path: str) -> Place:
-    """The Place of a path of this host."""
+def place(path: str) -> FileIdentity:
+    """The FileIdentity of a path of this host."""
     here = identity.real(path)
     try:
         seen = bounded.stat(here)
     except OSError:
-        return Place(here)
+        return FileIdentity(here)
     if stat.S_ISBLK(seen.st_mode):
-        return Place(here, ids=tuple(sorted(_ids(seen.st_rdev))))
-    return Place(here, seen.st_ino)
+        return FileIdentity(here, ids=tuple(sorted(_ids(seen.st_rdev))))
+    return FileIdentity(here, seen.st_ino)
 
 
 def _of_mount(path: str) -> str | None:

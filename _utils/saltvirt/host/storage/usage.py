@@ -31,7 +31,7 @@ from saltvirt.host.storage import (
     pool_source,
     references,
     shared,
-    still,
+    unchanged_disks,
     volume_content,
 )
 
@@ -161,7 +161,7 @@ def held(conn: libvirt.virConnect, path: str) -> str | None:
     if not connection.is_local(conn) or not path.startswith("/"):
         return None
     try:
-        return _open_words(path) if still.is_open(path) else None
+        return _open_words(path) if unchanged_disks.is_open(path) else None
     except bounded.Silent as exc:
         return exc.strerror
 
@@ -180,7 +180,7 @@ def closed(conn: libvirt.virConnect, paths: Iterable[str]) -> Iterator[dict[str,
             if why or not (connection.is_local(conn) and path.startswith("/")):
                 continue
             try:
-                taken = block.enter_context(still.closed(path))
+                taken = block.enter_context(unchanged_disks.closed(path))
             except bounded.Silent as exc:
                 found[path] = exc.strerror
             else:
@@ -188,16 +188,16 @@ def closed(conn: libvirt.virConnect, paths: Iterable[str]) -> Iterator[dict[str,
         yield found
 
 
-def place(conn: libvirt.virConnect, path: str) -> shared.Place:
-    """The shared.Place of a path, or of libvirt's path of what a server has."""
+def place(conn: libvirt.virConnect, path: str) -> shared.FileIdentity:
+    """The shared.FileIdentity of a path, or of libvirt's path of what a server has."""
     if path.startswith("/"):
         return shared.place(path)
     names = {str(key[1]) for key in keys_of(conn, path) if key[0] == "server"}
-    return shared.Place(path, names=tuple(sorted(names)))
+    return shared.FileIdentity(path, names=tuple(sorted(names)))
 
 
 def elsewhere(
-    conn: libvirt.virConnect, places: Collection[shared.Place], below: str | None = None
+    conn: libvirt.virConnect, places: Collection[shared.FileIdentity], below: str | None = None
 ) -> dict[str, str | None]:
     """{path: who on this host could reach it, in words; None where nobody can} for Places of
     another host."""
@@ -213,7 +213,7 @@ def elsewhere(
     return found
 
 
-def _who_meets(used: Usage, place: shared.Place) -> Iterator[User]:
+def _who_meets(used: Usage, place: shared.FileIdentity) -> Iterator[User]:
     """The Users of what may be the place of another host: by its path, its name, its inode."""
     names = {("server", name) for name in place.names}
     for key, users in used.users.items():
@@ -225,7 +225,7 @@ def _who_meets(used: Usage, place: shared.Place) -> Iterator[User]:
             yield user
 
 
-def _is(path: str, place: shared.Place) -> bool:
+def _is(path: str, place: shared.FileIdentity) -> bool:
     """Whether a path of this host is surely the place of another one."""
     if os.path.basename(path) != os.path.basename(place.path):
         return False
@@ -234,7 +234,7 @@ def _is(path: str, place: shared.Place) -> bool:
     return same or bool({*there.ids} & {*place.ids}) or urlsplit(path).path[1:] in place.names
 
 
-def _may_be(path: str, place: shared.Place) -> bool:
+def _may_be(path: str, place: shared.FileIdentity) -> bool:
     named = path == place.path or os.path.basename(path) == os.path.basename(place.path)
     try:
         if not bounded.lexists(path):
@@ -585,14 +585,14 @@ def decide(
     candidates: Mapping[str, str | None],
     used: Usage,
     unused: Iterable[str] = (),
-) -> tuple[list[str], dict[str, str], dict[str, shared.Place]]:
+) -> tuple[list[str], dict[str, str], dict[str, shared.FileIdentity]]:
     """(paths to delete, {path: reason}, {path: Place}) of {real path: reason to keep it or None}.
 
     unused: paths of which all other hosts have said that nobody there uses them. The Places are
     those of paths that stay only for want of that. What is kept can stand on what was to be
     deleted: that is kept, too. What is not there is deleted already.
     """
-    asked, places = set(unused), dict[str, shared.Place]()
+    asked, places = set(unused), dict[str, shared.FileIdentity]()
 
     def why(path: str) -> str | None:
         with bounded.noting() as silent:

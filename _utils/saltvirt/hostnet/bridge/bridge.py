@@ -18,7 +18,7 @@ from pathlib import Path
 
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
 from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
-from saltvirt.hostnet.bridge.plan import Host, Vlan
+from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
 
 KEPT = Path("/var/lib/salt-virt/network-before")
 UNIT = "salt-virt-network-back"
@@ -53,7 +53,7 @@ def plan(bridge, interface, yaml, vlan=None):
     interface = _named(interface) if interface else _main_interface()
     if tag:
         interface = (ours(interface) or {"interface": interface})["interface"]
-    host = Host(_run, *yaml)
+    host = BridgeHost(_run, *yaml)
     for manager in MANAGERS:
         if tag:
             found = manager.tagged(Vlan(_named(bridge), interface, tag), host)
@@ -88,7 +88,7 @@ def plan_ovs(bridge, interface):
     Raises Unsupported for an interface with an address: nothing would move it.
     """
     return ovs.plan(
-        _named(bridge), _named(interface) if interface else None, Host(_run, None, None)
+        _named(bridge), _named(interface) if interface else None, BridgeHost(_run, None, None)
     )
 
 
@@ -201,8 +201,8 @@ def _main_interface():
 def _ports(about):
     if about["type"] == "ovs":
         return ovs.ports(about["bridge"], _run)
-    told = _run(("ip", "-j", "link", "show", "master", about["bridge"]))
-    return [link["ifname"] for link in json.loads(told or "[]") if "ifname" in link]
+    output = _run(("ip", "-j", "link", "show", "master", about["bridge"]))
+    return [link["ifname"] for link in json.loads(output or "[]") if "ifname" in link]
 
 
 def _keep(about, found):

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from saltvirt.hostnet.bridge.plan import Plan
+from saltvirt.hostnet.bridge.plan import BridgePlan
 
 _LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
 # what says where the host is; with a suffix such as _0 or 2 there are more of them
@@ -58,13 +58,13 @@ _OF_THE_FILE = {
 
 
 def find(bridge, interface, host):
-    """The Plan when wicked or network-scripts have a file for the interface."""
+    """The BridgePlan when wicked or network-scripts have a file for the interface."""
     dialect = _dialect(interface, host)
     return plan(bridge, interface, dialect, host) if dialect else None
 
 
 def tagged(vlan, host):
-    """The Plan of a bridge over a VLAN when one of the two has a file for the interface."""
+    """The BridgePlan of a bridge over a VLAN when one of the two has a file for the interface."""
     dialect = _dialect(vlan.interface, host)
     if not dialect:
         return None
@@ -72,7 +72,7 @@ def tagged(vlan, host):
              "vlan": vlan.number}  # fmt: skip
     lines = [line for line in dialect.bridge if "{mac}" not in line]
     first = f"/{dialect.folder}/ifcfg-"
-    return Plan(
+    return BridgePlan(
         files={
             f"{first}{vlan.bridge}": _text((*lines, *dialect.silent), names, ()),
             f"{first}{vlan.port}": _text((*dialect.port, *dialect.vlan), names, ()),
@@ -108,7 +108,7 @@ def plan(bridge, interface, dialect, host):
     if routes:
         files[f"{folder}/{dialect.route}-{bridge}"] = routes.replace(interface, bridge)
         files[f"{folder}/{dialect.route}-{interface}"] = None
-    return Plan(
+    return BridgePlan(
         files=files,
         before=((*dialect.down, interface),),
         apply=((*dialect.up, interface), (*dialect.up, bridge)),

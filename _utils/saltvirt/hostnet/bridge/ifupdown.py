@@ -3,19 +3,19 @@
 import re
 
 from saltvirt.errors import Unsupported
-from saltvirt.hostnet.bridge.plan import Plan
+from saltvirt.hostnet.bridge.plan import BridgePlan
 
 PLACES = ("etc/network/interfaces", "etc/network/interfaces.d/*")
 
 
 def find(bridge, interface, host):
-    """The Plan when a stanza configures the interface."""
+    """The BridgePlan when a stanza configures the interface."""
     path = _stanza(interface, host)
     return plan(bridge, interface, path, host.read(path)) if path else None
 
 
 def tagged(vlan, host):
-    """The Plan of a bridge over a VLAN, in a file of its own, when a stanza has the interface.
+    """The BridgePlan of a bridge over a VLAN, in a file of its own, when a stanza has the interface.
 
     Raises Unsupported when no such file would be read.
     """
@@ -42,7 +42,7 @@ def tagged(vlan, host):
         f"    post-down ip link delete {port}\n"
     )
     name = re.sub(r"[^A-Za-z0-9_-]", "_", bridge)  # source-directory reads no others
-    return Plan(
+    return BridgePlan(
         files={f"/etc/network/interfaces.d/{name}": text},
         before=(),
         apply=(("ifup", bridge),),
@@ -84,7 +84,7 @@ def plan(bridge, interface, path, text):
         flags=re.MULTILINE,
     )
     changed = changed.rstrip("\n") + f"\n\niface {interface} inet manual\n"
-    return Plan(
+    return BridgePlan(
         files={str(path): changed},
         before=(("ifdown", "--force", interface),),
         apply=(("ifup", bridge),),

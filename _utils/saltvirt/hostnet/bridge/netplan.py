@@ -2,7 +2,7 @@
 
 from saltvirt.errors import Unsupported
 from saltvirt.hostnet.bridge import networkd
-from saltvirt.hostnet.bridge.plan import Plan
+from saltvirt.hostnet.bridge.plan import BridgePlan
 
 # what belongs to the cable; everything else is about addresses and moves to the bridge
 OF_THE_CABLE = {
@@ -13,7 +13,7 @@ OF_THE_CABLE = {
 
 
 def find(bridge, interface, host):
-    """The Plan when a file of netplan configures the interface."""
+    """The BridgePlan when a file of netplan configures the interface."""
     key, files = _entry(interface, host, ("ethernets",))
     if not key:
         return None
@@ -25,7 +25,7 @@ def find(bridge, interface, host):
 
 
 def tagged(vlan, host):
-    """The Plan of a bridge over a VLAN, in a file of its own, when netplan has the interface."""
+    """The BridgePlan of a bridge over a VLAN, in a file of its own, when netplan has the interface."""
     kinds = ("ethernets", "bonds")
     key, files = _entry(vlan.interface, host, kinds)
     if not key:
@@ -40,7 +40,7 @@ def tagged(vlan, host):
     port = {"id": vlan.number, "link": key, **both}
     network = {"version": 2, "vlans": {vlan.port: port}, "bridges": {vlan.bridge: ours}}
     again = ("netplan", "apply")
-    return Plan(
+    return BridgePlan(
         files={f"/etc/netplan/90-salt-virt-{vlan.bridge}.yaml": host.dump({"network": network})},
         before=(),
         apply=(again,),
@@ -87,7 +87,7 @@ def plan(bridge, key, files, mac, dump):
         network["bridges"] = {**network.get("bridges", {}), bridge: ours}
         written[path] = dump({**tree, "network": network})
     again = ("netplan", "apply")
-    return Plan(
+    return BridgePlan(
         files=written,
         before=(),
         apply=(again,),

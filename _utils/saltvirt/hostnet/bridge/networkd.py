@@ -4,13 +4,13 @@ import re
 from pathlib import Path
 
 from saltvirt.errors import Unsupported
-from saltvirt.hostnet.bridge.plan import Plan
+from saltvirt.hostnet.bridge.plan import BridgePlan
 
 FOLDER = "/etc/systemd/network/"
 
 
 def find(bridge, interface, host):
-    """The Plan when a file in /etc/systemd/network configures the interface."""
+    """The BridgePlan when a file in /etc/systemd/network configures the interface."""
     found = re.search(r"Network File: (\S+)", host.run(("networkctl", "status", interface)))
     if not found or not found[1].startswith(FOLDER):
         return None
@@ -34,7 +34,7 @@ def plan(bridge, interface, path, text, mac):
     folder = Path(path).parent
     first = f"{folder}/0-{bridge}"  # networkd takes the first file that matches
     rest = re.sub(r"(?ms)^\[Match\]\n.*?(?=^\[|\Z)", "", text)
-    return Plan(
+    return BridgePlan(
         files={
             f"{first}.netdev": (
                 f"[NetDev]\nName={bridge}\nKind=bridge\nMACAddress={mac}\n\n"
@@ -54,12 +54,12 @@ def plan(bridge, interface, path, text, mac):
 
 
 def tagged(vlan, host):
-    """The Plan of a bridge over a VLAN when networkd has a file for the interface.
+    """The BridgePlan of a bridge over a VLAN when networkd has a file for the interface.
 
     Raises Unsupported when that file is for other interfaces, too.
     """
-    told = host.run(("networkctl", "status", vlan.interface))
-    found = re.search(r"Network File: (/\S+)", told)
+    output = host.run(("networkctl", "status", vlan.interface))
+    found = re.search(r"Network File: (/\S+)", output)
     if not found:
         return None
     path = Path(found[1])
@@ -71,7 +71,7 @@ def tagged(vlan, host):
         )
     first, again = f"{FOLDER}0-{vlan.bridge}", ("networkctl", "reload")
     silent = "LinkLocalAddressing=no\nIPv6AcceptRA=no\n\n[Link]\nRequiredForOnline=no\n"
-    return Plan(
+    return BridgePlan(
         files={
             f"{first}.netdev": (
                 f"[NetDev]\nName={vlan.bridge}\nKind=bridge\n\n"

@@ -2,7 +2,7 @@
 
 import re
 
-from saltvirt.hostnet.bridge.plan import Plan
+from saltvirt.hostnet.bridge.plan import BridgePlan
 
 # what moves from the old profile to the bridge's
 MOVED = (
@@ -14,7 +14,7 @@ MOVED = (
 
 
 def find(bridge, interface, host):
-    """The Plan when NetworkManager has an active profile on the interface."""
+    """The BridgePlan when NetworkManager has an active profile on the interface."""
     uuid = _profile(interface, host)
     if not uuid:
         return None
@@ -23,12 +23,12 @@ def find(bridge, interface, host):
 
 
 def tagged(vlan, host):
-    """The Plan of a bridge over a VLAN when NetworkManager has the interface: two profiles."""
+    """The BridgePlan of a bridge over a VLAN when NetworkManager has the interface: two profiles."""
     if not _profile(vlan.interface, host):
         return None
     port = f"{vlan.bridge}-port-{vlan.port}"
     add = ("nmcli", "connection", "add")
-    return Plan(
+    return BridgePlan(
         files={},
         before=(),
         apply=(
@@ -45,15 +45,15 @@ def tagged(vlan, host):
 
 def _profile(interface, host):
     """The UUID of the interface's active profile; None when NetworkManager has none of its own."""
-    told = host.run(("nmcli", "-t", "-f", "DEVICE,UUID", "connection", "show", "--active"))
-    found = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
+    output = host.run(("nmcli", "-t", "-f", "DEVICE,UUID", "connection", "show", "--active"))
+    found = dict(line.split(":", 1) for line in output.splitlines() if ":" in line)
     state = host.run(("nmcli", "-g", "GENERAL.STATE", "device", "show", interface))
     return None if "externally" in state else found.get(interface)
 
 
-def settings(told):
+def settings(output):
     """{name: value} of what ``nmcli -g`` printed, a line for each that was asked for."""
-    lines = [line.replace("\\:", ":") for line in told.split("\n")]
+    lines = [line.replace("\\:", ":") for line in output.split("\n")]
     pairs = zip(MOVED, lines, strict=False)
     return {name: value for name, value in pairs if value not in ("", "--", "-1", "default")}
 
@@ -63,7 +63,7 @@ def plan(bridge, interface, uuid, values, mac):
     port = f"{bridge}-port-{interface}"
     moved = [word for pair in _ordered(values) for word in pair]
     add = ("nmcli", "connection", "add")
-    return Plan(
+    return BridgePlan(
         files={},
         before=(),
         apply=(

@@ -3,11 +3,11 @@
 import json
 
 from saltvirt.errors import Unsupported
-from saltvirt.hostnet.bridge.plan import Plan
+from saltvirt.hostnet.bridge.plan import BridgePlan
 
 
 def plan(bridge, interface, host):
-    """The Plan of a bridge with that port, or with none when interface is None.
+    """The BridgePlan of a bridge with that port, or with none when interface is None.
 
     Raises Unsupported without Open vSwitch, and for an interface that the host is reached over.
     """
@@ -22,7 +22,7 @@ def plan(bridge, interface, host):
         _refuse_used(bridge, interface, host)
         apply.append(("ovs-vsctl", "--timeout=30", "--may-exist", "add-port", bridge, interface))
         apply.append(("ip", "link", "set", interface, "up"))
-    return Plan(
+    return BridgePlan(
         files={},
         before=(),
         apply=(*apply, ("ip", "link", "set", bridge, "up")),
@@ -37,10 +37,10 @@ def ports(bridge, run):
 
 def _refuse_used(bridge, interface, host):
     """An address on it would no longer be reached, and nothing moves it to the bridge."""
-    told = host.run(("ip", "-j", "addr", "show", interface))
-    if not told:
+    output = host.run(("ip", "-j", "addr", "show", interface))
+    if not output:
         raise Unsupported(f"there is no interface {interface}")
-    link = json.loads(told)[0]
+    link = json.loads(output)[0]
     addresses = [one["local"] for one in link.get("addr_info", ()) if one.get("scope") != "link"]
     if addresses:
         raise Unsupported(

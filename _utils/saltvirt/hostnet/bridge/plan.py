@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Plan:
+class BridgePlan:
     """files: path to new text, None for no such file. before, apply: commands (argument
     lists) before and after they are written; undo: the way back, its first command before
     they are as they were."""
@@ -39,7 +39,7 @@ class Vlan:
 
 
 @dataclass(frozen=True)
-class Host:
+class BridgeHost:
     """How a plan looks at a host. run: a function of an argument list, gives what the program
     printed, "" where it failed. load, dump: from and to YAML. root: where its files are."""
 
@@ -61,8 +61,8 @@ class Host:
     def link(self, interface):
         """What ``ip`` tells of it, as a dict; not from /sys, which in a container can be another
         machine's."""
-        told = self.run(("ip", "-j", "link", "show", interface))
-        return json.loads(told)[0] if told else {}
+        output = self.run(("ip", "-j", "link", "show", interface))
+        return json.loads(output)[0] if output else {}
 
     def mac(self, interface):
         """The hardware address, "" where there is no such interface."""

@@ -57,12 +57,12 @@ def rules(hosts, opened, shut):
     )
 
 
-def kind(wish=None):
+def kind(asked=None):
     """The firewall that runs here, or the one that is wished for."""
-    if wish:
-        if not isinstance(wish, str) or wish not in KINDS:
-            raise InvalidInput(f"firewall {wish!r}: use one of {', '.join(KINDS)}")
-        return wish
+    if asked:
+        if not isinstance(asked, str) or asked not in KINDS:
+            raise InvalidInput(f"firewall {asked!r}: use one of {', '.join(KINDS)}")
+        return asked
     for name, firewall in KINDS.items():
         if firewall.runs(_run):
             return name
@@ -81,20 +81,20 @@ def apply(name, wanted):
     before = _kept().get("kind")
     if before and before != name:
         KINDS[before].remove(_run)
-    told = {"kind": name, "wanted": KINDS[name].wanted(wanted), "listing": None}
-    _keep(told)  # whoever dies now has made rules that can be taken away
+    note = {"kind": name, "wanted": KINDS[name].wanted(wanted), "listing": None}
+    _keep(note)  # whoever dies now has made rules that can be taken away
     KINDS[name].apply(_run, wanted)
     _at_start(name, wanted)
     made = KINDS[name].listing(_run)
     if not made:
         raise OperationFailed(f"{name} has none of the rules that it was given")
-    _keep({**told, "listing": made})
+    _keep({**note, "listing": made})
 
 
-def _keep(told):
+def _keep(note):
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     part = KEPT.with_suffix(".new")
-    part.write_text(json.dumps(told), encoding="utf-8")
+    part.write_text(json.dumps(note), encoding="utf-8")
     part.replace(KEPT)
 
 

@@ -64,6 +64,6 @@ def zones(run):
 
 
 def _ours(run, zone, kept):
-    told = run(("firewall-cmd", *kept, f"--zone={zone}", "--list-rich-rules"))
+    output = run(("firewall-cmd", *kept, f"--zone={zone}", "--list-rich-rules"))
     marks = [f'priority="{number}"' for number in (_ACCEPT, _DROP)]
-    return [line for line in told.splitlines() if any(mark in line for mark in marks)]
+    return [line for line in output.splitlines() if any(mark in line for mark in marks)]

@@ -56,13 +56,13 @@ def remove(run):
     run(("nft", "-f", "-"), f"table inet {TABLE}\ndelete table inet {TABLE}\n")
 
 
-def foreign(told):
+def foreign(output):
     """Chains of others where packets for this host come by: (family, table, chain).
 
-    told: what ``nft -j list chains`` printed. iptables' own chains are iptables' to fill.
+    output: what ``nft -j list chains`` printed. iptables' own chains are iptables' to fill.
     """
     found = []
-    for item in json.loads(told or '{"nftables": []}')["nftables"]:
+    for item in json.loads(output or '{"nftables": []}')["nftables"]:
         chain = item.get("chain", {})
         if (
             (chain.get("hook"), chain.get("type")) == ("input", "filter")
@@ -82,13 +82,13 @@ def in_front(chains, rules):
                 yield f'insert rule {family} {table} {chain} {accept} comment "{NAME}"'
 
 
-def handles(told):
+def handles(output):
     """Our rules in chains of others: (family, table, chain, handle).
 
-    told: what ``nft -j -a list ruleset`` printed.
+    output: what ``nft -j -a list ruleset`` printed.
     """
     found = []
-    for item in json.loads(told or '{"nftables": []}')["nftables"]:
+    for item in json.loads(output or '{"nftables": []}')["nftables"]:
         rule = item.get("rule", {})
         if rule.get("comment") == NAME and rule["table"] != TABLE:
             found.append((rule["family"], rule["table"], rule["chain"], rule["handle"]))

@@ -20,7 +20,7 @@ from saltvirt.migration.checks import (
 )
 from saltvirt.migration.options import Options
 from saltvirt.migration.transport import Transport
-from saltvirt.placement.policy import Policy
+from saltvirt.placement.policy import PlacementPolicy
 
 # the cheapest and most basic first: the reasons are shown in this order
 STANDING = (guest.reasons, devices.reasons)
@@ -36,7 +36,7 @@ TARGET = (
 
 
 @dataclass(frozen=True)
-class Request:
+class CheckedMigration:
     """placement: how full a host may get; ratios, limits: what the target's own configuration says
     (``virt:ratios``, ``virt:placement``); certificates: see checks.trust; overcommit: room is
     not looked at."""
@@ -44,7 +44,7 @@ class Request:
     options: Options
     transport: Transport
     plans: list = field(default_factory=list)
-    placement: Policy = field(default_factory=Policy)
+    placement: PlacementPolicy = field(default_factory=PlacementPolicy)
     ratios: dict = field(default_factory=dict)
     limits: dict = field(default_factory=dict)
     certificates: dict = field(default_factory=dict)

@@ -13,7 +13,7 @@ def reasons(guest, host, request):
         return
     there = _target(guest, host, request)
     active = guest["active"] or guest["autostart"]
-    wanted = facts.Request(
+    wanted = facts.PlacementRequest(
         guest["name"], guest["vcpus"], guest["memory_kib"], hypervisor=guest["virt_type"],
         page_kib=guest.get("page_kib"), stopped=not active,
     )  # fmt: skip
@@ -32,7 +32,7 @@ def _disks(guest, there, host, request):
         if free is None or free < needed[place] + SLACK_BYTES:
             continue  # not known; or the check of storage says it
         others = sum(
-            bytes_ for one in host["arrivals"] if one["name"] != guest["name"]
+            bytes_ for one in host["reservations"] if one["name"] != guest["name"]
             for folder, bytes_ in one.get("disks", ()) if folder == place
         )  # fmt: skip
         promised = others + host.get("growth", {}).get(place, 0)
@@ -55,7 +55,7 @@ def _target(guest, host, request):
         facts.Guest(
             a["name"], vcpus=a["vcpus"], memory_kib=a["memory_kib"], page_kib=a.get("page_kib")
         )
-        for a in host["arrivals"]
+        for a in host["reservations"]
         if a["name"] != guest["name"]
     ]
     return facts.Host(

@@ -13,7 +13,7 @@ from saltvirt.fleet import target
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from saltvirt.pki.authority.policy import Policy
+    from saltvirt.pki.authority.policy import CertificatePolicy
 
 log = logging.getLogger(__name__)
 # what these look at is sent by the minion itself, so a guest could claim it
@@ -24,7 +24,7 @@ _CLAIMED = {
 _OPERATORS = {"and", "or", "not", "(", ")"}
 
 
-def allowed(opts: Mapping[str, Any], policy: Policy, host: str) -> bool:
+def allowed(opts: Mapping[str, Any], policy: CertificatePolicy, host: str) -> bool:
     """True when ``virt:hosts`` names the host and its key is accepted.
 
     opts: the master's configuration. Never greedy: a minion that the master knows
@@ -47,7 +47,7 @@ def allowed(opts: Mapping[str, Any], policy: Policy, host: str) -> bool:
     return False
 
 
-def expand(policy: Policy, opts: Mapping[str, Any]) -> str:
+def expand(policy: CertificatePolicy, opts: Mapping[str, Any]) -> str:
     """The compound expression of ``virt:hosts``.
 
     Raises PkiError when nothing is set, or when it trusts what minions say of

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cryptography import x509
 
-    from saltvirt.pki.authority.policy import Policy
+    from saltvirt.pki.authority.policy import CertificatePolicy
     from saltvirt.pki.authority.store import Store
     from saltvirt.pki.common.certs import PrivateKey
 
@@ -57,7 +57,7 @@ def paths(store: Store, name: str, generation: str = "") -> tuple[Path, Path]:
     )
 
 
-def ensure(store: Store, policy: Policy) -> None:
+def ensure(store: Store, policy: CertificatePolicy) -> None:
     """Makes the authorities that do not exist. One process does; the others wait for it."""
     if not all(_complete(store, name) for name in AUTHORITIES):
         with store.exclusive():
@@ -81,7 +81,7 @@ def _complete(store: Store, name: str) -> bool:
     return all(path.exists() for path in paths(store, name))
 
 
-def _make(store: Store, policy: Policy, name: str) -> None:
+def _make(store: Store, policy: CertificatePolicy, name: str) -> None:
     """Under the exclusive lock: finish what a killed process began, or begin."""
     key_path, cert_path = paths(store, name)
     if not key_path.exists() and not cert_path.exists():
@@ -100,7 +100,7 @@ def _prepared(store: Store, name: str, key_path: Path) -> bool:
     return certs.belong_together(certs.load_certs(pem)[0], certs.load_key(files.read(key_path)))
 
 
-def prepare(store: Store, policy: Policy, name: str) -> None:
+def prepare(store: Store, policy: CertificatePolicy, name: str) -> None:
     """Writes a new CA beside the present one, as ``next-``."""
     key_path, cert_path = paths(store, name, "next-")
     key = certs.new_key(policy.key)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from saltvirt.fleet.answer import Answer
     from saltvirt.fleet.client import Fleet
-    from saltvirt.pki.authority.policy import Policy
+    from saltvirt.pki.authority.policy import CertificatePolicy
     from saltvirt.pki.authority.store import Store
 
 UPDATE = "virt.tls_update"
@@ -42,7 +42,7 @@ def authorities(store: Store) -> dict[str, dict[str, Any]]:
 
 
 def records(
-    store: Store, rules: Policy, host: str, known: Collection[str] = ()
+    store: Store, rules: CertificatePolicy, host: str, known: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
     """{use: what the master knows of the host's certificate}, with ``days_left``, ``renewed``
     (the day from which it is renewed) and ``wrong`` (why it will be replaced at once). known: the
@@ -68,17 +68,19 @@ def records(
 
 
 def _case(
-    store: Store, rules: Policy, host: str, folder: Path, known: Collection[str]
+    store: Store, rules: CertificatePolicy, host: str, folder: Path, known: Collection[str]
 ) -> issue.Case:
-    """As for a request without any wishes; the host's own grains are not known here."""
+    """As for a request without any requested; the host's own grains are not known here."""
     names = responder.names_of_all(store, rules, known).of(host)
     found = {name: ca.read(store, name) for name in AUTHORITIES}
-    want = issue.wanted(rules, request_rules.Request(), host, names, crl.revoked_serials(store))
+    want = issue.wanted(
+        rules, request_rules.SigningRequest(), host, names, crl.revoked_serials(store)
+    )
     return issue.Case(store, rules, folder, found, want)
 
 
 def names_of_others(
-    store: Store, rules: Policy, host: str, known: Collection[str] = ()
+    store: Store, rules: CertificatePolicy, host: str, known: Collection[str] = ()
 ) -> list[str]:
     """Sentences: which good certificate the host was given for a name that is another's now."""
     names, revoked = responder.names_of_all(store, rules, known), crl.revoked_serials(store)
@@ -97,17 +99,17 @@ def names_of_others(
     ]
 
 
-def compare(records_: Mapping[str, dict[str, Any]], told: Mapping[str, Any]) -> list[str]:
+def compare(records_: Mapping[str, dict[str, Any]], facts: Mapping[str, Any]) -> list[str]:
     """What differs between the master's record and what the host has: sentences."""
     found = []
     for use, about in records_.items():
-        there = told.get("certs", {}).get(use)
+        there = facts.get("certs", {}).get(use)
         if there is None:
             found.append(f"{use}: not on the host: apply virt.keys")
         elif there["sha256"] != about["sha256"]:
             found.append(f"{use}: the host has another one ({there['issuer']}): apply virt.keys")
-    for use in set(told.get("certs", {})) - set(records_):
-        there = told["certs"][use]
+    for use in set(facts.get("certs", {})) - set(records_):
+        there = facts["certs"][use]
         found.append(f"{use}: not made by this master ({there['issuer']}): apply virt.keys")
     return found
 
@@ -117,16 +119,16 @@ def update(
 ) -> dict[str, Answer]:
     """Has the hosts fetch and place their certificates. {host: Answer}."""
     found = {}
-    for told in fleet.ask(hosts, UPDATE, timeout_s=UPDATE_S):
-        found[told.host] = told
-        report(f"{told.host}: {_said(told)}")
+    for answer in fleet.ask(hosts, UPDATE, timeout_s=UPDATE_S):
+        found[answer.host] = answer
+        report(f"{answer.host}: {_outcome(answer)}")
     return found
 
 
-def _said(told: Answer) -> str:
-    if not told.ok:
-        return told.error or ""
-    changes = told.data["changes"]
+def _outcome(answer: Answer) -> str:
+    if not answer.ok:
+        return answer.error or ""
+    changes = answer.data["changes"]
     return f"updated {', '.join(sorted(changes))}" if changes else "nothing to do"
 
 
@@ -138,8 +140,8 @@ def revoke(
     count = crl.revoke(store, host)
     report(f"{host}: {count} certificates revoked, and it gets no new ones")
     others = [other for other in _own(fleet) if other != host]
-    told = update(fleet, others, report)
-    return {name: item.error or "" for name, item in sorted(told.items()) if not item.ok}
+    answers = update(fleet, others, report)
+    return {name: item.error or "" for name, item in sorted(answers.items()) if not item.ok}
 
 
 def _own(fleet: Fleet) -> list[str]:
@@ -154,7 +156,7 @@ def _own(fleet: Fleet) -> list[str]:
 def rotate(
     fleet: Fleet,
     store: Store,
-    rules: Policy,
+    rules: CertificatePolicy,
     skip: Collection[str],
     report: Callable[[str], object],
 ) -> tuple[str | None, dict[str, str]]:
@@ -179,8 +181,8 @@ def rotate(
         return rotation.REISSUE, late
     rotation.finish(store)
     report("step 3: every host forgets the old CA")
-    told = update(fleet, hosts, report)
-    return None, {name: item.error or "" for name, item in told.items() if not item.ok}
+    answers = update(fleet, hosts, report)
+    return None, {name: item.error or "" for name, item in answers.items() if not item.ok}
 
 
 def _expired(store: Store) -> bool:
@@ -197,31 +199,31 @@ def _late(
     fleet: Fleet, store: Store, hosts: Collection[str], report: Callable[[str], object]
 ) -> dict[str, str]:
     """{host: what it lacks for the next step}. The hosts are updated first."""
-    told = update(fleet, hosts, report)
+    answers = update(fleet, hosts, report)
     expected = rotation.expected(store)
     found = {}
-    for host, item in sorted(told.items()):
+    for host, item in sorted(answers.items()):
         lacks = item.error if not item.ok else _lacks(item.data["info"], expected, store)
         if lacks:
             found[host] = lacks
     return found
 
 
-def _lacks(told: Mapping[str, Any], expected: Mapping[str, set[str]], store: Store) -> str | None:
-    if not expected["trusted"] <= set(told["trusted"]):
+def _lacks(facts: Mapping[str, Any], expected: Mapping[str, set[str]], store: Store) -> str | None:
+    if not expected["trusted"] <= set(facts["trusted"]):
         return "it does not trust both CAs"
     if rotation.phase(store) == rotation.REISSUE:
-        issuers = {about["issuer"] for about in told["certs"].values()}
+        issuers = {about["issuer"] for about in facts["certs"].values()}
         if not issuers <= expected["issuers"]:
             return "it still has certificates of the old CA"
-    if told["daemon"] not in ("serves", "does not listen"):
-        daemon: str = told["daemon"]
+    if facts["daemon"] not in ("serves", "does not listen"):
+        daemon: str = facts["daemon"]
         return daemon
     return None
 
 
 def overview(
-    fleet: Fleet, store: Store, rules: Policy, only: str | None = None, ask: bool = True
+    fleet: Fleet, store: Store, rules: CertificatePolicy, only: str | None = None, ask: bool = True
 ) -> dict[str, Any]:
     """``CA``: about both authorities; ``hosts``: host to its ``certificates`` by use,
     ``problems`` (sentences), ``revoked``, and ``daemon`` when it was asked."""
@@ -231,10 +233,10 @@ def overview(
     hosts = [only] if only else sorted({*store.hosts(), *known})
     revoked = set(crl.record(store)["hosts"])
     asked = [host for host in hosts if host in known and host not in revoked] if ask else []
-    told = {item.host: item for item in fleet.ask(asked, INFO)}
+    answers = {item.host: item for item in fleet.ask(asked, INFO)}
     shown = {}
     for host in hosts:
-        shown[host] = _one(store, rules, host, told.get(host), revoked, known)
+        shown[host] = _one(store, rules, host, answers.get(host), revoked, known)
         if host not in known and host not in revoked:
             shown[host]["problems"].append(
                 f"virt:hosts does not match it; if it is gone: salt-run virt.revoke {host}"
@@ -279,9 +281,9 @@ def problems(found: Mapping[str, Any]) -> dict[str, str]:
 
 def _one(
     store: Store,
-    rules: Policy,
+    rules: CertificatePolicy,
     host: str,
-    told: Answer | None,
+    answer: Answer | None,
     revoked: Collection[str],
     known: Collection[str],
 ) -> dict[str, Any]:
@@ -297,11 +299,11 @@ def _one(
     found["problems"] += names_of_others(store, rules, host, known) if kept else [
         "it has no certificates: apply virt.keys"
     ]  # fmt: skip
-    if told is None:
+    if answer is None:
         return found
-    if not told.ok:
-        found["problems"].append(told.error)
+    if not answer.ok:
+        found["problems"].append(answer.error)
         return found
-    found["daemon"] = told.data["daemon"]
-    found["problems"] += [*told.data["problems"], *compare(kept, told.data)]
+    found["daemon"] = answer.data["daemon"]
+    found["problems"] += [*answer.data["problems"], *compare(kept, answer.data)]
     return found

@@ -14,7 +14,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from saltvirt.errors import InvalidInput, PkiError
-from saltvirt.pki.authority.policy import Policy
+from saltvirt.pki.authority.policy import CertificatePolicy
 from saltvirt.pki.authority.store import Store
 from saltvirt.pki.common import certs, files
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
 
     from saltvirt.pki.authority.ca import Authority
-    from saltvirt.pki.authority.request_rules import Request
+    from saltvirt.pki.authority.request_rules import SigningRequest
     from saltvirt.pki.authority.store import Use
     from saltvirt.pki.common.certs import PrivateKey
 
@@ -45,7 +45,7 @@ _PARTS = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CertificateRequest:
     """What a host's certificates must be.
 
     days: for a new one. at_most: days that an older one may live, or None. subject: parts
@@ -65,10 +65,10 @@ class Case:
     """One host's certificates in the hand of the process that holds its lock."""
 
     store: Store
-    policy: Policy
+    policy: CertificatePolicy
     folder: Path
     authorities: dict[str, Authority]
-    want: Wanted
+    want: CertificateRequest
 
     def authority(self, use: Use) -> Authority:
         """The CA that signs for the use."""
@@ -76,13 +76,17 @@ class Case:
 
 
 def wanted(
-    policy: Policy, request: Request, host: str, names: Iterable[str], revoked: Iterable[str] = ()
-) -> Wanted:
-    """Wanted of a request, within what the policy allows."""
+    policy: CertificatePolicy,
+    request: SigningRequest,
+    host: str,
+    names: Iterable[str],
+    revoked: Iterable[str] = (),
+) -> CertificateRequest:
+    """The CertificateRequest of a signing request, within what the policy allows."""
     days = min(policy.days, request.days or policy.days)
     parts = {**request.subject, **policy.subject}
     at_most = days if request.days else None
-    return Wanted(host, tuple(names), days, at_most, parts, frozenset(revoked))
+    return CertificateRequest(host, tuple(names), days, at_most, parts, frozenset(revoked))
 
 
 def fault(case: Case, use: Use, cert: x509.Certificate) -> str | None:
@@ -119,7 +123,7 @@ def _wrong_time(case: Case, use: Use, cert: x509.Certificate) -> str | None:
     return None
 
 
-def _subject(want: Wanted, present: x509.Certificate | None) -> x509.Name:
+def _subject(want: CertificateRequest, present: x509.Certificate | None) -> x509.Name:
     """The distinguished name. What nobody asks for stays as it is in the present one."""
     parts = dict(want.subject)
     if present is None:
@@ -206,7 +210,7 @@ def sign(
 
 
 def refuse_more(case: Case, use: Use) -> None:
-    """Raises PkiError for a host that was given as many as it may have: by another wish, or
+    """Raises PkiError for a host that was given as many as it may have: by another request, or
     another key, each time."""
     now, authority = case.store.now(), case.authority(use).cert
     times = sorted(

@@ -13,16 +13,18 @@ from saltvirt.pki.authority import policy as policies
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from saltvirt.pki.authority.policy import Policy
+    from saltvirt.pki.authority.policy import CertificatePolicy
 
 same = policies.same_name
 
 
 class Names:
-    """The names of all hypervisors. rules: the Policy. hosts: the ids of all that there are, or
+    """The names of all hypervisors. rules: the CertificatePolicy. hosts: the ids of all that there are, or
     were; revoked: those of them whose certificates are worth nothing."""
 
-    def __init__(self, rules: Policy, hosts: Iterable[str], revoked: Collection[str] = ()) -> None:
+    def __init__(
+        self, rules: CertificatePolicy, hosts: Iterable[str], revoked: Collection[str] = ()
+    ) -> None:
         self._rules = rules
         self._ids: dict[str, set[str]] = {}
         self._given: dict[str, set[str]] = {}

@@ -26,7 +26,7 @@ _EVERYBODYS = {"localhost", "localhost.localdomain", "127.0.0.1", "127.0.1.1", "
 
 
 @dataclass(frozen=True)
-class Policy:
+class CertificatePolicy:
     """How certificates are made, for whom, and for how long. Days are whole days."""
 
     hosts: object = None
@@ -41,8 +41,8 @@ class Policy:
     subject: dict[str, str] = field(default_factory=dict)
 
 
-def policy(get: Get) -> Policy:
-    """The Policy of a master. get: a function of (key, default) over its configuration.
+def policy(get: Get) -> CertificatePolicy:
+    """The CertificatePolicy of a master. get: a function of (key, default) over its configuration.
 
     Raises InvalidInput, naming the setting, for what cannot be meant.
     """
@@ -53,7 +53,7 @@ def policy(get: Get) -> Policy:
     def days(name: str, default: int) -> int:
         return settings.integer(get, f"pki:{name}", default, most=36500)
 
-    return Policy(
+    return CertificatePolicy(
         hosts=settings.option(get, "hosts"),
         mode=settings.choice(get, "pki:mode", PILLAR, (PILLAR, CSR)),
         key=settings.choice(get, "pki:key", "ec", certs.KINDS),
@@ -71,8 +71,8 @@ def word(name: str, value: object) -> str:
     """A part of a distinguished name."""
     text = str(value)
     if not _WORD.fullmatch(text):
-        said = units.shown(text)
-        raise InvalidInput(f"virt:pki:{name} is {said}: use 1 to 64 printable characters")
+        shown = units.shown(text)
+        raise InvalidInput(f"virt:pki:{name} is {shown}: use 1 to 64 printable characters")
     if name == "country" and not re.fullmatch("[A-Za-z]{2}", text):
         raise InvalidInput(f"virt:pki:country is {text!r}: use the two letters of ISO 3166")
     return text
@@ -99,8 +99,8 @@ def same_name(name: str) -> str:
 
 def _name(setting: str, value: object) -> str | None:
     if value is not None and not valid_name(value):
-        said = units.shown(value)
-        raise InvalidInput(f"virt:pki:{setting} is {said}: use a DNS name or an IP address")
+        shown = units.shown(value)
+        raise InvalidInput(f"virt:pki:{setting} is {shown}: use a DNS name or an IP address")
     return value
 
 
@@ -115,7 +115,7 @@ def _names(value: Mapping[Any, Any]) -> dict[str, list[str]]:
     return found
 
 
-def derived_names(policy: Policy, host: str) -> list[str]:
+def derived_names(policy: CertificatePolicy, host: str) -> list[str]:
     """The names that follow from a minion id: the short one, and that in ``virt:pki:domain``."""
     if _is_address(host):
         return []

@@ -26,7 +26,7 @@ MAX_CSR = 8192
 
 
 @dataclass(frozen=True)
-class Request:
+class SigningRequest:
     """seal: public key bytes to seal private keys to. csr: PEM by use. dry: make nothing.
     subjects: tell the names of all hypervisors' client certificates. hosts: tell by what
     names hypervisors reach each other."""
@@ -40,8 +40,10 @@ class Request:
     subject: dict[str, str] = field(default_factory=dict)
 
 
-def parse(_command: object, arguments: Mapping[str, Any], pillar: Mapping[Any, Any]) -> Request:
-    """The Request in an ext_pillar call.
+def parse(
+    _command: object, arguments: Mapping[str, Any], pillar: Mapping[Any, Any]
+) -> SigningRequest:
+    """The SigningRequest in an ext_pillar call.
 
     _command: Salt's positional argument (``_``), ignored. arguments: ours. pillar: where
     Salt's own state puts ``ext_pillar_virt.*``.
@@ -58,7 +60,7 @@ def parse(_command: object, arguments: Mapping[str, Any], pillar: Mapping[Any, A
     if unknown:
         raise InvalidInput(f"unknown argument of the libvirt pillar: {', '.join(unknown)[:100]}")
     parts = {k: policies.word(k, given[k]) for k in policies.PARTS if given.get(k)}
-    return Request(
+    return SigningRequest(
         seal=_seal(given.get("seal")),
         csr=_csr(given.get("csr") or {}),
         dry=given.get("dry") is True,

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput, PkiError, VirtError
-from saltvirt.fleet.authorise import refuse_unknown_senders
+from saltvirt.fleet.authorization import refuse_unknown_senders
 from saltvirt.pki.authority import authorize, ca, crl, issue, policy, request_rules, rotation
 from saltvirt.pki.authority.naming import Names
 from saltvirt.pki.authority.store import AUTHORITIES, USES, Store
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from saltvirt.pki.authority.issue import Case
-    from saltvirt.pki.authority.policy import Policy
-    from saltvirt.pki.authority.request_rules import Request
+    from saltvirt.pki.authority.policy import CertificatePolicy
+    from saltvirt.pki.authority.request_rules import SigningRequest
     from saltvirt.settings import Get
 
 log = logging.getLogger(__name__)
@@ -46,12 +46,12 @@ def answer(
         return {}
     try:
         refuse_unknown_senders(opts)
-        wish, store = request_rules.parse(*asked), Store(opts["pki_dir"])
+        request, store = request_rules.parse(*asked), Store(opts["pki_dir"])
         known = authorize.resolve(opts, authorize.expand(rules, opts))
-        if wish.hosts:
+        if request.hosts:
             _refuse_banned(store, host)
             return {"libvirt.hosts": _names(store, rules, known)}
-        return _give(store, rules, host, wish, grains, known)
+        return _give(store, rules, host, request, grains, known)
     except VirtError as exc:
         log.error("no libvirt certificates for %s: %s", host, exc)
         return {"libvirt.error": str(exc)}
@@ -59,9 +59,9 @@ def answer(
 
 def _give(
     store: Store,
-    rules: Policy,
+    rules: CertificatePolicy,
     host: str,
-    asked: Request,
+    asked: SigningRequest,
     grains: Mapping[str, Any],
     known: Collection[str] = (),
 ) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _refuse_banned(store: Store, host: str) -> None:
         )
 
 
-def _names(store: Store, rules: Policy, known: Collection[str]) -> dict[str, list[str]]:
+def _names(store: Store, rules: CertificatePolicy, known: Collection[str]) -> dict[str, list[str]]:
     """{hypervisor: the names that its certificates are for}, by the master's configuration
     alone, also of one that has none yet; without the revoked ones."""
     names, revoked = names_of_all(store, rules, known), set(crl.record(store)["hosts"])
@@ -104,12 +104,12 @@ def _names(store: Store, rules: Policy, known: Collection[str]) -> dict[str, lis
     return {host: own for host, own in found.items() if own}
 
 
-def names_of_all(store: Store, rules: Policy, known: Collection[str]) -> Names:
+def names_of_all(store: Store, rules: CertificatePolicy, known: Collection[str]) -> Names:
     """The Names of all hypervisors. known: the ids of those that virt:hosts names."""
     return Names(rules, {*known, *store.hosts()}, crl.record(store)["hosts"])
 
 
-def prepare(store: Store, rules: Policy) -> None:
+def prepare(store: Store, rules: CertificatePolicy) -> None:
     """The authorities made, and what a crash left half done finished."""
     rotation.resume(store)
     ca.ensure(store, rules)
@@ -118,7 +118,7 @@ def prepare(store: Store, rules: Policy) -> None:
             crl.rebuild(store)
 
 
-def _own(case: Case, asked: Request) -> dict[str, Any]:
+def _own(case: Case, asked: SigningRequest) -> dict[str, Any]:
     """What only this host gets."""
     if asked.dry:
         return {**_certificates(case), "libvirt.pending": issue.due(case, USES)}
@@ -146,7 +146,7 @@ def _common(case: Case) -> dict[str, Any]:
     return found
 
 
-def _pairs(case: Case, asked: Request) -> dict[str, Any]:
+def _pairs(case: Case, asked: SigningRequest) -> dict[str, Any]:
     """Certificates, and keys: sealed when the host gave a key to seal to, else as Salt did."""
     found, secrets = {}, {}
     for use in USES:
@@ -158,7 +158,7 @@ def _pairs(case: Case, asked: Request) -> dict[str, Any]:
     return {**found, "libvirt.sealed": seal.seal(asked.seal, case.want.host, secrets)}
 
 
-def _signed(case: Case, asked: Request) -> dict[str, Any]:
+def _signed(case: Case, asked: SigningRequest) -> dict[str, Any]:
     """Certificates for the keys that the host proved to have, else those it was given."""
     for use in USES:
         if use.name in asked.csr:

@@ -22,7 +22,7 @@ from saltvirt.pki.authority.store import AUTHORITIES
 from saltvirt.pki.common import certs, files
 
 if TYPE_CHECKING:
-    from saltvirt.pki.authority.policy import Policy
+    from saltvirt.pki.authority.policy import CertificatePolicy
     from saltvirt.pki.authority.store import Store
 
 RECORD = "rotation.json"
@@ -35,7 +35,7 @@ def phase(store: Store) -> str | None:
     return found
 
 
-def begin(store: Store, policy: Policy) -> None:
+def begin(store: Store, policy: CertificatePolicy) -> None:
     """Makes the new CAs, unless a rotation is under way. A pair of files that an operator
     put there as ``next-cakey.pem`` and ``next-cacert.pem`` is used instead."""
     with store.exclusive():

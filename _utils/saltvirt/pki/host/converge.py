@@ -18,13 +18,13 @@ DEFAULT = "/etc/pki"
 
 
 @dataclass(frozen=True)
-class Host:
+class TlsHost:
     """What is known of this hypervisor. reload: None means where it is libvirt's folder."""
 
     id: str
     pillar_ext: request.PillarExt
     basepath: str = DEFAULT
-    wishes: dict[str, Any] = field(default_factory=dict)
+    requested: dict[str, Any] = field(default_factory=dict)
     reload: bool | None = None
 
     @property
@@ -34,14 +34,14 @@ class Host:
 
 
 @dataclass
-class Outcome:
+class TlsOutcome:
     """changes: in words, never a key. notes: sentences for the comment."""
 
     changes: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
-def wishes(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def requests(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Salt's optional parameters of virt.keys. Raises InvalidInput for any other."""
     known = (*PARTS, "expiration_days")
     unknown = sorted(set(arguments) - set(known))
@@ -53,10 +53,10 @@ def wishes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in arguments.items() if value is not None}
 
 
-def plan(host: Host) -> Outcome:
-    """An Outcome of what ``converge`` would change. Nothing is made or written anywhere."""
+def plan(host: TlsHost) -> TlsOutcome:
+    """An TlsOutcome of what ``converge`` would change. Nothing is made or written anywhere."""
     found, places = _fetched(host, dry=True)
-    outcome = Outcome()
+    outcome = TlsOutcome()
     for item in install.differences([p for p in places if not p.secret], found):
         outcome.changes[item.place.name] = item.what
     for use, pair in layout.by_use(places).items():
@@ -66,7 +66,7 @@ def plan(host: Host) -> Outcome:
     return outcome
 
 
-def _keeps_key(place_of_key: layout.Place, cert_pem: str | None) -> bool:
+def _keeps_key(place_of_key: layout.TlsFile, cert_pem: str | None) -> bool:
     """True when the key that is here is the one of the certificate."""
     if not cert_pem:
         return not place_of_key.source.startswith("qemu-")
@@ -77,14 +77,14 @@ def _keeps_key(place_of_key: layout.Place, cert_pem: str | None) -> bool:
     return certs.belong_together(certs.load_certs(cert_pem.encode())[0], key)
 
 
-def converge(host: Host) -> Outcome:
-    """Makes the files right, and the daemon serve them. An Outcome.
+def converge(host: TlsHost) -> TlsOutcome:
+    """Makes the files right, and the daemon serve them. An TlsOutcome.
 
     Raises PkiError with the reason when the master gives nothing usable, a file cannot be
     written, or the daemon does not serve the new certificates afterwards.
     """
     found, places = _fetched(host)
-    outcome = Outcome()
+    outcome = TlsOutcome()
     different = install.differences(places, found)
     install.put(different)
     outcome.changes.update({item.place.name: item.what for item in different})
@@ -94,15 +94,17 @@ def converge(host: Host) -> Outcome:
     return outcome
 
 
-def _fetched(host: Host, dry: bool = False) -> tuple[dict[str, Any], tuple[layout.Place, ...]]:
+def _fetched(host: TlsHost, dry: bool = False) -> tuple[dict[str, Any], tuple[layout.TlsFile, ...]]:
     root = os.geteuid() == 0
     owner = (0, 0) if root else (os.geteuid(), os.getegid())
     places = layout.places(host.basepath, owner, layout.qemu_owner() if root else owner)
-    found = request.fetch(host.pillar_ext, host.id, layout.by_use(places), host.wishes, dry)
+    found = request.fetch(host.pillar_ext, host.id, layout.by_use(places), host.requested, dry)
     return found, places
 
 
-def _serve(host: Host, places: Iterable[layout.Place], changed: bool, outcome: Outcome) -> None:
+def _serve(
+    host: TlsHost, places: Iterable[layout.TlsFile], changed: bool, outcome: TlsOutcome
+) -> None:
     """Reload where something changed or the daemon was left behind, then prove it."""
     paths = {item.name: item.path for item in places}
     up = daemon.listens()

@@ -36,7 +36,7 @@ def info(host: str, basepath: str = "/etc/pki") -> dict[str, Any]:
 
 
 def _pair(
-    key_place: layout.Place, cert_place: layout.Place
+    key_place: layout.TlsFile, cert_place: layout.TlsFile
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """(what the certificate says or None, sentences about what is wrong)."""
     if not cert_place.path.exists() and not key_place.path.exists():

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 class Difference:
     """What is wrong with one file, in words that show no key."""
 
-    place: layout.Place
+    place: layout.TlsFile
     data: bytes | None
     what: str
 
 
-def differences(places: Iterable[layout.Place], found: Mapping[str, str]) -> list[Difference]:
+def differences(places: Iterable[layout.TlsFile], found: Mapping[str, str]) -> list[Difference]:
     """The Differences between the files and what they should be. Writes nothing.
 
     found: {source: PEM text}. An optional file that is not in it is one to remove.
@@ -41,7 +41,7 @@ def differences(places: Iterable[layout.Place], found: Mapping[str, str]) -> lis
     return result
 
 
-def _difference(place: layout.Place, data: bytes | None) -> str | None:
+def _difference(place: layout.TlsFile, data: bytes | None) -> str | None:
     present = files.read(place.path)
     if data is None:
         return None if present is None else "removed"
@@ -58,7 +58,7 @@ def _difference(place: layout.Place, data: bytes | None) -> str | None:
     return None
 
 
-def _update(place: layout.Place, present: bytes, data: bytes) -> str:
+def _update(place: layout.TlsFile, present: bytes, data: bytes) -> str:
     if place.secret or not place.source.endswith("cert.pem"):
         return "update"
     new = certs.load_certs(data)[0]
@@ -98,7 +98,7 @@ def _keep_foreign(found: Iterable[Difference]) -> None:
             files.write(kept, present, 0o600 if item.place.secret else item.place.mode)
 
 
-def _foreign(place: layout.Place, present: bytes, replaced: Mapping[str, Difference]) -> bool:
+def _foreign(place: layout.TlsFile, present: bytes, replaced: Mapping[str, Difference]) -> bool:
     """True when a pair on this host was issued by another CA, or cannot be read."""
     try:
         if place.secret:
@@ -124,7 +124,7 @@ def _other_issuer(item: Difference) -> bool:
     return old.issuer != certs.load_certs(item.data)[0].issuer
 
 
-def tidy_folders(places: Iterable[layout.Place]) -> dict[str, str]:
+def tidy_folders(places: Iterable[layout.TlsFile]) -> dict[str, str]:
     """Takes others' rights from folders of private keys. What was changed."""
     changed = {}
     for folder in {place.path.parent for place in places if place.path.parent.name == "private"}:

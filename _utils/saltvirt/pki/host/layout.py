@@ -26,7 +26,7 @@ _QEMU_USERS = (("libvirt-qemu", "kvm"), ("qemu", "qemu"))
 
 
 @dataclass(frozen=True)
-class Place:
+class TlsFile:
     """One file. name: in a state's changes. source: in the pillar, without ``libvirt.``."""
 
     name: str
@@ -43,10 +43,10 @@ class Place:
 
 
 # the name of a use to its places: of the key, of the certificate
-Pairs = dict[str, tuple[Place, Place]]
+Pairs = dict[str, tuple[TlsFile, TlsFile]]
 
 
-def places(basepath: object, owner: Owner = _ROOT, qemu: Owner = _ROOT) -> tuple[Place, ...]:
+def places(basepath: object, owner: Owner = _ROOT, qemu: Owner = _ROOT) -> tuple[TlsFile, ...]:
     """All files below ``basepath``. owner, qemu: (uid, gid) of root and of QEMU's user.
 
     Raises PkiError for what is no absolute path.
@@ -56,10 +56,10 @@ def places(basepath: object, owner: Owner = _ROOT, qemu: Owner = _ROOT) -> tuple
     base = Path(basepath)
     libvirt, quick = base / "libvirt", base / "qemu"
     return (
-        Place("cacert", "cacert.pem", base / "CA" / "cacert.pem", owner=owner),
-        Place("cacrl", "cacrl.pem", base / "CA" / "cacrl.pem", owner=owner, optional=True),
-        Place("qemu-cacert", "qemu-cacert.pem", quick / "ca-cert.pem", owner=owner),
-        Place("qemu-cacrl", "qemu-cacrl.pem", quick / "ca-crl.pem", owner=owner, optional=True),
+        TlsFile("cacert", "cacert.pem", base / "CA" / "cacert.pem", owner=owner),
+        TlsFile("cacrl", "cacrl.pem", base / "CA" / "cacrl.pem", owner=owner, optional=True),
+        TlsFile("qemu-cacert", "qemu-cacert.pem", quick / "ca-cert.pem", owner=owner),
+        TlsFile("qemu-cacrl", "qemu-cacrl.pem", quick / "ca-crl.pem", owner=owner, optional=True),
         *_pair("server", libvirt / "private" / "serverkey.pem", libvirt / "servercert.pem", owner),
         *_pair("client", libvirt / "private" / "clientkey.pem", libvirt / "clientcert.pem", owner),
         *_pair("qemu-server", quick / "server-key.pem", quick / "server-cert.pem", qemu),
@@ -67,14 +67,14 @@ def places(basepath: object, owner: Owner = _ROOT, qemu: Owner = _ROOT) -> tuple
     )
 
 
-def _pair(name: str, key: Path, cert: Path, owner: Owner) -> tuple[Place, Place]:
+def _pair(name: str, key: Path, cert: Path, owner: Owner) -> tuple[TlsFile, TlsFile]:
     return (
-        Place(f"{name}key", f"{name}key.pem", key, 0o600, owner),
-        Place(f"{name}cert", f"{name}cert.pem", cert, 0o644, owner),
+        TlsFile(f"{name}key", f"{name}key.pem", key, 0o600, owner),
+        TlsFile(f"{name}cert", f"{name}cert.pem", cert, 0o644, owner),
     )
 
 
-def by_use(found: Iterable[Place]) -> Pairs:
+def by_use(found: Iterable[TlsFile]) -> Pairs:
     """{use name: (place of the key, place of the certificate)}."""
     named = {place.name: place for place in found}
     return {use.name: (named[f"{use.name}key"], named[f"{use.name}cert"]) for use in USES}

@@ -25,17 +25,17 @@ _PREFIX = "libvirt."
 
 
 def fetch(
-    pillar_ext: PillarExt, host: str, places: Pairs, wishes: Mapping[str, Any], dry: bool = False
+    pillar_ext: PillarExt, host: str, places: Pairs, requested: Mapping[str, Any], dry: bool = False
 ) -> dict[str, Any]:
     """What belongs into the host's files: {source: PEM text}, and with ``dry`` maybe
     ``pending``: uses that the master would make.
 
     pillar_ext: a function of the ext_pillar argument. places: {use: (key place, certificate
-    place)}. wishes: country … expiration_days. Raises PkiError with the reason when the
+    place)}. requested: country … expiration_days. Raises PkiError with the reason when the
     master gives nothing, or nothing usable.
     """
     receiver = seal.Receiver(host)
-    asked = {"seal": receiver.public, "dry": dry, **wishes}
+    asked = {"seal": receiver.public, "dry": dry, **requested}
     found = _answer(pillar_ext, asked, receiver)
     if found.get("mode") == "csr" and not dry:
         found = _by_request(pillar_ext, asked, receiver, found, places)

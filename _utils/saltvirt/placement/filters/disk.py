@@ -9,11 +9,11 @@ from saltvirt.placement import account
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
-    from saltvirt.placement.facts import Host, Request
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.facts import Host, PlacementRequest
+    from saltvirt.placement.policy import PlacementPolicy
 
 
-def reason(host: Host, request: Request, policy: Policy) -> str | None:
+def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
     in_folders = {host.folder_store(disk.path or "") for disk in request.disks if not disk.pool}
     if request.disk_bytes:
         in_folders.add(host.images_store)

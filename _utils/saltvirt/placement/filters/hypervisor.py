@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saltvirt.placement.facts import Host, Request
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.facts import Host, PlacementRequest
+    from saltvirt.placement.policy import PlacementPolicy
 
 
 QEMU = {"kvm", "qemu"}
 
 
-def reason(host: Host, request: Request, policy: Policy) -> str | None:
+def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
     wanted = request.hypervisor
     if wanted in host.types or (wanted in QEMU and QEMU.intersection(host.types)):
         return None

@@ -8,11 +8,11 @@ from saltvirt.placement import account
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
-    from saltvirt.placement.facts import Host, Request
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.facts import Host, PlacementRequest
+    from saltvirt.placement.policy import PlacementPolicy
 
 
-def reason(host: Host, request: Request, policy: Policy) -> str | None:
+def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
     wanted = {*request.pools, *(disk.pool for disk in request.disks if disk.pool)}
     missing = sorted(wanted - set(host.pools))
     if missing:

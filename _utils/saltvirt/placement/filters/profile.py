@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saltvirt.placement.facts import Host, Request
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.facts import Host, PlacementRequest
+    from saltvirt.placement.policy import PlacementPolicy
 
 
-def reason(host: Host, request: Request, policy: Policy) -> str | None:
+def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
     return host.needs.problem if request.by_profile and host.needs else None

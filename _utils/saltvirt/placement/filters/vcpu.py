@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from saltvirt.placement import account
 
 if TYPE_CHECKING:
-    from saltvirt.placement.facts import Host, Request
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.facts import Host, PlacementRequest
+    from saltvirt.placement.policy import PlacementPolicy
 
 
-def reason(host: Host, request: Request, policy: Policy) -> str | None:
+def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
     if request.vcpus > host.cpus:
         return f"{request.vcpus} vCPUs wanted, the host has {host.cpus} CPUs"
     wanted, _, _ = account.takes(request, host, policy)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from saltvirt.placement import account
 
 if TYPE_CHECKING:
-    from saltvirt.placement.facts import Host, Request
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.facts import Host, PlacementRequest
+    from saltvirt.placement.policy import PlacementPolicy
 
 
-def score(host: Host, request: Request, policy: Policy) -> float:
+def score(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> float:
     wanted = account.storage(request, host) or {host.images_store: 0}
     return min(_left(host, policy, store, size) for store, size in wanted.items())
 
 
-def _left(host: Host, policy: Policy, store: str, size: float) -> float:
+def _left(host: Host, policy: PlacementPolicy, store: str, size: float) -> float:
     total = host.storage[store].total_bytes
     return (host.free_store_bytes(policy, store) - size) / total if total else 0.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saltvirt.placement.facts import Host, Request
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.facts import Host, PlacementRequest
+    from saltvirt.placement.policy import PlacementPolicy
 
 
-def score(host: Host, request: Request, policy: Policy) -> float:
+def score(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> float:
     if request.by_profile and host.needs:
         return 1.0 if host.needs.image_here else 0.0
     return 1.0 if request.image and request.image in host.images else 0.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saltvirt.placement.facts import Host, Request
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.facts import Host, PlacementRequest
+    from saltvirt.placement.policy import PlacementPolicy
 
 
-def score(host: Host, request: Request, policy: Policy) -> float:
+def score(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> float:
     if not request.prefer:
         return 0.0
     held = sum(1 for key, value in request.prefer.items() if host.labels.get(key) == value)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from saltvirt.placement.facts import Host, Request
-    from saltvirt.placement.policy import Policy
+    from saltvirt.placement.facts import Host, PlacementRequest
+    from saltvirt.placement.policy import PlacementPolicy
 
 
-def score(host: Host, request: Request, policy: Policy) -> float:
+def score(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> float:
     wanted = set(request.groups)
     mates = sum(1 for guest in host.guests if wanted & set(guest.groups))
     return float(mates if request.group_policy == "gather" else -mates)

@@ -29,8 +29,8 @@ def everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str], dict
     gone: list[str] = []
     stay: dict[str, str] = {}
     left: dict[str, str] = {}
-    for answer in fleet.ask(fleet.hosts(), "virt.migrate_census"):
-        if answer.ok and name in answer.data.get("leavings", ()):
+    for answer in fleet.ask(fleet.hosts(), "virt.migrate_locations"):
+        if answer.ok and name in answer.data.get("target_leftovers", ()):
             try:
                 deleted, kept = clean(fleet, answer.host, name)
             except errors.VirtError as exc:

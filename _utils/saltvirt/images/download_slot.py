@@ -20,12 +20,12 @@ _ATTEMPTS = 5
 _SAY_S, _STUCK_S = 60, 3600
 
 
-def taker(ask: Ask, say: Callable[[str], object]) -> Callable[[str], Turn]:
-    """A callable of an image's address that makes the Turn to copy it."""
-    return lambda source: Turn(source, ask, say)
+def taker(ask: Ask, say: Callable[[str], object]) -> Callable[[str], DownloadSlot]:
+    """A callable of an image's address that makes the DownloadSlot to copy it."""
+    return lambda source: DownloadSlot(source, ask, say)
 
 
-class Turn:
+class DownloadSlot:
     """One copy. ask: a callable of the dict for the ext_pillar ``virtkey``, which returns its
     answer. say: called with a sentence when the host has to wait."""
 
@@ -42,7 +42,7 @@ class Turn:
         return (self._ask({"copy": self._image, **more}) or {}).get("turn")
 
     def _wait(self) -> None:
-        said_at: float | None = None
+        reported_at: float | None = None
         failures, seen, since = 0, None, time.monotonic()
         while True:
             try:
@@ -64,9 +64,9 @@ class Turn:
                     f"cannot copy {self._source}: {ahead} must copy from the master before, and "
                     f"none came to its end within {_STUCK_S} s"
                 )
-            if said_at is None or now - said_at > _SAY_S:
+            if reported_at is None or now - reported_at > _SAY_S:
                 self._say(f"waiting for other hosts that copy from the master: {self._source}")
-                said_at = now
+                reported_at = now
             time.sleep(min(_LONGEST_S, _SHORTEST_S * ahead))
 
     def renew(self) -> None:
@@ -75,7 +75,7 @@ class Turn:
             with contextlib.suppress(Exception):
                 self._places()
 
-    def __enter__(self) -> Turn:
+    def __enter__(self) -> DownloadSlot:
         self._wait()
         return self
 

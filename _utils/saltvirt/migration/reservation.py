@@ -1,6 +1,6 @@
 """What a host has promised to guests on their way to it, as the names of files there.
 
-A promise is one small file: whoever makes it needs nothing but the host's storage pools,
+A reservation is one small file: whoever makes it needs nothing but the host's storage pools,
 and a name is there at once or not at all. It is renewed while its migration lives; its age is
 told by the host that keeps it.
 """
@@ -19,7 +19,7 @@ _MORE = "!"
 
 
 @dataclass(frozen=True)
-class Arrival:
+class Reservation:
     """A guest on its way: what it will take, and when that was promised (seconds).
 
     disks: pairs of a place (a folder of the target, or a storage pool) and the bytes that the
@@ -55,7 +55,7 @@ def _disk(place, size, room):
 
 
 def parse(file):
-    """The Arrival that a file's name tells of, or None."""
+    """The Reservation that a file's name tells of, or None."""
     found, *more = file.split(_MORE)
     name, *numbers = found.rsplit("~", 3)
     if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
@@ -63,11 +63,11 @@ def parse(file):
     pages = [word[1:] for word in more if word.startswith("p") and word[1:].isdecimal()]
     parts = [word[1:].partition("@") for word in more if word.startswith("d")]
     disks = tuple((unquote(place), int(size)) for size, _, place in parts if size.isdecimal())
-    return Arrival(name, *map(int, numbers), disks, int(pages[0]) if pages else None)
+    return Reservation(name, *map(int, numbers), disks, int(pages[0]) if pages else None)
 
 
 def stale(age_s):
-    """Whether a promise was not renewed for so long that it does not hold."""
+    """Whether a reservation was not renewed for so long that it does not hold."""
     return age_s > KEEP_S
 
 
@@ -78,4 +78,4 @@ def pending(ages, present):
     has it; present: names of the host's guests.
     """
     found = [parse(file) for file, age_s in sorted(ages.items()) if not stale(age_s)]
-    return [arrival for arrival in found if arrival and arrival.name not in present]
+    return [reservation for reservation in found if reservation and reservation.name not in present]

@@ -23,7 +23,7 @@ from saltvirt.migration import storage
 
 log = logging.getLogger(__name__)
 
-FOLDER = "/var/lib/salt-virt/leavings"
+FOLDER = "/var/lib/salt-virt/target_leftovers"
 NEWER = "which was written to since it was copied there, may be the newer"
 # no migration makes so many files
 _LONGEST = 2**20
@@ -40,7 +40,7 @@ def hand_over(peer, entry):
     """
     name = entry.get("name") or entry["report"]["name"]
     newer, making = written_since(peer, entry), entry.get("making")
-    made = [path for path in entry["created"] if not reservations.is_promise(path)]
+    made = [path for path in entry["created"] if not reservations.is_reservation(path)]
     files = {path: remote_storage.look(peer, path) for path in made if path not in newer}
     kept = dict.fromkeys(newer, f"{NEWER}: look at it; remove it, or move it away")
     if making:
@@ -142,7 +142,7 @@ def _is_path(name):
 
 
 @dataclass
-class Plan:
+class CleanupPlan:
     """delete: paths, in the order in which they go. keep: path to why it stays. shared: the Places
     of what would go if it were known that no other host uses it. looks: path to how it was left;
     turns: file beside an image to the image."""
@@ -155,13 +155,13 @@ class Plan:
 
 
 def plan(conn, name, below=None, unused=(), folder=None):
-    """The Plan of this host's notes of a guest; None without one. Changes nothing.
+    """The CleanupPlan of this host's notes of a guest; None without one. Changes nothing.
 
     below: the folder of guests' images, which are looked through for what stands on what. unused:
     real paths of which all other hosts have said that nobody there uses them.
     Raises OperationFailed while the guest is on its way here again.
     """
-    found, notes = Plan(), [note for _, note in _notes(folder or FOLDER, name)]
+    found, notes = CleanupPlan(), [note for _, note in _notes(folder or FOLDER, name)]
     if not notes:
         return None
     _not_coming(conn, name)
@@ -195,7 +195,9 @@ def _not_coming(conn, name):
     for dom in conn.listAllDomains():
         with unless_gone():
             present.add(dom.name())
-    if name in {arrival.name for arrival in reservations.here(present, reservations.FOLDER)}:
+    if name in {
+        reservation.name for reservation in reservations.here(present, reservations.FOLDER)
+    }:
         raise errors.OperationFailed(f"{name} is on its way to this host again: wait for it")
 
 
@@ -222,7 +224,7 @@ def _changed(conn, path, look):
 
 
 def clean(conn, name, below=None, unused=(), folder=None):
-    """Deletes what the Plan says, each file while no QEMU can open it: ([path], {path: why it
+    """Deletes what the CleanupPlan says, each file while no QEMU can open it: ([path], {path: why it
     stays}). A note ends with the last of its files."""
     todo = plan(conn, name, below, unused, folder)
     if todo is None:

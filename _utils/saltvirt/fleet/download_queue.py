@@ -30,7 +30,7 @@ def at_once(opts):
     return settings.integer(settings.of_master(opts), "image_copies", AT_ONCE)
 
 
-class Turns:
+class DownloadQueue:
     """The queue. opts: the master's options; now: the clock, in seconds."""
 
     def __init__(self, opts, now=time.time):

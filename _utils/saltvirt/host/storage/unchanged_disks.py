@@ -64,7 +64,7 @@ def closed(path: str) -> Iterator[bool]:
             os.close(fd)
 
 
-class Still:
+class Unchanged:
     """A context manager over the paths of disks of one guest.
 
     Raises OperationFailed when one is open to be written, naming it and the guest.
@@ -74,7 +74,7 @@ class Still:
         self.guest, self.paths = guest, list(paths)
         self._open: dict[str, tuple[int, Seen | None]] = {}
 
-    def __enter__(self) -> Still:
+    def __enter__(self) -> Unchanged:
         try:
             for path in self.paths:
                 self._hold(path)

@@ -53,7 +53,7 @@ def refuse_others(opts, host, name):
         )
 
 
-class Authorisations:
+class Authorizations:
     """Grants, takes back and redeems permissions. opts: the master's options."""
 
     def __init__(self, opts):
@@ -73,12 +73,12 @@ class Authorisations:
         """
         os.close(self._written(host, name, lifetime_s, {"pillar": pillar or {}, **more}))
 
-    def _written(self, host, name, lifetime_s, told):
+    def _written(self, host, name, lifetime_s, content):
         """The open file of a new permission, which is locked."""
         refuse_unknown_senders(self._opts)
         self.sweep()
         path = self._path(host, target.refuse_host(self._opts, name))
-        text = json.dumps({"until": time.time() + lifetime_s, **told}, default=str)
+        text = json.dumps({"until": time.time() + lifetime_s, **content}, default=str)
         return private.write_locked(path, text)
 
     @contextlib.contextmanager
@@ -88,8 +88,8 @@ class Authorisations:
         replace: the new key takes the place of the one that was accepted for this host's guest.
         secret: what the host may ask for meanwhile, see fleet.secret.
         """
-        told = {"pillar": pillar or {}, "held": True, **more}
-        handle = self._written(host, name, _LONGEST_S, told)
+        content = {"pillar": pillar or {}, "held": True, **more}
+        handle = self._written(host, name, _LONGEST_S, content)
         try:
             yield
         finally:
@@ -194,7 +194,7 @@ def handing_in(fleet, host, name, undo, pillar=None, secret=None):
 
     with Revert() as own:
         own.push(f"take back the key of {name}", take_back)
-        with Authorisations(fleet.opts).held(host, name, pillar, secret=secret or {}):
+        with Authorizations(fleet.opts).held(host, name, pillar, secret=secret or {}):
             yield
         own.success()
     undo.push(f"take back the key of {name}", take_back)
@@ -208,7 +208,7 @@ def hand_in(opts, store, host, name, pub_pem):
     """
     try:
         refuse_unknown_senders(opts)
-        permission = Authorisations(opts).redeem(host, name)
+        permission = Authorizations(opts).redeem(host, name)
         if not permission:
             log.warning("%s handed in a key for %r without a permission", host, name)
             return False

@@ -28,7 +28,7 @@ from saltvirt.images import clone
 
 if TYPE_CHECKING:
     from saltvirt.host.provision.disks import Work
-    from saltvirt.host.storage.shared import Place
+    from saltvirt.host.storage.shared import FileIdentity
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Left:
 
     delete: list[str] = field(default_factory=list)
     keep: dict[str, str] = field(default_factory=dict)
-    shared: dict[str, Place] = field(default_factory=dict)
+    shared: dict[str, FileIdentity] = field(default_factory=dict)
     second: list[str] = field(default_factory=list)
     disks: list[tuple[dict[str, Any], list[str]]] = field(default_factory=list)
 

@@ -20,8 +20,8 @@ from saltvirt.host.migration import (
     remote_storage,
     reservations,
 )
-from saltvirt.host.storage import still
-from saltvirt.migration import arrivals, flags, policy, storage
+from saltvirt.host.storage import unchanged_disks
+from saltvirt.migration import flags, policy, reservation, storage
 from saltvirt.migration import options as wishes
 
 log = logging.getLogger(__name__)
@@ -36,16 +36,16 @@ class Ends:
     dom: object
 
 
-class Move:
-    """report, host: what both ends told; request: the checks' Request; order: a migrate.Order."""
+class Migration:
+    """report, host: what both ends told; request: the checks' Request; job: a api.MigrationJob."""
 
-    def __init__(self, ends, report, host, request, order, journal):
+    def __init__(self, ends, report, host, request, job, journal):
         self.conn, self.peer, self.dom = ends.conn, ends.peer, ends.dom
         self.report, self.host, self.request = report, host, request
         self.plans, self.copied = request.plans, storage.copied(request.plans)
-        self.order, self.journal = order, journal
-        self.still = wishes.stands_still(order.options, report["virt_type"])
-        self.promise, self.renewed = None, 0
+        self.job, self.journal = job, journal
+        self.not_live = wishes.is_not_live(job.options, report["virt_type"])
+        self.reservation, self.renewed = None, 0
         self.phase, self.pause = move_journal.BEGUN, None
         self.made, self.folders, self.looks = [], [], {}
         self.xml = offline.definition(self.dom)
@@ -64,12 +64,12 @@ class Move:
 
     def _do(self, held):
         active = self.report["active"]
-        self.promise = reservations.place(self.report, self.plans)
+        self.reservation = reservations.place(self.report, self.plans)
         self._write()
         self.renewed = time.monotonic()
-        reservations.promise(self.peer, self.promise, self.report, self.host, self.request)
-        watch = progress.Watch(self.journal, self.order.tell, self._beat)
-        target = prepare.Target(self.peer, self._note, self.order.say, watch)
+        reservations.reserve(self.peer, self.reservation, self.report, self.host, self.request)
+        watch = progress.Watch(self.journal, self.job.tell, self._beat)
+        target = prepare.Target(self.peer, self._note, self.job.say, watch)
         prepare.disks(target, self.plans, active)
         if active:
             if self._own_variables():
@@ -79,8 +79,8 @@ class Move:
             self._live()
         else:
             self._cold(target, held)
-        there = confirm.confirm(self.conn, self.peer, self.report, self.order.options.persistent)
-        if not active and self.order.options.undefinesource:
+        there = confirm.confirm(self.conn, self.peer, self.report, self.job.options.persistent)
+        if not active and self.job.options.undefinesource:
             recovery.undefine(self.dom)
         confirm.autostart(self.conn, self.peer, self.report)
         return there
@@ -88,7 +88,7 @@ class Move:
     def _cold(self, target, held):
         """Moves files. Until the guest is forgotten here, whoever starts it is kept out."""
         disks = [path for plan in self.plans for path in plan.left]
-        unchanged = held.enter_context(still.Still(self.report["name"], disks))
+        unchanged = held.enter_context(unchanged_disks.Unchanged(self.report["name"], disks))
         offline.still_off(self.dom)
         offline.copy(target, self.report, self.plans, self._own_variables())
         unchanged.check()
@@ -105,8 +105,8 @@ class Move:
         self.journal.write(
             phase=self.phase,
             report=self.report,
-            target=self.order.transport.uri,
-            created=[*([self.promise] if self.promise else []), *self.made],
+            target=self.job.transport.uri,
+            created=[*([self.reservation] if self.reservation else []), *self.made],
             making=making,
             folders=self.folders,
             looks=self.looks,
@@ -137,49 +137,49 @@ class Move:
         return bool(store) and not self.host["paths"].get(store, {}).get("shared")
 
     def _keeps_source(self):
-        options = self.order.options
+        options = self.job.options
         return options.keep_source or not options.undefinesource
 
     def _live(self):
-        options, order = self.order.options, self.order
+        options = self.job.options
         size = self.report["memory_kib"] * 1024 + sum(plan.moved_bytes for plan in self.copied)
-        network = {**order.network, **({"timeout": options.timeout} if options.timeout else {})}
+        network = {**self.job.network, **({"timeout": options.timeout} if options.timeout else {})}
         disks = [plan.target for plan in self.copied]
         zeroes = flags.discarding(self.report, self.host, disks)
         job = live.Job(
-            uri=peer.batch(order.transport),
+            uri=peer.batch(self.job.transport),
             flags=frozenset(
                 flags.flags(
                     options,
-                    order.transport,
+                    self.job.transport,
                     storage.mode(self.plans),
-                    live=not self.still,
+                    live=not self.not_live,
                     proven=storage.proven(self.plans),
                 )
             ),
-            parameters=flags.parameters(options, disks, order.network, zeroes),
-            policy=policy.limits(size, network, "safe" if self.still else options.policy),
+            parameters=flags.parameters(options, disks, self.job.network, zeroes),
+            policy=policy.limits(size, network, "safe" if self.not_live else options.policy),
             max_downtime=options.max_downtime,
             pausing=self._pausing,
         )
-        order.say(
+        self.job.say(
             f"moving {self.report['name']} from {self.report['host']} to "
-            f"{self.host['hostname']} over {order.transport.words}{_STILL if self.still else ''}"
+            f"{self.host['hostname']} over {self.job.transport.words}{_NOT_LIVE if self.not_live else ''}"
         )
         live.perform(self.dom, job, self._watch)
 
     def _beat(self):
-        """Renews the promise: without that it ends, an hour after this process has died."""
-        if time.monotonic() - self.renewed > arrivals.RENEW_S:
+        """Renews the reservation: without that it ends, an hour after this process has died."""
+        if time.monotonic() - self.renewed > reservation.RENEW_S:
             self.renewed = time.monotonic()
             try:
-                reservations.renew(self.peer, self.promise)
+                reservations.renew(self.peer, self.reservation)
             except errors.VirtError as exc:
-                log.info("the promise to %s is renewed later: %s", self.report["name"], exc)
+                log.info("the reservation to %s is renewed later: %s", self.report["name"], exc)
 
     def _watch(self, progress, elapsed_s, reason):
         self._beat()
-        self.order.tell(
+        self.job.tell(
             {
                 "text": reason,
                 "percent": progress.percent,
@@ -194,7 +194,7 @@ class Move:
         """Back to where it began. Returns the result when libvirt has moved it all the same."""
         try:
             recovery.not_run_there(self.conn, self.peer, self.journal.read())
-            outcome = recovery.settle(self.conn, self.peer, self.report)
+            outcome = recovery.resolve(self.conn, self.peer, self.report)
             if outcome == recovery.MOVED:
                 confirm.autostart(self.conn, self.peer, self.report)
         except errors.MigrationFailed as unsure:
@@ -224,9 +224,9 @@ class Move:
 
     def _reconnected(self, exc):
         """A connection is gone, or a host is just tidying up: ask both anew, for a while."""
-        self.order.say("asking both hosts again")
+        self.job.say("asking both hosts again")
         try:
-            done = recovery.patiently(self.journal, self.order)
+            done = recovery.retry(self.journal, self.job)
         except errors.VirtError as unsure:
             raise errors.MigrationFailed(f"{_words(exc)}; {unsure}; {_AGAIN}") from exc
         if done["outcome"] == recovery.MOVED:
@@ -247,8 +247,8 @@ class Move:
             "outcome": recovery.MOVED,
             "source": self.report["host"],
             "target": self.host["hostname"],
-            "live": self.report["active"] and not self.still,
-            "transport": self.order.transport.words,
+            "live": self.report["active"] and not self.not_live,
+            "transport": self.job.transport.words,
             "time_ms": done.get("time_elapsed"),
             "downtime_ms": done.get("downtime"),
             "memory_bytes": done.get("memory_processed"),
@@ -266,25 +266,25 @@ class Move:
         return {"deleted": deleted, "kept": kept}
 
     def _over(self):
-        """Withdraws the promise: the guest is there and counts as what it is. Where the target
+        """Releases the reservation: the guest is there and counts as what it is. Where the target
         cannot be reached any more, the journal keeps just that for virt.repair."""
-        left = [self.promise]
+        left = [self.reservation]
         self.journal.write(
-            over=True, report=self.report, target=self.order.transport.uri, created=left
+            over=True, report=self.report, target=self.job.transport.uri, created=left
         )
         try:
             with translated():
                 alive = self.peer.isAlive()
             if alive:
-                reservations.withdraw(self.peer, left)
+                reservations.release(self.peer, left)
                 self.journal.close()
             else:
-                recovery.recover(self.conn, self.journal, self.order)
+                recovery.recover(self.conn, self.journal, self.job)
         except errors.VirtError as exc:
-            self.order.say(f"{self.host['hostname']} keeps {self.promise}: {exc}; {_AGAIN}")
+            self.job.say(f"{self.host['hostname']} keeps {self.reservation}: {exc}; {_AGAIN}")
 
 
-_STILL = "; its CPU is emulated, without KVM: it stands still while its memory travels"
+_NOT_LIVE = "; its CPU is emulated, without KVM: it stands still while its memory travels"
 _AGAIN = "call virt.migrate again, or virt.repair, when the hosts reach each other"
 
 
