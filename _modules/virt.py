@@ -70,7 +70,7 @@ def _locked(what, *names):
 
 
 def _admitted(name, what, act, kwargs, *args):
-    """The same with the host's admission, whose lock is held: ``act(domain, admission_config, …)``."""
+    """The same with the host's admission, whose lock is held: ``act(domain, config, …)``."""
     admission_config = admission.config_of(__salt__["config.get"], kwargs)
     with _locked(what, name), _connect(kwargs) as conn, admission_config.lock():
         return act(lookup.lookup(conn, name), admission_config, *args)

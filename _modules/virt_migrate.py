@@ -309,8 +309,8 @@ def migrate_locations(**kwargs):
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
     :return: dict: ``guests`` (name to state), ``unfinished`` (names of guests whose migration
-        from here was broken off), ``target_leftovers`` (names of guests of whose undone migration to
-        here something is still here), ``ratios``, ``limits`` (its ``virt:placement``),
+        from here was broken off), ``target_leftovers`` (names of guests of whose undone
+        migration to here something is still here), ``ratios``, ``limits`` (its ``virt:placement``),
         ``maintenance`` (the reason, or None), ``address`` (where guests that come reach it;
         None: by its name),
         ``certificates`` (those of this host: use to ``host``, ``file``, ``until``, ``wrong``)

@@ -192,11 +192,13 @@ def leftovers(**kwargs):
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
 
-    :return: a dict: ``guests`` (name to state), ``unfinished`` (names of guests that an init
-        which died has half made), ``migrations`` (as ``virt.migrate_unfinished``), ``left``
-        (``NAME@HOST`` of what a host that did not answer may hold for a guest), ``target_leftovers``
-        (guests of whose undone migrations to this host something is still here), ``at_work``
-        (guest to the operation that is at work on it, its process and since when),
+    :return: a dict: ``guests`` (name to state), ``unfinished`` (names of guests that an
+        interrupted init has partially created), ``migrations`` (as
+        ``virt.migrate_unfinished``), ``left`` (``NAME@HOST`` of what a host that did not answer
+        may hold for a guest),
+        ``target_leftovers`` (guests of whose undone migrations to this host something is
+        still here), ``at_work`` (guest to the operation that is at work on it, its process and
+        since when),
         ``operations`` (guest to the mark of the ``salt-run virt.init`` that made it) and ``made``
         (guest to what an operation that died has left of disks that it made for it: ``what`` the
         operation was, ``disks`` that can go, and ``unsure``, path to why it stays)

@@ -192,7 +192,7 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     :param kwargs: any other argument of ``virt.init``
 
     :return: under the guest's name ``host`` (the choice, or None) and ``table``: per host its
-        score and the parts of it, or the filter it fell at and the reason
+        score and the parts of it, or the filter that rejected it and the reason
 
     CLI Example:
 
@@ -252,7 +252,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
         for name, number in found.fits.items()
     ]
     silent = [[name, 0, why, None, None] for name, why in sorted(unreachable.items())]
-    columns = ["host", "fit", "next lacks", "fit if lost", "then unplaced"]
+    columns = ["host", "fit", "next rejected by", "fit if lost", "then unplaced"]
     title = f"{found.total} more guests fit, {found.total_with_one_lost} with one host lost"
     return {
         "capacity": {

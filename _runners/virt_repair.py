@@ -28,10 +28,10 @@ def repair(apply=False, test=False, name=None, what=None):
     """
     Leftovers of operations that were interrupted: shown, and with ``apply`` repaired.
 
-    Guests that an init which died has half made, migrations that were broken off, guests on two
-    hosts, accepted keys of guests that are on no host, permissions that have expired, guests whose
-    init was given up or killed and that are whole. What a
-    person must decide is named and left alone; nothing that is advised deletes a disk.
+    Guests that an interrupted init has partially created, migrations that were broken off,
+    guests on two hosts, accepted keys of guests that are on no host, permissions that
+    have expired, guests whose init was given up or killed and that are whole. What a person
+    must decide is named and left alone; nothing that is advised deletes a disk.
 
     :param apply: repair; default: show
     :param test: show, whatever ``apply`` says

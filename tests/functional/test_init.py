@@ -282,7 +282,7 @@ def test_a_disk_that_looks_like_more_than_raw_needs_a_format(host, tmp_path, for
         host.conn.lookupByName("raw")  # what it declares holds for the disk
         given["shareable"] = True
     if format == "qcow2":
-        with pytest.raises(Exception, match="stands on /etc/shadow, in another folder"):
+        with pytest.raises(Exception, match="has the backing file /etc/shadow, in another folder"):
             host.init(disk=None, disks=[given])
         given |= {"backing_store_path": "/etc/shadow", "backing_store_format": "raw"}
     found = host.init(disk=None, disks=[given])

@@ -22,7 +22,8 @@ EACH_LINE = """
 import json, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import libvirt
-from saltvirt.host.migration import target_leftovers, move_journal, prepare, recovery, remote_storage
+from saltvirt.host.migration import move_journal, prepare, recovery, remote_storage
+from saltvirt.host.migration import target_leftovers
 from saltvirt.host.storage import shared
 
 uri, folder, theirs = sys.argv[2], sys.argv[3], sys.argv[4].encode()

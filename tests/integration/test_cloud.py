@@ -162,7 +162,7 @@ def test_repair_shows_what_a_dead_init_left_and_mends_it(cloud, guests):
     cloud.exec("hv2", f"qemu-img create -q -f qcow2 {disk} 16M")
     cloud.exec("hv2", "cat > /tmp/half.xml && virsh define /tmp/half.xml", input=HALF_MADE)
     shown = cloud.run("virt.repair")
-    assert "half made on hv2" in shown.stdout
+    assert "partially created on hv2" in shown.stdout
     assert where(cloud)["hv2"] == ["half"]
     done = cloud.run("virt.repair", apply=True)
     assert done.rc == 0, done.stdout

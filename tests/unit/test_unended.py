@@ -68,8 +68,9 @@ def test_what_a_dead_init_half_made_goes_and_is_made_again(tmp_path):
     found = plan(Cloud(tmp_path, HALF, ["web1"]))
     assert (found.again, found.placed, found.there) == ({"web1": "hv1"}, {"web1": "hv1"}, {})
     assert found.changes() == {"web1": {"old": "hv1", "new": "hv1"}}
-    assert "half made by an init that died and would be removed before: web1 on hv1" in found.text(
-        test=True
+    assert (
+        "partially created by an interrupted init, and would be removed before: web1 on hv1"
+        in found.text(test=True)
     )
 
 

@@ -1,4 +1,4 @@
-"""A guest's definition for one host: what was asked for, the host's capabilities, and good defaults."""
+"""A guest's definition for one host: the request, the host's capabilities, and good defaults."""
 
 from __future__ import annotations
 

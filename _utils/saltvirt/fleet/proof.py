@@ -55,7 +55,7 @@ def _text(host, jid, fun, returned):
 
 
 def sign(opts, jid, fun, returned):
-    """What a host returns. opts: its minion's options. returned: dict of ``return`` and ``retcode``."""
+    """What a host returns. opts: its minion's options. returned: ``return`` and ``retcode``."""
     with open(os.path.join(opts["pki_dir"], "minion.pem"), "rb") as file:
         key = load_pem_private_key(file.read(), None)
     returned = _sent(returned)

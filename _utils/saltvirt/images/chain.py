@@ -50,7 +50,7 @@ def read(path: str, format: str | None = None) -> Chain:
             break
         found.append(Link(here, format, at))
         if len(found) == _DEEPEST:
-            broken = f"{found[0].path} stands on more than {_DEEPEST} files"
+            broken = f"{found[0].path} has more than {_DEEPEST} backing files"
             break
         try:
             head = header.read(here, format)

@@ -106,7 +106,7 @@ def inspect(
     below = _check(path, found, folders, 0)
     if below and not format:
         raise errors.ImageError(
-            f"{path} says that it stands on {found.backing}: a guest could have written that to a "
+            f"{path} names the backing file {found.backing}: a guest could have written that to a "
             "raw disk. If it is yours, make it whole with qemu-img convert"
         )
     share = [] if unused else ["-U"]

@@ -83,7 +83,7 @@ class DeployPlan:
         return "; ".join(filter(None, parts)) or "nothing is listed"
 
 
-_HALF = "half made by an init that died and"
+_HALF = "partially created by an interrupted init, and"
 _WHOLE = "made by an init that died before its end, which"
 
 

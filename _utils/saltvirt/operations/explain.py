@@ -25,7 +25,7 @@ def decide(
 def table(decision: choose.Decision, unreachable: dict[str, str]) -> list[list[Any]]:
     """Rows, the first the head: host, score, its parts; or the filter and the reason."""
     names = list(weights.ALL)
-    rows: list[list[Any]] = [["host", "score", *names, "fell at", "reason"]]
+    rows: list[list[Any]] = [["host", "score", *names, "rejected by", "reason"]]
     for candidate in decision.ranked:
         parts = [round(candidate.parts.get(name, 0.0), 3) for name in names]
         rows.append([candidate.host, round(candidate.score, 3), *parts, "", ""])

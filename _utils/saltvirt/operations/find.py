@@ -12,8 +12,8 @@ BELOW = "this master has syndics, and a host below one that is silent is not kno
 
 @dataclass(frozen=True)
 class Locations:
-    """guests: name to {host: state}. unreachable: host to why it did not answer. unknown: why there may
-    be hosts that are not known, or None."""
+    """guests: name to {host: state}. unreachable: host to why it did not answer. unknown: why there
+    may be hosts that are not known, or None."""
 
     guests: dict[str, dict[str, str]] = field(default_factory=dict)
     unreachable: dict[str, str] = field(default_factory=dict)

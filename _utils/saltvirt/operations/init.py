@@ -275,7 +275,7 @@ class Init:
         for host in hosts:
             there = next((guest for guest in host.guests if guest.name == name), None)
             if there is not None:
-                half = f" (being made, or half made: see virt.repair name={name})"
+                half = f" (being created, or partially created: see virt.repair name={name})"
                 raise errors.AlreadyExists(
                     f"{name} exists already, on {host.name}{half * there.creating}"
                 )

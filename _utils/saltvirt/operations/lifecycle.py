@@ -74,8 +74,8 @@ def plan(
     only: str | None = None,
     reasons: Reasons | None = None,
 ) -> PowerPlan:
-    """The PowerPlan. Changes nothing. only: the host that has it; the operator knows that it runs on no
-    other. Raises NotFound, InvalidInput (the verb makes no sense now), OperationFailed."""
+    """The PowerPlan. Changes nothing. only: the host that has it; the operator knows that it runs
+    on no other. Raises NotFound, InvalidInput (the verb makes no sense now), OperationFailed."""
     verb, name = VERBS[verb_name], names.guest(name)
     reasons = reasons or Reasons(first=True)
     locations, host = _on(fleet, name, only)

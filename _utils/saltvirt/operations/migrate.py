@@ -25,9 +25,9 @@ SILENT_S = 60
 
 @dataclass(frozen=True)
 class MigrationLocations(find.Locations):
-    """unfinished: name to the host that has a broken-off migration of it. target_leftovers: name to the
-    hosts that have something of an undone one. hosts: id to what ``virt.migrate_locations`` said of
-    the host itself."""
+    """unfinished: name to the host that has a broken-off migration of it. target_leftovers: name to
+    the hosts that have something of an undone one. hosts: id to what
+    ``virt.migrate_locations`` said of the host itself."""
 
     unfinished: dict[str, str] = field(default_factory=dict)
     target_leftovers: dict[str, list[str]] = field(default_factory=dict)
@@ -458,7 +458,7 @@ def _sentence(name: str, source: str, target: str, done: dict[str, Any]) -> str:
     if done.get("time_ms") is not None:
         text += f" in {done['time_ms'] / 1000:.1f} s"
     if done.get("downtime_ms") is not None:
-        text += f"; it stood still for {done['downtime_ms']} ms"
+        text += f"; downtime {done['downtime_ms']} ms"
     left = "; ".join(
         f"{path} was left on {source}: {why}" for path, why in done.get("kept", {}).items()
     )

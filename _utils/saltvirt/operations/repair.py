@@ -207,7 +207,7 @@ def _of_host(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
     for name in data["unfinished"]:
         yield Finding(
             HALF_MADE, name,
-            f"half made on {host} by an init that died",
+            f"partially created on {host} by an interrupted init",
             f"removed from {host}",
             f"its record on {host} names the process that was making it, and that process is gone",
             host,

@@ -47,7 +47,10 @@ def _half(fleet: Fleet, name: str, host: str, ours: bool) -> tuple[str | None, s
         return None, f"it is being made on {host}: call it again when that is done"
     if ours:
         return AGAIN, None
-    return None, f"half made by an init that died, not of this set: see virt.repair name={name}"
+    return (
+        None,
+        f"partially created by an interrupted init, not of this set: see virt.repair name={name}",
+    )
 
 
 def _known(fleet: Fleet, wanted: InitRequest, host: str) -> bool:
@@ -63,7 +66,9 @@ def remove(fleet: Fleet, name: str, host: str) -> None:
     that the master accepted for this very guest."""
     with lock.guest(fleet.opts, name, "virt.deployed"):
         if name not in fleet.one(host, "virt.leftovers")["unfinished"]:
-            raise errors.OperationFailed(f"{name} is not half made on {host} any more: look again")
+            raise errors.OperationFailed(
+                f"{name} is not partially created on {host} any more: look again"
+            )
         purge.leftover(fleet, host, name)
         keys = KeyStore(fleet.opts)
         if keys.status(name) and keys.stays(name, host) is None:

@@ -77,7 +77,7 @@ def memory_kib(found: Sum, policy: PlacementPolicy) -> float:
 
 
 def share(request: PlacementRequest, host: Host, policy: PlacementPolicy) -> float:
-    """How much of the guest of a PlacementRequest counts on the host: 1, or the ratio of stopped ones."""
+    """How much of the guest counts on the host: 1, or the ratio of stopped ones."""
     return host.held(policy).stopped_ratio if request.stopped else 1
 
 
@@ -132,7 +132,7 @@ def _there(disk: Disk, store: Store) -> bool:
 def lacks(
     request: PlacementRequest, host: Host, policy: PlacementPolicy
 ) -> dict[str, tuple[int, float]]:
-    """{id of a Store: (bytes wanted, bytes free)} of those that have no room for a PlacementRequest."""
+    """{id of a Store: (bytes wanted, bytes free)} of those without room for the request."""
     found = {}
     for store, wanted in storage(request, host).items():
         free = max(0, host.free_store_bytes(policy, store))

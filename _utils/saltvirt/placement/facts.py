@@ -415,8 +415,8 @@ class PlacementRequest:
 
 
 def of_guest(guest: Guest, source: Host) -> PlacementRequest:
-    """The PlacementRequest for a Guest that exists on the source Host: what it needs is read from its
-    definition, what was wished for it is kept with it."""
+    """The request for a Guest that exists on the source Host: what it needs is read from its
+    definition, what was asked for is kept with it."""
     return PlacementRequest(
         guest.name,
         guest.vcpus,

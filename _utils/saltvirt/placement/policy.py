@@ -85,7 +85,7 @@ def of_master(opts: Mapping[str, Any]) -> PlacementPolicy:
 
 
 def from_config(placement: object, exclude: Iterable[str] | None = ()) -> PlacementPolicy:
-    """The PlacementPolicy in the mapping ``virt:placement``. Raises InvalidInput for unknown keys."""
+    """The policy in the mapping ``virt:placement``. Raises InvalidInput for unknown keys."""
     placement = mapping(placement, "virt:placement")
     weights = mapping(placement.pop("weights", None), "virt:placement:weights")
     limits(placement)

@@ -28,7 +28,7 @@ def test_there_and_back_encrypted_thin_and_whole(cloud, guests):
     before = used_kib(cloud, "hv1", guest.disk)
     with sniff.on(cloud, "hv1") as heard:
         out = migrate(cloud, "mig1", "hv2")
-    assert re.search(r"moved from hv1 to hv2 over TLS in .* stood still for \d+ ms", out)
+    assert re.search(r"moved from hv1 to hv2 over TLS in .* downtime \d+ ms", out)
     assert heard.bytes_seen() > 20 * 2**20, "the disk did not go over this wire"
     assert heard.pattern_seen() is False, "the disk's content was readable on the wire"
     guest.is_whole_on("hv2")

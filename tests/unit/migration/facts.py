@@ -18,8 +18,9 @@ _GUEST = {
 }  # fmt: skip
 _HOST = {
     "hostname": "hv2", "host_uuid": "h-2", "domains": [], "hypervisor": "QEMU", "qemu": 7002022,
-    "machine_error": None, "cpu_error": None, "cpus": 8, "memory_kib": 4 * 2**20, "reservations": [],
-    "max_vcpus": 255, "libvirt": 11003000, "emulator": "/usr/bin/kvm", "has_emulator": True,
+    "machine_error": None, "cpu_error": None, "cpus": 8, "memory_kib": 4 * 2**20,
+    "reservations": [], "max_vcpus": 255, "libvirt": 11003000,
+    "emulator": "/usr/bin/kvm", "has_emulator": True,
     "bridges": ["br0"], "links": ["eth0"], "networks": {"default": True},
     "paths": {"/vm/web1_vda.qcow2": {"exists": False, "shared": False}},
     "free_bytes": {"/vm": 2**34},

@@ -235,7 +235,7 @@ def test_the_disk_as_it_was_before_a_snapshot_comes_to_its_own_place():
     seen = there["paths"][own["path"]] = {"exists": False, "shared": False}
     assert reasons(guest, there) == []
     seen["exists"] = True
-    assert "which is not the one that disk vda stands on" in reasons(guest, there)[0]
+    assert "which is not the backing file of disk vda" in reasons(guest, there)[0]
     seen.update(shared=None, why="nobody can write there")
     assert "nobody can write there" in reasons(guest, there)[0]
     volume = facts.guest(disks=[facts.volume(chain=[own | {"path": "/data/web1_vda.old"}])])
@@ -243,7 +243,7 @@ def test_the_disk_as_it_was_before_a_snapshot_comes_to_its_own_place():
     there["paths"]["data/web1_vda"] = {"exists": False, "shared": False, "path": "/srv/web1_vda"}
     there["paths"]["/data/web1_vda.old"] = {"exists": False, "shared": False}
     [why] = reasons(volume, there)
-    assert "the pool data is in /srv on hv2: delete the guest's snapshots first" in why
+    assert "pool data is in /srv on hv2: delete the guest's snapshots first" in why
 
 
 def test_files_of_snapshots_that_no_disk_stands_on_would_stay_behind():

@@ -111,9 +111,7 @@ def test_it_is_found_moved_and_confirmed(tmp_path):
     asked["placement"] = terms
     assert cloud.asked == [("hv1", asked)]
     assert found["changes"] == {"host": {"old": "hv1", "new": "hv2"}}
-    assert found["comment"] == (
-        "web1 was moved from hv1 to hv2 over TLS in 1.5 s; it stood still for 80 ms"
-    )
+    assert found["comment"] == ("web1 was moved from hv1 to hv2 over TLS in 1.5 s; downtime 80 ms")
 
 
 def test_placement_never_chooses_the_source(tmp_path):

@@ -110,8 +110,9 @@ def test_who_is_meant_to_run():
 
 
 def test_a_guest_by_the_profiles_of_the_host_that_is_asked():
-    asked = PlacementRequest("new", 1, 2, disk_bytes=3, bridges=frozenset({"a"}), networks=frozenset({"c"}),
-                    pools={"p": 1, "q": 1}, disks=(Disk(1),), by_profile=True)  # fmt: skip
+    asked = PlacementRequest("new", 1, 2, disk_bytes=3, bridges=frozenset({"a"}),
+                             networks=frozenset({"c"}), pools={"p": 1, "q": 1}, disks=(Disk(1),),
+                             by_profile=True)  # fmt: skip
     plain = Host("hv1", 1, 1)
     assert asked.at(plain) is asked
     needs = Needs(disk_bytes=4, pools={"q": 5}, bridges=frozenset({"b"}),

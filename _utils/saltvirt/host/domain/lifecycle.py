@@ -48,8 +48,8 @@ def shutdown(dom: libvirt.virDomain, timeout_s: float = 0) -> bool:
             if not _pressed(dom, min(end, time.monotonic() + PRESS_AGAIN_S)):
                 return True
     raise errors.OperationFailed(
-        f"{name} has not shut down within {timeout_s} s: its system does not listen, or takes "
-        "longer; virt.stop pulls the power"
+        f"{name}: no response to ACPI shutdown within {timeout_s} s: its system does not "
+        "listen, or takes longer; virt.stop pulls the power"
     )
 
 

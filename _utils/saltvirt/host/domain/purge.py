@@ -85,7 +85,7 @@ def plan(
     disks: str = OWN,
     unused: Collection[str] = (),
 ) -> PurgePlan:
-    """The PurgePlan for a domain; changes nothing. disks: OWN, MADE (only what a record names) or NONE.
+    """The PurgePlan for a domain; changes nothing. disks: OWN, MADE (what a record names) or NONE.
 
     Of a guest that we made, the disks that its record names, and what stands on them: the
     overlays of its snapshots. Of any other, its writable disks. Never what another domain

@@ -143,7 +143,7 @@ def grow(
 ) -> tuple[int, int]:
     """Makes the disk larger and confirms it. (bytes before, bytes after).
 
-    admission_config: admission.AdmissionConfig; None when the host has admitted it already. Raises NoRoom when the room is
+    admission_config: None when the host has admitted it already. Raises NoRoom when the room is
     promised to others.
     """
     dom = lookup.lookup(conn, name)

@@ -36,7 +36,7 @@ def bring(target, base):
     else:
         if not storage.by_content(path) and not same_content.same_there(target.peer, path):
             raise errors.MigrationFailed(
-                f"the target has another {path} than the one that the guest's disk stands on"
+                f"the target has another {path} than the backing file of the guest's disk"
             )
     if storage.by_content(path):
         _record(target, path)

@@ -35,8 +35,8 @@ def confirm(conn, peer, report, persistent=True):
             raise errors.MigrationFailed(f"the guest is not defined on {peer.getHostname()}")
         if here is not None and here.isActive():
             raise errors.MigrationFailed(
-                f"the guest runs on {peer.getHostname()} and is still active on "
-                f"{conn.getHostname()} too; nothing was removed"
+                f"split brain: the guest is running on both {peer.getHostname()} and "
+                f"{conn.getHostname()}; nothing was removed"
             )
     return there
 

@@ -162,9 +162,10 @@ class Migration:
             max_downtime=options.max_downtime,
             pausing=self._pausing,
         )
+        why = _NOT_LIVE if self.not_live else ""
         self.job.say(
             f"moving {self.report['name']} from {self.report['host']} to "
-            f"{self.host['hostname']} over {self.job.transport.words}{_NOT_LIVE if self.not_live else ''}"
+            f"{self.host['hostname']} over {self.job.transport.words}{why}"
         )
         live.perform(self.dom, job, self._watch)
 
@@ -284,7 +285,7 @@ class Migration:
             self.job.say(f"{self.host['hostname']} keeps {self.reservation}: {exc}; {_AGAIN}")
 
 
-_NOT_LIVE = "; its CPU is emulated, without KVM: it stands still while its memory travels"
+_NOT_LIVE = "; its CPU is emulated, without KVM: it is paused while its memory is moved"
 _AGAIN = "call virt.migrate again, or virt.repair, when the hosts reach each other"
 
 

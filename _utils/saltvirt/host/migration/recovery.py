@@ -261,8 +261,8 @@ def retry(journal, job):
 
 
 def cleaned(peer, entry):
-    """Releases the reservation and hands over to the target what the entry says was made there: (what
-    is gone, path to why it is still there)."""
+    """Releases the reservation, and hands over to the target what the entry says was made there:
+    (what is gone, path to why it is still there)."""
     with translated():
         gone = reservations.release(peer, entry["created"])
         return gone, target_leftovers.hand_over(peer, entry)

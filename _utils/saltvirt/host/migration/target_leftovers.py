@@ -224,7 +224,7 @@ def _changed(conn, path, look):
 
 
 def clean(conn, name, below=None, unused=(), folder=None):
-    """Deletes what the CleanupPlan says, each file while no QEMU can open it: ([path], {path: why it
+    """Deletes what the plan says, each file while no QEMU can open it: ([path], {path: why it
     stays}). A note ends with the last of its files."""
     todo = plan(conn, name, below, unused, folder)
     if todo is None:

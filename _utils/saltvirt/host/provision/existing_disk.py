@@ -64,8 +64,8 @@ def _leads_nowhere(spec: DiskSpec, path: str, format: str) -> None:
         meant = spec.backing_store_path and part == files.real(spec.backing_store_path)
         if not meant and os.path.dirname(part) != folder and not is_block(path):
             raise errors.InvalidInput(
-                f"disk {spec.name}: {path} stands on {part}, in another folder: if that is meant, "
-                f"give backing_store_path: {part} and backing_store_format"
+                f"disk {spec.name}: {path} has the backing file {part}, in another folder: if "
+                f"that is meant, give backing_store_path: {part} and backing_store_format"
             )
     if found.broken:
         raise errors.InvalidInput(f"disk {spec.name}: {path} is not used: {found.broken}")

@@ -56,8 +56,8 @@ def not_yet(*_arguments: object) -> str:
 class Tools:
     """What making a guest needs from outside of the library.
 
-    admission_config: admission.AdmissionConfig. download: images.sources.SaltFiles, for ``salt://`` images. get_url:
-    (source, target path), for kernels. begin: begins what takes a while and seeding will need,
+    download: images.sources.SaltFiles, for ``salt://`` images. get_url: (source, target path), for
+    kernels. begin: begins what takes a while and seeding will need,
     beside the copying. seeder: (guest's name, path, format, interfaces) -> the
     guest's public key (PEM); None where the host cannot seed. medium: (guest's name, path, its
     interfaces) -> the key, which makes a volume for cloud-init instead. say: (step, message,
@@ -79,8 +79,8 @@ class Tools:
         shown = sources.shown(source)
         self.say("image", f"fetching {shown}")
         found: cache.CachedImage = cache.fetch(
-            source, self.admission_config.images_dir, self.download, disk.image_hash, place=place,
-            progress=progress_rate.Pace(self.say, "fetch", f"fetching {shown}"),
+            source, self.admission_config.images_dir, self.download, disk.image_hash,
+            place=place, progress=progress_rate.Pace(self.say, "fetch", f"fetching {shown}"),
         )  # fmt: skip
         return found
 
@@ -197,7 +197,7 @@ class GuestBuilder:
         found = purge.plan(self.conn, lookup.lookup(self.conn, name), cache_dir)
         for path in found.unsure:
             raise errors.OperationFailed(
-                f"{name} was half made by an init that died, and {path} stays: "
+                f"{name} was partially created by an interrupted init, and {path} stays: "
                 f"{found.keep[path]}; salt-run "
                 f"virt.repair name={name} shows what to do"
             )
@@ -211,7 +211,7 @@ class GuestBuilder:
 
     def reserve(self) -> None:
         """Admits the guest, and defines it so that its share of the host is taken."""
-        self.tools.say("admit", "asking the host for room")
+        self.tools.say("admit", "reserving capacity")
         built = self.definition()
         self.fill(built.record)
         with self.tools.admission_config.lock():

@@ -43,7 +43,7 @@ class FileMove:
 
 
 class Rename:
-    """One guest being renamed. guest: GuestRequest with the new name. tools: guest_builder.Tools."""
+    """One guest being renamed. guest: the GuestRequest with the new name. tools: its Tools."""
 
     def __init__(
         self, conn: libvirt.virConnect, dom: libvirt.virDomain, guest: GuestRequest, tools: Tools

@@ -259,8 +259,8 @@ class Update:
             note.end()
 
     def make(self, works: list[Work], undo: Revert, note: Note) -> GrowthReservation:
-        """Makes disks, which may take long: others are admitted meanwhile. Returns the GrowthReservation of
-        their room."""
+        """Makes disks, which may take long: others are admitted meanwhile. Returns the
+        reservation of their room."""
         request, now = self.requests()
         kib = account.promised_kib(request) - account.promised_kib(now)
         places = [(os.path.dirname(path), size) for path, size in disks.folder_bytes(works)]

@@ -49,7 +49,7 @@ def read(path: str, format: str | None = None) -> Chain:
         if path in found.paths:
             continue
         if len(found.paths) > _DEEPEST:
-            found.broken = f"{found.paths[0]} stands on more than {_DEEPEST} files"
+            found.broken = f"{found.paths[0]} has more than {_DEEPEST} backing files"
             return found
         found.paths.append(path)
         todo += [(part, "raw") for part in identity.below(path)]
@@ -99,7 +99,9 @@ def _places(found: Chain, path: str, name: str, format: str | None) -> list[Part
         local = "/" + local.lstrip("/")
     if ":" in local.split("/", 1)[0]:  # QEMU's sign of a protocol
         if format not in ALONE:
-            found.broken = found.broken or f"{path} stands on {name}, which cannot be read here"
+            found.broken = (
+                found.broken or f"{path} has the backing file {name}, which cannot be read here"
+            )
         return [(local[local.index("/") :], "raw")] if "/" in local else []
     folders = dict.fromkeys([os.path.dirname(path), os.path.dirname(identity.real(path))])
     places = list(dict.fromkeys(os.path.join(folder, local) for folder in folders))
@@ -121,7 +123,9 @@ def _of_json(found: Chain, path: str, name: str, format: str | None) -> list[Par
     except (ValueError, RecursionError):  # no JSON, or deeper than anything that QEMU reads
         files = []
     if not files:
-        found.broken = found.broken or f"{path} stands on {name[:60]}, which cannot be read here"
+        found.broken = (
+            found.broken or f"{path} has the backing file {name[:60]}, which cannot be read here"
+        )
     return [place for file in files for place in _places(found, path, file, format)]
 
 

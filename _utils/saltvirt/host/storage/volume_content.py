@@ -54,7 +54,7 @@ def refuse_foreign(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> N
     named = found.data_file or found.backing
     if named:
         raise errors.ImageError(
-            f"{path} says that it stands on {plain.line(named, 200)}: a guest could have written "
+            f"{path} names the backing file {plain.line(named, 200)}: a guest could have written "
             "that to a raw disk. If it is yours, make it whole with qemu-img convert"
         )
 

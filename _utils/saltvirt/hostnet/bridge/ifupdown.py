@@ -15,7 +15,7 @@ def find(bridge, interface, host):
 
 
 def tagged(vlan, host):
-    """The BridgePlan of a bridge over a VLAN, in a file of its own, when a stanza has the interface.
+    """The BridgePlan over a VLAN, in a file of its own, when a stanza has the interface.
 
     Raises Unsupported when no such file would be read.
     """

@@ -25,7 +25,7 @@ def find(bridge, interface, host):
 
 
 def tagged(vlan, host):
-    """The BridgePlan of a bridge over a VLAN, in a file of its own, when netplan has the interface."""
+    """The BridgePlan over a VLAN, in a file of its own, when netplan has the interface."""
     kinds = ("ethernets", "bonds")
     key, files = _entry(vlan.interface, host, kinds)
     if not key:

@@ -23,7 +23,7 @@ def find(bridge, interface, host):
 
 
 def tagged(vlan, host):
-    """The BridgePlan of a bridge over a VLAN when NetworkManager has the interface: two profiles."""
+    """The BridgePlan over a VLAN when NetworkManager has the interface: two profiles."""
     if not _profile(vlan.interface, host):
         return None
     port = f"{vlan.bridge}-port-{vlan.port}"

@@ -122,16 +122,17 @@ def _own(disk, base, seen, host):
     if seen.get("shared"):
         return
     if seen.get("shared") is None:
-        yield f"{base['path']}, on which disk {disk['target']} stands: {seen.get('why')}"
+        yield f"{base['path']}, the backing file of disk {disk['target']}: {seen.get('why')}"
     elif seen.get("exists"):
         yield (
-            f"{host['hostname']} already has {base['path']}, which is not the one that disk "
-            f"{disk['target']} stands on: look whose it is"
+            f"{host['hostname']} already has {base['path']}, which is not the backing file of "
+            f"disk {disk['target']}: look whose it is"
         )
     elif disk.get("pool") and folder != base["path"].rpartition("/")[0]:
         yield (
-            f"disk {disk['target']} stands on {base['path']}, and the pool {disk['pool']['name']} "
-            f"is in {folder} on {host['hostname']}: delete the guest's snapshots first"
+            f"disk {disk['target']} has the backing file {base['path']}, and pool "
+            f"{disk['pool']['name']} is in {folder} on {host['hostname']}: "
+            "delete the guest's snapshots first"
         )
 
 
@@ -139,13 +140,13 @@ def _base(base, seen, host):
     """A backing file of that name must be the same file, and is not brought under a mount."""
     if shared.on_network(base.get("fs")) and not seen.get("exists"):
         yield (
-            f"{base['path']}, on which the guest's disk stands, is on a network file system "
+            f"{base['path']}, the backing file of the guest's disk, is on a network file system "
             f"({base['fs']}) that {host['hostname']} does not show: mount it there"
         )
     if seen.get("same") is False:
         yield (
-            f"{host['hostname']} has another {base['path']} than the one that the guest's disk "
-            "stands on: use copy_storage=all, which makes one whole disk of it"
+            f"{host['hostname']} has another {base['path']} than the backing file of the guest's "
+            "disk: use copy_storage=all, which makes one whole disk of it"
         )
 
 

@@ -19,7 +19,7 @@ same = policies.same_name
 
 
 class Names:
-    """The names of all hypervisors. rules: the CertificatePolicy. hosts: the ids of all that there are, or
+    """The names of all hypervisors. rules: the policy. hosts: the ids of all that there are, or
     were; revoked: those of them whose certificates are worth nothing."""
 
     def __init__(
