@@ -5,7 +5,7 @@ DEBIAN ?= 12
 SALT ?= 3008
 ARGS ?=
 
-.PHONY: help test test-unit test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
+.PHONY: help test test-unit test-rootless test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
 	demo demo-down publish bench corpus chaos coverage parity mutation site changelog release
 
 help: ## this list
@@ -16,6 +16,9 @@ test: lint ## everything: unit, functional and lab tests (root, Debian 12)
 
 test-unit: ## the unit tests: no root, seconds
 	$(LAB) pytest -q tests/unit $(ARGS)
+
+test-rootless: ## a master and minions of an unprivileged user on libvirt's test driver: SALT=3007
+	SALTVIRT_LAB_SALT=$(SALT) $(LAB) rootless -q $(ARGS)
 
 test-lab: ## the lab tests only
 	$(LAB) test -m lab $(ARGS)

@@ -2,12 +2,16 @@
 
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 import salt.utils.yaml
 import tomllib
 
 import saltvirt
+from tests.lab import packages, rootless
+from tests.lab.recipe import SALTS
 from tests.tools import api, release
 
 TREE = api.REPOSITORY
@@ -39,6 +43,20 @@ def test_unit_tests_run_on_every_python_from_the_oldest_that_is_promised():
     assert project["project"]["requires-python"] == f">={pythons[0]}"
     assert project["tool"]["ruff"]["target-version"] == "py" + pythons[0].replace(".", "")
     assert project["tool"]["mypy"]["python_version"] == pythons[0]
+
+
+def test_the_rootless_tests_run_on_every_salt_that_is_promised():
+    job = salt.utils.yaml.safe_load(read(".github/workflows/tests.yml"))["jobs"]["rootless"]
+    assert job["strategy"]["matrix"]["salt"] == sorted(SALTS)
+    installed = set(job["steps"][0]["run"].split())
+    assert {*packages.PYTHON, *rootless.PACKAGES} <= installed
+
+
+def test_workflows_are_what_github_takes():
+    argv = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
+    files = sorted((TREE / ".github/workflows").glob("*.yml"))
+    done = subprocess.run([*argv, *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("workflow", ["tests", "lab"])

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from tests.lab import packages, paths, process, skips, suite
+from tests.lab import packages, paths, process, rootless, skips, suite, testenv
+from tests.lab.recipe import SALTS
 
 pytest_plugins = ["pytester"]
 
@@ -134,6 +135,27 @@ def test_a_failure_is_said_before_the_end(pytester):
 )
 def test_the_unit_tests_want_no_more_than_python(arguments, expected):
     assert suite.only_unit(arguments) is expected
+
+
+def test_the_python_of_another_salt_has_everything_else_too():
+    pinned, other = testenv.requirements(), testenv.requirements("3007")
+    assert [line for line in pinned if line not in other] == [f"salt=={SALTS['3008']}"]
+    assert f"salt=={SALTS['3007']}" in other
+    assert testenv.requirements("3008") == pinned
+
+
+def test_nobody_gets_what_is_not_committed_yet_and_nothing_that_git_ignores(tmp_path):
+    tree = tmp_path / "tree"
+    subprocess.run(["git", "init", "-q", tree], check=True)
+    for name in ("folder/new", "gone", "made.pyc"):
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).write_text(name)
+    (tree / ".gitignore").write_text("*.pyc\n")
+    subprocess.run(["git", "add", "gone"], cwd=tree, check=True)
+    (tree / "gone").unlink()
+    rootless.copy(tree, tmp_path / "copy")
+    found = sorted(path.name for path in (tmp_path / "copy").rglob("*") if path.is_file())
+    assert found == [".gitignore", "new"]
 
 
 def test_no_package_is_listed_twice():

@@ -6,7 +6,18 @@ import sys
 import time
 from pathlib import Path
 
-from tests.lab import bare, cache, layers, matrix, packages, paths, process, storage, suite
+from tests.lab import (
+    bare,
+    cache,
+    layers,
+    matrix,
+    packages,
+    paths,
+    process,
+    rootless,
+    storage,
+    suite,
+)
 from tests.lab.cloud import Cloud
 from tests.lab.recipe import SALTS, SUITES, Recipe
 from tests.lab.sh import LabError
@@ -15,8 +26,8 @@ from tests.tools import coverage
 
 # verbs that are about the tree, not about a lab
 OF_THE_TREE = (
-    "test", "pytest", "ruff", "mypy", "bench", "corpus", "chaos", "coverage", "parity", "mutation",
-    "site", "release",
+    "test", "pytest", "rootless", "ruff", "mypy", "bench", "corpus", "chaos", "coverage", "parity",
+    "mutation",     "site", "release",
 )  # fmt: skip
 MODULES = {
     "parity": "tests.parity", "mutation": "tests.tools.mutation", "site": "tests.tools.site",
@@ -58,6 +69,7 @@ def parser():
     verbs.add_parser("down", help="remove all of the lab")
     for name, text in (("test", "run all tests that can run here"),
                        ("pytest", "run pytest in the tests' Python"),
+                       ("rootless", "run tests/rootless as a user who is not root"),
                        ("ruff", "run ruff in the tests' Python"),
                        ("mypy", "run mypy in the tests' Python"),
                        ("bench", "run a file of tests/bench in the tests' Python"),
@@ -152,6 +164,7 @@ def tests(_cloud, given):
     own = {
         "test": suite.everything, "corpus": suite.corpus, "chaos": suite.chaos,
         "coverage": coverage.run_tests, "pytest": suite.pytest,
+        "rootless": rootless.tests,
     }  # fmt: skip
     if given.verb in own:
         return own[given.verb](given.arguments, say)
@@ -173,7 +186,8 @@ def barely(_cloud, given):
 VERBS = {
     "up": up, "build": build, "exec": enter, "shell": enter, "push": copy, "pull": copy,
     "sync": synced, "status": status, "down": down,
-    "test": tests, "pytest": tests, "ruff": tests, "mypy": tests, "bench": tests, "corpus": tests,
+    "test": tests, "pytest": tests, "rootless": tests, "ruff": tests, "mypy": tests,
+    "bench": tests, "corpus": tests,
     "chaos": tests, "coverage": tests, "parity": tests, "mutation": tests,
     "site": tests, "release": tests,
     "matrix": matrixed, "bare": barely,

@@ -7,7 +7,7 @@ from tests.lab import layers, packages, paths, process, skips, testenv
 from tests.lab.recipe import Recipe
 
 # what takes longest begins first
-ALL = ("tests/integration", "tests/functional", "tests/unit")
+ALL = ("tests/integration", "tests/rootless", "tests/functional", "tests/unit")
 # each has up to two labs, of some 3 GiB
 MOST_WORKERS = 3
 

@@ -3,14 +3,29 @@
 import os
 
 from tests.lab import cache, packages, paths
+from tests.lab.build import wheels
+from tests.lab.recipe import SALTS
 from tests.lab.sh import LabError, run
 
 REQUIREMENTS = paths.REPOSITORY / "tests/requirements.txt"
 
 
-def python(say=lambda text: None):
+def requirements(salt=None):
+    """What is in the venv, as pip's lines. salt: "3006", "3007" or "3008", in the place of the
+    pinned one."""
+    lines = REQUIREMENTS.read_text(encoding="utf-8").splitlines()
+    if salt is None:
+        return lines
+    return [
+        word for line in lines
+        for word in (wheels.of(SALTS[salt]) if line.startswith("salt==") else [line])
+    ]  # fmt: skip
+
+
+def python(say=lambda text: None, salt=None):
     """The interpreter that runs the tests; its venv is built when it is not there.
 
+    salt: as for :func:`requirements`.
     What it is built with is installed first where we may. libvirt-python is in it where
     libvirt's headers are.
     """
@@ -21,12 +36,16 @@ def python(say=lambda text: None):
     except LabError:
         headers = ""
     base = run(["/usr/bin/python3", "-VV"]).stdout
-    name = f"tests-{cache.key(REQUIREMENTS, headers, base)}"
-    home = paths.python_cache()
-    return cache.built(name, lambda part: build(part, bool(headers)), say, home) / "bin/python"
+    wanted = "\n".join(requirements(salt))
+    name = f"tests-{cache.key(wanted, headers, base)}"
+
+    def fill(part):
+        build(part, wanted, bool(headers))
+
+    return cache.built(name, fill, say, paths.python_cache()) / "bin/python"
 
 
-def build(folder, binding):
+def build(folder, wanted, binding):
     """Make the venv. It is moved afterwards, so its programs are run by `python -m`."""
     try:
         run(["/usr/bin/python3", "-m", "venv", folder])
@@ -34,4 +53,6 @@ def build(folder, binding):
         raise LabError("apt-get install python3-venv first: the tests' Python needs it") from exc
     env = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
     also = ["libvirt-python"] if binding else []
-    run([folder / "bin/pip", "install", "-q", "-r", REQUIREMENTS, *also], env=env)
+    listed = folder / "requirements.txt"
+    listed.write_text(f"{wanted}\n", encoding="utf-8")
+    run([folder / "bin/pip", "install", "-q", "-r", listed, *also], env=env)

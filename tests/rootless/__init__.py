@@ -1,0 +1,1 @@
+"""A real master and real minions of an unprivileged user, on libvirt's test driver."""

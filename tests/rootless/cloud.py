@@ -1,0 +1,206 @@
+"""A master and its minions, started as the user who runs the tests; all their files are in one
+folder, all their ports are free ones."""
+
+import contextlib
+import json
+import multiprocessing
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import salt.client
+import salt.runner
+from saltfactories.manager import FactoriesManager
+from saltfactories.plugins.event_listener import EventListener
+
+from saltvirt.fleet import proof
+from saltvirt.fleet.client import Fleet
+from tests.lab import paths
+from tests.lab.publish import BRANCH, publish
+from tests.rootless.libvirtd import Libvirtd
+
+HOSTS = ("hv1", "hv2")
+# a machine may be busy: how long whoever is there may take to answer
+PATIENCE_S = 60
+# what the tags of libvirt's events begin with
+ENGINE = "rootless/libvirt"
+# the test driver's host has 3 GiB and a running guest of 8
+ROOMY = {"memory_ratio": 10, "reserved_memory_kib": 0}
+_QUIET = {"log_level_logfile": "warning", "log_level": "warning", "keysize": 2048}
+
+
+class Cloud:
+    """``master``: the master's daemon. ``minions``: id to a minion's daemon. ``libvirtds``: id to
+    the daemon that the minion's libvirt is. ``events``: what came over the master's bus. ``tree``:
+    the folder of salt:// before gitfs."""
+
+    hosts = HOSTS
+
+    def __init__(self, root):
+        self.root = root
+        self.events = EventListener()
+        self.factories = FactoriesManager(
+            root_dir=root / "salt", log_server_port=0, log_server_level="error",
+            log_server_host="127.0.0.1", event_listener=self.events, slow_stop=False,
+        )  # fmt: skip
+        self.minions, self.libvirtds = {}, {}
+        self._pool = ThreadPoolExecutor()
+        # a process of its own, for Salt's loader takes the library from what was synced
+        self._runner = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+    def start(self):
+        """All of it, synced from a git repository by gitfs."""
+        self.events.start()
+        publish(paths.REPOSITORY, self.root / "git")
+        self.libvirtds = {host: Libvirtd(self.root / host) for host in HOSTS}
+        self.master = self.factories.salt_master_daemon("master", overrides=self.master_config())
+        self.tree = Path(self.master.config["file_roots"]["base"][0])
+        for kind in ("modules", "grains"):
+            shutil.copytree(Path(__file__).parent / kind, self.tree / f"_{kind}")
+        self.master.start()
+        self.minions = {host: self.minion(host) for host in HOSTS}
+        for daemon in self.libvirtds.values():
+            daemon.wait()
+        # an engine is loaded when its minion starts: hv1 has it by then, as after a restart
+        first = self._pool.submit(self.call, "hv1", "saltutil.sync_all")
+        second = self._pool.submit(self.minions["hv2"].start)
+        self.run("saltutil.sync_all")
+        self.synced = {"hv1": first.result()}
+        self.minions["hv1"].start()
+        second.result()
+        self.synced |= self.salt("hv2", "saltutil.sync_all")
+
+    def stop(self):
+        """End all of it."""
+        for one in self.minions.values():
+            one.terminate()
+        if hasattr(self, "master"):
+            self.master.terminate()
+        for one in self.libvirtds.values():
+            one.stop()
+        self.events.stop()
+        self._pool.shutdown()
+        self._runner.shutdown()
+
+    def master_config(self):
+        """What of the master's configuration is not pytest-salt-factories'."""
+        return {
+            **_QUIET, "timeout": 15, "gather_job_timeout": 10, "worker_threads": 3,
+            "auto_accept": True, "fileserver_list_cache_time": 20,
+            "fileserver_backend": ["roots", "gitfs"], "gitfs_provider": "gitpython",
+            "gitfs_base": BRANCH, "gitfs_update_interval": 600,
+            "gitfs_remotes": [f"file://{self.root / 'git'}"],
+            "virt": {"hosts": "hv*", "placement": ROOMY},
+            "pytest-master": {"log": {"disabled": True}},
+        }  # fmt: skip
+
+    def minion(self, name):
+        """A minion that is configured, and not started."""
+        libvirt = self.libvirtds[name]
+        virt = {
+            "connection": {"uri": libvirt.uri, "timeout": 3}, "lock": str(libvirt.folder / "lock"),
+            "images": str(libvirt.folder / "images"), "placement": ROOMY,
+        }  # fmt: skip
+        engine = {"libvirt_events": {"uri": libvirt.uri, "tag_prefix": ENGINE}}
+        config = {
+            **_QUIET, "engines": [engine] if name == HOSTS[0] else [], "virt": virt,
+            "enable_fqdns_grains": False, "enable_gpu_grains": False,
+            "pytest-minion": {"log": {"disabled": True}},
+        }  # fmt: skip
+        return self.master.salt_minion_daemon(name, overrides=config)
+
+    def fleet(self, now=time.monotonic, **opts):
+        """The library's Fleet on this master. now: its clock. opts: in place of the master's."""
+        return Fleet({**self.opts(), **opts}, now)
+
+    def opts(self):
+        """The master's configuration."""
+        return _thawed(self.master.config)
+
+    def run(self, fun, *arguments, **named):
+        """What a function of the master's runners returns, without how it is to be shown."""
+        return self._runner.submit(_run, self.opts(), fun, arguments, named).result()
+
+    def salt(self, target, fun, *arguments, **named):
+        """What the minions of a compound target answer to a function, by id."""
+        with contextlib.closing(_Client(self.opts())) as client:
+            return client.cmd(target, fun, arguments, PATIENCE_S, "compound", kwarg=named)
+
+    def call(self, host, fun, *arguments, **named):
+        """What ``salt-call fun …`` prints on a minion; it must succeed."""
+        config = self.minions[host].config_dir
+        done = self._program("salt-call", "-c", config, "--out=json", fun, *words(arguments, named))
+        assert done.returncode == 0, done
+        return json.loads(done.stdout)["local"]
+
+    def typed(self, fun, *arguments, **named):
+        """(Exit code, the lines that are shown) of ``salt-run fun …``."""
+        config = self.master.config_dir
+        done = self._program("salt-run", "-c", config, fun, *words(arguments, named))
+        return done.returncode, done.stdout.rstrip().splitlines()
+
+    def _program(self, name, *arguments):
+        script = self.factories.get_salt_script_path(name)
+        return subprocess.run(
+            [sys.executable, script, *arguments], capture_output=True, text=True, check=False
+        )
+
+    def proc(self, host):
+        """The folder in which a minion has the jobs it is at work at."""
+        return Path(self.minions[host].config["cachedir"]) / "proc"
+
+    def asked(self):
+        """The functions that Fleet asked hosts for, in their order."""
+        jobs = [one.data for one in self.events.store if one.tag.endswith("/new")]
+        given = [job["arg"][0] for job in jobs if job["fun"] == proof.FUNCTION]
+        return [one["fun"] for one in given if isinstance(one, dict)]
+
+    def written_jobs(self):
+        """The files in which the master has written down jobs and their returns."""
+        folder = Path(self.opts()["cachedir"]) / "jobs"
+        return [path for path in folder.rglob("*") if path.is_file()]
+
+
+class _Client(salt.client.LocalClient):
+    """Salt's LocalClient, that contextlib.closing() ends."""
+
+    def __init__(self, opts):
+        super().__init__(mopts=opts)
+
+    close = salt.client.LocalClient.destroy
+
+
+def _run(opts, fun, arguments, named):
+    """In a process of its own: call a function of the runners."""
+    found = salt.runner.RunnerClient(opts).cmd(fun, arguments, kwarg=named, print_event=False)
+    if isinstance(found, dict) and set(found) == {"data", "outputter"}:
+        return found["data"]
+    return found
+
+
+def words(arguments, named):
+    """Arguments as Salt's command line takes them."""
+    return [*map(str, arguments), *(f"{key}={json.dumps(value)}" for key, value in named.items())]
+
+
+def _thawed(data):
+    """Plain data of pytest-salt-factories' frozen configuration."""
+    if isinstance(data, dict) or hasattr(data, "items"):
+        return {key: _thawed(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)) or type(data).__name__ == "ImmutableList":
+        return [_thawed(value) for value in data]
+    return data
+
+
+def until(ready, what, timeout_s=30):
+    """What ``ready()`` returns once it is true. Fails after the time, with ``what``."""
+    end = time.monotonic() + timeout_s
+    while True:
+        found = ready()
+        if found:
+            return found
+        assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
+        time.sleep(0.1)

@@ -1,0 +1,15 @@
+"""Root runs these tests as somebody who may nothing."""
+
+import subprocess
+import sys
+
+from tests.lab import paths
+
+
+def test_they_pass_without_any_privilege():
+    argv = [sys.executable, "tests/lab/lab", "rootless", "-q"]
+    done = subprocess.run(
+        argv, cwd=paths.REPOSITORY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-8000:]

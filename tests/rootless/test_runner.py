@@ -1,0 +1,71 @@
+"""The runner as it is typed: ``salt-run virt.…``, its outputter, its exit codes."""
+
+import pytest
+
+# in an order in which they can be called
+VERBS = {
+    "start": "web1 on hv2 was started",
+    "pause": "web1 on hv2 was paused",
+    "resume": "web1 on hv2 was resumed",
+    "where": "web1 is running on hv2",
+    "force_off": "web1 on hv2 was powered off",
+    "purge": "web1 was removed from hv2",
+}
+
+
+def guest(name):
+    return (
+        f"<domain type='test'><name>{name}</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>"
+        "<os><type>hvm</type></os></domain>"
+    )
+
+
+@pytest.fixture(scope="module")
+def web1(cloud):
+    """A guest of hv2 that is off."""
+    conn = cloud.libvirtds["hv2"].connection
+    conn.defineXML(guest("web1"))
+    yield "web1"
+    for dom in conn.listAllDomains():
+        if dom.name() == "web1":
+            if dom.isActive():
+                dom.destroy()
+            dom.undefine()
+
+
+def test_the_table_is_the_outputters(cloud, web1):
+    assert cloud.typed("virt.list") == (0, [
+        "host  state     guests",
+        "hv1   running   test",
+        "hv2   running   test",
+        "      shutdown  web1",
+    ])  # fmt: skip
+
+
+def test_hosts_and_guests(cloud, web1):
+    found = cloud.run("virt.host_info")
+    assert [found[host]["guests"] for host in cloud.hosts] == [1, 2]
+    found = cloud.run("virt.query")
+    assert found["hv2"]["vm_info"]["web1"]["state"] == "shutdown"
+    assert cloud.run("virt.vm_info", "web1")["hv2"]["web1"]["cpu"] == 1
+
+
+def test_a_guest_by_its_name(cloud, web1):
+    said = {verb: cloud.run(f"virt.{verb}", web1)[web1] for verb in VERBS}
+    assert {verb: one["comment"] for verb, one in said.items()} == VERBS
+    assert {one["result"] for one in said.values()} == {True}
+
+
+def test_what_is_wrong_is_one_line_and_exit_code_1(cloud):
+    assert cloud.typed("virt.start", "nobody") == (1, ["no guest 'nobody' on any hypervisor"])
+
+
+def test_a_libvirt_that_hangs_holds_up_nobody_else(cloud):
+    cloud.libvirtds["hv1"].hang()
+    try:
+        found = cloud.run("virt.list")
+    finally:
+        cloud.libvirtds["hv1"].go_on()
+    assert "does not answer within 3 s" in found["hv1"]["error"]
+    assert found["hv2"]["running"] == ["test"]
+    assert found["retcode"] == 1
