@@ -19,6 +19,8 @@ from saltvirt.host.migration import (
     target_leftovers,
 )
 from saltvirt.host.storage import bounded, shared, unchanged_disks, usage
+from saltvirt.migration.facts import GuestReport
+from saltvirt.migration.journal import MadeThere
 from saltvirt.operations import proof
 from saltvirt.operations import target_leftovers as cleaning
 from tests.functional.daemon import libvirtd  # noqa: F401
@@ -27,6 +29,9 @@ from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 LOGICAL = """<pool type='logical'><name>vg</name><source><name>vg</name>
 <device path='/dev/nonexistent'/></source><target><path>/dev/vg</path></target></pool>"""
+WEB1 = GuestReport(
+    "web1", "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "hv1", False, "shutdown", memory_kib=1024
+)
 CHANGED = "it was changed since the migration left it"
 
 
@@ -211,7 +216,7 @@ def test_what_other_hosts_may_have_is_for_them_to_say(here, monkeypatch):
 def test_a_disk_that_a_guest_left_here_is_for_other_hosts_to_say_too(here, monkeypatch):
     """The source's own, on storage that others may have: the runner asks them afterwards."""
     monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
-    report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "web1"}
+    report = WEB1
     os.rmdir(target_leftovers.FOLDER)
     for _ in range(2):
         deleted, kept = confirm.remove_source(here.conn, report, [str(here.base)])
@@ -228,7 +233,7 @@ def test_two_notes_on_one_guest_are_two(here):
     for paths in ([here.base], [second], [second, here.root / "gone"]):
         target_leftovers.note_here("web1", list(map(str, paths)))
     assert os.stat(target_leftovers.FOLDER).st_mode & 0o777 == 0o700
-    found = [note["files"] for _, note in target_leftovers._notes(target_leftovers.FOLDER)]
+    found = [note.files for _, note in target_leftovers._notes(target_leftovers.FOLDER)]
     assert sorted(map(list, found)) == sorted([[str(here.base)], [str(second)]])
     assert look(second) in [note.get(str(second)) for note in found]
 
@@ -237,14 +242,14 @@ def test_where_it_cannot_be_noted_the_move_stands(here, monkeypatch, tmp_path):
     monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
     monkeypatch.setattr(target_leftovers, "FOLDER", str(tmp_path / "a file" / "target_leftovers"))
     (tmp_path / "a file").touch()
-    report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "web1"}
+    report = WEB1
     _, kept = confirm.remove_source(here.conn, report, [str(here.base)])
     assert "it could not be noted" in kept[str(here.base)]
 
 
 def test_what_a_guest_here_uses_is_not_noted(here):
     here.guest(disk(here.base, "raw"), name="db1")
-    report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "web1"}
+    report = WEB1
     confirm.remove_source(here.conn, report, [str(here.base)])
     assert target_leftovers.names() == []
 
@@ -327,7 +332,7 @@ def test_an_image_that_others_may_take_for_whole_stays(here, image):
 
 def test_nothing_goes_while_the_guest_is_on_its_way_again(here):
     here.note()
-    mine = reservations.place({"name": "web1", "memory_kib": 1024, "vcpus": 1}, [])
+    mine = reservations.place(WEB1, [])
     os.makedirs(reservations.FOLDER)
     with open(mine, "wb"):
         pass
@@ -483,7 +488,7 @@ def test_from_the_source_to_the_last_file(target, tmp_path):
     folder.mkdir()
     folder_made.mkdir()
     paths = [str(folder / "web1_vda"), str(folder_made / "web1_vdb")]
-    reservation = reservations.place({"name": "web1", "memory_kib": 1024, "vcpus": 1}, [])
+    reservation = reservations.place(WEB1, [])
     with remote_storage.opened(target, str(folder)) as pool:
         remote_storage.create(pool, paths[0], "qcow2", 2**20)
         making = remote_storage.sign(pool, str(folder / "web1_vdc"))
@@ -492,22 +497,19 @@ def test_from_the_source_to_the_last_file(target, tmp_path):
         remote_storage.create(pool, paths[1], "raw", 2**20)
     with remote_storage.opened(target, reservations.FOLDER, create=True) as pool:
         remote_storage.create(pool, reservation, "raw", 0)
-    entry = {
-        "report": {"name": "web1", "uuid": "u"}, "created": [reservation, *paths, f"{folder}/none"],
-        "making": making, "folders": [str(folder_made)],
-    }  # fmt: skip
+    made = MadeThere("web1", (reservation, *paths, f"{folder}/none"), making, (str(folder_made),))
     for _ in range(2):  # killed between the note and the end of its journal
-        gone, kept = recovery.cleaned(target, entry)
-        assert set(kept) == {*paths, making["path"]}
+        gone, kept = recovery.cleaned(target, made)
+        assert set(kept) == {*paths, making.path}
         assert all("salt-run virt.migrate_recover web1" in why for why in kept.values())
         assert len(os.listdir(target_leftovers.FOLDER)) == 1
     assert not os.path.exists(reservation)
     assert target_leftovers.names() == ["web1"]
     gone, kept = target_leftovers.clean(target, "web1")
-    assert (sorted(gone), kept) == (sorted([*paths, making["path"]]), {})
+    assert (sorted(gone), kept) == (sorted([*paths, making.path]), {})
     assert (os.listdir(folder), folder_made.exists()) == ([], False)
     assert os.listdir(target_leftovers.FOLDER) == []
-    assert recovery.cleaned(target, entry) == ([], {}), "nothing is there: no note"
+    assert recovery.cleaned(target, made) == ([], {}), "nothing is there: no note"
     assert os.listdir(target_leftovers.FOLDER) == []
 
 
@@ -524,7 +526,7 @@ def handed_over():
 def test_what_was_written_to_since_its_copy_is_handed_over_by_nobody(target, tmp_path):
     """Whoever did may have the newer content; and a reservation is no file of the guest."""
     newer, same, gone = (str(tmp_path / name) for name in ("newer", "same", "gone"))
-    reservation = reservations.place({"name": "web1", "memory_kib": 1024, "vcpus": 1}, [])
+    reservation = reservations.place(WEB1, [])
     os.makedirs(reservations.FOLDER)
     for path in (newer, same, gone, reservation):
         with open(path, "wb"):
@@ -533,13 +535,9 @@ def test_what_was_written_to_since_its_copy_is_handed_over_by_nobody(target, tmp
     os.unlink(gone)
     with open(newer, "wb") as file:
         file.write(b"newer")
-    entry = {
-        "report": {"name": "web1"},
-        "created": [reservation, newer, same, gone],
-        "looks": looks,
-    }
-    assert target_leftovers.written_since(target, entry) == [newer]
-    kept = target_leftovers.hand_over(target, entry)
+    made = MadeThere("web1", (reservation, newer, same, gone), looks=looks)
+    assert target_leftovers.written_since(target, made) == [newer]
+    kept = target_leftovers.hand_over(target, made)
     assert (handed_over(), set(kept)) == ([same], {newer, same})
     assert target_leftovers.NEWER in kept[newer]
     assert "salt-run virt.migrate_recover web1" in kept[same]
@@ -549,24 +547,24 @@ def test_what_somebody_put_in_the_way_is_named_and_handed_over_by_nobody(target,
     path = str(tmp_path / "a")
     with remote_storage.opened(target, str(tmp_path)) as pool:
         making = remote_storage.sign(pool, path)
-    entry = {"name": "web1", "created": [], "making": making, "folders": [str(tmp_path / "empty")]}
+    made = MadeThere("web1", making=making, folders=(str(tmp_path / "empty"),))
     os.mkdir(tmp_path / "empty")
     with open(path, "wb") as file:
         file.write(b"theirs")
-    kept = target_leftovers.hand_over(target, entry)
+    kept = target_leftovers.hand_over(target, made)
     assert (handed_over(), list(kept)) == ([], [path])
     assert "somebody else's" in kept[path]
     assert not (tmp_path / "empty").exists(), "its folders go at once"
     os.unlink(path)
-    assert target_leftovers.hand_over(target, entry) == {}
+    assert target_leftovers.hand_over(target, made) == {}
 
 
 def test_a_half_copied_image_is_handed_over_as_one(target, tmp_path):
     image, turn = tmp_path / "debian.qcow2", tmp_path / ".debian.qcow2.coming"
     for path in (turn, image):
         path.touch()
-    entry = {"report": {"name": "web1"}, "created": [str(turn), str(image)]}
-    recovery.cleaned(target, entry)
+    made = MadeThere("web1", (str(turn), str(image)))
+    recovery.cleaned(target, made)
     turn.unlink()
     assert "a whole image" in target_leftovers.clean(target, "web1")[1][str(image)]
 

@@ -1,7 +1,9 @@
 """The note on disks that are just being made, and what of them goes when their maker has died."""
 
+import json
 import os
 import stat
+from dataclasses import replace
 
 import pytest
 
@@ -53,13 +55,14 @@ def made(at, note, path=None, data=b"half"):
 def test_a_note_says_who_makes_what(at):
     note = disk_notes.Note("web1", "virt.update", [work(at.own), work(None, "there", "v")])
     told = disk_notes.read("web1")
-    assert (told["what"], metadata.works(told["worker"])) == ("virt.update", True)
-    mark = told["disks"][0]["mark"]
+    assert (told.what, metadata.works(told.worker)) == ("virt.update", True)
+    mark = told.disks[0].mark
     assert len(mark) == 32
-    assert told["disks"] == [
-        {"path": str(at.own), "pool": None, "volume": None, "mark": mark, "key": None},
-        {"path": None, "pool": "there", "volume": "v", "mark": mark, "key": None},
-    ]
+    with open(disk_notes._path("web1"), encoding="utf-8") as file:
+        assert json.load(file)["disks"] == [
+            {"path": str(at.own), "pool": None, "volume": None, "mark": mark, "key": None},
+            {"path": None, "pool": "there", "volume": "v", "mark": mark, "key": None},
+        ]
     assert stat.S_IMODE(os.stat(disk_notes.FOLDER).st_mode) == 0o700
     note.end(["not undone"])
     assert disk_notes.read("web1") == told
@@ -71,17 +74,17 @@ def test_a_note_says_who_makes_what(at):
 def test_a_block_device_was_there_before(at, monkeypatch):
     monkeypatch.setattr(existing_disk, "is_block", lambda path: path == "/dev/vdx")
     disk_notes.Note("web1", "virt.update", [work("/dev/vdx"), work(at.own)])
-    assert [one["path"] for one in disk_notes.read("web1")["disks"]] == [str(at.own)]
+    assert [one.path for one in disk_notes.read("web1").disks] == [str(at.own)]
 
 
 def test_what_an_earlier_one_left_stays_written_down(at):
     at.died()
     note = disk_notes.Note("web1", "virt.clone", [work(at.root / "new")])
-    assert [one["path"] for one in disk_notes.read("web1")["disks"]] == [
+    assert [one.path for one in disk_notes.read("web1").disks] == [
         str(at.own), str(at.root / "new")
     ]  # fmt: skip
     note.end()
-    assert [one["path"] for one in disk_notes.read("web1")["disks"]] == [str(at.own)]
+    assert [one.path for one in disk_notes.read("web1").disks] == [str(at.own)]
 
 
 @pytest.mark.parametrize("name", ["../web1", "a/b", "a\0b"])
@@ -135,7 +138,7 @@ def test_what_is_not_proven_stays(at, how):
     assert disk_notes.unfinished(at.conn) == {"web1": found}
     assert at.remove().keep == expected
     assert at.own.exists()
-    assert [one["path"] for one in disk_notes.read("web1")["disks"]]
+    assert [one.path for one in disk_notes.read("web1").disks]
 
 
 def test_a_part_that_had_just_begun_goes(at):
@@ -159,7 +162,7 @@ def test_of_two_disks_the_one_that_stays_is_still_written_down(at):
     left = at.remove()
     assert (left.delete, list(left.keep)) == ([str(at.own)], [str(second)])
     assert (at.own.exists(), second.exists()) == (False, True)
-    assert [one["path"] for one in disk_notes.read("web1")["disks"]] == [str(second)]
+    assert [one.path for one in disk_notes.read("web1").disks] == [str(second)]
 
 
 def test_what_a_guest_has_by_now_is_its_own(at):
@@ -333,11 +336,12 @@ def test_a_volume_is_known_by_the_key_that_it_was_given(at, vg):
     assert at.left().delete == []
     assert at.left().keep[volume.path()] == disk_notes._NOT_SURE
     note.volume(work(None, "vg", "v"), volume)
-    assert [one["key"] for one in disk_notes.read("web1")["disks"]] == [None, volume.key()]
+    assert [one.key for one in disk_notes.read("web1").disks] == [None, volume.key()]
     assert at.left().delete == [volume.path()]
     entry = disk_notes.read("web1")
-    entry["disks"][1]["key"] = "another"
-    disk_notes.move_journal.put(disk_notes._path("web1"), **entry)
+    first, second = entry.disks
+    entry = replace(entry, disks=(first, replace(second, key="another")))
+    disk_notes.move_journal.put(disk_notes._path("web1"), entry)
     assert at.left().delete == []
 
 
@@ -348,7 +352,7 @@ def test_a_volume_that_is_a_file_is_marked(at):
     path = at.root / "data" / "v"
     path.write_bytes(b"half")
     note.volume(work(None, "there", "v"), volume)
-    assert disk_notes.read("web1")["disks"][0]["key"] is None
+    assert disk_notes.read("web1").disks[0].key is None
     assert at.left().delete == [str(path)]
 
 
@@ -360,7 +364,7 @@ def test_of_a_pool_that_is_not_started_it_is_not_known(at, vg):
     told = disk_notes.unfinished(at.conn)["web1"]
     assert (told["disks"], sorted(told["unsure"])) == ([], ["vg/other", "vg/v"])
     at.remove()
-    assert len(disk_notes.read("web1")["disks"]) == 2
+    assert len(disk_notes.read("web1").disks) == 2
 
 
 def test_a_pool_that_does_not_answer_is_named(at, vg, monkeypatch):

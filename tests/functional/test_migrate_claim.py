@@ -25,6 +25,8 @@ import libvirt
 from saltvirt.host.migration import move_journal, prepare, recovery, remote_storage
 from saltvirt.host.migration import target_leftovers
 from saltvirt.host.storage import shared
+from saltvirt.migration.facts import BackingFile, GuestReport
+from saltvirt.migration.journal import JournalEntry, MadeThere
 
 uri, folder, theirs = sys.argv[2], sys.argv[3], sys.argv[4].encode()
 wanted = json.loads(sys.argv[5])
@@ -37,13 +39,15 @@ names = ("file", "_make", "claim", "shape")
 
 def make(journal, conn):
     def note(target, making=None):
-        about = {"report": {"name": "web1"}, "folders": list(target.folders)}
-        journal.write(target=uri, created=list(target.made), making=making, **about)
+        report = GuestReport("web1", "u", "hv1", False, "shutdown")
+        journal.write(JournalEntry(report, uri, created=tuple(target.made), making=making,
+                                   folders=tuple(target.folders)))
     class Watch:
         def begin(self): pass
         def __call__(self, *_): pass
     target = prepare.Target(conn, note, print, Watch())
-    target.file(path, *wanted["wanted"], source=wanted["source"])
+    backing = BackingFile(**wanted["backing"]) if wanted["backing"] else None
+    target.file(path, *wanted["wanted"], backing, source=wanted["source"])
 
 def killed_at(line):
     left = [line]
@@ -63,13 +67,13 @@ def killed_at(line):
         sys.settrace(None)
 
 def clean():
-    entry = move_journal.read(folder + "/journals/web1.json")
-    entry = entry or {"created": [], "report": {"name": "web1"}}
+    entry = move_journal.read(folder + "/journals/web1.json", JournalEntry)
+    made = entry.made if entry else MadeThere("web1")
     conn = libvirt.open(uri)
-    _, said = recovery.cleaned(conn, entry)
+    _, said = recovery.cleaned(conn, made)
     gone, kept = target_leftovers.clean(conn, "web1")
     kept = {**{path: why for path, why in said.items() if path not in gone}, **kept}
-    return gone, kept, entry
+    return gone, kept, made.to_answer()
 
 def apart(what, *args):
     reader, writer = os.pipe()
@@ -126,10 +130,12 @@ def test_at_each_line_what_is_ours_goes_and_what_is_not_stays(libvirtd, tmp_path
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", base, "8M"], check=True)
     wanted = {
         "raw": ["raw", 2**20],
-        "thin": ["qcow2", 2**23, {"path": str(base), "format": "qcow2"}],
-        "copy": ["raw", 0, None],
+        "thin": ["qcow2", 2**23],
+        "copy": ["raw", 0],
     }[kind]
-    asked = json.dumps({"wanted": wanted, "source": str(base) if kind == "copy" else None})
+    backing = {"path": str(base), "format": "qcow2"} if kind == "thin" else None
+    source = str(base) if kind == "copy" else None
+    asked = json.dumps({"wanted": wanted, "source": source, "backing": backing})
     argv = [
         sys.executable,
         "-c",
@@ -164,13 +170,14 @@ def test_what_is_made_is_what_was_wanted(libvirtd, tmp_path):  # noqa: F811
     """A thin disk with its format and what it stands on, as libvirt itself reads them."""
     libvirt = pytest.importorskip("libvirt")
     from saltvirt.host.migration import remote_storage
+    from saltvirt.migration.facts import BackingFile
 
     base, disk = str(tmp_path / "base.qcow2"), str(tmp_path / "web1_vda.qcow2")
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", base, "8M"], check=True)
     conn = libvirt.open(libvirtd.uri)
     with remote_storage.opened(conn, str(tmp_path)) as pool:
         found = remote_storage.claim(pool, remote_storage.sign(pool, disk), "0600")
-        remote_storage.shape(found, "qcow2", 2**24, {"path": base, "format": "qcow2"})
+        remote_storage.shape(found, "qcow2", 2**24, BackingFile(base, "qcow2"))
     with remote_storage.opened(conn, str(tmp_path)) as pool:
         text = remote_storage.volume(pool, disk).XMLDesc(0)
     told = subprocess.run(

@@ -1,8 +1,8 @@
 """A migration that is cut off between two of its lines: the guest is one, its newest data stay."""
 
 import contextlib
-import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -22,6 +22,8 @@ from saltvirt.host.migration import (
     unreachable_target,
 )
 from saltvirt.host.storage import shared
+from saltvirt.migration.facts import GuestReport, MachineReport, TargetReport
+from saltvirt.migration.journal import BEGUN, MOVED, MOVING, JournalEntry
 from tests.functional.conftest import EMPTY
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_migrate_faults import XML, dom, job  # noqa: F401
@@ -40,20 +42,15 @@ def peer(monkeypatch, tmp_path):
 
 
 def report(dom, **more):  # noqa: F811
-    found = {
-        "uuid": dom.UUIDString(), "name": "web1", "host": "hv1", "active": False,
-        "state": "shutdown", "autostart": True, "nvram": None,
-    }  # fmt: skip
-    return {**found, **more}
+    found = {"active": False, "state": "shutdown", "autostart": True, **more}
+    return GuestReport("web1", dom.UUIDString(), "hv1", **found)
 
 
 def begun(job, about, **more):  # noqa: F811
     """What a process that was killed leaves."""
     with move_journal.Journal(job.journals, "web1") as journal:
-        journal.write(
-            report=about, target="qemu+tls://hv2/system", keep_source=False, xml="",
-            **{"phase": move_journal.MOVING, "created": [], "left": [], **more},
-        )  # fmt: skip
+        entry = JournalEntry(about, "qemu+tls://hv2/system", MOVING)
+        journal.write(replace(entry, **more))
         return journal
 
 
@@ -163,7 +160,7 @@ def test_what_was_not_sent_yet_is_not_there_by_us(peer, dom, job, start, tmp_pat
     disk = tmp_path / "web1_vda"
     disk.touch()
     there = came(peer, dom, start)
-    journal = begun(job, report(dom), phase=move_journal.BEGUN, left=[str(disk)])
+    journal = begun(job, report(dom), phase=BEGUN, left=[str(disk)])
     with pytest.raises(errors.MigrationFailed, match="has not brought it there: keep one"):
         recovery.recover(dom.connect(), journal, job)
     assert disk.exists()
@@ -178,7 +175,7 @@ def test_what_was_not_sent_yet_is_not_there_by_us(peer, dom, job, start, tmp_pat
 def test_no_definition_is_replaced_on_the_target(peer, dom):  # noqa: F811
     """Somebody has defined it there while the disks were copied."""
     there = came(peer, dom)
-    host = {"has_emulator": True, "emulator": None}
+    host = TargetReport("hv2", machine=MachineReport(has_emulator=True))
     with pytest.raises(errors.AlreadyExists, match="web1 has just appeared on"):
         offline.define(prepare.Target(peer, None, None, None), dom, report(dom), host)
     there.undefine()
@@ -200,24 +197,25 @@ def test_variables_that_both_hosts_share_are_not_copied_onto_themselves(tmp_path
 
     target = Target()
     target.copies = []
-    offline.copy(target, {"name": "web1", "nvram": str(store)}, [], own)
+    about = GuestReport("web1", "u", "hv1", False, "shutdown", nvram=str(store))
+    offline.copy(target, about, [], about.nvram if own else None)
     assert target.copies == ([str(store)] if own else [])
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
     """Of the source: the journal is as it was before."""
     path = str(tmp_path / "web1.json")
-    move_journal.put(path, phase="begun")
+    entry = JournalEntry(GuestReport("web1", "u", "hv1", False, "shutdown"), "hv2", BEGUN)
+    move_journal.put(path, entry)
 
     def full(_fd):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(move_journal.os, "fsync", full)
     with pytest.raises(errors.OperationFailed, match=r"web1\.json: No space left on device"):
-        move_journal.put(path, phase="moving")
+        move_journal.put(path, replace(entry, phase=MOVING))
     monkeypatch.undo()
-    with open(path, encoding="utf-8") as file:
-        assert json.load(file) == {"phase": "begun"}
+    assert move_journal.read(path, JournalEntry) == entry
 
 
 def test_a_disk_is_deleted_and_not_the_link_to_it(dom, tmp_path, libvirtd):  # noqa: F811
@@ -228,7 +226,7 @@ def test_a_disk_is_deleted_and_not_the_link_to_it(dom, tmp_path, libvirtd):  # n
         path.parent.mkdir()
     disk.write_bytes(b"x")
     link.symlink_to(disk)
-    about = {"uuid": dom.UUIDString(), "name": "web1"}
+    about = GuestReport("web1", dom.UUIDString(), "hv1", False, "shutdown")
     deleted, kept = confirm.remove_source(conn, about, [str(link)])
     assert (deleted, kept) == ([str(link)], {})
     assert not disk.exists()
@@ -248,7 +246,7 @@ class Cut:
         return getattr(self.conn, name)
 
 
-@pytest.mark.parametrize("phase", [move_journal.MOVED, move_journal.MOVING])
+@pytest.mark.parametrize("phase", [MOVED, MOVING])
 def test_a_connection_that_breaks_is_an_error_of_ours(peer, dom, job, monkeypatch, phase):  # noqa: F811
     journal = begun(job, report(dom), phase=phase)
     monkeypatch.setattr(recovery, "at", lambda _job, _uri: contextlib.nullcontext(Cut(peer)))

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -24,6 +25,8 @@ from saltvirt.host.migration import (
 from saltvirt.host.storage import shared
 from saltvirt.images import locks
 from saltvirt.migration import options, reservation, transport
+from saltvirt.migration.facts import GuestReport
+from saltvirt.migration.journal import BEGUN, MOVED, MOVING, PAUSED, PAUSING, JournalEntry
 from tests.functional.conftest import EMPTY
 from tests.functional.daemon import libvirtd  # noqa: F401
 
@@ -76,7 +79,7 @@ def test_nor_one_that_is_started_in_that_very_moment(dom):
 def test_no_disk_of_a_guest_that_is_here_again_is_deleted(dom, tmp_path):
     disk = tmp_path / "web1_vda.qcow2"
     disk.touch()
-    report = {"uuid": dom.UUIDString(), "name": "web1"}
+    report = GuestReport("web1", dom.UUIDString(), "hv1", False, "shutdown")
     deleted, kept = confirm.remove_source(dom.connect(), report, [str(disk)])
     assert (deleted, kept) == ([], {str(disk): "web1 is defined here"})
     assert disk.exists()
@@ -153,15 +156,11 @@ def real(target, libvirtd, tmp_path, monkeypatch):  # noqa: F811
 
 def broken_off(job, dom, phase=None, **more):
     """What a process that was killed then leaves."""
-    report = {
-        "uuid": dom.UUIDString(), "name": "web1", "host": "hv1", "active": bool(dom.isActive()),
-        "state": "running" if dom.isActive() else "shutdown",
-    }  # fmt: skip
+    state = "running" if dom.isActive() else "shutdown"
+    report = GuestReport("web1", dom.UUIDString(), "hv1", bool(dom.isActive()), state)
+    created = (PROMISE, DISK)
     with move_journal.Journal(job.journals, "web1") as journal:
-        journal.write(
-            phase=phase, report=report, target="qemu+tls://hv2/system", created=[PROMISE, DISK],
-            left=[], keep_source=False, xml="", **more,
-        )  # fmt: skip
+        journal.write(JournalEntry(report, "qemu+tls://hv2/system", phase, created, **more))
 
 
 def unfinished(job):
@@ -173,8 +172,8 @@ def unfinished(job):
 @pytest.mark.parametrize(
     ("phase", "more", "outcome"),
     [
-        (move_journal.BEGUN, {}, "undone"),
-        (move_journal.MOVING, {"over": True}, "nothing"),
+        (BEGUN, {}, "undone"),
+        (MOVING, {"over": True}, "nothing"),
     ],
 )
 def test_a_dead_target_that_cannot_have_the_guest_pins_it_not(
@@ -201,7 +200,7 @@ def test_a_dead_target_that_cannot_have_the_guest_pins_it_not(
 
 def test_a_dead_target_that_may_run_it_is_for_a_person(job, target, dom):
     dom.create()
-    broken_off(job, dom, move_journal.MOVING)
+    broken_off(job, dom, MOVING)
     with pytest.raises(errors.ConnectionFailed, match=r"virt\.migrate_recover web1 lost=hv2"):
         api.recover(dom.connect(), job)
     with pytest.raises(errors.InvalidInput, match="was on its way to hv2, not to hv9"):
@@ -221,7 +220,7 @@ def test_journals_of_an_older_version_are_for_a_person_too(job, target, dom):
 
 
 def test_nobody_can_vouch_for_a_guest_that_is_not_here(job, target, dom):
-    broken_off(job, dom, move_journal.MOVING)
+    broken_off(job, dom, MOVING)
     conn = dom.connect()
     dom.undefine()
     with pytest.raises(errors.MigrationFailed, match=r"on neither host.*web1\.json"):
@@ -232,14 +231,16 @@ def test_nobody_can_vouch_for_a_guest_that_is_not_here(job, target, dom):
 @pytest.mark.parametrize("back", ["as a guest", "on its way"])
 def test_what_was_left_stays_when_the_guest_is_there_again(job, target, dom, back):
     """Its disk there has the name of the one that was left: it is the living one now."""
-    broken_off(job, dom, move_journal.BEGUN)
+    broken_off(job, dom, BEGUN)
     api.recover(dom.connect(), job)
     target.up = True
     target.volume(DISK, make=True)
     if back == "as a guest":
         target.conn.defineXML(XML)
     else:
-        now = reservations.place({"name": "web1", "memory_kib": 65536, "vcpus": 1}, [])
+        now = reservations.place(
+            GuestReport("web1", "u", "hv1", False, "shutdown", memory_kib=65536), []
+        )
         target.volume(now, make=True)
     why = api.recover(dom.connect(), job)["left"]["hv2"]
     assert ("has a guest web1" if back == "as a guest" else "on its way to hv2 again") in why
@@ -251,10 +252,10 @@ def test_the_last_disks_stay_when_the_target_has_lost_the_guest(job, target, dom
     """Moved and confirmed; killed before the clean-up; then the target was made anew."""
     disk = tmp_path / "web1_vda.qcow2"
     disk.touch()
-    broken_off(job, dom, move_journal.MOVED)
+    broken_off(job, dom, MOVED)
     conn, path = dom.connect(), f"{job.journals}/web1.json"
-    entry = move_journal.read(path)
-    move_journal.put(path, **{**entry, "left": [str(disk)]})
+    entry = move_journal.read(path, JournalEntry)
+    move_journal.put(path, replace(entry, left=(str(disk),)))
     dom.undefine()
     target.up = True
     done = api.recover(conn, job)
@@ -305,9 +306,9 @@ def test_a_promise_is_as_old_as_it_was_seen_here_unchanged(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("phase", "more", "starts"),
     [
-        (move_journal.MOVING, {}, False),
-        (move_journal.BEGUN, {}, True),
-        (move_journal.MOVING, {"over": True}, True),
+        (MOVING, {}, False),
+        (BEGUN, {}, True),
+        (MOVING, {"over": True}, True),
     ],
 )
 def test_what_may_be_on_the_target_is_not_started_here(job, dom, phase, more, starts):
@@ -324,7 +325,7 @@ def test_what_may_be_on_the_target_is_not_started_here(job, dom, phase, more, st
 
 
 def test_start_asks_for_it(virt, dom, job, monkeypatch):
-    broken_off(job, dom, move_journal.MOVING)
+    broken_off(job, dom, MOVING)
     whole = move_journal.may_start
     monkeypatch.setattr(move_journal, "may_start", lambda found: whole(found, job.journals))
     with pytest.raises(Exception, match="may be on the target of a migration"):
@@ -336,10 +337,10 @@ def test_start_asks_for_it(virt, dom, job, monkeypatch):
 @pytest.mark.parametrize(
     ("step", "before", "after"),
     [
-        (move_journal.PAUSED, "running", "running"),
-        (move_journal.PAUSED, "paused", "paused"),  # the user had paused it before
+        (PAUSED, "running", "running"),
+        (PAUSED, "paused", "paused"),  # the user had paused it before
         (None, "running", "paused"),  # and here meanwhile
-        (move_journal.PAUSING, "running", "not known"),
+        (PAUSING, "running", "not known"),
     ],
 )
 def test_a_guest_that_its_killed_migration_has_paused_runs_on(
@@ -347,11 +348,10 @@ def test_a_guest_that_its_killed_migration_has_paused_runs_on(
 ):
     """policy=pause; the process was killed, then libvirt ended the migration."""
     dom.create()
-    broken_off(job, dom, move_journal.BEGUN, pause=step)
+    broken_off(job, dom, BEGUN, pause=step)
     path = f"{job.journals}/web1.json"
-    entry = move_journal.read(path)
-    entry["report"]["state"] = before
-    move_journal.put(path, **entry)
+    entry = move_journal.read(path, JournalEntry)
+    move_journal.put(path, replace(entry, report=replace(entry.report, state=before)))
     dom.suspend()
     target.up = answers
     if after == "not known":

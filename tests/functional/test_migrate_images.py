@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from saltvirt import errors
 from saltvirt.host.migration import backing_images, same_content
 from saltvirt.images import cache
 from saltvirt.migration import storage
+from saltvirt.migration.facts import BackingFile
 
 CONTENT = b"an image " * 4096
 
@@ -71,7 +73,7 @@ def base(tmp_path, monkeypatch):
     monkeypatch.setattr(
         same_content, "same_there", lambda peer, name: peer.files[name] == path.read_bytes()
     )
-    return {"path": str(path), "file_bytes": len(CONTENT), "format": "qcow2"}
+    return BackingFile(str(path), "qcow2", file_bytes=len(CONTENT))
 
 
 def test_two_at_once_copy_once_and_both_have_it_whole(base):
@@ -79,7 +81,7 @@ def test_two_at_once_copy_once_and_both_have_it_whole(base):
 
     def move(target):
         backing_images.bring(target, base)
-        seen.append(peer.files[base["path"]])
+        seen.append(peer.files[base.path])
 
     targets = [Target(peer, 0.02), Target(peer, 0.02)]
     threads = [threading.Thread(target=move, args=(target,)) for target in targets]
@@ -89,7 +91,7 @@ def test_two_at_once_copy_once_and_both_have_it_whole(base):
         thread.join(30)
     assert seen == [CONTENT, CONTENT]
     assert sorted(len(t.said) for t in targets) == [1, 1]
-    assert list(peer.files) == [base["path"]]
+    assert list(peer.files) == [base.path]
     assert [t.made for t in targets] == [[], []]
 
 
@@ -97,19 +99,19 @@ def test_two_at_once_copy_once_and_both_have_it_whole(base):
 def test_a_copy_that_has_died_is_not_taken_for_an_image(base, monkeypatch, left):
     monkeypatch.setattr(backing_images, "STALLED_S", 0.2)
     peer = Peer()
-    peer.files[base["path"]] = CONTENT[:5000]
+    peer.files[base.path] = CONTENT[:5000]
     if left:
-        peer.files[storage.coming(base["path"])] = b""
+        peer.files[storage.coming(base.path)] = b""
     with pytest.raises(errors.MigrationFailed, match="incomplete and does not grow"):
         backing_images.bring(Target(peer), base)
 
 
 def test_another_image_of_that_size_that_has_come_meanwhile_is_noticed(base):
     peer = Peer()
-    peer.files[base["path"]] = bytes(len(CONTENT))
+    peer.files[base.path] = bytes(len(CONTENT))
     with pytest.raises(errors.MigrationFailed, match="another"):
         backing_images.bring(Target(peer), base)
-    assert peer.files[base["path"]] == bytes(len(CONTENT))
+    assert peer.files[base.path] == bytes(len(CONTENT))
 
 
 def test_an_image_that_somebody_writes_to_is_not_left_as_whole(base):
@@ -121,7 +123,7 @@ def test_an_image_that_somebody_writes_to_is_not_left_as_whole(base):
     target = Changing(Peer())
     with pytest.raises(errors.MigrationFailed, match="changed while it was copied"):
         backing_images.bring(target, base)
-    assert target.made == [storage.coming(base["path"]), base["path"]]  # both are taken back
+    assert target.made == [storage.coming(base.path), base.path]  # both are taken back
 
 
 def test_two_who_record_a_cached_image_at_once_do_not_hinder_each_other(base, tmp_path):
@@ -137,7 +139,7 @@ def test_two_who_record_a_cached_image_at_once_do_not_hinder_each_other(base, tm
         def size(self, path):
             return None if path.endswith(".json") else super().size(path)
 
-    peer, cached = Peer(), base | {"path": str(image)}
+    peer, cached = Peer(), replace(base, path=str(image))
     for target in (Target(peer), Late(peer)):
         backing_images.bring(target, cached)
         assert target.made == []
@@ -145,8 +147,8 @@ def test_two_who_record_a_cached_image_at_once_do_not_hinder_each_other(base, tm
 
 
 def test_no_guest_is_made_from_an_image_that_is_just_coming(base):
-    coming = storage.coming(base["path"])
+    coming = storage.coming(base.path)
     with open(coming, "x", encoding="ascii"):
         pass
     with pytest.raises(errors.ImageError, match="just copying"):
-        cache.fetch(base["path"])
+        cache.fetch(base.path)

@@ -47,10 +47,11 @@ print(json.dumps([disks, kept]))
 EACH_LINE = f"""{BEGIN}
 from saltvirt import settings
 from saltvirt.host.migration import (
-    api, confirm, departed, move, move_journal, offline, prepare, recovery,
+    api, confirm, departed, migration, move_journal, offline, prepare, recovery,
 )
 from saltvirt.host.migration.move_journal import Journal
 from saltvirt.migration import checks, options, storage, transport
+from saltvirt.migration.facts import GuestReport, MachineReport, TargetReport
 
 step, data, pid, clean = int(sys.argv[5]), sys.argv[6], sys.argv[7], sys.argv[8]
 reservations.room.reasons = lambda *_: []
@@ -67,9 +68,9 @@ order = api.MigrationJob(
     "web1", transport.parse("hv2"), options.parse({{}}), journals=journals, locks=folder + "/locks",
     local=settings.Connection(source),
 )
-traced = {{module.__file__ for module in (confirm, move, offline, recovery)}}
+traced = {{module.__file__ for module in (confirm, migration, offline, recovery)}}
 names = (
-    "run", "_do", "_cold", "_at", "_clean", "_over", "copy", "define", "_not_there", "confirm",
+    "run", "_do", "_cold", "_write", "_clean", "_over", "copy", "define", "_not_there", "confirm",
     "autostart", "remove_source", "undefine",
 )
 
@@ -100,16 +101,16 @@ def killed_at(line):
         return trace
     conn, peer = libvirt.open(source), libvirt.open(target)
     dom = conn.lookupByName("web1")
-    report = {{
-        "name": "web1", "uuid": dom.UUIDString(), "host": "hv1", "active": False,
-        "state": "shutdown", "autostart": True, "memory_kib": 65536, "vcpus": 1, "nvram": None,
-        "emulator": "/usr/bin/qemu-system-x86_64", "virt_type": "qemu", "page_kib": None,
-    }}
-    host = {{"hostname": "hv2", "has_emulator": True, "emulator": None, "paths": {{}}}}
+    report = GuestReport(
+        "web1", dom.UUIDString(), "hv1", False, "shutdown", autostart=True, memory_kib=65536,
+        emulator="/usr/bin/qemu-system-x86_64", virt_type="qemu",
+    )
+    host = TargetReport("hv2", machine=MachineReport(has_emulator=True))
     plan = storage.DiskPlan("vda", storage.COPY, path, "raw", size_bytes=512, there=path)
-    request = checks.Request(order.options, order.transport, [plan])
+    request = checks.CheckedMigration(order.options, order.transport, [plan])
     with Journal(journals, "web1") as journal:
-        one = move.Move(move.Ends(conn, peer, dom), report, host, request, order, journal)
+        ends = migration.Ends(conn, peer, dom)
+        one = migration.Migration(ends, report, host, request, order, journal)
         sys.settrace(trace)
         done = one.run()
         sys.settrace(None)
@@ -154,8 +155,8 @@ while True:
     apart(begin)
     code, kept = apart(killed_at, line)
     seen = {{"line": line, "code": code, "kept": kept, "before": apart(hosts)[1]}}
-    noted = Journal(journals, "web1").read() or {{}}
-    seen["whole"] = bool(noted.get("looks")) if noted.get("phase") == "moving" else None
+    noted = Journal(journals, "web1").read()
+    seen["whole"] = bool(noted.looks) if noted and noted.phase == "moving" else None
     code, seen["end"] = apart(end)
     assert not code, f"line {{line}}: it could not be ended"
     seen["after"], seen["here"] = apart(hosts)[1], os.path.exists(path)

@@ -9,6 +9,13 @@ libvirt = pytest.importorskip("libvirt")
 
 from saltvirt import errors
 from saltvirt.host.migration import block_devices, facts, remote_storage, shared_folders, volumes
+from saltvirt.migration.facts import (
+    DeviceIdentity,
+    DiskReport,
+    GuestReport,
+    PlaceReport,
+    PoolReport,
+)
 
 NOBODY = 65534
 
@@ -181,22 +188,23 @@ def test_a_link_is_not_proven_by_a_neighbour_in_the_shared_folder(tmp_path, name
     (folder / "a").touch()
     (local / "b").touch()
     (folder / "b").symlink_to(local / "b")
-    report = {"nvram": None, "disks": [_file(folder / name) for name in names]}
+    disks = tuple(_file(folder / name) for name in names)
+    report = GuestReport("web1", "u", "hv1", True, "running", disks=disks)
     peer = libvirt.open("test:///default")
     there = remote_storage.opened(peer, str(folder))
     with facts.marked(report) as marks, there as pool:
         for name in ("a", "b", *marks.values()):
             remote_storage.create(pool, str(folder / name), "raw", 0)
         proof = shared_folders.same(pool, marks[str(folder)], "nfs4")
-        seen = [facts._path(pool, str(folder / name), proof, None) for name in "ab"]
+        seen = [facts._path(pool, str(folder / name), proof) for name in "ab"]
         assert marks[str(folder)] in os.listdir(folder)
     peer.close()
-    assert [one["shared"] for one in seen] == [True, None]
-    assert "is a link to" in seen[1]["why"]
+    assert [one.shared for one in seen] == [True, None]
+    assert "is a link to" in seen[1].why
 
 
 def _file(path):
-    return {"source": str(path), "type": "file", "read_only": False, "chain": []}
+    return DiskReport("vda", "file", str(path))
 
 
 def test_which_file_system_a_path_is_on(tmp_path):
@@ -243,22 +251,21 @@ def test_no_pool_of_ours_ever_opens_devices(conn, folder):
 
 def test_a_volume_whose_pool_is_off_is_in_trouble(conn):
     pool = conn.storagePoolLookupByName("default-pool")
-    assert "no storage vol" in volumes.local(conn, "default-pool", "gone")["trouble"]
-    assert "none" in volumes.local(conn, "none", "gone")["trouble"]
+    assert "no storage vol" in volumes.local(conn, named("default-pool")).trouble
+    assert "none" in volumes.local(conn, named("none")).trouble
     pool.destroy()
-    assert "not started" in volumes.local(conn, "default-pool", "gone")["trouble"]
+    assert "not started" in volumes.local(conn, named("default-pool")).trouble
     pool.create(0)
 
 
-def wanted(**pool):
-    about = {"name": "default-pool", "type": "dir", "folder": "/x", "source": {}}
-    return {
-        "pool": about | pool,
-        "source": "/default-pool/web1",
-        "volume": "web1",
-        "type": "file",
-        "fs": "ext4",
-    }
+def named(pool):
+    return DiskReport("vda", "volume", "gone", pool=PoolReport(pool), volume="gone")
+
+
+def there(conn, mark, **pool):
+    about = PoolReport(**{"name": "default-pool", "type": "dir", "folder": "/x", **pool})
+    disk = DiskReport("vda", "file", "/default-pool/web1", volume="web1", fs="ext4", pool=about)
+    return volumes.there(conn, disk, about, mark)
 
 
 @pytest.mark.parametrize(
@@ -266,18 +273,15 @@ def wanted(**pool):
     [({"name": "none"}, "has no storage pool none"), ({"type": "logical"}, "is of type dir on")],
 )
 def test_a_pool_of_the_target_that_will_not_do(conn, pool, words):
-    found, free = volumes.there(conn, wanted(**pool), None)
-    assert words in found["trouble"]
-    assert found["shared"] is None
+    found, free = there(conn, None, **pool)
+    assert words in found.trouble
+    assert found.shared is None
     assert free is None
 
 
 def test_where_a_volume_comes_to_lie(conn):
-    found, free = volumes.there(conn, wanted(), "a-marker-that-is-not-there")
-    assert found == {
-        "exists": False, "pool": "default-pool", "path": "/default-pool/web1",
-        "shared": False, "why": None,
-    }  # fmt: skip
+    found, free = there(conn, "a-marker-that-is-not-there")
+    assert found == PlaceReport(False, False, path="/default-pool/web1", pool="default-pool")
     assert free > 0
 
 
@@ -315,7 +319,7 @@ def test_a_lun_is_known_by_its_number_whatever_the_kernel_calls_it():
     two = Host(Node("/dev/sdc", wwn, link), Node("/dev/sdb", "QM00001"))
     assert block_devices.identity(one, link) == block_devices.identity(two, link)
     assert block_devices.identity(one, "/dev/sdb") != block_devices.identity(two, "/dev/sdb")
-    assert block_devices.identity(two, "/dev/sdb") == {"volume": None, "devices": [None]}
+    assert block_devices.identity(two, "/dev/sdb") == DeviceIdentity(None, (None,))
     part = block_devices.identity(one, f"{link}-part2")
     assert part == block_devices.identity(two, "/dev/sdc2")
     assert part != block_devices.identity(one, f"{link}-part1")

@@ -12,6 +12,7 @@ libvirt = pytest.importorskip("libvirt")
 from saltvirt.host.migration import confirm, guest_disks, remote_storage
 from saltvirt.host.storage import files
 from saltvirt.migration import storage
+from saltvirt.migration.facts import GuestReport
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_what_an_image_stands_on(tmp_path):
         pytest.skip("qemu-img is not installed")
     subprocess.run([*run, "-b", base, "-F", "qcow2", middle], check=True)
     subprocess.run([*run, "-b", "middle", "-F", "qcow2", top], check=True)
-    assert [image["path"] for image in guest_disks.images(top, "qcow2")] == [top, middle, base]
+    assert [image.path for image in guest_disks.images(top, "qcow2")] == [top, middle, base]
     assert files.chain(top) == [top, middle, base]
     assert files.chain(str(tmp_path / "gone")) == [str(tmp_path / "gone")]
 
@@ -180,7 +181,7 @@ def test_a_disk_whose_data_is_in_another_file_is_not_moved(conn, tmp_path, below
         subprocess.run([*run, "-b", image, "-F", "qcow2", top], check=True)
     root = ElementTree.fromstring(DISK.format(top if below else image))
     [disk] = guest_disks.read(root, conn)
-    [plan] = storage.plan([disk], {storage.key(disk): {"exists": False, "shared": None}})
+    [plan] = storage.plan([disk], {})
     assert plan.how == storage.REFUSED
     assert plan.why == (
         f"{image} keeps its data in another file, {data}: convert it to one without "
@@ -212,7 +213,7 @@ def test_deleting_says_whether_there_was_something(conn):
 def test_a_file_that_is_still_there_is_not_reported_as_deleted(conn, tmp_path):
     left, gone = tmp_path / "web1_vda.qcow2", tmp_path / "gone.qcow2"
     left.touch()  # the test driver's pools show no real files
-    report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "web1"}
+    report = GuestReport("web1", "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "hv1", False, "shutdown")
     deleted, kept = confirm.remove_source(conn, report, [str(left), str(gone)])
     assert deleted == []
     assert list(kept) == [str(left)]

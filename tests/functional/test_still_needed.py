@@ -20,9 +20,12 @@ from saltvirt.host.snapshot import layers, needs
 from saltvirt.host.storage import chains, identity, image_users, pool_state, references, usage
 from saltvirt.host.storage import volume as host_volume
 from saltvirt.images import clone
+from saltvirt.migration.facts import GuestReport
 from saltvirt.revert import Revert
 from saltvirt.seed import nocloud
 from tests.functional.test_usage import create, disk, place  # noqa: F401
+
+GONE = "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11"
 
 
 @contextlib.contextmanager
@@ -145,7 +148,7 @@ def test_a_part_of_a_device_that_a_guest_has_whole_is_that_guests(place, monkeyp
 def test_the_clean_up_after_a_migration_leaves_what_a_qemu_has_open(place, monkeypatch):  # noqa: F811
     gone = []
     monkeypatch.setattr(confirm.remote_storage, "delete", lambda conn, path: gone.append(path))
-    report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "old"}
+    report = GuestReport("old", GONE, "hv1", False, "shutdown")
     with opened(place.base, "raw"):
         _, kept = confirm.remove_source(place.conn, report, [str(place.base)])
         assert "has it open" in kept[str(place.base)]
@@ -159,7 +162,7 @@ def test_no_qemu_opens_what_a_migration_takes_away_here(place, monkeypatch):  # 
     monkeypatch.setattr(
         confirm.remote_storage, "delete", lambda conn, path: said.append(opens(path, "-r"))
     )
-    report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "old"}
+    report = GuestReport("old", GONE, "hv1", False, "shutdown")
     confirm.remove_source(place.conn, report, [str(place.base)])
     assert len(said) == 1
     assert "lock" in said[0]
@@ -215,7 +218,7 @@ class Going:
         purge.purge(at.conn, "old")
 
     def clean_up(self, at, path):
-        report = {"uuid": "6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11", "name": "old"}
+        report = GuestReport("old", GONE, "hv1", False, "shutdown")
         confirm.remove_source(at.conn, report, [str(path)])
 
     def undo(self, at, path):

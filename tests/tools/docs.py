@@ -65,6 +65,67 @@ def engine_and_grain():
     return "\n\n".join(parts) + "\n"
 
 
+FACTS = """# Facts that travel
+
+What hosts tell each other and the master, and what is written to files, as plain data: each is a
+dataclass of the library, with these keys. Made from the classes by `make docs`: change it there.
+
+The other side may be of another version: a key that is not known is passed over, one with a default
+may be missing. What is there has its type, or the answer is refused, with the host and the key.
+"""
+# where they are, and who tells them
+_FACTS = (
+    ("placement/facts.py", "What `virt.inventory` answers"),
+    ("migration/facts.py", "What a migration asks of the guest's host"),
+    ("migration/journal.py", "What a migration writes down"),
+    ("host/provision/disk_notes.py", "What is written down while disks are made"),
+)
+
+
+def facts():
+    """The manual of what travels as a wire.Fact, as Markdown."""
+    parts = [FACTS.strip()]
+    for path, title in _FACTS:
+        tree = ast.parse((layers.LIBRARY / path).read_text(encoding="utf-8"))
+        parts.append(f"## {title}")
+        for node in (n for n in tree.body if isinstance(n, ast.ClassDef) and n.bases):
+            doc = " ".join((ast.get_docstring(node) or "").split())
+            parts += [f"### {node.name}", _inline(doc), _keys(node)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _keys(node):
+    """The table of a Fact's fields."""
+    fields = [n for n in node.body if isinstance(n, ast.AnnAssign)]
+    named_by = [f.value.value for f in fields if f.target.id == "NAMED_BY"]
+    fields = [f for f in fields if _is_key(f) and f.target.id not in named_by]
+    above = [base.id for base in node.bases if base.id != "Fact"]
+    rows = [f"| `{f.target.id}` | `{_of(f.annotation)}` | {_default(f.value)} |" for f in fields]
+    more = [f"And the keys of {', '.join(above)}."] if above else []
+    return "\n".join(
+        ["| key | type | default |", "|---|---|---|", *rows, *(["", *more] if more else [])]
+    )
+
+
+def _is_key(field):
+    called = field.value.func if isinstance(field.value, ast.Call) else None
+    return "ClassVar" not in ast.unparse(field.annotation) and getattr(called, "id", "") != "untold"
+
+
+def _of(annotation):
+    return ast.unparse(annotation).replace("|", "or")
+
+
+def _default(value):
+    if value is None:
+        return "must be there"
+    if not isinstance(value, ast.Call):
+        return f"`{ast.unparse(value)}`"
+    if getattr(value.func, "id", "") == "seldom":
+        return f"`{ast.unparse(value.args[0])}`, left out then"
+    return "empty"
+
+
 def pages():
     """{path: text} of every page that is made."""
     return {
@@ -72,6 +133,7 @@ def pages():
         FOLDER / "states.md": document(STATES, "states.virt"),
         FOLDER / "runner.md": document(RUNNER, "runners.virt"),
         FOLDER / "engine-and-grain.md": engine_and_grain(),
+        FOLDER / "facts.md": facts(),
         DOCS / "layers.svg": layers.picture(),
     }
 

@@ -55,7 +55,7 @@ def test_plain_data_comes_and_goes():
 def test_the_other_side_may_be_of_another_version():
     newer = {
         **FULL,
-        "unreachable of": 1,
+        "of another": 1,
         "here": 7,
         "parts": {"a": {"size_bytes": 3, "speed": "x"}},
     }

@@ -1,16 +1,26 @@
 """Which of libvirt's migration flags and parameters a request means, by their names."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from saltvirt.migration import where
+from saltvirt.migration.facts import GuestReport, TargetReport
+from saltvirt.migration.options import Options
+from saltvirt.migration.transport import Transport
 
 MIB = 1024 * 1024
 # since then libvirt can have the zeroes of a copied disk discarded
 ZEROES_SINCE = 10009000
 
 
-def flags(options, transport, storage, live, proven=False):
+def flags(
+    options: Options, transport: Transport, storage: str | None, live: bool, proven: bool = False
+) -> set[str]:
     """The names of VIR_MIGRATE_* flags, as a set.
 
-    options: Options; transport: Transport; storage: "all", "incremental" or None for what
+    storage: "all", "incremental" or None for what
     is copied; live: whether the guest runs on while its memory travels; proven: disks stay
     where they are, on storage that our checks found shared and coherent.
     """
@@ -25,7 +35,7 @@ def flags(options, transport, storage, live, proven=False):
     return wanted
 
 
-def _by_option(options, live):
+def _by_option(options: Options, live: bool) -> set[str]:
     asked = {
         "PERSIST_DEST": options.persistent,
         "UNDEFINE_SOURCE": options.undefinesource,
@@ -38,19 +48,21 @@ def _by_option(options, live):
     return {name for name, yes in asked.items() if yes}
 
 
-def discarding(guest, host, disks):
+def discarding(guest: GuestReport, host: TargetReport, disks: Iterable[str]) -> list[str]:
     """Which of the disks (target names) arrive with their holes when libvirt is asked for it.
 
     Those that may discard (``discard: unmap``), where both libvirts know of it. Older QEMUs leave
     holes by themselves, newer ones (seen: 10.0) fill a raw disk otherwise.
     """
-    if min(guest["libvirt"], host["libvirt"]) < ZEROES_SINCE:
+    if min(guest.libvirt, host.libvirt) < ZEROES_SINCE:
         return []
-    may = {disk["target"] for disk in guest["disks"] if disk["discard"] == "unmap"}
+    may = {disk.target for disk in guest.disks if disk.discard == "unmap"}
     return [disk for disk in disks if disk in may]
 
 
-def parameters(options, disks, network, zeroes=()):
+def parameters(
+    options: Options, disks: Iterable[str], network: Mapping[str, Any], zeroes: Iterable[str] = ()
+) -> dict[str, Any]:
     """libvirt's typed parameters of a migration, by their VIR_MIGRATE_PARAM_* names.
 
     disks: target names (``vda``) of the disks to copy; zeroes: of those, see discarding.

@@ -1,6 +1,10 @@
 """What the caller of a migration may ask for, by Salt's names."""
 
-from dataclasses import dataclass, fields
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, fields
+from typing import Any
 
 from saltvirt import settings, units
 from saltvirt.errors import InvalidInput
@@ -43,7 +47,7 @@ class Options:
     max_downtime: int | None = None
     parallel_connections: int | None = None
     compressed: bool = False
-    comp_methods: tuple = ()
+    comp_methods: tuple[str, ...] = ()
     comp_mt_level: int | None = None
     comp_mt_threads: int | None = None
     comp_mt_dthreads: int | None = None
@@ -61,7 +65,7 @@ class Options:
     timeout: int | None = None
 
 
-def parse(given, tunnel=False, policy=Options.policy):
+def parse(given: Mapping[str, Any], tunnel: bool = False, policy: str = Options.policy) -> Options:
     """Options from the ``**kwargs`` of a call.
 
     given: dict, without connection, username, password and Salt's dunder arguments.
@@ -85,12 +89,12 @@ def parse(given, tunnel=False, policy=Options.policy):
     return options
 
 
-def network(get):
+def network(get: Callable[..., Any]) -> dict[str, Any]:
     """``virt:migration`` of a hypervisor, but its address. get: Salt's ``config.get``.
 
     Raises InvalidInput, which names the setting.
     """
-    found = {
+    found: dict[str, Any] = {
         "policy": settings.choice(get, "migration:policy", Options.policy, POLICIES),
         "bandwidth": settings.integer(get, "migration:bandwidth", None),
         "disks_port": settings.integer(get, "migration:disks_port", None, most=65535),
@@ -100,7 +104,7 @@ def network(get):
     return {key: value for key, value in found.items() if value is not None}
 
 
-def is_not_live(options, virt_type):
+def is_not_live(options: Options, virt_type: str | None) -> bool:
     """Whether a running guest is paused while its memory travels, after its disks have.
 
     Where QEMU emulates the CPU (TCG, domains of type ``qemu``) it can clear the mark of a changed
@@ -111,7 +115,7 @@ def is_not_live(options, virt_type):
     return virt_type == "qemu" and options.live is None
 
 
-def _value(name, field, value):
+def _value(name: str, field: Field[Any], value: Any) -> Any:
     if name == "copy_storage":
         return _copy_storage(value)
     if name == "comp_methods":
@@ -125,13 +129,13 @@ def _value(name, field, value):
     return _number(name, value)
 
 
-def _flag(name, value):
+def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InvalidInput(f"{name} {value!r} is not True or False")
     return value
 
 
-def _number(name, value):
+def _number(name: str, value: Any) -> int | None:
     if value is None:
         return None
     if name == "comp_mt_level" and str(value) == "0":
@@ -143,13 +147,13 @@ def _number(name, value):
     return number
 
 
-def _one_of(name, value, allowed):
+def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise InvalidInput(f"{name} {value!r} is not one of {', '.join(allowed)}")
-    return value
+    return str(value)
 
 
-def _copy_storage(value):
+def _copy_storage(value: Any) -> str | None:
     if not isinstance(value, (str, bool, type(None))) or value not in COPY_STORAGE:
         raise InvalidInput(
             f"copy_storage {value!r} is not one of all, incremental, never; "
@@ -158,14 +162,14 @@ def _copy_storage(value):
     return COPY_STORAGE[value]
 
 
-def _comp_methods(value):
+def _comp_methods(value: Any) -> tuple[str, ...]:
     names = [n.strip() for n in value.split(",")] if isinstance(value, str) else value or []
     if not isinstance(names, (list, tuple)):
         raise InvalidInput(f"comp_methods {value!r} is not a list such as mt,xbzrle")
     return tuple(_one_of("comp_methods", n, COMPRESSIONS) for n in names)
 
 
-def _consistent(options):
+def _consistent(options: Options) -> None:
     """Raises InvalidInput for what libvirt could never do together."""
     if options.tunnel and options.parallel_connections:
         raise InvalidInput(

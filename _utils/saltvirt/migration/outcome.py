@@ -1,5 +1,7 @@
 """After a failure or a kill: whose is the guest now, and what makes it one guest again."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 MOVED = "moved"
@@ -26,7 +28,7 @@ class Side:
     split: bool = False
 
     @property
-    def alive(self):
+    def alive(self) -> bool:
         """It is the user's guest: running, or paused by somebody."""
         return self.state in (RUNNING, PAUSED) and not (self.waits or self.split)
 
@@ -34,11 +36,13 @@ class Side:
 @dataclass(frozen=True)
 class Verdict:
     outcome: str
-    actions: tuple = ()
+    actions: tuple[str, ...] = ()
     words: str = ""
 
 
-def decide(here, there, was_active, was_running, persistent_here=True):
+def decide(
+    here: Side, there: Side, was_active: bool, was_running: bool, persistent_here: bool = True
+) -> Verdict:
     """The Verdict on a guest whose migration ended badly or was never seen to end.
 
     here, there: Side of the source and of the target. was_active, was_running: before the
@@ -67,7 +71,7 @@ _SPLIT = (
 )
 
 
-def _only_here(here, was_running):
+def _only_here(here: Side, was_running: bool) -> Verdict:
     if here.state == GONE:
         return Verdict(
             UNDECIDED,
@@ -79,7 +83,7 @@ def _only_here(here, was_running):
     return Verdict(UNDONE)
 
 
-def _alive_there(here, persistent_here):
+def _alive_there(here: Side, persistent_here: bool) -> Verdict:
     forget = (FORGET_HERE,) if persistent_here else ()
     if here.state == GONE:
         return Verdict(MOVED)
@@ -95,7 +99,7 @@ def _alive_there(here, persistent_here):
     )
 
 
-def _cold(here):
+def _cold(here: Side) -> Verdict:
     """A guest that did not run: until it is forgotten here, it is here."""
     if here.state == GONE:
         return Verdict(MOVED)
@@ -104,7 +108,7 @@ def _cold(here):
     return _undecided(here, Side(OFF))
 
 
-def _undecided(here, there):
+def _undecided(here: Side, there: Side) -> Verdict:
     if here.state == GONE and there.waits:
         return Verdict(
             UNDECIDED, words="it is gone here and waits on the target: virt.resume it there"

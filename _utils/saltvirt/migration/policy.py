@@ -1,6 +1,10 @@
 """What to do about a running migration: a pure function of how it goes."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 GIB = 1024**3
 
@@ -31,7 +35,7 @@ class MigrationPolicy:
     stall_s: float = 150
     step_s: float = 10
     pause_s: float = 60
-    downtime_ms: tuple = (500, 1000, 2000, 4000)
+    downtime_ms: tuple[int, ...] = (500, 1000, 2000, 4000)
 
 
 @dataclass(frozen=True)
@@ -80,14 +84,14 @@ class Progress:
     steps: int = 0
 
     @property
-    def percent(self):
+    def percent(self) -> int:
         """Of what is known to have to travel: 0 to 100."""
         if not self.total:
             return 0
         return max(0, min(100, round(100 * (self.total - self.remaining) / self.total)))
 
 
-def limits(size_bytes, given, name="converge"):
+def limits(size_bytes: int, given: Mapping[str, Any], name: str = "converge") -> MigrationPolicy:
     """The MigrationPolicy for a guest with that much memory and disk to move.
 
     given: dict of ``virt:migration``: ``timeout_per_gib`` (s), ``timeout`` (s, the whole),
@@ -104,7 +108,7 @@ def limits(size_bytes, given, name="converge"):
     )
 
 
-def advance(before, stats, now_s):
+def advance(before: Progress, stats: Mapping[str, Any], now_s: float) -> Progress:
     """The Progress after one more look.
 
     before: the Progress of the last look; stats: libvirt's job statistics by their names;
@@ -136,18 +140,18 @@ def advance(before, stats, now_s):
     return replace(seen, stalled_s=now_s - seen.nearer_at)
 
 
-def _of_disks(seen):
+def _of_disks(seen: Progress) -> Progress:
     """What the guest writes to its disks is copied again: nearer is what never was so little."""
     return _lower(seen) if seen.lowest is None or seen.left < seen.lowest else seen
 
 
-def _of_memory(before, seen):
+def _of_memory(before: Progress, seen: Progress) -> Progress:
     """Each pass over memory ends near nothing: nearer is a pass that began with less than those
     before, and the first one, for as long as it goes on."""
     if not before.memory:
         return _lower(replace(seen, least=None, began=seen.left, fruitless=0))
     if seen.iteration <= max(1, before.iteration):
-        gains = not seen.fruitless and seen.left < seen.lowest
+        gains = not seen.fruitless and seen.left < (seen.lowest or 0)
         return _lower(seen) if gains else seen
     if seen.least is None or seen.left < seen.least * _GAIN:
         return _lower(replace(seen, least=seen.left, began=seen.left, fruitless=0, excused=0))
@@ -155,11 +159,11 @@ def _of_memory(before, seen):
     return replace(seen, lowest=seen.left, began=seen.left, fruitless=seen.fruitless + passes)
 
 
-def _lower(seen):
+def _lower(seen: Progress) -> Progress:
     return replace(seen, lowest=seen.left, nearer_at=seen.at_s)
 
 
-def _speed(before, stats, processed, now_s):
+def _speed(before: Progress, stats: Mapping[str, Any], processed: int, now_s: float) -> int:
     """What libvirt says; of disks it says nothing, and what went since the last look is taken."""
     rate = int(stats.get("memory_bps", 0)) + int(stats.get("disk_bps", 0))
     took_s = now_s - before.at_s
@@ -168,7 +172,7 @@ def _speed(before, stats, processed, now_s):
     return max(0, int((processed - before.processed) / took_s))
 
 
-def decide(progress, elapsed_s, policy):
+def decide(progress: Progress, elapsed_s: float, policy: MigrationPolicy) -> Action:
     """The Action for this moment. Once post-copy began there is no way back: only wait."""
     if progress.postcopy:
         return Action()
@@ -178,7 +182,7 @@ def decide(progress, elapsed_s, policy):
     return Action() if progress.paused else _while_it_runs(progress, elapsed_s, policy)
 
 
-def _while_it_runs(progress, elapsed_s, policy):
+def _while_it_runs(progress: Progress, elapsed_s: float, policy: MigrationPolicy) -> Action:
     if elapsed_s > policy.timeout_s:
         return _end(progress, policy, f"not done in {policy.timeout_s:.0f} s")
     # QEMU slows a guest further in each second pass, as long as it can
@@ -192,12 +196,12 @@ def _while_it_runs(progress, elapsed_s, policy):
     return Action()
 
 
-def _stalled(progress, for_s, passes):
+def _stalled(progress: Progress, for_s: float, passes: int) -> bool:
     """Whether it gets no nearer: for so long, and in so many passes over memory."""
     return progress.stalled_s > for_s and (not progress.memory or progress.fruitless >= passes)
 
 
-def _next_step(progress, policy):
+def _next_step(progress: Progress, policy: MigrationPolicy) -> Action:
     """Raise the tolerated downtime while no pass over memory gets nearer."""
     step = progress.steps + 1
     due = progress.memory and _stalled(progress, policy.step_s * step, step)
@@ -207,7 +211,7 @@ def _next_step(progress, policy):
     return Action()
 
 
-def _end(progress, policy, why):
+def _end(progress: Progress, policy: MigrationPolicy, why: str) -> Action:
     if policy.name == "postcopy" and progress.iteration >= 1:
         return Action(POSTCOPY, reason=why)
     if policy.name != "pause" or not progress.memory:

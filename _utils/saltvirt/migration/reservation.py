@@ -5,6 +5,9 @@ and a name is there at once or not at all. It is renewed while its migration liv
 told by the host that keeps it.
 """
 
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -30,11 +33,11 @@ class Reservation:
     memory_kib: int
     vcpus: int
     made: int
-    disks: tuple = ()
+    disks: tuple[tuple[str, int], ...] = ()
     page_kib: int | None = None
 
     @property
-    def file(self):
+    def file(self) -> str:
         found = f"{self.name}~{self.memory_kib}~{self.vcpus}~{self.made}"
         if self.page_kib is not None:
             found += f"{_MORE}p{self.page_kib}"
@@ -44,7 +47,7 @@ class Reservation:
         return found
 
 
-def _disk(place, size, room):
+def _disk(place: str, size: int, room: int) -> str:
     """A disk's part of the name. A folder that is too long stands for itself by one above it,
     which is on the same file system most of the time."""
     text = f"{_MORE}d{size}@{quote(place, safe='')}"
@@ -54,7 +57,7 @@ def _disk(place, size, room):
     return text if len(text) <= room else ""
 
 
-def parse(file):
+def parse(file: str) -> Reservation | None:
     """The Reservation that a file's name tells of, or None."""
     found, *more = file.split(_MORE)
     name, *numbers = found.rsplit("~", 3)
@@ -63,15 +66,16 @@ def parse(file):
     pages = [word[1:] for word in more if word.startswith("p") and word[1:].isdecimal()]
     parts = [word[1:].partition("@") for word in more if word.startswith("d")]
     disks = tuple((unquote(place), int(size)) for size, _, place in parts if size.isdecimal())
-    return Reservation(name, *map(int, numbers), disks, int(pages[0]) if pages else None)
+    memory_kib, vcpus, made = map(int, numbers)
+    return Reservation(name, memory_kib, vcpus, made, disks, int(pages[0]) if pages else None)
 
 
-def stale(age_s):
+def stale(age_s: float) -> bool:
     """Whether a reservation was not renewed for so long that it does not hold."""
     return age_s > KEEP_S
 
 
-def pending(ages, present):
+def pending(ages: Mapping[str, float], present: Container[str]) -> list[Reservation]:
     """The Arrivals that count: not those of guests that are there by now.
 
     ages: name of the file to seconds since it was made or renewed, by the clock of the host that

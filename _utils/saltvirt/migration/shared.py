@@ -4,7 +4,17 @@ Equal names and equal UUIDs of pools prove nothing. Files are proven by a marker
 saltvirt.host.migration.shared_folders; what is here judges the rest by what both hosts report.
 """
 
+from __future__ import annotations
+
 import re
+
+from saltvirt.migration.facts import (
+    DeviceIdentity,
+    NetworkSource,
+    PoolReport,
+    Server,
+    VolumeIdentity,
+)
 
 # pools by what a guest gets from them
 FILE_POOLS = ("dir", "fs", "netfs", "vstorage")
@@ -29,79 +39,78 @@ _WORLD_WIDE = re.compile(
 _OWN = re.compile(r"localhost(\..*)?|127\..*|::1|\[::1\]|0\.0\.0\.0|::", re.IGNORECASE)
 
 
-def on_network(fs):
+def on_network(fs: str | None) -> bool:
     """Whether a file system of that type comes from a server, so that other hosts may have it."""
     return bool(_NETWORK_FS.fullmatch(fs or ""))
 
 
-def world_wide(number):
+def world_wide(number: str | None) -> bool:
     """Whether a device's number (``…`` or ``… partition N``) is one that no other device has."""
     return bool(number and _WORLD_WIDE.fullmatch(number.partition(" partition ")[0]))
 
 
-def network(source):
+def network(source: NetworkSource) -> str | None:
     """Why a disk of ``type='network'`` may not be the same one on another host, or None.
 
-    source: ``protocol``, ``name``, ``hosts`` (each a dict of ``name``, ``port``,
-    ``transport``). Its definition goes to the target as it is.
+    Its definition goes to the target as it is.
     """
-    hosts = source["hosts"]
-    if not hosts:
+    if not source.hosts:
         return (
-            f"it is a {source['protocol']} disk that names no server, so each host asks the one of "
+            f"it is a {source.protocol} disk that names no server, so each host asks the one of "
             "its own configuration: name the servers in the disk's source"
         )
-    for host in hosts:
-        if host.get("transport") == "unix" or not host.get("name"):
-            return f"its {source['protocol']} server is a socket of this host"
-        if _OWN.fullmatch(host["name"]):
+    for host in source.hosts:
+        if host.transport == "unix" or not host.name:
+            return f"its {source.protocol} server is a socket of this host"
+        if _OWN.fullmatch(host.name):
             return (
-                f"its {source['protocol']} server is called {host['name']}, which is each host "
+                f"its {source.protocol} server is called {host.name}, which is each host "
                 "itself: name it by an address that both hosts reach"
             )
     return None
 
 
-def served(here, there, volume_here, volume_there):
+def served(
+    here: PoolReport,
+    there: PoolReport,
+    volume_here: VolumeIdentity,
+    volume_there: VolumeIdentity | None,
+) -> str | None:
     """Why a volume may not be the same one in the pools of two hosts, or None.
 
-    here, there: the pools: ``name``, ``type`` and ``source``, a dict of ``hosts``,
-    ``devices``, ``dir``, ``name``. The volumes: ``key`` and ``size_bytes``; the target's is
-    None when it has none.
+    volume_there: None when the target has none. What device it is does not count.
     """
-    mine, theirs = here["source"], there["source"]
+    mine, theirs = here.source, there.source
     for word in ("hosts", "devices", "dir", "name"):
-        if mine[word] != theirs[word]:
+        ours, others = getattr(mine, word), getattr(theirs, word)
+        if ours != others:
             return (
-                f"the pools {here['name']} of the two hosts have different sources "
-                f"({_short(mine[word])} and {_short(theirs[word])})"
+                f"the pools {here.name} of the two hosts have different sources "
+                f"({_short(ours)} and {_short(others)})"
             )
-    why = network({"protocol": here["type"], "hosts": mine["hosts"]})
+    why = network(NetworkSource(here.type, hosts=mine.hosts))
     if why:
         return why
     if volume_there is None:
-        return f"the target's pool {here['name']} does not show the volume"
-    if volume_here != volume_there:
-        return f"the target's pool {here['name']} has another volume of that name"
+        return f"the target's pool {here.name} does not show the volume"
+    known = volume_there.key, volume_there.size_bytes
+    if (volume_here.key, volume_here.size_bytes) != known:
+        return f"the target's pool {here.name} has another volume of that name"
     return None
 
 
-def _short(value):
-    if isinstance(value, (list, tuple)):
+def _short(value: object) -> str:
+    if isinstance(value, tuple):
         return ", ".join(_short(one) for one in value) or "nothing"
-    if isinstance(value, dict):
-        return ":".join(str(part) for part in value.values() if part)
+    if isinstance(value, Server):
+        return ":".join(filter(None, (value.name, value.port)))
     return str(value or "nothing")
 
 
-def device(here, there):
-    """Why a block device may not be the same one on two hosts, or None.
-
-    Each: ``volume`` (the UUID that LVM gave the logical volume, or None) and ``devices``, the
-    numbers of the devices that hold it; None for one without a number.
-    """
-    if not here["devices"] or not all(map(world_wide, here["devices"])):
+def device(here: DeviceIdentity, there: DeviceIdentity) -> str | None:
+    """Why a block device may not be the same one on two hosts, or None."""
+    if not here.devices or not all(map(world_wide, here.devices)):
         return "its device has no world-wide number (WWN) here by which it could be known there"
-    if here["devices"] != there["devices"] or here["volume"] != there["volume"]:
+    if here != there:
         return "the target has another device there"
     return None

@@ -1,24 +1,14 @@
-"""What happens to each disk of a guest that moves.
+"""What happens to each disk of a guest that moves, by what its host and the target tell of it."""
 
-A disk, as the source reports it: ``target`` (vda), ``device`` (disk, cdrom, floppy, lun),
-``type`` (what it is in the end: file, block, network, …), ``source`` (path), ``format``,
-``size_bytes`` (virtual), ``used_bytes`` (allocated), ``read_only``, ``shareable``, ``fs`` (type of
-the file system), ``chain``: its backing files, nearest first, each with ``path``, ``format``,
-``size_bytes``, ``used_bytes``, ``own`` (made for this guest). Of a pool's volume also ``pool``
-(``name``, ``type``, ``source``)
-and ``volume``; of a network disk ``network``, see saltvirt.migration.shared. ``trouble``: why it
-could not be looked at.
-
-What the target says of a place, by :func:`key`: ``exists``, ``shared`` (True and False are proven,
-else None) with ``why``, ``path`` (where it is or would be there), ``pool``, ``trouble`` (why it
-cannot be there); and of a backing file ``same`` (has our bytes) and ``coming`` (another migration
-is copying it just now).
-"""
+from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from saltvirt.migration import shared
+from saltvirt.migration.facts import UNSEEN, BackingFile, DiskReport, PlaceReport
 
 SHARED = "shared"
 COPY = "copy"
@@ -47,99 +37,94 @@ class DiskPlan:
     type: str = "file"
     size_bytes: int = 0
     moved_bytes: int = 0
-    backing: dict | None = None
-    bases: list = field(default_factory=list)
+    backing: BackingFile | None = None
+    bases: tuple[BackingFile, ...] = ()
     there: str = ""
     why: str = ""
-    own: list = field(default_factory=list)
+    own: tuple[BackingFile, ...] = ()
 
     @property
-    def along(self):
+    def along(self) -> tuple[BackingFile, ...]:
         """The guest's own backing files that are copied: not of a disk that is made one."""
-        return [] if self.how == COPY else self.own
+        return () if self.how == COPY else self.own
 
     @property
-    def left(self):
+    def left(self) -> list[str]:
         """The files that stay here when the guest is gone."""
-        return [
-            *([self.path] if self.how in (COPY, OVERLAY) else []),
-            *(b["path"] for b in self.own),
-        ]
+        return [*([self.path] if self.how in (COPY, OVERLAY) else []), *(b.path for b in self.own)]
 
 
-def key(disk):
-    """By what the target's word on a disk is found: its path, or pool and volume."""
-    return f"{disk['pool']['name']}/{disk['volume']}" if disk.get("pool") else disk["source"] or ""
-
-
-def plan(disks, seen, copy_storage=None):
+def plan(
+    disks: Iterable[DiskReport], seen: Mapping[str, PlaceReport], copy_storage: str | None = None
+) -> list[DiskPlan]:
     """A DiskPlan for each disk.
 
-    disks: the source's; seen: {key: what the target says of it}; copy_storage: None
-    (thin overlays stay thin), "all" (overlays are flattened), "incremental" or "never".
+    seen: what the target says of each, by its key; copy_storage: None (thin overlays stay thin),
+    "all" (overlays are flattened), "incremental" or "never".
     """
     return [_plan_one(disk, seen, copy_storage) for disk in disks]
 
 
-def _plan_one(disk, seen, copy_storage):
-    there = seen.get(key(disk), {})
-    if not disk.get("trouble") and (disk["read_only"] or _empty(disk)):
+def _plan_one(
+    disk: DiskReport, seen: Mapping[str, PlaceReport], copy_storage: str | None
+) -> DiskPlan:
+    there = seen.get(disk.key, UNSEEN)
+    if not disk.trouble and (disk.read_only or _empty(disk)):
         return _made(disk, there, KEEP)
     why = _stuck(disk, there) or _apart(disk, there, copy_storage)
     if why:
         return _made(disk, there, REFUSED, why=why)
-    own = [b for b in reversed(disk["chain"]) if b.get("own") and not _shared(b, seen)]
-    if disk["type"] == "network" or there["shared"]:
+    own = tuple(b for b in reversed(disk.chain) if b.own and not seen.get(b.path, UNSEEN).shared)
+    if disk.type == "network" or there.shared:
         return _made(disk, there, SHARED, bases=_lacking(disk, seen), own=own)
-    if disk["chain"] and copy_storage != "all":
+    if disk.chain and copy_storage != "all":
         return _made(
-            disk, there, OVERLAY, size_bytes=disk["size_bytes"],
-            moved_bytes=disk["used_bytes"] + sum(b["used_bytes"] for b in own),
-            backing=disk["chain"][0], bases=_lacking(disk, seen), own=own,
+            disk, there, OVERLAY, size_bytes=disk.size_bytes,
+            moved_bytes=disk.used_bytes + sum(b.used_bytes for b in own),
+            backing=disk.chain[0], bases=_lacking(disk, seen), own=own,
         )  # fmt: skip
-    moved = disk["used_bytes"] + sum(b["used_bytes"] for b in disk["chain"])
+    moved = disk.used_bytes + sum(b.used_bytes for b in disk.chain)
     return _made(
-        disk, there, COPY, size_bytes=disk["size_bytes"],
-        moved_bytes=min(moved, disk["size_bytes"]), own=own,
+        disk, there, COPY, size_bytes=disk.size_bytes,
+        moved_bytes=min(moved, disk.size_bytes), own=own,
     )  # fmt: skip
 
 
-def _empty(disk):
+def _empty(disk: DiskReport) -> bool:
     """Whether it is a drive without a medium."""
-    return disk["type"] in ("file", "block") and not disk["source"]
+    return disk.is_local and not disk.source
 
 
-def _made(disk, there, how, **more):
-    path = disk["source"] or ""
+def _made(disk: DiskReport, there: PlaceReport, how: str, **more: Any) -> DiskPlan:
+    path = disk.source or ""
     return DiskPlan(
-        disk["target"], how, path, disk["format"], disk["type"],
-        there=there.get("path") or path, **more,
-    )  # fmt: skip
+        disk.target, how, path, disk.format, disk.type, there=there.path or path, **more
+    )
 
 
-def _stuck(disk, there):
+def _stuck(disk: DiskReport, there: PlaceReport) -> str | None:
     """Why nothing at all can be done with a disk, or None."""
-    if disk.get("trouble"):
-        return disk["trouble"]
-    if disk["type"] not in ("file", "block", "network"):
-        return f"a disk of type {disk['type']} is bound to its host"
-    return there.get("trouble")
+    if disk.trouble:
+        return disk.trouble
+    if disk.type not in ("file", "block", "network"):
+        return f"a disk of type {disk.type} is bound to its host"
+    return there.trouble
 
 
-def _apart(disk, there, copy_storage):
+def _apart(disk: DiskReport, there: PlaceReport, copy_storage: str | None) -> str | None:
     """Why a disk is neither proven shared nor such that it could be copied, or None."""
-    if disk["type"] == "network" and not disk.get("pool"):
-        return shared.network(disk["network"])
-    if there.get("shared"):
+    if disk.type == "network" and disk.network and not disk.pool:
+        return shared.network(disk.network)
+    if there.shared:
         return None
-    if there.get("shared") is None:
-        return there.get("why") or UNKNOWN
-    if shared.on_network(disk.get("fs")) and copy_storage not in ("all", "incremental"):
+    if there.shared is None:
+        return there.why or UNKNOWN
+    if shared.on_network(disk.fs) and copy_storage not in ("all", "incremental"):
         return (
-            f"it is on a network file system here ({disk['fs']}), and the target has another one "
+            f"it is on a network file system here ({disk.fs}), and the target has another one "
             "there, or none: mount the same one, or ask for a copy with copy_storage=all"
         )
-    kind = disk["pool"]["type"] if disk.get("pool") else None
+    kind = disk.pool.type if disk.pool else None
     if kind and kind not in shared.FILLED_POOLS:
         return (
             f"a volume of a pool of type {kind} cannot be copied, and the target does not show the "
@@ -148,47 +133,43 @@ def _apart(disk, there, copy_storage):
     return None
 
 
-def _lacking(disk, seen):
+def _lacking(disk: DiskReport, seen: Mapping[str, PlaceReport]) -> tuple[BackingFile, ...]:
     """The images that the target has to get, deepest first."""
-    images = [b for b in reversed(disk["chain"]) if not b.get("own")]
-    return [b for b in images if not _whole(seen.get(b["path"], {}))]
+    images = [b for b in reversed(disk.chain) if not b.own]
+    return tuple(b for b in images if not _whole(seen.get(b.path, UNSEEN)))
 
 
-def _shared(base, seen):
-    return seen.get(base["path"], {}).get("shared")
+def _whole(there: PlaceReport) -> bool:
+    return there.exists and not there.coming
 
 
-def _whole(there):
-    return there.get("exists") and not there.get("coming")
-
-
-def by_content(path):
+def by_content(path: str) -> bool:
     """Whether it is an image cache's file: equal names are equal bytes."""
     return bool(_BY_CONTENT.search(path))
 
 
-def coming(path):
+def coming(path: str) -> str:
     """The file that lies beside an image for as long as a migration copies it there."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.coming"
 
 
-def copied(plans):
+def copied(plans: Iterable[DiskPlan]) -> list[DiskPlan]:
     """The plans whose data travels."""
     return [p for p in plans if p.how in (COPY, OVERLAY)]
 
 
-def proven(plans):
+def proven(plans: Iterable[DiskPlan]) -> bool:
     """Whether files or devices are left where they are because it was proven that both hosts share
     them: libvirt knows only some file systems for shared, and would not believe it.
 
     libvirt's own check is for all disks or for none, so one that is refused keeps it on.
     """
-    refused = any(p.how == REFUSED for p in plans)
-    return not refused and any(p.how == SHARED and p.type in ("file", "block") for p in plans)
+    ours = {p.how for p in plans if p.how == REFUSED or p.type in ("file", "block")}
+    return REFUSED not in ours and SHARED in ours
 
 
-def mode(plans):
+def mode(plans: Iterable[DiskPlan]) -> str | None:
     """libvirt's way for them all: "all", "incremental" or None.
 
     One call of libvirt knows one way for all its disks. Full copies of disks without
@@ -200,12 +181,12 @@ def mode(plans):
     return "all" if ways else None
 
 
-def needed(plans):
+def needed(plans: Iterable[DiskPlan]) -> dict[str, int]:
     """Bytes that the target must have free, by directory: {directory: bytes}."""
-    found = {}
+    found: dict[str, int] = {}
     for one in plans:
-        along = [(b["path"], b["used_bytes"]) for b in (*one.bases, *one.along)]
-        moved = one.moved_bytes - sum(b["used_bytes"] for b in one.along)
+        along = [(b.path, b.used_bytes) for b in (*one.bases, *one.along)]
+        moved = one.moved_bytes - sum(b.used_bytes for b in one.along)
         parts = [*([(one.there, moved)] if one.how in (COPY, OVERLAY) else []), *along]
         for path, size in parts:
             directory = path.rpartition("/")[0] or "/"
@@ -213,14 +194,14 @@ def needed(plans):
     return found
 
 
-def promised(plans):
+def promised(plans: Iterable[DiskPlan]) -> tuple[tuple[str, int], ...]:
     """What the copied disks may become on the target, with what they stand on there: pairs of a
     directory and bytes."""
-    found = {}
+    found: dict[str, int] = {}
     for one in plans:
         size = max(one.size_bytes, one.moved_bytes)
         parts = [(one.there, size)] if one.how in (COPY, OVERLAY) else []
-        parts += [(base["path"], base["used_bytes"]) for base in one.bases]
+        parts += [(base.path, base.used_bytes) for base in one.bases]
         for path, size in parts:
             directory = path.rpartition("/")[0] or "/"
             found[directory] = found.get(directory, 0) + size

@@ -1,5 +1,7 @@
 """How two hosts talk for a migration."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
 
@@ -25,18 +27,18 @@ class Transport:
     tunnelled: bool = False
 
     @property
-    def native_tls(self):
+    def native_tls(self) -> bool:
         return self.scheme != "tcp" and not self.tunnelled
 
     @property
-    def words(self):
+    def words(self) -> str:
         """For a person: what travels how."""
         if self.scheme == "tcp":
             return "TCP without encryption"
         return f"{self.scheme.upper()}, tunnelled" if self.tunnelled else self.scheme.upper()
 
 
-def parse(target, tunnelled=False):
+def parse(target: object, tunnelled: bool = False) -> Transport:
     """The Transport to a target.
 
     target: a host's name (``hv2``: TLS) or libvirt URI ``qemu+tls://``, ``qemu+ssh://`` or
@@ -47,8 +49,8 @@ def parse(target, tunnelled=False):
     if re.fullmatch(_HOST, text):
         return Transport(f"qemu+tls://{text}/system", "tls", text.strip("[]"), None, tunnelled)
     match = _URI.fullmatch(text)
-    scheme = match and (match["scheme"] or "tls")
-    if scheme not in SCHEMES:
+    scheme = (match["scheme"] or "tls") if match else None
+    if match is None or scheme not in SCHEMES:
         raise InvalidInput(
             f"target {text!r} is neither a host's name nor one of qemu+tls://HOST/system, "
             "qemu+ssh://HOST/system, qemu+tcp://HOST/system (plaintext)"

@@ -4,8 +4,12 @@ Each host says it of itself, in ``virt:migration:address``: an address, a name, 
 (``10.9.0.0/24``: its own address there), or a list of those, the first that fits.
 """
 
+from __future__ import annotations
+
 import ipaddress
 import re
+from collections.abc import Callable
+from typing import Any
 
 from saltvirt import settings
 from saltvirt.errors import InvalidInput
@@ -14,7 +18,7 @@ _ENTRY = re.compile(r"[A-Za-z0-9._:/%-]{1,253}")
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*|::[0-9a-f:]*")
 
 
-def _entries(given):
+def _entries(given: Any) -> list[str]:
     if given in (None, ""):
         return []
     several = given if isinstance(given, (list, tuple)) else [given]
@@ -26,14 +30,14 @@ def _entries(given):
     return list(several)
 
 
-def _network(text):
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     try:
         return ipaddress.ip_network(text, strict=False) if "/" in text else None
     except ValueError as exc:
         raise InvalidInput(f"virt:migration:address: {text!r} is no network: {exc}") from exc
 
 
-def of_itself(given, own):
+def of_itself(given: Any, own: Callable[[str | None], Any]) -> str | None:
     """What a host says of itself; None when it says nothing.
 
     given: its ``virt:migration:address``. own: a callable, addresses of a name, or with None all
@@ -46,11 +50,11 @@ def of_itself(given, own):
         if network is not None:
             found = [a for a in own(None) if ipaddress.ip_address(a) in network]
             if found:
-                return found[0]
+                return str(found[0])
     return None
 
 
-def of_target(reported, given, own):
+def of_target(reported: Any, given: Any, own: Callable[[str | None], Any]) -> str | None:
     """Where the source sends a guest: what the target has said; else, as before there was that,
     an address in the source's own configuration that is not its own. None: the target's name."""
     if reported and not _ADDRESS.fullmatch(str(reported)):
@@ -63,7 +67,7 @@ def of_target(reported, given, own):
     return next((entry for entry in others if not own(entry)), None)
 
 
-def uri(address):
+def uri(address: str | None) -> str | None:
     """libvirt's URI for it, or None."""
     if not address:
         return None

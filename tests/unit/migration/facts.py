@@ -1,6 +1,19 @@
 """Reports of a guest and a host which fit each other; a test changes what it is about."""
 
 import copy
+from dataclasses import fields
+
+from saltvirt.migration.facts import (
+    BackingFile,
+    DiskReport,
+    DomainReport,
+    GuestReport,
+    MachineReport,
+    PlaceReport,
+    TargetReport,
+)
+from saltvirt.migration.reservation import Reservation
+from saltvirt.placement.facts import Guest
 
 _DISK = {
     "target": "vda", "device": "disk", "type": "file", "source": "/vm/web1_vda.qcow2",
@@ -8,7 +21,8 @@ _DISK = {
     "shareable": False, "cache": "", "discard": "", "chain": [],
 }  # fmt: skip
 _GUEST = {
-    "name": "web1", "uuid": "u-1", "host_uuid": "h-1", "state": "running", "active": True,
+    "name": "web1", "uuid": "u-1", "host": "hv1", "host_uuid": "h-1", "state": "running",
+    "active": True,
     "persistent": True, "job": None, "managed_save": False, "snapshots": 0, "checkpoints": 0,
     "apart": [],
     "memory_kib": 524288, "vcpus": 2, "arch": "x86_64", "machine": "pc", "virt_type": "kvm",
@@ -18,26 +32,46 @@ _GUEST = {
 }  # fmt: skip
 _HOST = {
     "hostname": "hv2", "host_uuid": "h-2", "domains": [], "hypervisor": "QEMU", "qemu": 7002022,
-    "machine_error": None, "cpu_error": None, "cpus": 8, "memory_kib": 4 * 2**20,
-    "reservations": [], "max_vcpus": 255, "libvirt": 11003000,
-    "emulator": "/usr/bin/kvm", "has_emulator": True,
+    "cpu_error": None, "cpus": 8, "memory_kib": 4 * 2**20, "reservations": [], "libvirt": 11003000,
     "bridges": ["br0"], "links": ["eth0"], "networks": {"default": True},
-    "paths": {"/vm/web1_vda.qcow2": {"exists": False, "shared": False}},
+    "places": {"/vm/web1_vda.qcow2": PlaceReport(shared=False)},
     "free_bytes": {"/vm": 2**34},
 }  # fmt: skip
+_MACHINE = {"max_vcpus": 255, "emulator": "/usr/bin/kvm", "has_emulator": True}
 BASE = {"path": "/images/debian.qcow2", "format": "qcow2", "size_bytes": 2**30, "used_bytes": 2**28}
 
 
 def disk(**changes):
+    """As plain data."""
     return copy.deepcopy(_DISK) | changes
 
 
+def report(**changes):
+    """A DiskReport."""
+    return DiskReport.from_answer(disk(**changes), "hv1")
+
+
+def backing(**changes):
+    """A BackingFile."""
+    return BackingFile.from_answer(BASE | changes, "hv1")
+
+
 def guest(**changes):
-    return copy.deepcopy(_GUEST) | changes
+    """A GuestReport. changes: of it as plain data."""
+    return GuestReport.from_answer(copy.deepcopy(_GUEST) | changes, "hv1")
 
 
 def host(**changes):
-    return copy.deepcopy(_HOST) | changes
+    """A TargetReport. changes: of its fields, or of its machine's."""
+    own = {field.name for field in fields(TargetReport)}
+    machine = _MACHINE | {key: value for key, value in changes.items() if key not in own}
+    found = copy.deepcopy(_HOST) | {key: value for key, value in changes.items() if key in own}
+    return TargetReport(**{**found, "machine": MachineReport(**machine)})
+
+
+def place(exists=False, shared=False, **more):
+    """What the target has at a place."""
+    return PlaceReport(exists, shared, **more)
 
 
 def volume(kind="dir", **changes):
@@ -49,7 +83,12 @@ def volume(kind="dir", **changes):
     return disk(pool=pool, volume="web1_vda", **mine | changes)
 
 
-def domain(**changes):
+def domain(macs=(), **changes):
     """A guest that the target has."""
-    found = {"name": "b", "uuid": "u", "state": "running", "macs": [], "vcpus": 1}
-    return {**found, "memory_kib": 2**19, "autostart": False, **changes}
+    found = {"name": "b", "uuid": "u", "state": "running", "vcpus": 1, "memory_kib": 2**19}
+    return DomainReport(Guest(**found | changes), tuple(macs))
+
+
+def reservation(**changes):
+    """One that is on its way to the target."""
+    return Reservation(**{"name": "c", "vcpus": 1, "memory_kib": 2**19, "made": 1, **changes})

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from saltvirt.migration import checks, options, storage, transport
@@ -9,7 +11,7 @@ from tests.unit.migration import facts
 def reasons(guest, host=None, target="hv2", **asked):
     host = host or facts.host()
     opts = options.parse(asked)
-    plans = storage.plan(guest["disks"], host["paths"], opts.copy_storage)
+    plans = storage.plan(guest.disks, host.places, opts.copy_storage)
     request = checks.CheckedMigration(opts, transport.parse(target, opts.tunnel), plans)
     return checks.standing(guest, request) + checks.against(guest, host, request)
 
@@ -48,14 +50,14 @@ def test_reasons_of_the_guest(changes, words):
         ({"domains": [facts.domain(macs=["52:54:00:00:00:01"])]}, "MAC address 52:54:00:00:00:01"),
         ({"hypervisor": "Xen"}, "runs Xen"),
         ({"qemu": 6002000}, "QEMU 6.2.0 on hv2 is older than 7.2.22"),
-        ({"machine_error": "no such machine"}, "no such machine"),
+        ({"error": "no such machine"}, "no such machine"),
         ({"memory_kib": 2**20 - 1}, "hv2: 512 MiB of memory wanted"),
         ({"cpus": 1}, "hv2: 2 vCPUs wanted"),
         ({"max_vcpus": 1}, "at most 1 CPUs"),
         ({"cpu_error": "it lacks avx2"}, "avx2"),
         ({"bridges": []}, "no bridge br0"),
         ({"free_bytes": {"/vm": 1024}}, "/vm on hv2 has 1 KiB free"),
-        ({"paths": {"/vm/web1_vda.qcow2": {"exists": True, "shared": False}}}, "already has"),
+        ({"places": {"/vm/web1_vda.qcow2": facts.place(True)}}, "already has"),
     ],
 )  # fmt: skip
 def test_reasons_of_the_target(changes, words):
@@ -93,17 +95,17 @@ def test_networks(nic, words):
     assert words in found[0]
 
 
-SHARED = {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}}
+SHARED = {"/vm/web1_vda.qcow2": facts.place(True, True)}
 
 
 def test_a_shared_disk_is_not_copied_and_wants_a_coherent_cache():
     safe = facts.guest(disks=[facts.disk(cache="none")])
-    assert reasons(safe, facts.host(paths=SHARED)) == []
+    assert reasons(safe, facts.host(places=SHARED)) == []
     assert (
         "cache=writeback"
-        in reasons(facts.guest(disks=[facts.disk(cache="writeback")]), facts.host(paths=SHARED))[0]
+        in reasons(facts.guest(disks=[facts.disk(cache="writeback")]), facts.host(places=SHARED))[0]
     )
-    assert "onto itself" in reasons(safe, facts.host(paths=SHARED), copy_storage="all")[0]
+    assert "onto itself" in reasons(safe, facts.host(places=SHARED), copy_storage="all")[0]
 
 
 def test_a_disk_that_is_not_shared_needs_a_copy():
@@ -116,7 +118,7 @@ def test_a_tunnel_carries_no_disk_of_a_running_guest():
     assert reasons(facts.guest(state="shutdown", active=False), tunnel=True) == []
     assert (
         reasons(
-            facts.guest(disks=[facts.disk(cache="none")]), facts.host(paths=SHARED), tunnel=True
+            facts.guest(disks=[facts.disk(cache="none")]), facts.host(places=SHARED), tunnel=True
         )
         == []
     )
@@ -125,22 +127,18 @@ def test_a_tunnel_carries_no_disk_of_a_running_guest():
 def test_a_cdrom_must_be_on_the_target_too():
     iso = facts.disk(target="sda", device="cdrom", source="/iso/d.iso", read_only=True)
     assert "cdrom sda is /iso/d.iso" in reasons(facts.guest(disks=[iso]))[0]
-    there = facts.host(paths={"/iso/d.iso": {"exists": True, "shared": False}})
+    there = facts.host(places={"/iso/d.iso": facts.place(True)})
     assert reasons(facts.guest(disks=[iso]), there) == []
     assert reasons(facts.guest(disks=[facts.disk(device="cdrom", source="", read_only=True)])) == []
 
 
 def test_a_block_device_needs_a_pool_on_the_target():
     block = facts.disk(type="block", source="/dev/vg/web1", format="raw")
-    none = {"/dev/vg/web1": {"exists": False, "shared": None, "why": "the target has no pool"}}
-    [why] = reasons(facts.guest(disks=[block]), facts.host(paths=none))
+    none = {"/dev/vg/web1": facts.place(shared=None, why="the target has no pool")}
+    [why] = reasons(facts.guest(disks=[block]), facts.host(places=none))
     assert why == "disk vda (/dev/vg/web1) stays: the target has no pool"
-    pool = {"/dev/vg/web1": {"exists": False, "shared": False, "pool": "vg"}}
-    assert reasons(facts.guest(disks=[block]), facts.host(paths=pool)) == []
-
-
-def reservation(**changes):
-    return {"name": "c", "vcpus": 1, "memory_kib": 2**19, **changes}
+    pool = {"/dev/vg/web1": facts.place(pool="vg")}
+    assert reasons(facts.guest(disks=[block]), facts.host(places=pool)) == []
 
 
 @pytest.mark.parametrize(
@@ -148,11 +146,11 @@ def reservation(**changes):
     [
         ([facts.domain(memory_kib=3 * 2**20)], [], True),
         ([facts.domain(memory_kib=3 * 2**20 + 1024)], [], False),
-        ([facts.domain(memory_kib=3 * 2**20, state="shutdown")], [reservation()], False),
-        ([], [reservation(memory_kib=3 * 2**20 + 1024)], False),
-        ([], [reservation(memory_kib=3 * 2**20 + 1024, name="web1")], True),
+        ([facts.domain(memory_kib=3 * 2**20, state="shutdown")], [facts.reservation()], False),
+        ([], [facts.reservation(memory_kib=3 * 2**20 + 1024)], False),
+        ([], [facts.reservation(memory_kib=3 * 2**20 + 1024, name="web1")], True),
         ([facts.domain(vcpus=30)], [], True),
-        ([facts.domain(vcpus=30)], [reservation()], False),
+        ([facts.domain(vcpus=30)], [facts.reservation()], False),
     ],
 )
 def test_what_the_target_has_promised_counts(domains, reservations, fits):
@@ -160,7 +158,7 @@ def test_what_the_target_has_promised_counts(domains, reservations, fits):
     each guest's QEMU 62 MiB, 8 for each vCPU, and page tables."""
     one = 2**10 * (62 + 8)
     room = {"memory_kib": 4 * 2**20 + 2 * one + 8 * 2**10 + 7 * 2**10}
-    if any(domain["vcpus"] > 9 for domain in domains) or reservations:
+    if any(domain.guest.vcpus > 9 for domain in domains) or reservations:
         room["memory_kib"] += 29 * 8 * 2**10 * bool(domains)
     found = reasons(facts.guest(), facts.host(domains=domains, reservations=reservations, **room))
     assert (found == []) == fits, found
@@ -182,49 +180,45 @@ def test_a_stopped_guest_counts_as_the_policy_says():
         options.parse({}), transport.parse("hv2"), placement=placement
     )
     assert list(room.reasons(off, full, request)) == []
-    assert list(room.reasons(off | {"autostart": True}, full, request)) != []
+    assert list(room.reasons(replace(off, autostart=True), full, request)) != []
 
 
 def test_the_variables_of_another_guests_firmware_are_not_written_over():
     store = "/nvram/web1_VARS.fd"
     there = facts.host()
-    there["paths"][store] = {"exists": True, "shared": False}
+    there.places[store] = facts.place(True)
     assert store in reasons(facts.guest(nvram=store), there)[0]
-    there["paths"][store] = {"exists": True, "shared": None, "why": "nobody could look"}
+    there.places[store] = facts.place(True, None, why="nobody could look")
     assert "nobody could look" in reasons(facts.guest(nvram=store), there)[0]
-    there["paths"][store]["shared"] = True
+    there.places[store] = facts.place(True, True)
     assert reasons(facts.guest(nvram=store), there) == []
 
 
 def test_a_volume_of_that_name_on_the_target_is_somebody_elses():
     there = facts.host(free_bytes={"/data": 2**34})
-    seen = {"exists": False, "shared": False, "pool": "data", "path": "/data/web1_vda"}
-    there["paths"]["data/web1_vda"] = seen
+    seen = facts.place(pool="data", path="/data/web1_vda")
+    there.places["data/web1_vda"] = seen
     guest = facts.guest(disks=[facts.volume()])
     assert reasons(guest, there) == []
-    seen["exists"] = True
+    there.places["data/web1_vda"] = replace(seen, exists=True)
     assert "already has /data/web1_vda" in reasons(guest, there)[0]
-    there["paths"]["data/web1_vda"] = {
-        "exists": False,
-        "shared": None,
-        "trouble": "hv2 has no pool",
-    }
+    there.places["data/web1_vda"] = facts.place(shared=None, trouble="hv2 has no pool")
     assert reasons(guest, there) == ["disk vda (data/web1_vda) stays: hv2 has no pool"]
 
 
 def test_a_shared_device_wants_a_coherent_cache_too():
-    seen = {"data/web1_vda": {"exists": True, "shared": True, "pool": "data"}}
+    seen = {"data/web1_vda": facts.place(True, True, pool="data")}
     lun = facts.guest(disks=[facts.volume("scsi", cache="writeback")])
-    assert "cache=writeback" in reasons(lun, facts.host(paths=seen))[0]
-    lun["disks"][0]["cache"] = "none"
-    assert reasons(lun, facts.host(paths=seen)) == []
+    assert "cache=writeback" in reasons(lun, facts.host(places=seen))[0]
+    lun = facts.guest(disks=[facts.volume("scsi", cache="none")])
+    assert reasons(lun, facts.host(places=seen)) == []
 
 
 def test_a_shared_overlay_stands_on_the_same_image_there():
     overlay = facts.guest(disks=[facts.disk(cache="none", chain=[facts.BASE])])
-    there = facts.host(paths=SHARED | {facts.BASE["path"]: {"exists": True, "same": False}})
+    there = facts.host(places=SHARED | {facts.BASE["path"]: facts.place(True, None, same=False)})
     assert "another /images/debian.qcow2" in reasons(overlay, there)[0]
-    there["paths"][facts.BASE["path"]] = {"exists": True, "same": True}
+    there.places[facts.BASE["path"]] = facts.place(True, None, same=True)
     assert reasons(overlay, there) == []
 
 
@@ -232,16 +226,16 @@ def test_the_disk_as_it_was_before_a_snapshot_comes_to_its_own_place():
     own = facts.BASE | {"own": True}
     guest = facts.guest(disks=[facts.disk(chain=[own])], active=False, state="shutdown")
     there = facts.host()
-    seen = there["paths"][own["path"]] = {"exists": False, "shared": False}
+    there.places[own["path"]] = facts.place()
     assert reasons(guest, there) == []
-    seen["exists"] = True
+    there.places[own["path"]] = facts.place(True)
     assert "which is not the backing file of disk vda" in reasons(guest, there)[0]
-    seen.update(shared=None, why="nobody can write there")
+    there.places[own["path"]] = facts.place(True, None, why="nobody can write there")
     assert "nobody can write there" in reasons(guest, there)[0]
     volume = facts.guest(disks=[facts.volume(chain=[own | {"path": "/data/web1_vda.old"}])])
     there = facts.host(free_bytes={})
-    there["paths"]["data/web1_vda"] = {"exists": False, "shared": False, "path": "/srv/web1_vda"}
-    there["paths"]["/data/web1_vda.old"] = {"exists": False, "shared": False}
+    there.places["data/web1_vda"] = facts.place(path="/srv/web1_vda")
+    there.places["/data/web1_vda.old"] = facts.place()
     [why] = reasons(volume, there)
     assert "pool data is in /srv on hv2: delete the guest's snapshots first" in why
 
@@ -319,9 +313,9 @@ def test_a_network_interface_that_is_there_or_of_which_nothing_is_known():
         ({"growth": {"/vm": 1}}, {}, "1024 MiB"),
         ({"growth": {"/vm": 2**31}}, {}, "0 B"),
         ({"growth": {"/other": 2**31}}, {}, None),
-        ({"reservations": [reservation(disks=[("/vm", 2**29)])]}, {}, "512 MiB"),
-        ({"reservations": [reservation(disks=[("/other", 2**29)])]}, {}, None),
-        ({"reservations": [reservation(name="web1", disks=[("/vm", 2**29)])]}, {}, None),
+        ({"reservations": [facts.reservation(disks=[("/vm", 2**29)])]}, {}, "512 MiB"),
+        ({"reservations": [facts.reservation(disks=[("/other", 2**29)])]}, {}, None),
+        ({"reservations": [facts.reservation(name="web1", disks=[("/vm", 2**29)])]}, {}, None),
         ({"free_bytes": {"/vm": 2**29}}, {"disk_ratio": 2.0}, None),
         ({"free_bytes": {"/vm": 2**29 - 1}}, {"disk_ratio": 2.0}, "1024 MiB"),
         ({"free_bytes": {"/vm": (10 + 64) * 2**20}}, {}, "74 MiB"),
@@ -332,7 +326,7 @@ def test_the_disks_may_become_as_large_as_they_are_and_fit_beside_what_is_promis
 ):
     """One disk of 1 GiB, of which 10 MiB are used; 64 MiB have to stay free while it is copied."""
     host = facts.host(**{"free_bytes": {"/vm": 2**30}, **changes})
-    plans = storage.plan(facts.guest()["disks"], host["paths"], None)
+    plans = storage.plan(facts.guest().disks, host.places, None)
     by = policy.PlacementPolicy(**placement)
     request = checks.CheckedMigration(
         options.parse({}), transport.parse("hv2"), plans, placement=by
@@ -367,8 +361,8 @@ def test_a_disk_that_other_guests_write_to_is_not_copied():
 
 def test_a_block_device_whose_target_has_no_pool_for_it():
     block = facts.disk(type="block", source="/dev/vg/web1", format="raw")
-    seen = {"/dev/vg/web1": {"exists": False, "shared": False, "pool": None}}
-    [why] = reasons(facts.guest(disks=[block]), facts.host(paths=seen, free_bytes={}))
+    seen = {"/dev/vg/web1": facts.place()}
+    [why] = reasons(facts.guest(disks=[block]), facts.host(places=seen, free_bytes={}))
     assert "/dev/vg/web1, for which hv2 has no storage pool" in why
 
 
@@ -376,18 +370,18 @@ def test_an_overlay_of_a_running_guest_can_be_made_whole_and_of_a_stopped_one_no
     thin = facts.guest(disks=[facts.disk(chain=[facts.BASE])])
     off = {"active": False, "state": "shutdown"}
     other = facts.host()
-    other["paths"][facts.BASE["path"]] = {"exists": True, "shared": False, "same": False}
+    other.places[facts.BASE["path"]] = facts.place(True, same=False)
     assert reasons(thin, other, copy_storage="all") == [], "it needs no image there then"
-    [why] = reasons(thin | off, copy_storage="all")
+    [why] = reasons(replace(thin, **off), copy_storage="all")
     assert "copy_storage is all, but the overlay /vm/web1_vda.qcow2 of a stopped guest" in why
     assert reasons(facts.guest(**off), copy_storage="all") == []
-    assert reasons(thin | off) == [], "the image is brought"
+    assert reasons(replace(thin, **off)) == [], "the image is brought"
 
 
 def test_an_image_that_both_hosts_mount_is_the_same_one():
     base = facts.BASE | {"fs": "nfs"}
     there = facts.host()
-    there["paths"][base["path"]] = {"exists": True, "shared": True}
+    there.places[base["path"]] = facts.place(True, True)
     assert reasons(facts.guest(disks=[facts.disk(chain=[base])]), there) == []
 
 
@@ -395,12 +389,12 @@ def test_the_disk_as_it_was_before_a_snapshot_may_lie_on_shared_storage_or_in_th
     own = facts.BASE | {"own": True}
     guest = facts.guest(disks=[facts.disk(chain=[own])], active=False, state="shutdown")
     there = facts.host()
-    there["paths"][own["path"]] = {"exists": True, "shared": True}
+    there.places[own["path"]] = facts.place(True, True)
     assert reasons(guest, there) == []
     volume = facts.guest(disks=[facts.volume(chain=[own | {"path": "/data/web1_vda.old"}])])
     there = facts.host(free_bytes={})
-    there["paths"]["data/web1_vda"] = {"exists": False, "shared": False, "path": "/data/web1_vda"}
-    there["paths"]["/data/web1_vda.old"] = {"exists": False, "shared": False}
+    there.places["data/web1_vda"] = facts.place(path="/data/web1_vda")
+    there.places["/data/web1_vda.old"] = facts.place()
     assert reasons(volume, there) == []
 
 

@@ -1,8 +1,18 @@
 """Proofs that two hosts show the same storage: names are none."""
 
+from dataclasses import replace
+
 import pytest
 
 from saltvirt.migration import shared
+from saltvirt.migration.facts import (
+    DeviceIdentity,
+    NetworkSource,
+    PoolReport,
+    PoolSource,
+    Server,
+    VolumeIdentity,
+)
 
 WWN = "3600140512345678abcdefabcdefabcde"
 
@@ -31,40 +41,40 @@ def test_which_numbers_no_other_device_has(number, known):
     ("hosts", "words"),
     [
         ([], "names no server"),
-        ([{"name": "localhost"}], "each host itself"),
-        ([{"name": "ceph1"}, {"name": "127.0.0.1"}], "each host itself"),
-        ([{"name": None, "transport": "unix"}], "a socket of this host"),
+        ([Server("localhost")], "each host itself"),
+        ([Server("ceph1"), Server("127.0.0.1")], "each host itself"),
+        ([Server(transport="unix")], "a socket of this host"),
     ],
 )
 def test_a_network_disk_of_a_server_that_is_another_one_there(hosts, words):
-    assert words in shared.network({"protocol": "rbd", "name": "p/i", "hosts": hosts})
+    assert words in shared.network(NetworkSource("rbd", "p/i", tuple(hosts)))
 
 
 def test_a_network_disk_of_named_servers_is_the_same_one_everywhere():
-    hosts = [{"name": "ceph1", "port": "6789"}, {"name": "10.0.0.2"}]
-    assert shared.network({"protocol": "rbd", "name": "p/i", "hosts": hosts}) is None
+    hosts = [Server("ceph1", "6789"), Server("10.0.0.2")]
+    assert shared.network(NetworkSource("rbd", "p/i", tuple(hosts))) is None
 
 
 def pool(**source):
-    own = {"hosts": [{"name": "san1", "port": ""}], "devices": ["iqn.2026-11.org:one"]}
-    return {"name": "san", "type": "iscsi", "source": {"dir": None, "name": None, **own, **source}}
+    own = {"hosts": (Server("san1", ""),), "devices": ("iqn.2026-11.org:one",)}
+    return PoolReport("san", "iscsi", source=PoolSource(**{**own, **source}))
 
 
-LUN = {"key": WWN, "size_bytes": 2**30}
+LUN = VolumeIdentity(WWN, 2**30)
 
 
 def test_a_servers_volume_is_shared_by_server_target_and_key():
-    assert shared.served(pool(), pool(), LUN, dict(LUN)) is None
+    assert shared.served(pool(), pool(), LUN, replace(LUN, device=DeviceIdentity())) is None
 
 
 @pytest.mark.parametrize(
     ("there", "volume", "words"),
     [
-        (pool(hosts=[{"name": "san2", "port": ""}]), LUN, "different sources (san1 and san2)"),
-        (pool(devices=["iqn.2026-11.org:two"]), LUN, "different sources"),
+        (pool(hosts=(Server("san2", ""),)), LUN, "different sources (san1 and san2)"),
+        (pool(devices=("iqn.2026-11.org:two",)), LUN, "different sources"),
         (pool(), None, "does not show the volume"),
-        (pool(), LUN | {"key": "3600140500000000000000000000000ff"}, "another volume"),
-        (pool(), LUN | {"size_bytes": 2**31}, "another volume"),
+        (pool(), replace(LUN, key="3600140500000000000000000000000ff"), "another volume"),
+        (pool(), replace(LUN, size_bytes=2**31), "another volume"),
     ],
 )
 def test_equal_names_of_pools_and_volumes_prove_nothing(there, volume, words):
@@ -72,20 +82,17 @@ def test_equal_names_of_pools_and_volumes_prove_nothing(there, volume, words):
 
 
 def test_a_pool_from_each_host_itself_is_not_shared():
-    own = pool(hosts=[{"name": "127.0.0.1", "port": ""}])
+    own = pool(hosts=(Server("127.0.0.1", ""),))
     assert "each host itself" in shared.served(own, own, LUN, LUN)
 
 
 def lv(volume="Kd8s-1", *devices):
-    return {"volume": volume, "devices": list(devices) or [WWN]}
+    return DeviceIdentity(volume, devices or (WWN,))
 
 
 def test_a_logical_volume_is_shared_by_its_uuid_and_the_numbers_of_its_devices():
     assert shared.device(lv(), lv()) is None
-    assert (
-        shared.device({"volume": None, "devices": [WWN]}, {"volume": None, "devices": [WWN]})
-        is None
-    )
+    assert shared.device(lv(None), lv(None)) is None
 
 
 @pytest.mark.parametrize(
@@ -95,7 +102,7 @@ def test_a_logical_volume_is_shared_by_its_uuid_and_the_numbers_of_its_devices()
         (lv(), lv("Kd8s-1", WWN.replace("6", "7")), "another device"),
         (lv("Kd8s-1", WWN, ""), lv("Kd8s-1", WWN, ""), "no world-wide number"),
         (lv("Kd8s-1", "QM00001"), lv("Kd8s-1", "QM00001"), "no world-wide number"),
-        ({"volume": "Kd8s-1", "devices": []}, {"volume": "Kd8s-1", "devices": []}, "no world-wide"),
+        (DeviceIdentity("Kd8s-1"), DeviceIdentity("Kd8s-1"), "no world-wide"),
     ],
 )
 def test_a_copied_volume_group_is_not_a_shared_one(here, there, words):
@@ -104,13 +111,11 @@ def test_a_copied_volume_group_is_not_a_shared_one(here, there, words):
 
 
 def test_a_server_without_a_name_is_a_socket_of_each_host():
-    for host in ({"transport": "unix", "name": "g1"}, {"transport": "tcp", "name": ""}):
-        source = {"protocol": "gluster", "name": "vol/img", "hosts": [host]}
+    for host in (Server("g1", transport="unix"), Server("", transport="tcp")):
+        source = NetworkSource("gluster", "vol/img", (host,))
         assert "server is a socket of this host" in shared.network(source)
 
 
 def test_different_sources_are_both_shown():
-    one, none = pool(), pool()
-    none["source"] = {**none["source"], "dir": None}
-    one["source"] = {**one["source"], "dir": "/vm"}
+    one, none = pool(dir="/vm"), pool()
     assert "(/vm and nothing)" in shared.served(one, none, LUN, LUN)

@@ -3,17 +3,21 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.migration import storage
+from saltvirt.migration.facts import DiskReport, PlaceReport
 from tests.unit.migration import facts
 
 MIB = 2**20
 
 
-APART = {"exists": False, "shared": False}
+APART = facts.place()
+BOTH = facts.place(True, True)
 GLUSTER = {"protocol": "gluster", "name": "vol/img", "hosts": [{"name": "g1", "port": "24007"}]}
 
 
 def plan(disk, seen=None, copy_storage=None):
-    return storage.plan([disk], {storage.key(disk): APART, **(seen or {})}, copy_storage)[0]
+    """disk: as plain data."""
+    report = DiskReport.from_answer(disk, "hv1")
+    return storage.plan([report], {report.key: APART, **(seen or {})}, copy_storage)[0]
 
 
 def test_a_plain_disk_is_copied_at_what_it_uses():
@@ -26,12 +30,12 @@ def test_a_plain_disk_is_copied_at_what_it_uses():
 def test_an_overlay_stays_one_and_its_base_is_brought_when_it_lacks():
     disk = facts.disk(chain=[facts.BASE])
     found = plan(disk)
-    assert (found.how, found.moved_bytes, found.backing) == ("overlay", 10 * MIB, facts.BASE)
-    assert found.bases == [facts.BASE]
+    assert (found.how, found.moved_bytes, found.backing) == ("overlay", 10 * MIB, facts.backing())
+    assert found.bases == (facts.backing(),)
     assert storage.mode([found]) == "incremental"
     assert storage.needed([found]) == {"/vm": 10 * MIB, "/images": 2**28}
-    there = plan(disk, {facts.BASE["path"]: {"exists": True, "shared": False}})
-    assert there.bases == []
+    there = plan(disk, {facts.BASE["path"]: facts.place(True)})
+    assert there.bases == ()
 
 
 def test_an_overlay_can_be_flattened():
@@ -43,14 +47,12 @@ def test_an_overlay_can_be_flattened():
 def test_a_whole_chain_comes_deepest_first():
     middle = facts.BASE | {"path": "/images/middle.qcow2"}
     found = plan(facts.disk(chain=[middle, facts.BASE]))
-    assert [b["path"] for b in found.bases] == ["/images/debian.qcow2", "/images/middle.qcow2"]
-    assert found.backing == middle
+    assert [b.path for b in found.bases] == ["/images/debian.qcow2", "/images/middle.qcow2"]
+    assert found.backing == facts.backing(path=middle["path"])
 
 
 def test_what_is_not_copied():
-    assert (
-        plan(facts.disk(), {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}}).how == "shared"
-    )
+    assert plan(facts.disk(), {"/vm/web1_vda.qcow2": BOTH}).how == "shared"
     assert plan(facts.disk(type="network", source="vol/img", network=GLUSTER)).how == "shared"
     assert plan(facts.disk(device="cdrom", read_only=True)).how == "keep"
     assert storage.mode([plan(facts.disk(read_only=True))]) is None
@@ -58,7 +60,7 @@ def test_what_is_not_copied():
 
 @pytest.mark.parametrize("kind", ["dir", "fs", "netfs", "logical"])
 def test_a_pools_volume_is_copied_to_where_that_pool_is_on_the_target(kind):
-    seen = {"data/web1_vda": APART | {"path": "/srv/other/web1_vda", "pool": "data"}}
+    seen = {"data/web1_vda": facts.place(path="/srv/other/web1_vda", pool="data")}
     found = plan(facts.volume(kind), seen)
     assert (found.how, found.path, found.there) == ("copy", "/data/web1_vda", "/srv/other/web1_vda")
     assert storage.needed([found]) == {"/srv/other": 10 * MIB}
@@ -67,14 +69,18 @@ def test_a_pools_volume_is_copied_to_where_that_pool_is_on_the_target(kind):
 @pytest.mark.parametrize(
     ("disk", "seen", "words"),
     [
-        (facts.volume(), {}, "is not known"),
-        (facts.volume(), {"trouble": "hv2 has no storage pool data"}, "no storage pool data"),
-        (facts.volume(), {"shared": None, "why": "nobody can write there"}, "nobody can write"),
+        (facts.volume(), PlaceReport(), "is not known"),
+        (
+            facts.volume(),
+            PlaceReport(trouble="hv2 has no storage pool data"),
+            "no storage pool data",
+        ),
+        (facts.volume(), PlaceReport(why="nobody can write there"), "nobody can write"),
         (facts.volume(trouble="storage pool data is not started here"), APART, "not started here"),
         (facts.volume("disk", type="block"), APART, "pool of type disk cannot be copied"),
         (facts.volume("scsi"), APART, "pool of type scsi cannot be copied"),
-        (facts.volume("iscsi"), {"shared": None, "why": "has another volume"}, "another volume"),
-        (facts.volume("rbd"), {"shared": None, "why": "different sources"}, "different sources"),
+        (facts.volume("iscsi"), PlaceReport(why="has another volume"), "another volume"),
+        (facts.volume("rbd"), PlaceReport(why="different sources"), "different sources"),
         (facts.volume(fs="nfs4"), APART, "network file system here (nfs4)"),
         (facts.volume(fs="fuse.glusterfs"), APART, "mount the same one"),
         (facts.disk(type="nvme", source=None), APART, "bound to its"),
@@ -84,10 +90,10 @@ def test_a_pools_volume_is_copied_to_where_that_pool_is_on_the_target(kind):
 def test_what_is_refused(disk, seen, words):
     """In doubt a disk stays where it is; libvirt's own check then stays on, whatever else was
     proven."""
-    found = storage.plan([disk], {storage.key(disk): seen})[0]
+    found = plan(disk, {DiskReport.from_answer(disk, "hv1").key: seen})
     assert found.how == "refused"
     assert words in found.why
-    proven = plan(facts.disk(), {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}})
+    proven = plan(facts.disk(), {"/vm/web1_vda.qcow2": BOTH})
     assert not storage.proven([proven, found])
     assert storage.copied([found]) == []
 
@@ -98,28 +104,29 @@ def test_a_network_file_system_is_copied_from_when_that_is_asked_for():
 
 def test_a_shared_overlay_gets_the_image_that_the_target_lacks():
     disk = facts.disk(chain=[facts.BASE])
-    found = plan(disk, {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}})
-    assert (found.how, found.bases) == ("shared", [facts.BASE])
+    found = plan(disk, {"/vm/web1_vda.qcow2": BOTH})
+    assert (found.how, found.bases) == ("shared", (facts.backing(),))
     assert storage.needed([found]) == {"/images": 2**28}
 
 
 def test_the_disk_before_a_snapshot_moves_with_it():
     own = facts.BASE | {"own": True, "path": "/vm/web1_vda.old"}
+    old = facts.backing(own=True, path=own["path"])
     found = plan(facts.disk(chain=[own, facts.BASE]), {own["path"]: APART})
-    assert (found.how, found.along, found.bases) == ("overlay", [own], [facts.BASE])
+    assert (found.how, found.along, found.bases) == ("overlay", (old,), (facts.backing(),))
     assert found.left == ["/vm/web1_vda.qcow2", "/vm/web1_vda.old"]
     assert found.moved_bytes == 10 * MIB + 2**28
     assert storage.needed([found]) == {"/vm": 10 * MIB + 2**28, "/images": 2**28}
     flat = plan(facts.disk(chain=[own]), {own["path"]: APART}, "all")
-    assert (flat.how, flat.along) == ("copy", [])
+    assert (flat.how, flat.along) == ("copy", ())
     assert flat.left == ["/vm/web1_vda.qcow2", "/vm/web1_vda.old"]
-    seen = {"exists": True, "shared": True}
+    seen = BOTH
     both = plan(facts.disk(chain=[own]), {"/vm/web1_vda.qcow2": seen, own["path"]: seen})
-    assert (both.how, both.along, both.left) == ("shared", [], [])
+    assert (both.how, both.along, both.left) == ("shared", (), [])
 
 
 def test_libvirt_is_told_only_of_what_we_proved_ourselves():
-    file = plan(facts.disk(), {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}})
+    file = plan(facts.disk(), {"/vm/web1_vda.qcow2": BOTH})
     assert storage.proven([file])
     network = plan(facts.disk(type="network", source="vol/img", network=GLUSTER))
     assert not storage.proven([network])
@@ -127,8 +134,8 @@ def test_libvirt_is_told_only_of_what_we_proved_ourselves():
 
 
 def test_libvirt_is_told_when_one_of_several_disks_was_proven():
-    seen = {"/vm/web1_vda.qcow2": {"exists": True, "shared": True}, "/vm/b": APART}
-    both = storage.plan([facts.disk(), facts.disk(target="vdb", source="/vm/b")], seen)
+    seen = {"/vm/web1_vda.qcow2": BOTH, "/vm/b": APART}
+    both = storage.plan([facts.report(), facts.report(target="vdb", source="/vm/b")], seen)
     assert [one.how for one in both] == ["shared", "copy"]
     assert storage.proven(both) is True
 
@@ -136,11 +143,12 @@ def test_libvirt_is_told_when_one_of_several_disks_was_proven():
 def test_what_copied_disks_may_become_is_promised():
     """A disk grows to its virtual size; an image that is brought is as large as it is."""
     disks = [
-        facts.disk(chain=[facts.BASE]), facts.disk(target="vdb", source="/vm/b", size_bytes=5),
-        facts.disk(target="vdc", source="/vm/c"), facts.disk(target="vdd", source="/d"),
+        facts.report(chain=[facts.BASE]),
+        facts.report(target="vdb", source="/vm/b", size_bytes=5),
+        facts.report(target="vdc", source="/vm/c"), facts.report(target="vdd", source="/d"),
     ]  # fmt: skip
     seen = dict.fromkeys(("/vm/web1_vda.qcow2", "/vm/b", "/d"), APART)
-    seen["/vm/c"] = {"exists": True, "shared": True}
+    seen["/vm/c"] = BOTH
     plans = storage.plan(disks, seen)
     plans[1] = replace(plans[1], moved_bytes=7)
     assert storage.promised(plans) == (("/", 2**30), ("/images", 2**28), ("/vm", 2**30 + 7))

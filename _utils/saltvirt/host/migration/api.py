@@ -4,10 +4,16 @@ All of it is done from the guest's host, through the two libvirts: what the othe
 is asked, and made, over the same encrypted connection on which the guest then travels.
 """
 
+from __future__ import annotations
+
 import contextlib
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from saltvirt import errors
+from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock, lookup
 from saltvirt.host.migration import (
     facts,
@@ -19,6 +25,9 @@ from saltvirt.host.migration import (
     unreachable_target,
 )
 from saltvirt.migration import checks, storage
+from saltvirt.migration.facts import GuestReport, TargetReport
+from saltvirt.migration.options import Options
+from saltvirt.migration.transport import Transport
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.settings import Connection
 
@@ -32,29 +41,29 @@ class MigrationJob:
     """
 
     name: str
-    transport: object
-    options: object
-    network: dict = field(default_factory=dict)
+    transport: Transport
+    options: Options
+    network: dict[str, Any] = field(default_factory=dict)
     username: str | None = None
     password: str | None = None
     local: Connection = field(default_factory=Connection)
     placement: PlacementPolicy = field(default_factory=PlacementPolicy)
-    ratios: dict = field(default_factory=dict)
-    limits: dict = field(default_factory=dict)
+    ratios: dict[str, float] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
     overcommit: bool = False
-    certificates: dict = field(default_factory=dict)
+    certificates: dict[str, Any] = field(default_factory=dict)
     journals: str = move_journal.FOLDER
     locks: str = guest_lock.FOLDER
-    tell: object = lambda event: None
+    tell: Callable[[dict[str, Any]], None] = lambda event: None
 
-    def peer(self):
+    def peer(self) -> AbstractContextManager[libvirt.virConnect]:
         return peer.connect(self.transport, self.username, self.password)
 
-    def say(self, text):
+    def say(self, text: str) -> None:
         self.tell({"text": text})
 
 
-def migrate(conn, job):
+def migrate(conn: libvirt.virConnect, job: MigrationJob) -> dict[str, Any]:
     """Moves the guest; a dict of what happened, see ``virt.migrate``.
 
     What an earlier attempt left half done is ended first. Raises NotFound,
@@ -73,19 +82,23 @@ def migrate(conn, job):
         dom = lookup.lookup(conn, job.name)
         with _reached(job) as peer:
             _, _, still = unreachable_target.take_away(job, job.transport.host)
-            for why in still.values():
-                raise errors.MigrationFailed(f"{job.name} stays where it is: {why}")
+            for held in still.values():
+                raise errors.MigrationFailed(f"{job.name} stays where it is: {held}")
             report, host, request = examine(dom, peer, job)
             standing = checks.standing(report, request)
             why = standing + checks.against(report, host, request)
             if why:  # what is against this target alone need not be against another
-                kind = errors.MigrationFailed if standing else errors.TargetRefused
-                raise kind(f"{job.name} stays on {report['host']}: " + "; ".join(why))
+                kind: type[errors.MigrationFailed] = (
+                    errors.MigrationFailed if standing else errors.TargetRefused
+                )
+                raise kind(f"{job.name} stays on {report.host}: " + "; ".join(why))
             ends = migration.Ends(conn, peer, dom)
             return migration.Migration(ends, report, host, request, job, journal).run()
 
 
-def _end_earlier(conn, job, journal):
+def _end_earlier(
+    conn: libvirt.virConnect, job: MigrationJob, journal: move_journal.Journal
+) -> dict[str, Any] | None:
     """Ends what a killed migration of this guest began: its result if that has moved it."""
     if journal.read() is None:
         return None
@@ -97,7 +110,7 @@ def _end_earlier(conn, job, journal):
 
 
 @contextlib.contextmanager
-def _reached(job):
+def _reached(job: MigrationJob) -> Iterator[libvirt.virConnect]:
     """The connection to the target for the block; without it the guest stays, and says so."""
     with contextlib.ExitStack() as stack:
         try:
@@ -108,19 +121,21 @@ def _reached(job):
         yield peer
 
 
-def _unreachable(job, exc):
+def _unreachable(job: MigrationJob, exc: Exception) -> list[str]:
     """Why there is no connection: what is known of certificates, then libvirt's words."""
     return [*checks.trust.wrong(job.certificates, job.transport), str(exc)]
 
 
-def examine(dom, peer, job):
+def examine(
+    dom: libvirt.virDomain, peer: libvirt.virConnect, job: MigrationJob
+) -> tuple[GuestReport, TargetReport, checks.CheckedMigration]:
     """(the guest's report, the target's, the Request); changes nothing."""
     report = facts.guest(dom)
     with facts.marked(report) as marks:
         host = facts.target(peer, report, marks)
-    present = {found["name"] for found in host["domains"]}
-    host["reservations"] = reservations.there(peer, present)
-    plans = storage.plan(report["disks"], host["paths"], job.options.copy_storage)
+    coming = reservations.there(peer, {found.guest.name for found in host.domains})
+    host = replace(host, reservations=tuple(coming))
+    plans = storage.plan(report.disks, host.places, job.options.copy_storage)
     request = checks.CheckedMigration(
         job.options, job.transport, plans, job.placement, job.ratios, job.limits,
         job.certificates, job.overcommit,
@@ -128,7 +143,7 @@ def examine(dom, peer, job):
     return report, host, request
 
 
-def migratable(conn, job, against):
+def migratable(conn: libvirt.virConnect, job: MigrationJob, against: bool) -> dict[str, Any]:
     """The standing answer: ``migratable``, ``reasons``, and with ``against`` ``disks`` and
     ``certificates``.
 
@@ -153,14 +168,14 @@ def migratable(conn, job, against):
     return {**found, "standing": True} if standing else found
 
 
-def recover(conn, job, lost=None):
+def recover(conn: libvirt.virConnect, job: MigrationJob, lost: str | None = None) -> dict[str, Any]:
     """Ends a killed migration: see unreachable_target.ended; outcome "nothing" without one. Then
     hands over what earlier ones have left to hosts that did not answer."""
     with (
         move_journal.Journal(job.journals, job.name) as journal,
         guest_lock.held(job.locks, "virt.migrate_recover", job.name),
     ):
-        done = {"name": job.name, "outcome": recovery.NOTHING, "deleted": []}
+        done: dict[str, Any] = {"name": job.name, "outcome": recovery.NOTHING, "deleted": []}
         if journal.read() is not None:
             done = unreachable_target.ended(conn, journal, job, lost)
         elif lost:

@@ -8,25 +8,32 @@ An image of the cache is named by its content. It is recorded in the target's ca
 ours, so that the next guest finds it and ``virt.image_prune`` knows it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import time
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.host.migration import same_content
 from saltvirt.migration import storage
+from saltvirt.migration.facts import BackingFile
+
+if TYPE_CHECKING:
+    from saltvirt.host.migration.prepare import Target
 
 # a copy that another migration has begun and that does not grow for so long has died
 STALLED_S = 60
 _MODE = "0444"
 
 
-def bring(target, base):
+def bring(target: Target, base: BackingFile) -> None:
     """Sees to it that the target has the image, whole and the same as ours.
 
     target: a prepare.Target; base: of a storage.DiskPlan. Raises MigrationFailed.
     """
-    path = base["path"]
+    path = base.path
     while not _there(target, base):
         try:
             _copy(target, base)
@@ -42,9 +49,9 @@ def bring(target, base):
         _record(target, path)
 
 
-def _copy(target, base):
+def _copy(target: Target, base: BackingFile) -> None:
     """Copies the image; raises AlreadyExists when somebody else does, or has."""
-    path, turn = base["path"], storage.coming(base["path"])
+    path, turn = base.path, storage.coming(base.path)
     target.file(turn, "raw", 0, None)
     try:
         before = _signs(path)
@@ -53,27 +60,28 @@ def _copy(target, base):
     except errors.AlreadyExists:
         target.remove(turn)
         raise
-    if _signs(path) != before or target.size(path) != base["file_bytes"]:
+    if _signs(path) != before or target.size(path) != base.file_bytes:
         raise errors.MigrationFailed(f"{path} changed while it was copied: try again")
     same_content.remember(target.peer, path)
     target.keep(path)
     target.remove(turn)
 
 
-def _signs(path):
+def _signs(path: str) -> tuple[int, int, int]:
     """What changes when somebody writes to a file."""
     stat = os.stat(path)
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def _there(target, base):
+def _there(target: Target, base: BackingFile) -> bool:
     """Whether the whole image is there; waits for another migration that is bringing it."""
-    path, seen, since = base["path"], (), time.monotonic()
+    path, since = base.path, time.monotonic()
+    seen: tuple[int | None, bool] | None = None
     while True:
         size, busy = target.size(path), target.size(storage.coming(path)) is not None
-        if not busy and size in (None, base["file_bytes"]):
+        if not busy and size in (None, base.file_bytes):
             return size is not None
-        if not seen:
+        if seen is None:
             target.say(f"waiting for the image {path}, which another migration is copying")
         if (size, busy) != seen:
             seen, since = (size, busy), time.monotonic()
@@ -87,7 +95,7 @@ def _there(target, base):
         time.sleep(1)
 
 
-def _record(target, path):
+def _record(target: Target, path: str) -> None:
     """What our cache knows of the image, for the target's."""
     folder, name = os.path.split(path)
     record = os.path.join(folder, ".meta", f"{name}.json")

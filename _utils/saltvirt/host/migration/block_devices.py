@@ -1,50 +1,54 @@
 """What a block device is, on this host or the other: the numbers that its makers gave it."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from saltvirt.host.connection import libvirt
 from saltvirt.migration import shared
+from saltvirt.migration.facts import DeviceIdentity
 
 
-def identity(conn, path):
-    """What saltvirt.migration.shared.device compares: ``volume`` and ``devices`` of a path."""
+def identity(conn: libvirt.virConnect, path: str) -> DeviceIdentity:
+    """What saltvirt.migration.shared.device compares, of a path."""
     try:
         found = conn.storageVolLookupByPath(path)
     except libvirt.libvirtError:
-        return {"volume": None, "devices": [_number(conn, path)]}
+        return DeviceIdentity(None, (_number(conn, path),))
     return of_volume(found)
 
 
-def of_volume(found):
+def of_volume(found: libvirt.virStorageVol) -> DeviceIdentity:
     """The same of a volume that a storage pool shows."""
     conn, pool = found.connect(), found.storagePoolLookupByVolume()
     if ElementTree.fromstring(pool.XMLDesc()).get("type") == "logical":
         source = ElementTree.fromstring(found.XMLDesc()).iterfind("source/device")
-        devices = sorted({device.get("path") for device in source})
-        return {"volume": found.key(), "devices": sorted(_number(conn, d) or "" for d in devices)}
+        devices = {device.get("path", "") for device in source}
+        return DeviceIdentity(found.key(), tuple(sorted(_number(conn, d) or "" for d in devices)))
     # of a SCSI device the key is what scsi_id tells of it; of others it is a path
     known = found.key() if shared.world_wide(found.key()) else _number(conn, found.path())
-    return {"volume": None, "devices": [known]}
+    return DeviceIdentity(None, (known,))
 
 
-def _number(conn, path):
+def _number(conn: libvirt.virConnect, path: str) -> str | None:
     """The world-wide number of a disk, with the partition's; None for one without."""
-    for disk in _disks(conn):
-        for name in disk["names"]:
+    for names, serial in _disks(conn):
+        for name in names:
             part = re.fullmatch(re.escape(name) + r"((?:p|-part)?\d+)?", path)
-            if part and shared.world_wide(disk["serial"]):
-                return disk["serial"] + _partition(part.group(1))
+            if part and serial and shared.world_wide(serial):
+                return serial + _partition(part.group(1))
     return None
 
 
-def _partition(text):
+def _partition(text: str | None) -> str:
     number = re.sub(r"\D", "", text or "")
     return f" partition {number}" if number else ""
 
 
-def _disks(conn):
-    """The host's disks: ``names`` (paths) and ``serial``, as udev has them."""
+def _disks(conn: libvirt.virConnect) -> Iterator[tuple[list[str], str | None]]:
+    """(paths, serial number) of the host's disks, as udev has them."""
     try:
         devices = conn.listAllDevices(libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_STORAGE)
     except libvirt.libvirtError:  # libvirt has no driver for it there
@@ -56,4 +60,4 @@ def _disks(conn):
             continue
         names = {node.text for node in root.iterfind("devnode")}
         names |= {node.text for node in root.iterfind("capability/block")}
-        yield {"names": sorted(filter(None, names)), "serial": root.findtext("capability/serial")}
+        yield sorted(filter(None, names)), root.findtext("capability/serial")

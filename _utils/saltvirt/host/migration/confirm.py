@@ -1,14 +1,18 @@
 """After the move: is it true, and what may go."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Iterable
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import remote_storage, target_leftovers
 from saltvirt.host.storage import files, usage
+from saltvirt.migration.facts import GuestReport
 
 
-def find(conn, guest_uuid):
+def find(conn: libvirt.virConnect, guest_uuid: str) -> libvirt.virDomain | None:
     """The domain of that UUID, or None."""
     try:
         return conn.lookupByUUIDString(guest_uuid)
@@ -18,15 +22,20 @@ def find(conn, guest_uuid):
         raise
 
 
-def confirm(conn, peer, report, persistent=True):
+def confirm(
+    conn: libvirt.virConnect,
+    peer: libvirt.virConnect,
+    report: GuestReport,
+    persistent: bool = True,
+) -> libvirt.virDomain:
     """The guest's domain on the target, when it is there for good and no longer here.
 
     Raises MigrationFailed, which says what libvirt shows on both ends.
     """
     with translated():
-        there = find(peer, report["uuid"])
-        here = find(conn, report["uuid"])
-        if there is None or bool(there.isActive()) != report["active"]:
+        there = find(peer, report.uuid)
+        here = find(conn, report.uuid)
+        if there is None or bool(there.isActive()) != report.active:
             raise errors.MigrationFailed(
                 f"libvirt reported success, but on {peer.getHostname()} the guest is "
                 f"{'not active' if there is not None else 'unknown'}; nothing was removed"
@@ -41,36 +50,39 @@ def confirm(conn, peer, report, persistent=True):
     return there
 
 
-def autostart(conn, peer, report):
+def autostart(conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestReport) -> None:
     """Lets the target start the guest with itself as this host did, which libvirt does not carry
     over; and this host no more, where its definition stays.
 
     Only when the guest is not this host's any more: after a loss of power it would run on both.
     """
     with translated():
-        here, there = find(conn, report["uuid"]), find(peer, report["uuid"])
+        here, there = find(conn, report.uuid), find(peer, report.uuid)
         if here is not None and here.isPersistent():
             here.setAutostart(0)
         if there is not None and there.isPersistent():
-            there.setAutostart(int(report.get("autostart", 0)))
+            there.setAutostart(int(report.autostart))
 
 
-def remove_source(conn, report, paths):
+def remove_source(
+    conn: libvirt.virConnect, report: GuestReport, paths: Iterable[str]
+) -> tuple[list[str], dict[str, str]]:
     """Deletes the disks that the guest left here. Returns (deleted, kept with the reason).
 
     paths: of what was copied and stayed here. One of which it is not proven that nobody else
     could reach it is kept; all of them when the guest itself is here again.
     """
+    paths = list(paths)
     with translated():
-        if find(conn, report["uuid"]) is not None:
-            return [], dict.fromkeys(paths, f"{report['name']} is defined here")
+        if find(conn, report.uuid) is not None:
+            return [], dict.fromkeys(paths, f"{report.name} is defined here")
         names = {files.real(path): path for path in paths}
         with usage.closed(conn, names) as held:
-            used = usage.read(conn, report["uuid"], beside=paths)
+            used = usage.read(conn, report.uuid, beside=paths)
             doomed, stay, elsewhere = usage.decide(conn, held, used)
             try:
                 if elsewhere:
-                    target_leftovers.note_here(report["name"], filter(os.path.isfile, elsewhere))
+                    target_leftovers.note_here(report.name, filter(os.path.isfile, elsewhere))
             except (errors.VirtError, OSError) as exc:  # the move stands all the same
                 note = f"it could not be noted: {exc}"
                 stay.update((path, f"{stay[path]}; {note}") for path in elsewhere)

@@ -1,5 +1,7 @@
 """A hand on a migration that runs."""
 
+from __future__ import annotations
+
 import contextlib
 import time
 
@@ -11,7 +13,7 @@ from saltvirt.host.migration import move_journal
 _WAIT_S = 30
 
 
-def _outgoing(dom):
+def _outgoing(dom: libvirt.virDomain) -> bool:
     """Whether libvirt is moving the domain away at this moment."""
     with contextlib.suppress(libvirt.libvirtError):  # it is off, or gone
         stats = dom.jobStats()
@@ -20,11 +22,11 @@ def _outgoing(dom):
     return False
 
 
-def _nothing(conn, name):
+def _nothing(conn: libvirt.virConnect, name: str) -> errors.OperationFailed:
     return errors.OperationFailed(f"{name} is not being migrated from {conn.getHostname()}")
 
 
-def abort(conn, name, journals=move_journal.FOLDER):
+def abort(conn: libvirt.virConnect, name: str, journals: str = move_journal.FOLDER) -> bool:
     """Ends the migration; True once nothing of it is at work any more.
 
     While disks are copied by us, and not by libvirt, the process that does it is asked to.
@@ -49,7 +51,7 @@ def abort(conn, name, journals=move_journal.FOLDER):
     return True
 
 
-def _still(dom, journal):
+def _still(dom: libvirt.virDomain, journal: move_journal.Journal) -> bool:
     """Ends libvirt's part, whenever it begins; whether anything is at work."""
     outgoing = _outgoing(dom)
     if outgoing:
@@ -58,7 +60,7 @@ def _still(dom, journal):
     return outgoing or move_journal.at_work(journal)
 
 
-def start_postcopy(conn, name):
+def start_postcopy(conn: libvirt.virConnect, name: str) -> bool:
     """Lets the guest run on the target before its memory is all there."""
     with translated(f"start post-copy of {name}"):
         dom = lookup.lookup(conn, name)

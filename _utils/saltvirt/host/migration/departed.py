@@ -1,5 +1,7 @@
 """Which guests have left this host, and where to: so that nothing makes them a second time."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -8,7 +10,7 @@ import time
 FOLDER = "/var/lib/salt-virt/moved"
 
 
-def note(name, target, folder=None):
+def note(name: str, target: str, folder: str | None = None) -> None:
     """The guest is on that host from now on."""
     folder = folder or FOLDER
     with contextlib.suppress(OSError):  # the move stands all the same
@@ -19,7 +21,7 @@ def note(name, target, folder=None):
         os.replace(f"{path}.new", path)
 
 
-def why(name, folder=None):
+def why(name: str, folder: str | None = None) -> str | None:
     """Why the guest is not to be made here, in words; None when it never left."""
     try:
         with open(os.path.join(folder or FOLDER, name), encoding="utf-8") as file:
@@ -33,7 +35,7 @@ def why(name, folder=None):
         return None
 
 
-def forget(name, folder=None):
+def forget(name: str, folder: str | None = None) -> None:
     """The guest is here again, or was removed from here."""
     with contextlib.suppress(OSError):
         os.unlink(os.path.join(folder or FOLDER, name))

@@ -1,30 +1,51 @@
 """The disks of a domain, as the decisions of a migration want them."""
 
+from __future__ import annotations
+
 import json
 import os
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+from xml.etree.ElementTree import Element
 
+from saltvirt.host.connection import libvirt
 from saltvirt.host.migration import block_devices, shared_folders, volumes
 from saltvirt.host.storage import files
 from saltvirt.images import chain, confined
 from saltvirt.migration import storage
+from saltvirt.migration.facts import (
+    BackingFile,
+    DiskReport,
+    NetworkSource,
+    PoolReport,
+    Server,
+    VolumeIdentity,
+)
 
 _SOURCE = ("file", "dev", "name", "volume", "dir")
-_LOCAL = ("file", "block")
 
 
-def read(root, conn, own=()):
-    """A list of disks, see saltvirt.migration.storage.
+def read(
+    root: Element, conn: libvirt.virConnect, own: Collection[str] = ()
+) -> tuple[DiskReport, ...]:
+    """The disks of a domain.
 
     root: the domain's XML as an Element; conn: of its host; own: real paths of the guest's own
     files. Sizes and backing files come from the files themselves, read without taking their locks.
     """
     found = [_disk(element, conn) for element in root.iterfind("devices/disk")]
-    for base in (base for disk in found for base in disk["chain"]):
-        base["own"] = files.real(base["path"]) in own and not storage.by_content(base["path"])
-    return found
+    return tuple(
+        replace(disk, chain=tuple(replace(b, own=_is_own(b.path, own)) for b in disk.chain))
+        for disk in found
+    )
 
 
-def before(root):
+def _is_own(path: str, own: Collection[str]) -> bool:
+    return files.real(path) in own and not storage.by_content(path)
+
+
+def before(root: Element) -> set[str]:
     """The paths of the disks on which a snapshot set an overlay. root: the snapshot's XML."""
     outside = {
         disk.get("name")
@@ -34,12 +55,17 @@ def before(root):
     found = {
         path(disk.find("source"))
         for disk in root.iterfind("domain/devices/disk")
-        if disk.find("target").get("dev") in outside
+        if _target(disk) in outside
     }
-    return found - {None}
+    return set(filter(None, found))
 
 
-def of_snapshot(root):
+def _target(disk: Element) -> str:
+    target = disk.find("target")
+    return "" if target is None else target.get("dev", "")
+
+
+def of_snapshot(root: Element) -> set[str]:
     """Every file of an external snapshot: what its disks were, their overlays, its memory."""
     found = {
         path(disk.find("source"))
@@ -48,108 +74,105 @@ def of_snapshot(root):
     }
     memory = root.find("memory")
     found.add(memory.get("file") if memory is not None else None)
-    return before(root) | found - {None}
+    return before(root).union(filter(None, found))
 
 
-def _disk(element, conn):
+def _disk(element: Element, conn: libvirt.virConnect) -> DiskReport:
     source = element.find("source")
-    found = {
-        "target": element.find("target").get("dev"),
-        "device": element.get("device", "disk"),
-        "type": element.get("type"),
-        "source": path(source),
-        "format": format_of(element),
-        "cache": _driver(element, "cache", ""),
-        "discard": _driver(element, "discard", ""),
-        "read_only": element.find("readonly") is not None,
-        "shareable": element.find("shareable") is not None,
-        "size_bytes": 0,
-        "used_bytes": 0,
-        "chain": [],
-    }
-    if found["type"] == "volume" and found["source"]:
-        found.update(_volume(conn, source))
-    elif found["type"] == "network" and source is not None:
-        found["network"] = _network(source)
-    if found["source"] and found["type"] in _LOCAL and not found.get("trouble"):
-        _look(found, conn)
-    return found
+    found = DiskReport(
+        target=_target(element),
+        device=element.get("device", "disk"),
+        type=element.get("type", ""),
+        source=path(source),
+        format=format_of(element),
+        cache=_driver(element, "cache", ""),
+        discard=_driver(element, "discard", ""),
+        read_only=element.find("readonly") is not None,
+        shareable=element.find("shareable") is not None,
+    )
+    if source is not None and found.source and found.type == "volume":
+        found = _volume(conn, found, source)
+    elif source is not None and found.type == "network":
+        found = replace(found, network=_network(source))
+    return _looked(found, conn)
 
 
-def _volume(conn, source):
+def _volume(conn: libvirt.virConnect, disk: DiskReport, source: Element) -> DiskReport:
     direct = source.get("mode") == "direct"
-    named = {"name": source.get("pool"), "type": "", "source": {}}
-    found = volumes.local(conn, source.get("pool"), source.get("volume"), direct)
-    return {"pool": named, **found, "volume": source.get("volume")}
+    named = replace(disk, pool=PoolReport(source.get("pool")), volume=source.get("volume"))
+    return volumes.local(conn, named, direct)
 
 
-def _network(source):
-    """Where a disk of ``type='network'`` comes from, see saltvirt.migration.shared."""
-    known = ("name", "port", "transport")
-    hosts = [{key: host.get(key) for key in known} for host in source.iterfind("host")]
-    return {"protocol": source.get("protocol"), "name": source.get("name"), "hosts": hosts}
+def _network(source: Element) -> NetworkSource:
+    hosts = source.iterfind("host")
+    return NetworkSource(
+        source.get("protocol"),
+        source.get("name"),
+        tuple(Server(h.get("name"), h.get("port"), h.get("transport")) for h in hosts),
+    )
 
 
-def _look(found, conn):
-    """Adds what the disk's file or device tells of itself."""
-    if shared_folders.is_hidden(found["source"]):
-        found["trouble"] = shared_folders.HIDDEN
-        return
-    if found["type"] == "file":
-        found["fs"] = shared_folders.file_system(found["source"])
-    else:
-        found.setdefault("identity", {"device": block_devices.identity(conn, found["source"])})
-    if found["read_only"]:
-        return
-    all_images = images(found["source"], found["format"])
-    for image in all_images:
-        if image["data_file"]:
-            found["trouble"] = (
-                f"{image['path']} keeps its data in another file, {image['data_file']}: convert it "
+def _looked(disk: DiskReport, conn: libvirt.virConnect) -> DiskReport:
+    """With what the disk's file or device tells of itself."""
+    path = disk.source
+    if not path or not disk.is_local or disk.trouble:
+        return disk
+    if shared_folders.is_hidden(path):
+        return replace(disk, trouble=shared_folders.HIDDEN)
+    if disk.type == "file":
+        disk = replace(disk, fs=shared_folders.file_system(path))
+    elif disk.identity is None:
+        device = block_devices.identity(conn, path)
+        disk = replace(disk, identity=VolumeIdentity(device=device))
+    if disk.read_only:
+        return disk
+    first, *below = images(path, disk.format)
+    for image in (first, *below):
+        if image.data_file:
+            trouble = (
+                f"{image.path} keeps its data in another file, {image.data_file}: convert it "
                 "to one without (qemu-img convert)"
             )
-            return
-    first, *found["chain"] = all_images
-    found.update({k: first[k] for k in ("size_bytes", "used_bytes", "file_bytes")})
-    if found["type"] == "block":  # qemu-img says that it takes no space
-        found["used_bytes"] = found["size_bytes"]
+            return replace(disk, trouble=trouble)
+    # of a device qemu-img says that it takes no space
+    used_bytes = first.size_bytes if disk.type == "block" else first.used_bytes
+    return replace(disk, chain=tuple(below), size_bytes=first.size_bytes, used_bytes=used_bytes)
 
 
-def _driver(element, name, default):
+def _driver(element: Element, name: str, default: str) -> str:
     driver = element.find("driver")
     return driver.get(name, default) if driver is not None else default
 
 
-def format_of(element):
+def format_of(element: Element) -> str:
     """The format that the domain declares for a disk; without one libvirt takes raw."""
     return _driver(element, "type", "raw")
 
 
-def path(source):
+def path(source: Element | None) -> str | None:
     """What a ``source`` element names, or None."""
     if source is None:
         return None
     return next((source.get(name) for name in _SOURCE if source.get(name)), None)
 
 
-def images(path, format):
-    """The image and what it stands on: dicts of path, format, sizes, and the file
-    that holds its data instead, or None; nearest first."""
+def images(path: str, format: str) -> list[BackingFile]:
+    """The image and what it stands on, nearest first. Raises ImageError or OperationFailed."""
     argv = ["qemu-img", "info", "-U", "--output=json", "--backing-chain", "-f", format, path]
     out = confined.run(argv, f"read {path}", reads=chain.names(path, format))
     return [_image(info) for info in json.loads(out)]
 
 
-def _image(info):
+def _image(info: dict[str, Any]) -> BackingFile:
     path = os.path.normpath(info["filename"])
     size = info["virtual-size"]
     used = info.get("actual-size")
-    return {
-        "path": path,
-        "fs": shared_folders.file_system(path),
-        "format": info["format"],
-        "size_bytes": size,
-        "used_bytes": size if used is None else used,
-        "file_bytes": os.path.getsize(path) if os.path.isfile(path) else size,
-        "data_file": info.get("format-specific", {}).get("data", {}).get("data-file"),
-    }
+    return BackingFile(
+        path=path,
+        fs=shared_folders.file_system(path),
+        format=info["format"],
+        size_bytes=size,
+        used_bytes=size if used is None else used,
+        file_bytes=os.path.getsize(path) if os.path.isfile(path) else size,
+        data_file=info.get("format-specific", {}).get("data", {}).get("data-file"),
+    )

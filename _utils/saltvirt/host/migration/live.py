@@ -1,14 +1,18 @@
 """One live migration by libvirt, watched to its end."""
 
+from __future__ import annotations
+
 import contextlib
 import re
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate
-from saltvirt.host.migration import move_journal
+from saltvirt.migration import journal
 from saltvirt.migration import policy as policies
 
 LOOK_S = 0.5
@@ -21,26 +25,26 @@ _QEMUS_PORT = re.compile(r"connect.*:49\d\d\d\b")
 @dataclass(frozen=True)
 class Job:
     """What libvirt is asked to do. flags, parameters: by the names that libvirt gives them.
-    pausing: called with move_journal's PAUSING before we pause the guest, PAUSED after."""
+    pausing: called with the journal's PAUSING before we pause the guest, PAUSED after."""
 
     uri: str
-    flags: frozenset = frozenset()
-    parameters: dict = field(default_factory=dict)
+    flags: frozenset[str] = frozenset()
+    parameters: dict[str, Any] = field(default_factory=dict)
     policy: policies.MigrationPolicy = field(default_factory=policies.MigrationPolicy)
     max_downtime: int | None = None
-    pausing: object = lambda step: None
+    pausing: Callable[[str], None] = lambda step: None
 
 
 class _Call(threading.Thread):
     """libvirt's blocking call, on a thread of its own."""
 
-    def __init__(self, dom, job):
+    def __init__(self, dom: libvirt.virDomain, job: Job):
         super().__init__(name=f"migrate {dom.name()}", daemon=True)
         self.dom = dom
         self.job = job
-        self.error = None
+        self.error: libvirt.libvirtError | None = None
 
-    def run(self):
+    def run(self) -> None:
         try:
             self.dom.migrateToURI3(
                 self.job.uri, parameters(self.job.parameters), flags(self.job.flags)
@@ -49,7 +53,7 @@ class _Call(threading.Thread):
             self.error = exc
 
 
-def flags(names):
+def flags(names: Iterable[str]) -> int:
     """libvirt's number for the names of VIR_MIGRATE_*. Raises Unsupported."""
     number = 0
     for name in names:
@@ -60,7 +64,7 @@ def flags(names):
     return number
 
 
-def parameters(named):
+def parameters(named: Mapping[str, Any]) -> dict[str, Any]:
     """libvirt's parameters for the names of VIR_MIGRATE_PARAM_*. Raises Unsupported."""
     found = {}
     for name, value in named.items():
@@ -71,7 +75,11 @@ def parameters(named):
     return found
 
 
-def perform(dom, job, tell):
+def perform(
+    dom: libvirt.virDomain,
+    job: Job,
+    tell: Callable[[policies.Progress, float, str | None], None],
+) -> policies.Progress:
     """Migrates and watches; returns the last Progress.
 
     tell: called with (Progress, elapsed seconds, text or None) at each look.
@@ -83,7 +91,8 @@ def perform(dom, job, tell):
     call = _Call(dom, job)
     started = time.monotonic()
     call.start()
-    progress, ended = policies.Progress(), None
+    progress = policies.Progress()
+    ended: str | None = None
     while call.is_alive():
         call.join(LOOK_S)
         if not call.is_alive():
@@ -102,21 +111,21 @@ def perform(dom, job, tell):
     return progress
 
 
-def _resume(dom):
+def _resume(dom: libvirt.virDomain) -> None:
     """Lets a guest run on that we paused; not one that waits for the other host's word."""
     with contextlib.suppress(libvirt.libvirtError):
         if dom.state() == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER]:
             dom.resume()
 
 
-def in_postcopy(dom):
+def in_postcopy(dom: libvirt.virDomain) -> bool:
     """Whether the guest has begun to run on the target, whoever asked for that."""
     with contextlib.suppress(libvirt.libvirtError):  # it is gone from here: done
         return dom.state() == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_POSTCOPY]
     return False
 
 
-def statistics(dom):
+def statistics(dom: libvirt.virDomain) -> dict[str, Any]:
     """libvirt's job statistics by name; empty when there are none at this moment."""
     try:
         return dom.jobStats()
@@ -124,7 +133,7 @@ def statistics(dom):
         return {}
 
 
-def completed(dom):
+def completed(dom: libvirt.virDomain) -> dict[str, Any]:
     """Statistics of the finished migration, asked on the target's domain: a dict."""
     try:
         return dom.jobStats(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
@@ -132,22 +141,28 @@ def completed(dom):
         return {}
 
 
-def _act(dom, job, action, progress, ended):
+def _act(
+    dom: libvirt.virDomain,
+    job: Job,
+    action: policies.Action,
+    progress: policies.Progress,
+    ended: str | None,
+) -> tuple[policies.Progress, str | None]:
     """(the Progress with what was done noted, why we ended it or None)."""
     try:
         if action.kind == policies.ABORT and ended is None:
             dom.abortJob()
             return progress, action.reason
-        if action.kind == policies.DOWNTIME:
+        if action.kind == policies.DOWNTIME and action.value is not None:
             dom.migrateSetMaxDowntime(action.value)
             return replace(progress, steps=progress.steps + 1), ended
         if action.kind == policies.POSTCOPY:
             dom.migrateStartPostCopy()
             return replace(progress, postcopy=True), ended
         if action.kind == policies.PAUSE:
-            job.pausing(move_journal.PAUSING)
+            job.pausing(journal.PAUSING)
             dom.suspend()
-            job.pausing(move_journal.PAUSED)
+            job.pausing(journal.PAUSED)
             return replace(progress, paused=True), ended
     except libvirt.libvirtError:
         # the job has just ended, or is not yet where it can take this: the next look tells
@@ -155,7 +170,7 @@ def _act(dom, job, action, progress, ended):
     return progress, ended
 
 
-def _failure(error, ended):
+def _failure(error: libvirt.libvirtError, ended: str | None) -> errors.MigrationFailed:
     words = str(translate(error))
     if _QEMUS_PORT.search(words):
         words += " (TCP ports 49152-49215 must be open between hypervisors)"

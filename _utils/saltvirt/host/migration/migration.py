@@ -1,9 +1,12 @@
 """One migration, from checked facts to a verified end or back to where it began."""
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated
@@ -11,7 +14,6 @@ from saltvirt.host.migration import (
     confirm,
     departed,
     live,
-    move_journal,
     offline,
     peer,
     prepare,
@@ -22,7 +24,16 @@ from saltvirt.host.migration import (
 )
 from saltvirt.host.storage import unchanged_disks
 from saltvirt.migration import flags, policy, reservation, storage
+from saltvirt.migration import journal as steps
 from saltvirt.migration import options as wishes
+from saltvirt.migration.checks import CheckedMigration
+from saltvirt.migration.facts import GuestReport, TargetReport
+from saltvirt.migration.journal import JournalEntry, PendingFile
+from saltvirt.migration.policy import Progress
+
+if TYPE_CHECKING:
+    from saltvirt.host.migration.api import MigrationJob
+    from saltvirt.host.migration.move_journal import Journal
 
 log = logging.getLogger(__name__)
 
@@ -31,26 +42,36 @@ log = logging.getLogger(__name__)
 class Ends:
     """The connections to both libvirts, and the guest's domain here."""
 
-    conn: object
-    peer: object
-    dom: object
+    conn: libvirt.virConnect
+    peer: libvirt.virConnect
+    dom: libvirt.virDomain
 
 
 class Migration:
-    """report, host: what both ends told; request: the checks' Request; job: a api.MigrationJob."""
+    """report, host: what both ends told; request: the checks' CheckedMigration."""
 
-    def __init__(self, ends, report, host, request, job, journal):
+    def __init__(
+        self,
+        ends: Ends,
+        report: GuestReport,
+        host: TargetReport,
+        request: CheckedMigration,
+        job: MigrationJob,
+        journal: Journal,
+    ):
         self.conn, self.peer, self.dom = ends.conn, ends.peer, ends.dom
         self.report, self.host, self.request = report, host, request
         self.plans, self.copied = request.plans, storage.copied(request.plans)
         self.job, self.journal = job, journal
-        self.not_live = wishes.is_not_live(job.options, report["virt_type"])
-        self.reservation, self.renewed = None, 0
-        self.phase, self.pause = move_journal.BEGUN, None
-        self.made, self.folders, self.looks = [], [], {}
-        self.xml = offline.definition(self.dom)
+        self.not_live = wishes.is_not_live(job.options, report.virt_type)
+        self.reservation, self.renewed = reservations.place(report, request.plans), 0.0
+        self.entry = JournalEntry(
+            report, job.transport.uri, steps.BEGUN, left=tuple(self._left()),
+            keep_source=job.options.keep_source or not job.options.undefinesource,
+            xml=offline.definition(self.dom),
+        )  # fmt: skip
 
-    def run(self):
+    def run(self) -> dict[str, Any]:
         """What virt.migrate returns. Raises MigrationFailed; the guest is then where it was."""
         self._write()
         with contextlib.ExitStack() as held:
@@ -58,24 +79,24 @@ class Migration:
                 there = self._do(held)
             except BaseException as exc:
                 return self._failed(exc)
-            self._at(move_journal.MOVED)
+            self._write(phase=steps.MOVED)
         # nothing of ours holds the disks any more: who does now is somebody else
         return {**self._result(there), **self._clean()}
 
-    def _do(self, held):
-        active = self.report["active"]
-        self.reservation = reservations.place(self.report, self.plans)
-        self._write()
+    def _do(self, held: contextlib.ExitStack) -> libvirt.virDomain:
+        active = self.report.active
+        self._write(created=(self.reservation,))
         self.renewed = time.monotonic()
         reservations.reserve(self.peer, self.reservation, self.report, self.host, self.request)
         watch = progress.Watch(self.journal, self.job.tell, self._beat)
         target = prepare.Target(self.peer, self._note, self.job.say, watch)
         prepare.disks(target, self.plans, active)
         if active:
-            if self._own_variables():
-                prepare.variables(target, self.report["nvram"])
+            variables = self._own_variables()
+            if variables:
+                prepare.variables(target, variables)
             watch.end_if_asked()
-            self._at(move_journal.MOVING)
+            self._write(phase=steps.MOVING)
             self._live()
         else:
             self._cold(target, held)
@@ -85,64 +106,43 @@ class Migration:
         confirm.autostart(self.conn, self.peer, self.report)
         return there
 
-    def _cold(self, target, held):
+    def _cold(self, target: prepare.Target, held: contextlib.ExitStack) -> None:
         """Moves files. Until the guest is forgotten here, whoever starts it is kept out."""
         disks = [path for plan in self.plans for path in plan.left]
-        unchanged = held.enter_context(unchanged_disks.Unchanged(self.report["name"], disks))
+        unchanged = held.enter_context(unchanged_disks.Unchanged(self.report.name, disks))
         offline.still_off(self.dom)
         offline.copy(target, self.report, self.plans, self._own_variables())
         unchanged.check()
-        self.looks = {path: remote_storage.look(self.peer, path) for path in self.made}
-        self._at(move_journal.MOVING)
+        looks = {path: remote_storage.look(self.peer, path) for path in target.made}
+        self._write(phase=steps.MOVING, looks=looks)
         offline.define(target, self.dom, self.report, self.host)
 
-    def _note(self, target, making=None):
+    def _note(self, target: prepare.Target, making: PendingFile | None = None) -> None:
         """Writes down what was made on the target so far. making: see prepare.Target."""
-        self.made, self.folders = list(target.made), list(target.folders)
-        self._write(making)
+        created = (self.reservation, *target.made)
+        self._write(created=created, folders=tuple(target.folders), making=making)
 
-    def _write(self, making=None):
-        self.journal.write(
-            phase=self.phase,
-            report=self.report,
-            target=self.job.transport.uri,
-            created=[*([self.reservation] if self.reservation else []), *self.made],
-            making=making,
-            folders=self.folders,
-            looks=self.looks,
-            pause=self.pause,
-            left=self._left(),
-            keep_source=self._keeps_source(),
-            xml=self.xml,
-        )
+    def _write(self, **changes: Any) -> None:
+        self.entry = replace(self.entry, **changes)
+        self.journal.write(self.entry)
 
-    def _at(self, phase):
-        self.phase = phase
-        self._write()
+    def _pausing(self, step: str) -> None:
+        self._write(pause=step)
 
-    def _pausing(self, step):
-        self.pause = step
-        self._write()
-
-    def _left(self):
+    def _left(self) -> list[str]:
         """The files that stay here when the guest is gone."""
+        variables = self._own_variables()
         found = [path for plan in self.plans for path in plan.left]
-        if self._own_variables():
-            found.append(self.report["nvram"])
-        return found
+        return [*found, variables] if variables else found
 
-    def _own_variables(self):
-        """Whether the firmware's variables are a file that both hosts do not share."""
-        store = self.report["nvram"]
-        return bool(store) and not self.host["paths"].get(store, {}).get("shared")
+    def _own_variables(self) -> str | None:
+        """The file of the firmware's variables, where the hosts do not share it."""
+        store = self.report.nvram
+        return store if store and not self.host.place(store).shared else None
 
-    def _keeps_source(self):
+    def _live(self) -> None:
         options = self.job.options
-        return options.keep_source or not options.undefinesource
-
-    def _live(self):
-        options = self.job.options
-        size = self.report["memory_kib"] * 1024 + sum(plan.moved_bytes for plan in self.copied)
+        size = self.report.memory_kib * 1024 + sum(plan.moved_bytes for plan in self.copied)
         network = {**self.job.network, **({"timeout": options.timeout} if options.timeout else {})}
         disks = [plan.target for plan in self.copied]
         zeroes = flags.discarding(self.report, self.host, disks)
@@ -164,21 +164,21 @@ class Migration:
         )
         why = _NOT_LIVE if self.not_live else ""
         self.job.say(
-            f"moving {self.report['name']} from {self.report['host']} to "
-            f"{self.host['hostname']} over {self.job.transport.words}{why}"
+            f"moving {self.report.name} from {self.report.host} to "
+            f"{self.host.hostname} over {self.job.transport.words}{why}"
         )
         live.perform(self.dom, job, self._watch)
 
-    def _beat(self):
+    def _beat(self) -> None:
         """Renews the reservation: without that it ends, an hour after this process has died."""
         if time.monotonic() - self.renewed > reservation.RENEW_S:
             self.renewed = time.monotonic()
             try:
                 reservations.renew(self.peer, self.reservation)
             except errors.VirtError as exc:
-                log.info("the reservation to %s is renewed later: %s", self.report["name"], exc)
+                log.info("the reservation to %s is renewed later: %s", self.report.name, exc)
 
-    def _watch(self, progress, elapsed_s, reason):
+    def _watch(self, progress: Progress, elapsed_s: float, reason: str | None) -> None:
         self._beat()
         self.job.tell(
             {
@@ -191,10 +191,10 @@ class Migration:
             }
         )
 
-    def _failed(self, exc):
+    def _failed(self, exc: BaseException) -> dict[str, Any]:
         """Back to where it began. Returns the result when libvirt has moved it all the same."""
         try:
-            recovery.not_run_there(self.conn, self.peer, self.journal.read())
+            recovery.not_run_there(self.conn, self.peer, self.entry)
             outcome = recovery.resolve(self.conn, self.peer, self.report)
             if outcome == recovery.MOVED:
                 confirm.autostart(self.conn, self.peer, self.report)
@@ -205,25 +205,25 @@ class Migration:
         if outcome == recovery.MOVED:
             return {**self._result(self._there()), **self._clean()}
         try:
-            _, kept = recovery.cleaned(self.peer, self.journal.read())
+            _, kept = recovery.cleaned(self.peer, self.entry.made)
         except errors.VirtError as unclean:
             raise self._stays(exc, f"not cleaned: {unclean}; {_AGAIN}") from exc
-        recovery.run_on(self.conn, {"report": self.report, "pause": self.pause})
+        recovery.run_on(self.conn, self.report, self.entry.pause)
         self.journal.close()
         if not isinstance(exc, Exception):
             raise exc
         raise self._stays(exc, self._left_there(kept)) from exc
 
-    def _there(self):
+    def _there(self) -> libvirt.virDomain | None:
         """The guest's domain on the target, for what it tells of the move; None without one."""
         with contextlib.suppress(libvirt.libvirtError):
-            return confirm.find(self.peer, self.report["uuid"])
+            return confirm.find(self.peer, self.report.uuid)
         return None
 
-    def _left_there(self, kept):
-        return "; ".join(f"{path} on {self.host['hostname']}: {why}" for path, why in kept.items())
+    def _left_there(self, kept: dict[str, str]) -> str:
+        return "; ".join(f"{path} on {self.host.hostname}: {why}" for path, why in kept.items())
 
-    def _reconnected(self, exc):
+    def _reconnected(self, exc: BaseException) -> dict[str, Any]:
         """A connection is gone, or a host is just tidying up: ask both anew, for a while."""
         self.job.say("asking both hosts again")
         try:
@@ -234,21 +234,23 @@ class Migration:
             return {**self._result(None), **done}
         raise self._stays(exc, self._left_there(done["kept"])) from exc
 
-    def _stays(self, exc, more=None):
-        verb = "runs" if self.report["active"] else "stays"
-        text = f"{_words(exc)}; {self.report['name']} {verb} on {self.report['host']}"
+    def _stays(self, exc: BaseException, more: str | None = None) -> errors.MigrationFailed:
+        verb = "runs" if self.report.active else "stays"
+        text = f"{_words(exc)}; {self.report.name} {verb} on {self.report.host}"
         refused = isinstance(exc, errors.TargetRefused) and not more
-        kind = errors.TargetRefused if refused else errors.MigrationFailed
+        kind: type[errors.MigrationFailed] = (
+            errors.TargetRefused if refused else errors.MigrationFailed
+        )
         return kind(f"{text}; {more}" if more else text)
 
-    def _result(self, there):
-        done = live.completed(there) if there and self.report["active"] else {}
+    def _result(self, there: libvirt.virDomain | None) -> dict[str, Any]:
+        done = live.completed(there) if there and self.report.active else {}
         return {
-            "name": self.report["name"],
+            "name": self.report.name,
             "outcome": recovery.MOVED,
-            "source": self.report["host"],
-            "target": self.host["hostname"],
-            "live": self.report["active"] and not self.not_live,
+            "source": self.report.host,
+            "target": self.host.hostname,
+            "live": self.report.active and not self.not_live,
             "transport": self.job.transport.words,
             "time_ms": done.get("time_elapsed"),
             "downtime_ms": done.get("downtime"),
@@ -257,39 +259,37 @@ class Migration:
             "disks": {plan.target: plan.how for plan in self.plans},
         }
 
-    def _clean(self):
+    def _clean(self) -> dict[str, Any]:
         """Removes what the guest left here; the move stands, whatever becomes of this."""
-        departed.note(self.report["name"], self.host["hostname"])
-        deleted, kept = [], {}
-        if not self._keeps_source():
-            deleted, kept = confirm.remove_source(self.conn, self.report, self._left())
+        departed.note(self.report.name, self.host.hostname)
+        deleted: list[str] = []
+        kept: dict[str, str] = {}
+        if not self.entry.keep_source:
+            deleted, kept = confirm.remove_source(self.conn, self.report, self.entry.left)
         self._over()
         return {"deleted": deleted, "kept": kept}
 
-    def _over(self):
+    def _over(self) -> None:
         """Releases the reservation: the guest is there and counts as what it is. Where the target
         cannot be reached any more, the journal keeps just that for virt.repair."""
-        left = [self.reservation]
-        self.journal.write(
-            over=True, report=self.report, target=self.job.transport.uri, created=left
-        )
+        self._write(over=True, created=(self.reservation,), making=None, folders=(), looks=None)
         try:
             with translated():
                 alive = self.peer.isAlive()
             if alive:
-                reservations.release(self.peer, left)
+                reservations.release(self.peer, [self.reservation])
                 self.journal.close()
             else:
                 recovery.recover(self.conn, self.journal, self.job)
         except errors.VirtError as exc:
-            self.job.say(f"{self.host['hostname']} keeps {self.reservation}: {exc}; {_AGAIN}")
+            self.job.say(f"{self.host.hostname} keeps {self.reservation}: {exc}; {_AGAIN}")
 
 
 _NOT_LIVE = "; its CPU is emulated, without KVM: it is paused while its memory is moved"
 _AGAIN = "call virt.migrate again, or virt.repair, when the hosts reach each other"
 
 
-def _words(exc):
+def _words(exc: BaseException) -> str:
     """What went wrong, for the user."""
     if isinstance(exc, libvirt.libvirtError):
         return exc.get_error_message() or str(exc)

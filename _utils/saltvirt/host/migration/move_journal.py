@@ -3,19 +3,21 @@
 A process that is killed leaves its journal; whoever comes next ends what it began.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import json
 import os
+from types import TracebackType
+from typing import Any
 
 from saltvirt import errors
+from saltvirt.host.connection import libvirt
+from saltvirt.migration.journal import MOVING, JournalEntry
+from saltvirt.wire import AnyFact, Fact
 
 FOLDER = "/var/lib/salt-virt/migrations"
-# how far it got. BEGUN: the guest can be nowhere but here, whatever the target holds for it.
-# MOVING: it may be on either host. MOVED: both hosts have confirmed that it is on the target
-BEGUN, MOVING, MOVED = "begun", "moving", "moved"
-# that policy=pause is about to pause the guest here; that it has
-PAUSING, PAUSED = "pausing", "paused"
 
 
 class Journal:
@@ -25,19 +27,19 @@ class Journal:
     OperationFailed when another process is migrating this guest.
     """
 
-    def __init__(self, folder, name):
+    def __init__(self, folder: str, name: str):
         self.path = os.path.join(folder, f"{name}.json")
         self.name = name
-        self._lock = None
+        self._lock: int | None = None
 
-    def __enter__(self):
+    def __enter__(self) -> Journal:
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
         while self._lock is None:
             self._lock = self._take()
         self._forget("abort")
         return self
 
-    def _take(self):
+    def _take(self) -> int | None:
         """The locked file, or None when its last holder has just removed it."""
         handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -55,49 +57,61 @@ class Journal:
         os.close(handle)
         return None
 
-    def __exit__(self, *exc_info):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._forget("abort")
         os.unlink(f"{self.path}.lock")
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
         self._lock = None
-        return False
 
-    def read(self):
-        """What is written, as a dict, or None."""
-        return read(self.path)
+    def read(self) -> JournalEntry | None:
+        """What is written, or None. Raises BadAnswer, which names the file."""
+        return read(self.path, JournalEntry)
 
-    def write(self, **entry):
+    def begun(self) -> JournalEntry:
+        """What is written of a migration that has begun."""
+        entry = self.read()
+        if entry is None:
+            raise errors.OperationFailed(f"no migration of {self.name} from here is unfinished")
+        return entry
+
+    def write(self, entry: JournalEntry) -> None:
         """Replaces the journal, on the disk before this returns."""
-        put(self.path, **entry)
+        put(self.path, entry)
 
-    def is_to_end(self):
+    def is_to_end(self) -> bool:
         """Whether virt.migrate_abort has asked for it."""
         return os.path.exists(f"{self.path}.abort")
 
-    def ask_to_end(self):
+    def ask_to_end(self) -> None:
         """Tells the process that holds the journal."""
         os.close(os.open(f"{self.path}.abort", os.O_WRONLY | os.O_CREAT, 0o600))
 
-    def close(self):
+    def close(self) -> None:
         """The migration is over, well or undone: nothing is left to do."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
         self._forget("new")
 
-    def _forget(self, what):
+    def _forget(self, what: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{self.path}.{what}")
 
 
-def put(path, **entry):
+def put(path: str, fact: Fact) -> None:
     """Replaces a file of JSON, on the disk before this returns. Raises OperationFailed."""
     try:
-        _put(path, json.dumps(entry, indent=1))
+        _put(path, json.dumps(fact.to_answer(), indent=1))
     except OSError as exc:
         raise errors.OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
 
 
-def _put(path, text):
+def _put(path: str, text: str) -> None:
     fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(fd, "w", encoding="utf-8") as file:
         file.write(text)
@@ -111,36 +125,42 @@ def _put(path, text):
         os.close(folder)
 
 
-def read(path):
-    """The entry of a journal file, or None when there is none."""
+def read(path: str, kind: type[AnyFact]) -> AnyFact | None:
+    """The Fact of that class in a file, or None when there is no file.
+
+    Raises BadAnswer, which names the file, where something else is in it.
+    """
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            data = json.load(file)
     except FileNotFoundError:
         return None
+    except ValueError as exc:
+        raise errors.BadAnswer(f"{path}: it is not JSON: {exc}") from exc
+    return kind.from_answer(data, path)
 
 
-def names(folder=FOLDER):
+def names(folder: str = FOLDER) -> list[str]:
     """The guests that have a journal here, sorted."""
     with contextlib.suppress(FileNotFoundError):
         return sorted(f.removesuffix(".json") for f in os.listdir(folder) if f.endswith(".json"))
     return []
 
 
-def may_start(dom, folder=FOLDER):
+def may_start(dom: libvirt.virDomain, folder: str = FOLDER) -> None:
     """Raises OperationFailed for a guest that may be on another host, too: its migration there
     was broken off when both could have it."""
-    entry = read(os.path.join(folder, f"{dom.name()}.json"))
-    if not entry or entry.get("over") or entry["report"]["uuid"] != dom.UUIDString():
+    entry = read(os.path.join(folder, f"{dom.name()}.json"), JournalEntry)
+    if not entry or entry.over or entry.report.uuid != dom.UUIDString():
         return
-    if entry.get("phase") == MOVING:
+    if entry.phase == MOVING:
         raise errors.OperationFailed(
             f"{dom.name()} may be on the target of a migration that was broken off, "
-            f"{entry['target']}: salt-run virt.migrate_recover {dom.name()} finds out, first"
+            f"{entry.target}: salt-run virt.migrate_recover {dom.name()} finds out, first"
         )
 
 
-def at_work(journal):
+def at_work(journal: Journal) -> bool:
     """Whether a process holds the journal."""
     try:
         with journal:
@@ -149,12 +169,12 @@ def at_work(journal):
         return True
 
 
-def unfinished(folder=FOLDER):
+def unfinished(folder: str = FOLDER) -> dict[str, dict[str, Any]]:
     """{name: {"target": URI, "at_work": bool}} of the migrations that have a journal."""
     found = {}
     for name in names(folder):
         journal = Journal(folder, name)
         entry = journal.read()
         if entry:
-            found[name] = {"target": entry["target"], "at_work": at_work(journal)}
+            found[name] = {"target": entry.target, "at_work": at_work(journal)}
     return found

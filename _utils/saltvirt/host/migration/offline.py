@@ -1,6 +1,9 @@
 """A guest that does not run moves: its definition, disks and firmware variables as files."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable, Iterable
 from xml.sax.saxutils import escape
 
 from saltvirt import errors
@@ -8,35 +11,43 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup
 from saltvirt.host.migration import confirm, prepare
 from saltvirt.migration import storage
+from saltvirt.migration.facts import GuestReport, TargetReport
 
 
-def definition(dom):
+def definition(dom: libvirt.virDomain) -> str:
     """The XML by which another host can define the guest, secrets and all."""
     inactive = libvirt.VIR_DOMAIN_XML_INACTIVE if dom.isPersistent() else 0
     return dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE | inactive)
 
 
-def for_target(text, report, host):
+def for_target(text: str, report: GuestReport, host: TargetReport) -> str:
     """The XML of a guest or of its snapshot as the target can run it: its own emulator in place of
     one that it does not have (distributions put it at different paths)."""
-    if host["has_emulator"] is not False or not host["emulator"]:
+    mine, its = report.emulator, host.machine.emulator
+    if host.machine.has_emulator is not False or not mine or not its:
         return text
-    ours, theirs = (f"<emulator>{escape(e)}<" for e in (report["emulator"], host["emulator"]))
-    return text.replace(ours, theirs)
+    return text.replace(f"<emulator>{escape(mine)}<", f"<emulator>{escape(its)}<")
 
 
-def copy(target, report, plans, variables):
-    """Copies the disks' files. target: a prepare.Target; variables: also those of the firmware."""
+def copy(
+    target: prepare.Target,
+    report: GuestReport,
+    plans: Iterable[storage.DiskPlan],
+    variables: str | None,
+) -> None:
+    """Copies the disks' files. variables: the file of the firmware's, where it comes along."""
     for plan in plans:
         prepare.own(target, plan)
     for plan in storage.copied(plans):
-        target.say(f"copying disk {plan.target} of {report['name']}")
+        target.say(f"copying disk {plan.target} of {report.name}")
         prepare.copy(target, plan)
-    if variables and os.path.exists(report["nvram"]):
-        target.copy(report["nvram"])
+    if variables and os.path.exists(variables):
+        target.copy(variables)
 
 
-def define(target, dom, report, host):
+def define(
+    target: prepare.Target, dom: libvirt.virDomain, report: GuestReport, host: TargetReport
+) -> None:
     """Defines the guest on the target, whose report is ``host``. Its definition stays here: the
     caller confirms first, then forgets it."""
     with translated():
@@ -47,19 +58,21 @@ def define(target, dom, report, host):
         still_off(dom)
 
 
-def _not_there(peer, dom):
+def _not_there(peer: libvirt.virConnect, dom: libvirt.virDomain) -> None:
     """Raises AlreadyExists where somebody has defined it meanwhile: libvirt would replace that."""
     if confirm.find(peer, dom.UUIDString()) or lookup.find(peer, dom.name()):
         raise errors.AlreadyExists(f"{dom.name()} has just appeared on {peer.getHostname()}")
 
 
-def still_off(dom):
+def still_off(dom: libvirt.virDomain) -> None:
     """Raises MigrationFailed when somebody has started the guest meanwhile."""
     if dom.isActive():
         raise errors.MigrationFailed(f"{dom.name()} was started while it was being moved")
 
 
-def _snapshots(dom, there, fitted):
+def _snapshots(
+    dom: libvirt.virDomain, there: libvirt.virDomain, fitted: Callable[[str], str]
+) -> None:
     """Tells the target of the snapshots that travelled with the disks. fitted: see for_target."""
     current = dom.snapshotCurrent().getName() if dom.hasCurrentSnapshot() else None
     for snapshot in dom.listAllSnapshots(libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL):

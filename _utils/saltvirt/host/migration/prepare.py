@@ -1,11 +1,18 @@
 """What the target must have before the guest comes: empty disks, and what thin ones stand on."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from saltvirt import errors
+from saltvirt.host.connection import libvirt
 from saltvirt.host.migration import backing_images, remote_storage
+from saltvirt.host.migration.progress import Watch
 from saltvirt.migration import storage
+from saltvirt.migration.facts import BackingFile
+from saltvirt.migration.journal import PendingFile
 
 _MODE = "0600"
 
@@ -20,36 +27,44 @@ class Target:
     was made so far.
     """
 
-    peer: object
-    note: object
-    say: object
-    watch: object
-    made: list = field(default_factory=list)
-    folders: list = field(default_factory=list)
+    peer: libvirt.virConnect
+    note: Callable[..., None]
+    say: Callable[[str], None]
+    watch: Watch
+    made: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
 
-    def folder(self, path):
+    def folder(self, path: str) -> None:
         """Makes the folder of a file, if there is none."""
         folder = os.path.dirname(path)
         if remote_storage.make_folder(self.peer, folder):
             self.folders.append(folder)
             self.note(self)
 
-    def file(self, path, *wanted, mode=_MODE, source=None):
+    def file(
+        self,
+        path: str,
+        format: str,
+        size_bytes: int,
+        backing: BackingFile | None = None,
+        mode: str = _MODE,
+        source: str | None = None,
+    ) -> None:
         """Makes a file that is not there yet.
 
-        wanted: format, size in bytes and what it stands on, as for remote_storage.create.
+        format, size_bytes, backing, mode: as for remote_storage.create.
         source: the local file whose bytes it gets.
         Raises AlreadyExists when it is there.
         """
         self.folder(path)
         send = None
-        with remote_storage.opened(self.peer, os.path.dirname(path)) as pool:
+        with remote_storage.present(self.peer, os.path.dirname(path)) as pool:
             if remote_storage.volume(pool, path) is not None:
                 raise errors.AlreadyExists(f"{path} has just appeared on the target")
             making = remote_storage.sign(pool, path)
             self.note(self, making)
             try:
-                found = self._make(pool, making, wanted, mode)
+                found = self._make(pool, making, (format, size_bytes, backing), mode)
             except errors.AlreadyExists:
                 self.note(self)  # somebody else's
                 raise
@@ -59,43 +74,49 @@ class Target:
             self.watch.begin()
             send(self.watch)
 
-    def _make(self, pool, making, wanted, mode):
+    def _make(
+        self,
+        pool: libvirt.virStoragePool,
+        making: PendingFile,
+        wanted: tuple[str, int, BackingFile | None],
+        mode: str,
+    ) -> libvirt.virStorageVol:
         """The volume, which is ours: so it is noted before anything is written to it."""
-        path, claimed = making["path"], making["bytes"] is not None
+        path, claimed = making.path, making.bytes is not None
         if claimed:
             found = remote_storage.claim(pool, making, mode)
         else:
-            found = remote_storage.create(pool, path, *wanted, mode=mode)
+            found = remote_storage.create(pool, path, *wanted, mode)
         self.made.append(path)
         self.note(self)
         if claimed:
             remote_storage.shape(found, *wanted)
         return found
 
-    def keep(self, path):
+    def keep(self, path: str) -> None:
         """The file stays (or is gone), whatever becomes of the migration."""
         if path in self.made:
             self.made.remove(path)
             self.note(self)
 
-    def remove(self, path):
+    def remove(self, path: str) -> None:
         """Removes a file that was made for a while."""
         remote_storage.delete(self.peer, path)
         self.keep(path)
 
-    def copy(self, path, mode=_MODE, source=None):
+    def copy(self, path: str, mode: str = _MODE, source: str | None = None) -> None:
         """Makes a file there with the bytes of ours. source: its path here, if it is another."""
         # its own format would be written into it: the bytes that come have it already
         self.file(path, "raw", 0, None, mode=mode, source=source or path)
 
-    def size(self, path):
+    def size(self, path: str) -> int | None:
         """How long the file is there in bytes, or None."""
         with remote_storage.opened(self.peer, os.path.dirname(path)) as pool:
             found = remote_storage.volume(pool, path) if pool is not None else None
             return None if found is None else remote_storage.physical_bytes(found)
 
 
-def disks(target, plans, active):
+def disks(target: Target, plans: Iterable[storage.DiskPlan], active: bool) -> None:
     """Makes the volumes of all plans on the target.
 
     active: QEMU will fill them; else they are made when they are copied, but for block
@@ -110,20 +131,20 @@ def disks(target, plans, active):
             target.file(plan.there, plan.format, plan.size_bytes, plan.backing)
 
 
-def own(target, plan):
+def own(target: Target, plan: storage.DiskPlan) -> None:
     """Copies the guest's own files on which a disk stands."""
     for base in plan.along:
-        target.say(f"copying {base['path']}, on which disk {plan.target} stands")
-        target.copy(base["path"])
+        target.say(f"copying {base.path}, on which disk {plan.target} stands")
+        target.copy(base.path)
 
 
-def variables(target, path):
+def variables(target: Target, path: str) -> None:
     """The file of the firmware's variables. libvirt would make it, QEMU fills it when the guest
     comes: made by us it is known as ours."""
     target.copy(path)
 
 
-def copy(target, plan):
+def copy(target: Target, plan: storage.DiskPlan) -> None:
     """Copies the disk of a guest that does not run, as it is."""
     if plan.type == "block":
         target.file(plan.there, plan.format, plan.size_bytes, None, source=plan.path)

@@ -1,8 +1,13 @@
 """What is told while we copy files ourselves; and the place where virt.migrate_abort is heard."""
 
+from __future__ import annotations
+
 import time
+from collections.abc import Callable
+from typing import Any
 
 from saltvirt import errors
+from saltvirt.host.migration.move_journal import Journal
 
 LOOK_S = 0.5
 
@@ -14,23 +19,28 @@ class Watch:
     Called with (bytes done, bytes in all) at each block. Raises MigrationFailed when it is to end.
     """
 
-    def __init__(self, journal, tell, beat=lambda: None):
+    def __init__(
+        self,
+        journal: Journal,
+        tell: Callable[[dict[str, Any]], None],
+        beat: Callable[[], None] = lambda: None,
+    ):
         self.journal, self.tell, self.beat = journal, tell, beat
         self.began = self.looked = time.monotonic()
         self.before = 0
 
-    def begin(self):
+    def begin(self) -> None:
         """Another file."""
         self.began = self.looked = time.monotonic()
         self.before = 0
         self.end_if_asked()
 
-    def end_if_asked(self):
+    def end_if_asked(self) -> None:
         self.beat()
         if self.journal.is_to_end():
             raise errors.MigrationFailed("aborted by virt.migrate_abort")
 
-    def __call__(self, done, total):
+    def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
         took_s = now - self.looked
         if took_s < LOOK_S:

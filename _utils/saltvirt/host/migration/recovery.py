@@ -1,15 +1,27 @@
 """After a failure or a kill: where does the guest run, and what may be cleaned."""
 
+from __future__ import annotations
+
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.host.domain import lookup, removal
-from saltvirt.host.migration import confirm, departed, move_journal, reservations, target_leftovers
+from saltvirt.host.migration import confirm, departed, reservations, target_leftovers
+from saltvirt.host.migration.move_journal import Journal
+from saltvirt.migration import journal as steps
 from saltvirt.migration import outcome
 from saltvirt.migration import transport as transports
+from saltvirt.migration.facts import GuestReport
+from saltvirt.migration.journal import JournalEntry, MadeThere
+
+if TYPE_CHECKING:
+    from saltvirt.host.migration.api import MigrationJob
 
 # how long to ask again when a host does not answer, or libvirt is still at it
 PATIENCE_S = 60
@@ -21,7 +33,7 @@ _BY_MIGRATION = (2, 11)
 _SPLIT = {outcome.PAUSED: (12, 13), outcome.RUNNING: (10, 11)}
 
 
-def side(dom):
+def side(dom: libvirt.virDomain | None) -> outcome.Side:
     """What a host has of the guest; dom may be None."""
     if dom is None:
         return outcome.Side()
@@ -31,7 +43,7 @@ def side(dom):
     return outcome.Side(word, waits, why in _SPLIT.get(word, ()))
 
 
-def resolve(conn, peer, report):
+def resolve(conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestReport) -> str:
     """Sees to it that the guest is on one host only: MOVED or UNDONE.
 
     Raises MigrationFailed when a person must decide, ConnectionFailed when one of the two
@@ -40,23 +52,23 @@ def resolve(conn, peer, report):
     with translated():
         if not (peer.isAlive() and conn.isAlive()):
             raise errors.ConnectionFailed("a host cannot be asked what it has")
-        here = confirm.find(conn, report["uuid"])
-        there = confirm.find(peer, report["uuid"])
+        here = confirm.find(conn, report.uuid)
+        there = confirm.find(peer, report.uuid)
         verdict = outcome.decide(
             side(here),
             side(there),
-            report["active"],
-            report["state"] == outcome.RUNNING,
+            report.active,
+            report.state == outcome.RUNNING,
             here is not None and bool(here.isPersistent()),
         )
         for action in verdict.actions:
             _ACTIONS[action](here, there)
     if verdict.outcome == outcome.UNDECIDED:
-        raise errors.MigrationFailed(f"{report['name']}: {verdict.words}")
+        raise errors.MigrationFailed(f"{report.name}: {verdict.words}")
     return verdict.outcome
 
 
-def undefine(dom):
+def undefine(dom: libvirt.virDomain) -> None:
     """Forgets the definition here; the variable store of its firmware goes with it.
 
     Raises MigrationFailed, with the guest defined as before, when somebody has just started it.
@@ -73,7 +85,7 @@ def undefine(dom):
         raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
 
 
-def _end(dom):
+def _end(dom: libvirt.virDomain) -> None:
     """Removes a copy that never ran."""
     if side(dom).alive:
         raise errors.OperationFailed(f"{dom.name()} has just begun to run: asking again")
@@ -85,7 +97,7 @@ def _end(dom):
         dom.undefineFlags(flags)
 
 
-_ACTIONS = {
+_ACTIONS: dict[str, Callable[[Any, Any], object]] = {
     outcome.END_HERE: lambda here, there: here.destroy(),
     outcome.FORGET_HERE: lambda here, there: undefine(here),
     outcome.RESUME_HERE: lambda here, there: here.resume(),
@@ -94,87 +106,90 @@ _ACTIONS = {
 }
 
 
-def recover(conn, journal, job):
+def recover(conn: libvirt.virConnect, journal: Journal, job: MigrationJob) -> dict[str, Any]:
     """Ends what the journal tells of: a dict with ``outcome`` MOVED or UNDONE; NOTHING where
     only a reservation was left to release.
 
     Raises OperationFailed while libvirt itself is still at it, MigrationFailed when a
     person must decide, ConnectionFailed when the target cannot be asked.
     """
-    entry = journal.read()
+    entry = journal.begun()
     with translated():
-        if entry.get("over"):
+        if entry.over:
             return _withdrawn(journal, job, entry)
-        if _replaced(conn, entry["report"]):
+        if _replaced(conn, entry.report):
             return _forgotten(journal, job, entry)
         not_at_work(conn, entry)
-        with at(job, entry["target"]) as peer:
+        with at(job, entry.target) as peer:
             result = _ended(conn, peer, entry)
     journal.close()
     return result
 
 
-def has_job(dom):
+def has_job(dom: libvirt.virDomain) -> bool:
     """Whether libvirt works at something with the domain, such as moving it."""
     return dom.jobInfo()[0] in (1, 2)
 
 
-def not_at_work(conn, entry):
+def not_at_work(conn: libvirt.virConnect, entry: JournalEntry) -> None:
     """Raises OperationFailed while libvirt itself is still moving the guest."""
-    here = confirm.find(conn, entry["report"]["uuid"])
+    here = confirm.find(conn, entry.report.uuid)
     if here is not None and here.isActive() and has_job(here):
         raise errors.OperationFailed(
-            f"libvirt is still moving {entry['report']['name']} to {entry['target']}: wait for "
+            f"libvirt is still moving {entry.report.name} to {entry.target}: wait for "
             "it, or end it with virt.migrate_abort"
         )
 
 
-def _ended(conn, peer, entry):
+def _ended(
+    conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEntry
+) -> dict[str, Any]:
     """Settles where the guest is and removes what is left of it on the other host."""
-    report, deleted, kept = entry["report"], [], {}
-    if entry.get("phase") == move_journal.MOVED:
+    report, left, keep_source = entry.report, entry.left, entry.keep_source
+    deleted: list[str] = []
+    kept: dict[str, str] = {}
+    if entry.phase == steps.MOVED:
         ended, why = MOVED, _gone_since(peer, report)
         if why:  # what stayed here may be the last there is of it
-            entry = {**entry, "keep_source": True}
-            kept = dict.fromkeys(entry["left"], why)
+            keep_source, kept = True, dict.fromkeys(left, why)
     else:
         not_run_there(conn, peer, entry)
         ended = resolve(conn, peer, report)
     if ended == UNDONE:
-        deleted, kept = cleaned(peer, entry)
-        run_on(conn, entry)
+        deleted, kept = cleaned(peer, entry.made)
+        run_on(conn, report, entry.pause)
     else:
-        reservations.release(peer, entry["created"])
+        reservations.release(peer, entry.created)
     if ended == MOVED:
         confirm.autostart(conn, peer, report)
-        departed.note(report["name"], peer.getHostname())
-    if ended == MOVED and not entry["keep_source"]:
-        deleted, kept = confirm.remove_source(conn, report, entry["left"])
+        departed.note(report.name, peer.getHostname())
+    if ended == MOVED and not keep_source:
+        deleted, kept = confirm.remove_source(conn, report, left)
     return {
-        "name": report["name"],
+        "name": report.name,
         "outcome": ended,
-        "source": report["host"],
+        "source": report.host,
         "target": peer.getHostname(),
-        "live": report["active"],
+        "live": report.active,
         "deleted": deleted,
         "kept": kept,
     }
 
 
-def not_run_there(conn, peer, entry):
+def not_run_there(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEntry) -> None:
     """Raises MigrationFailed where the target has the guest by somebody else's hand: it was not
     sent yet, or its copied disks were written to there."""
-    report, why = entry["report"], None
-    name = report["name"]
+    report, why = entry.report, None
+    name = report.name
     with translated():
-        here, there = confirm.find(conn, report["uuid"]), confirm.find(peer, report["uuid"])
+        here, there = confirm.find(conn, report.uuid), confirm.find(peer, report.uuid)
         if here is None or there is None:
             return
         target = peer.getHostname()
-        if entry.get("phase") == move_journal.BEGUN:
+        if entry.phase == steps.BEGUN:
             why = f"{target} has {name}, and this migration has not brought it there"
         else:  # of a running guest no copy is whole before libvirt has moved it
-            ran = target_leftovers.written_since(peer, entry)
+            ran = target_leftovers.written_since(peer, entry.made)
             why = f"{', '.join(ran)} on {target}, {target_leftovers.NEWER}" if ran else None
     if why:
         raise errors.MigrationFailed(
@@ -183,66 +198,66 @@ def not_run_there(conn, peer, entry):
         )
 
 
-def run_on(conn, entry):
-    """Lets a guest that stays here run on, when ``policy=pause`` has paused it.
+def run_on(conn: libvirt.virConnect, report: GuestReport, step: str | None) -> None:
+    """Lets a guest that stays here run on, when ``policy=pause`` has paused it. step: how far that
+    had come.
 
     Raises MigrationFailed where it is paused and may be so by somebody else's will.
     """
-    report, step = entry["report"], entry.get("pause")
-    if not step or report["state"] != outcome.RUNNING:
+    if not step or report.state != outcome.RUNNING:
         return
     with translated():
-        here = confirm.find(conn, report["uuid"])
+        here = confirm.find(conn, report.uuid)
         by_somebody = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER]
         if here is None or here.state() != by_somebody:
             return
-        if step == move_journal.PAUSED:
+        if step == steps.PAUSED:
             here.resume()
             return
-    name = report["name"]
+    name = report.name
     raise errors.MigrationFailed(
-        f"{name} is paused on {report['host']}, by its migration or by somebody else: "
+        f"{name} is paused on {report.host}, by its migration or by somebody else: "
         f"virt.resume {name}, or virt.stop it, then salt-run virt.migrate_recover {name}"
     )
 
 
-def _gone_since(peer, report):
+def _gone_since(peer: libvirt.virConnect, report: GuestReport) -> str | None:
     """Why the target does not have the guest that was confirmed to be there; None when it has."""
-    if confirm.find(peer, report["uuid"]) is not None:
+    if confirm.find(peer, report.uuid) is not None:
         return None
-    return f"{report['name']} is not on {peer.getHostname()} any more: look where it is, first"
+    return f"{report.name} is not on {peer.getHostname()} any more: look where it is, first"
 
 
-def _withdrawn(journal, job, entry):
+def _withdrawn(journal: Journal, job: MigrationJob, entry: JournalEntry) -> dict[str, Any]:
     """What a move that is complete may have left: the target's reservation, when it was cut off."""
-    with at(job, entry["target"]) as peer:
-        reservations.release(peer, entry["created"])
+    with at(job, entry.target) as peer:
+        reservations.release(peer, entry.created)
     journal.close()
-    return {"name": entry["report"]["name"], "outcome": NOTHING, "deleted": [], "kept": {}}
+    return {"name": entry.report.name, "outcome": NOTHING, "deleted": [], "kept": {}}
 
 
-def _replaced(conn, report):
+def _replaced(conn: libvirt.virConnect, report: GuestReport) -> bool:
     """Whether another guest has this name here by now: the one of the journal was removed."""
-    found = lookup.find(conn, report["name"])
-    return found is not None and found.UUIDString() != report["uuid"]
+    found = lookup.find(conn, report.name)
+    return found is not None and found.UUIDString() != report.uuid
 
 
-def _forgotten(journal, job, entry):
+def _forgotten(journal: Journal, job: MigrationJob, entry: JournalEntry) -> dict[str, Any]:
     """Cleans up after a guest that is no more."""
-    report = entry["report"]
-    with at(job, entry["target"]) as peer:
-        there = confirm.find(peer, report["uuid"])
-        gone, kept = cleaned(peer, entry) if there is None else ([], {})
+    report = entry.report
+    with at(job, entry.target) as peer:
+        there = confirm.find(peer, report.uuid)
+        gone, kept = cleaned(peer, entry.made) if there is None else ([], {})
     journal.close()
-    return {"name": report["name"], "outcome": UNDONE, "deleted": gone, "kept": kept}
+    return {"name": report.name, "outcome": UNDONE, "deleted": gone, "kept": kept}
 
 
-def at(job, uri):
+def at(job: MigrationJob, uri: str) -> AbstractContextManager[libvirt.virConnect]:
     """The connection to the target that a journal names."""
     return replace(job, transport=transports.parse(uri)).peer()
 
 
-def retry(journal, job):
+def retry(journal: Journal, job: MigrationJob) -> dict[str, Any]:
     """Like :meth:`recover`, over new connections, trying again for a minute.
 
     Raises MigrationFailed at once when a person must decide, else what the last try raised.
@@ -260,9 +275,9 @@ def retry(journal, job):
             time.sleep(2)
 
 
-def cleaned(peer, entry):
-    """Releases the reservation, and hands over to the target what the entry says was made there:
-    (what is gone, path to why it is still there)."""
+def cleaned(peer: libvirt.virConnect, made: MadeThere) -> tuple[list[str], dict[str, str]]:
+    """Releases the reservation, and hands over to the target what was made there: (what is gone,
+    path to why it is still there)."""
     with translated():
-        gone = reservations.release(peer, entry["created"])
-        return gone, target_leftovers.hand_over(peer, entry)
+        gone = reservations.release(peer, made.created)
+        return gone, target_leftovers.hand_over(peer, made)

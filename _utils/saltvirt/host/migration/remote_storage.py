@@ -3,6 +3,8 @@
 A folder that no pool shows gets a pool of ours for the time of the block.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import functools
@@ -13,12 +15,17 @@ import stat
 import tempfile
 import time
 import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate, translated
 from saltvirt.images import storage, tools
 from saltvirt.migration import shared
+from saltvirt.migration.facts import BackingFile
+from saltvirt.migration.journal import PendingFile
 
 # a passing pool is needed for a second or two: one that we have seen for longer was left by a
 # killed process. A copy into one of its files, or a comparison, goes on without it.
@@ -34,9 +41,17 @@ _EXISTS = re.compile("File exists|already exists")
 _DEVICES = ("dev", "proc", "sys")
 _LONGEST = 2**30
 
+if TYPE_CHECKING:
+    # how a file (bytes, nanoseconds of two times) or a device (its key) looks
+    Look = list[int] | str
+    # called with the bytes that are done, and all
+    Progress = Callable[[int, int], None]
+    # a pool, and how to put it back as it was
+    _Opened = tuple[libvirt.virStoragePool | None, Callable[[], object] | None]
+
 
 @contextlib.contextmanager
-def unless_deleted():
+def unless_deleted() -> Iterator[None]:
     """Passes over a pool or volume that went since it was listed; other errors are errors."""
     try:
         yield
@@ -46,17 +61,17 @@ def unless_deleted():
             raise
 
 
-def _element(tag, text=None, **attributes):
+def _element(tag: str, text: str | None = None, **attributes: str) -> Element:
     found = ElementTree.Element(tag, attributes)
     found.text = text
     return found
 
 
-def _folder(pool):
+def _folder(pool: libvirt.virStoragePool) -> str:
     return os.path.normpath(ElementTree.fromstring(pool.XMLDesc()).findtext("target/path") or "/")
 
 
-def _find(conn, folder):
+def _find(conn: libvirt.virConnect, folder: str) -> libvirt.virStoragePool | None:
     """The pool that shows the folder, active or not, or None."""
     for pool in conn.listAllStoragePools():
         with unless_deleted():
@@ -65,11 +80,11 @@ def _find(conn, folder):
     return None
 
 
-def _uuid_of(name):
+def _uuid_of(name: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, name))
 
 
-def _pool_xml(folder):
+def _pool_xml(folder: str) -> str:
     name = f"{_OURS}{int(time.time())}-{uuid.uuid4().hex[:8]}"
     root = _element("pool", type="dir")
     root.append(_element("name", name))
@@ -80,7 +95,7 @@ def _pool_xml(folder):
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _passing(conn, folder, create):
+def _passing(conn: libvirt.virConnect, folder: str, create: bool) -> libvirt.virStoragePool | None:
     """A transient pool on the folder; None when another one is in its way just now.
 
     Raises FileNotFoundError when there is no such folder, and for folders of devices: libvirt
@@ -100,7 +115,7 @@ def _passing(conn, folder, create):
         raise
 
 
-def make_folder(conn, folder):
+def make_folder(conn: libvirt.virConnect, folder: str) -> bool:
     """Makes the folder on the host when there is none; whether it did."""
     with opened(conn, folder) as pool:
         if pool is not None:
@@ -109,7 +124,7 @@ def make_folder(conn, folder):
         return True
 
 
-def remove_folder(conn, folder):
+def remove_folder(conn: libvirt.virConnect, folder: str) -> None:
     """Removes a folder, if it is empty and no pool of somebody shows it."""
     with translated():
         if _find(conn, folder) is not None:
@@ -122,7 +137,9 @@ def remove_folder(conn, folder):
 
 
 @contextlib.contextmanager
-def opened(conn, folder, create=False):
+def opened(
+    conn: libvirt.virConnect, folder: str, create: bool = False
+) -> Iterator[libvirt.virStoragePool | None]:
     """The active libvirt pool of a folder (or volume group) for the block; None without one.
 
     create: make the folder when there is none.
@@ -139,39 +156,52 @@ def opened(conn, folder, create=False):
                 undo()
 
 
-def refresh(pool):
+@contextlib.contextmanager
+def present(
+    conn: libvirt.virConnect, folder: str, create: bool = False
+) -> Iterator[libvirt.virStoragePool]:
+    """The same of a folder that must be there. Raises OperationFailed."""
+    with opened(conn, folder, create) as pool:
+        if pool is None:
+            raise errors.OperationFailed(f"{conn.getHostname()} has no folder {folder}")
+        yield pool
+
+
+def refresh(pool: libvirt.virStoragePool) -> None:
     """Has libvirt look into the pool again. One that fills or copies a volume for a user cannot
     be refreshed before that is done; it is used as libvirt last saw it then: to make something
     that is there already fails all the same."""
     deadline = time.monotonic() + BUSY_S
     while True:
         try:
-            return pool.refresh(0)
+            pool.refresh(0)
+            return
         except libvirt.libvirtError as exc:
             if "asynchronous job" not in str(exc):
                 _start_again(pool)
                 raise
         if time.monotonic() > deadline:
-            return None
+            return
         time.sleep(0.5)
 
 
-def _start_again(pool):
+def _start_again(pool: libvirt.virStoragePool) -> None:
     """libvirt stops a pool into which it could not look; a user's is put back if that can be."""
     with contextlib.suppress(libvirt.libvirtError):
         if pool.isPersistent() and not pool.isActive():
             pool.create(0)
 
 
-def is_passing(pool):
+def is_passing(pool: libvirt.virStoragePool) -> bool:
     """Whether the pool is one of ours, for the time of a block: by the UUID that we gave it, for
     a user may call a pool as he likes."""
     return pool.name().startswith(_OURS) and pool.UUIDString() == _uuid_of(pool.name())
 
 
-def _open(conn, folder, create):
+def _open(conn: libvirt.virConnect, folder: str, create: bool) -> _Opened:
     """(pool, how to put it back as it was)."""
-    deadline, seen = time.monotonic() + PATIENCE_S, {}
+    deadline = time.monotonic() + PATIENCE_S
+    seen: dict[str, float] = {}
     with translated():
         while True:
             pool = _find(conn, folder)
@@ -193,7 +223,7 @@ def _open(conn, folder, create):
             time.sleep(0.2)
 
 
-def _users(pool, create):
+def _users(pool: libvirt.virStoragePool, create: bool) -> _Opened:
     """A pool of the user's; one that is not active is only for the time of the block."""
     if pool.isActive():
         return pool, None
@@ -201,14 +231,14 @@ def _users(pool, create):
     return pool, pool.destroy
 
 
-def _remove(pool):
+def _remove(pool: libvirt.virStoragePool) -> None:
     """Ends a pool of ours, active or defined; another process may be quicker."""
     for end in (pool.destroy, pool.undefine):
         with contextlib.suppress(libvirt.libvirtError):
             end()
 
 
-def volume(pool, path):
+def volume(pool: libvirt.virStoragePool, path: str) -> libvirt.virStorageVol | None:
     """The volume of that path in the pool, or None. A host that does not answer is an error."""
     try:
         return pool.storageVolLookupByName(os.path.basename(path))
@@ -218,11 +248,18 @@ def volume(pool, path):
         raise translate(exc) from exc
 
 
-def create(pool, path, format, size_bytes, backing=None, mode=None):
+def create(
+    pool: libvirt.virStoragePool,
+    path: str,
+    format: str,
+    size_bytes: int,
+    backing: BackingFile | None = None,
+    mode: str | None = None,
+) -> libvirt.virStorageVol:
     """An empty volume of that virtual size; the libvirt volume. A file takes no space, a device
     (a logical volume) all of it.
 
-    backing: dict with ``path`` and ``format`` of what it stands on. mode: octal text.
+    backing: what it stands on. mode: octal text.
     """
     whole = _type(pool) in shared.BLOCK_POOLS
     root = _element("volume")
@@ -232,8 +269,8 @@ def create(pool, path, format, size_bytes, backing=None, mode=None):
     root.append(_target(format, mode))
     if backing:
         below = _element("backingStore")
-        below.append(_element("path", backing["path"]))
-        below.append(_element("format", type=backing["format"]))
+        below.append(_element("path", backing.path))
+        below.append(_element("format", type=backing.format))
         root.append(below)
     with translated():
         found = _made(pool, ElementTree.tostring(root, encoding="unicode"))
@@ -245,20 +282,25 @@ def create(pool, path, format, size_bytes, backing=None, mode=None):
         return found
 
 
-def sign(pool, path):
+def sign(pool: libvirt.virStoragePool, path: str) -> PendingFile:
     """How a new file of that path is known as ours before it is filled: it is that long, in bytes
     and no whole sector, and empty. None of a device: it has no length of its own."""
     if _type(pool) in shared.BLOCK_POOLS:
-        return {"path": path, "bytes": None}
-    return {"path": path, "bytes": 2 * secrets.randbelow(_LONGEST // 2) + 1}
+        return PendingFile(path, None)
+    return PendingFile(path, 2 * secrets.randbelow(_LONGEST // 2) + 1)
 
 
-def claim(pool, making, mode):
+def claim(pool: libvirt.virStoragePool, making: PendingFile, mode: str) -> libvirt.virStorageVol:
     """Makes the file of a :func:`sign`; the libvirt volume. Raises AlreadyExists."""
-    return create(pool, making["path"], "raw", making["bytes"], mode=mode)
+    return create(pool, making.path, "raw", making.bytes or 0, mode=mode)
 
 
-def shape(found, format, size_bytes, backing=None):
+def shape(
+    found: libvirt.virStorageVol,
+    format: str,
+    size_bytes: int,
+    backing: BackingFile | None = None,
+) -> None:
     """Makes a claimed file what it is to be: an empty one of that format and virtual size."""
     with translated():
         raw = format == "raw"
@@ -269,39 +311,39 @@ def shape(found, format, size_bytes, backing=None):
         path = os.path.join(folder, "empty")
         argv = ["qemu-img", "create", "-q", "-u", "-f", format]
         argv += ["-o", "compat=1.1"] if format == "qcow2" else []
-        argv += ["-b", backing["path"], "-F", backing["format"]] if backing else []
+        argv += ["-b", backing.path, "-F", backing.format] if backing else []
         tools.run([*argv, path, str(size_bytes)], f"make an empty {format} file")
         begin_upload(found, path)(lambda _done, _total: None)
 
 
-def claimed(conn, making):
+def claimed(conn: libvirt.virConnect, making: PendingFile) -> tuple[Look | None, str | None]:
     """Of what was being made when it was broken off: (how it looks, as :func:`look` says it, when
     it is still as it was claimed; else None, and why what has that path is not ours)."""
-    path = making["path"]
+    path = making.path
     with opened(conn, os.path.dirname(path)) as pool:
         found = volume(pool, path) if pool is not None else None
-        if found is None:
+        if pool is None or found is None:
             return None, None
-        if making["bytes"] is None:
+        if making.bytes is None:
             return None, "a device that the migration was about to make, or that somebody made"
         with translated():
             _, _, used = found.info()
-            if used or physical_bytes(found) != making["bytes"]:
+            if used or physical_bytes(found) != making.bytes:
                 return None, "not what the migration was about to make: somebody else's"
             return _look(pool, found), None
 
 
-def look(conn, path):
+def look(conn: libvirt.virConnect, path: str) -> Look | None:
     """How a file or volume looks at this moment, to tell later whether it is still that one: a
     file's length in bytes and the nanoseconds of its last writing and change, a device's key.
     None when there is none."""
     with opened(conn, os.path.dirname(path)) as pool:
         found = volume(pool, path) if pool is not None else None
         with translated():
-            return None if found is None else _look(pool, found)
+            return None if pool is None or found is None else _look(pool, found)
 
 
-def _look(pool, found):
+def _look(pool: libvirt.virStoragePool, found: libvirt.virStorageVol) -> Look:
     if _type(pool) in shared.BLOCK_POOLS:
         return found.key()
     root = ElementTree.fromstring(found.XMLDesc(0))
@@ -309,16 +351,16 @@ def _look(pool, found):
     return [physical_bytes(found), *map(_nanoseconds, times)]
 
 
-def _nanoseconds(text):
+def _nanoseconds(text: str | None) -> int:
     """Of libvirt's text of a time: it leaves out a fraction of nothing."""
     seconds, _, fraction = (text or "0").partition(".")
     return int(seconds) * 10**9 + int(fraction.ljust(9, "0")[:9] or 0)
 
 
-def put(conn, path, text):
+def put(conn: libvirt.virConnect, path: str, text: str) -> None:
     """Makes a file of that text, with its folder; one of that path is replaced."""
     left = text.encode()
-    with opened(conn, os.path.dirname(path), create=True) as pool, translated():
+    with present(conn, os.path.dirname(path), create=True) as pool, translated():
         earlier = volume(pool, path)
         if earlier is not None:
             earlier.delete(0)
@@ -329,7 +371,7 @@ def put(conn, path, text):
         stream.finish()
 
 
-def _made(pool, xml):
+def _made(pool: libvirt.virStoragePool, xml: str) -> libvirt.virStorageVol:
     """The new volume. Raises AlreadyExists also where libvirt has another word for it."""
     try:
         return pool.createXML(xml, 0)
@@ -339,11 +381,11 @@ def _made(pool, xml):
         raise
 
 
-def _type(pool):
+def _type(pool: libvirt.virStoragePool) -> str | None:
     return ElementTree.fromstring(pool.XMLDesc()).get("type")
 
 
-def _target(format, mode):
+def _target(format: str, mode: str | None) -> Element:
     target = _element("target")
     target.append(_element("format", type=format))
     if mode:
@@ -355,7 +397,7 @@ def _target(format, mode):
     return target
 
 
-def delete(conn, path):
+def delete(conn: libvirt.virConnect, path: str) -> bool:
     """Removes a file or volume; whether there was one."""
     with opened(conn, os.path.dirname(path)) as pool:
         found = volume(pool, path) if pool is not None else None
@@ -366,7 +408,7 @@ def delete(conn, path):
         return True
 
 
-def written_at(found):
+def written_at(found: libvirt.virStorageVol) -> float | None:
     """When the volume's file was last written to, in seconds by its own host's clock; None where
     libvirt does not say."""
     with translated():
@@ -374,18 +416,17 @@ def written_at(found):
     return float(when) if when else None
 
 
-def physical_bytes(found):
+def physical_bytes(found: libvirt.virStorageVol) -> int:
     """How long the volume's file is."""
-    info = found.infoFlags(libvirt.VIR_STORAGE_VOL_GET_PHYSICAL)
-    return info[2]
+    return int(found.infoFlags(libvirt.VIR_STORAGE_VOL_GET_PHYSICAL)[2])
 
 
-def _length(file):
+def _length(file: BinaryIO) -> int:
     """The bytes of an open file or block device."""
     return os.lseek(file.fileno(), 0, os.SEEK_END)
 
 
-def _sections(file):
+def _sections(file: BinaryIO) -> Iterator[tuple[bool, int, int]]:
     """(whether it is data, where, bytes) of each section of a file that may have holes."""
     fd, size = file.fileno(), _length(file)
     if not stat.S_ISREG(os.fstat(fd).st_mode):  # a device does not tell its holes
@@ -405,7 +446,7 @@ def _sections(file):
         here = end
 
 
-def begin_upload(found, path):
+def begin_upload(found: libvirt.virStorageVol, path: str) -> Callable[[Progress], None]:
     """Opens a volume of the other host for the bytes of a local file or block device, over
     libvirt's own connection. Returns what sends them, a callable that takes a callable(bytes done,
     bytes in all); the volume's pool need not be there any more then.
@@ -422,7 +463,7 @@ def begin_upload(found, path):
 
 
 @contextlib.contextmanager
-def _open_here(path):
+def _open_here(path: str) -> Iterator[BinaryIO]:
     """The local file, opened to be read. Raises OperationFailed."""
     try:
         file = storage.reading(path)
@@ -432,7 +473,7 @@ def _open_here(path):
         yield file
 
 
-def _upload(stream, path, progress):
+def _upload(stream: libvirt.virStream, path: str, progress: Progress) -> None:
     with _open_here(path) as file, translated():
         try:
             sections = list(_sections(file))
@@ -451,7 +492,7 @@ def _upload(stream, path, progress):
             raise
 
 
-def _sent(stream, file, start, length):
+def _sent(stream: libvirt.virStream, file: BinaryIO, start: int, length: int) -> Iterator[int]:
     """Sends a section; yields the size of each block that went."""
     file.seek(start)
     while length:
@@ -472,22 +513,22 @@ class _Differs(Exception):
 class _Comparer:
     """Takes a libvirt stream and holds it against a local file."""
 
-    def __init__(self, file):
+    def __init__(self, file: BinaryIO):
         self.file = file
 
-    def data(self, _stream, block, _opaque):
+    def data(self, _stream: libvirt.virStream | None, block: bytes, _opaque: Any) -> int:
         if self.file.read(len(block)) != block:
             raise _Differs
         return len(block)
 
-    def hole(self, _stream, size, _opaque):
+    def hole(self, _stream: libvirt.virStream, size: int, _opaque: Any) -> None:
         while size:
             part = min(size, _BLOCK)
             self.data(None, bytes(part), None)
             size -= part
 
 
-def begin_compare(found, path):
+def begin_compare(found: libvirt.virStorageVol, path: str) -> Callable[[], bool]:
     """Begins to read a volume of the other host: a callable that says whether it has the same bytes
     as the local file; the volume's pool need not be there any more then."""
     stream = found.connect().newStream(0)
@@ -496,7 +537,7 @@ def begin_compare(found, path):
     return functools.partial(_equals, stream, path)
 
 
-def _equals(stream, path):
+def _equals(stream: libvirt.virStream, path: str) -> bool:
     with _open_here(path) as file:
         comparer = _Comparer(file)
         try:

@@ -5,26 +5,31 @@ migration at a time can have. An init there writes first, too, and looks then: o
 do not fit together at least one sees the other.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
 import time
 import uuid
-from dataclasses import asdict
+from collections.abc import Container, Iterable
+from dataclasses import replace
 
 from saltvirt import errors
-from saltvirt.host.connection import translated
+from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import facts, remote_storage
 from saltvirt.images import locks
 from saltvirt.migration import reservation, storage
-from saltvirt.migration.checks import room
+from saltvirt.migration.checks import CheckedMigration, room
+from saltvirt.migration.facts import GuestReport, TargetReport
+from saltvirt.migration.reservation import Reservation
 
 FOLDER = "/var/lib/salt-virt/arrivals"
 # below locks.RUN, which a restart of the host empties
 _SEEN = "arrivals.json"
 
 
-def here(present, folder=FOLDER):
+def here(present: Container[str], folder: str = FOLDER) -> list[Reservation]:
     """The Arrivals that this host has promised. present: names of its guests."""
     written = {}
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
@@ -35,7 +40,7 @@ def here(present, folder=FOLDER):
     return reservation.pending(_since_seen(written), present)
 
 
-def _since_seen(written):
+def _since_seen(written: dict[str, int]) -> dict[str, float]:
     """File to the seconds for which it was seen here as it is: no clock that is put forward ends a
     reservation. written: file to the time that its file system says."""
     now, path = time.clock_gettime(time.CLOCK_BOOTTIME), os.path.join(locks.RUN, _SEEN)
@@ -49,15 +54,16 @@ def _since_seen(written):
     return {file: now - since for file, (_, since) in seen.items()}
 
 
-def _read(path):
+def _read(path: str) -> dict[str, list[float]]:
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            found: dict[str, list[float]] = json.load(file)
+            return found
     except (OSError, ValueError):
         return {}
 
 
-def _write(path, seen):
+def _write(path: str, seen: dict[str, list[float]]) -> None:
     """What cannot be written down is seen for the first time again: its reservation holds on."""
     with contextlib.suppress(OSError, errors.OperationFailed):
         locks.private(os.path.dirname(path))
@@ -67,37 +73,37 @@ def _write(path, seen):
             os.replace(f"{path}.new", path)
 
 
-def is_reservation(path):
+def is_reservation(path: str) -> bool:
     """Whether a path is that of a reservation."""
     return os.path.dirname(path) == FOLDER
 
 
-def there(peer, present, without=()):
-    """The same of another host, as plain dicts. without: files that do not count."""
+def there(
+    peer: libvirt.virConnect, present: Container[str], without: Container[str] = ()
+) -> list[Reservation]:
+    """The same of another host. without: files that do not count."""
     with remote_storage.opened(peer, FOLDER) as pool:
-        return _pending(pool, present, without) if pool is not None else []
+        return reservation.pending(_ages(pool, without), present) if pool is not None else []
 
 
-def _pending(pool, present, without=()):
-    found = reservation.pending(_ages(pool, without), present)
-    return [asdict(reservation) for reservation in found]
-
-
-def _ages(pool, without=()):
+def _ages(pool: libvirt.virStoragePool, without: Container[str] = ()) -> dict[str, float]:
     """File to the seconds since it was made or renewed, by the clock of the pool's own host."""
-    files = [f for f in pool.listVolumes() if reservation.parse(f) and f not in without]
-    if not files:
+    parsed = {file: reservation.parse(file) for file in pool.listVolumes() if file not in without}
+    found = {file: one for file, one in parsed.items() if one}
+    if not found:
         return {}
     now, ages = _clock(pool), {}
-    for file in files:
+    for file, one in found.items():
         with remote_storage.unless_deleted():
             written = remote_storage.written_at(pool.storageVolLookupByName(file))
-            made = reservation.parse(file).made
-            ages[file] = time.time() - made if None in (now, written) else now - written
+            if now is None or written is None:
+                ages[file] = time.time() - one.made
+            else:
+                ages[file] = now - written
     return ages
 
 
-def _clock(pool):
+def _clock(pool: libvirt.virStoragePool) -> float | None:
     """What time it is where the pool is: of a file that is made there now."""
     file = f".clock-{uuid.uuid4().hex}"
     found = remote_storage.create(pool, os.path.join(FOLDER, file), "raw", 0, mode="0600")
@@ -108,9 +114,9 @@ def _clock(pool):
             found.delete(0)
 
 
-def renew(peer, path):
+def renew(peer: libvirt.virConnect, path: str) -> None:
     """Says that the reservation of that path holds on: its migration lives."""
-    with remote_storage.opened(peer, FOLDER, create=True) as pool, translated():
+    with remote_storage.present(peer, FOLDER, create=True) as pool, translated():
         found = remote_storage.volume(pool, path)
         if found is None:
             found = remote_storage.create(pool, path, "raw", 0, mode="0600")
@@ -120,27 +126,33 @@ def renew(peer, path):
         stream.finish()
 
 
-def place(report, plans):
+def place(report: GuestReport, plans: Iterable[storage.DiskPlan]) -> str:
     """The path of the reservation that a guest will have; it is written down before it is made."""
-    mine = reservation.Reservation(
-        report["name"], report["memory_kib"], report["vcpus"], int(time.time()),
-        storage.promised(plans), report.get("page_kib"),
+    mine = Reservation(
+        report.name, report.memory_kib, report.vcpus, int(time.time()),
+        storage.promised(plans), report.page_kib,
     )  # fmt: skip
     return os.path.join(FOLDER, mine.file)
 
 
-def reserve(peer, path, report, host, request):
+def reserve(
+    peer: libvirt.virConnect,
+    path: str,
+    report: GuestReport,
+    host: TargetReport,
+    request: CheckedMigration,
+) -> None:
     """Reserves the guest its share of the target. path: of :func:`place`.
 
     report, host, request: as the checks have them. Raises TargetRefused when others were
     promised the room since the checks.
     """
-    with remote_storage.opened(peer, FOLDER, create=True) as pool, translated():
-        _tidy(pool, report["name"])
+    with remote_storage.present(peer, FOLDER, create=True) as pool, translated():
+        _tidy(pool, report.name)
         made = remote_storage.create(pool, path, "raw", 0, mode="0600")
         domains = facts.domains(peer)
-        present = {domain["name"] for domain in domains}
-        now = {**host, "domains": domains, "reservations": _pending(pool, present)}
+        coming = reservation.pending(_ages(pool), {domain.guest.name for domain in domains})
+        now = replace(host, domains=domains, reservations=tuple(coming))
         why = list(room.reasons(report, now, request))
         if why:
             with remote_storage.unless_deleted():
@@ -148,14 +160,15 @@ def reserve(peer, path, report, host, request):
             raise errors.TargetRefused("; ".join(why))
 
 
-def release(peer, paths):
+def release(peer: libvirt.virConnect, paths: Iterable[str]) -> list[str]:
     """Takes back those of the paths that are reservations; which there were."""
     return [path for path in paths if is_reservation(path) and remote_storage.delete(peer, path)]
 
 
-def _tidy(pool, name):
+def _tidy(pool: libvirt.virStoragePool, name: str) -> None:
     """Removes what died long ago, and what an earlier attempt of this guest left."""
     for file, age_s in _ages(pool).items():
-        if reservation.parse(file).name == name or reservation.stale(age_s):
+        one = reservation.parse(file)
+        if (one and one.name == name) or reservation.stale(age_s):
             with remote_storage.unless_deleted():
                 pool.storageVolLookupByName(file).delete(0)

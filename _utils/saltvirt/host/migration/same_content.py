@@ -3,25 +3,27 @@
 What was found is kept with the sizes and times of both files, and is good while they stay.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
+from collections.abc import Callable, Iterator
+from typing import Any
 from xml.etree import ElementTree
 
-from saltvirt.host.connection import translated
+from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import remote_storage
 
 RECORD = "/var/lib/salt-virt/same.json"
 _MOST = 500
 
 
-def same(there, path, host_uuid, record=RECORD):
-    """Whether the volume ``there`` of that host equals the local file."""
-    return begin(there, path, host_uuid, record)()
+def same_there(peer: libvirt.virConnect, path: str, record: str = RECORD) -> bool:
+    """Whether the file of that path on the other host equals the local one.
 
-
-def same_there(peer, path, record=RECORD):
-    """The same of the file of that path on the other host; no pool is held while it is read."""
+    No pool is held while it is read.
+    """
     with _opened(peer, path) as there:
         if there is None:
             return False
@@ -29,7 +31,7 @@ def same_there(peer, path, record=RECORD):
     return answer()
 
 
-def remember(peer, path, record=RECORD):
+def remember(peer: libvirt.virConnect, path: str, record: str = RECORD) -> None:
     """Notes that the file of that path on the other host was just made from ours."""
     with _opened(peer, path) as there:
         if there is not None:
@@ -37,18 +39,20 @@ def remember(peer, path, record=RECORD):
 
 
 @contextlib.contextmanager
-def _opened(peer, path):
+def _opened(peer: libvirt.virConnect, path: str) -> Iterator[libvirt.virStorageVol | None]:
     """The volume of that path for the block, or None."""
     with remote_storage.opened(peer, os.path.dirname(path)) as pool:
         yield None if pool is None else remote_storage.volume(pool, path)
 
 
-def _uuid(peer):
+def _uuid(peer: libvirt.virConnect) -> str | None:
     with translated():
         return ElementTree.fromstring(peer.getCapabilities()).findtext("host/uuid")
 
 
-def begin(there, path, host_uuid, record=RECORD):
+def begin(
+    there: libvirt.virStorageVol, path: str, host_uuid: str | None, record: str = RECORD
+) -> Callable[[], bool]:
     """Begins to compare them; a callable that says it, for when the volume's pool need not be
     there any more."""
     key, now = f"{host_uuid}:{path}", _signs(there, path)
@@ -56,7 +60,7 @@ def begin(there, path, host_uuid, record=RECORD):
         return lambda: True
     compare = remote_storage.begin_compare(there, path)
 
-    def answer():
+    def answer() -> bool:
         if not compare():
             return False
         _note(record, key, now)
@@ -65,13 +69,13 @@ def begin(there, path, host_uuid, record=RECORD):
     return answer
 
 
-def _note(record, key, signs):
+def _note(record: str, key: str, signs: list[Any]) -> None:
     known = _read(record)
     known.pop(key, None)
     _write(record, dict([*known.items(), (key, signs)][-_MOST:]))
 
 
-def _signs(there, path):
+def _signs(there: libvirt.virStorageVol, path: str) -> list[Any]:
     """What changes with either file: size, time and number of ours; size and time of theirs."""
     stat = os.stat(path)
     with translated():
@@ -86,13 +90,14 @@ def _signs(there, path):
     ]
 
 
-def _read(record):
+def _read(record: str) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError), open(record, encoding="utf-8") as file:
-        return json.load(file)
+        found: dict[str, Any] = json.load(file)
+        return found
     return {}
 
 
-def _write(record, known):
+def _write(record: str, known: dict[str, Any]) -> None:
     """It is only a memory: a host where it cannot be written reads the file again."""
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(record), mode=0o700, exist_ok=True)

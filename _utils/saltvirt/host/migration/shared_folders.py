@@ -2,11 +2,15 @@
 seen, or is in the way, on the other.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
 import stat
 import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt
@@ -30,17 +34,26 @@ _TEXT = "Salt Virt looks whether this folder is shared between hosts"
 _WRITE = 'umask 022; set -C; echo "$2" > "$1"'
 
 
-def file_system(path, table=mounts.TABLE):
+if TYPE_CHECKING:
+    # a user and a group by number; None: root
+    _Owner = tuple[int, int] | None
+    # name, folder, whose
+    _Mark = tuple[str, str, _Owner]
+    # (whether a folder is the same on both hosts, or None; why that is not known)
+    Proof = tuple[bool | None, str | None]
+
+
+def file_system(path: str, table: str = mounts.TABLE) -> str | None:
     """The type of the file system that a path is on, or None."""
     found = mounts.of(mounts.read(table), os.path.realpath(path))
-    return found and found.kind
+    return str(found.kind) if found else None
 
 
 @contextlib.contextmanager
-def put(paths):
+def put(paths: Iterable[str]) -> Iterator[dict[str, str]]:
     """Puts a file with a name of its own beside each of the files for the block:
     {folder: name}; without those of folders in which nobody could."""
-    marks = {}
+    marks: dict[str, _Mark | None] = {}
     try:
         for path in sorted(paths, key=leads_out):
             folder = os.path.dirname(path)
@@ -52,13 +65,13 @@ def put(paths):
             _remove(*mark)
 
 
-def leads_out(path):
+def leads_out(path: str) -> bool:
     """Whether a path is a link to a file in another folder, of which its own folder tells
     nothing."""
     return os.path.dirname(os.path.realpath(path)) != os.path.realpath(os.path.dirname(path))
 
 
-def of(path, proof):
+def of(path: str, proof: Proof) -> Proof:
     """What :func:`same` found of a folder, for one file of this host in it."""
     if proof[0] and leads_out(path):
         there = os.path.realpath(path)
@@ -66,7 +79,7 @@ def of(path, proof):
     return proof
 
 
-def _mark(path):
+def _mark(path: str) -> _Mark | None:
     """(name, folder, whose) of a file on the same file system as that one, or None."""
     folder = os.path.dirname(os.path.realpath(path))
     name = f"{_NAME}{os.urandom(8).hex()}"
@@ -81,7 +94,7 @@ def _mark(path):
     return None
 
 
-def _tidy(folder, mark):
+def _tidy(folder: str, mark: str) -> None:
     """Removes the marks of migrations that were killed. They are old beside a mark made just now:
     so it is by the clock of who has the folder."""
     with contextlib.suppress(OSError):
@@ -94,16 +107,16 @@ def _tidy(folder, mark):
                     _remove(name, folder, (seen.st_uid, seen.st_gid) if seen.st_uid else None)
 
 
-def _is_mark(path):
+def _is_mark(path: str) -> bool:
     """Whether there is nothing in the file but our own words; the other host writes none."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
         return file.read(len(_TEXT) + 2) in (b"", f"{_TEXT}\n".encode())
 
 
-def _owners(folder, path):
+def _owners(folder: str, path: str) -> Iterable[_Owner]:
     """As whom to try: root, the folder's owner, the file's."""
-    found = [None]
+    found: list[_Owner] = [None]
     for one in (folder, path):
         with contextlib.suppress(OSError):
             seen = os.stat(one)
@@ -111,18 +124,18 @@ def _owners(folder, path):
     return dict.fromkeys(found)
 
 
-def _beside(mark, path):
+def _beside(mark: str, path: str) -> bool:
     with contextlib.suppress(OSError):
         beside = path if os.path.lexists(path) else os.path.dirname(path)
         return os.stat(mark).st_dev == os.stat(beside).st_dev
     return False
 
 
-def _remove(name, folder, owner):
+def _remove(name: str, folder: str, owner: _Owner) -> None:
     _run(owner, "rm", "-f", os.path.join(folder, name))
 
 
-def _run(owner, *argv):
+def _run(owner: _Owner, *argv: str) -> bool:
     try:
         tools.run(argv, "look whether a folder is shared", user=owner, timeout_s=60)
     except errors.OperationFailed:
@@ -130,7 +143,7 @@ def _run(owner, *argv):
     return True
 
 
-def is_hidden(path):
+def is_hidden(path: str) -> bool:
     """Whether we may not read a file that is there: a server takes our root for nobody. libvirt
     fails in the same way, and stops a pool that it refreshes then.
 
@@ -147,7 +160,7 @@ def is_hidden(path):
     return False
 
 
-def same(pool, mark, fs):
+def same(pool: libvirt.virStoragePool, mark: str | None, fs: str | None) -> Proof:
     """(True, False or None where it cannot be told; why it cannot).
 
     pool: of the folder on the other host; mark: the name that this one put there, or None; fs:
@@ -165,11 +178,11 @@ def same(pool, mark, fs):
     return taken, None
 
 
-def _visible(pool, mark):
+def _visible(pool: libvirt.virStoragePool, mark: str) -> bool:
     return remote_storage.volume(pool, mark) is not None
 
 
-def _taken(pool, mark):
+def _taken(pool: libvirt.virStoragePool, mark: str) -> bool | None:
     """Whether the file is in the way when the other host makes one of that name: no cache is
     asked then. None when it can make none at all."""
     try:
@@ -183,7 +196,7 @@ def _taken(pool, mark):
     return False
 
 
-def _appears(pool, mark):
+def _appears(pool: libvirt.virStoragePool, mark: str) -> bool:
     """Whether the other host comes to see the file, when what it remembers has grown old."""
     deadline = time.monotonic() + CACHED_S
     while time.monotonic() < deadline:

@@ -6,20 +6,25 @@ it made, and how they looked when it let go of them. The target's own minion del
 still look so and that nobody uses, see ``virt.migrate_clean``; ``salt-run`` asks the other hosts.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json
 import logging
 import os
 import stat
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from saltvirt import errors
-from saltvirt.host.connection import translated, unless_gone
+from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.host.domain import purge
 from saltvirt.host.migration import move_journal, remote_storage, reservations
 from saltvirt.host.storage import bounded, identity, usage
 from saltvirt.migration import storage
+from saltvirt.migration.journal import LeavingsNote, MadeThere
 
 log = logging.getLogger(__name__)
 
@@ -31,43 +36,45 @@ _LONGEST = 2**20
 _DIGITS = 16
 
 
-def hand_over(peer, entry):
-    """Writes down on the target what the journal's entry says was made there; {path: why it is
-    still there}.
+def hand_over(peer: libvirt.virConnect, made: MadeThere) -> dict[str, str]:
+    """Writes down on the target what was made there; {path: why it is still there}.
 
     The migration must be undone: nobody of ours needs the files any more. What is there already
     when it is called again is not written twice. Raises VirtError, and must then be called again.
     """
-    name = entry.get("name") or entry["report"]["name"]
-    newer, making = written_since(peer, entry), entry.get("making")
-    made = [path for path in entry["created"] if not reservations.is_reservation(path)]
-    files = {path: remote_storage.look(peer, path) for path in made if path not in newer}
+    newer, making = written_since(peer, made), made.making
+    paths = [path for path in made.created if not reservations.is_reservation(path)]
+    looks = {path: remote_storage.look(peer, path) for path in paths if path not in newer}
     kept = dict.fromkeys(newer, f"{NEWER}: look at it; remove it, or move it away")
     if making:
-        files[making["path"]], why = remote_storage.claimed(peer, making)
-        kept |= {making["path"]: why} if why else {}
-    files = {path: look for path, look in files.items() if look is not None}
+        looks[making.path], why = remote_storage.claimed(peer, making)
+        kept |= {making.path: why} if why else {}
+    files = {path: look for path, look in looks.items() if look is not None}
     if not files:
-        _remove_folders(peer, entry.get("folders", ()))
+        _remove_folders(peer, made.folders)
         return kept
-    note = {
-        "name": name, "files": files, "folders": entry.get("folders", []),
-        "images": [path for path in files if storage.coming(path) in made],
-    }  # fmt: skip
-    attempt = hashlib.sha256(json.dumps([name, entry["created"], making]).encode()).hexdigest()
-    path = os.path.join(FOLDER, f"{name}~{attempt[:_DIGITS]}")
-    remote_storage.put(peer, path, json.dumps(note))
-    return kept | dict.fromkeys(files, _stays(peer, name))
+    images = tuple(path for path in files if storage.coming(path) in paths)
+    note = LeavingsNote(made.name, files, made.folders, images)
+    attempt = [made.name, made.created, making.to_answer() if making else None]
+    path = _note_path(made.name, attempt)
+    remote_storage.put(peer, path, json.dumps(note.to_answer()))
+    return kept | dict.fromkeys(files, _stays(peer, made.name))
 
 
-def written_since(peer, entry):
+def _note_path(name: str, attempt: object) -> str:
+    """Where a note is: the same one for the same attempt."""
+    token = hashlib.sha256(json.dumps(attempt).encode()).hexdigest()
+    return os.path.join(FOLDER, f"{name}~{token[:_DIGITS]}")
+
+
+def written_since(peer: libvirt.virConnect, made: MadeThere) -> list[str]:
     """The files whose copy was whole and that look otherwise by now: somebody had them in use."""
-    looks = entry.get("looks") or {}
+    looks = made.looks or {}
     now = {path: remote_storage.look(peer, path) for path in looks}
     return [path for path, look in looks.items() if now[path] not in (None, look)]
 
 
-def note_here(name, paths):
+def note_here(name: str, paths: Iterable[str]) -> None:
     """Notes real paths of this host, which a guest that was moved has left here, and of which only
     other hosts can say whether they use them. Raises OperationFailed."""
     files = {}
@@ -75,31 +82,29 @@ def note_here(name, paths):
         with contextlib.suppress(OSError):
             seen = bounded.stat(path)
             files[path] = [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns]
-    token = hashlib.sha256(json.dumps(sorted(files)).encode()).hexdigest()[:_DIGITS]
     os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-    path = os.path.join(FOLDER, f"{name}~{token}")
-    move_journal.put(path, name=name, files=files, folders=[], images=[])
+    move_journal.put(_note_path(name, sorted(files)), LeavingsNote(name, files, (), ()))
 
 
-def _remove_folders(peer, folders):
-    for folder in reversed(folders):
+def _remove_folders(peer: libvirt.virConnect, folders: Iterable[str]) -> None:
+    for folder in reversed([*folders]):
         with contextlib.suppress(errors.VirtError):  # somebody uses it by now
             remote_storage.remove_folder(peer, folder)
 
 
-def _stays(peer, name):
+def _stays(peer: libvirt.virConnect, name: str) -> str:
     return (
         f"it stays until {peer.getHostname()} knows that nobody uses it: "
         f"salt-run virt.migrate_recover {name}"
     )
 
 
-def names(folder=None):
+def names(folder: str | None = None) -> list[str]:
     """The guests of whose migrations this host has notes, sorted."""
-    return sorted({note["name"] for _, note in _notes(folder or FOLDER)})
+    return sorted({note.name for _, note in _notes(folder or FOLDER)})
 
 
-def _notes(folder, name=None):
+def _notes(folder: str, name: str | None = None) -> Iterator[tuple[str, LeavingsNote]]:
     """(path, note) of this host's notes, of one guest or of all."""
     try:
         found = sorted(os.listdir(folder))
@@ -109,36 +114,24 @@ def _notes(folder, name=None):
         about = file.rpartition("~")[0]
         if about and name in (None, about):
             note = _read(os.path.join(folder, file))
-            if note and note["name"] == about:
+            if note and note.name == about:
                 yield os.path.join(folder, file), note
             else:  # its source was killed while it wrote: it writes it again
                 log.info("%s is no note of a migration, or not whole", file)
 
 
-def _read(path):
+def _read(path: str) -> LeavingsNote | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 return None
-            note = json.loads(file.read(_LONGEST))
-    except (OSError, ValueError, RecursionError):
+            note = LeavingsNote.from_answer(json.loads(file.read(_LONGEST)), path)
+    except (OSError, ValueError, RecursionError, errors.BadAnswer):
         return None
-    return note if _is_note(note) else None
-
-
-def _is_note(note):
-    return isinstance(note, dict) and isinstance(note.get("name"), str) and _names_paths(note)
-
-
-def _names_paths(note):
-    files, folders, images = (note.get(key) for key in ("files", "folders", "images"))
-    kinds = isinstance(files, dict) and isinstance(folders, list) and isinstance(images, list)
-    return kinds and all(map(_is_path, [*files, *folders, *images]))
-
-
-def _is_path(name):
-    return isinstance(name, str) and name.startswith("/") and os.path.normpath(name) == name
+    paths = [*note.files, *note.folders, *note.images]
+    plain = all(path.startswith("/") and os.path.normpath(path) == path for path in paths)
+    return note if plain else None
 
 
 @dataclass
@@ -147,14 +140,20 @@ class CleanupPlan:
     of what would go if it were known that no other host uses it. looks: path to how it was left;
     turns: file beside an image to the image."""
 
-    delete: list = field(default_factory=list)
-    keep: dict = field(default_factory=dict)
-    shared: dict = field(default_factory=dict)
-    looks: dict = field(default_factory=dict)
-    turns: dict = field(default_factory=dict)
+    delete: list[str] = field(default_factory=list)
+    keep: dict[str, str] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict)
+    looks: dict[str, Any] = field(default_factory=dict)
+    turns: dict[str, str] = field(default_factory=dict)
 
 
-def plan(conn, name, below=None, unused=(), folder=None):
+def plan(
+    conn: libvirt.virConnect,
+    name: str,
+    below: str | None = None,
+    unused: Iterable[str] = (),
+    folder: str | None = None,
+) -> CleanupPlan | None:
     """The CleanupPlan of this host's notes of a guest; None without one. Changes nothing.
 
     below: the folder of guests' images, which are looked through for what stands on what. unused:
@@ -166,9 +165,9 @@ def plan(conn, name, below=None, unused=(), folder=None):
         return None
     _not_coming(conn, name)
     for note in notes:
-        found.looks.update(note["files"])
-        found.turns.update({storage.coming(image): image for image in note["images"]})
-    paths = {}
+        found.looks.update(note.files)
+        found.turns.update({storage.coming(image): image for image in note.images})
+    paths: dict[str, str] = {}
     for path, look in found.looks.items():
         if not usage.is_there(conn, path):
             continue
@@ -190,7 +189,7 @@ def plan(conn, name, below=None, unused=(), folder=None):
     return found
 
 
-def _not_coming(conn, name):
+def _not_coming(conn: libvirt.virConnect, name: str) -> None:
     present = set()
     for dom in conn.listAllDomains():
         with unless_gone():
@@ -201,17 +200,17 @@ def _not_coming(conn, name):
         raise errors.OperationFailed(f"{name} is on its way to this host again: wait for it")
 
 
-def _others_image(conn, path, turns):
+def _others_image(conn: libvirt.virConnect, path: str, turns: dict[str, str]) -> str | None:
     for turn, image in turns.items():
         if path == image and not usage.is_there(conn, turn):
             return f"{turn} was removed: others may have taken it for a whole image"
     return None
 
 
-def _changed(conn, path, look):
+def _changed(conn: libvirt.virConnect, path: str, look: Any) -> str | None:
     """Why it is not, or not surely, what the migration has left; None when it is."""
     if isinstance(look, str):
-        now = remote_storage.look(conn, path)
+        now: Any = remote_storage.look(conn, path)
     else:
         try:
             seen = bounded.stat(path)
@@ -223,14 +222,20 @@ def _changed(conn, path, look):
     return "it was changed since the migration left it: look whose it is; remove it, or move it"
 
 
-def clean(conn, name, below=None, unused=(), folder=None):
+def clean(
+    conn: libvirt.virConnect,
+    name: str,
+    below: str | None = None,
+    unused: Iterable[str] = (),
+    folder: str | None = None,
+) -> tuple[list[str], dict[str, str]]:
     """Deletes what the plan says, each file while no QEMU can open it: ([path], {path: why it
     stays}). A note ends with the last of its files."""
     todo = plan(conn, name, below, unused, folder)
     if todo is None:
         return [], {}
     with usage.closed(conn, todo.delete) as held:
-        now = plan(conn, name, below, unused, folder)
+        now = plan(conn, name, below, unused, folder) or CleanupPlan()
         kept = {**todo.keep, **{path: why for path, why in held.items() if why}, **now.keep}
         deleted = []
         for path in (one for one in todo.delete if one not in kept):
@@ -245,7 +250,7 @@ def clean(conn, name, below=None, unused=(), folder=None):
     return deleted, kept
 
 
-def _deleted(conn, path):
+def _deleted(conn: libvirt.virConnect, path: str) -> str | None:
     """Why a file stays; None when it is gone."""
     try:
         purge.delete_storage(conn, path)
@@ -254,12 +259,12 @@ def _deleted(conn, path):
     return "it is still there" if usage.is_there(conn, path) else None
 
 
-def _end(path, note, kept):
-    left = {one: look for one, look in note["files"].items() if one in kept}
+def _end(path: str, note: LeavingsNote, kept: dict[str, str]) -> None:
+    left = {one: look for one, look in note.files.items() if one in kept}
     if left:
-        move_journal.put(path, **{**note, "files": left})
+        move_journal.put(path, replace(note, files=left))
         return
-    for folder in reversed(note["folders"]):
+    for folder in reversed(note.folders):
         with contextlib.suppress(OSError):  # not empty
             os.rmdir(folder)
     os.unlink(path)

@@ -4,20 +4,29 @@ What the target still holds for the guest (a reservation, empty or half-filled d
 down and taken away later, when it answers.
 """
 
-import json
+from __future__ import annotations
+
 import os
 import time
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
-from saltvirt.host.connection import translated, unless_gone
+from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.host.migration import confirm, move_journal, recovery, reservations
+from saltvirt.host.migration.move_journal import Journal
 from saltvirt.migration import outcome
 from saltvirt.migration import transport as transports
+from saltvirt.migration.journal import BEGUN, JournalEntry, LeftThere
+
+if TYPE_CHECKING:
+    from saltvirt.host.migration.api import MigrationJob
 
 FOLDER = "left"
 
 
-def ended(conn, journal, job, lost=None):
+def ended(
+    conn: libvirt.virConnect, journal: Journal, job: MigrationJob, lost: str | None = None
+) -> dict[str, Any]:
     """Like ``recovery.recover``; and when the target does not answer: ends it without
     the target where that is safe, or where a person vouches for it.
 
@@ -26,8 +35,8 @@ def ended(conn, journal, job, lost=None):
     lost: the name of the target, by a person who knows that it does not run the guest and will
     not. The result has then ``left``: host to why something may still be there.
     """
-    entry = journal.read()
-    host = transports.parse(entry["target"]).host
+    entry = journal.begun()
+    host = transports.parse(entry.target).host
     if lost and lost != host:
         raise errors.InvalidInput(
             f"{journal.name} was on its way to {host}, not to {lost}: lost={host}, if it is lost"
@@ -40,16 +49,16 @@ def ended(conn, journal, job, lost=None):
     return _without(conn, journal, entry, host, lost)
 
 
-def _is_safe(conn, entry):
+def _is_safe(conn: libvirt.virConnect, entry: JournalEntry) -> bool:
     """Whether the guest can be nowhere but here, or is already confirmed to be elsewhere."""
-    if entry.get("over"):
+    if entry.over:
         return True
     with translated():
-        here = confirm.find(conn, entry["report"]["uuid"])
-    return entry.get("phase") == move_journal.BEGUN and here is not None
+        here = confirm.find(conn, entry.report.uuid)
+    return entry.phase == BEGUN and here is not None
 
 
-def _way_out(name, host, exc):
+def _way_out(name: str, host: str, exc: Exception) -> str:
     return (
         f"{host} does not answer and may run {name}: {exc}; it is not moved or ended before that "
         f"is known. If {host} is off for good, or surely does not run it: "
@@ -57,19 +66,19 @@ def _way_out(name, host, exc):
     )
 
 
-def _without(conn, journal, entry, host, lost):
+def _without(
+    conn: libvirt.virConnect, journal: Journal, entry: JournalEntry, host: str, lost: str | None
+) -> dict[str, Any]:
     found = recovery.NOTHING
-    if not entry.get("over"):
+    if not entry.over:
         found = _settled_here(conn, journal, entry, host)
     path = os.path.join(os.path.dirname(journal.path), FOLDER, f"{journal.name}@{host}.json")
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    move_journal.put(
-        path,
-        name=journal.name, uuid=entry["report"]["uuid"], target=entry["target"],
-        created=entry["created"], making=entry.get("making"),
-        folders=entry.get("folders", []), looks=entry.get("looks"),
+    left = LeftThere(
+        **vars(entry.made), uuid=entry.report.uuid, target=entry.target,
         since=int(time.time()), vouched=bool(lost),
     )  # fmt: skip
+    move_journal.put(path, left)
     journal.close()
     return {
         "name": journal.name,
@@ -80,59 +89,61 @@ def _without(conn, journal, entry, host, lost):
     }
 
 
-def _settled_here(conn, journal, entry, host):
+def _settled_here(
+    conn: libvirt.virConnect, journal: Journal, entry: JournalEntry, host: str
+) -> str:
     """The guest is here, and the target's part is taken for gone: UNDONE."""
-    report = entry["report"]
+    report = entry.report
     with translated():
         recovery.not_at_work(conn, entry)
-        here = confirm.find(conn, report["uuid"])
+        here = confirm.find(conn, report.uuid)
         seen = recovery.side(here)
-        was_running = report["state"] == outcome.RUNNING
-        verdict = outcome.decide(seen, outcome.Side(), report["active"], was_running)
+        was_running = report.state == outcome.RUNNING
+        verdict = outcome.decide(seen, outcome.Side(), report.active, was_running)
         if verdict.outcome != recovery.UNDONE:
             raise errors.MigrationFailed(
                 f"{journal.name} cannot go on here without {host}: {verdict.words}; its "
                 f"definition is in {journal.path}"
             )
-        if outcome.RESUME_HERE in verdict.actions:
+        if here is not None and outcome.RESUME_HERE in verdict.actions:
             here.resume()
-        recovery.run_on(conn, entry)
+        recovery.run_on(conn, report, entry.pause)
     return verdict.outcome
 
 
-def all_of(journals):
-    """{"name@host": entry} of what targets that did not answer may still hold."""
+def all_of(journals: str) -> dict[str, LeftThere]:
+    """{"name@host": what a target that did not answer may still hold}."""
     folder = os.path.join(str(journals), FOLDER)
     try:
         files = sorted(file for file in os.listdir(folder) if file.endswith(".json"))
     except FileNotFoundError:
         return {}
-    return {file.removesuffix(".json"): _entry(os.path.join(folder, file)) for file in files}
+    found = {file: move_journal.read(os.path.join(folder, file), LeftThere) for file in files}
+    return {file.removesuffix(".json"): left for file, left in found.items() if left}
 
 
-def unfinished(journals=move_journal.FOLDER):
+def unfinished(journals: str = move_journal.FOLDER) -> dict[str, dict[str, Any]]:
     """The same as ``move_journal.unfinished`` tells of migrations."""
     found = all_of(journals).items()
-    return {key: {"target": e["target"], "at_work": False, "left": True} for key, e in found}
+    return {key: {"target": e.target, "at_work": False, "left": True} for key, e in found}
 
 
-def _entry(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
-
-
-def take_away(job, host=None):
+def take_away(
+    job: MigrationJob, host: str | None = None
+) -> tuple[list[str], dict[str, str], dict[str, str]]:
     """Hands over to its hosts what was left there for the guest of the job: (the paths that are
     gone, path to why it is still there, host to why it cannot be told). host: only that one."""
-    gone, kept, still = [], {}, {}
-    for key, entry in all_of(job.journals).items():
+    gone: list[str] = []
+    kept: dict[str, str] = {}
+    still: dict[str, str] = {}
+    for key, left in all_of(job.journals).items():
         name, _, on = key.rpartition("@")
         if name != job.name or host not in (None, on):
             continue
         try:
-            with translated(), recovery.at(job, entry["target"]) as peer:
-                _not_there(peer, entry, on)
-                found = recovery.cleaned(peer, entry)
+            with translated(), recovery.at(job, left.target) as peer:
+                _not_there(peer, left, on)
+                found = recovery.cleaned(peer, left)
                 gone, kept = [*gone, *found[0]], {**kept, **found[1]}
         except errors.VirtError as exc:
             still[on] = str(exc)
@@ -141,17 +152,17 @@ def take_away(job, host=None):
     return gone, kept, still
 
 
-def _not_there(peer, entry, host):
-    name = entry["name"]
+def _not_there(peer: libvirt.virConnect, left: LeftThere, host: str) -> None:
+    name = left.name
     present = set()
     for dom in peer.listAllDomains():
         with unless_gone():
             present.add(dom.name())
-    if confirm.find(peer, entry["uuid"]) is not None or name in present:
+    if confirm.find(peer, left.uuid) is not None or name in present:
         raise errors.OperationFailed(
             f"{host} has a guest {name}, and files of a migration that was broken off: look "
             f"whose they are; salt {host} virt.undefine {name} leaves its disks"
         )
-    mine = {os.path.basename(path) for path in entry["created"]}
-    if name in {a["name"] for a in reservations.there(peer, present, without=mine)}:
+    mine = {os.path.basename(path) for path in left.created}
+    if name in {one.name for one in reservations.there(peer, present, without=mine)}:
         raise errors.OperationFailed(f"{name} is on its way to {host} again: wait for it")

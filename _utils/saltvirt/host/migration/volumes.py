@@ -1,116 +1,145 @@
 """Disks that are volumes of storage pools, as a migration sees them on its two hosts."""
 
+from __future__ import annotations
+
 import os
+from dataclasses import replace
 from xml.etree import ElementTree
 
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import block_devices, remote_storage, shared_folders
 from saltvirt.migration import shared
+from saltvirt.migration.facts import (
+    DeviceIdentity,
+    DiskReport,
+    PlaceReport,
+    PoolReport,
+    PoolSource,
+    Server,
+    VolumeIdentity,
+)
 
 
-def local(conn, pool_name, volume, direct=False):
-    """What migrate_disks reports of a volume here: ``type``, ``source`` and ``pool``, or the
-    ``trouble`` in the way.
+def local(conn: libvirt.virConnect, disk: DiskReport, direct: bool = False) -> DiskReport:
+    """The disk with what its pool here tells of it, or with the ``trouble`` in the way.
 
-    direct: QEMU reaches an iSCSI server by itself (``mode='direct'``).
+    disk: with its volume and the name of its pool. direct: QEMU reaches an iSCSI server by itself
+    (``mode='direct'``).
     """
+    name, volume = (disk.pool.name if disk.pool else None) or "", disk.volume or ""
     try:
-        pool = conn.storagePoolLookupByName(pool_name)
+        pool = conn.storagePoolLookupByName(name)
         if not pool.isActive():
-            return {"type": "file", "trouble": f"storage pool {pool_name} is not started here"}
+            return _in_trouble(disk, f"storage pool {name} is not started here")
         found = pool.storageVolLookupByName(volume)
         if shared_folders.is_hidden(found.path()):
-            return {"type": "file", "trouble": shared_folders.HIDDEN}
+            return _in_trouble(disk, shared_folders.HIDDEN)
         about = _about(pool)
-        what = _is(about["type"], direct)
-        known = {"pool": about, "identity": _identity(found, what)}
+        what = _is(about.type, direct)
+        return replace(
+            disk, type=what, source=found.path(), pool=about, identity=_identity(found, what)
+        )
     except libvirt.libvirtError as exc:
-        return {"type": "file", "trouble": exc.get_error_message()}
-    return {"type": what, "source": found.path(), **known}
+        return _in_trouble(disk, exc.get_error_message())
 
 
-def _is(pool_type, direct):
+def _in_trouble(disk: DiskReport, why: str | None) -> DiskReport:
+    return replace(disk, type="file", trouble=why)
+
+
+def _is(pool_type: str | None, direct: bool) -> str:
     """What a volume of such a pool is to QEMU."""
     if pool_type in shared.NETWORK_POOLS or direct:
         return "network"
     return "block" if pool_type in shared.BLOCK_POOLS else "file"
 
 
-def _identity(found, what):
-    named = {"key": found.key(), "size_bytes": found.info()[1]}
-    return {**named, "device": block_devices.of_volume(found) if what == "block" else None}
+def _identity(found: libvirt.virStorageVol, what: str) -> VolumeIdentity:
+    device = block_devices.of_volume(found) if what == "block" else None
+    return VolumeIdentity(found.key(), found.info()[1], device)
 
 
-def kind(pool):
+def kind(pool: libvirt.virStoragePool) -> str | None:
     """The pool's type."""
     return ElementTree.fromstring(pool.XMLDesc()).get("type")
 
 
-def _about(pool):
+def _about(pool: libvirt.virStoragePool) -> PoolReport:
     root = ElementTree.fromstring(pool.XMLDesc())
     source = root.find("source")
     source = ElementTree.Element("source") if source is None else source
-    hosts = [{"name": h.get("name"), "port": h.get("port") or ""} for h in source.iterfind("host")]
-    return {
-        "name": pool.name(),
-        "type": root.get("type"),
-        "folder": root.findtext("target/path") or "",
-        "source": {
-            "hosts": sorted(hosts, key=lambda host: (host["name"] or "", host["port"])),
-            "devices": sorted(d.get("path") or "" for d in source.iterfind("device")),
-            "dir": source.find("dir").get("path") if source.find("dir") is not None else None,
-            "name": source.findtext("name"),
-        },
-    }
+    folder = source.find("dir")
+    hosts = [Server(host.get("name"), host.get("port") or "") for host in source.iterfind("host")]
+    return PoolReport(
+        name=pool.name(),
+        type=root.get("type"),
+        folder=root.findtext("target/path") or "",
+        source=PoolSource(
+            hosts=tuple(sorted(hosts, key=lambda host: (host.name or "", host.port or ""))),
+            devices=tuple(sorted(d.get("path") or "" for d in source.iterfind("device"))),
+            dir=folder.get("path") if folder is not None else None,
+            name=source.findtext("name"),
+        ),
+    )
 
 
-def there(peer, disk, mark):
-    """(what the target has of a volume, see saltvirt.migration.storage; the bytes that its pool
-    has free).
+def there(
+    peer: libvirt.virConnect, disk: DiskReport, pool: PoolReport, mark: str | None
+) -> tuple[PlaceReport, int | None]:
+    """(what the target has of a volume, the bytes that its pool has free).
 
-    mark: the file that was put beside it here, see migrate_marks.
+    pool: the disk's. mark: the file that was put beside it here, see shared_folders.
     """
-    name = disk["pool"]["name"]
     with translated():
-        pool, trouble = _pool(peer, disk["pool"])
-        if trouble:
-            return {"exists": False, "shared": None, "pool": None, "trouble": trouble}, None
-        remote_storage.refresh(pool)
-        found = remote_storage.volume(pool, disk["volume"])
-        path = os.path.join(_about(pool)["folder"], disk["volume"])
-        proven, why = _proven(pool, found, disk, mark)
-        seen = {"exists": found is not None, "pool": name, "path": path}
-        return {**seen, "shared": proven, "why": why}, pool.info()[3]
+        theirs, trouble = _pool(peer, pool)
+        if theirs is None:
+            return PlaceReport(trouble=trouble), None
+        remote_storage.refresh(theirs)
+        found = remote_storage.volume(theirs, disk.volume or "")
+        path = os.path.join(_about(theirs).folder, disk.volume or "")
+        proven, why = _proven(theirs, found, disk, pool, mark)
+        seen = PlaceReport(found is not None, proven, why, path, pool.name)
+        return seen, theirs.info()[3]
 
 
-def _pool(peer, wanted):
+def _pool(
+    peer: libvirt.virConnect, wanted: PoolReport
+) -> tuple[libvirt.virStoragePool | None, str | None]:
     """(the target's pool of that name, or why it will not do)."""
     where = peer.getHostname()
     try:
-        pool = peer.storagePoolLookupByName(wanted["name"])
+        pool = peer.storagePoolLookupByName(wanted.name or "")
     except libvirt.libvirtError as exc:
         if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_POOL:
             raise
-        return None, f"{where} has no storage pool {wanted['name']}: define and start it there"
+        return None, f"{where} has no storage pool {wanted.name}: define and start it there"
     if not pool.isActive():
-        return None, f"storage pool {wanted['name']} on {where} is not started"
+        return None, f"storage pool {wanted.name} on {where} is not started"
     kinds = dict.fromkeys(shared.FILE_POOLS, "file")
-    theirs, mine = _about(pool)["type"], wanted["type"]
+    theirs, mine = _about(pool).type or "", wanted.type or ""
     if kinds.get(theirs, theirs) != kinds.get(mine, mine):
-        return None, f"storage pool {wanted['name']} is of type {theirs} on {where}, here {mine}"
+        return None, f"storage pool {wanted.name} is of type {theirs} on {where}, here {mine}"
     return pool, None
 
 
-def _proven(pool, found, disk, mark):
+def _proven(
+    pool: libvirt.virStoragePool,
+    found: libvirt.virStorageVol | None,
+    disk: DiskReport,
+    mine: PoolReport,
+    mark: str | None,
+) -> tuple[bool | None, str | None]:
     """(whether both hosts share the volume, why it is not known)."""
-    if disk["type"] == "file":
-        return shared_folders.of(disk["source"], shared_folders.same(pool, mark, disk["fs"]))
-    if disk["pool"]["type"] in shared.SERVED_POOLS:
-        theirs = found and {"key": found.key(), "size_bytes": found.info()[1]}
-        mine = {k: disk["identity"][k] for k in ("key", "size_bytes")}
-        why = shared.served(disk["pool"], _about(pool), mine, theirs)
+    if disk.type == "file":
+        proof = shared_folders.same(pool, mark, disk.fs)
+        return shared_folders.of(disk.source or "", proof)
+    identity = disk.identity or VolumeIdentity()
+    if mine.type in shared.SERVED_POOLS:
+        theirs = VolumeIdentity(found.key(), found.info()[1]) if found is not None else None
+        why = shared.served(mine, _about(pool), identity, theirs)
     elif found is None:
         return False, None
     else:
-        why = shared.device(disk["identity"]["device"], block_devices.of_volume(found))
+        device = identity.device or DeviceIdentity()
+        why = shared.device(device, block_devices.of_volume(found))
     return (True, None) if why is None else (None, why)

@@ -3,7 +3,7 @@
 _ID = "/proc/sys/kernel/random/boot_id"
 
 
-def current():
+def current() -> str:
     """What tells this run from any other."""
     with open(_ID, encoding="utf-8") as file:
         return file.read().strip()

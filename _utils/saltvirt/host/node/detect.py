@@ -5,7 +5,10 @@ minion starts and must not hang. Where libvirt waits on a socket for its first c
 no daemon runs, and it is a hypervisor all the same.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import Any
 
 # one daemon for all, or one for each kind of hypervisor; sockets in /run/libvirt
 _SOCKETS = {
@@ -20,7 +23,7 @@ _BINARIES = ("usr/sbin", "usr/local/sbin", "usr/bin", "usr/local/bin")
 _EMULATORS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
 
-def detect(machine, root="/"):
+def detect(machine: str, root: str | Path = "/") -> dict[str, Any]:
     """What was found, as plain data: see the grain ``virt_host``.
 
     machine: the host's architecture as ``os.uname().machine`` names it.
@@ -37,7 +40,7 @@ def detect(machine, root="/"):
     }
 
 
-def _daemons(root):
+def _daemons(root: Path) -> list[str]:
     """libvirt's daemons that run or wait on their socket, sorted.
 
     A socket's file stays when a daemon dies, so a daemon must be installed as well.
@@ -50,11 +53,11 @@ def _daemons(root):
     )
 
 
-def _installed(root, program):
+def _installed(root: Path, program: str) -> bool:
     return any((root / folder / program).exists() for folder in _BINARIES)
 
 
-def _kind(root, machine, daemons):
+def _kind(root: Path, machine: str, daemons: list[str]) -> str | None:
     """kvm, xen, bhyve, qemu, lxc, or None when nothing here could run a guest."""
     serves = set(daemons) & {"libvirtd", "virtproxyd"}
     if _is_dom0(root) and (serves or "virtxend" in daemons):
@@ -66,14 +69,14 @@ def _kind(root, machine, daemons):
     return "lxc" if "virtlxcd" in daemons else None
 
 
-def _is_dom0(root):
+def _is_dom0(root: Path) -> bool:
     try:
         return b"control_d" in (root / "proc/xen/capabilities").read_bytes()
     except OSError:
         return False
 
 
-def _has_qemu(root, machine):
+def _has_qemu(root: Path, machine: str) -> bool:
     emulator = f"qemu-system-{_EMULATORS.get(machine, machine)}"
     if _installed(root, emulator):
         return True

@@ -1,6 +1,11 @@
 """Devices of the host that a guest can be given, and its network cards."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 from saltvirt.host.connection import libvirt, translate
 
@@ -8,7 +13,7 @@ from saltvirt.host.connection import libvirt, translate
 _USB_ROOTS = {("0x1d6b", "0x0001"), ("0x1d6b", "0x0002"), ("0x1d6b", "0x0003")}
 
 
-def devices(conn):
+def devices(conn: libvirt.virConnect) -> list[dict[str, Any]]:
     """PCI and USB devices and network cards: see ``virt.node_devices``.
 
     A device that cannot be read costs its own entry an ``error``; one that was
@@ -23,7 +28,7 @@ def devices(conn):
     return [device for device in found if device]
 
 
-def _read(device):
+def _read(device: libvirt.virNodeDevice) -> dict[str, Any] | None:
     try:
         return parse(ElementTree.fromstring(device.XMLDesc(0)))
     except libvirt.libvirtError as exc:
@@ -32,17 +37,18 @@ def _read(device):
         return {"name": device.name(), "error": str(translate(exc))}
 
 
-def parse(device):
+def parse(device: Element) -> dict[str, Any] | None:
     """A dict for a ``<device>`` element, None when it is nothing a guest can use."""
-    kinds = [capability.get("type") for capability in device.findall("capability")]
-    for kind in kinds:
+    capabilities = device.findall("capability")
+    kinds = [capability.get("type", "") for capability in capabilities]
+    for kind, capability in zip(kinds, capabilities, strict=True):
         if kind in _PARSERS:
-            found = _PARSERS[kind](device, device.find(f"capability[@type='{kind}']"))
+            found = _PARSERS[kind](device, capability)
             return {"caps": " ".join(kinds), **found} if found else None
     return None
 
 
-def _net(device, capability):
+def _net(device: Element, capability: Element) -> dict[str, Any] | None:
     parent = device.findtext("parent")
     if parent in (None, "computer"):  # lo, bridges, taps: no hardware behind them
         return None
@@ -55,8 +61,8 @@ def _net(device, capability):
     }
 
 
-def _product(device, capability):
-    found = {"name": device.findtext("name")}
+def _product(device: Element, capability: Element) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": device.findtext("name")}
     for tag in ("vendor", "product"):
         element = capability.find(tag)
         if element is not None:
@@ -66,7 +72,7 @@ def _product(device, capability):
     return found
 
 
-def _pci(device, capability):
+def _pci(device: Element, capability: Element) -> dict[str, Any] | None:
     if capability.find("capability[@type='pci-bridge']") is not None:
         return None
     found = _product(device, capability)
@@ -85,17 +91,21 @@ def _pci(device, capability):
     return found
 
 
-def _pci_address(address):
+def _pci_address(address: Element) -> str:
     part = {key: int(value, 16) for key, value in address.attrib.items() if key != "type"}
     return f"{part['domain']:04x}:{part['bus']:02x}:{part['slot']:02x}.{part['function']:x}"
 
 
-def _usb(device, capability):
+def _usb(device: Element, capability: Element) -> dict[str, Any] | None:
     found = _product(device, capability)
     if (found.get("vendor_id"), found.get("product_id")) in _USB_ROOTS:
         return None
-    bus, number = int(capability.findtext("bus")), int(capability.findtext("device"))
+    bus, number = (int(capability.findtext(tag, "0")) for tag in ("bus", "device"))
     return {**found, "address": f"{bus:03}:{number:03}"}
 
 
-_PARSERS = {"net": _net, "pci": _pci, "usb_device": _usb}
+_PARSERS: dict[str, Callable[[Element, Element], dict[str, Any] | None]] = {
+    "net": _net,
+    "pci": _pci,
+    "usb_device": _usb,
+}

@@ -1,8 +1,12 @@
 """A connection that listens to libvirt's events, and comes back when libvirt was gone."""
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import time
+from collections.abc import Callable
+from typing import Any
 
 from saltvirt.host.connection import libvirt, require_binding, translate
 from saltvirt.host.node import events
@@ -22,14 +26,19 @@ class Listener:
     send: called with the connection's URI, object, event and data.
     """
 
-    def __init__(self, uri, pairs, send):
+    def __init__(
+        self,
+        uri: str | None,
+        pairs: list[tuple[str, str]],
+        send: Callable[[str, str, str, dict[str, Any]], object],
+    ):
         require_binding()
         self.uri, self.pairs, self.send = uri, pairs, send
         self.stopped = False
-        self._lost = None
-        self._complained = None
+        self._lost: int | None = None
+        self._complained: str | None = None
 
-    def run(self):
+    def run(self) -> None:
         """Listens, and connects again after each loss. Returns after :meth:`stop`."""
         libvirt.virEventRegisterDefaultImpl()
         timer = libvirt.virEventAddTimeout(_WAKE_MS, lambda _timer, _opaque: None, None)
@@ -41,11 +50,11 @@ class Listener:
         finally:
             libvirt.virEventRemoveTimeout(timer)
 
-    def stop(self):
+    def stop(self) -> None:
         """Ends run() within half a second."""
         self.stopped = True
 
-    def _session(self):
+    def _session(self) -> None:
         try:
             conn = libvirt.openReadOnly(self.uri)
         except libvirt.libvirtError as exc:
@@ -62,7 +71,7 @@ class Listener:
             with contextlib.suppress(libvirt.libvirtError):
                 conn.close()
 
-    def _listen(self, conn, where):
+    def _listen(self, conn: libvirt.virConnect, where: str) -> None:
         with contextlib.suppress(libvirt.libvirtError):  # a driver without a daemon
             conn.registerCloseCallback(self._closed, None)
             conn.setKeepAlive(_PROBE_EVERY_S, _PROBES)
@@ -76,10 +85,10 @@ class Listener:
             with contextlib.suppress(libvirt.libvirtError):
                 undo()
 
-    def _closed(self, _conn, reason, _opaque):
+    def _closed(self, _conn: libvirt.virConnect, reason: int, _opaque: Any) -> None:
         self._lost = reason
 
-    def _complain(self, text):
+    def _complain(self, text: str) -> None:
         """Logs a trouble once, not at each try."""
         if text != self._complained:
             log.warning("%s", text)

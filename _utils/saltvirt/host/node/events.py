@@ -4,13 +4,22 @@ Which events there are is decided by what the binding offers and the driver take
 one; the names of numbers are looked up in their own enumeration only.
 """
 
+from __future__ import annotations
+
 import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate
 
 log = logging.getLogger(__name__)
+
+# the values of libvirt's callback to plain data
+Converter = Callable[..., dict[str, Any]]
+# called with the kind of object, the event and its data
+Send = Callable[[str, str, dict[str, Any]], object]
 
 
 @dataclass(frozen=True)
@@ -18,9 +27,9 @@ class Enum:
     """An enumeration of libvirt: its prefix, and the names that belong to it."""
 
     prefix: str
-    names: tuple
+    names: tuple[str, ...]
 
-    def __call__(self, number):
+    def __call__(self, number: int) -> str:
         """The name of a number, in lower case with spaces; ``unknown`` if it has none."""
         for name in self.names:
             if getattr(libvirt, self.prefix + name, None) == number:
@@ -28,12 +37,12 @@ class Enum:
         return "unknown"
 
 
-def _unused(_number):
+def _unused(_number: int) -> str:
     """For details that libvirt has kept a place for and does not use."""
     return "unknown"
 
 
-def _enum(prefix, names):
+def _enum(prefix: str, names: str) -> Enum:
     return Enum(prefix, tuple(names.split()))
 
 
@@ -57,19 +66,21 @@ _AGENT = "VIR_CONNECT_DOMAIN_EVENT_AGENT_LIFECYCLE_"
 _GRAPHICS_ADDRESS = _enum("VIR_DOMAIN_EVENT_GRAPHICS_ADDRESS_", "IPV4 IPV6 UNIX")
 
 
-def _lifecycle(event, detail):
+def _lifecycle(event: int, detail: int) -> dict[str, Any]:
     name = _LIFE(event)
     details = _enum(f"VIR_DOMAIN_EVENT_{name.upper()}_", _LIFE_DETAILS.get(name, ""))
     return {"event": name, "detail": details(detail)}
 
 
-def _simple_lifecycle(prefix, names):
+def _simple_lifecycle(prefix: str, names: str) -> Converter:
     kinds = _enum(prefix, names)
     return lambda event, _detail: {"event": kinds(event), "detail": "unknown"}
 
 
-def _graphics(phase, local, remote, scheme, subject):
-    def address(found):
+def _graphics(
+    phase: int, local: Any, remote: Any, scheme: str, subject: Iterable[Any]
+) -> dict[str, Any]:
+    def address(found: dict[str, Any]) -> dict[str, Any]:
         family = _GRAPHICS_ADDRESS(found["family"])
         return {"family": family, "node": found["node"], "service": found["service"]}
 
@@ -82,10 +93,10 @@ def _graphics(phase, local, remote, scheme, subject):
     }
 
 
-def _fields(*names, **enums):
+def _fields(*names: str, **enums: Callable[[int], str]) -> Converter:
     """A converter: each value under its name, through its Enum when it has one."""
 
-    def convert(*values):
+    def convert(*values: Any) -> dict[str, Any]:
         found = zip(names, values, strict=False)
         return {name: enums[name](v) if name in enums else v for name, v in found}
 
@@ -96,7 +107,7 @@ _REASON = _fields("reason", reason=_unused)
 _DEVICE = _fields("dev")
 _PARAMS = _fields("params")
 # kind of object: event: (names of its id in libvirt, the first that is there; converter)
-EVENTS = {
+EVENTS: dict[str, dict[str, tuple[str, Converter]]] = {
     "domain": {
         "lifecycle": ("LIFECYCLE", _lifecycle),
         "reboot": ("REBOOT", _fields()),
@@ -165,7 +176,7 @@ _WORDS = {
 }
 
 
-def chosen(filters):
+def chosen(filters: object) -> list[tuple[str, str]]:
     """The (object, event) pairs that filters name. Raises InvalidInput for an unknown one.
 
     filters: a list of ``all``, an object (``domain``), one event of it (``domain/lifecycle``);
@@ -186,7 +197,9 @@ def chosen(filters):
     ]
 
 
-def register(conn, pairs, send):
+def register(
+    conn: libvirt.virConnect, pairs: Iterable[tuple[str, str]], send: Send
+) -> list[Callable[[], object]]:
     """Calls ``send(object, event, data)`` for each event of these pairs from now on.
 
     Returns functions that end it. What the binding or the driver does not have is logged
@@ -211,12 +224,12 @@ def register(conn, pairs, send):
     return undos
 
 
-def _undo(deregister, number):
+def _undo(deregister: Callable[[int], object], number: int) -> Callable[[], object]:
     return lambda: deregister(number)
 
 
-def _callback(kind, event, convert, send):
-    def callback(_conn, thing, *values):
+def _callback(kind: str, event: str, convert: Converter, send: Send) -> Callable[..., None]:
+    def callback(_conn: libvirt.virConnect, thing: Any, *values: Any) -> None:
         try:
             data = {kind: _identity(kind, thing), "event": event}
             send(kind, event, {**data, **convert(*values[:-1])})
@@ -226,7 +239,7 @@ def _callback(kind, event, convert, send):
     return callback
 
 
-def _identity(kind, thing):
+def _identity(kind: str, thing: Any) -> dict[str, Any]:
     if kind == "domain":
         return {"name": thing.name(), "id": thing.ID(), "uuid": thing.UUIDString()}
     if kind == "nodedev":

@@ -1,25 +1,30 @@
 """Is this host being drained? The mark is a file on the host: no database knows better."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 MARK = Path("/var/lib/salt-virt/maintenance.json")
 
 
-def read(path=MARK):
+def read(path: Path = MARK) -> dict[str, Any] | None:
     """{"reason": str, "guests": [names that were moved away]}, or None.
 
     The reason is None on a host that takes guests again, and has not got all of its own back.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
     except FileNotFoundError:
         return None
 
 
-def write(reason, guests=(), path=MARK):
+def write(reason: str | None, guests: Iterable[str] = (), path: Path = MARK) -> None:
     """Marks the host; what was marked before is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
@@ -27,7 +32,7 @@ def write(reason, guests=(), path=MARK):
     os.replace(fresh, path)
 
 
-def clear(path=MARK):
+def clear(path: Path = MARK) -> None:
     """Takes the mark away."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()

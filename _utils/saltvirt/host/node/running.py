@@ -1,18 +1,20 @@
 """Which guests run here, from files alone: the daemon may be stopped, or not there any more."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from xml.etree import ElementTree
 
 _DRIVERS = ("qemu", "lxc")
 
 
-def names(root="/run/libvirt", proc="/proc"):
+def names(root: str | Path = "/run/libvirt", proc: str | Path = "/proc") -> list[str]:
     """The guests whose process lives, sorted. libvirt keeps a file about each that runs."""
     found = (path for driver in _DRIVERS for path in Path(root, driver).glob("*.xml"))
     return sorted(path.stem for path in found if _lives(path, proc))
 
 
-def _lives(path, proc):
+def _lives(path: Path, proc: str | Path) -> bool:
     try:
         status = ElementTree.parse(path).getroot()
     except FileNotFoundError:  # the guest ended meanwhile

@@ -13,7 +13,7 @@ import os
 import secrets
 import stat
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -25,6 +25,7 @@ from saltvirt.host.provision import existing_disk, undo_disks
 from saltvirt.host.storage import answers, bounded, files, usage
 from saltvirt.host.storage import shared as shared_storage
 from saltvirt.images import clone
+from saltvirt.wire import Fact
 
 if TYPE_CHECKING:
     from saltvirt.host.provision.disks import Work
@@ -38,6 +39,27 @@ _MARK = "user.saltvirt.making"
 _NOT_SURE = "it cannot be proven that it was made for this guest: look whose it is"
 
 
+@dataclass(frozen=True)
+class DiskNote(Fact):
+    """A disk that is being made. mark: by which a file is known as this one; key: libvirt's, of a
+    volume that is no file."""
+
+    path: str | None
+    pool: str | None
+    volume: str | None
+    mark: str
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry(Fact):
+    """What is in a note. what: the operation; worker: its process, see metadata.worker."""
+
+    what: str
+    worker: str
+    disks: tuple[DiskNote, ...]
+
+
 @dataclass
 class Left:
     """What an operation that died has left. delete: real paths that are proven to be made by it and
@@ -49,7 +71,7 @@ class Left:
     keep: dict[str, str] = field(default_factory=dict)
     shared: dict[str, FileIdentity] = field(default_factory=dict)
     second: list[str] = field(default_factory=list)
-    disks: list[tuple[dict[str, Any], list[str]]] = field(default_factory=list)
+    disks: list[tuple[DiskNote, list[str]]] = field(default_factory=list)
 
 
 class Note:
@@ -62,25 +84,22 @@ class Note:
     def __init__(self, name: str, what: str, works: Iterable[Work]) -> None:
         self._path = _path(name)
         self._mark = secrets.token_hex(16)
-        self._kept = (read(name) or {"disks": []})["disks"]
-        self._entry = {
-            "what": what,
-            "worker": metadata.worker(),
-            "disks": [*self._kept, *filter(None, map(self._disk, works))],
-        }
+        earlier = read(name)
+        self._kept = earlier.disks if earlier else ()
+        new = filter(None, map(self._disk, works))
+        self._entry = Entry(what, metadata.worker(), (*self._kept, *new))
         try:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            move_journal.put(self._path, **self._entry)
+            move_journal.put(self._path, self._entry)
         except OSError as exc:
             raise errors.OperationFailed(
                 f"cannot write down which disks are made for {name}: {self._path}: {exc.strerror}"
             ) from exc
 
-    def _disk(self, work: Work) -> dict[str, Any] | None:
+    def _disk(self, work: Work) -> DiskNote | None:
         if work.path and existing_disk.is_block(work.path):
             return None  # it is there already
-        place = {"path": work.path, "pool": work.pool, "volume": work.volume}
-        return {**place, "mark": self._mark, "key": None}
+        return DiskNote(work.path, work.pool, work.volume, self._mark)
 
     def mark(self, path: str) -> None:
         """Makes a file known as the one that was made, before it has its name."""
@@ -92,10 +111,13 @@ class Note:
         if files.is_regular(made.path()):
             self.mark(made.path())
             return
-        for disk in self._entry["disks"]:
-            if (disk["pool"], disk["volume"]) == (work.pool, work.volume):
-                disk["key"] = made.key()
-        move_journal.put(self._path, **self._entry)
+        place, key = (work.pool, work.volume), made.key()
+        disks = (
+            replace(disk, key=key) if (disk.pool, disk.volume) == place else disk
+            for disk in self._entry.disks
+        )
+        self._entry = replace(self._entry, disks=tuple(disks))
+        move_journal.put(self._path, self._entry)
 
     def end(self, failed: Collection[str] = ()) -> None:
         """The disks are the guest's, or gone. failed: what could not be undone; the note stays."""
@@ -109,21 +131,20 @@ def _path(name: str) -> str:
     return os.path.join(FOLDER, f"{name}.json")
 
 
-def _keep(path: str, entry: dict[str, Any], disks: list[dict[str, Any]]) -> None:
+def _keep(path: str, entry: Entry, disks: Collection[DiskNote]) -> None:
     with contextlib.suppress(FileNotFoundError):
         if disks:
-            move_journal.put(path, **{**entry, "disks": disks})
+            move_journal.put(path, replace(entry, disks=tuple(disks)))
         else:
             os.unlink(path)
 
 
-def read(name: str) -> dict[str, Any] | None:
-    """The note on a guest's disks, or None. Raises OperationFailed for one that cannot be read."""
+def read(name: str) -> Entry | None:
+    """The Entry on a guest's disks, or None. Raises OperationFailed for one that cannot be read."""
     path = _path(name)
     try:
-        found: dict[str, Any] | None = move_journal.read(path)
-        return found
-    except (OSError, ValueError) as exc:
+        return move_journal.read(path, Entry)
+    except (OSError, errors.BadAnswer) as exc:
         raise errors.OperationFailed(
             f"{path}, which names disks that were being made for {name}, cannot be read: {exc}"
         ) from exc
@@ -135,19 +156,20 @@ def unfinished(conn: libvirt.virConnect) -> dict[str, dict[str, Any]]:
     found = {}
     for name in move_journal.names(FOLDER):
         entry = read(name)
-        if entry and not metadata.works(entry["worker"]):
-            left = _left(conn, entry)
+        if entry and not metadata.works(entry.worker):
+            left = _left(conn, entry.disks)
             paths = sorted([*left.delete, *left.second, *left.shared])
             if paths or left.keep:
                 unsure = {path: why for path, why in left.keep.items() if path not in left.shared}
-                found[name] = {"what": entry["what"], "disks": paths, "unsure": unsure}
+                found[name] = {"what": entry.what, "disks": paths, "unsure": unsure}
     return found
 
 
 def look(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> Left:
     """The Left of a guest; changes nothing. unused: paths on shared storage of which all other
     hosts have said that nobody there uses them."""
-    return _left(conn, read(name) or {"disks": []}, unused)
+    entry = read(name)
+    return _left(conn, entry.disks if entry else (), unused)
 
 
 def remove(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> Left:
@@ -156,31 +178,33 @@ def remove(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) ->
     entry = read(name)
     if entry is None:
         return Left()
-    with translated(f"remove what {entry['what']} has left of disks for {name}"):
-        left = _left(conn, entry, unused)
+    with translated(f"remove what {entry.what} has left of disks for {name}"):
+        left = _left(conn, entry.disks, unused)
         with usage.closed(conn, left.delete) as held:
             left.keep.update({path: why for path, why in held.items() if why})
-            now = _left(conn, entry, unused)
+            now = _left(conn, entry.disks, unused)
             left.keep.update(now.keep)
             for path in {*left.delete} & {*now.delete} - {*left.keep}:
                 purge.delete_storage(conn, path)
-                log.info("%s, made for %s by %s, was deleted", path, name, entry["what"])
+                log.info("%s, made for %s by %s, was deleted", path, name, entry.what)
         for path in left.second:
             undo_disks.remove_file(path)
     _keep(_path(name), entry, [disk for disk, paths in left.disks if {*paths} & {*left.keep}])
     return left
 
 
-def _left(conn: libvirt.virConnect, entry: dict[str, Any], unused: Collection[str] = ()) -> Left:
+def _left(
+    conn: libvirt.virConnect, notes: Iterable[DiskNote], unused: Collection[str] = ()
+) -> Left:
     wanted: dict[str, str | None] = {}
     silent: dict[str, str] = {}
-    disks: list[tuple[dict[str, Any], list[str]]] = []
-    for disk in entry["disks"]:
+    disks: list[tuple[DiskNote, list[str]]] = []
+    for disk in notes:
         try:
             paths = [path for path in _places(conn, disk) if usage.is_there(conn, path)]
             wanted |= {path: _unproven(conn, disk, path) for path in paths}
         except errors.OperationFailed as exc:
-            paths = [f"{disk['pool']}/{disk['volume']}"]
+            paths = [f"{disk.pool}/{disk.volume}"]
             silent[paths[0]] = exc.text
         disks.append((disk, paths))
     used = usage.read(conn, beside=[path for path in wanted if path.startswith("/")])
@@ -213,37 +237,37 @@ def _seen(path: str) -> os.stat_result | None:
         return None
 
 
-def _places(conn: libvirt.virConnect, disk: dict[str, Any]) -> list[str]:
+def _places(conn: libvirt.virConnect, disk: DiskNote) -> list[str]:
     """The real paths of a disk and of the file that gets its name when it is whole; what a server
     has by libvirt's path. Raises OperationFailed for a pool that is not started."""
-    path = disk["path"]
-    if disk["pool"]:
-        path = _in_pool(conn, disk) or path
+    path = disk.path
+    if disk.pool:
+        path = _in_pool(conn, disk.pool, disk.volume or "") or path
     if not path or not path.startswith("/"):
         return [path] if path else []
     return [files.real(path), files.real(clone.part(path))]
 
 
-def _in_pool(conn: libvirt.virConnect, disk: dict[str, Any]) -> str | None:
+def _in_pool(conn: libvirt.virConnect, name: str, volume: str) -> str | None:
     """The path of a pool's volume, also of a file that libvirt has not seen yet; None without."""
     with contextlib.suppress(libvirt.libvirtError):
-        pool = conn.storagePoolLookupByName(disk["pool"])
+        pool = conn.storagePoolLookupByName(name)
         tree = ElementTree.fromstring(pool.XMLDesc(0))
         if tree.get("type") in usage.FILES:
-            return os.path.join(tree.findtext("target/path", ""), disk["volume"])
+            return os.path.join(tree.findtext("target/path", ""), volume)
         try:
             answers.pool(pool)
         except bounded.Silent as exc:
             raise errors.OperationFailed(exc.strerror) from exc
-    files.require_pool(conn, disk["pool"])
-    return files.volume_path(conn, disk["pool"], disk["volume"])
+    files.require_pool(conn, name)
+    return files.volume_path(conn, name, volume)
 
 
-def _unproven(conn: libvirt.virConnect, disk: dict[str, Any], path: str) -> str | None:
+def _unproven(conn: libvirt.virConnect, disk: DiskNote, path: str) -> str | None:
     """Why it is not certain that this is what was made; None when it is."""
-    if disk["key"]:
+    if disk.key:
         with contextlib.suppress(libvirt.libvirtError):
-            if conn.storageVolLookupByPath(path).key() == disk["key"]:
+            if conn.storageVolLookupByPath(path).key() == disk.key:
                 return None
         return _NOT_SURE
     seen = _seen(path)
@@ -252,7 +276,7 @@ def _unproven(conn: libvirt.virConnect, disk: dict[str, Any], path: str) -> str 
     if not seen.st_size and os.path.basename(path).startswith("."):
         return None  # its making had just begun
     try:
-        if os.getxattr(path, _MARK, follow_symlinks=False) == disk["mark"].encode():
+        if os.getxattr(path, _MARK, follow_symlinks=False) == disk.mark.encode():
             return None
     except OSError:
         pass

@@ -1,11 +1,14 @@
 """What must hold before a guest moves. Every check gives its reasons; none stops the others.
 
 ``guest``: what the source reports of the guest; ``host``: what the target reports of
-itself; ``request``: what the caller wants. Both reports are plain dicts, described in
-saltvirt.host.migration.facts. A fact that is None could not be found out: it is no reason.
+itself; ``request``: what the caller wants. A fact that is None could not be found out: it is no
+reason.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
+from typing import Any
 
 from saltvirt.migration.checks import (
     cpu,
@@ -18,7 +21,9 @@ from saltvirt.migration.checks import (
     storage,
     trust,
 )
+from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.options import Options
+from saltvirt.migration.storage import DiskPlan
 from saltvirt.migration.transport import Transport
 from saltvirt.placement.policy import PlacementPolicy
 
@@ -43,19 +48,19 @@ class CheckedMigration:
 
     options: Options
     transport: Transport
-    plans: list = field(default_factory=list)
+    plans: list[DiskPlan] = field(default_factory=list)
     placement: PlacementPolicy = field(default_factory=PlacementPolicy)
-    ratios: dict = field(default_factory=dict)
-    limits: dict = field(default_factory=dict)
-    certificates: dict = field(default_factory=dict)
+    ratios: dict[str, float] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+    certificates: dict[str, Any] = field(default_factory=dict)
     overcommit: bool = False
 
 
-def standing(report, request):
+def standing(report: GuestReport, request: CheckedMigration) -> list[str]:
     """Why this guest cannot move anywhere: a list of sentences, empty when it can."""
     return [reason for check in STANDING for reason in check(report, request)]
 
 
-def against(report, host, request):
+def against(report: GuestReport, host: TargetReport, request: CheckedMigration) -> list[str]:
     """Why this guest cannot move to that host: a list of sentences."""
     return [reason for check in TARGET for reason in check(report, host, request)]

@@ -1,50 +1,60 @@
 """The guest's own state."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from saltvirt.migration.facts import GuestReport
+
+if TYPE_CHECKING:
+    from saltvirt.migration.checks import CheckedMigration
+
 MOVABLE = ("running", "paused", "shutdown")
 
 
-def reasons(guest, request):
-    if guest["state"] not in MOVABLE:
-        yield f"the guest is {guest['state']}: it can move when it is {', '.join(MOVABLE)}"
-    if guest["job"]:
+def reasons(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
+    if guest.state not in MOVABLE:
+        yield f"the guest is {guest.state}: it can move when it is {', '.join(MOVABLE)}"
+    if guest.job:
         yield (
-            f"libvirt is already working on the guest ({guest['job']}): wait for it, "
+            f"libvirt is already working on the guest ({guest.job}): wait for it, "
             "or end it with virt.migrate_abort"
         )
-    if not guest["persistent"]:
+    if not guest.persistent:
         yield (
             "the guest is transient (defined nowhere): define it first, "
             "so that a failure cannot lose it"
         )
-    if guest["managed_save"]:
+    if guest.managed_save:
         yield "the guest has a saved memory image: start it, or remove the image, first"
     yield from _snapshots(guest)
     yield from _wishes(guest, request)
 
 
-def _snapshots(guest):
-    if guest["active"] and guest["snapshots"]:
+def _snapshots(guest: GuestReport) -> Iterator[str]:
+    if guest.active and guest.snapshots:
         yield (
-            f"the guest has {_count(guest['snapshots'], 'snapshot')}: libvirt cannot move them "
+            f"the guest has {_count(guest.snapshots, 'snapshot')}: libvirt cannot move them "
             "while it runs; delete them, or stop the guest and move it cold"
         )
-    if not guest["active"] and guest["apart"]:
+    if not guest.active and guest.apart:
         yield (
             f"the guest has snapshots with files on which no disk stands "
-            f"({', '.join(guest['apart'])}): delete those snapshots first"
+            f"({', '.join(guest.apart)}): delete those snapshots first"
         )
-    if guest["checkpoints"]:
-        yield f"the guest has {_count(guest['checkpoints'], 'checkpoint')}: delete them first"
+    if guest.checkpoints:
+        yield f"the guest has {_count(guest.checkpoints, 'checkpoint')}: delete them first"
 
 
-def _wishes(guest, request):
-    if guest["active"] and request.options.live is False:
+def _wishes(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
+    if guest.active and request.options.live is False:
         yield "live=False, but the guest runs: stop it first, or leave live out"
-    if guest["active"] and request.options.offline:
+    if guest.active and request.options.offline:
         yield "offline=True, but the guest runs: stop it first, or leave offline out"
-    if not guest["active"] and request.options.postcopy:
+    if not guest.active and request.options.postcopy:
         yield "postcopy=True, but the guest does not run"
 
 
-def _count(number, word):
+def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -1,28 +1,38 @@
 """Name, UUID and MAC addresses are free on the target, and it is another host."""
 
+from __future__ import annotations
 
-def reasons(guest, host, request):
-    if host["host_uuid"] and host["host_uuid"] == guest["host_uuid"]:
-        yield f"{host['hostname']} is where the guest already is"
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from saltvirt.migration.facts import GuestReport, TargetReport
+
+if TYPE_CHECKING:
+    from saltvirt.migration.checks import CheckedMigration
+
+
+def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:
+    if host.host_uuid and host.host_uuid == guest.host_uuid:
+        yield f"{host.hostname} is where the guest already is"
         return
-    for domain in host["domains"]:
-        if domain["name"] == guest["name"]:
+    for domain in (one.guest for one in host.domains):
+        if domain.name == guest.name:
             yield (
-                f"a guest named {guest['name']} is already on {host['hostname']} "
-                f"({domain['state']}, UUID {domain['uuid']})"
+                f"a guest named {guest.name} is already on {host.hostname} "
+                f"({domain.state}, UUID {domain.uuid})"
             )
-        elif domain["uuid"] == guest["uuid"]:
-            yield f"{domain['name']} on {host['hostname']} has the guest's UUID {guest['uuid']}"
+        elif domain.uuid == guest.uuid:
+            yield f"{domain.name} on {host.hostname} has the guest's UUID {guest.uuid}"
     yield from _macs(guest, host)
 
 
-def _macs(guest, host):
+def _macs(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     taken = {
-        mac: domain["name"]
-        for domain in host["domains"]
-        for mac in domain["macs"]
-        if domain["uuid"] != guest["uuid"]
+        mac: domain.guest.name
+        for domain in host.domains
+        for mac in domain.macs
+        if domain.guest.uuid != guest.uuid
     }
-    for nic in guest["nics"]:
-        if nic["mac"] in taken:
-            yield f"{taken[nic['mac']]} on {host['hostname']} has the MAC address {nic['mac']}"
+    for nic in guest.nics:
+        if nic.mac in taken:
+            yield f"{taken[nic.mac]} on {host.hostname} has the MAC address {nic.mac}"

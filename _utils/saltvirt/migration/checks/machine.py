@@ -1,11 +1,19 @@
 """What the target's libvirt and QEMU offer."""
 
+from __future__ import annotations
 
-def reasons(guest, host, request):
-    if guest["hypervisor"] != host["hypervisor"]:
-        yield (
-            f"{host['hostname']} runs {host['hypervisor']}, the guest's host {guest['hypervisor']}"
-        )
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from saltvirt.migration.facts import GuestReport, TargetReport
+
+if TYPE_CHECKING:
+    from saltvirt.migration.checks import CheckedMigration
+
+
+def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:
+    if guest.hypervisor != host.hypervisor:
+        yield (f"{host.hostname} runs {host.hypervisor}, the guest's host {guest.hypervisor}")
         return
     yield from _versions(guest, host)
     yield from _machine_type(guest, host)
@@ -13,42 +21,42 @@ def reasons(guest, host, request):
     yield from _vcpus(guest, host)
 
 
-def _emulator(guest, host):
+def _emulator(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     """A stopped guest gets the target's own."""
-    if guest["active"] and host["has_emulator"] is False:
+    if guest.active and host.machine.has_emulator is False:
         yield (
-            f"the guest runs by {guest['emulator']}, which {host['hostname']} does not have: stop "
-            f"it to move it cold, it then gets {host['emulator']}"
+            f"the guest runs by {guest.emulator}, which {host.hostname} does not have: stop "
+            f"it to move it cold, it then gets {host.machine.emulator}"
         )
 
 
-def _versions(guest, host):
-    if guest["active"] and _series(host["qemu"]) < _series(guest["qemu"]):
+def _versions(guest: GuestReport, host: TargetReport) -> Iterator[str]:
+    if guest.active and _series(host.qemu) < _series(guest.qemu):
         yield (
-            f"QEMU {_dotted(host['qemu'])} on {host['hostname']} is older than "
-            f"{_dotted(guest['qemu'])} on the source: a running guest moves only to the same "
+            f"QEMU {_dotted(host.qemu)} on {host.hostname} is older than "
+            f"{_dotted(guest.qemu)} on the source: a running guest moves only to the same "
             "or a newer one; stop it to move it cold"
         )
 
 
-def _series(version):
+def _series(version: int) -> int:
     """The parts of libvirt's number that make QEMU incompatible: major and minor."""
     return version // 1000
 
 
-def _dotted(version):
+def _dotted(version: int) -> str:
     return f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
 
 
-def _machine_type(guest, host):
-    wanted = f"{guest['arch']} {guest['virt_type']} {guest['machine']}"
-    if host["machine_error"]:
-        yield f"{host['hostname']} cannot run a {wanted} machine: {host['machine_error']}"
+def _machine_type(guest: GuestReport, host: TargetReport) -> Iterator[str]:
+    wanted = f"{guest.arch} {guest.virt_type} {guest.machine}"
+    if host.machine.error:
+        yield f"{host.hostname} cannot run a {wanted} machine: {host.machine.error}"
 
 
-def _vcpus(guest, host):
-    if host["max_vcpus"] and guest["vcpus"] > host["max_vcpus"]:
+def _vcpus(guest: GuestReport, host: TargetReport) -> Iterator[str]:
+    if host.machine.max_vcpus and guest.vcpus > host.machine.max_vcpus:
         yield (
-            f"{host['hostname']} gives a guest at most {host['max_vcpus']} CPUs, "
-            f"{guest['vcpus']} are needed"
+            f"{host.hostname} gives a guest at most {host.machine.max_vcpus} CPUs, "
+            f"{guest.vcpus} are needed"
         )

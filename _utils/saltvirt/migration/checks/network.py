@@ -1,21 +1,32 @@
 """Bridges and networks that the guest is plugged into."""
 
+from __future__ import annotations
 
-def reasons(guest, host, request):
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from saltvirt.migration.facts import GuestReport, TargetReport
+
+if TYPE_CHECKING:
+    from saltvirt.migration.checks import CheckedMigration
+
+
+def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:
     seen = set()
-    for nic in guest["nics"]:
-        where = (nic["type"], nic["source"])
+    for nic in guest.nics:
+        where = (nic.type, nic.source)
         if where not in seen:
             seen.add(where)
             yield from _plug(*where, host)
 
 
-def _plug(kind, source, host):
-    if kind == "bridge" and host["bridges"] is not None and source not in host["bridges"]:
-        yield f"{host['hostname']} has no bridge {source}"
-    if kind == "network" and source not in host["networks"]:
-        yield f"{host['hostname']} has no network {source}"
-    elif kind == "network" and not host["networks"][source]:
-        yield f"the network {source} on {host['hostname']} is not started"
-    if kind == "direct" and host["links"] is not None and source not in host["links"]:
-        yield f"{host['hostname']} has no network interface {source}"
+def _plug(kind: str | None, source: str | None, host: TargetReport) -> Iterator[str]:
+    if kind == "bridge" and host.bridges is not None and source not in host.bridges:
+        yield f"{host.hostname} has no bridge {source}"
+    started = host.networks.get(source or "")
+    if kind == "network" and started is None:
+        yield f"{host.hostname} has no network {source}"
+    elif kind == "network" and not started:
+        yield f"the network {source} on {host.hostname} is not started"
+    if kind == "direct" and host.links is not None and source not in host.links:
+        yield f"{host.hostname} has no network interface {source}"

@@ -1,20 +1,30 @@
 """Each disk has a way to the target, and there is room for what travels."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from saltvirt.migration import shared
 from saltvirt.migration import storage as plans
+from saltvirt.migration.facts import BackingFile, DiskReport, GuestReport, PlaceReport, TargetReport
 from saltvirt.units import human_bytes
+
+if TYPE_CHECKING:
+    from saltvirt.migration.checks import CheckedMigration
+
 
 # cache modes that are safe to leave in the middle when two hosts share a file
 COHERENT = ("none", "directsync")
 SLACK_BYTES = 64 * 1024 * 1024
 
 
-def reasons(guest, host, request):
-    by_target = {disk["target"]: disk for disk in guest["disks"]}
+def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:
+    by_target = {disk.target: disk for disk in guest.disks}
     for plan in request.plans:
         disk = by_target[plan.target]
         if plan.how == plans.REFUSED:
-            yield f"disk {plan.target} ({plans.key(disk) or 'without a source'}) stays: {plan.why}"
+            yield f"disk {plan.target} ({disk.key or 'without a source'}) stays: {plan.why}"
         elif plan.how == plans.SHARED:
             yield from _shared(guest, disk, request)
             yield from _bases(disk, host)
@@ -27,81 +37,93 @@ def reasons(guest, host, request):
     yield from _way(guest, request)
 
 
-def _shared(guest, disk, request):
-    if request.options.copy_storage in ("all", "incremental") and disk["type"] in ("file", "block"):
+def _shared(guest: GuestReport, disk: DiskReport, request: CheckedMigration) -> Iterator[str]:
+    if request.options.copy_storage in ("all", "incremental") and disk.is_local:
         yield (
-            f"disk {disk['target']} is on storage that both hosts share: copying it onto itself "
+            f"disk {disk.target} is on storage that both hosts share: copying it onto itself "
             "would destroy it; leave copy_storage out"
         )
-    elif guest["active"] and _cached(disk):
+    elif guest.active and _cached(disk):
         yield (
-            f"disk {disk['target']} is on shared storage with cache={disk['cache'] or 'default'}: "
+            f"disk {disk.target} is on shared storage with cache={disk.cache or 'default'}: "
             "the other host could read old data; use cache none"
         )
 
 
-def _cached(disk):
+def _cached(disk: DiskReport) -> bool:
     """Whether the other host may read what is old: libvirt does not look at disks that we have
     proven shared."""
-    return disk["type"] in ("file", "block") and disk["cache"] not in COHERENT
+    return disk.is_local and disk.cache not in COHERENT
 
 
-def _kept(disk, host):
-    name = plans.key(disk)
-    seen = host["paths"].get(name, {})
-    local = disk["type"] in ("file", "block") or disk.get("pool")
-    if name and local and not seen.get("exists"):
+def _kept(disk: DiskReport, host: TargetReport) -> Iterator[str]:
+    name = disk.key
+    seen = host.place(name)
+    local = disk.is_local or disk.pool
+    if name and local and not seen.exists:
         yield (
-            f"{disk['device']} {disk['target']} is {name}, which "
-            f"{host['hostname']} does not have: put it there, or eject it"
+            f"{disk.device} {disk.target} is {name}, which "
+            f"{host.hostname} does not have: put it there, or eject it"
         )
 
 
-def _copied(guest, disk, plan, host, request):
+def _copied(
+    guest: GuestReport,
+    disk: DiskReport,
+    plan: plans.DiskPlan,
+    host: TargetReport,
+    request: CheckedMigration,
+) -> Iterator[str]:
     if request.options.copy_storage == "never":
         yield (
-            f"disk {disk['target']} ({plan.path}) is not on storage that both hosts share, "
+            f"disk {disk.target} ({plan.path}) is not on storage that both hosts share, "
             "and copy_storage is off"
         )
         return
-    if disk["shareable"]:
-        yield f"disk {disk['target']} is shared with other guests and cannot be copied"
-    seen = host["paths"].get(plans.key(disk), {})
-    if seen.get("exists"):
+    if disk.shareable:
+        yield f"disk {disk.target} is shared with other guests and cannot be copied"
+    seen = host.place(disk.key)
+    if seen.exists:
         yield (
-            f"{host['hostname']} already has {plan.there}, which is not the disk of this guest but "
+            f"{host.hostname} already has {plan.there}, which is not the disk of this guest but "
             "may be another's: look whose it is"
         )
-    if disk["type"] == "block" and not seen.get("pool"):
+    if disk.type == "block" and not seen.pool:
         yield (
-            f"disk {disk['target']} is the block device {plan.path}, for which "
-            f"{host['hostname']} has no storage pool"
+            f"disk {disk.target} is the block device {plan.path}, for which "
+            f"{host.hostname} has no storage pool"
         )
     yield from _thin(guest, disk, plan, host, request)
 
 
-def _variables(guest, host):
+def _variables(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     """The file of the firmware's variables would be written over."""
-    seen = host["paths"].get(guest["nvram"], {})
-    if not guest["nvram"]:
+    seen = host.place(guest.nvram)
+    if not guest.nvram:
         return
-    if seen.get("shared") is None:
-        yield f"the firmware's variables {guest['nvram']}: {seen.get('why') or plans.UNKNOWN}"
-    elif seen.get("exists") and not seen["shared"]:
+    if seen.shared is None:
+        yield f"the firmware's variables {guest.nvram}: {seen.why or plans.UNKNOWN}"
+    elif seen.exists and not seen.shared:
         yield (
-            f"{host['hostname']} already has {guest['nvram']}, which is not this guest's but may "
+            f"{host.hostname} already has {guest.nvram}, which is not this guest's but may "
             "be another's: look whose it is"
         )
 
 
-def _thin(guest, disk, plan, host, request):
+def _thin(
+    guest: GuestReport,
+    disk: DiskReport,
+    plan: plans.DiskPlan,
+    host: TargetReport,
+    request: CheckedMigration,
+) -> Iterator[str]:
     asked = request.options.copy_storage
-    if asked == "incremental" and not disk["chain"]:
+    if asked == "incremental" and not disk.chain:
         yield (
-            f"copy_storage is incremental, but disk {disk['target']} has no backing file; "
+            f"copy_storage is incremental, but disk {disk.target} has no backing file; "
             "leave copy_storage out"
         )
-    if asked == "all" and disk["chain"] and not guest["active"]:
+    if asked == "all" and disk.chain and not guest.active:
         yield (
             f"copy_storage is all, but the overlay {plan.path} of a stopped guest is copied as "
             "it is; leave copy_storage out"
@@ -110,58 +132,60 @@ def _thin(guest, disk, plan, host, request):
         yield from _bases(disk, host)
 
 
-def _bases(disk, host):
-    for base in disk["chain"]:
-        seen = host["paths"].get(base["path"], {})
-        yield from _own(disk, base, seen, host) if base.get("own") else _base(base, seen, host)
+def _bases(disk: DiskReport, host: TargetReport) -> Iterator[str]:
+    for base in disk.chain:
+        seen = host.place(base.path)
+        yield from _own(disk, base, seen, host) if base.own else _base(base, seen, host)
 
 
-def _own(disk, base, seen, host):
+def _own(
+    disk: DiskReport, base: BackingFile, seen: PlaceReport, host: TargetReport
+) -> Iterator[str]:
     """The disk as it was before a snapshot has to come to where the disk looks for it."""
-    folder = host["paths"].get(plans.key(disk), {}).get("path", "").rpartition("/")[0]
-    if seen.get("shared"):
+    folder = (host.place(disk.key).path or "").rpartition("/")[0]
+    if seen.shared:
         return
-    if seen.get("shared") is None:
-        yield f"{base['path']}, the backing file of disk {disk['target']}: {seen.get('why')}"
-    elif seen.get("exists"):
+    if seen.shared is None:
+        yield f"{base.path}, the backing file of disk {disk.target}: {seen.why}"
+    elif seen.exists:
         yield (
-            f"{host['hostname']} already has {base['path']}, which is not the backing file of "
-            f"disk {disk['target']}: look whose it is"
+            f"{host.hostname} already has {base.path}, which is not the backing file of "
+            f"disk {disk.target}: look whose it is"
         )
-    elif disk.get("pool") and folder != base["path"].rpartition("/")[0]:
+    elif disk.pool and folder != base.path.rpartition("/")[0]:
         yield (
-            f"disk {disk['target']} has the backing file {base['path']}, and pool "
-            f"{disk['pool']['name']} is in {folder} on {host['hostname']}: "
+            f"disk {disk.target} has the backing file {base.path}, and pool "
+            f"{disk.pool.name} is in {folder} on {host.hostname}: "
             "delete the guest's snapshots first"
         )
 
 
-def _base(base, seen, host):
+def _base(base: BackingFile, seen: PlaceReport, host: TargetReport) -> Iterator[str]:
     """A backing file of that name must be the same file, and is not brought under a mount."""
-    if shared.on_network(base.get("fs")) and not seen.get("exists"):
+    if shared.on_network(base.fs) and not seen.exists:
         yield (
-            f"{base['path']}, the backing file of the guest's disk, is on a network file system "
-            f"({base['fs']}) that {host['hostname']} does not show: mount it there"
+            f"{base.path}, the backing file of the guest's disk, is on a network file system "
+            f"({base.fs}) that {host.hostname} does not show: mount it there"
         )
-    if seen.get("same") is False:
+    if seen.same is False:
         yield (
-            f"{host['hostname']} has another {base['path']} than the backing file of the guest's "
+            f"{host.hostname} has another {base.path} than the backing file of the guest's "
             "disk: use copy_storage=all, which makes one whole disk of it"
         )
 
 
-def _room(host, request):
+def _room(host: TargetReport, request: CheckedMigration) -> Iterator[str]:
     for directory, size in plans.needed(request.plans).items():
-        free = host["free_bytes"].get(directory)
+        free = host.free_bytes.get(directory)
         if free is not None and free < size + SLACK_BYTES:
             yield (
-                f"{directory} on {host['hostname']} has {human_bytes(free)} free, "
+                f"{directory} on {host.hostname} has {human_bytes(free)} free, "
                 f"{human_bytes(size)} are to be copied"
             )
 
 
-def _way(guest, request):
-    if guest["active"] and request.transport.tunnelled and plans.mode(request.plans):
+def _way(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
+    if guest.active and request.transport.tunnelled and plans.mode(request.plans):
         yield (
             "virt:tunnel is on, and libvirt cannot tunnel the disks of a running guest: set "
             "virt:tunnel to False (memory and disks are then encrypted by QEMU itself), "

@@ -1,7 +1,20 @@
 """The certificates that the two hosts show each other hold now."""
 
+from __future__ import annotations
 
-def shown(certificates, transport):
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from saltvirt.migration.facts import GuestReport, TargetReport
+from saltvirt.migration.transport import Transport
+
+if TYPE_CHECKING:
+    from saltvirt.migration.checks import CheckedMigration
+
+
+def shown(
+    certificates: Mapping[str, Mapping[str, dict[str, Any]]], transport: Transport
+) -> list[dict[str, Any]]:
     """Those of them that a migration over this transport needs, as a list.
 
     certificates: ``source`` and ``target`` to what saltvirt.pki.host.validity says of them.
@@ -18,12 +31,14 @@ def shown(certificates, transport):
     ]
 
 
-def wrong(certificates, transport):
+def wrong(
+    certificates: Mapping[str, Mapping[str, dict[str, Any]]], transport: Transport
+) -> Iterator[str]:
     """A sentence for each that does not hold."""
     for found in shown(certificates, transport):
         if found["wrong"]:
             yield f"{found['file']} on {found['host']} {found['wrong']}: apply libvirt.keys there"
 
 
-def reasons(guest, host, request):
+def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:
     yield from wrong(request.certificates, request.transport)

@@ -1,0 +1,258 @@
+"""What a migration knows of the guest, of its disks, and of the host that it goes to.
+
+A fact that could not be found out is None: it is no reason against a move. Sizes are in bytes where
+the name says so; versions of libvirt and QEMU are libvirt's numbers (9002001 is 9.2.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from saltvirt.migration.reservation import Reservation
+from saltvirt.placement.facts import Guest
+from saltvirt.wire import Fact, seldom
+
+
+@dataclass(frozen=True)
+class Server(Fact):
+    """One that a network disk, or a pool, is on."""
+
+    name: str | None = None
+    port: str | None = None
+    transport: str | None = seldom(None)
+
+
+@dataclass(frozen=True)
+class NetworkSource(Fact):
+    """What a disk of ``type='network'`` comes from."""
+
+    protocol: str | None = None
+    name: str | None = None
+    hosts: tuple[Server, ...] = ()
+
+
+@dataclass(frozen=True)
+class PoolSource(Fact):
+    """Where libvirt has a storage pool from."""
+
+    hosts: tuple[Server, ...] = ()
+    devices: tuple[str, ...] = ()
+    dir: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class PoolReport(Fact):
+    """A storage pool. folder: where its volumes are."""
+
+    name: str | None
+    type: str | None = ""
+    folder: str = ""
+    source: PoolSource = PoolSource()
+
+
+@dataclass(frozen=True)
+class DeviceIdentity(Fact):
+    """volume: the UUID that LVM gave the logical volume, or None. devices: the numbers of the
+    devices that hold it; None, or no text, for one without a number."""
+
+    volume: str | None = None
+    devices: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class VolumeIdentity(Fact):
+    """A pool's volume, as libvirt knows it; and the device that it is."""
+
+    key: str | None = None
+    size_bytes: int = 0
+    device: DeviceIdentity | None = None
+
+
+@dataclass(frozen=True)
+class BackingFile(Fact):
+    """An image, and mostly one that a disk stands on.
+
+    used_bytes: allocated; file_bytes: how long the file is. fs: type of the file system. own: it
+    was made for this guest. data_file: what has its data instead.
+    """
+
+    path: str
+    format: str = ""
+    size_bytes: int = 0
+    used_bytes: int = 0
+    file_bytes: int = 0
+    fs: str | None = None
+    own: bool = False
+    data_file: str | None = seldom(None)
+
+
+@dataclass(frozen=True)
+class DiskReport(Fact):
+    """A disk of the guest. target: ``vda``; device: disk, cdrom, floppy, lun.
+
+    type: what it is in the end: file, block, network, …; source: its path. size_bytes: its
+    virtual size; used_bytes: allocated. fs: type of the file system. chain: its backing files,
+    nearest first. pool, volume: of a pool's volume; network: of a network disk; identity: of a
+    device or a volume. trouble: why it could not be looked at.
+    """
+
+    target: str
+    type: str
+    source: str | None = None
+    device: str = "disk"
+    format: str = "raw"
+    cache: str = ""
+    discard: str = ""
+    read_only: bool = False
+    shareable: bool = False
+    size_bytes: int = 0
+    used_bytes: int = 0
+    fs: str | None = None
+    chain: tuple[BackingFile, ...] = ()
+    pool: PoolReport | None = seldom(None)
+    volume: str | None = seldom(None)
+    network: NetworkSource | None = seldom(None)
+    identity: VolumeIdentity | None = seldom(None)
+    trouble: str | None = seldom(None)
+
+    @property
+    def key(self) -> str:
+        """By what the target's PlaceReport of a disk is found: its path, or pool and volume."""
+        return f"{self.pool.name}/{self.volume}" if self.pool else self.source or ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is in a file, or a device, of the host."""
+        return self.type in ("file", "block")
+
+
+@dataclass(frozen=True)
+class Nic(Fact):
+    """A network interface of the guest. source: the bridge, network or link it is plugged into."""
+
+    type: str | None
+    source: str | None
+    mac: str
+
+
+@dataclass(frozen=True)
+class GuestReport(Fact):
+    """The guest, as its host tells of it; also in the journal of its migration.
+
+    host, host_uuid: where it is. job: what libvirt is doing to it. snapshots, checkpoints: how
+    many. memory_kib: its maximum. page_kib: as placement's Guest has it. emulator: the program
+    that it runs by. nvram: the file of the firmware's variables. cpu: the XML of the CPU it runs
+    with. hostdevs: host devices that it has; filesystems: folders of the host that are mounted in
+    it. apart: files of snapshots on which no disk stands.
+    """
+
+    name: str
+    uuid: str
+    host: str
+    active: bool
+    state: str
+    host_uuid: str | None = None
+    persistent: bool = True
+    autostart: bool = False
+    job: str | None = None
+    managed_save: bool = False
+    snapshots: int = 0
+    checkpoints: int = 0
+    hypervisor: str = ""
+    qemu: int = 0
+    libvirt: int = 0
+    memory_kib: int = 0
+    vcpus: int = 1
+    page_kib: int | None = None
+    arch: str | None = None
+    machine: str | None = None
+    virt_type: str | None = None
+    emulator: str | None = None
+    nvram: str | None = None
+    cpu: str | None = None
+    nics: tuple[Nic, ...] = ()
+    hostdevs: tuple[str, ...] = ()
+    filesystems: tuple[str | None, ...] = ()
+    tpm: bool = False
+    disks: tuple[DiskReport, ...] = ()
+    apart: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlaceReport:
+    """What the target has where a disk, or a file that it stands on, is or would be.
+
+    shared: True and False are proven, else None, with ``why``. path: where it is or would be there.
+    pool: the user's storage pool it is in. trouble: why it cannot be there. Of a backing file
+    ``same`` (it has our bytes) and ``coming`` (another migration is copying it just now).
+    """
+
+    exists: bool = False
+    shared: bool | None = None
+    why: str | None = None
+    path: str | None = None
+    pool: str | None = None
+    trouble: str | None = None
+    same: bool | None = None
+    coming: bool = False
+
+
+# of a place of which the target was not asked
+UNSEEN = PlaceReport()
+
+
+@dataclass(frozen=True)
+class DomainReport:
+    """A guest that the target has, and its MAC addresses."""
+
+    guest: Guest
+    macs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MachineReport:
+    """What the target has for the guest's machine type.
+
+    error: why it has none, in libvirt's words. max_vcpus: how many it gives a guest. emulator: the
+    program that runs it there; has_emulator: whether the guest's own one is there, too.
+    """
+
+    error: str | None = None
+    max_vcpus: int | None = None
+    emulator: str | None = None
+    has_emulator: bool | None = None
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """The host that a guest is to go to, as far as this guest needs it.
+
+    hugepages: size in KiB to how many KiB they are. domains: its guests; reservations: of those
+    on their way to it. growth: folder to the bytes by which the disks of its guests may still grow.
+    networks: name to whether it is started. bridges, links: names. cpu_error: why the guest's CPU
+    does not run there. places: by a DiskReport's key or a path. free_bytes: by folder.
+    """
+
+    hostname: str
+    host_uuid: str | None = None
+    hypervisor: str = ""
+    qemu: int = 0
+    libvirt: int = 0
+    cpus: int = 0
+    memory_kib: int = 0
+    hugepages: dict[int, int] = field(default_factory=dict)
+    domains: tuple[DomainReport, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    growth: dict[str, int] = field(default_factory=dict)
+    networks: dict[str, bool] = field(default_factory=dict)
+    links: list[str] | None = None
+    bridges: list[str] | None = None
+    machine: MachineReport = MachineReport()
+    cpu_error: str | None = None
+    places: dict[str, PlaceReport] = field(default_factory=dict)
+    free_bytes: dict[str, int | None] = field(default_factory=dict)
+
+    def place(self, key: str | None) -> PlaceReport:
+        """What it has at a place; UNSEEN of one that it was not asked about."""
+        return self.places.get(key or "", UNSEEN)
