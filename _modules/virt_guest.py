@@ -4,9 +4,6 @@ Making, changing and copying guests of a hypervisor.
 :depends: libvirt-python in Salt's own Python; qemu-img; libguestfs to seed images
 """
 
-import logging
-import os
-import tempfile
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -17,14 +14,18 @@ from saltvirt import errors, settings, units
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock, resize
 from saltvirt.host.migration import departed
-from saltvirt.host.node import steps
-from saltvirt.host.provision import admission, create, guest_builder, images_folder, seed_drive
+from saltvirt.host.provision import (
+    admission,
+    create,
+    guest_builder,
+    guest_tools,
+    images_folder,
+    seed_drive,
+)
 from saltvirt.host.provision import clone as cloning
 from saltvirt.host.provision import rename as renaming
 from saltvirt.host.provision import update as updating
-from saltvirt.images import download_slot, sources
 from saltvirt.minion import client, files
-from saltvirt.seed import keys, minion
 from saltvirt.spec import guest, profiles
 from saltvirt.spec.deploy import DeploySpec
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
-log = logging.getLogger(__name__)
 
 
 def __virtual__():
@@ -54,22 +54,6 @@ def _admission_config(given):
     return admission.config_of(__salt__["config.get"], given)
 
 
-def _say(name, verb):
-    """A callable (step, message, **data) that fires ``salt/virt/<name>/<verb>/<step>``; without
-    a master it only logs."""
-    masterless = __opts__.get("file_client") == "local"
-    where = steps.folder(__salt__["config.get"])
-
-    def fire(step, message, **data):
-        log.info("%s of %s: %s", verb, name, message)
-        if not masterless:
-            steps.made(where, data.get("within_s", 0))
-            data.update(id=name, guest=name, message=message)
-            __salt__["event.send"](f"salt/virt/{name}/{verb}/{step}", data)
-
-    return fire
-
-
 def _spec(arguments, **more):
     """The GuestSpec of an adapter's arguments, with the host's profiles."""
     known = profiles.read(__salt__["config.get"])
@@ -82,90 +66,10 @@ def _approve(name, pub_key):
         client.hand_in(__salt__, name, pub_key)
 
 
-def _foreign_seeder(deploy):
-    """A seeder that is another function of Salt, called as Salt 3007 called it."""
-
-    def apply(name, path, _format, _nics):
-        given = (deploy.priv_key, deploy.pub_key)
-        private, public = keys.pair(*given) if deploy.priv_key else keys.generate()
-        __salt__[deploy.seed_cmd](
-            path,
-            id_=name,
-            config=deploy.config,
-            install=deploy.install,
-            pub_key=public,
-            priv_key=private,
-        )
-        return public
-
-    return apply if deploy.seed_cmd in __salt__ else None
-
-
-def _seeder(deploy, here):
-    """(name, path, format, interfaces) -> public key, which prepares a disk; None if nothing
-    can. here: minion.Hypervisor."""
-    if not deploy.seeds_by_us:
-        return _foreign_seeder(deploy)
-    return lambda name, path, format, nics: here.apply(name, path, format, _wish(deploy), nics)
-
-
-def _wish(deploy):
-    return minion.SeedRequest(
-        config=deploy.config or {},
-        install=deploy.install,
-        pub_key=deploy.pub_key,
-        priv_key=deploy.priv_key,
-        grains=deploy.grains or {},
-        autosign_grains=deploy.autosign_grains or {},
-        startup_states=deploy.startup_states,
-    )
-
-
-def _medium(deploy, here):
-    """(name, path, interfaces) -> public key, which makes a volume for cloud-init."""
-    if not deploy.cloud_init:
-        return None
-
-    def make(name, path, nics):
-        extra = _user_data(deploy, name, nics)
-        return here.cloud_init(name, path, nics, _wish(deploy), extra)
-
-    return make
-
-
-def _user_data(deploy, name, nics):
-    """The caller's own user-data: a text, or a file of the master's rendered for the guest."""
-    given = deploy.user_data
-    if not given or not given.startswith("salt://"):
-        return given
-    with tempfile.TemporaryDirectory() as folder:
-        target = f"{folder}/user-data"
-        about = {"name": name, "nics": nics, "grains_of_guest": deploy.grains or {}}
-        __salt__["cp.get_template"](given, target, "jinja", deploy.saltenv, **about)
-        if not os.path.exists(target):
-            raise errors.NotFound(f"user_data {given} does not exist or cannot be rendered")
-        with open(target, encoding="utf-8") as file:
-            return file.read()
-
-
-def _turns(name, verb):
-    """How the guest waits for its turn to copy an image from the master."""
-    say = _say(name, verb)
-    return download_slot.taker(client.virtkey(__salt__), lambda text: say("image", text))
-
-
 def _tools(name, deploy, admission_config, verb="init"):
-    here = minion.Hypervisor(__salt__, __opts__)
-    return guest_builder.Tools(
-        admission_config=admission_config,
-        download=sources.SaltFiles(
-            __salt__, deploy.saltenv, files.Chunks(__opts__).read, _turns(name, verb)
-        ),
-        get_url=__salt__["cp.get_url"],
-        begin=lambda: here.begin(_wish(deploy)),
-        seeder=_seeder(deploy, here),
-        medium=_medium(deploy, here),
-        say=_say(name, verb),
+    ask, read = client.virtkey(__salt__), files.Chunks(__opts__).read
+    return guest_tools.Minion(__salt__, __opts__, ask, read).tools(
+        name, deploy, admission_config, verb
     )
 
 

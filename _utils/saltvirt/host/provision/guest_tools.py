@@ -1,0 +1,135 @@
+"""What making a guest needs of its hypervisor's own minion: images, seeding, steps told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from saltvirt import errors
+from saltvirt.host.node import steps
+from saltvirt.host.provision import guest_builder
+from saltvirt.images import download_slot, sources
+from saltvirt.seed import keys, minion
+
+if TYPE_CHECKING:
+    from saltvirt.host.provision.admission import AdmissionConfig
+    from saltvirt.spec.deploy import DeploySpec
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Minion:
+    """The hypervisor's own minion.
+
+    functions: ``__salt__``. opts: its options. ask: asks its master's ext_pillar ``virtkey``. read:
+    (address, saltenv, offset) -> the next bytes of a file of the master's.
+    """
+
+    functions: Mapping[str, Callable[..., Any]]
+    opts: Mapping[str, Any]
+    ask: Callable[[object], Any]
+    read: Callable[[str, str, int], bytes]
+
+    def tools(
+        self, name: str, deploy: DeploySpec, admission_config: AdmissionConfig, verb: str = "init"
+    ) -> guest_builder.Tools:
+        """The Tools for one guest. verb: what is done to it, for the steps that are told."""
+        say, here = self._say(name, verb), minion.Hypervisor(self.functions, self.opts)
+        turn = download_slot.taker(self.ask, lambda text: say("image", text))
+        return guest_builder.Tools(
+            admission_config=admission_config,
+            download=sources.SaltFiles(self.functions, deploy.saltenv, self.read, turn),
+            get_url=self.functions["cp.get_url"],
+            begin=lambda: here.begin(_wish(deploy)),
+            seeder=self._seeder(deploy, here),
+            medium=self._medium(deploy, here),
+            say=say,
+        )
+
+    def _say(self, name: str, verb: str) -> Callable[..., None]:
+        """A callable (step, message, **data) that fires ``salt/virt/<name>/<verb>/<step>``;
+        without a master it only logs."""
+        masterless = self.opts.get("file_client") == "local"
+        where = steps.folder(self.functions["config.get"])
+
+        def fire(step: str, message: str, **data: Any) -> None:
+            log.info("%s of %s: %s", verb, name, message)
+            if not masterless:
+                steps.made(where, data.get("within_s", 0))
+                data.update(id=name, guest=name, message=message)
+                self.functions["event.send"](f"salt/virt/{name}/{verb}/{step}", data)
+
+        return fire
+
+    def _seeder(self, deploy: DeploySpec, here: minion.Hypervisor) -> Callable[..., str] | None:
+        """(name, path, format, interfaces) -> public key, which prepares a disk; None if nothing
+        can."""
+        if not deploy.seeds_by_us:
+            return self._foreign_seeder(deploy)
+        return lambda name, path, format, nics: here.apply(name, path, format, _wish(deploy), nics)
+
+    def _foreign_seeder(self, deploy: DeploySpec) -> Callable[..., str] | None:
+        """A seeder that is another function of Salt, called as Salt 3007 called it."""
+        seed_cmd = deploy.seed_cmd
+        if not seed_cmd or seed_cmd not in self.functions:
+            return None
+
+        def apply(name: str, path: str, _format: object, _nics: object) -> str:
+            private, public = (
+                keys.generate()
+                if not deploy.priv_key
+                else keys.pair(deploy.priv_key, deploy.pub_key)
+            )
+            self.functions[seed_cmd](
+                path,
+                id_=name,
+                config=deploy.config,
+                install=deploy.install,
+                pub_key=public,
+                priv_key=private,
+            )
+            return str(public)
+
+        return apply
+
+    def _medium(self, deploy: DeploySpec, here: minion.Hypervisor) -> Callable[..., str] | None:
+        """(name, path, interfaces) -> public key, which makes a volume for cloud-init."""
+        if not deploy.cloud_init:
+            return None
+
+        def make(name: str, path: str, nics: list[Any]) -> str:
+            extra = self._user_data(deploy, name, nics)
+            return str(here.cloud_init(name, path, nics, _wish(deploy), extra))
+
+        return make
+
+    def _user_data(self, deploy: DeploySpec, name: str, nics: list[Any]) -> str | None:
+        """The caller's own user-data: a text, or a file of the master's rendered for the guest."""
+        given = deploy.user_data
+        if not given or not given.startswith("salt://"):
+            return given
+        with tempfile.TemporaryDirectory() as folder:
+            target = f"{folder}/user-data"
+            about = {"name": name, "nics": nics, "grains_of_guest": deploy.grains or {}}
+            self.functions["cp.get_template"](given, target, "jinja", deploy.saltenv, **about)
+            if not os.path.exists(target):
+                raise errors.NotFound(f"user_data {given} does not exist or cannot be rendered")
+            with open(target, encoding="utf-8") as file:
+                return file.read()
+
+
+def _wish(deploy: DeploySpec) -> minion.SeedRequest:
+    return minion.SeedRequest(
+        config=deploy.config or {},
+        install=bool(deploy.install),
+        pub_key=deploy.pub_key,
+        priv_key=deploy.priv_key,
+        grains=deploy.grains or {},
+        autosign_grains=deploy.autosign_grains or {},
+        startup_states=deploy.startup_states,
+    )
