@@ -11,10 +11,10 @@ STAYS = re.compile(
     r"|^/run/salt-virt|^/var/lib/libvirt/(dnsmasq|boot|qemu/(channel|checkpoint|dump|nvram|ram|"
     r"save|snapshot|varstore)(/target)?$)|^/run/libvirt/qemu(/(dbus|slirp|swtpm|passt))?$"
     r"|^/tmp(/systemd-private|/\.)|^/var/tmp/systemd-private"
-    r"|^/var/lib/libvirt/qemu/domain-|^/var/cache/salt/master/virt/(locks|slots|starts)"
+    r"|^/var/lib/libvirt/qemu/(channel/target/)?domain-|^/var/cache/salt/master/virt/(locks|slots|starts)"
     r"|^/var/cache/salt/master/virt/[a-z]+$|^/var/cache/salt/master/virt/[a-z]+\.(lock|json)$"
     r"|^/etc/salt/pki/master/(libvirt|\.|(virtkeys(/hv\d+)?|virt-accepted|virtpillars)$)"
-    r"|^/var/lib/salt-virt/(arrivals|target_leftovers|migrations|moved)$|/var/lib/salt-virt/moved/"
+    r"|^/var/lib/salt-virt/(arrivals|making|target_leftovers|migrations|moved)$|/var/lib/salt-virt/moved/"
     r"|^/var/lib/salt-virt/migrations/left$|^/srv/local/_seed$|^/srv/(local|gluster)/\.salt-virt[^/]*$"
 )
 
@@ -211,9 +211,9 @@ def quiet(seen):
     return found
 
 
-def same_as_before(seen, before, stays=()):
+def same_as_before(seen, before, stays=(), named=""):
     """With the last guest everything that came with them has gone. stays: paths that may be
-    there."""
+    there. named: what purges have printed: a path in it was left to the operator."""
     found = []
     for machine, one in sorted(seen.items()):
         old = before[machine]
@@ -224,7 +224,7 @@ def same_as_before(seen, before, stays=()):
                 lost = sorted(set(old[kind]) - set(one[kind]))
                 found += [f"lost: mount {what} on {machine}" for what in lost]
         for path in sorted(set(one["files"]) - set(old["files"])):
-            if not STAYS.search(path) and path not in stays:
+            if not STAYS.search(path) and path not in stays and path not in named:
                 found.append(f"left: {path} on {machine}")
     return found
 

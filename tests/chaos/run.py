@@ -260,7 +260,8 @@ class Run:
             seen = self._look()
             found = self._settled(seen)
             stays = {path for guest in self.model.guests.values() for path in guest.may_stay}
-            found += invariants.same_as_before(seen, self.before, stays)
+            named = "".join(guest.named for guest in self.model.guests.values())
+            found += invariants.same_as_before(seen, self.before, stays, named)
             if not found:
                 return []
             time.sleep(5)

@@ -248,6 +248,18 @@ def test_mounts_loops_sockets_and_files_that_came_are_named(seen):
     seen["hv2"]["sockets"].append("port 49152")
     seen["hv2"]["files"].append("/srv/local/part")
     assert len(invariants.same_as_before(seen, before)) == 4
+    named = "kept: /srv/local/part (other hosts may have it)"
+    assert len(invariants.same_as_before(seen, before, named=named)) == 3
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/var/lib/salt-virt/making", "/var/lib/libvirt/qemu/channel/target/domain-7-g/agent.0"],
+)
+def test_empty_folders_of_ours_and_what_libvirt_leaves_at_a_power_loss_stay(seen, path):
+    before = copy.deepcopy(seen)
+    seen["hv1"]["files"].append(path)
+    assert invariants.same_as_before(seen, before) == []
 
 
 def done(verb, ok=True, killed=False, **op):
