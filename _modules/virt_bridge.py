@@ -2,6 +2,7 @@
 The bridge that guests are connected to, put under the host's own address.
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 import salt.utils.yaml
@@ -15,6 +16,8 @@ from saltvirt.hostnet.bridge import bridge as bridges
 if TYPE_CHECKING:
     from salt_dunders import __opts__
 
+log = logging.getLogger(__name__)
+
 __virtualname__ = "virt"
 
 
@@ -22,7 +25,7 @@ def __virtual__():
     return __virtualname__
 
 
-def bridge_over(bridge="br0", interface=None, timeout_s=60, vlan=None, type="linux"):
+def bridge_create(bridge="br0", interface=None, timeout_s=60, vlan=None, type="linux"):
     """
     Makes a bridge over an interface and moves the host's address to it. When the master
     cannot be reached over it within the time, everything is put back as it was; a timer
@@ -47,17 +50,17 @@ def bridge_over(bridge="br0", interface=None, timeout_s=60, vlan=None, type="lin
 
     .. code-block:: bash
 
-        salt hv1 virt.bridge_over br0 eth0
-        salt hv1 virt.bridge_over br100 eth0 vlan=100
+        salt hv1 virt.bridge_create br0 eth0
+        salt hv1 virt.bridge_create br100 eth0 vlan=100
     """
     if _is_ovs(type, vlan):
         return bridges.over_ovs(bridge, interface, _probe(), timeout_s)
     return bridges.over(bridge, interface, _yaml(), _probe(), timeout_s, vlan)
 
 
-def bridge_back(bridge="br0", timeout_s=60):
+def bridge_remove(bridge="br0", timeout_s=60):
     """
-    Takes away a bridge that ``virt.bridge_over`` made: the interface is configured as it was
+    Takes away a bridge that ``virt.bridge_create`` made: the interface is configured as it was
     before. When the master cannot be reached then, the bridge is put back.
 
     :param bridge: its name
@@ -72,16 +75,57 @@ def bridge_back(bridge="br0", timeout_s=60):
 
     .. code-block:: bash
 
-        salt hv1 virt.bridge_back br0
+        salt hv1 virt.bridge_remove br0
     """
     if not bridges.ours(bridge):
-        return f"{bridge} was not made by virt.bridge_over, and is left as it is"
+        return f"{bridge} was not made by virt.bridge_create, and is left as it is"
     return bridges.back(bridge, _probe(), timeout_s)
+
+
+def bridge_over(bridge="br0", interface=None, timeout_s=60, vlan=None, type="linux"):
+    """
+    The old name of :func:`bridge_create`, until the next release.
+
+    :param bridge: see there
+    :param interface: see there
+    :param timeout_s: see there
+    :param vlan: see there
+    :param type: see there
+
+    :return: a sentence
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.bridge_over br0 eth0
+    """
+    log.warning("virt.bridge_over is deprecated: use virt.bridge_create")
+    return bridge_create(bridge, interface, timeout_s, vlan, type)
+
+
+def bridge_back(bridge="br0", timeout_s=60):
+    """
+    The old name of :func:`bridge_remove`, until the next release.
+
+    :param bridge: see there
+    :param timeout_s: see there
+
+    :return: a sentence
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.bridge_back br0
+    """
+    log.warning("virt.bridge_back is deprecated: use virt.bridge_remove")
+    return bridge_remove(bridge, timeout_s)
 
 
 def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
     """
-    What ``virt.bridge_over`` would do here; nothing is changed.
+    What ``virt.bridge_create`` would do here; nothing is changed.
 
     :param bridge: its name
     :param interface: default the one with the default route, else the only one with an address

@@ -4,6 +4,7 @@ The life of guests by name, wherever they are: start and stop, snapshots, anothe
 Every verb takes ``test=True``: it then shows what it would do, and changes nothing.
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -21,6 +22,8 @@ from saltvirt.operations.purge import Purge
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
+
+log = logging.getLogger(__name__)
 
 __virtualname__ = "virt"
 
@@ -60,9 +63,10 @@ def start(name, test=False, overcommit=False, host=None):
 
 
 @result.reporting
-def stop(name, test=False, timeout=60):
+def shutdown(name, test=False, timeout=60):
     """
-    Ask the system in a guest to power down, and wait until it has.
+    Ask the system in a guest to power down (the ACPI power button, again every 10 s), and wait
+    until it has. ``salt-run virt.force_off`` pulls the plug, as ``salt HOST virt.stop`` does.
 
     :param name: of the guest
     :param test: show what would be done, change nothing
@@ -74,9 +78,31 @@ def stop(name, test=False, timeout=60):
 
     .. code-block:: bash
 
+        salt-run virt.shutdown web1
+    """
+    return _verb(name, "shutdown", test, units.parse_number(timeout, "timeout"))
+
+
+@result.reporting
+def stop(name, test=False, timeout=60):
+    """
+    The old name of :func:`shutdown`, until the next release: it asks the guest's system. On a host
+    ``virt.stop`` pulls the plug; by name ``salt-run virt.force_off`` does.
+
+    :param name: of the guest
+    :param test: show what would be done, change nothing
+    :param timeout: seconds to wait; a guest that is still on then is left on, and named
+
+    :return: as :func:`shutdown`
+
+    CLI Example:
+
+    .. code-block:: bash
+
         salt-run virt.stop web1
     """
-    return _verb(name, "stop", test, units.parse_number(timeout, "timeout"))
+    log.warning("virt.stop is deprecated: use virt.shutdown; virt.force_off pulls the plug")
+    return shutdown(name, test, timeout)
 
 
 @result.reporting

@@ -23,7 +23,7 @@ def __virtual__():
 def bridge(name, interface=None, timeout_s=60, vlan=None, type="linux", **kwargs):
     """
     There is a bridge of that name. Where there is none it is made over the host's own
-    address, with a way back: see ``virt.bridge_over``. One that is there is left as it is.
+    address, with a way back: see ``virt.bridge_create``. One that is there is left as it is.
 
     :param name: of the bridge
     :param interface: default: the one with the default route, else the only one with an address

@@ -270,7 +270,8 @@ VERBS = {
         {"name": "new1", "cpu": 1, "mem": 64, "image": None, "hypervisor": "test", "seed": False},
         ("new1",),
     ),
-    "start": ({"name": "db1"}, ("db1",)), "stop": ({"name": "web1", "timeout": 0}, ("web1",)),
+    "start": ({"name": "db1"}, ("db1",)), "shutdown": ({"name": "web1", "timeout": 0}, ("web1",)),
+    "stop": ({"name": "web1", "timeout": 0}, ("web1",)),
     "force_off": ({"name": "web1"}, ("web1",)), "pause": ({"name": "web1"}, ("web1",)),
     "reset": ({"name": "web1"}, ("web1",)),
     "snapshot": ({"name": "web1", "snapshot": "s3"}, ("web1",)),
@@ -502,7 +503,7 @@ def test_no_place_of_a_deployment_breaks_it(call, draw):
 @pytest.mark.parametrize(
     ("verb", "argument"),
     [
-        ("stop", "timeout"), ("init", "timeout"), ("capacity", "disk_gib"),
+        ("shutdown", "timeout"), ("init", "timeout"), ("capacity", "disk_gib"),
         ("rebalance", "threshold"),
     ],
 )  # fmt: skip

@@ -17,6 +17,7 @@ PLANS = [
         "new would be created on hv2",
     ),
     ("start", ["rests"], {}, "rests on hv1 would be started"),
+    ("shutdown", ["runs"], {}, "runs on hv1 would be shut down"),
     ("stop", ["runs"], {}, "runs on hv1 would be shut down"),
     ("force_off", ["runs"], {}, "runs on hv1 would be powered off"),
     ("pause", ["runs"], {}, "runs on hv1 would be paused"),

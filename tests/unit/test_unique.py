@@ -274,7 +274,7 @@ def test_a_stop_presses_the_button_again_every_ten_seconds(tmp_path, monkeypatch
     monkeypatch.setattr(lifecycle.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
     cloud = Cloud(tmp_path, hv1={"virt.vm_state": {"web1": "running"}, "virt.shutdown": True})
     with pytest.raises(errors.OperationFailed, match="is running after 35 s"):
-        Lifecycle(cloud, "web1", "stop", wait_s=35).run()
+        Lifecycle(cloud, "web1", "shutdown", wait_s=35).run()
     assert cloud.called.count(("hv1", "virt.shutdown")) == 4
 
 

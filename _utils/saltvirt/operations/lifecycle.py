@@ -38,7 +38,7 @@ class Verb:
 
 VERBS = {
     "start": Verb("virt.start", (OFF, "crashed"), RUNNING, "started", "name", runs=True),
-    "stop": Verb("virt.shutdown", (RUNNING,), OFF, "shut down"),
+    "shutdown": Verb("virt.shutdown", (RUNNING,), OFF, "shut down"),
     "force_off": Verb(
         "virt.stop", (RUNNING, PAUSED, "pmsuspended", "crashed"), OFF, "powered off", "name"
     ),
@@ -181,7 +181,7 @@ class Lifecycle:
                 raise errors.OperationFailed(
                     f"{name} on {host} is {after}{waited}, not {found.after}"
                 )
-            if self.verb == "stop" and time.monotonic() - pressed >= PRESS_AGAIN_S:
+            if self.verb == "shutdown" and time.monotonic() - pressed >= PRESS_AGAIN_S:
                 pressed = time.monotonic()
                 with contextlib.suppress(errors.OperationFailed):  # it is off by now: asked above
                     fleet.one(host, verb.function, {verb.parameter: name}, long=True)

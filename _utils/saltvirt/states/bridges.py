@@ -23,7 +23,7 @@ def made(
         over = f"VLAN {vlan} of {plan['interface']}"
     comment = f"The bridge {name} would be made"
     if not host.test:
-        comment = host.call("bridge_over", name, interface, timeout_s, vlan, type)
+        comment = host.call("bridge_create", name, interface, timeout_s, vlan, type)
     return answer(name, {name: f"over {over}"}, comment, host.test)
 
 
@@ -49,5 +49,5 @@ def absent(host: StateHost, name: str, timeout_s: int) -> Answer:
         return answer(name, comment=f"{name} was not made by virt.bridge, and is left as it is")
     comment = f"The bridge {name} would be taken away"
     if not host.test:
-        comment = host.call("bridge_back", name, timeout_s)
+        comment = host.call("bridge_remove", name, timeout_s)
     return answer(name, {name: "taken away"}, comment, host.test)
