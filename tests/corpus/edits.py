@@ -46,8 +46,9 @@ def _fewer_run(domain):
     return {"cpu": {"current": 1}} if (domain.vcpu.maximum or 1) > 1 else None
 
 
-CPUS = ("vcpu", "vcpus", "cpu/topology/@sockets", "cpu/topology/@cores", "cpu/topology/@threads",
-        "cpu/topology/@dies", "cpu/topology/@clusters")  # fmt: skip
+# libvirt itself cuts cachetune to the CPUs that there are
+CPUS = ("vcpu", "vcpus", "cputune/cachetune", "cpu/topology/@sockets", "cpu/topology/@cores",
+        "cpu/topology/@threads", "cpu/topology/@dies", "cpu/topology/@clusters")  # fmt: skip
 
 
 def kept(domain, *, but=None, **more):
@@ -62,8 +63,12 @@ def kept(domain, *, but=None, **more):
 
 
 def _first_disk(domain):
-    """The first disk that has data of its own."""
-    hits = (disk for disk in domain.disks if disk.device in (None, "disk") and disk.source)
+    """The first disk that has data of its own, and a name to tell it from others."""
+    hits = (
+        disk
+        for disk in domain.disks
+        if disk.device in (None, "disk") and disk.source and disk.target
+    )
     return next(hits, None)
 
 
@@ -115,6 +120,10 @@ def _nics(domain):
             wish.update(type=nic.type, source=nic.source)
         else:
             return None
+        if wish.keys() == {"name", "type", "source"} and any(
+            one.get("source") == wish["source"] for one in found
+        ):
+            return None  # two that nothing tells apart
         found.append(wish)
     return found
 
@@ -218,7 +227,9 @@ EDITS = (
     Edit("nic removed", _fewer_nics, lambda d: (f"devices/interface[{len(d.interfaces)}]",)),
     Edit("nic model", _nic(model="e1000"), ("devices/interface[1]/model",)),
     Edit("nic moved", _nic(type="bridge", source="br9"),
-         ("devices/interface[1]/@type", "devices/interface[1]/source")),
+         # what speaks of a device that was passed through goes with it
+         tuple(f"devices/interface[1]/{part}"
+               for part in ("@type", "source", "@managed", "driver/@name"))),
     Edit("nic unplugged", _nic(link=False), ("devices/interface[1]/link",)),
     Edit("vnc", {"graphics": {"type": "vnc", "listen": "127.0.0.1"}},
          ("devices/graphics", "devices/video", "devices/input", "devices/channel",

@@ -24,8 +24,8 @@ UNREADABLE = ["qcow2 on escapes", "qcow2 on half a character"]
 # what cannot lie in a pool as a volume: libvirt passes it over
 NO_VOLUME = {f"a {kind}" for kind in ("fifo", "socket", "device", "circle", "nowhere", "descriptor",
                                       "memory")}  # fmt: skip
-# a copy of all of it is what was asked for, and fills any file system
-ENDLESS = {"qcow2 that is a compressed bomb"}
+# a copy of all of it is what was asked for: it fills any file system, or takes a quarter of an hour
+ENDLESS = {"qcow2 that is a compressed bomb", "qcow2 of 1 EiB"}
 GUEST = """<domain type='qemu'><name>owner</name><memory>65536</memory><os><type>hvm</type></os>
 <devices><disk type='file'><driver name='qemu' type='{}'/><source file='{}'/>
 <target dev='vda' bus='virtio'/></disk></devices></domain>"""
@@ -60,7 +60,8 @@ def host(loaded, tmp_path):
     for dom in conn.listAllDomains():
         dom.undefine()
     pool = conn.storagePoolLookupByName("p")
-    pool.destroy()
+    if pool.isActive():
+        pool.destroy()
     pool.undefine()
     shutil.rmtree(images)
     images.mkdir()
@@ -69,7 +70,11 @@ def host(loaded, tmp_path):
 def put(host, name):
     """The image as the volume ``evil`` of the pool."""
     IMAGES[name](host.folder / "evil", host.bait)
-    host.call("pool_refresh", "p")
+    try:
+        host.call("pool_refresh", "p")
+    except errors.OperationFailed as exc:
+        assert str(exc).isprintable()
+        pytest.skip("libvirt itself refreshes no pool that has it")
 
 
 def init(host, **more):
@@ -98,7 +103,7 @@ def _onto(host):
 
 DOORS = {
     "volume_clone": lambda host: host.call("volume_clone", "p", "evil", "new"),
-    "volume_resize": lambda host: host.call("volume_resize", "p", "evil", 2**44),
+    "volume_resize": lambda host: host.call("volume_resize", "p", "evil", "1G"),
     "volume_define on it": _based,
     "define_vol_xml_str on it": _based_by_xml,
     "volume_upload onto it": _onto,

@@ -23,6 +23,8 @@ NO_BIOS = ("aarch64", "armv7l", "riscv64", "loongarch64")
 def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Lays a GuestSpec's boot and boot_dev onto a domain."""
     _refuse(spec, context.guest.os_type)
+    if spec.boot_dev and domain.bootloader:
+        raise Unsupported(f"boot_dev: this guest boots by the bootloader {domain.bootloader}")
     if spec.boot is not None:
         put(domain.os, spec.boot, "kernel", "initrd", "cmdline")
         _firmware(spec.boot, domain.os, context)
@@ -30,7 +32,9 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     if spec.boot_dev is not None:
         replace(domain.os, "boots", [Boot(dev=dev) for dev in spec.boot_dev])
         for device in (*domain.disks, *domain.interfaces):
-            device.boot_order = None  # libvirt takes one way of saying it, not both
+            # libvirt takes one way of saying it, not both
+            for said_there in device.need().findall("boot"):
+                device.need().remove(said_there)
 
 
 def _refuse(spec: GuestSpec, os_type: str) -> None:

@@ -27,11 +27,13 @@ def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
     """Lays a CpuSpec onto a domain. One that says nothing changes nothing."""
     if spec == CpuSpec():
         return
+    before = domain.vcpu.maximum
     _count(spec, domain, context)
     named = is_given(spec.model) and is_given(spec.model.name)
     _mode("custom" if named and spec.mode is None else spec.mode, domain.cpu)
     _model(spec, domain.cpu)
-    _topology(spec, domain)
+    if domain.vcpu.maximum != before:
+        _topology(spec, domain)
     for cell in domain.cpu.cells:
         beyond = numbers(cell.cpus or "") - set(range(domain.vcpu.maximum or 0))
         if beyond:
@@ -49,8 +51,10 @@ def _count(spec: CpuSpec, domain: Domain, context: Context) -> None:
     limit = context.domain.max_vcpus if context.domain else None
     if limit and is_given(spec.maximum) and spec.maximum > limit:
         raise Unsupported(f"cpu {spec.maximum}: this host runs guests with up to {limit} CPUs")
+    before = domain.vcpu.maximum, domain.vcpu.current
     put(domain.vcpu, spec, "maximum", "placement", "cpuset", "current")
-    vcpus.apply(spec, domain)
+    if spec.vcpus is not None or (domain.vcpu.maximum, domain.vcpu.current) != before:
+        vcpus.apply(spec, domain)
     current, maximum = domain.vcpu.current, domain.vcpu.maximum
     if current and maximum and current >= maximum:
         domain.vcpu.current = None

@@ -35,12 +35,12 @@ def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
         domain.cputune = None
     elif tuning:
         _tune(tuning, domain)
-    if spec.maximum or spec.iothreads:
-        _trim(domain)
+    _trim(domain, ["vcpu"] * bool(spec.maximum) + ["iothread"] * bool(spec.iothreads))
 
 
-def _trim(domain: Domain) -> None:
-    """Takes away what speaks of CPUs and threads that the guest has no more."""
+def _trim(domain: Domain, asked: list[str]) -> None:
+    """Takes away what speaks of CPUs or threads that the guest has no more, of which the number
+    was asked for."""
     tune, maximum, threads = domain.cputune, domain.vcpu.maximum or 0, domain.iothreads or 0
     for name, word, known in (
         ("vcpupins", "vcpu", range(maximum)),
@@ -50,7 +50,7 @@ def _trim(domain: Domain) -> None:
         ("cachetunes", "vcpus", range(maximum)),
         ("memorytunes", "vcpus", range(maximum)),
     ):
-        for item in getattr(tune, name):
+        for item in getattr(tune, name) if word.removesuffix("s") in asked else ():
             named = getattr(item, word)
             left = numbers(str(named)) & set(known) if named is not None else set(known)
             if not left:

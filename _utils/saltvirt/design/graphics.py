@@ -96,8 +96,13 @@ def listen(graphics: Graphics, spec: ListenSpec | None) -> None:
     elif wanted.type == "socket":
         wanted.socket = spec.socket
         graphics.autoport = graphics.port = graphics.websocket = None  # a socket has no port
-    graphics.listen = wanted.address
     now = [(i.type, i.address if i.type == "address" else i.network) for i in graphics.listens]
+    # libvirt says an address twice, others say it in one of the two places
+    one = ("address", wanted.address)
+    there = {*(now or [("address", graphics.listen)]), ("address", graphics.listen or one[1])}
+    if wanted.type == "address" and there == {one}:
+        return
+    graphics.listen = wanted.address
     if now != [(wanted.type, wanted.address if wanted.type == "address" else wanted.network)]:
         graphics.listens = [wanted]
 

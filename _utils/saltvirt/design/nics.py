@@ -50,6 +50,9 @@ def edit(nic: Interface, spec: NicSpec) -> None:
         source = nic.need().find("source")
         if spec.type != nic.type and source is not None:
             nic.need().remove(source)
+        if nic.type == "hostdev" != spec.type:
+            nic.need().attrib.pop("managed", None)  # of a device that is passed through
+            nic.driver_name = None
         nic.type = spec.type
         nic.network = nic.bridge = nic.dev = nic.mode = None
         if spec.type in _PLACE:

@@ -132,7 +132,7 @@ def translated(doing: str | None = None) -> Iterator[None]:
         raise errors.OperationFailed(f"{about}{exc.strerror}") from exc
     except libvirt.libvirtError as exc:
         raise translate(exc, doing) from exc
-    except (TypeError, ValueError) as exc:
+    except (TypeError, ValueError, OverflowError) as exc:
         if not _of_binding(exc):
             raise
         about = f"cannot {doing}: " if doing else ""
@@ -140,8 +140,8 @@ def translated(doing: str | None = None) -> Iterator[None]:
 
 
 def _of_binding(exc: Exception) -> bool:
-    """Whether libvirt's binding itself refused an argument: of another type, or a text that C has
-    no word for."""
+    """Whether libvirt's binding itself refused an argument: of another type, a number too large
+    for it, or a text that C has no word for."""
     trace = exc.__traceback__
     while trace is not None and trace.tb_next:
         trace = trace.tb_next

@@ -45,7 +45,12 @@ def _inside(name: str, image: str, folders: Iterable[str]) -> str:
     if ":" in path.split("/", 1)[0] or path.startswith("//"):  # QEMU's sign of a protocol
         raise errors.ImageError(f"{image} refers to {name[:80]!r}, which is no file: refused")
     named = os.path.normpath(os.path.join(os.path.dirname(image), path))
-    real = os.path.realpath(named)
+    try:
+        real = os.path.realpath(named)
+    except OSError as exc:
+        raise errors.ImageError(
+            f"{image} refers to {path}, which cannot be looked at: {exc.strerror}"
+        ) from exc
     for folder in folders:
         root = os.path.realpath(folder)
         if os.path.commonpath([root, real]) == root:

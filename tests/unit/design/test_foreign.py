@@ -222,3 +222,48 @@ def test_tuning_of_cpus_goes_only_when_their_number_is_asked_for():
     actual.cputune.vcpupins.append(VcpuPin(vcpu=9, cpuset="0"))
     assert len(amended(actual, cpu={"tuning": {"shares": 7}}).cputune.vcpupins) == 1
     assert len(amended(actual, cpu=4).cputune.vcpupins) == 0
+
+
+def test_what_is_said_of_other_cpus_is_left_by_an_edit_of_something_else():
+    """A number that was not asked for needs nothing to agree with it, however it was before."""
+    actual = there(cpu="<topology sockets='5' cores='2' threads='1'/>")
+    actual.vcpus = [VcpuState(id=0, enabled=True), VcpuState(id=1, enabled=False, plug_order=2)]
+    actual.cputune.vcpupins.append(VcpuPin(vcpu=9, cpuset="0"))
+    wanted = amended(actual, cpu={"iothreads": 2, "tuning": {"shares": 7}})
+    assert {c.path for c in changes(wanted, actual)} == {"iothreads", "cputune:shares"}
+    assert (wanted.cpu.sockets, wanted.vcpus[1].plug_order) == (5, 2)
+    assert len(wanted.cputune.vcpupins) == 1
+
+
+def test_an_interface_that_was_passed_through_becomes_one_of_a_bridge_in_whole():
+    source = "<source><address type='pci' bus='3'/></source><driver name='vfio'/>"
+    mac = "<mac address='52:54:00:00:00:01'/>"
+    actual = there(devices=f"<interface type='hostdev' managed='yes'>{mac}{source}</interface>")
+    nic = {"name": "n", "mac": "52:54:00:00:00:01", "type": "bridge", "source": "br0"}
+    nic = amended(actual, interfaces=[nic]).interfaces[0]
+    assert nic.node.attrib == {"type": "bridge"}
+    assert sorted(child.tag for child in nic.node) == ["mac", "source"]
+
+
+def test_boot_dev_takes_the_place_of_all_that_devices_say_of_it():
+    mac = "<mac address='52:54:00:00:00:01'/>"
+    boot = "<boot order='1' loadparm='2'/>"
+    actual = there(devices=f"<interface type='user'>{mac}{boot}</interface>")
+    assert amended(actual, boot_dev="hd").interfaces[0].node.find("boot") is None
+    actual.bootloader = "/usr/bin/pygrub"
+    with pytest.raises(Unsupported, match="boots by the bootloader /usr/bin/pygrub"):
+        amended(actual, boot_dev="hd")
+
+
+@pytest.mark.parametrize(
+    "display",
+    ["<graphics type='vnc' listen='127.0.0.1'/>",
+     "<graphics type='vnc'><listen type='address' address='127.0.0.1'/></graphics>"],
+)  # fmt: skip
+def test_an_address_that_a_display_has_is_left_as_it_is_said(display):
+    actual = there(devices=display)
+    wanted = amended(actual, graphics={"type": "vnc", "listen": "127.0.0.1"})
+    before, after = (item.graphics[0].tostring() for item in (actual, wanted))
+    assert before == after
+    moved = amended(actual, graphics={"type": "vnc", "listen": "10.0.0.1"})
+    assert moved.graphics[0].listens[0].address == "10.0.0.1"
