@@ -80,8 +80,13 @@ def test_a_name_that_is_taken_is_refused(named, store, pairs, report, verb):
     found = verb(named, report, "db1", "web1").check()
     assert found.reasons[0] == "web1 exists already, on hv1"
     assert "the master already has an accepted key for web1" in found.reasons[1]
+    asked = len(mine(named, verb.function))
     with pytest.raises(errors.AlreadyExists, match="web1 exists already, on hv1"):
         verb(named, report, "db1", "web1").run()
+    assert len(mine(named, verb.function)) == asked, "a run ends at the first reason"
+    with pytest.raises(errors.NotFound, match="no guest 'db2'"):
+        verb(named, report, "db2", "web1").run()
+    del report.failures[1:]
     assert report.failures == ["web1 exists already, on hv1"]
     del named.guests["web1"]
     with pytest.raises(errors.KeyRefused, match="it belongs to another machine"):
@@ -92,6 +97,8 @@ def test_a_name_that_is_taken_is_refused(named, store, pairs, report, verb):
 @pytest.mark.parametrize("verb", [Rename, Clone])
 def test_a_guest_that_is_nowhere_and_a_name_that_is_none_are_refused(named, report, verb):
     assert "no guest 'db2' on any hypervisor" in verb(named, report, "db2", "web1").check().reasons
+    [why] = verb(named, report, "../x", "web1").check().reasons
+    assert "on any hypervisor" not in why, "no host is asked"
     for new in ("../x", "hyper7"):
         [why] = verb(named, report, "db1", new).check().reasons
         assert new in why
@@ -125,7 +132,7 @@ def test_who_is_silent_may_have_the_name_unless_the_operator_knows(named, report
 # -- what is done -------------------------------------------------------------------------
 
 
-def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report):
+def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monkeypatch):
     away.keep(named.opts, "hv2", ["db1", "web1", "x"])
     real, held = named.modules["virt.rename"], []
 
@@ -135,11 +142,19 @@ def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report):
         return real(**kwarg)
 
     named.modules["virt.rename"] = rename
+    one, long = named.one, []
+
+    def asked_once(host, fun, kwarg=None, **options):
+        long.append((fun, (kwarg or {}).get("test", False), options.get("long")))
+        return one(host, fun, kwarg, **options)
+
+    monkeypatch.setattr(named, "one", asked_once)
     done = Rename(named, report, "db1", "web1", {"x": 1}).run()
     assert (done.about, done.comment) == ("web1", "db1 on hv1 was renamed to web1")
     assert done.changes == {"name": {"old": "db1", "new": "web1"}, "disks": []}
     assert done.more == {"host": "hv1"}
     assert named.guests == {"web1": "shutdown"}
+    assert ("virt.rename", False, True) in long, "it takes as long as it takes"
     asked = mine(named, "virt.rename")[-1]
     assert asked == {"vm_": "db1", "name": "web1", "x": 1, "approve_key": True}
     assert all(who.startswith("virt.rename, process") for who in held)
@@ -157,6 +172,26 @@ def test_the_key_of_another_machine_of_the_old_name_stays(cloud, store, pairs, r
     assert store.accepted("db1")
     [warned] = [text for step, text in report.steps if step == "warning"]
     assert "db1: its key stays: it was accepted for a guest of hv2" in warned
+
+
+def test_a_guest_that_had_no_key_leaves_no_word_and_no_pillar(cloud, store, pairs, report):
+    Pillars(cloud.opts).keep("db1", pairs[1], {"role": "db"})
+    Rename(cloud, report, "db1", "web1").run()
+    assert [text for step, text in report.steps if step == "warning"] == []
+    assert list(Pillars(cloud.opts).orphans(store.accepted)) == []
+
+
+def test_an_answer_for_another_guest_undoes_it(named, report):
+    real = named.modules["virt.rename"]
+
+    def rename(**kwarg):
+        done = real(**kwarg)
+        return done if kwarg.get("test") or kwarg["name"] == "db1" else {**done, "name": "x"}
+
+    named.modules["virt.rename"] = rename
+    with pytest.raises(errors.OperationFailed, match="asked for web1, it answers for 'x'"):
+        Rename(named, report, "db1", "web1").run()
+    assert named.guests == {"db1": "shutdown"}
 
 
 def test_a_guest_without_a_minion_keeps_what_the_master_has(named, store, report):

@@ -32,7 +32,7 @@ DELETION = {
     "host.domain.purge": ("test_purge_plan", "test_shared", "test_still_needed"),
     "host.migration.target_leftovers": ("test_leavings",),
     "host.provision.disk_notes": ("test_making",),
-    "host.provision.undo_disks": ("test_init",),
+    "host.provision.undo_disks": ("test_undo_disks",),
     "host.snapshot.needs": ("test_needs", "test_snapshots_shared", "test_still_needed"),
     "host.storage.deletion": ("test_foreign", "test_still_needed"),
     "host.storage.foreign_guests": ("test_foreign",),

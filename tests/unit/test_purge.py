@@ -55,6 +55,9 @@ class Cloud:
 NOBODY = {"/nfs/a": None, "/nfs/b": None}
 
 
+UNMATCHED = proof.unmatched
+
+
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch):
     """No host was lost by virt:hosts."""
@@ -112,6 +115,18 @@ def test_who_was_not_asked_keeps_it_too(tmp_path, monkeypatch):
     cloud.users["hv2"] = NOBODY
     assert proof.elsewhere(cloud, "hv1", NFS) == ([], dict.fromkeys(NFS, BELOW))
     assert proof.elsewhere(cloud, "hv1", {}) == ([], {})
+
+
+def test_who_once_handed_in_a_key_and_is_accepted_is_one_that_was_not_asked(tmp_path, monkeypatch):
+    opts = Cloud(tmp_path).opts
+    for host in ("hv1", "hv3", "gone"):
+        (tmp_path / "virtkeys" / host).mkdir(parents=True)
+    monkeypatch.setattr(KeyStore, "hosts", lambda self: {"hv2", "hv4"})
+    monkeypatch.setattr(proof.target, "accepted", lambda opts: ["hv1", "hv3", "hv4", "web1"])
+    why = "virt:hosts does not match it, and guests were made on it"
+    assert UNMATCHED(opts, ["hv1", "hv2"]) == {"hv3": why, "hv4": why}
+    monkeypatch.setattr(proof.target, "accepted", None)
+    assert UNMATCHED(opts, ["hv1", "hv2", "hv3", "hv4", "gone"]) == {}
 
 
 def test_a_purge_hands_over_what_the_others_said(tmp_path):
@@ -258,6 +273,9 @@ def test_what_is_written_down_of_guests_that_are_away_is_the_masters_own(tmp_pat
     (tmp_path / "virt" / "away" / ".new").write_text('["web1"]')
     away.forget(opts, "web1")
     assert (tmp_path / "virt" / "away" / ".new").read_text() == '["web1"]', "being written"
+    before = path.stat().st_ino
+    away.forget(opts, "web1")
+    assert path.stat().st_ino == before, "what says nothing of it is not written again"
     away.keep(opts, "hv1", [])
     away.keep(opts, "hv1", [])
     assert not path.exists()

@@ -225,6 +225,78 @@ def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants
     assert "given-up:whole:hv1" not in [one.id for one in repair.look(cloud)[0]]
 
 
+def test_to_look_says_all_and_changes_nothing(cloud):
+    cloud.left["hv3"] = None
+    found = repair.Repair(cloud, Silent()).check()
+    assert (found.comment, found.complete, cloud.called) == ("4 leftovers", False, [])
+    rows = found.more["table"]
+    assert [row[0] for row in rows] == ["what", "a", "b", "m", "two", "hv3"]
+    assert rows[1][2:] == ["removed from hv1", "salt-run virt.repair apply=True "
+                           "what=half-made:a:hv1"]  # fmt: skip
+    assert rows[5] == ["hv3", down("hv3").error, "", ""]
+    assert set(found.changes["repaired"]) == {"a", "b", "m"}, "of the other a person decides"
+    assert [one["name"] for one in found.more["findings"]] == ["a", "b", "m", "two"]
+    cloud.left = {"hv1": left()}
+    found = repair.Repair(cloud, Silent()).check()
+    assert (found.comment, found.complete) == ("nothing is left over", True)
+
+
+DOWN = f"hv3: {down('hv3').error}"
+
+
+@pytest.mark.parametrize(
+    ("options", "comment", "repaired", "complete"),
+    [
+        ({"name": "a"}, "1 repaired", {"a": "removed from hv1"}, True),
+        ({"what": "half-made:a:hv1"}, "1 repaired", {"a": "removed from hv1"}, True),
+        ({"name": "nobody"}, f"0 repaired, 1 left; {DOWN}", None, False),
+        ({"what": "key-without-guest"}, f"0 repaired, 1 left; {DOWN}", None, False),
+    ],
+)
+def test_who_was_not_heard_matters_where_nothing_was_found(
+    cloud, options, comment, repaired, complete
+):
+    cloud.left["hv3"] = None
+    found = repair.Repair(cloud, Silent(), **options).run()
+    assert (found.about, found.comment, found.complete) == ("repair", comment, complete)
+    assert found.changes == ({"repaired": repaired} if repaired else {})
+    assert bool(found.more["left"]) is not complete
+
+
+def test_what_is_left_of_all_is_named_with_who_was_not_heard(cloud):
+    cloud.left = {"hv1": left([], ["a"]), "hv3": None}
+    found = repair.Repair(cloud, Silent()).run()
+    assert found.comment == f"1 repaired, 1 left; {DOWN}"
+    assert (found.complete, found.changes) == (False, {"repaired": {"a": "removed from hv1"}})
+    with pytest.raises(errors.InvalidInput, match="no such finding"):
+        repair.Repair(cloud, Silent(), what="half-mad")
+
+
+def test_the_key_of_a_guest_that_is_there_is_nobodys_business(tmp_path, monkeypatch):
+    cloud = Cloud(tmp_path, {"hv1": left(["web1"])})
+    monkeypatch.setattr(repair.KeyStore, "ours", lambda self: ["web1", "web2", "web3"])
+    hosts = {"web1": "hv1", "web2": "hv1", "web3": ""}
+    monkeypatch.setattr(repair.KeyStore, "host_of", lambda self, name: hosts[name])
+    found = [one for one in repair.look(cloud)[0] if one.code == repair.KEY]
+    assert [(one.about, one.how == "key deleted") for one in found] == [
+        ("web2", True), ("web3", False)
+    ]  # fmt: skip
+    assert "for a guest of hv1;" in found[0].evidence
+    assert "for a guest of a host not recorded;" in found[1].evidence
+    cloud.opts["order_masters"] = True
+    found = [one for one in repair.look(cloud)[0] if one.code == repair.KEY]
+    assert [one.repair for one in found] == [None, None]
+
+
+def test_what_the_target_took_away_is_not_called_left(cloud, monkeypatch):
+    said = {"left": {}, "kept": {"/a": "it stays", "/b": "a device"}, "outcome": "undone"}
+    cloud.one = lambda *_args, **_more: said
+    monkeypatch.setattr(repair.target_leftovers, "everywhere", lambda *_: (["/a"], {}, {}))
+    with pytest.raises(errors.OperationFailed) as caught:
+        repair._take_away(cloud, "hv2", "m")
+    assert caught.value.text == "/b stays: a device"
+
+
 def test_what_the_master_keeps_of_a_guest_that_never_came_is_found_and_removed(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": left()})
     pillars, permissions = Pillars(cloud.opts), Authorizations(cloud.opts)

@@ -67,10 +67,8 @@ def _snapshot_files(dom: libvirt.virDomain) -> Iterator[tuple[str, str, bool]]:
     with contextlib.suppress(libvirt.libvirtError):
         for snapshot in dom.listAllSnapshots():
             tree = ET.fromstring(snapshot.getXMLDesc())
-            memory = tree.find("memory")
-            saved = memory.get("file") if memory is not None else None
-            if saved:
-                yield saved, "raw", True
+            for memory in tree.iterfind("memory[@file]"):
+                yield memory.attrib["file"], "raw", True
             for disk in tree.iterfind("disks/disk"):
                 source = disk.find("source")
                 layer = source.get("file") if source is not None else None
