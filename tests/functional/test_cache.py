@@ -117,12 +117,13 @@ def master(version):
 def test_only_the_version_that_is_asked_for_is_found_and_to_look_is_no_use(store):
     note = store.path(".meta", "debian-0.raw.json")
     os.utime(note, (1000, 1000))
+    nobody = SimpleNamespace(version=None)  # with a hash no one is asked
     found = cache.look(SOURCE, store.images, master({"v": 1}))
     assert (found.path, found.format) == (store.path("debian-0.raw"), "raw")
     assert (found.virtual_size_bytes, found.sha256, found.source) == (4096, "a" * 64, SOURCE)
     assert cache.look(SOURCE, store.images, master({"v": 2})) is None
     assert cache.look("salt://none.raw", store.images, master({"v": 1})) is None
-    assert cache.look(SOURCE, store.images, None, f"sha256={'a' * 64}") == found
+    assert cache.look(SOURCE, store.images, nobody, f"sha256={'a' * 64}") == found
     assert cache.look(SOURCE, store.images, master({"v": 1}), f"sha256={'c' * 64}") is None
     assert cache.look(SOURCE, store.images, master({"v": 1}), f"sha512={'c' * 128}") is None
     assert cache.used(store.images, "debian-0.raw") == 1000

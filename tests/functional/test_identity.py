@@ -230,16 +230,16 @@ def test_what_fails_has_its_old_name_and_key_again(named, store, pairs, report, 
     if when == "another one too":
         words = "web1 was made on hv0, too"
 
-        def settle(*_args, **_more):
+        def resolve(*_args, **_more):
             raise errors.AlreadyExists(words)
 
-        monkeypatch.setattr(unique, "settle", settle)
+        monkeypatch.setattr(unique, "resolve", resolve)
     else:
         states = iter([{"db1": "shutdown"}, {"web1": "shutdown"}, {"web1": "shutdown"},
                        {"web1": "x", "db1": "x"} if when == "not started" else {}])  # fmt: skip
         words = "hv1: libvirt has no web1 in place of db1"
         named.modules["virt.vm_state"] = lambda vm_=None: next(states)
-        monkeypatch.setattr(unique, "settle", lambda *_args, **_more: next(states))
+        monkeypatch.setattr(unique, "resolve", lambda *_args, **_more: next(states))
     with pytest.raises(errors.VirtError) as caught:
         Rename(named, report, "db1", "web1", {"x": 1}).run()
     assert words in caught.value.text
@@ -260,11 +260,11 @@ def test_what_could_not_be_undone_is_said(named, report, monkeypatch, verb):
         if not test:
             raise errors.OperationFailed("disk busy")
 
-    def settle(*_args, **_more):
+    def resolve(*_args, **_more):
         named.answers_as = "other"
         raise errors.AlreadyExists("too late")
 
-    monkeypatch.setattr(unique, "settle", settle)
+    monkeypatch.setattr(unique, "resolve", resolve)
     named.modules["virt.purge"] = purge
     with pytest.raises(errors.AlreadyExists) as caught:
         verb(named, report, "db1", "web1").run()
@@ -322,10 +322,10 @@ def test_a_copy_that_fails_is_purged_and_its_key_goes(named, store, report, monk
         named.answers_as = "other"
     else:
 
-        def settle(*_args, **_more):
+        def resolve(*_args, **_more):
             raise errors.AlreadyExists("web1 was made on hv0, too")
 
-        monkeypatch.setattr(unique, "settle", settle)
+        monkeypatch.setattr(unique, "resolve", resolve)
     with pytest.raises(errors.VirtError, match=r"answers for 'other'|made on hv0, too") as caught:
         Clone(named, report, "db1", "web1", start=True).run()
     assert named.guests == {"db1": "shutdown"}
