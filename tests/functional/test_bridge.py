@@ -136,6 +136,15 @@ def test_netplan_settings_in_two_files_move_in_both(tmp_path):
     assert second["bridges"]["br0"] == dns
 
 
+def test_netplan_takes_a_section_without_content_for_none(tmp_path):
+    tree = json.loads(NETPLAN)
+    tree["network"] |= {"bridges": None, "bonds": None}
+    there = host(tmp_path, {"etc/netplan/50-x.yaml": json.dumps(tree)})
+    moved = json.loads(netplan.find("br0", "eth0", there).files["/etc/netplan/50-x.yaml"])
+    assert list(moved["network"]["bridges"]) == ["br0"]
+    assert netplan.tagged(Vlan("br5", "eth0", 5), there)
+
+
 def test_netplan_that_does_not_know_the_interface_leaves_it_to_the_next(tmp_path):
     renamed = netplan.find("br0", "eth9", host(tmp_path, {"etc/netplan/50-x.yaml": NETPLAN}))
     assert renamed is not None

@@ -5,6 +5,8 @@ of systemd that puts it back is armed before anything changes, and is disarmed o
 master can be reached over the bridge. Taking the bridge away again goes the same way.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json
@@ -15,10 +17,37 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
 from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from saltvirt.hostnet.bridge.plan import BridgePlan, Yaml
+
+
+class About(TypedDict):
+    """A bridge that we make: over which interface, by which port, over which VLAN of it or None.
+    type: linux or ovs."""
+
+    bridge: str
+    interface: str | None
+    port: str | None
+    vlan: int | None
+    type: str
+
+
+class Made(About):
+    """A bridge that we made. files: those written for it, and the SHA-256 of each."""
+
+    files: dict[str, str | None]
+
+
+# (host, port) that must be reachable
+Probe = tuple[str, int]
 
 KEPT = Path("/var/lib/salt-virt/network-before")
 UNIT = "salt-virt-network-back"
@@ -29,80 +58,92 @@ _RUN_S = 60
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 
 
-def there(bridge):
+def there(bridge: object) -> bool:
     """True when an interface has that name."""
     return bool(_run(("ip", "link", "show", _named(bridge))))
 
 
-def ours(bridge):
+def ours(bridge: str) -> Made | None:
     """What was kept when we made this bridge; None when we did not."""
     try:
-        return json.loads((KEPT / _named(bridge) / "made.json").read_text(encoding="utf-8"))
+        made: Made = json.loads((KEPT / _named(bridge) / "made.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+    return made
 
 
-def plan(bridge, interface, yaml, vlan=None):
-    """(interface, Plan) of the bridge. interface: default the one with the default route, else
+def plan(
+    bridge: object, interface: str | None, yaml: Yaml, vlan: object = None
+) -> tuple[str, BridgePlan]:
+    """(interface, BridgePlan). interface: default the one with the default route, else
     the only one with an address. yaml: (load, dump). vlan: the number of the VLAN of the
     interface that the bridge is over; default: over the interface itself.
 
     Raises Unsupported for a network that is managed in a way we do not know.
     """
     tag = None if vlan is None else _tag(vlan)
-    interface = _named(interface) if interface else _main_interface()
+    name = _named(interface) if interface else _main_interface()
     if tag:
-        interface = (ours(interface) or {"interface": interface})["interface"]
+        made = ours(name)
+        name = (made and made["interface"]) or name
     host = BridgeHost(_run, *yaml)
     for manager in MANAGERS:
         if tag:
-            found = manager.tagged(Vlan(_named(bridge), interface, tag), host)
+            found = manager.tagged(Vlan(_named(bridge), name, tag), host)
         else:
-            found = manager.find(_named(bridge), interface, host)
+            found = manager.find(_named(bridge), name, host)
         if found:
-            return interface, found
+            return name, found
     raise Unsupported(
-        f"{interface} is configured neither by netplan, NetworkManager, systemd-networkd, wicked, "
+        f"{name} is configured neither by netplan, NetworkManager, systemd-networkd, wicked, "
         f"network-scripts nor ifupdown: make {bridge} over it by hand, then apply this again"
     )
 
 
-def over(bridge, interface, yaml, probe=None, timeout_s=60, vlan=None):
+def over(
+    bridge: str,
+    interface: str | None,
+    yaml: Yaml,
+    probe: Probe | None = None,
+    timeout_s: float = 60,
+    vlan: object = None,
+) -> str:
     """Puts the bridge over the interface, or over a VLAN of it. What was done, in words.
 
     probe: (host, port) that must be reachable afterwards, or everything is put back.
     Raises OperationFailed when the host could not reach ``probe`` and was put back.
     """
-    interface, found = plan(bridge, interface, yaml, vlan)
+    name, found = plan(bridge, interface, yaml, vlan)
     tag = None if vlan is None else _tag(vlan)
     if not tag:
-        _refuse_vlans(interface)
-    port = Vlan(bridge, interface, tag).port if tag else interface
-    about = {"bridge": bridge, "interface": interface, "port": port, "vlan": tag, "type": "linux"}
+        _refuse_vlans(name)
+    port = Vlan(bridge, name, tag).port if tag else name
+    about: About = {"bridge": bridge, "interface": name, "port": port, "vlan": tag, "type": "linux"}
     return _make(about, found, probe, timeout_s)
 
 
-def plan_ovs(bridge, interface):
-    """The Plan of a bridge of Open vSwitch with that port; interface None: with no port.
+def plan_ovs(bridge: object, interface: str | None) -> BridgePlan:
+    """The BridgePlan of a bridge of Open vSwitch with that port; interface None: with no port.
 
     Raises Unsupported for an interface with an address: nothing would move it.
     """
-    return ovs.plan(
-        _named(bridge), _named(interface) if interface else None, BridgeHost(_run, None, None)
-    )
+    return ovs.plan(_named(bridge), _named(interface) if interface else None, BridgeHost(_run))
 
 
-def over_ovs(bridge, interface, probe=None, timeout_s=60):
+def over_ovs(
+    bridge: str, interface: str | None, probe: Probe | None = None, timeout_s: float = 60
+) -> str:
     """Makes a bridge of Open vSwitch, with the same way back. What was done, in words."""
     found = plan_ovs(bridge, interface)
-    about = {"bridge": bridge, "interface": interface, "port": interface, "vlan": None}
-    return _make({**about, "type": "ovs"}, found, probe, timeout_s)
+    about: About = {"bridge": bridge, "interface": interface, "port": interface, "vlan": None,
+                    "type": "ovs"}  # fmt: skip
+    return _make(about, found, probe, timeout_s)
 
 
-def _make(about, found, probe, timeout_s):
+def _make(about: About, found: BridgePlan, probe: Probe | None, timeout_s: float) -> str:
     bridge, port = about["bridge"], about["port"]
 
-    def right():
+    def right() -> bool:
         return port in _ports(about) if port else there(bridge)
 
     _refuse_armed()
@@ -121,13 +162,15 @@ def _make(about, found, probe, timeout_s):
     return f"{bridge} over {port or 'nothing'}; what was there is in {KEPT / bridge}"
 
 
-def back(bridge, probe=None, timeout_s=60):
+def back(bridge: str, probe: Probe | None = None, timeout_s: float = 60) -> str:
     """Takes our bridge away: what was there before is there again. In words.
 
     Raises OperationFailed when that is no longer safe, with the reason and with nothing
     changed, and when the host could not reach ``probe``: then the bridge is there again.
     """
     made = ours(bridge)
+    if made is None:
+        raise OperationFailed(f"{bridge} was not made here, and is left as it is")
     for path, digest in made["files"].items():
         if _digest(Path(path)) != digest:
             raise OperationFailed(
@@ -154,11 +197,11 @@ def back(bridge, probe=None, timeout_s=60):
     return f"{made['interface'] or 'All'} is as it was before {bridge}"
 
 
-def _failed(probe, links_are_right):
+def _failed(probe: Probe | None, links_are_right: bool) -> str:
     return f"reach {probe[0]}:{probe[1]}" if probe and links_are_right else "be brought up"
 
 
-def _refuse_vlans(interface):
+def _refuse_vlans(interface: str | None) -> None:
     """Bridges over its VLANs are written for the interface as it is: they would be lost."""
     made = (ours(path.name) for path in sorted(KEPT.glob("*")))
     over_it = [
@@ -171,19 +214,19 @@ def _refuse_vlans(interface):
         )
 
 
-def _tag(vlan):
+def _tag(vlan: Any) -> int:
     if not re.fullmatch(r"[0-9]{1,4}", str(vlan)) or not 1 <= int(vlan) <= 4094:
         raise InvalidInput(f"{vlan!r} is no VLAN: one of 1 to 4094 is")
     return int(vlan)
 
 
-def _named(name):
+def _named(name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(f"{name!r} cannot be the name of an interface")
     return name
 
 
-def _main_interface():
+def _main_interface() -> str:
     """The interface of the default route; without one, the only one with an address."""
     found = re.search(r"\bdev (\S+)", _run(("ip", "-4", "route", "show", "default")))
     if found:
@@ -198,14 +241,14 @@ def _main_interface():
     return names.pop()
 
 
-def _ports(about):
+def _ports(about: About) -> list[str]:
     if about["type"] == "ovs":
         return ovs.ports(about["bridge"], _run)
     output = _run(("ip", "-j", "link", "show", "master", about["bridge"]))
     return [link["ifname"] for link in json.loads(output or "[]") if "ifname" in link]
 
 
-def _keep(about, found):
+def _keep(about: About, found: BridgePlan) -> None:
     """The files of before and of after, and a script for either way."""
     kept = KEPT / about["bridge"]
     shutil.rmtree(kept, ignore_errors=True)
@@ -232,7 +275,7 @@ def _keep(about, found):
     (kept / "made.json").write_text(json.dumps({**about, "files": wrote}), encoding="utf-8")
 
 
-def _changes(found, kept):
+def _changes(found: BridgePlan, kept: Path) -> list[str]:
     """The lines of the script that makes the bridge."""
     lines = [shlex.join(argv) for argv in found.before]
     for number, (name, text) in enumerate(found.files.items()):
@@ -245,23 +288,23 @@ def _changes(found, kept):
     return lines + [shlex.join(argv) for argv in found.apply]
 
 
-def _script(path, lines):
+def _script(path: Path, lines: list[str]) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _sha(text):
+def _sha(text: str | None) -> str | None:
     return None if text is None else hashlib.sha256(text.encode()).hexdigest()
 
 
-def _digest(path):
+def _digest(path: Path) -> str | None:
     return _sha(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def _follow(bridge, script):
+def _follow(bridge: str, script: str) -> None:
     _run(("sh", str(KEPT / bridge / script)))
 
 
-def _refuse_armed():
+def _refuse_armed() -> None:
     """A change that is under way, or whose minion died, has its way back in the files kept: they
     stay until that is over."""
     state = _run(("systemctl", "show", "-p", "ActiveState", f"{UNIT}.timer", f"{UNIT}.service"))
@@ -272,7 +315,7 @@ def _refuse_armed():
         )
 
 
-def _arm(bridge, script, after_s):
+def _arm(bridge: str, script: str, after_s: float) -> None:
     call = ("sh", str(KEPT / bridge / script))
     # without the accuracy systemd may be up to a minute late
     when = (f"--on-active={after_s}", "--timer-property=AccuracySec=1s")
@@ -287,11 +330,11 @@ def _arm(bridge, script, after_s):
         raise OperationFailed(f"no way back could be armed: {done.stderr.strip()}")
 
 
-def _disarm():
+def _disarm() -> None:
     _run(("systemctl", "stop", f"{UNIT}.timer"))
 
 
-def _run(argv):
+def _run(argv: Sequence[str]) -> str:
     """What it printed; its failure shows in whether the network works."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_RUN_S)
@@ -299,7 +342,7 @@ def _run(argv):
     return ""
 
 
-def _within(timeout_s, ready):
+def _within(timeout_s: float, ready: Callable[[], bool]) -> bool:
     """True as soon as it is so, False when it never was."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
@@ -309,7 +352,7 @@ def _within(timeout_s, ready):
     return False
 
 
-def _reachable(probe):
+def _reachable(probe: Probe | None) -> bool:
     """True when there is nothing to reach."""
     if not probe:
         return True

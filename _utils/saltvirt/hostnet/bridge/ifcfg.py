@@ -1,9 +1,17 @@
 """ifcfg files: wicked of SUSE, and network-scripts of older Red Hats."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from saltvirt.hostnet.bridge.plan import BridgePlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
 
 _LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
 # what says where the host is; with a suffix such as _0 or 2 there are more of them
@@ -22,12 +30,12 @@ class Dialect:
 
     folder: str
     route: str
-    up: tuple
-    down: tuple
-    bridge: tuple
-    port: tuple
-    vlan: tuple
-    silent: tuple
+    up: tuple[str, ...]
+    down: tuple[str, ...]
+    bridge: tuple[str, ...]
+    port: tuple[str, ...]
+    vlan: tuple[str, ...]
+    silent: tuple[str, ...]
 
 
 WICKED = Dialect(
@@ -57,13 +65,13 @@ _OF_THE_FILE = {
 }
 
 
-def find(bridge, interface, host):
+def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan when wicked or network-scripts have a file for the interface."""
     dialect = _dialect(interface, host)
     return plan(bridge, interface, dialect, host) if dialect else None
 
 
-def tagged(vlan, host):
+def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan of a bridge over a VLAN when one of the two has a file for the interface."""
     dialect = _dialect(vlan.interface, host)
     if not dialect:
@@ -83,7 +91,7 @@ def tagged(vlan, host):
     )
 
 
-def _dialect(interface, host):
+def _dialect(interface: str, host: BridgeHost) -> Dialect | None:
     """The one that has a file for the interface and is there."""
     for dialect, program in ((WICKED, "wicked"), (SCRIPTS, "ifup")):
         text = host.read(f"{dialect.folder}/ifcfg-{interface}")
@@ -92,15 +100,15 @@ def _dialect(interface, host):
     return None
 
 
-def plan(bridge, interface, dialect, host):
+def plan(bridge: str, interface: str, dialect: Dialect, host: BridgeHost) -> BridgePlan:
     """The interface's address lines move to the bridge's file, and its routes with them."""
     folder = f"/{dialect.folder}"
     text = host.read(f"{folder}/ifcfg-{interface}")
     lines = [line for line in text.splitlines() if _LINE.match(line)]
-    moved = [line for line in lines if _ADDRESS.fullmatch(_LINE.match(line)[1])]
+    moved = [line for line in lines if _ADDRESS.fullmatch(_word(line))]
     kept = [line for line in lines if line not in moved and _stays(line, dialect)]
     names = {"name": bridge, "port": interface, "mac": host.mac(interface)}
-    files = {
+    files: dict[str, str | None] = {
         f"{folder}/ifcfg-{bridge}": _text(dialect.bridge, names, moved),
         f"{folder}/ifcfg-{interface}": _text(dialect.port, names, kept),
     }
@@ -116,13 +124,19 @@ def plan(bridge, interface, dialect, host):
     )
 
 
-def _stays(line, dialect):
+def _word(line: str) -> str:
+    """The setting of a line."""
+    found = _LINE.match(line)
+    return found[1] if found else ""
+
+
+def _stays(line: str, dialect: Dialect) -> bool:
     """Lines of the port; network-scripts want to know the device and its hardware address."""
-    name = _LINE.match(line)[1]
+    name = _word(line)
     if dialect is SCRIPTS and name in ("DEVICE", "TYPE", "NAME", "UUID", "NM_CONTROLLED"):
         return True
     return name not in _OF_THE_FILE
 
 
-def _text(lines, names, more):
+def _text(lines: Iterable[str], names: Mapping[str, object], more: Iterable[str]) -> str:
     return "\n".join([*(line.format(**names) for line in lines), *more]) + "\n"

@@ -1,20 +1,26 @@
 """ifupdown: /etc/network/interfaces of Debian."""
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 from saltvirt.errors import Unsupported
 from saltvirt.hostnet.bridge.plan import BridgePlan
 
+if TYPE_CHECKING:
+    from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
+
 PLACES = ("etc/network/interfaces", "etc/network/interfaces.d/*")
 
 
-def find(bridge, interface, host):
+def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan when a stanza configures the interface."""
     path = _stanza(interface, host)
     return plan(bridge, interface, path, host.read(path)) if path else None
 
 
-def tagged(vlan, host):
+def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan over a VLAN, in a file of its own, when a stanza has the interface.
 
     Raises Unsupported when no such file would be read.
@@ -50,7 +56,7 @@ def tagged(vlan, host):
     )
 
 
-def _stanza(interface, host):
+def _stanza(interface: str, host: BridgeHost) -> str | None:
     """The file with a stanza of the interface, None where there is none."""
     for path in (path for pattern in PLACES for path in host.glob(pattern)):
         if re.search(rf"^iface[ \t]+{re.escape(interface)}[ \t]", host.read(path), re.MULTILINE):
@@ -58,13 +64,14 @@ def _stanza(interface, host):
     return None
 
 
-def plan(bridge, interface, path, text):
+def plan(bridge: str, interface: str, path: str, text: str) -> BridgePlan:
     """path, text: the file with the interface's stanza.
 
     Raises Unsupported when the stanza is not one that we understand.
     """
     stanza = re.compile(rf"^iface[ \t]+{re.escape(interface)}[ \t]+inet[ \t]", re.MULTILINE)
-    if len(stanza.findall(text)) != 1 or re.search(r"bridge[_-]ports", text):
+    head = stanza.search(text)
+    if head is None or len(stanza.findall(text)) != 1 or re.search(r"bridge[_-]ports", text):
         raise Unsupported(
             f"{path} does not have one plain 'iface {interface} inet …': do it by hand"
         )
@@ -73,7 +80,6 @@ def plan(bridge, interface, path, text):
         f"    pre-up ip link set {interface} master {bridge} up\n"
         f"    post-down ip link delete {bridge}\n"
     )
-    head = stanza.search(text)
     line_end = text.index("\n", head.end()) + 1 if "\n" in text[head.end() :] else len(text)
     first = text[head.start() : line_end].replace(interface, bridge, 1)
     changed = text[: head.start()] + first.rstrip("\n") + "\n" + ports + text[line_end:]

@@ -1,8 +1,20 @@
 """netplan, with systemd-networkd or NetworkManager behind it."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from saltvirt.errors import Unsupported
 from saltvirt.hostnet.bridge import networkd
 from saltvirt.hostnet.bridge.plan import BridgePlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
+
+# the path of a file, and what is in it
+Read = tuple[str, dict[str, Any]]
 
 # what belongs to the cable; everything else is about addresses and moves to the bridge
 OF_THE_CABLE = {
@@ -12,7 +24,7 @@ OF_THE_CABLE = {
 }
 
 
-def find(bridge, interface, host):
+def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan when a file of netplan configures the interface."""
     key, files = _entry(interface, host, ("ethernets",))
     if not key:
@@ -24,14 +36,14 @@ def find(bridge, interface, host):
     return found
 
 
-def tagged(vlan, host):
+def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan over a VLAN, in a file of its own, when netplan has the interface."""
     kinds = ("ethernets", "bonds")
     key, files = _entry(vlan.interface, host, kinds)
     if not key:
         return None
     known = [
-        tree["network"].get(kind, {}).get(key) or {} for _path, tree in files for kind in kinds
+        (tree["network"].get(kind) or {}).get(key) or {} for _path, tree in files for kind in kinds
     ]
     # the default one can be set for all of them, elsewhere
     renderers = [entry["renderer"] for entry in known if "renderer" in entry]
@@ -48,10 +60,12 @@ def tagged(vlan, host):
     )
 
 
-def _entry(interface, host, kinds):
+def _entry(
+    interface: str, host: BridgeHost, kinds: tuple[str, ...]
+) -> tuple[str | None, list[Read]]:
     """(netplan's own name of the interface, [(path, parsed)] that have it); (None, []) for none."""
     mac = host.mac(interface)
-    found = {}
+    found: dict[str, list[Read]] = {}
     for path in host.glob("etc/netplan/*.yaml"):
         tree = host.load(host.read(path)) or {}
         entries = [(tree.get("network") or {}).get(kind) or {} for kind in kinds]
@@ -63,7 +77,7 @@ def _entry(interface, host, kinds):
     return next(iter(found.items()), (None, []))
 
 
-def _is(key, about, interface, mac):
+def _is(key: str, about: Mapping[str, Any], interface: str, mac: str) -> bool:
     match = about.get("match")
     if match is None:
         return key == interface
@@ -72,19 +86,22 @@ def _is(key, about, interface, mac):
     )
 
 
-def plan(bridge, key, files, mac, dump):
+def plan(
+    bridge: str, key: str, files: list[Read], mac: str, dump: Callable[[Any], str]
+) -> BridgePlan:
     """key: netplan's own name of the interface. files: (path, parsed) that have it."""
-    written = {}
+    written: dict[str, str | None] = {}
     for number, (path, tree) in enumerate(files):
         network = dict(tree["network"])
         about = network["ethernets"][key] or {}
         cable = {k: v for k, v in about.items() if k in OF_THE_CABLE}
         moved = {k: v for k, v in about.items() if k not in OF_THE_CABLE}
         network["ethernets"] = {**network["ethernets"], key: {**cable, **_SILENT}}
-        ours = {**network.get("bridges", {}).get(bridge, {}), **moved}
+        bridges = network.get("bridges") or {}
+        ours = {**(bridges.get(bridge) or {}), **moved}
         if not number:
             ours = {"interfaces": [key], "macaddress": mac, "parameters": _PARAMETERS, **ours}
-        network["bridges"] = {**network.get("bridges", {}), bridge: ours}
+        network["bridges"] = {**bridges, bridge: ours}
         written[path] = dump({**tree, "network": network})
     again = ("netplan", "apply")
     return BridgePlan(

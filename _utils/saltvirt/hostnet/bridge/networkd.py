@@ -1,15 +1,21 @@
 """systemd-networkd, configured by files of its own."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from saltvirt.errors import Unsupported
 from saltvirt.hostnet.bridge.plan import BridgePlan
 
+if TYPE_CHECKING:
+    from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
+
 FOLDER = "/etc/systemd/network/"
 
 
-def find(bridge, interface, host):
+def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan when a file in /etc/systemd/network configures the interface."""
     found = re.search(r"Network File: (\S+)", host.run(("networkctl", "status", interface)))
     if not found or not found[1].startswith(FOLDER):
@@ -18,7 +24,7 @@ def find(bridge, interface, host):
     return plan(bridge, interface, found[1], text, host.mac(interface))
 
 
-def same_client(interface, host):
+def same_client(interface: str, host: BridgeHost) -> str:
     """What keeps a DHCP server from taking the bridge for another client, as text of a file.
 
     networkd names itself by its machine and by a number that it makes from the interface's name;
@@ -29,7 +35,7 @@ def same_client(interface, host):
     return f"\n[DHCPv4]\nIAID={int(number[1], 16)}\n" if number else ""
 
 
-def plan(bridge, interface, path, text, mac):
+def plan(bridge: str, interface: str, path: str, text: str, mac: str) -> BridgePlan:
     """path, text: the .network file that configures the interface now, and what is to be added."""
     folder = Path(path).parent
     first = f"{folder}/0-{bridge}"  # networkd takes the first file that matches
@@ -53,7 +59,7 @@ def plan(bridge, interface, path, text, mac):
     )
 
 
-def tagged(vlan, host):
+def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan of a bridge over a VLAN when networkd has a file for the interface.
 
     Raises Unsupported when that file is for other interfaces, too.

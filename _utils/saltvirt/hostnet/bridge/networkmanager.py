@@ -1,8 +1,16 @@
 """NetworkManager: profiles of its own, made with nmcli."""
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 from saltvirt.hostnet.bridge.plan import BridgePlan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
 
 # what moves from the old profile to the bridge's
 MOVED = (
@@ -13,7 +21,7 @@ MOVED = (
 )
 
 
-def find(bridge, interface, host):
+def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan when NetworkManager has an active profile on the interface."""
     uuid = _profile(interface, host)
     if not uuid:
@@ -22,7 +30,7 @@ def find(bridge, interface, host):
     return plan(bridge, interface, uuid, settings(values), host.mac(interface))
 
 
-def tagged(vlan, host):
+def tagged(vlan: Vlan, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan over a VLAN when NetworkManager has the interface: two profiles."""
     if not _profile(vlan.interface, host):
         return None
@@ -43,7 +51,7 @@ def tagged(vlan, host):
     )  # fmt: skip
 
 
-def _profile(interface, host):
+def _profile(interface: str, host: BridgeHost) -> str | None:
     """The UUID of the interface's active profile; None when NetworkManager has none of its own."""
     output = host.run(("nmcli", "-t", "-f", "DEVICE,UUID", "connection", "show", "--active"))
     found = dict(line.split(":", 1) for line in output.splitlines() if ":" in line)
@@ -51,14 +59,14 @@ def _profile(interface, host):
     return None if "externally" in state else found.get(interface)
 
 
-def settings(output):
+def settings(output: str) -> dict[str, str]:
     """{name: value} of what ``nmcli -g`` printed, a line for each that was asked for."""
     lines = [line.replace("\\:", ":") for line in output.split("\n")]
     pairs = zip(MOVED, lines, strict=False)
     return {name: value for name, value in pairs if value not in ("", "--", "-1", "default")}
 
 
-def plan(bridge, interface, uuid, values, mac):
+def plan(bridge: str, interface: str, uuid: str, values: Mapping[str, str], mac: str) -> BridgePlan:
     """uuid: the profile that has the address now; values: its settings that move."""
     port = f"{bridge}-port-{interface}"
     moved = [word for pair in _ordered(values) for word in pair]
@@ -83,6 +91,6 @@ def plan(bridge, interface, uuid, values, mac):
     )  # fmt: skip
 
 
-def _ordered(values):
+def _ordered(values: Mapping[str, str]) -> list[tuple[str, str]]:
     """A manual method wants its addresses first."""
     return sorted(values.items(), key=lambda pair: bool(re.search(r"\.method$", pair[0])))

@@ -1,12 +1,18 @@
 """Open vSwitch: its own database keeps the bridge, so no file is written."""
 
+from __future__ import annotations
+
 import json
+from typing import TYPE_CHECKING
 
 from saltvirt.errors import Unsupported
 from saltvirt.hostnet.bridge.plan import BridgePlan
 
+if TYPE_CHECKING:
+    from saltvirt.hostnet.bridge.plan import BridgeHost, Run
 
-def plan(bridge, interface, host):
+
+def plan(bridge: str, interface: str | None, host: BridgeHost) -> BridgePlan:
     """The BridgePlan of a bridge with that port, or with none when interface is None.
 
     Raises Unsupported without Open vSwitch, and for an interface that the host is reached over.
@@ -17,7 +23,7 @@ def plan(bridge, interface, host):
         raise Unsupported("Open vSwitch's database does not answer: start its service first")
     if bridge in host.run(("ovs-vsctl", "--timeout=10", "list-br")).split():
         raise Unsupported(f"Open vSwitch has {bridge} already, but no such interface is there")
-    apply = [("ovs-vsctl", "--timeout=30", "--may-exist", "add-br", bridge)]
+    apply: list[tuple[str, ...]] = [("ovs-vsctl", "--timeout=30", "--may-exist", "add-br", bridge)]
     if interface:
         _refuse_used(bridge, interface, host)
         apply.append(("ovs-vsctl", "--timeout=30", "--may-exist", "add-port", bridge, interface))
@@ -30,12 +36,12 @@ def plan(bridge, interface, host):
     )
 
 
-def ports(bridge, run):
+def ports(bridge: str, run: Run) -> list[str]:
     """The names of its ports, also of guests'."""
     return run(("ovs-vsctl", "--timeout=10", "list-ports", bridge)).split()
 
 
-def _refuse_used(bridge, interface, host):
+def _refuse_used(bridge: str, interface: str, host: BridgeHost) -> None:
     """An address on it would no longer be reached, and nothing moves it to the bridge."""
     output = host.run(("ip", "-j", "addr", "show", interface))
     if not output:

@@ -1,9 +1,19 @@
 """What is done to put a bridge under the host's address, and what undoes it."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+# a program and its arguments
+Argv = tuple[str, ...]
+# gives what a program printed, "" where it failed
+Run = Callable[[Argv], str]
+# from YAML, to YAML
+Yaml = tuple[Callable[[str], Any], Callable[[Any], str]]
 
 
 @dataclass(frozen=True)
@@ -12,10 +22,10 @@ class BridgePlan:
     lists) before and after they are written; undo: the way back, its first command before
     they are as they were."""
 
-    files: dict
-    before: tuple
-    apply: tuple
-    undo: tuple
+    files: dict[str, str | None]
+    before: tuple[Argv, ...]
+    apply: tuple[Argv, ...]
+    undo: tuple[Argv, ...]
 
 
 @dataclass(frozen=True)
@@ -27,13 +37,13 @@ class Vlan:
     number: int
 
     @property
-    def port(self):
+    def port(self) -> str:
         """The name of the tagged interface: the usual one where it is short enough."""
         usual = f"{self.interface}.{self.number}"
         return usual if len(usual) < 16 else f"vlan{self.number}"
 
     @property
-    def gone(self):
+    def gone(self) -> Argv:
         """The command that takes the tagged interface away."""
         return ("ip", "link", "delete", self.port)
 
@@ -43,27 +53,29 @@ class BridgeHost:
     """How a plan looks at a host. run: a function of an argument list, gives what the program
     printed, "" where it failed. load, dump: from and to YAML. root: where its files are."""
 
-    run: Any
-    load: Any
-    dump: Any
+    run: Run
+    load: Callable[[str], Any] = json.loads
+    dump: Callable[[Any], str] = json.dumps
     root: Path = Path("/")
 
-    def read(self, path):
+    def read(self, path: str | Path) -> str:
         """The text of a file, "" where there is none."""
         found = self.root / str(path).lstrip("/")
         return found.read_text(encoding="utf-8") if found.is_file() else ""
 
-    def glob(self, pattern):
+    def glob(self, pattern: str) -> list[str]:
         """Paths of files, sorted, as they are named on the host."""
         found = self.root.glob(pattern.lstrip("/"))
         return [f"/{path.relative_to(self.root)}" for path in sorted(found) if path.is_file()]
 
-    def link(self, interface):
+    def link(self, interface: str) -> dict[str, Any]:
         """What ``ip`` tells of it, as a dict; not from /sys, which in a container can be another
         machine's."""
         output = self.run(("ip", "-j", "link", "show", interface))
-        return json.loads(output)[0] if output else {}
+        links: list[dict[str, Any]] = json.loads(output) if output else [{}]
+        return links[0]
 
-    def mac(self, interface):
+    def mac(self, interface: str) -> str:
         """The hardware address, "" where there is no such interface."""
-        return self.link(interface).get("address", "")
+        address: str = self.link(interface).get("address", "")
+        return address

@@ -4,14 +4,20 @@ What was done is kept beside how it looked afterwards, so that a later look tell
 somebody changed it, in every firewall's own words.
 """
 
+from __future__ import annotations
+
 import json
 import socket
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput, OperationFailed
 from saltvirt.hostnet.firewall import firewalld, iptables, nftables, ufw
 from saltvirt.hostnet.firewall.rules import Rules, address, ports
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
 
 KEPT = Path("/var/lib/salt-virt/firewall.json")
 SCRIPT = KEPT.with_suffix(".sh")
@@ -39,7 +45,7 @@ WantedBy=multi-user.target
 """
 
 
-def rules(hosts, opened, shut):
+def rules(hosts: Collection[Any], opened: Collection[Any], shut: Collection[Any]) -> Rules:
     """The Rules. hosts: names, addresses or networks; opened, shut: ports such as 49152-49215.
 
     Raises InvalidInput for a name that has no address.
@@ -57,7 +63,7 @@ def rules(hosts, opened, shut):
     )
 
 
-def kind(asked=None):
+def kind(asked: object = None) -> str:
     """The firewall that runs here, or the one that is wished for."""
     if asked:
         if not isinstance(asked, str) or asked not in KINDS:
@@ -69,14 +75,14 @@ def kind(asked=None):
     raise InvalidInput("no firewall is here: install nftables, iptables, ufw or firewalld")
 
 
-def differs(name, wanted):
+def differs(name: str, wanted: Rules) -> bool:
     """True unless the rules are there as we made them."""
     kept = _kept()
     same = kept.get("kind") == name and kept.get("wanted") == KINDS[name].wanted(wanted)
     return not same or KINDS[name].listing(_run) != kept["listing"]
 
 
-def apply(name, wanted):
+def apply(name: str, wanted: Rules) -> None:
     """Makes the rules, and keeps them over a start of the machine."""
     before = _kept().get("kind")
     if before and before != name:
@@ -91,14 +97,14 @@ def apply(name, wanted):
     _keep({**note, "listing": made})
 
 
-def _keep(note):
+def _keep(note: Mapping[str, Any]) -> None:
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     part = KEPT.with_suffix(".new")
     part.write_text(json.dumps(note), encoding="utf-8")
     part.replace(KEPT)
 
 
-def _at_start(name, wanted):
+def _at_start(name: str, wanted: Rules) -> None:
     """Has systemd make the rules when the machine starts, where the firewall does not."""
     if name not in _AT_START:
         _forget_start()
@@ -110,7 +116,7 @@ def _at_start(name, wanted):
     _run(("systemctl", "enable", "--now", UNIT.name), must=True)
 
 
-def remove():
+def remove() -> bool:
     """Takes our rules away, with which firewall they ever were made. True if there were any."""
     name = _kept().get("kind")
     if not name:
@@ -121,12 +127,12 @@ def remove():
     return True
 
 
-def made():
+def made() -> bool:
     """True when there are rules of ours."""
     return bool(_kept())
 
 
-def _forget_start():
+def _forget_start() -> None:
     if UNIT.exists():
         _run(("systemctl", "disable", "--now", UNIT.name))
         UNIT.unlink()
@@ -134,14 +140,15 @@ def _forget_start():
     SCRIPT.unlink(missing_ok=True)
 
 
-def _kept():
+def _kept() -> dict[str, Any]:
     try:
-        return json.loads(KEPT.read_text(encoding="utf-8"))
+        kept: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
+    return kept
 
 
-def _addresses(host):
+def _addresses(host: str) -> Collection[str]:
     try:
         return [address(host)]
     except InvalidInput:
@@ -153,10 +160,10 @@ def _addresses(host):
             f"the other hypervisor {host} has no address here ({exc.strerror}): it must be in DNS "
             "or /etc/hosts, or set libvirt:firewall:hosts to addresses"
         ) from exc
-    return {address(item[4][0].partition("%")[0]) for item in found}
+    return {address(str(item[4][0]).partition("%")[0]) for item in found}
 
 
-def _run(argv, text=None, must=False):
+def _run(argv: Sequence[str], text: str | None = None, must: bool = False) -> str:
     """What a program printed, "" where it failed or is not here; with ``must`` that raises
     OperationFailed with its last words."""
     try:

@@ -1,17 +1,24 @@
 """firewalld: rich rules in every zone that is in use, known by their priorities."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from saltvirt.hostnet.firewall.rules import written
+
+if TYPE_CHECKING:
+    from saltvirt.hostnet.firewall.rules import Rules, Run
 
 _ACCEPT, _DROP = -16514, -16513  # before whatever else the zone has
 _OF_LIBVIRT = "libvirt"
 
 
-def runs(run):
+def runs(run: Run) -> bool:
     """True while firewalld runs."""
     return run(("firewall-cmd", "--state")).strip() == "running"
 
 
-def wanted(rules):
+def wanted(rules: Rules) -> list[str]:
     """The rich rules of each zone."""
     found = []
     for version in (4, 6):
@@ -28,7 +35,7 @@ def wanted(rules):
     return found
 
 
-def listing(run):
+def listing(run: Run) -> str:
     """Our rules that there are now, by zone, as they are and as they will be after a start."""
     found = []
     for zone in zones(run):
@@ -37,7 +44,7 @@ def listing(run):
     return "\n".join(found)
 
 
-def apply(run, rules):
+def apply(run: Run, rules: Rules) -> None:
     """Replaces what there was of ours, now and for the next start; nothing is reloaded."""
     remove(run)
     for zone in zones(run):
@@ -47,7 +54,7 @@ def apply(run, rules):
                 run(add, must=True)
 
 
-def remove(run):
+def remove(run: Run) -> None:
     """Takes away all of ours."""
     for zone in zones(run):
         for kept in ((), ("--permanent",)):
@@ -55,7 +62,7 @@ def remove(run):
                 run(("firewall-cmd", *kept, f"--zone={zone}", f"--remove-rich-rule={rule}"))
 
 
-def zones(run):
+def zones(run: Run) -> list[str]:
     """The default zone and those with an interface or a source, but libvirt's own."""
     lines = run(("firewall-cmd", "--get-active-zones")).splitlines()
     active = {line.split()[0] for line in lines if line[:1].strip()}
@@ -63,7 +70,7 @@ def zones(run):
     return sorted(zone for zone in active if zone and not zone.startswith(_OF_LIBVIRT))
 
 
-def _ours(run, zone, kept):
+def _ours(run: Run, zone: str, kept: tuple[str, ...]) -> list[str]:
     output = run(("firewall-cmd", *kept, f"--zone={zone}", "--list-rich-rules"))
     marks = [f'priority="{number}"' for number in (_ACCEPT, _DROP)]
     return [line for line in output.splitlines() if any(mark in line for mark in marks)]

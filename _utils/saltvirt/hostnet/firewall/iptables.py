@@ -1,8 +1,14 @@
 """iptables: a chain of our own, which INPUT asks first."""
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING
 
 from saltvirt.hostnet.firewall.rules import written
+
+if TYPE_CHECKING:
+    from saltvirt.hostnet.firewall.rules import Pair, Rules, Run
 
 CHAIN = "SALT_VIRT"
 _PROGRAMS = (("iptables", 4), ("ip6tables", 6))
@@ -10,18 +16,18 @@ _PROGRAMS = (("iptables", 4), ("ip6tables", 6))
 _JUMP = re.compile(r"-A INPUT -j (?:LIBVIRT_INP|SALT_VIRT)")
 
 
-def runs(run):
+def runs(run: Run) -> bool:
     """True where somebody uses iptables: there are rules for this host, or a policy."""
     lines = run(("iptables", "-S", "INPUT")).splitlines()
     return any(line != "-P INPUT ACCEPT" and not _JUMP.match(line) for line in lines)
 
 
-def wanted(rules):
+def wanted(rules: Rules) -> list[str]:
     """What ``iptables-restore --noflush`` and its sister read: the chain, made anew."""
     return [line for _program, version in _PROGRAMS for line in _table(rules, version)]
 
 
-def listing(run):
+def listing(run: Run) -> str:
     """What there is now, of our chain and of the way into it."""
     found = []
     for program, _version in _PROGRAMS:
@@ -30,7 +36,7 @@ def listing(run):
     return "\n".join(found) if found[0] else ""
 
 
-def script(run, rules):
+def script(run: Run, rules: Rules) -> str:
     """What makes it all, for sh; also when the machine starts."""
     lines = []
     for program, version in _PROGRAMS:
@@ -41,12 +47,12 @@ def script(run, rules):
     return "\n".join(lines) + "\n"
 
 
-def apply(run, rules):
+def apply(run: Run, rules: Rules) -> None:
     """Replaces what there was of ours."""
     run(("sh", "-s"), script(run, rules), must=True)
 
 
-def remove(run):
+def remove(run: Run) -> None:
     """Takes away all of ours."""
     for program, _version in _PROGRAMS:
         if run((program, "-S", CHAIN)):
@@ -56,7 +62,7 @@ def remove(run):
             run((program, "-X", CHAIN))
 
 
-def _table(rules, version):
+def _table(rules: Rules, version: int) -> list[str]:
     lines = ["*filter", f":{CHAIN} - [0:0]", f"-A {CHAIN} -i lo -j RETURN"]
     for pair in rules.open:
         for host in rules.of_family(version):
@@ -66,5 +72,5 @@ def _table(rules, version):
     return [*lines, "COMMIT"]
 
 
-def _ports(pair):
+def _ports(pair: Pair) -> str:
     return written(pair, ":")

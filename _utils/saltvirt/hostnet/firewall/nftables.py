@@ -4,22 +4,33 @@ A port that another table drops stays shut whatever ours accepts, so chains of o
 rules that accept put in front, with our name as their comment.
 """
 
+from __future__ import annotations
+
 import json
 import shlex
+from typing import TYPE_CHECKING
 
 from saltvirt.hostnet.firewall.rules import NAME, written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from saltvirt.hostnet.firewall.rules import Pair, Rules, Run
+
+# family, table, chain
+Chain = tuple[str, str, str]
 
 TABLE = "salt_virt"
 # tables that iptables and libvirt write for themselves
 _OF_PROGRAMS = {TABLE, "libvirt_network"}
 
 
-def runs(run):
+def runs(run: Run) -> bool:
     """True where nft is: the kernel has it then, too."""
     return bool(run(("nft", "--version")))
 
 
-def wanted(rules):
+def wanted(rules: Rules) -> list[str]:
     """The lines of our table."""
     lines = [f"table inet {TABLE} {{", "  chain input {"]
     lines += ["    type filter hook input priority -10; policy accept;", '    iifname "lo" accept']
@@ -29,14 +40,14 @@ def wanted(rules):
     return [*lines, "  }", "}"]
 
 
-def listing(run):
+def listing(run: Run) -> str:
     """What there is now, of our table and of our rules in chains of others."""
     own = run(("nft", "-s", "list", "table", "inet", TABLE))
     others = [where[:3] for where in handles(run(("nft", "-j", "-a", "list", "ruleset")))]
     return own + json.dumps(others) if own else ""
 
 
-def script(run, rules):
+def script(run: Run, rules: Rules) -> str:
     """What makes it all, for sh; also when the machine starts and others' chains may be gone."""
     fresh = [f"table inet {TABLE}", f"delete table inet {TABLE}", *wanted(rules)]
     chains = foreign(run(("nft", "-j", "list", "chains")))
@@ -44,19 +55,19 @@ def script(run, rules):
     return "\n".join(["nft -f - <<'END' || exit 1", *fresh, "END", *others]) + "\n"
 
 
-def apply(run, rules):
+def apply(run: Run, rules: Rules) -> None:
     """Replaces what there was of ours, in one transaction for our table."""
     _take_from_others(run)
     run(("sh", "-s"), script(run, rules), must=True)
 
 
-def remove(run):
+def remove(run: Run) -> None:
     """Takes away all of ours; nothing to do where there is nothing."""
     _take_from_others(run)
     run(("nft", "-f", "-"), f"table inet {TABLE}\ndelete table inet {TABLE}\n")
 
 
-def foreign(output):
+def foreign(output: str) -> list[Chain]:
     """Chains of others where packets for this host come by: (family, table, chain).
 
     output: what ``nft -j list chains`` printed. iptables' own chains are iptables' to fill.
@@ -74,7 +85,7 @@ def foreign(output):
     return found
 
 
-def in_front(chains, rules):
+def in_front(chains: Iterable[Chain], rules: Rules) -> Iterator[str]:
     """The lines that let the hosts through chains of others."""
     for family, table, chain in chains:
         for accept in _accepts(rules):
@@ -82,7 +93,7 @@ def in_front(chains, rules):
                 yield f'insert rule {family} {table} {chain} {accept} comment "{NAME}"'
 
 
-def handles(output):
+def handles(output: str) -> list[tuple[str, str, str, int]]:
     """Our rules in chains of others: (family, table, chain, handle).
 
     output: what ``nft -j -a list ruleset`` printed.
@@ -95,17 +106,17 @@ def handles(output):
     return found
 
 
-def _take_from_others(run):
+def _take_from_others(run: Run) -> None:
     for family, table, chain, handle in handles(run(("nft", "-j", "-a", "list", "ruleset"))):
         run(("nft", "delete", "rule", family, table, chain, "handle", str(handle)))
 
 
-def _accepts(rules):
+def _accepts(rules: Rules) -> Iterator[str]:
     for version, word in ((4, "ip"), (6, "ip6")):
         hosts = ", ".join(rules.of_family(version))
         if hosts and rules.open:
             yield f"{word} saddr {{ {hosts} }} tcp dport {{ {_set(rules.open)} }} accept"
 
 
-def _set(pairs):
+def _set(pairs: Iterable[Pair]) -> str:
     return ", ".join(written(pair, "-") for pair in pairs)

@@ -1,10 +1,25 @@
 """What every firewall must do: which ports are open to whom, and which to nobody."""
 
+from __future__ import annotations
+
 import ipaddress
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from saltvirt.errors import InvalidInput
+
+# the first port of a range, and the last
+Pair = tuple[int, int]
+
+
+class Run(Protocol):
+    """Calls a program: what it printed, "" where it failed or is not here; with ``must`` that
+    raises OperationFailed."""
+
+    def __call__(self, argv: Sequence[str], text: str | None = None, must: bool = False) -> str: ...
+
 
 NAME = "salt-virt"
 _PORTS = re.compile(r"(\d{1,5})(?:[-:](\d{1,5}))?")
@@ -15,16 +30,16 @@ class Rules:
     """open: (first, last) ports for ``hosts`` alone; shut: (first, last) ports for nobody but
     this machine itself. hosts: addresses or networks of the other hypervisors, normalized."""
 
-    open: tuple
-    shut: tuple
-    hosts: tuple
+    open: tuple[Pair, ...]
+    shut: tuple[Pair, ...]
+    hosts: tuple[str, ...]
 
-    def of_family(self, version):
+    def of_family(self, version: int) -> list[str]:
         """The hosts with addresses of IP version 4 or 6."""
         return [host for host in self.hosts if ipaddress.ip_network(host).version == version]
 
 
-def ports(text):
+def ports(text: object) -> Pair:
     """(first, last) of ``16514`` or ``49152-49215``; InvalidInput for anything else."""
     found = _PORTS.fullmatch(str(text))
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
@@ -33,7 +48,7 @@ def ports(text):
     return first, last
 
 
-def address(text):
+def address(text: object) -> str:
     """An address or a network as it is written in rules; InvalidInput when it is none."""
     try:
         network = ipaddress.ip_network(str(text), strict=False)
@@ -43,7 +58,7 @@ def address(text):
     return str(network.network_address if alone else network)
 
 
-def written(pair, sign):
+def written(pair: Pair, sign: str) -> str:
     """A pair of ports as one word."""
     first, last = pair
     return str(first) if first == last else f"{first}{sign}{last}"
