@@ -5,20 +5,79 @@ Pure: nothing here asks libvirt or opens a file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from saltvirt.host.domain.stats import Reading
 
-_KEPT_NIC_PARTS = ("driver", "source", "address")
 _VOLATILE_SOURCE = {"network": ("portid", "bridge")}
 _LOCAL = ("file", "block")
 _GRAPHICS = ("autoport", "keymap", "listen", "port", "type")
 
 # libvirt's statistics of a domain, or of one of its disks
 Stats = dict[str, Any]
+
+
+class Nic(TypedDict, total=False):
+    """An interface; what its definition lacks, it lacks. source, driver, address, virtualport: the
+    attributes of that element."""
+
+    type: str | None
+    mac: str | None
+    model: str | None
+    target: str | None
+    source: dict[str, str]
+    driver: dict[str, str]
+    address: dict[str, str]
+    virtualport: dict[str, str]
+
+
+# what a disk stands on, and what that does
+Backing = TypedDict(
+    "Backing",
+    {"file": "str", "file format": "str | None", "backing file": "Backing"},
+    total=False,
+)
+# sizes in bytes; error: why they are not known. What only the image tells is added to it by
+# disk_info.complete
+DiskInfo = TypedDict(
+    "DiskInfo",
+    {
+        "file": "str | None",
+        "type": "str",
+        "path": "str",
+        "file format": "str | None",
+        "virtual size": "int",
+        "disk size": "int | None",
+        "cluster size": "int | None",
+        "snapshots": "list[dict[str, Any]]",
+        "backing file": "Backing | DiskInfo",
+        "error": "str | None",
+    },
+    total=False,
+)
+
+
+class Vm(TypedDict, total=False):
+    """What virt.vm_info says: cputime in ns, memory in KiB. Of a domain that cannot be read there
+    is no more than state and error."""
+
+    cpu: int
+    cputime: int
+    disks: dict[str, DiskInfo]
+    graphics: dict[str, str]
+    nics: dict[str, Nic]
+    uuid: str
+    loader: dict[str, str]
+    on_crash: str
+    on_reboot: str
+    on_poweroff: str
+    maxMem: int
+    mem: int
+    state: str
+    error: str | None
 
 
 @overload
@@ -30,9 +89,9 @@ def _text(tree: Element, path: str, default: str | None = None) -> str | None:
     return value.strip() if value and value.strip() else default
 
 
-def nic(node: Element) -> dict[str, Any]:
+def nic(node: Element) -> Nic:
     """One interface as a dict: type, mac, model, target, source, address, virtualport…"""
-    found: dict[str, Any] = {"type": node.get("type")}
+    found: Nic = {"type": node.get("type")}
     for part in node:
         if part.tag == "mac":
             found["mac"] = part.get("address")
@@ -40,17 +99,23 @@ def nic(node: Element) -> dict[str, Any]:
             found["model"] = part.get("type")
         elif part.tag == "target":
             found["target"] = part.get("dev")
-        elif part.tag in _KEPT_NIC_PARTS or part.tag == "virtualport":
-            found[part.tag] = dict(part.attrib)
-    for volatile in _VOLATILE_SOURCE.get(found["type"], ()):
+        elif part.tag == "source":
+            found["source"] = dict(part.attrib)
+        elif part.tag == "driver":
+            found["driver"] = dict(part.attrib)
+        elif part.tag == "address":
+            found["address"] = dict(part.attrib)
+        elif part.tag == "virtualport":
+            found["virtualport"] = dict(part.attrib)
+    for volatile in _VOLATILE_SOURCE.get(found["type"] or "", ()):
         found.get("source", {}).pop(volatile, None)
     return found
 
 
-def nics(tree: Element) -> dict[str, dict[str, Any]]:
+def nics(tree: Element) -> dict[str, Nic]:
     """The interfaces, by MAC address."""
     all_nics = (nic(node) for node in tree.iterfind("devices/interface"))
-    return {one["mac"]: one for one in all_nics if "mac" in one}
+    return {mac: one for one in all_nics if (mac := one.get("mac"))}
 
 
 def macs(tree: Element) -> list[str]:
@@ -99,12 +164,12 @@ def source_of(node: Element) -> str | None:
     return source.get({"block": "dev", "dir": "dir"}.get(kind or "", "file"))
 
 
-def _backing(node: Element) -> dict[str, Any] | None:
+def _backing(node: Element) -> Backing | None:
     below = node.find("backingStore")
     path = source_of(below) if below is not None else None
     if below is None or not path:
         return None
-    found: dict[str, Any] = {"file": path}
+    found: Backing = {"file": path}
     form = below.find("format")
     if form is not None:
         found["file format"] = form.get("type")
@@ -125,9 +190,9 @@ def block_stats(stats: Stats) -> dict[str, Stats]:
     return found
 
 
-def disk(node: Element, stats: Stats, active: bool) -> dict[str, Any]:
+def disk(node: Element, stats: Stats, active: bool) -> DiskInfo:
     """One disk as a dict: file, type, file format, sizes in bytes, backing file."""
-    found: dict[str, Any] = {"file": source_of(node), "type": node.get("device", "disk")}
+    found: DiskInfo = {"file": source_of(node), "type": node.get("device", "disk")}
     driver = node.find("driver")
     if driver is not None and driver.get("type"):
         found["file format"] = driver.get("type")
@@ -143,7 +208,7 @@ def disk(node: Element, stats: Stats, active: bool) -> dict[str, Any]:
     return found
 
 
-def disks(tree: Element, stats: Stats, active: bool) -> dict[str, dict[str, Any]]:
+def disks(tree: Element, stats: Stats, active: bool) -> dict[str, DiskInfo]:
     """The disks that have a source, by target (vda, sda, …)."""
     sizes = block_stats(stats)
     found = {}
@@ -178,7 +243,7 @@ def cpu_time(stats: Stats) -> int:
     return sum(times)
 
 
-def vm(reading: Reading) -> dict[str, Any]:
+def vm(reading: Reading) -> Vm:
     """What virt.vm_info says of one domain; only ``state`` and ``error`` if unreadable."""
     if reading.tree is None:
         return {"state": reading.state, "error": reading.error}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from saltvirt import errors
 from saltvirt.images import chain, confined
+
+if TYPE_CHECKING:
+    from saltvirt.host.domain.describe import DiskInfo
 
 _PATIENCE_S = 30
 
@@ -28,8 +31,8 @@ def _snapshot(raw: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _image(raw: dict[str, Any]) -> dict[str, Any]:
-    found = {
+def _image(raw: dict[str, Any]) -> DiskInfo:
+    found: DiskInfo = {
         "file": raw["filename"],
         "file format": raw["format"],
         "disk size": raw.get("actual-size"),
@@ -41,12 +44,12 @@ def _image(raw: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def nested(chain: list[dict[str, Any]]) -> dict[str, Any]:
+def nested(chain: list[dict[str, Any]]) -> DiskInfo:
     """qemu-img's list of a chain as one dict, each ``backing file`` within the one above it.
 
     Raises ValueError for a list of nothing.
     """
-    found = None
+    found: DiskInfo | None = None
     for raw in reversed(chain):
         image = _image(raw)
         if found is not None:
@@ -59,7 +62,7 @@ def nested(chain: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read(path: str, format: str) -> dict[str, Any]:
+def read(path: str, format: str) -> DiskInfo:
     """The image and its chain, nested, by qemu-img. Raises VirtError."""
     argv = ["qemu-img", "info", "-U", "--output=json", "--backing-chain", "-f", format, path]
     reads, limits = chain.names(path, format), confined.Limits(_PATIENCE_S)
@@ -70,21 +73,22 @@ def read(path: str, format: str) -> dict[str, Any]:
         raise errors.OperationFailed(f"cannot inspect {path}: qemu-img says {exc}") from exc
 
 
-def complete(disk: dict[str, Any]) -> None:
+def complete(disk: DiskInfo) -> None:
     """Adds what the image tells to one of describe.disks, in place.
 
     What qemu-img cannot tell (too old, not installed, a file that is gone) leaves the disk
     as libvirt described it; its ``error`` stays, or comes when libvirt knew no size either.
     """
-    path = disk.get("path") or disk["file"]
+    path = disk.get("path") or disk["file"] or ""
     if disk["type"] != "disk" or not path.startswith("/"):
         return
     try:
-        found = read(path, disk.get("file format", "raw"))
+        found = read(path, disk.get("file format") or "raw")
     except errors.VirtError as exc:
         if "virtual size" not in disk:
             disk["error"] = str(exc)
         return
     found["file"] = disk["file"]
     disk.pop("error", None)
-    disk.update({key: value for key, value in found.items() if value is not None})
+    known = {key: value for key, value in found.items() if value is not None}
+    disk.update(cast("DiskInfo", known))

@@ -15,6 +15,7 @@ from saltvirt.host.storage import answers, bounded
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
+    from saltvirt.host.domain.describe import DiskInfo, Vm
     from saltvirt.host.domain.stats import Reading
 
 SAMPLE_S = 0.5
@@ -28,12 +29,12 @@ _DISK = {
 }
 
 
-def _volumes(conn: libvirt.virConnect, tree: Element, found: dict[str, Any]) -> None:
+def _volumes(conn: libvirt.virConnect, tree: Element, disks: dict[str, DiskInfo]) -> None:
     """Asks the pools for disks that a stopped domain has as pool and volume: libvirt's
     statistics leave those out. A pool that is not started costs the disk an ``error``."""
     for node in tree.iterfind("devices/disk[@type='volume']"):
         target, source = node.find("target"), node.find("source")
-        disk = found["disks"].get(target.get("dev")) if target is not None else None
+        disk = disks.get(target.get("dev", "")) if target is not None else None
         if disk is None or source is None or "virtual size" in disk:
             continue
         try:
@@ -47,14 +48,14 @@ def _volumes(conn: libvirt.virConnect, tree: Element, found: dict[str, Any]) -> 
             disk["error"] = exc.strerror
 
 
-def _vm(conn: libvirt.virConnect, reading: Reading) -> dict[str, Any]:
+def _vm(conn: libvirt.virConnect, reading: Reading) -> Vm:
     found = describe.vm(reading)
     if reading.tree is not None:
-        _volumes(conn, reading.tree, found)
+        _volumes(conn, reading.tree, found["disks"])
     return found
 
 
-def vm_info(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, Any]]:
+def vm_info(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Vm]:
     """describe.vm of each domain, by name; of one named domain with its images' details."""
     found = {one: _vm(conn, reading) for one, reading in stats.read(conn, name).items()}
     if name:
@@ -63,14 +64,13 @@ def vm_info(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict
     return found
 
 
-def disks(conn: libvirt.virConnect, name: str) -> dict[str, dict[str, Any]]:
+def disks(conn: libvirt.virConnect, name: str) -> dict[str, DiskInfo]:
     """The disks of one domain, with their images' details. Raises NotFound, OperationFailed."""
     lookup.lookup(conn, name)  # an empty name would mean all of them
     found = vm_info(conn, name)[str(name)]
     if "error" in found:  # it went meanwhile
         raise errors.OperationFailed(f"cannot read the disks of {name}: {found['error']}")
-    disks: dict[str, dict[str, Any]] = found["disks"]
-    return disks
+    return found["disks"]
 
 
 def vm_state(conn: libvirt.virConnect, name: str | None = None) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from saltvirt import errors
 from saltvirt.design import network as design
@@ -41,9 +41,9 @@ def names(conn: libvirt.virConnect) -> list[str]:
     return sorted(network.name() for network in conn.listAllNetworks())
 
 
-def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, Any]]:
+def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, NetworkInfo | Unread]:
     """What is known of each network, by name: see ``virt.network_info``."""
-    found = {}
+    found: dict[str, NetworkInfo | Unread] = {}
     for network in conn.listAllNetworks():
         if name is None or network.name() == str(name):
             try:
@@ -72,6 +72,26 @@ def define(
                 network.create()
         undo.success()
     return True
+
+
+class NetworkInfo(TypedDict):
+    """A network. pending: it is to start with another definition than it runs with. leases:
+    libvirt's own, with ``type`` in words."""
+
+    uuid: str
+    bridge: str | None
+    forward: str | None
+    autostart: bool
+    active: bool
+    persistent: bool
+    pending: bool
+    leases: list[dict[str, Any]]
+
+
+class Unread(TypedDict):
+    """Why a network could not be read."""
+
+    error: str
 
 
 @dataclass(frozen=True)
@@ -194,7 +214,7 @@ def _apply(network: libvirt.virNetwork, change: NetworkChange, command: str) -> 
     )
 
 
-def _info(network: libvirt.virNetwork) -> dict[str, Any]:
+def _info(network: libvirt.virNetwork) -> NetworkInfo:
     active, persistent = bool(network.isActive()), bool(network.isPersistent())
     now = _read(network)
     return {

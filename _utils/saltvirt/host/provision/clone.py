@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from saltvirt import errors, names
 from saltvirt.design.domain import RECORD_VERSION
@@ -19,7 +19,7 @@ from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import GuestRecord, OwnDisk
 
 if TYPE_CHECKING:
-    from saltvirt.host.provision.guest_builder import GuestRequest, Tools
+    from saltvirt.host.provision.guest_builder import GuestRequest, Made, Tools
     from saltvirt.xml.disk import Disk
 
 
@@ -184,9 +184,7 @@ class Clone(GuestBuilder):
         made.disks.append(own)
 
 
-def clone(
-    conn: libvirt.virConnect, original: str, guest: GuestRequest, tools: Tools
-) -> dict[str, Any]:
+def clone(conn: libvirt.virConnect, original: str, guest: GuestRequest, tools: Tools) -> Made:
     """Copies a stopped domain; returns what ``virt.init`` returns."""
     names.guest(guest.name)
     with translated(f"clone {original} as {guest.name}"):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import libvirt
 
     from saltvirt.design.caps import Caps
-    from saltvirt.host.provision.guest_builder import Tools
+    from saltvirt.host.provision.guest_builder import Made, Tools
     from saltvirt.spec.guest import GuestSpec
     from saltvirt.xml.domain import Domain
 
@@ -122,7 +122,7 @@ def preview(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> dict[str
         }
 
 
-def create(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> dict[str, Any]:
+def create(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> Made:
     """Makes the guest of a GuestSpec. Returns what ``virt.init`` returns.
 
     Raises one of saltvirt.errors; whatever was made by then is undone.

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from saltvirt import errors
 from saltvirt.design.source import places
@@ -29,6 +29,31 @@ if TYPE_CHECKING:
 
 # the longest that seeding may take: it tells nothing meanwhile
 SEEDING_S = 1800
+
+
+class ResultDisk(TypedDict, total=False):
+    """A disk of a guest that was made."""
+
+    target: str
+    path: str | None
+    format: str | None
+    size_bytes: int | None
+    pool: str
+    volume: str | None
+
+
+class Made(TypedDict):
+    """What ``virt.init`` and ``virt.clone`` return of a host. pub_key: None of a guest that is not
+    seeded."""
+
+    name: str
+    host: str
+    uuid: str
+    state: str
+    disks: list[ResultDisk]
+    nics: list[dict[str, str | None]]
+    graphics: dict[str, str] | None
+    pub_key: str | None
 
 
 def silent(_step: str, _message: str, /, **_data: Any) -> None:
@@ -133,7 +158,7 @@ class GuestBuilder:
         self.works: list[disks.Work] = []
         self.undo = Revert()
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Made:
         """What was made, as plain data; see ``virt.init``."""
         admission.name_is_free(self.conn, self.guest.name)  # at once, also while it is being made
         with self.tools.admission_config.guest(self.VERB, *self.guests()):
@@ -143,7 +168,7 @@ class GuestBuilder:
         """The names of the guests that it changes, or reads from."""
         return [self.guest.name]
 
-    def run_alone(self) -> dict[str, Any]:
+    def run_alone(self) -> Made:
         """The same, while no other operation is at work on the guests."""
         self.clean_leftover()
         admission.name_is_free(self.conn, self.guest.name)
@@ -161,7 +186,7 @@ class GuestBuilder:
             raise type(exc)(f"{exc}; could not undo: {'; '.join(self.undo.failed)}") from exc
         return made
 
-    def make(self) -> dict[str, Any]:
+    def make(self) -> Made:
         """The steps that change something; each pushes its undo."""
         self.reserve()
         self.make_disks()
@@ -296,7 +321,7 @@ class GuestBuilder:
             admission.starting(self.conn, self.tools.admission_config, self.dom)
             lifecycle.start(self.dom)
 
-    def result(self, pub_key: str | None) -> dict[str, Any]:
+    def result(self, pub_key: str | None) -> Made:
         """The plain data that virt.init returns, read back from libvirt."""
         tree = stats.tree(self.dom)
         display = describe.graphics(tree)
@@ -314,21 +339,21 @@ class GuestBuilder:
             "pub_key": pub_key,
         }
 
-    def result_disks(self, tree: Element) -> list[dict[str, Any]]:
+    def result_disks(self, tree: Element) -> list[ResultDisk]:
         """What was made of the disks, as libvirt has them now."""
         there = {disk.target: disk for disk in map(Disk, tree.iterfind("devices/disk"))}
         found = []
         for target, disk in describe.disks(tree, {}, False).items():
             here = places(there[target])
             work = next((w for w in self.works if w.source and w.source.places() & here), None)
-            entry = {
+            entry: ResultDisk = {
                 "target": target,
                 "path": work.path if work else disk["file"],
                 "format": disk.get("file format") or (work.format if work else None),
                 "size_bytes": work.size_bytes if work else None,
             }
             if work and work.pool:
-                entry.update(pool=work.pool, volume=work.volume)
+                entry["pool"], entry["volume"] = work.pool, work.volume
             found.append(entry)
         return found
 

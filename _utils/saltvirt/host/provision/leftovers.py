@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock, lookup, metadata
@@ -13,7 +13,22 @@ if TYPE_CHECKING:
     import libvirt
 
 
-def read(conn: libvirt.virConnect, locks: str) -> dict[str, Any]:
+class Leftovers(TypedDict):
+    """guests: name to state. unfinished, left, target_leftovers: names. at_work: guest to who is at
+    work on it. operations: guest to the runner's that made it. made: guest to the disks of
+    operations that died."""
+
+    guests: dict[str, str]
+    unfinished: list[str]
+    migrations: dict[str, Any]
+    at_work: dict[str, str]
+    left: list[str]
+    target_leftovers: list[str]
+    operations: dict[str, str]
+    made: dict[str, dict[str, Any]]
+
+
+def read(conn: libvirt.virConnect, locks: str) -> Leftovers:
     """``guests``, ``unfinished`` and the rest; see ``virt.leftovers``. locks: the folder of the
     guests' locks."""
     guests = lookup.states(conn)

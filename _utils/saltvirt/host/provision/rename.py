@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from saltvirt import errors, names
 from saltvirt.host.connection import libvirt, translated
@@ -31,6 +31,17 @@ if TYPE_CHECKING:
     from saltvirt.host.provision.guest_builder import GuestRequest, Tools
     from saltvirt.xml.disk import Disk
     from saltvirt.xml.metadata import OwnDisk
+
+
+class Renamed(TypedDict):
+    """What ``virt.rename`` returns. disks: new paths. pub_key: of a guest that was seeded anew."""
+
+    name: str
+    host: str
+    uuid: str
+    state: str
+    disks: list[str]
+    pub_key: str | None
 
 
 @dataclass(frozen=True)
@@ -91,7 +102,7 @@ class Rename:
             path, os.path.join(folder, self.guest.name + name[len(self.old) :]), own.pool
         )
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Renamed:
         """Renames it; what ``virt.rename`` returns. All of it or nothing."""
         names.guest(self.guest.name)
         with self.tools.admission_config.guest("virt.rename", self.old, self.guest.name):
@@ -104,7 +115,7 @@ class Rename:
         self.before = self.dom.XMLDesc(secure)
         self.model = Domain.fromstring(self.before)
 
-    def _run(self) -> dict[str, Any]:
+    def _run(self) -> Renamed:
         moves = self.check()
         works = [
             disks.Work(DiskSpec(), path=path) for move in moves for path in (move.old, move.new)
@@ -188,7 +199,7 @@ def _point(model: Domain, moved: dict[str, str]) -> None:
 
 def rename(
     conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tools, test: bool = False
-) -> dict[str, Any]:
+) -> Renamed | dict[str, dict[str, str]]:
     """Renames a stopped domain; what ``virt.rename`` returns. test: the plan alone."""
     with translated(f"rename {name} to {guest.name}"):
         one = Rename(conn, lookup.lookup(conn, name), guest, tools)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -47,9 +47,9 @@ def running(conn: libvirt.virConnect) -> list[libvirt.virStoragePool]:
     return conn.listAllStoragePools(libvirt.VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE)
 
 
-def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, Any]]:
+def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, PoolInfo | Unread]:
     """What is known of each pool, by name: see ``virt.pool_info``."""
-    found = {}
+    found: dict[str, PoolInfo | Unread] = {}
     for pool in conn.listAllStoragePools():
         if name is None or pool.name() == str(name):
             try:
@@ -57,6 +57,27 @@ def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[s
             except libvirt.libvirtError as exc:
                 found[pool.name()] = {"error": str(translate(exc))}
     return found
+
+
+class PoolInfo(TypedDict):
+    """A pool; sizes in bytes. pending: it is to start with another definition than it runs with."""
+
+    uuid: str
+    state: str
+    capacity: int
+    allocation: int
+    free: int
+    autostart: bool
+    persistent: bool
+    pending: bool
+    target_path: str | None
+    type: str | None
+
+
+class Unread(TypedDict):
+    """Why a pool could not be read."""
+
+    error: str
 
 
 @dataclass(frozen=True)
@@ -238,7 +259,7 @@ def _has_volume_group(conn: libvirt.virConnect, pool: libvirt.virStoragePool) ->
     return source in {element.text for element in found.iterfind("source/name")}
 
 
-def _info(pool: libvirt.virStoragePool) -> dict[str, Any]:
+def _info(pool: libvirt.virStoragePool) -> PoolInfo:
     state, capacity, allocation, free = pool.info()
     now = read(pool)
     active, persistent = bool(pool.isActive()), bool(pool.isPersistent())

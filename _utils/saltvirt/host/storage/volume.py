@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from saltvirt import errors, units
 from saltvirt.design import volume as design
@@ -21,6 +21,24 @@ if TYPE_CHECKING:
 # so many are held at once while they are deleted
 _AT_ONCE = 200
 TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
+
+
+class VolumeInfo(TypedDict):
+    """A volume; sizes in bytes. backing_store: path and format of what it stands on."""
+
+    type: str
+    key: str
+    path: str
+    capacity: int
+    allocation: int
+    backing_store: dict[str, str | None] | None
+    format: str | None
+
+
+class Unread(TypedDict):
+    """Why a volume, or a pool, could not be read."""
+
+    error: str
 
 
 def lookup(conn: libvirt.virConnect, pool: str, name: str) -> libvirt.virStorageVol:
@@ -270,7 +288,7 @@ def _read_pool(pool: libvirt.virStoragePool) -> dict[str, Any]:
     return {volume.name(): _read(volume) for volume in volumes}
 
 
-def _read(volume: libvirt.virStorageVol) -> dict[str, Any]:
+def _read(volume: libvirt.virStorageVol) -> VolumeInfo | Unread:
     try:
         answers.volume(volume)
         return describe(volume)
@@ -282,7 +300,7 @@ def _read(volume: libvirt.virStorageVol) -> dict[str, Any]:
         return {"error": str(translate(exc))}  # such as a file deleted behind libvirt's back
 
 
-def describe(volume: libvirt.virStorageVol) -> dict[str, Any]:
+def describe(volume: libvirt.virStorageVol) -> VolumeInfo:
     """One virStorageVol as plain data, without its users."""
     kind, capacity, allocation = volume.info()
     definition = volume_content.definition(volume)
