@@ -380,7 +380,7 @@ def make_with_secrets(cloud, verb="init"):
         with Revert() as undo:
             init = Init(cloud, policy.PlacementPolicy(), wanted, cloud.report("web1", "init"))
             init.slot = mock.Mock()
-            init.check_secrets([mock.Mock(host="hv1")])
+            init.check_secrets(["hv1"])
             init.create_on("hv1", undo, mock.Mock())
             undo.success()
     else:

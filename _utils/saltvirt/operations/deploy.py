@@ -299,6 +299,7 @@ class Deploy:
             found = plan(self.fleet, self.policy, self.wishes, self.deployment)
             if self.remove:
                 self.mark_unlisted(found)
+            self._refuse(found)
             failed = tuple(f"{name}: {why}" for name, why in sorted(found.failed.items()))
             return Checked(
                 self.deployment, found.text(test=True), found.changes(), found.more(),
@@ -320,6 +321,25 @@ class Deploy:
 
     def _alone(self) -> AbstractContextManager[None]:
         return lock.deployments(self.fleet.opts, f"virt.deployed {self.deployment}")
+
+    def _refuse(self, found: DeployPlan) -> None:
+        """Those that are placed and whose init would be refused all the same have failed."""
+        for wanted in self.wishes:
+            if wanted.name not in found.placed:
+                continue
+            reasons, report = Reasons(), Report(self.fleet, wanted.name, "init")
+            init = Init(self.fleet, self.policy, wanted, report)
+            with reasons:
+                init.request(reasons)
+            with reasons:
+                if wanted.name not in found.again:  # its key goes with what is half made
+                    init.check_key(wanted.name)
+            with reasons:
+                init.check_secrets([found.placed[wanted.name]])
+            if reasons.words:
+                del found.placed[wanted.name]
+                found.again.pop(wanted.name, None)
+                found.failed[wanted.name] = "; ".join(reasons.words)
 
     def _carry_out(self, found: DeployPlan) -> None:
         todo = [

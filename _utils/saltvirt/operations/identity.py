@@ -59,6 +59,18 @@ class _NewName:
         if names.guest(self.name) == names.guest(self.new):
             raise errors.InvalidInput(f"{self.name} is its name already")
 
+    def _free(self, reasons: Reasons) -> None:
+        """What a run finds out when it takes the locks."""
+        with reasons:
+            names.guest(self.name)
+        with reasons:
+            names.guest(self.new)
+        reasons.hold()
+        self._other_name()
+        for name in (self.name, self.new):
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, name)
+
     def _look(self, reasons: Reasons) -> tuple[str, dict[str, Any], Any]:
         """(host, the arguments for it without ``test``, what it would do)."""
         fleet, new = self.fleet, self.new
@@ -83,7 +95,14 @@ class _NewName:
         with reasons:
             host = locations.host_of(self.name)
             asked = self._asked(host)
-            plan = fleet.one(host, self.function, {**secret.without(asked), "test": True})
+            hidden = self._hidden(asked)
+            with reasons:
+                plan = fleet.one(host, self.function, {**secret.without(asked), "test": True})
+            with reasons:
+                secret.refuse_claimed(fleet.opts, host, hidden)
+            with reasons:
+                if self._hands_in(hidden):
+                    authorization.refuse_others(fleet.opts, host, new)
         reasons.hold()
         return host, asked, plan
 
@@ -91,11 +110,19 @@ class _NewName:
         """The arguments of the host's function."""
         return {"vm_": self.name, "name": self.new, **self.options}
 
+    def _hidden(self, _asked: dict[str, Any]) -> dict[str, Any]:
+        """What of the arguments may be secret: the host asks for it."""
+        return {}
+
+    def _hands_in(self, hidden: dict[str, Any]) -> bool:
+        """Whether the host hands in a key, or asks for what is secret."""
+        return bool(hidden) or self.options.get("seed") is not False
+
     def _keys_come(
         self, host: str, undo: Revert, **handed: Any
     ) -> contextlib.AbstractContextManager[None]:
         """As authorization.handing_in, unless the guest gets no key and is told nothing."""
-        if self.options.get("seed") is False and not handed.get("secret"):
+        if not self._hands_in(handed.get("secret") or {}):
             return contextlib.nullcontext()
         return authorization.handing_in(self.fleet, host, self.new, undo, **handed)
 
@@ -109,6 +136,7 @@ class Rename(_NewName):
         """What its host would rename."""
         reasons = Reasons()
         with reasons:
+            self._free(reasons)
             host, _, plan = self._look(reasons)
             comment = f"{self.name} on {host} would be renamed to {self.new}"
             changes = {"name": {"old": self.name, "new": self.new}, **plan}
@@ -177,6 +205,7 @@ class Clone(_NewName):
         """What its host would make."""
         reasons = Reasons()
         with reasons:
+            self._free(reasons)
             host, _, plan = self._look(reasons)
             comment = f"{self.name} would be copied to {self.new} on {host}"
             return Checked(self.new, comment, {"created": plan}, {"host": host})
@@ -189,7 +218,6 @@ class Clone(_NewName):
             host, asked, _ = self._look(Reasons(first=True))
             asked = {**asked, "start": False, "approve_key": True}
             asked, hidden = secret.split(asked)
-            secret.refuse_claimed(fleet.opts, host, hidden)
             undo = Revert()
             begin = fleet.opts, new, "virt.clone", undo
             with naming_what_stays(undo), Begun(*begin) as begun, undo:
@@ -209,6 +237,10 @@ class Clone(_NewName):
     def _asked(self, host: str) -> dict[str, Any]:
         terms = inventory.terms(self.fleet, host, policies.of_master(self.fleet.opts))
         return {**super()._asked(host), "placement": terms}
+
+    def _hidden(self, asked: dict[str, Any]) -> dict[str, Any]:
+        _, hidden = secret.split(asked)
+        return dict(hidden)
 
     def _made(self, host: str, asked: dict[str, Any]) -> Any:
         """What the host answered. Raises, with what to do, when it gave no answer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,18 +97,38 @@ class InitRequest:
             public["graphics"] = {k: v for k, v in public["graphics"].items() if k != "password"}
         return public
 
-    def request(self) -> facts.PlacementRequest:
-        """The placement request. Raises InvalidInput for a bad name, cpu or mem."""
-        cpu, mem, most = self.cpu, self.mem, None
-        if isinstance(cpu, dict):
-            cpu = cpu.get("maximum", 1)
+    def questions(self) -> list[Callable[[], object]]:
+        """Each raises InvalidInput where one part of what was said is wrong."""
+        return [
+            lambda: names.guest(self.name),
+            self._vcpus,
+            self._memory_kib,
+            lambda: _labels(self.labels, "labels"),
+            lambda: _labels(self.prefer, "prefer"),
+            lambda: _group_policy(self.group_policy),
+        ]
+
+    def _vcpus(self) -> int:
+        cpu = self.cpu.get("maximum", 1) if isinstance(self.cpu, dict) else self.cpu
+        return units.parse_count(cpu, "cpu")
+
+    def _memory_kib(self) -> tuple[int, int]:
+        """(at boot, at most)."""
+        mem, most = self.mem, None
         if isinstance(mem, dict):
             most, mem = mem.get("max"), mem.get("boot") or mem.get("current")
+        boot_kib = units.parse_kib(mem, what="mem")
+        return boot_kib, units.parse_kib(most, what="mem max") if most else 0
+
+    def request(self) -> facts.PlacementRequest:
+        """The placement request. Raises InvalidInput for a bad name, cpu or mem."""
+        name, vcpus = names.guest(self.name), self._vcpus()
+        memory_kib, max_memory_kib = self._memory_kib()
         return facts.PlacementRequest(
-            name=names.guest(self.name),
-            vcpus=units.parse_count(cpu, "cpu"),
-            memory_kib=units.parse_kib(mem, what="mem"),
-            max_memory_kib=units.parse_kib(most, what="mem max") if most else 0,
+            name=name,
+            vcpus=vcpus,
+            memory_kib=memory_kib,
+            max_memory_kib=max_memory_kib,
             hypervisor=self.hypervisor or "kvm",
             arch=self.arguments.get("arch"),
             image=self.image,
@@ -176,6 +196,8 @@ class Init:
         reasons = Reasons()
         with reasons:
             request = self.request(reasons)
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, request.name)
             decision, hosts = self.decide(request, reasons)
             best = next(host for host in hosts if host.name == decision.ranked[0].host)
             if request.name not in {guest.name for guest in best.guests}:
@@ -233,6 +255,9 @@ class Init:
                 wait.check(self.wanted.wait_for)
         with reasons:
             self.check_pillar()
+        for question in self.wanted.questions():
+            with reasons:
+                question()
         with reasons:
             request = self.wanted.request()
             target.refuse_host(self.fleet.opts, request.name)
@@ -264,7 +289,7 @@ class Init:
         with reasons:
             self.check_key(request.name)
         with reasons:
-            self.check_secrets(decision.ranked[: self.attempts()])
+            self.check_secrets(one.host for one in decision.ranked[: self.attempts()])
         if not decision.ranked:
             reasons.hold()
         self.terms = {host.name: account.terms(host, self.policy) for host in hosts}
@@ -309,14 +334,14 @@ class Init:
                 found[host] = exc.text
         return found
 
-    def check_secrets(self, candidates: Iterable[choose.Candidate]) -> None:
+    def check_secrets(self, hosts: Iterable[str]) -> None:
         """They go to hosts that the master's configuration names."""
         words = [
             *secret.split(self.wanted.for_host())[1],
             *(["pillar"] if self.wanted.pillar else []),
         ]
-        for candidate in candidates:
-            secret.refuse_claimed(self.fleet.opts, candidate.host, words)
+        for host in hosts:
+            secret.refuse_claimed(self.fleet.opts, host, words)
 
     def check_key(self, name: str) -> None:
         """A key that the master already trusts under this name is some other machine's."""

@@ -40,7 +40,7 @@ def guest(opts: held.Opts, name: str, what: str) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = held.take(path, what) or _again(path, what)
     if handle is None:
-        raise errors.OperationFailed(f"{name}: {held.owner(path)}, is under way; wait for it")
+        raise _under_way(name, held.owner(path))
     try:
         yield
     finally:
@@ -57,6 +57,17 @@ def at_work(opts: held.Opts, name: str) -> str | None:
     """Who works on the guest on this master, or None."""
     path = _path(opts, name)
     return held.owner(path) if held.is_taken(path) else None
+
+
+def refuse_taken(opts: held.Opts, name: str) -> None:
+    """Raises what :func:`guest` would raise now."""
+    owner = at_work(opts, name)
+    if owner:
+        raise _under_way(name, owner)
+
+
+def _under_way(name: str, owner: str) -> errors.OperationFailed:
+    return errors.OperationFailed(f"{name}: {owner}, is under way; wait for it")
 
 
 @contextlib.contextmanager

@@ -183,14 +183,14 @@ def _all_reasons(
     source: str,
     asked: dict[str, Any],
     target: str,
-    refusal: errors.Refused,
+    refusal: str,
 ) -> list[str]:
-    """Why a named target does not take the guest: what placement says, and what both hosts say."""
+    """Why a named target does not take the guest: what is known here, and what both hosts say."""
     try:
         more = _examined(fleet, seen, source, {**asked, "target": target})["reasons"]
     except errors.VirtError as exc:
         more = [exc.text]
-    return [refusal.words, *more]
+    return list(dict.fromkeys([refusal, *more]))
 
 
 def _reported(seen: MigrationLocations, host: str | None) -> dict[str, Any]:
@@ -241,14 +241,17 @@ class Migrate:
         """Where it would move, or everything that is in the way."""
         name, reasons = self.name, Reasons()
         with reasons:
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, names.guest(name))
             source, target, found = self._plan()
-            if found is None:
+            if found and not found["migratable"]:
+                why = (*reasons.words, *found["reasons"])
+                text = f"{name} cannot be moved to {target}: {'; '.join(why)}"
+                return Checked(name, text, reasons=why)
+            reasons.hold()
+            if not found:
                 text = f"{name} is on {source} already"
                 return Checked(name, text, more={"host": source}, nothing=True)
-            if not found["migratable"]:
-                why = "; ".join(found["reasons"])
-                text = f"{name} cannot be moved to {target}: {why}"
-                return Checked(name, text, reasons=tuple(found["reasons"]))
             text = f"{name} would be moved from {source} to {target}"
             more = {"host": source, "disks": found.get("disks")}
             return Checked(name, text, _changes(source, target), more)
@@ -263,14 +266,16 @@ class Migrate:
             return source, target, None
         why = _closed(seen, target)
         if target and why:
-            return source, target, {"migratable": False, "reasons": [why]}
+            asked = {**self.options, "vm_": self.name}
+            reasons = _all_reasons(fleet, seen, source, asked, target, why)
+            return source, target, {"migratable": False, "reasons": reasons}
         try:
             found = targets(fleet, self.policy, self.name, source, request)
         except errors.Refused as exc:
             if not target:
                 raise
             asked = {**self.options, "vm_": self.name}
-            reasons = _all_reasons(fleet, seen, source, asked, target, exc)
+            reasons = _all_reasons(fleet, seen, source, asked, target, exc.words)
             return source, target, {"migratable": False, "reasons": reasons}
         refusals = {}
         for host in found.names:
@@ -342,7 +347,7 @@ class Migrate:
             if self.request.others or not self.target:
                 raise
             asked = {**self.options, "vm_": self.name}
-            reasons = _all_reasons(self.fleet, seen, source, asked, self.target, exc)
+            reasons = _all_reasons(self.fleet, seen, source, asked, self.target, exc.words)
             raise errors.Refused("; ".join(reasons)) from exc
 
     def _done(

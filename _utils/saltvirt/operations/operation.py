@@ -99,10 +99,14 @@ class Reasons:
         if self._found:
             raise self._found[0]
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The sentences, each once."""
+        return tuple(dict.fromkeys(exc.text for exc in self._found))
+
     def checked(self, about: str) -> Checked:
-        """The Checked of an operation that would not be done: with each reason once."""
-        words = tuple(dict.fromkeys(exc.text for exc in self._found))
-        return Checked(about, "; ".join(words), reasons=words)
+        """The Checked of an operation that would not be done."""
+        return Checked(about, "; ".join(self.words), reasons=self.words)
 
 
 def perform(operation: Operation, test: bool = False) -> dict[str, Any]:

@@ -74,9 +74,12 @@ class Purge:
         reasons = Reasons()
         with reasons:
             name = names.guest(self.name)
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, name)
             host, _ = find.locate(self.fleet, name)
             found = plan(self.fleet, host, name)
             goes, why = self._key(host)
+            reasons.hold()
             disks = ", ".join(found["delete"]) or "no disk"
             comment = f"{name} would be removed from {host}, with {disks}"
             comment += " and its key" if goes else ""

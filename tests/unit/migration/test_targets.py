@@ -248,6 +248,8 @@ def test_test_true_says_of_a_named_host_what_would_be_in_the_way(tmp_path):
     assert (there.comment, there.nothing) == ("web1 is on hv1 already", True)
     cloud.maintenance = {"hv2": "disks"}
     assert check(cloud, "hv2").reasons == ("hv2 is in maintenance: disks",)
+    assert cloud.asked == [("hv1", "virt.migratable")]
+    cloud.asked = []
     [why] = check(cloud, "hv9").reasons
     assert "hv9" in why
     assert cloud.asked == []

@@ -1,0 +1,192 @@
+"""``test=True`` of the runner says every reason against an operation, and changes nothing."""
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet import authorization, target
+from saltvirt.fleet.answer import FAILED, Answer
+from saltvirt.operations import deploy, lock, operation
+from saltvirt.operations.authorize import Authorize
+from saltvirt.operations.identity import Clone, Rename
+from saltvirt.operations.init import Init, InitRequest
+from saltvirt.operations.migrate import Migrate
+from saltvirt.operations.purge import Purge
+from saltvirt.operations.report import Report
+from saltvirt.placement import policy
+
+HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
+HOST["images_folder"] = {"path": "/x", "total_bytes": 1 << 40, "free_bytes": 1 << 40}
+GUEST = {"vcpus": 1, "memory_kib": 1 << 20, "state": "shutdown"}
+BY = policy.from_config(None, None)
+
+
+class Cloud:
+    """hv1 with the guests a and b, hv2. refused: function to what a host says against it."""
+
+    def __init__(self, tmp_path, **refused):
+        self.opts = {
+            "pki_dir": str(tmp_path), "cachedir": str(tmp_path), "minimum_auth_version": 3,
+            "virt": {"hosts": "hv*"},
+        }  # fmt: skip
+        (tmp_path / "minions").mkdir(exist_ok=True)
+        for name in ("a", "b", "new"):
+            (tmp_path / "minions" / name).write_text("a key")
+        self.refused = {f"virt.{name}": why for name, why in refused.items()}
+        self.guests, self.maintenance = {"hv1": {"a": GUEST, "b": GUEST}, "hv2": {}}, None
+        self.done = []
+
+    def hosts(self, only=None):
+        if only not in (None, "hv1", "hv2"):
+            raise errors.NotFound(f"{only!r} is not a hypervisor of this master")
+        return [only] if only else ["hv1", "hv2"]
+
+    def ask(self, hosts, fun, kwarg=None, **_options):
+        for host in hosts:
+            if fun in self.refused:
+                yield Answer(host, error=self.refused[fun], kind=FAILED)
+            else:
+                yield Answer(host, self._said(host, fun, kwarg or {}))
+
+    def _said(self, host, fun, kwarg):
+        states = {name: guest["state"] for name, guest in self.guests[host].items()}
+        if fun == "virt.inventory":
+            return {**HOST, "guests": self.guests[host]}
+        if fun == "virt.migrate_locations":
+            closed = self.maintenance if host == "hv2" else None
+            return {"guests": states, "unfinished": [], "maintenance": closed}
+        if fun == "virt.vm_state":
+            return states
+        if fun == "virt.migratable":
+            return {"migratable": False, "reasons": ["vda is a CD"]}
+        if not kwarg.get("test"):
+            self.done.append((host, fun))
+        return {}
+
+    def gather(self, hosts, fun, kwarg=None, **options):
+        return {one.host: one for one in self.ask(hosts, fun, kwarg)}
+
+    def one(self, host, fun, kwarg=None, **options):
+        return self.gather([host], fun, kwarg)[host].get()
+
+    def tell(self, tag, data):
+        self.done.append((tag, data))
+
+
+def reasons(one):
+    """Those of a check, of which nothing was changed; and the run raises the first of them."""
+    checked = one.check()
+    assert one.fleet.done == []
+    with pytest.raises(errors.VirtError) as raised:
+        one.run()
+    assert raised.value.text == checked.reasons[0]
+    assert [tag for tag, _ in one.fleet.done if not tag.endswith("/failed")] == []
+    one.fleet.done = []
+    answer = operation.perform(one, test=True)
+    assert answer["retcode"] == 1
+    assert answer[checked.about]["comment"] == "; ".join(checked.reasons)
+    return checked.reasons
+
+
+def init(cloud, **given):
+    wanted = InitRequest(**{"name": "new", "cpu": 1, "mem": 64, "image": None, **given})
+    return Init(cloud, BY, wanted, Report(cloud, wanted.name, "init"))
+
+
+def test_of_init(tmp_path):
+    cloud = Cloud(tmp_path, init="no such image: /x")
+    big = {"name": "a", "mem": "900G", "arguments": {"seed": True}}
+    taken, room, key = reasons(init(cloud, **big))
+    assert taken.startswith("a exists already, on hv1")
+    assert "no host can take a" in room
+    assert "an accepted key for a" in key
+    key, image = reasons(init(cloud, arguments={"seed": True}))
+    assert "an accepted key for new" in key
+    assert image in ("hv1: no such image: /x", "hv2: no such image: /x")
+
+
+def test_of_inits_arguments(tmp_path):
+    wrong = {
+        "name": "a/b", "cpu": "x", "mem": "y", "wait_for": "luck", "pillar": {"a": 1},
+        "labels": "rack", "group_policy": "apart",
+    }  # fmt: skip
+    found = reasons(init(Cloud(tmp_path), **wrong))
+    words = ("wait_for 'luck'", "pillar: ", "'a/b' cannot", "cpu", "mem", "labels", "group_policy")
+    assert [word for word, why in zip(words, found, strict=True) if word not in why] == []
+
+
+@pytest.mark.parametrize("kind", [Rename, Clone])
+def test_of_a_new_name(tmp_path, kind):
+    cloud = Cloud(tmp_path, rename="a is running", clone="a is running")
+    report = Report(cloud, "b", "x")
+    taken, key, host = reasons(kind(cloud, report, "a", "b"))
+    assert taken == "b exists already, on hv1"
+    assert "an accepted key for b" in key
+    assert host == "hv1: a is running"
+    gone, taken, key = reasons(kind(cloud, report, "gone", "b"))
+    assert "no guest 'gone'" in gone
+    assert reasons(kind(cloud, report, "a", "a")) == ("a is its name already",)
+    assert len(reasons(kind(cloud, report, "a/", "b/"))) == 2
+
+
+@pytest.mark.parametrize("kind", [Rename, Clone])
+def test_of_a_key_that_another_master_would_get(tmp_path, monkeypatch, kind):
+    """Only the run said so, after the host was asked."""
+    monkeypatch.setattr(authorization.syndic, "below", lambda _opts, host: host == "hv1")
+    cloud = Cloud(tmp_path, rename="a is running", clone="a is running")
+    host, below = reasons(kind(cloud, Report(cloud, "c", "x"), "a", "c"))
+    assert below.startswith("hv1 is below a syndic")
+    assert host == "hv1: a is running"
+
+
+def test_of_a_secret_for_a_host_by_its_own_word(tmp_path, monkeypatch):
+    monkeypatch.setattr(target, "by_name", lambda _opts, _host: False)
+    cloud = Cloud(tmp_path, clone="a is running")
+    host, claimed = reasons(Clone(cloud, Report(cloud, "c", "x"), "a", "c", {"user_data": "x"}))
+    assert "a hypervisor by its own word" in claimed
+    assert host == "hv1: a is running"
+
+
+def test_of_a_migration(tmp_path):
+    """A maintenance hid what is in the way besides."""
+    cloud = Cloud(tmp_path)
+    cloud.maintenance = "disks"
+    checked = Migrate(cloud, BY, "a", "hv2", Report(cloud, "a", "migrate")).check()
+    assert checked.reasons == ("hv2 is in maintenance: disks", "vda is a CD")
+    assert cloud.done == []
+
+
+def test_that_somebody_is_at_work_is_one(tmp_path):
+    cloud = Cloud(tmp_path, init="no such image", rename="it runs", clone="it runs")
+    report = Report(cloud, "a", "x")
+    checks = {
+        "c": (init(cloud, name="c"), Rename(cloud, report, "a", "c"),
+              Clone(cloud, report, "a", "c")),
+        "a": (Purge(cloud, "a"), Migrate(cloud, BY, "a", "hv2", report),
+              Rename(cloud, report, "a", "c")),
+    }  # fmt: skip
+    for name, found in checks.items():
+        with lock.guest(cloud.opts, name, "virt.purge"):
+            for one in found:
+                assert one.check().reasons[0].startswith(f"{name}: virt.purge, process"), one
+    assert Purge(cloud, "a").check().reasons == ()
+
+
+def test_of_guests_that_are_deployed(tmp_path):
+    """The plan was all right, and the making was refused: the key is another machine's."""
+    cloud = Cloud(tmp_path)
+    wishes = [deploy.wanted(name, {"mem": 64}, "shop") for name in ("new", "c")]
+    wishes.append(deploy.wanted("d", {"mem": 64, "seed": False, "pillar": {"x": 1}}, "shop"))
+    found = deploy.Deploy(cloud, BY, wishes, "shop").check().answer()["shop"]
+    assert list(found["changes"]) == ["c"]
+    assert "an accepted key for new" in found["failed"]["new"]
+    assert found["failed"]["d"].startswith("pillar: this master would not serve it")
+
+
+def test_of_a_permission(tmp_path):
+    cloud = Cloud(tmp_path)
+    name, host, pillar = reasons(Authorize(cloud, "hv9", "hv8", pillar=["x"]))
+    assert "cannot be a guest's name" in name
+    assert "'hv8' is not a hypervisor" in host
+    assert "pillar" in pillar
