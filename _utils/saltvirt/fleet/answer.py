@@ -1,5 +1,7 @@
 """What one host said to one question: data or an error, never both."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +28,13 @@ class Answer:
     kind: str | None = None
 
     @property
-    def ok(self):
+    def ok(self) -> bool:
         return self.error is None
 
-    def get(self):
+    def get(self) -> Any:
         """The data. Raises OperationFailed, Refused, NoRoom or ConnectionFailed with the host's
         words."""
-        if self.ok:
+        if self.error is None:
             return self.data
         if self.kind != FAILED:
             raise errors.ConnectionFailed(f"{self.host}: {self.error}")
@@ -43,37 +45,37 @@ class Answer:
         raise kind(f"{self.host}: {text.removeprefix(f'{self.host}: ')}")
 
 
-def down(host, ping=None):
+def down(host: str, ping: Answer | None = None) -> Answer:
     """An accepted host that the master sees no connection of, and that answered nothing, or to a
     ``ping`` nothing good: it was told nothing."""
     error = ping.error if ping and ping.kind == BAD else "down: no connection to the master"
     return Answer(host, error=error, kind=DOWN)
 
 
-def silent(host, waited_s, busy=False):
+def silent(host: str, waited_s: float, busy: bool = False) -> Answer:
     """A host that did not answer in time. busy: it said that it works at the job."""
     why = ": its minion is at work, so its libvirt or its storage may hang" if busy else ""
     return Answer(host, error=f"no answer in {waited_s:.0f} s{why}", kind=SILENT)
 
 
-def stalled(host, quiet_s):
+def stalled(host: str, quiet_s: float) -> Answer:
     """A host whose job is given up: it may be at work still."""
     error = f"no progress for {quiet_s:.0f} s (virt:stall_timeout); it is given up here"
     return Answer(host, error=error, kind=SILENT)
 
 
-def endless(host, job_s):
+def endless(host: str, job_s: float) -> Answer:
     """A host whose job is given up, though it says that it gets on."""
     error = f"at work for {job_s:.0f} s (virt:job_timeout); it is given up here"
     return Answer(host, error=error, kind=SILENT)
 
 
-def lost(host):
+def lost(host: str) -> Answer:
     """A host that has ended the job, and whose answer Salt did not bring."""
     return Answer(host, error="it has ended the job, but its answer did not arrive", kind=LOST)
 
 
-def unproven(host):
+def unproven(host: str) -> Answer:
     """A host that answers, and does not sign what it says; or somebody else does so for it."""
     error = (
         "its answer is not signed with its key: another version of this project is there "
@@ -82,7 +84,9 @@ def unproven(host):
     return Answer(host, error=error, kind=BAD)
 
 
-def from_return(host, event, fun=None, kwarg=None):
+def from_return(
+    host: str, event: dict[str, Any], fun: str | None = None, kwarg: dict[str, Any] | None = None
+) -> Answer:
     """The Answer in a Salt job's return: looked at before anything reads it, see fleet.shape.
 
     event: dict with ``return``, and as Salt sends them ``retcode`` and ``success``. fun, kwarg:
@@ -101,7 +105,7 @@ def from_return(host, event, fun=None, kwarg=None):
     return Answer(host, data=data)
 
 
-def _one_line(data):
+def _one_line(data: Any) -> str:
     """Salt's texts for a failed function, without its decoration."""
     if not isinstance(data, str):
         return f"failed: {data!r}"

@@ -6,6 +6,8 @@ the operation: it holds a lock on the file. What an operation that was killed le
 secret: whoever next asks for a permission, or gives one, removes it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import json
@@ -13,11 +15,16 @@ import logging
 import os
 import secrets
 import time
+from collections.abc import Iterator, Mapping
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from saltvirt import errors, names
 from saltvirt.fleet import private, syndic, target
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.revert import Revert
+
+if TYPE_CHECKING:
+    from saltvirt.fleet.client import Fleet
 
 LIFETIME_S = 600
 # of an operation's own, which ends with it
@@ -32,7 +39,7 @@ _AUTH_VERSION = 3
 log = logging.getLogger(__name__)
 
 
-def refuse_unknown_senders(opts):
+def refuse_unknown_senders(opts: Mapping[str, Any]) -> None:
     """Raises Unsupported where this master's Salt does not prove which minion asks for a pillar."""
     given = opts.get("minimum_auth_version", 0)
     if not isinstance(given, int) or given < _AUTH_VERSION:
@@ -44,7 +51,7 @@ def refuse_unknown_senders(opts):
         )
 
 
-def refuse_others(opts, host, name):
+def refuse_others(opts: dict[str, Any], host: str, name: str) -> None:
     """Raises Unsupported for a host that hands the guest's key to another master."""
     if syndic.below(opts, host):
         raise errors.Unsupported(
@@ -56,16 +63,23 @@ def refuse_others(opts, host, name):
 class Authorizations:
     """Grants, takes back and redeems permissions. opts: the master's options."""
 
-    def __init__(self, opts):
+    def __init__(self, opts: dict[str, Any]) -> None:
         self._opts = opts
         self._root = os.path.join(opts["pki_dir"], "virtkeys")
 
-    def _path(self, host, name):
+    def _path(self, host: str, name: str) -> str:
         if not host or "/" in host or host.startswith("."):
             raise errors.InvalidInput(f"{host!r} is no minion id")
         return os.path.join(self._root, host, names.guest(name))
 
-    def grant(self, host, name, lifetime_s=LIFETIME_S, pillar=None, **more):
+    def grant(
+        self,
+        host: str,
+        name: str,
+        lifetime_s: float = LIFETIME_S,
+        pillar: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
         """Lets ``host`` hand in one key for ``name`` within ``lifetime_s`` seconds.
 
         pillar: what the guest gets with it. Raises InvalidInput for a name that virt:hosts keeps,
@@ -73,7 +87,7 @@ class Authorizations:
         """
         os.close(self._written(host, name, lifetime_s, {"pillar": pillar or {}, **more}))
 
-    def _written(self, host, name, lifetime_s, content):
+    def _written(self, host: str, name: str, lifetime_s: float, content: dict[str, Any]) -> int:
         """The open file of a new permission, which is locked."""
         refuse_unknown_senders(self._opts)
         self.sweep()
@@ -82,7 +96,9 @@ class Authorizations:
         return private.write_locked(path, text)
 
     @contextlib.contextmanager
-    def held(self, host, name, pillar=None, **more):
+    def held(
+        self, host: str, name: str, pillar: dict[str, Any] | None = None, **more: Any
+    ) -> Iterator[None]:
         """Such a permission for the block; it ends with it, and with the process.
 
         replace: the new key takes the place of the one that was accepted for this host's guest.
@@ -96,7 +112,7 @@ class Authorizations:
             self.revoke(host, name)
             os.close(handle)
 
-    def revoke(self, host, name):
+    def revoke(self, host: str, name: str) -> bool:
         """Takes a permission back; True when there was one."""
         try:
             os.unlink(self._path(host, name))
@@ -104,12 +120,12 @@ class Authorizations:
             return False
         return True
 
-    def hosts(self):
+    def hosts(self) -> set[str]:
         """The ids of all hosts that ever had a permission, as a set."""
         found = os.listdir(self._root) if os.path.isdir(self._root) else ()
         return {host for host in found if not host.startswith(".")}
 
-    def expired(self):
+    def expired(self) -> Iterator[tuple[str, str]]:
         """(host, guest) of the permissions that nobody used in time."""
         for host in sorted(os.listdir(self._root)) if os.path.isdir(self._root) else ():
             folder = os.path.join(self._root, host)
@@ -118,18 +134,18 @@ class Authorizations:
                     yield host, name
 
     @staticmethod
-    def _read(path):
+    def _read(path: str) -> dict[str, Any] | None:
         """The permission in the file, None when it is over."""
         try:
             with open(path, encoding="utf-8") as file:
-                found = json.load(file)
+                found: dict[str, Any] = json.load(file)
                 left = found["until"] - time.time()
                 good = 0 <= left <= _LONGEST_S and not (found.get("held") and _free(file))
             return found if good else None
         except (ValueError, TypeError, KeyError, RecursionError, FileNotFoundError):
             return None
 
-    def sweep(self):
+    def sweep(self) -> None:
         """Removes what operations that were killed have left: their permissions, and files that
         they were about to write."""
         for folder, _, found in os.walk(self._root):
@@ -138,12 +154,12 @@ class Authorizations:
                     if _free(file) and _of_a_killed(path, file):
                         os.unlink(path)
 
-    def secret(self, host, name):
+    def secret(self, host: str, name: str) -> dict[str, Any]:
         """What the host may know for the operation that is under way; {} when there is none."""
         self.sweep()
         return (self._read(self._path(host, name)) or {}).get("secret") or {}
 
-    def redeem(self, host, name):
+    def redeem(self, host: str, name: str) -> dict[str, Any] | None:
         """The permission that the host has for the guest, which is then used up, or None."""
         self.sweep()
         taken = os.path.join(self._root, f".{secrets.token_hex()}")
@@ -158,7 +174,7 @@ class Authorizations:
                 os.unlink(taken)
 
 
-def _of_a_killed(path, file):
+def _of_a_killed(path: str, file: BinaryIO) -> bool:
     """Whether a file that nobody holds is of an operation that was killed."""
     if os.path.basename(path).startswith("."):  # it is there for an instant
         return time.time() - os.fstat(file.fileno()).st_mtime > _INSTANT_S
@@ -167,7 +183,7 @@ def _of_a_killed(path, file):
     return False
 
 
-def _free(file):
+def _free(file: IO[Any]) -> bool:
     """True when nobody holds the lock of a file: whoever did is gone."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -177,7 +193,14 @@ def _free(file):
 
 
 @contextlib.contextmanager
-def handing_in(fleet, host, name, undo, pillar=None, secret=None):
+def handing_in(
+    fleet: Fleet,
+    host: str,
+    name: str,
+    undo: Revert,
+    pillar: dict[str, Any] | None = None,
+    secret: dict[str, Any] | None = None,
+) -> Iterator[None]:
     """Lets the host hand in the key of the guest that it makes in the block.
 
     secret: what it may ask for to make it.
@@ -187,7 +210,7 @@ def handing_in(fleet, host, name, undo, pillar=None, secret=None):
     keys = KeyStore(fleet.opts)
     before = keys.accepted(name)
 
-    def take_back():
+    def take_back() -> None:
         now = keys.accepted(name)
         if now and now != before:
             keys.delete(name, now)
@@ -200,7 +223,7 @@ def handing_in(fleet, host, name, undo, pillar=None, secret=None):
     undo.push(f"take back the key of {name}", take_back)
 
 
-def hand_in(opts, store, host, name, pub_pem):
+def hand_in(opts: dict[str, Any], store: KeyStore, host: str, name: str, pub_pem: str) -> bool:
     """What the master does when a host hands in a guest's key: True when it is accepted.
 
     Everything but ``host`` comes from the minion and is believed only as far as the

@@ -11,11 +11,15 @@ the key is not here. Events of its steps are shown, and nothing more: any minion
 How long ago its last step was, the host is asked.
 """
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import pwd
 import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import salt.client
 import salt.utils.args
@@ -27,6 +31,10 @@ import saltvirt
 from saltvirt import errors, settings
 from saltvirt.fleet import answer, peers, proof, shape, syndic, target
 from saltvirt.fleet.keys import KeyStore
+
+# (prefix of event tags, what is called with tag and data), and what is called when it is quiet
+Watch = tuple[str, Callable[[str, dict[str, Any]], None]]
+Quiet = tuple[float, float, Callable[[], None]]
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +65,7 @@ JOB_S = 86400
 WORKING, GUEST_WORKING = "virt.working", "saltutil.find_job"
 
 
-def _with_user(opts):
+def _with_user(opts: dict[str, Any]) -> dict[str, Any]:
     """The options with a user of this machine, whose key the client reads.
 
     In what a reactor begins Salt has put the word ``Reactor`` in its place.
@@ -77,33 +85,33 @@ class Fleet:
     Use as a context manager: it holds a connection to the master's event bus.
     """
 
-    def __init__(self, opts, now=time.monotonic):
+    def __init__(self, opts: dict[str, Any], now: Callable[[], float] = time.monotonic) -> None:
         saltvirt.check()
         self.opts = opts
         self.now = now
-        self._client = None
-        self._below = None
+        self._client: Any = None
+        self._below: set[str] | None = None
         # hosts whose connection the master does not see: who answered all the same, and who let
         # a whole time-out pass, with when that was
-        self.answered = set()
-        self.gone = {}
-        self._keys = {}
+        self.answered: set[str] = set()
+        self.gone: dict[str, float] = {}
+        self._keys: dict[str, str | None] = {}
 
-    def __enter__(self):
+    def __enter__(self) -> Fleet:
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         if self._client is not None:
             self._client.destroy()
             self._client = None
 
     @property
-    def client(self):
+    def client(self) -> Any:
         if self._client is None:
             self._client = salt.client.get_local_client(mopts=_with_user(self.opts))
         return self._client
 
-    def hosts(self, only=None):
+    def hosts(self, only: str | None = None) -> list[str]:
         """Ids of the hypervisors, sorted; with ``only`` that one, checked to be known.
 
         Raises NotFound when there is none, or ``only`` is none of them.
@@ -119,7 +127,7 @@ class Fleet:
             )
         return known if only is None else [only]
 
-    def _known(self):
+    def _known(self) -> list[str]:
         """The hypervisors of this master, and on a master of masters those below its syndics."""
         known = target.hosts(self.opts)
         if not self.opts.get("order_masters"):
@@ -128,15 +136,24 @@ class Fleet:
             self._below = syndic.known(self.client, self.opts, target.expression(self.opts))
         return sorted({*known, *self._below})
 
-    def own(self):
+    def own(self) -> list[str]:
         """Those of the hypervisors that have this master, and not one below it; sorted. Raises
         NotFound when there is none."""
         return [host for host in self.hosts() if not syndic.below(self.opts, host)]
 
     def ask(
-        self, hosts, fun, kwarg=None, *, timeout_s=None, long=False, patient=False, watch=None,
-        quiet=None, signed=True,
-    ):  # fmt: skip
+        self,
+        hosts: Iterable[str],
+        fun: str,
+        kwarg: dict[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        long: bool = False,
+        patient: bool = False,
+        watch: Watch | None = None,
+        quiet: Quiet | None = None,
+        signed: bool = True,
+    ) -> Iterator[answer.Answer]:
         """Calls ``fun`` on the hosts; yields an Answer per host, each as it arrives.
 
         kwarg: dict of keyword arguments. Nothing is passed by position (positions shift
@@ -169,7 +186,7 @@ class Fleet:
         limits = self._limit("stall_timeout", STALL_S), self._limit("job_timeout", JOB_S)
         yield from job.answers(_Patience(timeout_s, long, patient, *limits))
 
-    def proven(self, host, jid, fun, event):
+    def proven(self, host: str, jid: str, fun: str, event: dict[str, Any]) -> dict[str, Any] | None:
         """The return of a host, as its answer has it; None when it is not proven to be its.
 
         event: what came as that, ``return`` and all.
@@ -181,7 +198,7 @@ class Fleet:
             return None
         return proof.proven(host, jid, fun, event.get("return"), key)
 
-    def seen(self, hosts):
+    def seen(self, hosts: Iterable[str]) -> set[str]:
         """Those of the hosts whose connection the master sees, as a set."""
         found = target.connected(self.opts, hosts)
         if self.opts.get("order_masters"):
@@ -189,7 +206,7 @@ class Fleet:
             found |= set(hosts) - set(target.accepted(self.opts))
         return found
 
-    def _absent(self, hosts, timeout_s):
+    def _absent(self, hosts: list[str], timeout_s: float) -> dict[str, answer.Answer]:
         """Host to its Answer, of those that the master does not see and that answer no ping."""
         there = self.seen(hosts) | self.answered
         unseen = [host for host in hosts if host not in there]
@@ -197,19 +214,29 @@ class Fleet:
         absent = (answer.DOWN, answer.SILENT, answer.BAD)
         return {one.host: answer.down(one.host, one) for one in pings if one.kind in absent}
 
-    def _limit(self, word, default):
+    def _limit(self, word: str, default: int) -> int:
         return settings.integer(settings.of_master(self.opts), word, default)
 
-    def gather(self, hosts, fun, kwarg=None, **options):
+    def gather(
+        self, hosts: Iterable[str], fun: str, kwarg: dict[str, Any] | None = None, **options: Any
+    ) -> dict[str, answer.Answer]:
         """Like :meth:`ask`, all at once: a dict of host to Answer, sorted by host."""
         found = {a.host: a for a in self.ask(hosts, fun, kwarg, **options)}
         return dict(sorted(found.items()))
 
-    def one(self, host, fun, kwarg=None, *, long=True, **options):
+    def one(
+        self,
+        host: str,
+        fun: str,
+        kwarg: dict[str, Any] | None = None,
+        *,
+        long: bool = True,
+        **options: Any,
+    ) -> Any:
         """What ``fun`` returned on that host. Raises as Answer.get does."""
         return self.gather([host], fun, kwarg, long=long, **options)[host].get()
 
-    def tell(self, tag, data):
+    def tell(self, tag: str, data: dict[str, Any]) -> None:
         """Fires an event on the master's bus."""
         self.client.event.fire_event(data, tag)
 
@@ -225,12 +252,12 @@ class _Patience:
     job_s: float
 
     @property
-    def whole_s(self):
+    def whole_s(self) -> float:
         """For a job that is not long, in all."""
         return PATIENCE * self.timeout_s
 
     @property
-    def silent_s(self):
+    def silent_s(self) -> float:
         """How long a host with a connection may be too busy to say that it works."""
         if self.long:
             return SILENT_S
@@ -240,26 +267,38 @@ class _Patience:
 class _Job:
     """A published job and the hosts that have not answered yet."""
 
-    def __init__(self, fleet, hosts, watch, quiet=None, signed=True):
+    def __init__(
+        self,
+        fleet: Fleet,
+        hosts: list[str],
+        watch: Watch | None,
+        quiet: Quiet | None = None,
+        signed: bool = True,
+    ) -> None:
         self.fleet = fleet
         self.now = fleet.now
         self.signed = signed
         self.waiting = set(hosts)
         self.seen = fleet.seen(hosts)
         self.unanswered = self.waiting - self.seen - fleet.answered
-        self.watch_prefix, self.watcher = watch or (None, None)
-        self.quiet_s, self.most_s, self.when_quiet = quiet or (None, None, None)
+        self.watch_prefix = watch[0] if watch else ""
+        self.watcher = watch[1] if watch else None
+        self.quiet_s, self.most_s = quiet[:2] if quiet else (0.0, 0.0)
+        self.when_quiet = quiet[2] if quiet else None
         self.jid = salt.utils.jid.gen_jid(fleet.opts)
         self.tags = [f"salt/job/{self.jid}/ret/"]
-        self.fun = self.kwarg = self.ping = None
-        self.unproven, self.late = set(), False
-        self.probe, self.looked, self.all_known = None, set(), None
+        self.fun, self.ping = "", ""
+        self.kwarg: dict[str, Any] | None = None
+        self.unproven: set[str] = set()
+        self.looked: set[str] = set()
+        self.probe: _Probe | None = None
+        self.late, self.all_known = False, cast("bool | None", None)
         self.started = self.now()
         # when each host last made a step by its own word, and how long it said that it may take
         self.moved = dict.fromkeys(hosts, self.started)
-        self.granted_s = {}
+        self.granted_s: dict[str, float] = {}
 
-    def publish(self, fun, kwarg):
+    def publish(self, fun: str, kwarg: dict[str, Any]) -> None:
         self.fun, self.kwarg = fun, kwarg
         if self.unanswered and fun != "test.ping":
             self.ping = salt.utils.jid.gen_jid(self.fleet.opts)
@@ -270,7 +309,9 @@ class _Job:
         if self.ping:
             self.send("test.ping", None, self.ping, self.unanswered)
 
-    def send(self, fun, kwarg, jid, hosts=None):
+    def send(
+        self, fun: str, kwarg: dict[str, Any] | None, jid: str, hosts: set[str] | None = None
+    ) -> None:
         """Publishes to the hosts; default: to those that have not answered."""
         if self.signed:
             fun, kwarg = proof.FUNCTION, {"fun": fun, "kwarg": kwarg or {}}
@@ -282,7 +323,7 @@ class _Job:
         except (SaltClientError, SaltReqTimeoutError) as exc:
             raise errors.ConnectionFailed(f"the Salt master does not answer: {exc}") from exc
 
-    def answers(self, patience):
+    def answers(self, patience: _Patience) -> Iterator[answer.Answer]:
         try:
             while self.waiting:
                 yield from self._next(0.2)
@@ -294,7 +335,7 @@ class _Job:
                 with contextlib.suppress(ValueError):  # 3006 raises when it is not subscribed
                     self.fleet.client.event.unsubscribe(tag)
 
-    def _next(self, wait_s):
+    def _next(self, wait_s: float) -> Iterator[answer.Answer]:
         """The next return within that time, if one comes; feeds the watcher."""
         tags = "|".join([*self.tags, *filter(None, [self.watch_prefix])])
         event = self.fleet.client.event.get_event(
@@ -318,14 +359,15 @@ class _Job:
         elif self.proven(host, self.ping, "test.ping", data) is None:
             self.unproven.add(host)
 
-    def _watched(self, tag, returned):
+    def _watched(self, tag: str, returned: dict[str, Any]) -> None:
         """Shows a step. Any minion may have sent it, so nothing in it breaks the operation."""
         try:
-            self.watcher(shape.clean(tag), shape.step(returned))
+            if self.watcher:
+                self.watcher(shape.clean(tag), shape.step(returned))
         except Exception as exc:
             log.warning("cannot show the step %r: %s", tag, exc)
 
-    def _answered(self, host, event):
+    def _answered(self, host: str, event: dict[str, Any]) -> Iterator[answer.Answer]:
         """The host's Answer. One that is not proven to be its own is not taken: the true one may
         come yet, and is waited for while the host says, signed, that it works at the job."""
         returned = self.proven(host, self.jid, self.fun, event)
@@ -335,7 +377,7 @@ class _Job:
         self.waiting.discard(host)
         yield answer.from_return(host, returned, self.fun, self.kwarg)
 
-    def proven(self, host, jid, fun, event):
+    def proven(self, host: str, jid: str, fun: str, event: dict[str, Any]) -> dict[str, Any] | None:
         """What the host says, whether the master sees it or not; None when that is not proven."""
         returned = self.fleet.proven(host, jid, fun, event) if self.signed else event
         if returned is not None:
@@ -345,18 +387,18 @@ class _Job:
                 self.fleet.answered.add(host)
         return returned
 
-    def at_work(self, host, working):
+    def at_work(self, host: str, working: dict[str, Any]) -> None:
         """What the host says of its last step: how long ago, and how long that one may take."""
         quiet_s, within_s = (shape.seconds(working.get(w)) for w in ("quiet_s", "within_s"))
         if quiet_s is not None and self.now() - quiet_s > self.moved[host]:
             self.moved[host], self.granted_s[host] = self.now() - quiet_s, within_s or 0
 
-    def _quiet_s(self, host):
+    def _quiet_s(self, host: str) -> float:
         """For how many seconds there was no progress, beyond what its step may take."""
         granted_s = min(LONGEST_STEP_S, self.granted_s.get(host, 0))
         return self.now() - self.moved[host] - granted_s
 
-    def _given_up(self, patience):
+    def _given_up(self, patience: _Patience) -> Iterator[answer.Answer]:
         waited_s = self.now() - self.started
         yield from self._without_connection(patience.timeout_s, waited_s)
         if self.when_quiet and (waited_s > self.most_s or self._any_quiet()):
@@ -364,32 +406,33 @@ class _Job:
             tell()
         late = waited_s > patience.timeout_s
         if self.waiting and (late or self.unproven & self.waiting):
-            self._ask_the_silent(patience.silent_s, late)
-            nobodys = self.unproven & self.probe.nobodys() & self.waiting
+            probe = self._ask_the_silent(patience.silent_s, late)
+            nobodys = self.unproven & probe.nobodys() & self.waiting
             yield from self._end(nobodys, answer.unproven)
-        if self.waiting and late:
-            yield from self._written_down()
-            yield from self._lost(self.probe.lost(), waited_s)
+        if self.waiting and late and self.probe:
+            yield from self._written_down(self.probe)
+            yield from self._lost(self.probe.lost(), waited_s, self.probe)
             if patience.long:
                 stalled = {h for h in self.waiting if self._quiet_s(h) > patience.stall_s}
                 yield from self._end(stalled, lambda h: answer.stalled(h, patience.stall_s))
-                over = self.waiting if waited_s > patience.job_s else ()
+                over = self.waiting if waited_s > patience.job_s else set()
                 yield from self._end(over, lambda h: answer.endless(h, patience.job_s))
             elif waited_s > patience.whole_s:
-                yield from self._lost(self.waiting, waited_s)
+                yield from self._lost(self.waiting, waited_s, self.probe)
 
-    def _any_quiet(self):
+    def _any_quiet(self) -> bool:
         return any(self.now() - self.moved[host] > self.quiet_s for host in self.waiting)
 
-    def _ask_the_silent(self, silent_s, late):
+    def _ask_the_silent(self, silent_s: float, late: bool) -> _Probe:
         """late: the time-out is over, and who does not answer this question is given up."""
         if self.probe is None or late > self.late:
             if self.probe:
                 self.probe.end()
             self.probe, self.late = _Probe(self, silent_s), late
         self.probe.listen()
+        return self.probe
 
-    def _without_connection(self, timeout_s, waited_s):
+    def _without_connection(self, timeout_s: float, waited_s: float) -> Iterator[answer.Answer]:
         """Those that the master does not see, and of which nothing was heard in the time."""
         hosts, now = self.waiting & self.unanswered, self.now()
         if waited_s > timeout_s:
@@ -402,29 +445,29 @@ class _Job:
         yield from self._end(over & self.unproven, answer.unproven)
         yield from self._end(over & self.waiting, answer.down)
 
-    def _surely_gone(self, hosts, now):
+    def _surely_gone(self, hosts: set[str], now: float) -> set[str]:
         if self.all_known is None:
             self.all_known = peers.all_known(self.fleet.opts)
         if self.all_known:
             return hosts
         return {h for h in hosts if now - self.fleet.gone.get(h, now - GONE_S) < GONE_S}
 
-    def _lost(self, hosts, waited_s):
+    def _lost(self, hosts: set[str], waited_s: float, probe: _Probe) -> Iterator[answer.Answer]:
         for host in sorted(hosts):
             self.waiting.discard(host)
-            if host in self.probe.finished:
+            if host in probe.finished:
                 yield answer.lost(host)
             else:
-                yield answer.silent(host, waited_s, busy=host in self.probe.alive)
+                yield answer.silent(host, waited_s, busy=host in probe.alive)
 
-    def _end(self, hosts, why):
+    def _end(self, hosts: set[str], why: Callable[[str], answer.Answer]) -> Iterator[answer.Answer]:
         for host in sorted(hosts):
             self.waiting.discard(host)
             yield why(host)
 
-    def _written_down(self):
+    def _written_down(self, probe: _Probe) -> Iterator[answer.Answer]:
         """Answers that the master has written down, and its event bus did not bring."""
-        late = self.probe.ended(LATE_S) - self.looked
+        late = probe.ended(LATE_S) - self.looked
         self.looked |= late
         try:
             kept = self.fleet.client.get_cache_returns(self.jid) if late else {}
@@ -438,31 +481,31 @@ class _Job:
 class _Probe:
     """WORKING to the silent: who is at the job is alive, who says "not here" is done."""
 
-    def __init__(self, job, silent_s):
+    def __init__(self, job: _Job, silent_s: float) -> None:
         self.job = job
         self.silent_s = silent_s
         self.fun = WORKING if job.signed else GUEST_WORKING
-        self.seen = {}
-        self.finished = {}
-        self.unproven = set()
-        self.tag = None
+        self.seen: dict[str, float] = {}
+        self.finished: dict[str, float] = {}
+        self.unproven: set[str] = set()
+        self.tag = ""
         self._send()
 
-    def _send(self):
+    def _send(self) -> None:
         self.end()
-        self.alive = set()
+        self.alive: set[str] = set()
         self.jid = salt.utils.jid.gen_jid(self.job.fleet.opts)
         self.sent, self.tag = self.job.now(), f"salt/job/{self.jid}/ret/"
         self.job.fleet.client.event.subscribe(self.tag)
         self.job.send(self.fun, {"jid": self.job.jid}, self.jid)
 
-    def end(self):
+    def end(self) -> None:
         """Listens to no answer any more."""
         if self.tag:
             with contextlib.suppress(ValueError):
                 self.job.fleet.client.event.unsubscribe(self.tag)
 
-    def listen(self):
+    def listen(self) -> None:
         """Takes the answers that have come; so many at a time that nobody's events keep it here."""
         for _ in range(len(self.job.waiting) + _AT_A_TIME):
             event = self.job.fleet.client.event.get_event(wait=0.05, tag=self.tag, full=True)
@@ -485,17 +528,17 @@ class _Probe:
             else:
                 self.finished.setdefault(host, now)
 
-    def nobodys(self):
+    def nobodys(self) -> set[str]:
         """Those whose only answers, also to this question, are not signed by them."""
         over = self.job.now() - self.sent > UNSIGNED_S
         return self.unproven - self.alive - set(self.finished) if over else set()
 
-    def ended(self, since_s):
+    def ended(self, since_s: float) -> set[str]:
         """Those that ended the job so long ago, and whose return has not come."""
         now = self.job.now()
         return {h for h, at in self.finished.items() if now - at > since_s} & self.job.waiting
 
-    def lost(self):
+    def lost(self) -> set[str]:
         """The hosts that will not answer any more; asks again while others work on."""
         lost = self.ended(RETURNS_S)
         if self.job.now() - self.sent > PROBE_S:
@@ -504,7 +547,7 @@ class _Probe:
                 self._send()
         return lost
 
-    def _gone(self, silent):
+    def _gone(self, silent: set[str]) -> set[str]:
         """Those of the silent that are not waited for any more."""
         if not self.silent_s or not silent:
             return silent

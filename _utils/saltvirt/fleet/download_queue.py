@@ -6,14 +6,21 @@ asks gets a place in a queue; the first so many may copy. A place is lost by who
 one place holds others up, and no longer than ``HELD_S``.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import json
 import os
 import re
 import time
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
 
 from saltvirt import errors, settings
+
+# of one who waits or copies: ``host``, ``image``, ``copies``, ``seen``, ``since``
+Place = dict[str, Any]
 
 AT_ONCE = 4
 LEASE_S = 60
@@ -25,7 +32,7 @@ _PER_HOST = 16
 _IMAGE = re.compile(r"[0-9a-f]{40}")
 
 
-def at_once(opts):
+def at_once(opts: dict[str, Any]) -> int:
     """How many copies are made at a time, by the master's options. Raises InvalidInput."""
     return settings.integer(settings.of_master(opts), "image_copies", AT_ONCE)
 
@@ -33,12 +40,12 @@ def at_once(opts):
 class DownloadQueue:
     """The queue. opts: the master's options; now: the clock, in seconds."""
 
-    def __init__(self, opts, now=time.time):
+    def __init__(self, opts: dict[str, Any], now: Callable[[], float] = time.time) -> None:
         self._limit = at_once(opts)
         self._folder = os.path.join(opts["cachedir"], "virt")
         self._now = now
 
-    def ask(self, host, image, done=False):
+    def ask(self, host: str, image: str, done: bool = False) -> int:
         """How many must finish before the host may copy the image: 0 when it may.
 
         To be asked again until it may, and every few seconds while it copies. done: it has
@@ -66,7 +73,7 @@ class DownloadQueue:
             return 0 if mine["copies"] else ahead
 
     @staticmethod
-    def _lock(file, path):
+    def _lock(file: TextIO, path: str) -> None:
         """Others hold it for an instant; one that hangs must not hang the master's workers."""
         end = time.monotonic() + LOCK_S
         while True:
@@ -80,7 +87,7 @@ class DownloadQueue:
                 time.sleep(0.02)
 
     @contextlib.contextmanager
-    def _queue(self):
+    def _queue(self) -> Iterator[list[Place]]:
         """The queue as a list of places, locked; what is changed in it is kept."""
         os.makedirs(self._folder, exist_ok=True)
         path = os.path.join(self._folder, "copies")
@@ -94,7 +101,7 @@ class DownloadQueue:
             json.dump(queue, file)
 
 
-def _read(file):
+def _read(file: TextIO) -> list[Place]:
     """The places in a file; none of one that is new, or damaged: who copies asks again."""
     try:
         found = json.load(file)
@@ -103,7 +110,7 @@ def _read(file):
         return []
 
 
-def _is_place(one):
+def _is_place(one: Any) -> bool:
     return (
         isinstance(one, dict)
         and isinstance(one.get("host"), str)
@@ -114,7 +121,7 @@ def _is_place(one):
     )
 
 
-def _before(queue, mine, now):
+def _before(queue: list[Place], mine: Place, now: float) -> int:
     """How many places before it hold this one up."""
     before = [p for p in queue[: queue.index(mine)] if now - p.get("since", now) <= HELD_S]
     hosts = {place["host"] for place in before}

@@ -4,11 +4,14 @@ Salt 3008 reaches it through ``salt.cache`` with the driver ``keys.cache_driver`
 3007 have one file a key below ``pki_dir``.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import pwd
 import re
 import tempfile
+from typing import Any
 
 import salt.cache
 import salt.key
@@ -36,12 +39,12 @@ _PEM = re.compile(
 _FEWEST_BITS = 2048
 
 
-def _text(pem):
+def _text(pem: str) -> str:
     """A public key as Salt compares it."""
     return "\n".join(str(pem).strip().splitlines())
 
 
-def clean(pem):
+def clean(pem: str) -> str:
     """A public key as Salt compares it. Raises KeyRefused when it is none that Salt would make:
     RSA of 2048 bits or more, and nothing around it."""
     text = _text(pem)
@@ -61,15 +64,15 @@ def clean(pem):
 class _Files:
     """3006 and 3007: the folder is the state, the file's name the minion id."""
 
-    def __init__(self, opts):
+    def __init__(self, opts: dict[str, Any]) -> None:
         cluster = opts.get("cluster_id") is not None and opts.get("cluster_pki_dir")
         self._root = cluster or opts["pki_dir"]
         self._user = opts.get("user")
 
-    def _path(self, state, name):
+    def _path(self, state: str, name: str) -> str:
         return os.path.join(self._root, _FOLDERS[state], name)
 
-    def fetch(self, name):
+    def fetch(self, name: str) -> dict[str, str] | None:
         for state in ("rejected", "pending", "accepted"):
             with (
                 contextlib.suppress(FileNotFoundError),
@@ -78,7 +81,7 @@ class _Files:
                 return {"state": state, "pub": file.read()}
         return None
 
-    def store(self, name, pub):
+    def store(self, name: str, pub: str) -> None:
         target = self._path("accepted", name)
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
         # a name with a leading dot is no key to Salt
@@ -97,41 +100,50 @@ class _Files:
 class _Driver:
     """3008: one bank, with the state beside the key."""
 
-    def __init__(self, opts):
+    def __init__(self, opts: dict[str, Any]) -> None:
         self._cache = salt.cache.Cache(opts, driver=opts["keys.cache_driver"])
 
-    def fetch(self, name):
+    def fetch(self, name: str) -> dict[str, str] | None:
         found = self._cache.fetch("keys", name)
         return found if found and found.get("pub") else None
 
-    def store(self, name, pub):
+    def store(self, name: str, pub: str) -> None:
         self._cache.store("keys", name, {"state": "accepted", "pub": pub})
 
 
 class KeyStore:
     """Accepts and takes back minion keys. opts: the master's options."""
 
-    def __init__(self, opts):
+    def __init__(self, opts: dict[str, Any]) -> None:
         self._opts = opts
         self._accepted = os.path.join(opts["pki_dir"], "virt-accepted")
-        self._store = _Driver(opts) if opts.get("keys.cache_driver") else _Files(opts)
+        self._store: _Driver | _Files = (
+            _Driver(opts) if opts.get("keys.cache_driver") else _Files(opts)
+        )
 
-    def status(self, name):
+    def status(self, name: str) -> str | None:
         """``accepted``, ``pending``, ``rejected``, or None for an id that has no key."""
         found = self._store.fetch(names.guest(name))
         return found["state"] if found else None
 
-    def public(self, name):
+    def public(self, name: str) -> str | None:
         """The public key (PEM) of an id, whatever its state, or None."""
         found = self._store.fetch(names.guest(name))
         return found["pub"] if found else None
 
-    def accepted(self, name):
+    def accepted(self, name: str) -> str | None:
         """The public key (PEM) that was accepted for an id, or None."""
         found = self._store.fetch(names.guest(name))
         return found["pub"] if found and found["state"] == "accepted" else None
 
-    def accept(self, name, pub_pem, replace=False, host="", pillar=None):
+    def accept(
+        self,
+        name: str,
+        pub_pem: str,
+        replace: bool = False,
+        host: str = "",
+        pillar: dict[str, Any] | None = None,
+    ) -> bool:
         """Accepts exactly this key for exactly this id, and fires Salt's ``salt/key`` event.
 
         A pending key of the id goes: it is another one's, or this one. host: the hypervisor that
@@ -143,9 +155,9 @@ class KeyStore:
         target.refuse_host(self._opts, names.guest(name))
         pub = clean(pub_pem)
         found = self._store.fetch(name)
-        same = bool(found) and _text(found["pub"]) == pub
+        same = found is not None and _text(found["pub"]) == pub
         replace = replace and self.host_of(name) == host
-        if same and found["state"] == "accepted":
+        if found and same and found["state"] == "accepted":
             self._keep(name, pub, pillar)
             return False
         if found and found["state"] != "pending" and not replace:
@@ -160,27 +172,27 @@ class KeyStore:
         self._fire("accept", name, pub)
         return True
 
-    def _keep(self, name, pub, pillar):
+    def _keep(self, name: str, pub: str, pillar: dict[str, Any] | None) -> None:
         if pillar is not None:
             Pillars(self._opts).keep(name, pub, pillar)
 
-    def _record(self, name, host, pub):
+    def _record(self, name: str, host: str, pub: str) -> None:
         """That this key was accepted here for a guest of the host; of no other key."""
         private.write(os.path.join(self._accepted, name), f"{host}\n{print_of(pub)}")
 
-    def of_host(self, host):
+    def of_host(self, host: str) -> str | None:
         """The public key (PEM) that was accepted for a minion that is no guest, or None."""
         found = self._store.fetch(host) if salt.utils.verify.valid_id(self._opts, host) else None
         return found["pub"] if found and found["state"] == "accepted" else None
 
-    def ours(self):
+    def ours(self) -> list[str]:
         """The ids whose keys were accepted here, for a guest, and are still accepted; sorted."""
         with contextlib.suppress(FileNotFoundError):
             found = [n for n in os.listdir(self._accepted) if not n.startswith(".")]
             return sorted(n for n in found if self.accepted(n) and self.host_of(n) is not None)
         return []
 
-    def host_of(self, name):
+    def host_of(self, name: str) -> str | None:
         """The hypervisor whose guest has the key that was accepted here: "" for one that an
         older version accepted, None for a key that was not accepted here."""
         try:
@@ -191,17 +203,17 @@ class KeyStore:
         # an older version wrote down no key
         return host if mark in ("", print_of(self.accepted(name) or "")) else None
 
-    def hosts(self):
+    def hosts(self) -> set[str]:
         """The hypervisors that the accepted keys of guests are bound to, as a set."""
-        return {self.host_of(name) for name in self.ours()} - {"", None}
+        return set(filter(None, map(self.host_of, self.ours())))
 
-    def moved(self, name, old, new):
+    def moved(self, name: str, old: str, new: str) -> None:
         """The guest is on another host now, and its key is bound to that one."""
         pub = self.accepted(name)
         if pub and self.host_of(name) == old:
             self._record(name, new, pub)
 
-    def stays(self, name, host):
+    def stays(self, name: str, host: str) -> str | None:
         """Why the key of a guest that was removed from this host stays; None when it may go."""
         made = self.host_of(name)
         if made is None:
@@ -210,11 +222,11 @@ class KeyStore:
             return f"it was accepted for a guest of {made}, which may use it"
         return None
 
-    def _forget(self, name):
+    def _forget(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._accepted, name))
 
-    def delete(self, name, pub_pem=None):
+    def delete(self, name: str, pub_pem: str | None = None) -> bool:
         """Takes back the key of an id, and what the master remembers of that minion.
 
         pub_pem: only if it is this key. Returns True when there was one to delete.
@@ -235,8 +247,8 @@ class KeyStore:
         Pillars(self._opts).remove(name)
         return True
 
-    def _fire(self, act, name, pub):
-        data = {"result": True, "act": act, "id": name}
+    def _fire(self, act: str, name: str, pub: str) -> None:
+        data: dict[str, Any] = {"result": True, "act": act, "id": name}
         if self._opts.get("cluster_id") is not None:
             data["pub"] = pub  # the other masters of a cluster store it too
         role = self._opts.get("__role", "master")

@@ -5,8 +5,12 @@ that the master knows at that address, a host that it does not see has none, and
 waited for. One that is too many is perhaps a host behind NAT, or whose address is a new one.
 """
 
+from __future__ import annotations
+
 import ipaddress
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import salt.utils.minions
 import salt.utils.network
@@ -16,18 +20,18 @@ _ESTABLISHED = "01"
 LOCAL = "local"
 
 
-def _address(text):
+def _address(text: str) -> str:
     """The address in /proc's hexadecimal words of this machine's byte order (all of ours are
     little-endian); LOCAL for a loopback."""
     words = [bytes.fromhex(text[i : i + 8])[::-1] for i in range(0, len(text), 8)]
-    found = ipaddress.ip_address(b"".join(words))
-    found = getattr(found, "ipv4_mapped", None) or found
+    whole = ipaddress.ip_address(b"".join(words))
+    found = getattr(whole, "ipv4_mapped", None) or whole
     return LOCAL if found.is_loopback else str(found)
 
 
-def connections(port, tables=_TABLES):
+def connections(port: int, tables: Sequence[str] = _TABLES) -> Counter[str] | None:
     """A Counter of the addresses that are connected to the port; None where that is unknown."""
-    found = Counter()
+    found: Counter[str] = Counter()
     try:
         for table in tables:
             with open(table, encoding="ascii") as file:
@@ -40,7 +44,7 @@ def connections(port, tables=_TABLES):
     return found
 
 
-def all_known(opts, tables=_TABLES):
+def all_known(opts: dict[str, Any], tables: Sequence[str] = _TABLES) -> bool:
     """Whether each connection belongs to a minion that the master knows at its address."""
     there = connections(int(opts["publish_port"]), tables)
     if there is None:

@@ -4,10 +4,14 @@ One file a guest below ``pki_dir/virtpillars``, bound to the public key that was
 it: another machine that comes by the name later does not get it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from saltvirt import errors, names
 from saltvirt.fleet import private
@@ -15,12 +19,12 @@ from saltvirt.fleet import private
 EXT_PILLAR = "virtkey"
 
 
-def print_of(pub_pem):
+def print_of(pub_pem: str) -> str:
     """The fingerprint of a public key, however its lines are broken."""
     return hashlib.sha256("".join(pub_pem.split()).encode()).hexdigest()
 
 
-def check(opts, pillar):
+def check(opts: dict[str, Any], pillar: Any) -> dict[str, Any]:
     """The pillar, when it is one and this master serves it. Raises InvalidInput, Unsupported.
 
     opts: the master's options.
@@ -42,13 +46,13 @@ def check(opts, pillar):
 class Pillars:
     """Keeps and serves the pillars of guests. opts: the master's options."""
 
-    def __init__(self, opts):
+    def __init__(self, opts: dict[str, Any]) -> None:
         self._root = os.path.join(opts["pki_dir"], "virtpillars")
 
-    def _path(self, name):
+    def _path(self, name: str) -> str:
         return os.path.join(self._root, names.guest(name))
 
-    def keep(self, name, pub_pem, pillar):
+    def keep(self, name: str, pub_pem: str, pillar: dict[str, Any] | None) -> None:
         """Keeps the pillar for the machine with that key; an empty one is none."""
         if not pillar:
             self.remove(name)
@@ -56,7 +60,7 @@ class Pillars:
         text = json.dumps({"key": print_of(pub_pem), "pillar": pillar})
         private.write(self._path(name), text)
 
-    def remove(self, name):
+    def remove(self, name: str) -> bool:
         """Takes a guest's pillar away; True when there was one."""
         try:
             os.unlink(self._path(name))
@@ -64,14 +68,14 @@ class Pillars:
             return False
         return True
 
-    def orphans(self, public):
+    def orphans(self, public: Callable[[str], str | None]) -> Iterator[str]:
         """The names whose pillar nobody can get, for the key it is bound to is gone."""
         with contextlib.suppress(FileNotFoundError):
             for name in sorted(os.listdir(self._root)):
                 if not name.startswith(".") and not self.of(name, public):
                     yield name
 
-    def of(self, name, public):
+    def of(self, name: str, public: Callable[[str], str | None]) -> dict[str, Any]:
         """The pillar of a minion, {} when it has none here.
 
         public: a callable of the name, which returns the key that the master accepted for it.

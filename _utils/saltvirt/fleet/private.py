@@ -1,16 +1,18 @@
 """Files of the master that root, or whoever runs the master, alone reads."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import secrets
 
 
-def write(path, text):
+def write(path: str, text: str) -> None:
     """Gives the file this content, all at once; makes its folder."""
     os.close(write_locked(path, text))
 
 
-def write_locked(path, text):
+def write_locked(path: str, text: str) -> int:
     """The same; returns the open file, which is locked since before it had its name."""
     folder = os.path.dirname(path)
     os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -1,6 +1,10 @@
 """A runner's lines for the person who waits."""
 
+from __future__ import annotations
+
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 # a line of progress that no other may take the place of: in a log, so many seconds apart
 QUIET_S = 10
@@ -13,18 +17,21 @@ class Screen:
     was asked for, so nothing is shown.
     """
 
-    def __init__(self, functions, outputter, silent=False):
+    def __init__(
+        self, functions: Mapping[str, Callable[..., Any]], outputter: str, silent: bool = False
+    ) -> None:
         self._channel = None if silent else _channel(functions)
         self._outputter = outputter
         self._updating = False
-        self._tenth, self._logged = None, 0.0
+        self._tenth: float | None = None
+        self._logged = 0.0
 
-    def line(self, text):
+    def line(self, text: str) -> None:
         """A line that stays."""
         self._updating, self._tenth = False, None
         self._fire(text)
 
-    def update(self, percent, text):
+    def update(self, percent: float, text: str) -> None:
         """The line about long work: on a terminal it takes the place of the one before; in a
         log there is one for each tenth of the work, and at least every ten seconds."""
         now = time.monotonic()
@@ -34,13 +41,13 @@ class Screen:
         self._fire(text, again=self._updating, passing=not news)
         self._updating = True
 
-    def _fire(self, text, **how):
+    def _fire(self, text: str, **how: Any) -> None:
         if self._channel is not None:
             data = {"message": text, "outputter": self._outputter, **how}
             self._channel.fire_event(data, "progress")
 
 
-def _channel(functions):
+def _channel(functions: Mapping[str, Callable[..., Any]]) -> Any:
     """Salt gives its channel (``__jid_event__``) to one module of each name only, and several
     files of ours are named ``virt``: so it is looked for in all of them. Without one, nobody
     waits."""

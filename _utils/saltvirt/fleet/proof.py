@@ -6,16 +6,22 @@ minion, with any id in them. So a host signs what it answers, with the key of it
 master checks that by the key that it accepted for the host.
 """
 
+from __future__ import annotations
+
 import base64
 import binascii
 import json
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
 # the function of a host that calls another one and signs what it says
 FUNCTION = "virt.answer"
@@ -23,7 +29,7 @@ _SAID, _PROOF = "said", "proof"
 _PLAIN = (type(None), bool, int, float, str)
 
 
-def _sent(data):
+def _sent(data: Any) -> Any:
     """Data as Salt's transport leaves it: what is signed is what arrives."""
     if isinstance(data, Mapping):
         return {_sent(key): _sent(value) for key, value in data.items()}
@@ -38,7 +44,7 @@ def _sent(data):
     return str(data).encode(errors="replace").decode()
 
 
-def _exact(data):
+def _exact(data: Any) -> list[Any]:
     """The one way to write such data, its types with it. Raises TypeError for any other."""
     if isinstance(data, dict):
         pairs = [[_exact(key), _exact(value)] for key, value in data.items()]
@@ -50,20 +56,22 @@ def _exact(data):
     return [type(data).__name__, data]
 
 
-def _text(host, jid, fun, returned):
+def _text(host: str, jid: object, fun: str, returned: Any) -> bytes:
     return json.dumps(_exact([host, str(jid), fun, returned])).encode()
 
 
-def sign(opts, jid, fun, returned):
+def sign(opts: dict[str, Any], jid: object, fun: str, returned: Any) -> dict[str, Any]:
     """What a host returns. opts: its minion's options. returned: ``return`` and ``retcode``."""
     with open(os.path.join(opts["pki_dir"], "minion.pem"), "rb") as file:
-        key = load_pem_private_key(file.read(), None)
+        key = cast("RSAPrivateKey", load_pem_private_key(file.read(), None))
     returned = _sent(returned)
     signed = key.sign(_text(opts["id"], jid, fun, returned), padding.PKCS1v15(), hashes.SHA256())
     return {_SAID: returned, _PROOF: base64.b64encode(signed).decode()}
 
 
-def proven(host, jid, fun, returned, pub_pem=None):
+def proven(
+    host: str, jid: object, fun: str, returned: Any, pub_pem: str | None = None
+) -> dict[str, Any] | None:
     """What the host said, None when that is not proven.
 
     returned: the job's return. pub_pem: the host's key; None, of a host below a syndic, whose key
@@ -76,9 +84,9 @@ def proven(host, jid, fun, returned, pub_pem=None):
         return found
     try:
         signature = base64.b64decode(str(returned.get(_PROOF)), validate=True)
-        load_pem_public_key(pub_pem.encode()).verify(
-            signature, _text(host, jid, fun, found), padding.PKCS1v15(), hashes.SHA256()
-        )
+        # of another kind it takes other arguments, or does not verify
+        key = cast("RSAPublicKey", load_pem_public_key(pub_pem.encode()))
+        key.verify(signature, _text(host, jid, fun, found), padding.PKCS1v15(), hashes.SHA256())
     except (
         InvalidSignature, ValueError, TypeError, AttributeError, binascii.Error, RecursionError,
     ):  # fmt: skip

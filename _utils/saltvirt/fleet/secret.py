@@ -5,6 +5,11 @@ stay on the master, with the permission to hand in the guest's key, until the ho
 the ext_pillar ``virtkey``; the answer is sealed to that one request.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
 from saltvirt import errors, settings
 from saltvirt.fleet import target
 
@@ -13,7 +18,7 @@ FROM_MASTER = "from_master"
 _ALWAYS = ("config", "user_data", "priv_key", "autosign_grains")
 
 
-def split(arguments):
+def split(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(arguments of the job, what is secret of them)."""
     found = {word: arguments[word] for word in _ALWAYS if arguments.get(word)}
     graphics = arguments.get("graphics")
@@ -23,13 +28,13 @@ def split(arguments):
     return ({**plain, FROM_MASTER: True} if found else plain), found
 
 
-def without(arguments):
+def without(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments that are no secret, for a question that is not about them."""
     hidden = split(arguments)[1]
     return {word: value for word, value in arguments.items() if word not in hidden}
 
 
-def refuse_claimed(opts, host, words):
+def refuse_claimed(opts: dict[str, Any], host: str, words: Iterable[str]) -> None:
     """Raises InvalidInput when the host gets secrets, and is one by its own word alone.
 
     words: what it would get. opts: the master's configuration.

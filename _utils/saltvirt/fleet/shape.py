@@ -3,7 +3,10 @@
 A host may run another version, or have turned bad: what does not fit is an error of that host.
 """
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 from saltvirt import errors, plain, wire
 from saltvirt.placement import facts
@@ -83,12 +86,12 @@ ANSWERS = {
 }  # fmt: skip
 
 
-def fits(data, shape):
+def fits(data: Any, shape: Any) -> bool:
     """True when the data is of the shape."""
     return misfit(data, shape) is None
 
 
-def misfit(data, shape, place="it"):
+def misfit(data: Any, shape: Any, place: str = "it") -> str | None:
     """Where the data is not of the shape, such as ``guests.web1``; None when it is."""
     if isinstance(shape, tuple):
         several = [misfit(data, one, place) for one in shape]
@@ -100,7 +103,7 @@ def misfit(data, shape, place="it"):
     return _inside(data, shape, place) if isinstance(data, type(shape)) else place
 
 
-def _inside(data, shape, place):
+def _inside(data: Any, shape: Any, place: str) -> str | None:
     """The same of what is in a list or in a mapping."""
     if isinstance(shape, list):
         inner = [(number, one, shape[0]) for number, one in enumerate(data)]
@@ -119,17 +122,17 @@ def _inside(data, shape, place):
     return next((where for where in found if where), None)
 
 
-def check(fun, kwarg, data):
+def check(fun: str | None, kwarg: dict[str, Any] | None, data: Any) -> None:
     """Raises InvalidInput, which names the place, when the answer is none to this question."""
     if fun in _MADE:
         where = misfit(data, {str: object} if (kwarg or {}).get("test") else _MADE[fun])
     else:
-        where = misfit(data, ANSWERS.get(fun, object))
+        where = misfit(data, ANSWERS.get(fun or "", object))
     if where:
         raise errors.InvalidInput(f"its answer to {fun} is not what this version expects: {where}")
 
 
-def clean(data, depth=0):
+def clean(data: Any, depth: int = 0) -> Any:
     """The data without escape sequences and control characters in any text of it, text for bytes,
     and None for what is no number: infinity and NaN.
 
@@ -151,15 +154,15 @@ def clean(data, depth=0):
     return data
 
 
-def seconds(value):
+def seconds(value: Any) -> float | None:
     """A time that a host tells, None when it is none."""
     good = isinstance(value, NUMBER) and not isinstance(value, bool)
     return value if good and math.isfinite(value) and value >= 0 else None
 
 
-def step(value):
+def step(value: dict[str, Any]) -> dict[str, Any]:
     """What a host says of its steps, with the number that is to be one."""
-    found = clean(value)
+    found: dict[str, Any] = clean(value)
     percent = found.get("percent")
     if percent is not None and (isinstance(percent, bool) or not isinstance(percent, NUMBER)):
         del found["percent"]

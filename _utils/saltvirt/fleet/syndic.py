@@ -2,10 +2,13 @@
 they are is found out by asking. Who has answered once is kept in mind: when it does not answer now
 it is silent, as any other host, and what it may have is in doubt."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import salt.utils.jid
 import salt.utils.verify
@@ -18,12 +21,12 @@ KEEP_S = 30 * 86400
 MOST = 2000
 
 
-def below(opts, host):
+def below(opts: dict[str, Any], host: str) -> bool:
     """Whether the host has another master, which is below this one."""
     return bool(opts.get("order_masters")) and host not in target.accepted(opts)
 
 
-def known(client, opts, expression):
+def known(client: Any, opts: dict[str, Any], expression: str) -> set[str]:
     """The ids of :func:`answering`, and those of the last 30 days; of ids that match."""
     path, now = Path(opts["cachedir"]) / "virt" / "below", time.time()
     seen = {name: at for name, at in _read(path).items() if now - at < KEEP_S}
@@ -34,14 +37,14 @@ def known(client, opts, expression):
     return {name for name in {*found, *seen} if target.may_match(opts, name)}
 
 
-def _read(path):
+def _read(path: Path) -> dict[str, float]:
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError, AttributeError):
         found = json.loads(path.read_text(encoding="utf-8"))
         return {str(name): float(at) for name, at in found.items()}
     return {}
 
 
-def answering(client, opts, expression):
+def answering(client: Any, opts: dict[str, Any], expression: str) -> set[str]:
     """The ids of all minions that match and answer, those of the master itself among them.
 
     client: Salt's LocalClient. expression: a compound target. It takes ``syndic_wait`` seconds
@@ -49,7 +52,8 @@ def answering(client, opts, expression):
     """
     jid = salt.utils.jid.gen_jid(opts)
     tag = f"salt/job/{jid}/ret/"
-    found, quiet_s = set(), float(opts.get("syndic_wait", 5))
+    found: set[str] = set()
+    quiet_s = float(opts.get("syndic_wait", 5))
     client.event.subscribe(tag)
     try:
         client.pub(expression, "test.ping", [], tgt_type="compound", jid=jid, listen=True)

@@ -1,11 +1,18 @@
 """A minion's questions to its master, through an ext_pillar that is asked for by name."""
 
+from __future__ import annotations
+
 import logging
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import salt.utils.args
 
 from saltvirt import errors
+
+# ``__salt__`` of the minion
+Functions = Mapping[str, Callable[..., Any]]
 
 # a busy master may not answer at once
 _TRIES = 3
@@ -14,7 +21,7 @@ _PAUSE_S = 2
 log = logging.getLogger(__name__)
 
 
-def ask(function, external):
+def ask(function: Callable[..., Any], external: dict[str, Any]) -> Any:
     """The pillar with the answer in it. function: ``pillar.ext`` of the minion.
 
     Since 3008.2 Salt masks pillar values unless it is asked for them as they are.
@@ -24,12 +31,12 @@ def ask(function, external):
     return function(external)
 
 
-def virtkey(functions):
+def virtkey(functions: Functions) -> Callable[[Any], Any]:
     """A callable that asks the ext_pillar ``virtkey``. functions: ``__salt__`` of the minion."""
     return lambda asked: (ask(functions["pillar.ext"], {"virtkey": asked}) or {}).get("virtkey")
 
 
-def secrets(functions, opts, name):
+def secrets(functions: Functions, opts: dict[str, Any], name: str) -> dict[str, Any]:
     """What the master's operation keeps for this host alone; see fleet.secret.
 
     opts: the minion's options. Raises OperationFailed.
@@ -43,10 +50,11 @@ def secrets(functions, opts, name):
             f"the master does not give what is secret of {name}: no operation of it is under way "
             "there (on_demand_ext_pillar must have virtkey in its configuration)"
         )
-    return receiver.open(found["sealed"])
+    told: dict[str, Any] = receiver.open(found["sealed"])
+    return told
 
 
-def hand_in(functions, name, pub_key):
+def hand_in(functions: Functions, name: str, pub_key: str) -> bool:
     """Hands a guest's key in; True when the master says that it accepted it.
 
     The guest is whole, whatever the master says: its key is then pending as any other's.

@@ -1,5 +1,9 @@
 """The master's files in pieces, so that a copy can go on where it was interrupted."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import salt.exceptions
 import salt.fileclient
 import salt.utils.url
@@ -10,16 +14,16 @@ from saltvirt import errors
 class Chunks:
     """Reads the master's files by offset. opts: the minion's options."""
 
-    def __init__(self, opts):
+    def __init__(self, opts: dict[str, Any]) -> None:
         self._opts = opts
-        self._client = None
+        self._client: Any = None
 
-    def _send(self, load):
+    def _send(self, load: dict[str, Any]) -> Any:
         if self._client is None:
             self._client = salt.fileclient.get_file_client(self._opts)
         return self._client.channel.send(load, raw=True)
 
-    def read(self, source, saltenv, offset):
+    def read(self, source: str, saltenv: str, offset: int) -> bytes:
         """The next piece of a file, as bytes; empty at its end.
 
         Raises ImageError when the master does not answer.
@@ -36,4 +40,4 @@ class Chunks:
         data, dest = (found.get(key, found.get(key.encode())) for key in ("data", "dest"))
         if not data and not dest:  # the end of a file still says which file it is
             raise errors.ImageError(f"the master does not give {source} now: see its log")
-        return data.encode() if isinstance(data, str) else data
+        return data.encode() if isinstance(data, str) else data or b""

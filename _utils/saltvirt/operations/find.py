@@ -49,7 +49,7 @@ def locations(fleet: Fleet, hosts: list[str] | None = None) -> Locations:
     guests: dict[str, dict[str, str]] = {}
     unreachable: dict[str, str] = {}
     for answer in fleet.ask(hosts or fleet.hosts(), "virt.vm_state"):
-        if not answer.ok:
+        if answer.error is not None:
             unreachable[answer.host] = answer.error
             continue
         for name, state in (answer.data or {}).items():

@@ -30,7 +30,7 @@ def gather(
     found, unreachable = [], {}
     asked = {"guest": guest} if guest else None
     for answer in fleet.ask(hosts or fleet.hosts(), "virt.inventory", asked, patient=patient):
-        if not answer.ok:
+        if answer.error is not None:
             unreachable[answer.host] = answer.error
             continue
         try:

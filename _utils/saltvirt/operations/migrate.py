@@ -38,7 +38,7 @@ def locations(fleet: Fleet) -> MigrationLocations:
     """Where all guests are, and what their hosts say of themselves."""
     found = MigrationLocations()
     for answer in fleet.ask(fleet.hosts(), "virt.migrate_locations"):
-        if not answer.ok:
+        if answer.error is not None:
             found.unreachable[answer.host] = answer.error
             continue
         found.hosts[answer.host] = answer.data

@@ -66,7 +66,7 @@ def unfinished(fleet: Fleet) -> tuple[dict[str, dict[str, Any]], dict[str, str]]
     found: dict[str, dict[str, Any]] = {}
     unreachable: dict[str, str] = {}
     for answer in fleet.ask(fleet.hosts(), "virt.migrate_unfinished"):
-        if not answer.ok:
+        if answer.error is not None:
             unreachable[answer.host] = answer.error
         elif answer.data:
             found[answer.host] = answer.data

@@ -149,7 +149,7 @@ def _asked(fleet: Fleet, hosts: Iterable[str]) -> tuple[dict[str, Said], dict[st
     answers: dict[str, Said] = {}
     silent: dict[str, str] = {}
     for answer in fleet.ask(hosts, "virt.leftovers"):
-        if answer.ok:
+        if answer.error is None:
             answers[answer.host] = answer.data
         else:
             silent[answer.host] = answer.error
