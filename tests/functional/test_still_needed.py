@@ -307,7 +307,7 @@ def test_nobody_begins_to_use_what_just_goes(place, at_the_end, way):  # noqa: F
 @pytest.mark.parametrize("way", WAYS)
 def test_who_began_to_use_it_before_nobody_could_open_it_any_more_is_asked(place, monkeypatch, way):  # noqa: F811
     """The last question comes when nobody can begin any more."""
-    real, begun = usage.still.closed, []
+    real, begun = usage.unchanged_disks.closed, []
 
     def late(path):
         if not begun and str(path).endswith((".raw", ".iso")):
@@ -319,7 +319,7 @@ def test_who_began_to_use_it_before_nobody_could_open_it_any_more_is_asked(place
     monkeypatch.setattr(image_users.cache, "known", lambda folder: [meta])
     monkeypatch.setattr(image_users.cache, "forget", lambda folder, name: os.unlink(place.base))
     monkeypatch.setattr(confirm.remote_storage, "delete", lambda conn, path: os.unlink(path))
-    monkeypatch.setattr(usage.still, "closed", late)
+    monkeypatch.setattr(usage.unchanged_disks, "closed", late)
     with contextlib.suppress(errors.VirtError):
         getattr(Going(), way)(place, place.base)
     assert len(begun) == 1
