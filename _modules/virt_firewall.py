@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt.hostnet.firewall import firewall as firewalls
+from saltvirt.hostnet.firewall import firewall
 from saltvirt.minion import client
 from saltvirt.pki.host import request
 
@@ -65,8 +65,8 @@ def firewall_plan(hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155"
     return {
         "kind": name,
         "hosts": list(rules.hosts),
-        "rules": firewalls.KINDS[name].wanted(rules),
-        "differs": firewalls.differs(name, rules),
+        "rules": firewall.KINDS[name].wanted(rules),
+        "differs": firewall.differs(name, rules),
     }
 
 
@@ -91,7 +91,7 @@ def firewall_apply(hosts=None, opened=("16514", "49152-49215"), shut=("5900-6155
         salt hv1 virt.firewall_apply hosts='[10.0.0.12, 10.0.0.13]'
     """
     name, rules = _rules(hosts, opened, shut, kind)
-    firewalls.apply(name, rules)
+    firewall.apply(name, rules)
     return firewall_plan(hosts, opened, shut, kind)
 
 
@@ -107,7 +107,7 @@ def firewall_remove():
 
         salt hv1 virt.firewall_remove
     """
-    return firewalls.remove()
+    return firewall.remove()
 
 
 def firewall_made():
@@ -122,12 +122,12 @@ def firewall_made():
 
         salt hv1 virt.firewall_made
     """
-    return firewalls.made()
+    return firewall.made()
 
 
 def _rules(hosts, opened, shut, kind):
     hosts = firewall_hosts() if hosts is None else hosts
-    return firewalls.kind(kind), firewalls.rules(hosts, opened, shut)
+    return firewall.kind(kind), firewall.rules(hosts, opened, shut)
 
 
 def _pillar_ext(external):

@@ -17,8 +17,8 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, settings
-from saltvirt.host import connection as libvirt_connection
-from saltvirt.host.capabilities import query as host_capabilities
+from saltvirt.host import connection
+from saltvirt.host.capabilities import query
 from saltvirt.host.node import detect, devices, info
 from saltvirt.spec import base, profiles
 
@@ -33,7 +33,7 @@ def __virtual__():
 
 
 def _connect(kwargs):
-    return libvirt_connection.connect(settings.connection(__salt__["config.get"], kwargs))
+    return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
 def node_info(**kwargs):
@@ -196,7 +196,7 @@ def capabilities(**kwargs):
         salt 'hyper*' virt.capabilities
     """
     with _connect(kwargs) as conn:
-        return host_capabilities.host(conn)
+        return query.host(conn)
 
 
 def domain_capabilities(emulator=None, arch=None, machine=None, domain=None, **kwargs):
@@ -224,7 +224,7 @@ def domain_capabilities(emulator=None, arch=None, machine=None, domain=None, **k
         salt 'hyper*' virt.domain_capabilities arch=x86_64 domain=kvm
     """
     with _connect(kwargs) as conn:
-        return host_capabilities.domain(conn, emulator, arch, machine, domain)
+        return query.domain(conn, emulator, arch, machine, domain)
 
 
 def all_capabilities(**kwargs):
@@ -245,7 +245,7 @@ def all_capabilities(**kwargs):
         salt 'hyper*' virt.all_capabilities
     """
     with _connect(kwargs) as conn:
-        return host_capabilities.everything(conn)
+        return query.everything(conn)
 
 
 def cpu_baseline(full=False, migratable=False, out="libvirt", **kwargs):
@@ -270,7 +270,7 @@ def cpu_baseline(full=False, migratable=False, out="libvirt", **kwargs):
     if out not in ("libvirt", "salt"):
         raise errors.InvalidInput(f"out must be libvirt or salt, not {out!r}")
     with _connect(kwargs) as conn:
-        cpu = host_capabilities.cpu_baseline(conn, full, migratable)
+        cpu = query.cpu_baseline(conn, full, migratable)
     if out == "libvirt":
         return ElementTree.tostring(cpu, encoding="unicode")
     return {
@@ -305,7 +305,7 @@ def get_profiles(hypervisor=None, **kwargs):
         salt 'hyper*' virt.get_profiles hypervisor=xen
     """
     with _connect(kwargs) as conn:
-        hypervisor = hypervisor or host_capabilities.preferred_type(conn)
+        hypervisor = hypervisor or query.preferred_type(conn)
     return profiles.show(profiles.read(__salt__["config.get"]), hypervisor)
 
 

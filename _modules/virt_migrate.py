@@ -39,7 +39,7 @@ from saltvirt.host.provision import admission
 from saltvirt.migration import options as migration_options
 from saltvirt.migration import transport, where
 from saltvirt.pki.host import validity
-from saltvirt.placement import policy as placement_policy
+from saltvirt.placement import policy
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -59,7 +59,7 @@ def _config(key, default=None):
 
 def _job(vm_, target, kwargs):
     """The api.MigrationJob of a call."""
-    from saltvirt.host.migration import api as moving  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.migration import api  # noqa: PLC0415 - needs the binding
 
     given = {k: v for k, v in kwargs.items() if not k.startswith("__")}
     ours = {k: given.pop(k) for k in ("connection",) if k in given}
@@ -77,7 +77,7 @@ def _job(vm_, target, kwargs):
     tunnel = settings.boolean(get, "tunnel", False)
     options = migration_options.parse(given, tunnel, network["policy"])
     name = names.guest(vm_)
-    return moving.MigrationJob(
+    return api.MigrationJob(
         name=name,
         transport=transport.parse(target, options.tunnel),
         options=options,
@@ -87,8 +87,8 @@ def _job(vm_, target, kwargs):
         locks=guest_lock.folder(__salt__["config.get"]),
         local=settings.connection(__salt__["config.get"], ours),
         placement=admission_config.policy(),
-        ratios=placement_policy.ratios(sent["ratios"]),
-        limits=placement_policy.limits(sent["limits"]),
+        ratios=policy.ratios(sent["ratios"]),
+        limits=policy.limits(sent["limits"]),
         overcommit=admission_config.overcommit,
         certificates={"source": validity.here(__opts__["id"]), "target": sent["certificates"]},
         tell=_teller(name),
@@ -183,11 +183,11 @@ def migrate(vm_, target, **kwargs):
         salt 'hyper1' virt.migrate web1 hyper2
         salt 'hyper1' virt.migrate web1 qemu+ssh://hyper2/system max_bandwidth=100
     """
-    from saltvirt.host.migration import api as moving  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.migration import api  # noqa: PLC0415 - needs the binding
 
     job = _job(vm_, target, kwargs)
     with connection.connect(job.local) as conn:
-        return moving.migrate(conn, job)
+        return api.migrate(conn, job)
 
 
 def migratable(vm_, target=None, **kwargs):
@@ -211,11 +211,11 @@ def migratable(vm_, target=None, **kwargs):
         salt 'hyper1' virt.migratable web1
         salt 'hyper1' virt.migratable web1 hyper2
     """
-    from saltvirt.host.migration import api as moving  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.migration import api  # noqa: PLC0415 - needs the binding
 
     job = _job(vm_, target or "localhost", kwargs)
     with connection.connect(job.local) as conn:
-        return moving.migratable(conn, job, against=bool(target))
+        return api.migratable(conn, job, against=bool(target))
 
 
 def migrate_start_postcopy(vm_, **kwargs):
@@ -370,14 +370,14 @@ def migrate_recover(vm_, lost=None, **kwargs):
         salt 'hyper1' virt.migrate_recover web1
         salt 'hyper1' virt.migrate_recover web1 lost=hyper2
     """
-    from saltvirt.host.migration import api as moving  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.migration import api  # noqa: PLC0415 - needs the binding
 
     job = _job(vm_, "localhost", kwargs)
     if lost:
         about = {"name": job.name, "lost": str(lost), "host": __opts__["id"]}
         __salt__["event.send"](f"salt/virt/{job.name}/migrate/lost", about)
     with connection.connect(job.local) as conn:
-        return moving.recover(conn, job, str(lost) if lost else None)
+        return api.recover(conn, job, str(lost) if lost else None)
 
 
 def migrate_clean(vm_, test=False, unused=(), **kwargs):

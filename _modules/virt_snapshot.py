@@ -15,7 +15,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings
-from saltvirt.host import connection as libvirt_connection
+from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.snapshot import snapshot as host_snapshot
 
@@ -30,7 +30,7 @@ def __virtual__():
 
 
 def _connect(kwargs):
-    return libvirt_connection.connect(settings.connection(__salt__["config.get"], kwargs))
+    return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
 def _locked(what, *names):

@@ -14,11 +14,10 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings, units
-from saltvirt.host import connection as libvirt_connection
-from saltvirt.host.domain import lookup as host_domain
-from saltvirt.host.storage import upload as host_upload
+from saltvirt.host import connection
+from saltvirt.host.domain import lookup
+from saltvirt.host.storage import upload, volume_state
 from saltvirt.host.storage import volume as host_volume
-from saltvirt.host.storage import volume_state
 from saltvirt.spec import values
 from saltvirt.spec import volume as volume_spec
 from saltvirt.states.volumes import DesiredVolume
@@ -34,7 +33,7 @@ def __virtual__():
 
 
 def _connect(kwargs):
-    return libvirt_connection.connect(settings.connection(__salt__["config.get"], kwargs))
+    return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
 def volume_infos(pool=None, volume=None, **kwargs):
@@ -252,9 +251,9 @@ def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, **kwargs
         salt 'hyper1' virt.volume_upload images web1.raw /srv/images/debian.raw sparse=True
     """
     number = values.number(0, 2**63 - 1)
-    part = host_upload.Part(number(offset, "offset"), number(length, "length"))
+    part = upload.Part(number(offset, "offset"), number(length, "length"))
     with _connect(kwargs) as conn:
-        return host_upload.upload(conn, pool, volume, file, part, sparse)
+        return upload.upload(conn, pool, volume, file, part, sparse)
 
 
 def volume_resize(pool, volume, size, shrink=False, **kwargs):
@@ -365,4 +364,4 @@ def define_vol_xml_path(path, pool=None, **kwargs):
 
         salt 'hyper1' virt.define_vol_xml_path /srv/volume.xml pool=images
     """
-    return define_vol_xml_str(host_domain.from_file(path), pool, **kwargs)
+    return define_vol_xml_str(lookup.from_file(path), pool, **kwargs)

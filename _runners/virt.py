@@ -27,8 +27,7 @@ from saltvirt.operations import find, inventory, operation, result
 from saltvirt.operations import init as deploying
 from saltvirt.operations import report as reports
 from saltvirt.placement import capacity as capacities
-from saltvirt.placement import choose, facts
-from saltvirt.placement import policy as policies
+from saltvirt.placement import choose, facts, policy
 
 if TYPE_CHECKING:
     from typing import Any
@@ -43,7 +42,7 @@ def __virtual__():
 
 
 def _policy():
-    return policies.of_master(__opts__)
+    return policy.of_master(__opts__)
 
 
 def _per_host(fleet, host, function, take):

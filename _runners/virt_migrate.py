@@ -14,12 +14,11 @@ saltvirt = saltvirt.fresh()
 from saltvirt import units
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import migrate as migrating
-from saltvirt.operations import operation, result, slots, target_leftovers
-from saltvirt.operations import recover as recovering
+from saltvirt.operations import operation, recover, result, slots, target_leftovers
 from saltvirt.operations import report as reports
 from saltvirt.operations.evacuate import Evacuate, Restore
 from saltvirt.operations.rebalance import Rebalance
-from saltvirt.placement import policy as policies
+from saltvirt.placement import policy
 from saltvirt.placement import rebalance as rebalancing
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def __virtual__():
 
 
 def _policy():
-    return policies.of_master(__opts__)
+    return policy.of_master(__opts__)
 
 
 @result.reporting
@@ -232,8 +231,8 @@ def migrate_recover(name, lost=""):
     """
     with Fleet(__opts__) as fleet:
         report = reports.of_runner(fleet, name, "migrate", __salt__)
-        host, found = recovering.recover(fleet, name, report, lost or None)
-    comment = recovering.recovered(name, host, found)
+        host, found = recover.recover(fleet, name, report, lost or None)
+    comment = recover.recovered(name, host, found)
     return {str(name): {"result": not found["left"], "comment": comment, "recovered": found}}
 
 
@@ -252,8 +251,8 @@ def migrate_unfinished():
         salt-run virt.migrate_unfinished
     """
     with Fleet(__opts__) as fleet:
-        found, unreachable = recovering.unfinished(fleet)
-    comment = recovering.listed(found, unreachable)
+        found, unreachable = recover.unfinished(fleet)
+    comment = recover.listed(found, unreachable)
     about = {
         "result": not unreachable,
         "comment": comment,

@@ -12,8 +12,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 from saltvirt import errors, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import report as reports
-from saltvirt.operations import result
+from saltvirt.operations import report, result
 from saltvirt.pki.authority import cloud, crl, policy, responder
 from saltvirt.pki.authority.store import Store
 
@@ -36,7 +35,7 @@ def _get(key, default=None):
 def _show(text):
     """A line for the person who waits."""
     log.info(text)
-    reports.screen(__salt__, __opts__).line(text)
+    report.screen(__salt__, __opts__).line(text)
 
 
 @result.reporting

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.xml.hostdev import HostDevice
-from saltvirt.xml.tree import child
-from saltvirt.xml.tree import parse as parse_xml
+from saltvirt.xml.tree import child, parse
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
@@ -53,7 +52,7 @@ def of_node_device(xml: str, name: str | None) -> HostDevice:
 
     Raises InvalidInput for a device that cannot be given to a guest.
     """
-    root = parse_xml(xml)
+    root = parse(xml)
     for capability in root.findall("capability"):
         kind = capability.get("type")
         if kind == "pci":

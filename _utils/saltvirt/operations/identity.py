@@ -17,7 +17,7 @@ from saltvirt.operations.begun import Begun
 from saltvirt.operations.init import deliver, handed_in, naming_what_stays
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
-from saltvirt.placement import policy as policies
+from saltvirt.placement import policy
 from saltvirt.revert import Revert
 
 
@@ -228,14 +228,14 @@ class Clone(_NewName):
                     handed_in(fleet, report, host, new, made)
                 unique.resolve(fleet, report, new, host, sure=self.sure)
                 begun.starting()
-                by = policies.of_master(fleet.opts) if self.start else None
+                by = policy.of_master(fleet.opts) if self.start else None
                 state = deliver(fleet, report, host, new, start_by=by)
                 undo.success()
         comment = f"{new}, a copy of {self.name}, is {state} on {host}"
         return Result(new, comment, {"created": made}, {"host": host, "state": state})
 
     def _asked(self, host: str) -> dict[str, Any]:
-        terms = inventory.terms(self.fleet, host, policies.of_master(self.fleet.opts))
+        terms = inventory.terms(self.fleet, host, policy.of_master(self.fleet.opts))
         return {**super()._asked(host), "placement": terms}
 
     def _hidden(self, asked: dict[str, Any]) -> dict[str, Any]:

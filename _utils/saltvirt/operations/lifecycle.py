@@ -11,8 +11,7 @@ from saltvirt import errors, names
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import alone, begun, find
 from saltvirt.operations.operation import Checked, Reasons, Result
-from saltvirt.placement import account
-from saltvirt.placement import policy as policies
+from saltvirt.placement import account, policy
 
 RUNNING, PAUSED, OFF = "running", "paused", "shutdown"
 PAUSE_S = 1
@@ -63,7 +62,7 @@ class PowerPlan:
 
 def _start(fleet: Fleet, name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of the host's ``virt.start``: it admits by the master's policy."""
-    terms = account.terms(None, policies.of_master(fleet.opts))
+    terms = account.terms(None, policy.of_master(fleet.opts))
     return {"name": names.guest(name), **options, "placement": terms}
 
 

@@ -8,8 +8,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations import inventory, moves
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
-from saltvirt.placement import facts
-from saltvirt.placement import rebalance as rebalancing
+from saltvirt.placement import facts, rebalance
 from saltvirt.placement.policy import PlacementPolicy
 
 ABOUT = "rebalance"
@@ -39,7 +38,7 @@ class Rebalance:
         reasons = Reasons()
         with reasons:
             hosts, planned = self._plan()
-            score = rebalancing.score(hosts, self.policy)
+            score = rebalance.score(hosts, self.policy)
             rows: list[list[Any]] = [["guest", "from", "to", "score after"]]
             rows += [[m.guest, m.source, m.target, round(m.after, 3)] for m in planned]
             text = f"the score is {score:.3f}, moves begin at {self.threshold}"
@@ -52,23 +51,23 @@ class Rebalance:
         _, planned = self._plan()
         return self.move(planned).result(ABOUT, "rebalanced")
 
-    def move(self, planned: list[rebalancing.RebalanceMove]) -> moves.MovesOutcome:
+    def move(self, planned: list[rebalance.RebalanceMove]) -> moves.MovesOutcome:
         """Makes the planned moves."""
         outcome = moves.MovesOutcome()
         for number, move in enumerate(planned):
             one = moves.GuestMove(move.guest, move.source, move.target)
             step = moves.run([one], self.migrate, self.report)
             outcome.add(step)
-            now = rebalancing.score(self.open_hosts(), self.policy)
-            if step.left or abs(now - move.after) > rebalancing.LEAST_GAIN:
+            now = rebalance.score(self.open_hosts(), self.policy)
+            if step.left or abs(now - move.after) > rebalance.LEAST_GAIN:
                 why = f"the cloud's score is {now:.3f}, not {move.after:.3f} as planned; plan again"
                 outcome.left.update({m.guest: why for m in planned[number + 1 :]})
                 break
         return outcome
 
-    def _plan(self) -> tuple[list[facts.Host], list[rebalancing.RebalanceMove]]:
+    def _plan(self) -> tuple[list[facts.Host], list[rebalance.RebalanceMove]]:
         hosts, _ = inventory.gather(self.fleet)
-        return hosts, rebalancing.plan(hosts, self.policy, self.threshold)
+        return hosts, rebalance.plan(hosts, self.policy, self.threshold)
 
     def open_hosts(self) -> list[facts.Host]:
         """The hosts that are not in maintenance."""

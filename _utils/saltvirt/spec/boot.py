@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, given, key
 
 DEVICES = ("hd", "cdrom", "network", "fd")
@@ -18,7 +18,7 @@ def path_or_url(value: Any, what: str) -> str:
     """An absolute path, or a URL that Salt can fetch."""
     if _URL.fullmatch(str(value)):
         return str(value)
-    return v.path(value, what)
+    return values.path(value, what)
 
 
 @dataclass
@@ -27,11 +27,11 @@ class BootSpec(Part):
 
     kernel: str | None = key(path_or_url)
     initrd: str | None = key(path_or_url)
-    cmdline: str | None = key(v.text)
-    loader: str | None = key(v.path)
-    nvram: str | None = key(v.path)
-    efi: bool | None = key(v.boolean)
-    secure: bool | None = key(v.boolean)
+    cmdline: str | None = key(values.text)
+    loader: str | None = key(values.path)
+    nvram: str | None = key(values.path)
+    efi: bool | None = key(values.boolean)
+    secure: bool | None = key(values.boolean)
 
     def check(self, what: str) -> None:
         loader, nvram = given(self.loader), given(self.nvram)
@@ -47,7 +47,7 @@ def boot_devices(value: Any, what: str = "boot_dev") -> list[str]:
     words = value.split() if isinstance(value, str) else value
     if not isinstance(words, (list, tuple)):
         raise InvalidInput(f"{what} {value!r} is not a list of boot devices")
-    devices = [v.choice(*DEVICES)(word, what) for word in words]
+    devices = [values.choice(*DEVICES)(word, what) for word in words]
     if len(set(devices)) != len(devices):
         raise InvalidInput(f"{what} {value!r} names a device twice")
     return devices

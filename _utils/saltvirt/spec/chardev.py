@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key
 
 TYPES = ("pty", "tcp", "udp", "file", "dev", "pipe", "unix", "null", "stdio", "vc", "nmdm")
@@ -21,15 +21,15 @@ class CharSpec(Part):
 
     NONE_REMOVES = False
 
-    type: str | None = key(v.choice(*TYPES))
-    path: str | None = key(v.path)
-    host: str | None = key(v.address)
-    port: int | None = key(v.port)
-    protocol: str | None = key(v.choice("telnet", "raw", "telnets", "tls"))
-    tls: bool | None = key(v.boolean)
-    target_port: int | None = key(v.number(0, 127))
-    target_type: str | None = key(v.word)
-    log_file: str | None = key(v.path)
+    type: str | None = key(values.choice(*TYPES))
+    path: str | None = key(values.path)
+    host: str | None = key(values.address)
+    port: int | None = key(values.port)
+    protocol: str | None = key(values.choice("telnet", "raw", "telnets", "tls"))
+    tls: bool | None = key(values.boolean)
+    target_port: int | None = key(values.number(0, 127))
+    target_type: str | None = key(values.word)
+    log_file: str | None = key(values.path)
 
     @classmethod
     def parse_any(cls, value: Any, what: str) -> CharSpec:
@@ -58,4 +58,4 @@ def parse(value: Any, what: str) -> list[CharSpec] | None:
         return None
     if not isinstance(value, list | tuple):
         value = [value]
-    return v.list_of(CharSpec.parse_any)(value, what)
+    return values.list_of(CharSpec.parse_any)(value, what)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, given, key, part
 
 TIMERS = ("platform", "hpet", "kvmclock", "pit", "rtc", "tsc", "hypervclock", "armvtimer")
@@ -16,25 +16,25 @@ def _adjustment(value: Any, what: str) -> int | str:
     """Seconds, or ``reset``."""
     if value == "reset":
         return "reset"
-    return v.number(-(2**62))(value, what)
+    return values.number(-(2**62))(value, what)
 
 
 def _catchup(value: Any, what: str) -> dict[str, int]:
-    return v.map_of(v.choice("slew", "threshold", "limit"), v.number())(value, what)
+    return values.map_of(values.choice("slew", "threshold", "limit"), values.number())(value, what)
 
 
 @dataclass
 class TimerSpec(Part):
     """One timer."""
 
-    track: str | None = key(v.choice("boot", "guest", "wall", "realtime"))
-    tickpolicy: str | None = key(v.choice("delay", "catchup", "merge", "discard"))
-    frequency: int | None = key(v.count)
-    mode: str | None = key(v.choice("auto", "native", "emulate", "paravirt", "smpsafe"))
-    present: bool | None = key(v.boolean)
-    slew: int | None = key(v.number())
-    threshold: int | None = key(v.number())
-    limit: int | None = key(v.number())
+    track: str | None = key(values.choice("boot", "guest", "wall", "realtime"))
+    tickpolicy: str | None = key(values.choice("delay", "catchup", "merge", "discard"))
+    frequency: int | None = key(values.count)
+    mode: str | None = key(values.choice("auto", "native", "emulate", "paravirt", "smpsafe"))
+    present: bool | None = key(values.boolean)
+    slew: int | None = key(values.number())
+    threshold: int | None = key(values.number())
+    limit: int | None = key(values.number())
     catchup: dict[str, int] | None = key(_catchup)
 
     def check(self, what: str) -> None:
@@ -46,10 +46,12 @@ class TimerSpec(Part):
 class ClockSpec(Part):
     """The ``clock`` argument."""
 
-    utc: bool | None = key(v.boolean)
+    utc: bool | None = key(values.boolean)
     adjustment: int | str | None = key(_adjustment)
-    timezone: str | None = key(v.text)
-    timers: dict[str, TimerSpec] | None = key(v.map_of(v.choice(*TIMERS), part(TimerSpec)))
+    timezone: str | None = key(values.text)
+    timers: dict[str, TimerSpec] | None = key(
+        values.map_of(values.choice(*TIMERS), part(TimerSpec))
+    )
 
     def check(self, what: str) -> None:
         if given(self.timezone) and given(self.adjustment):

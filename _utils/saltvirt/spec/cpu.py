@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import REMOVE, Part, given, key, part
 from saltvirt.spec.cputune import CpuTuneSpec
 
@@ -17,18 +17,18 @@ POLICIES = ("force", "require", "optional", "disable", "forbid")
 class VcpuSpec(Part):
     """The state of one virtual CPU."""
 
-    enabled: bool | None = key(v.boolean)
-    hotpluggable: bool | None = key(v.boolean)
-    order: int | None = key(v.count)
+    enabled: bool | None = key(values.boolean)
+    hotpluggable: bool | None = key(values.boolean)
+    order: int | None = key(values.count)
 
 
 @dataclass
 class ModelSpec(Part):
     """The CPU model by name."""
 
-    name: str | None = key(v.word)
-    fallback: str | None = key(v.choice("allow", "forbid"))
-    vendor_id: str | None = key(v.text)
+    name: str | None = key(values.word)
+    fallback: str | None = key(values.choice("allow", "forbid"))
+    vendor_id: str | None = key(values.text)
 
     def check(self, what: str) -> None:
         vendor_id = given(self.vendor_id)
@@ -44,11 +44,11 @@ def _model(value: Any, what: str) -> ModelSpec:
 class TopologySpec(Part):
     """Sockets, dies, clusters, cores, threads."""
 
-    sockets: int | None = key(v.count)
-    dies: int | None = key(v.count)
-    clusters: int | None = key(v.count)
-    cores: int | None = key(v.count)
-    threads: int | None = key(v.count)
+    sockets: int | None = key(values.count)
+    dies: int | None = key(values.count)
+    clusters: int | None = key(values.count)
+    cores: int | None = key(values.count)
+    threads: int | None = key(values.count)
 
     def total(self) -> int | None:
         """The number of CPUs it makes, or None where a part is not given."""
@@ -63,42 +63,42 @@ class TopologySpec(Part):
 class CacheSpec(Part):
     """The CPU cache that the guest sees."""
 
-    level: int | None = key(v.number(1, 3))
-    mode: str | None = key(v.choice("emulate", "passthrough", "disable"))
+    level: int | None = key(values.number(1, 3))
+    mode: str | None = key(values.choice("emulate", "passthrough", "disable"))
 
 
 @dataclass
 class CellSpec(Part):
     """One NUMA cell of the guest."""
 
-    cpus: str | None = key(v.cpuset)
-    memory_kib: int | None = key(v.kib, name="memory")
-    discard: bool | None = key(v.boolean)
-    memory_access: str | None = key(v.choice("shared", "private"), name="memAccess")
-    distances: dict[int, int] | None = key(v.map_of(v.number(), v.number(10, 255)))
+    cpus: str | None = key(values.cpuset)
+    memory_kib: int | None = key(values.kib, name="memory")
+    discard: bool | None = key(values.boolean)
+    memory_access: str | None = key(values.choice("shared", "private"), name="memAccess")
+    distances: dict[int, int] | None = key(values.map_of(values.number(), values.number(10, 255)))
 
 
 @dataclass
 class CpuSpec(Part):
     """The ``cpu`` argument."""
 
-    maximum: int | None = key(v.count)
-    current: int | None = key(v.count)
-    placement: str | None = key(v.choice("static", "auto"))
-    cpuset: str | None = key(v.cpuset)
-    vcpus: dict[int, VcpuSpec] | None = key(v.map_of(v.number(), part(VcpuSpec)))
-    match: str | None = key(v.choice("minimum", "exact", "strict"))
-    mode: str | None = key(v.choice("custom", "host-model", "host-passthrough", "maximum"))
-    check_: str | None = key(v.choice("none", "partial", "full"), name="check")
-    migratable: bool | None = key(v.boolean)
-    vendor: str | None = key(v.word)
+    maximum: int | None = key(values.count)
+    current: int | None = key(values.count)
+    placement: str | None = key(values.choice("static", "auto"))
+    cpuset: str | None = key(values.cpuset)
+    vcpus: dict[int, VcpuSpec] | None = key(values.map_of(values.number(), part(VcpuSpec)))
+    match: str | None = key(values.choice("minimum", "exact", "strict"))
+    mode: str | None = key(values.choice("custom", "host-model", "host-passthrough", "maximum"))
+    check_: str | None = key(values.choice("none", "partial", "full"), name="check")
+    migratable: bool | None = key(values.boolean)
+    vendor: str | None = key(values.word)
     model: ModelSpec | None = key(_model)
     topology: TopologySpec | None = key(part(TopologySpec))
     cache: CacheSpec | None = key(part(CacheSpec))
-    features: dict[str, str] | None = key(v.map_of(v.word, v.choice(*POLICIES)))
-    numa: dict[int, CellSpec] | None = key(v.map_of(v.number(), part(CellSpec)))
+    features: dict[str, str] | None = key(values.map_of(values.word, values.choice(*POLICIES)))
+    numa: dict[int, CellSpec] | None = key(values.map_of(values.number(), part(CellSpec)))
     tuning: CpuTuneSpec | None = key(part(CpuTuneSpec))
-    iothreads: int | None = key(v.count)
+    iothreads: int | None = key(values.count)
 
     def check(self, what: str) -> None:
         maximum, current = given(self.maximum), given(self.current)
@@ -122,4 +122,4 @@ def parse(value: Any, what: str = "cpu") -> CpuSpec:
         return CpuSpec()
     if isinstance(value, dict):
         return CpuSpec.parse(value, what)
-    return CpuSpec(maximum=v.count(value, what), current=REMOVE)
+    return CpuSpec(maximum=values.count(value, what), current=REMOVE)

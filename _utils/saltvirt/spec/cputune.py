@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key, mapping, part
 
 SCHEDULERS = ("batch", "idle", "fifo", "rr")
-_US = v.number(1)
-_QUOTA = v.number(-1)
+_US = values.number(1)
+_QUOTA = values.number(-1)
 
 
 @dataclass
 class SchedSpec(Part):
     """A scheduler for some threads."""
 
-    scheduler: str = key(v.choice(*SCHEDULERS))
-    priority: int | None = key(v.number(1, 99))
-    vcpus: str | None = key(v.cpuset)
-    iothreads: str | None = key(v.cpuset)
+    scheduler: str = key(values.choice(*SCHEDULERS))
+    priority: int | None = key(values.number(1, 99))
+    vcpus: str | None = key(values.cpuset)
+    iothreads: str | None = key(values.cpuset)
 
     def check(self, what: str) -> None:
         if not self.scheduler:
@@ -32,10 +32,10 @@ class SchedSpec(Part):
 class CacheShareSpec(Part):
     """A part of one CPU cache."""
 
-    level: int | None = key(v.number(1, 3))
-    type: str | None = key(v.choice("both", "code", "data"))
-    size: int | None = key(v.count)
-    unit: str | None = key(v.choice("B", "KiB", "MiB", "GiB"))
+    level: int | None = key(values.number(1, 3))
+    type: str | None = key(values.choice("both", "code", "data"))
+    size: int | None = key(values.count)
+    unit: str | None = key(values.choice("B", "KiB", "MiB", "GiB"))
 
 
 @dataclass
@@ -51,9 +51,11 @@ def _cachetune(value: Any, what: str) -> CacheTuneSpec:
     monitors: dict[str, int] = {}
     for name, item in mapping(value, what).items():
         if name == "monitor":
-            monitors = v.map_of(v.cpuset, v.number(1, 3))(item or {}, f"{what}:monitor")
+            monitors = values.map_of(values.cpuset, values.number(1, 3))(
+                item or {}, f"{what}:monitor"
+            )
         elif item is not None:
-            cache = v.number()(name, what)
+            cache = values.number()(name, what)
             caches[cache] = CacheShareSpec.parse(item, f"{what}:{name}")
     return CacheTuneSpec(caches, monitors)
 
@@ -69,10 +71,10 @@ def _emulatorsched(value: Any, what: str) -> SchedSpec:
 class CpuTuneSpec(Part):
     """``cpu:tuning``; periods and quotas in microseconds."""
 
-    vcpupin: dict[int, str] | None = key(v.map_of(v.number(), v.cpuset))
-    emulatorpin: str | None = key(v.cpuset)
-    iothreadpin: dict[int, str] | None = key(v.map_of(v.number(1), v.cpuset))
-    shares: int | None = key(v.count)
+    vcpupin: dict[int, str] | None = key(values.map_of(values.number(), values.cpuset))
+    emulatorpin: str | None = key(values.cpuset)
+    iothreadpin: dict[int, str] | None = key(values.map_of(values.number(1), values.cpuset))
+    shares: int | None = key(values.count)
     period: int | None = key(_US)
     quota: int | None = key(_QUOTA)
     global_period: int | None = key(_US)
@@ -81,10 +83,10 @@ class CpuTuneSpec(Part):
     emulator_quota: int | None = key(_QUOTA)
     iothread_period: int | None = key(_US)
     iothread_quota: int | None = key(_QUOTA)
-    vcpusched: list[SchedSpec] | None = key(v.list_of(part(SchedSpec)))
-    iothreadsched: list[SchedSpec] | None = key(v.list_of(part(SchedSpec)))
+    vcpusched: list[SchedSpec] | None = key(values.list_of(part(SchedSpec)))
+    iothreadsched: list[SchedSpec] | None = key(values.list_of(part(SchedSpec)))
     emulatorsched: SchedSpec | None = key(_emulatorsched)
-    cachetune: dict[str, CacheTuneSpec] | None = key(v.map_of(v.cpuset, _cachetune))
+    cachetune: dict[str, CacheTuneSpec] | None = key(values.map_of(values.cpuset, _cachetune))
     memorytune: dict[str, dict[int, int]] | None = key(
-        v.map_of(v.cpuset, v.map_of(v.number(), v.number(1, 100))),
+        values.map_of(values.cpuset, values.map_of(values.number(), values.number(1, 100))),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key, mapping
 
 CLOUD_INIT = "seed.cloud_init"
@@ -18,7 +18,7 @@ def _anything(value: Any, what: str) -> Any:
 
 def _seed(value: Any, what: str) -> bool | str:
     """True, False, or ``cloud-init``: a way of seeding is seeding."""
-    return value if value == "cloud-init" else v.boolean(value, what)
+    return value if value == "cloud-init" else values.boolean(value, what)
 
 
 @dataclass
@@ -27,24 +27,24 @@ class DeploySpec(Part):
 
     NONE_REMOVES = False
 
-    start: bool | None = key(v.boolean)
-    image: str | None = key(v.text)
-    image_hash: str | None = key(v.text)
-    overlay: bool | None = key(v.boolean)
-    enable_qcow: bool | None = key(v.boolean)
-    saltenv: str | None = key(v.text)
+    start: bool | None = key(values.boolean)
+    image: str | None = key(values.text)
+    image_hash: str | None = key(values.text)
+    overlay: bool | None = key(values.boolean)
+    enable_qcow: bool | None = key(values.boolean)
+    saltenv: str | None = key(values.text)
     seed: bool | str | None = key(_seed)
-    install: bool | None = key(v.boolean)
-    seed_cmd: str | None = key(v.text)
+    install: bool | None = key(values.boolean)
+    seed_cmd: str | None = key(values.text)
     config: dict[str, Any] | None = key(mapping)
-    pub_key: str | None = key(v.text)
-    priv_key: str | None = key(v.secret, repr=False)
+    pub_key: str | None = key(values.text)
+    priv_key: str | None = key(values.secret, repr=False)
     grains: dict[str, Any] | None = key(mapping)
     pillar: dict[str, Any] | None = key(mapping, repr=False)
     autosign_grains: dict[str, Any] | None = key(mapping)
     startup_states: str | list[Any] | None = key(_anything)
-    user_data: str | None = key(v.text)
-    approve_key: bool | None = key(v.boolean)
+    user_data: str | None = key(values.text)
+    approve_key: bool | None = key(values.boolean)
 
     def check(self, what: str) -> None:
         for name in ("start", "seed", "install", "approve_key"):

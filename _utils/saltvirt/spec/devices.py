@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ NONE = "none"
 class TpmSpec(Part):
     """``tpm``: True, a model, or a dictionary."""
 
-    model: str | None = key(v.word)
-    type: str | None = key(v.choice("emulator", "passthrough"))
-    version: str | None = key(v.choice("1.2", "2.0"))
-    device: str | None = key(v.path)
-    persistent_state: bool | None = key(v.boolean)
+    model: str | None = key(values.word)
+    type: str | None = key(values.choice("emulator", "passthrough"))
+    version: str | None = key(values.choice("1.2", "2.0"))
+    device: str | None = key(values.path)
+    persistent_state: bool | None = key(values.boolean)
 
     def check(self, what: str) -> None:
         if self.device and self.type != "passthrough":
@@ -34,20 +34,20 @@ class TpmSpec(Part):
 class RngSpec(Part):
     """``rng``: True, the host's device, or a dictionary; rate in bytes a period (ms)."""
 
-    model: str | None = key(v.word)
-    backend: str | None = key(v.choice("random", "builtin"))
-    source: str | None = key(v.path)
-    rate_bytes: int | None = key(v.count, name="rate")
-    period_ms: int | None = key(v.count, name="period")
+    model: str | None = key(values.word)
+    backend: str | None = key(values.choice("random", "builtin"))
+    source: str | None = key(values.path)
+    rate_bytes: int | None = key(values.count, name="rate")
+    period_ms: int | None = key(values.count, name="period")
 
 
 @dataclass
 class WatchdogSpec(Part):
     """``watchdog``: a model, or a dictionary."""
 
-    model: str | None = key(v.choice("i6300esb", "ib700", "diag288", "itco", NONE))
+    model: str | None = key(values.choice("i6300esb", "ib700", "diag288", "itco", NONE))
     action: str | None = key(
-        v.choice("reset", "shutdown", "poweroff", "pause", NONE, "dump", "inject-nmi"),
+        values.choice("reset", "shutdown", "poweroff", "pause", NONE, "dump", "inject-nmi"),
     )
 
 
@@ -55,10 +55,10 @@ class WatchdogSpec(Part):
 class BalloonSpec(Part):
     """``memballoon``: a model (``none`` to have no balloon), or a dictionary."""
 
-    model: str | None = key(v.word)
-    autodeflate: bool | None = key(v.boolean)
-    free_page_reporting: bool | None = key(v.boolean)
-    period_s: int | None = key(v.count, name="period")
+    model: str | None = key(values.word)
+    autodeflate: bool | None = key(values.boolean)
+    free_page_reporting: bool | None = key(values.boolean)
+    period_s: int | None = key(values.count, name="period")
 
 
 def parser(cls: type[P], short: str) -> Parser[P | str | None]:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key, part
 
 BUSES = ("virtio", "scsi", "sata", "ide", "usb", "fdc", "xen", "sd")
@@ -22,10 +22,10 @@ _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^:\s/]+)(:(?P<port>\d+))?")
 class HostSpec(Part):
     """A server: ``name:port``, or a dictionary."""
 
-    name: str | None = key(v.text)
-    port: int | None = key(v.port)
-    transport: str | None = key(v.choice("tcp", "unix", "rdma"))
-    socket: str | None = key(v.path)
+    name: str | None = key(values.text)
+    port: int | None = key(values.port)
+    transport: str | None = key(values.choice("tcp", "unix", "rdma"))
+    socket: str | None = key(values.path)
 
 
 def host(value: Any, what: str) -> HostSpec:
@@ -36,7 +36,7 @@ def host(value: Any, what: str) -> HostSpec:
     if not match:
         raise InvalidInput(f"{what} {value!r} is not a host name with an optional port")
     found = match.groupdict()
-    number = v.port(found["port"], what) if found["port"] else None
+    number = values.port(found["port"], what) if found["port"] else None
     return HostSpec(name=found["name"].strip("[]"), port=number)
 
 
@@ -44,10 +44,10 @@ def host(value: Any, what: str) -> HostSpec:
 class AuthSpec(Part):
     """Who we are to a server; the password stands in a libvirt secret."""
 
-    username: str | None = key(v.text)
-    type: str | None = key(v.choice("ceph", "iscsi", "chap", "volume"))
-    usage: str | None = key(v.text)
-    uuid: str | None = key(v.word)
+    username: str | None = key(values.text)
+    type: str | None = key(values.choice("ceph", "iscsi", "chap", "volume"))
+    usage: str | None = key(values.text)
+    uuid: str | None = key(values.word)
 
     def check(self, what: str) -> None:
         if bool(self.usage) == bool(self.uuid):
@@ -60,14 +60,14 @@ class NetworkSourceSpec(Part):
 
     NONE_REMOVES = False
 
-    protocol: str = key(v.choice(*PROTOCOLS))
-    name: str | None = key(v.text)
-    hosts: list[HostSpec] | None = key(v.list_of(host))
-    query: str | None = key(v.text)
-    snapshot: str | None = key(v.text)
-    config_file: str | None = key(v.path)
-    initiator: str | None = key(v.text)
-    tls: bool | None = key(v.boolean)
+    protocol: str = key(values.choice(*PROTOCOLS))
+    name: str | None = key(values.text)
+    hosts: list[HostSpec] | None = key(values.list_of(host))
+    query: str | None = key(values.text)
+    snapshot: str | None = key(values.text)
+    config_file: str | None = key(values.path)
+    initiator: str | None = key(values.text)
+    tls: bool | None = key(values.boolean)
     auth: AuthSpec | None = key(part(AuthSpec))
 
     def check(self, what: str) -> None:
@@ -110,36 +110,36 @@ class DiskSpec(Part):
 
     NONE_REMOVES = False
 
-    name: str = key(v.word)
-    format: str | None = key(v.choice(*FORMATS))
-    size_bytes: int | None = key(v.size_bytes, name="size")
-    pool: str | None = key(v.text)
-    model: str | None = key(v.choice(*BUSES))
-    device: str | None = key(v.choice("disk", "cdrom", "floppy", "lun"))
-    image: str | None = key(v.text)
-    image_hash: str | None = key(v.text)
-    overlay_image: bool | None = key(v.boolean)
-    backing_store_path: str | None = key(v.text)
-    backing_store_format: str | None = key(v.choice(*FORMATS))
-    source_file: str | None = key(v.text)
-    existing: bool | None = key(v.boolean)
+    name: str = key(values.word)
+    format: str | None = key(values.choice(*FORMATS))
+    size_bytes: int | None = key(values.size_bytes, name="size")
+    pool: str | None = key(values.text)
+    model: str | None = key(values.choice(*BUSES))
+    device: str | None = key(values.choice("disk", "cdrom", "floppy", "lun"))
+    image: str | None = key(values.text)
+    image_hash: str | None = key(values.text)
+    overlay_image: bool | None = key(values.boolean)
+    backing_store_path: str | None = key(values.text)
+    backing_store_format: str | None = key(values.choice(*FORMATS))
+    source_file: str | None = key(values.text)
+    existing: bool | None = key(values.boolean)
     source: NetworkSourceSpec | None = key(_source)
     target: str | None = key(_target)
-    hostname_property: str | None = key(v.text)
-    sparse_volume: bool | None = key(v.boolean)
-    io: str | None = key(v.choice("native", "threads", "io_uring"))
+    hostname_property: str | None = key(values.text)
+    sparse_volume: bool | None = key(values.boolean)
+    io: str | None = key(values.choice("native", "threads", "io_uring"))
     cache: str | None = key(
-        v.choice("default", "none", "writethrough", "writeback", "directsync", "unsafe"),
+        values.choice("default", "none", "writethrough", "writeback", "directsync", "unsafe"),
     )
-    discard: str | None = key(v.choice("unmap", "ignore"))
-    detect_zeroes: str | None = key(v.choice("off", "on", "unmap"))
-    iothread_id: int | None = key(v.count)
-    queues: int | None = key(v.count)
-    serial: str | None = key(v.word)
-    wwn: str | None = key(v.word)
-    read_only: bool | None = key(v.boolean)
-    shareable: bool | None = key(v.boolean)
-    boot_order: int | None = key(v.count)
+    discard: str | None = key(values.choice("unmap", "ignore"))
+    detect_zeroes: str | None = key(values.choice("off", "on", "unmap"))
+    iothread_id: int | None = key(values.count)
+    queues: int | None = key(values.count)
+    serial: str | None = key(values.word)
+    wwn: str | None = key(values.word)
+    read_only: bool | None = key(values.boolean)
+    shareable: bool | None = key(values.boolean)
+    boot_order: int | None = key(values.count)
     empty: bool = False
     # the size of the profile that applies where none is configured: an image may be larger
     size_is_default: bool = False
@@ -177,4 +177,4 @@ class DiskSpec(Part):
         if self.source_file and "://" in self.source_file:
             self.source, self.source_file = from_url(self.source_file, what), None
         elif self.source_file and not self.pool:
-            v.path(self.source_file, f"{what}:source_file")
+            values.path(self.source_file, f"{what}:source_file")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import REMOVE, mapping, unknown
 
 SWITCHES = {
@@ -17,10 +17,10 @@ SWITCHES = {
     )
 }  # fmt: skip
 VALUES = {
-    "hyperv-spinlocks-retries": ("hyperv_spinlocks_retries", v.number(4095)),
-    "hyperv-vendor-id": ("hyperv_vendor_id_value", v.word),
-    "ioapic": ("ioapic", v.choice("kvm", "qemu")),
-    "gic-version": ("gic_version", v.choice("2", "3", "host")),
+    "hyperv-spinlocks-retries": ("hyperv_spinlocks_retries", values.number(4095)),
+    "hyperv-vendor-id": ("hyperv_vendor_id_value", values.word),
+    "ioapic": ("ioapic", values.choice("kvm", "qemu")),
+    "gic-version": ("gic_version", values.choice("2", "3", "host")),
 }
 
 
@@ -35,7 +35,9 @@ def parse(value: Any, what: str = "hypervisor_features") -> dict[str, Any] | Non
     for name, item in mapping(value, what).items():
         word = str(name).replace("_", "-")
         if word in SWITCHES:
-            found[SWITCHES[word]] = REMOVE if item is None else v.boolean(item, f"{what}:{name}")
+            found[SWITCHES[word]] = (
+                REMOVE if item is None else values.boolean(item, f"{what}:{name}")
+            )
         elif word in VALUES:
             target, check = VALUES[word]
             found[target] = REMOVE if item is None else check(item, f"{what}:{name}")

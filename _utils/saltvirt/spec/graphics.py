@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, given, key
 
 TYPES = ("vnc", "spice", "none", "sdl", "rdp", "egl-headless")
@@ -24,10 +24,10 @@ class ListenSpec(Part):
 
     NONE_REMOVES = False
 
-    type: str | None = key(v.choice("address", "network", "socket", "none", "None"))
-    address: str | None = key(v.address)
-    network: str | None = key(v.text)
-    socket: str | None = key(v.path)
+    type: str | None = key(values.choice("address", "network", "socket", "none", "None"))
+    address: str | None = key(values.address)
+    network: str | None = key(values.text)
+    socket: str | None = key(values.path)
 
     def check(self, what: str) -> None:
         self.type = (self.type or ("network" if self.network else "address")).lower()
@@ -44,13 +44,13 @@ class ListenSpec(Part):
 class GraphicsSpec(Part):
     """The ``graphics`` argument. The password is in no repr and no error."""
 
-    type: str = key(v.choice(*TYPES))
-    port: int | None = key(v.port)
-    tls_port: int | None = key(v.port)
-    websocket: int | None = key(v.number(-1, 65535))
+    type: str = key(values.choice(*TYPES))
+    port: int | None = key(values.port)
+    tls_port: int | None = key(values.port)
+    websocket: int | None = key(values.number(-1, 65535))
     listen: ListenSpec | None = key(_listen)
-    password: str | None = key(v.secret, repr=False)
-    keymap: str | None = key(v.word)
+    password: str | None = key(values.secret, repr=False)
+    keymap: str | None = key(values.word)
 
     def check(self, what: str) -> None:
         if not given(self.type):

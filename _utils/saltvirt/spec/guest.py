@@ -6,12 +6,11 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import names
-from saltvirt.spec import chardev, devices, guest_devices, profiles, rules
+from saltvirt.spec import chardev, devices, guest_devices, profiles, rules, values
 from saltvirt.spec import cpu as cpus
 from saltvirt.spec import features as feature
 from saltvirt.spec import graphics as display
 from saltvirt.spec import memory as memories
-from saltvirt.spec import values as v
 from saltvirt.spec.base import part, unknown
 from saltvirt.spec.boot import BootSpec, boot_devices
 from saltvirt.spec.clock import ClockSpec
@@ -39,12 +38,14 @@ def _key(parse: Parser[Any]) -> Any:
 
 def _hypervisor(value: Any, what: str) -> str:
     """A word of libvirt's; ``esxi`` and ``esx`` are other words for vmware."""
-    return {"esxi": "vmware", "esx": "vmware"}.get(str(value)) or v.word(value, what)
+    return {"esxi": "vmware", "esx": "vmware"}.get(str(value)) or values.word(value, what)
 
 
 def _os_type(value: Any, what: str) -> str:
     """hvm, xen, xenpvh or exe; ``linux`` is an old word for xen."""
-    return {"linux": "xen"}.get(str(value)) or v.choice("hvm", "xen", "xenpvh", "exe")(value, what)
+    return {"linux": "xen"}.get(str(value)) or values.choice("hvm", "xen", "xenpvh", "exe")(
+        value, what
+    )
 
 
 @dataclass
@@ -59,29 +60,31 @@ class GuestSpec:
     memory: memories.MemorySpec = _key(memories.parse)
     hypervisor: str | None = _key(_optional(_hypervisor))
     os_type: str | None = _key(_optional(_os_type))
-    arch: str | None = _key(_optional(v.word))
-    machine: str | None = _key(_optional(v.word))
-    title: str | None = _key(_optional(v.text))
-    description: str | None = _key(_optional(v.text))
+    arch: str | None = _key(_optional(values.word))
+    machine: str | None = _key(_optional(values.word))
+    title: str | None = _key(_optional(values.text))
+    description: str | None = _key(_optional(values.text))
     boot: BootSpec | None = _key(_optional(part(BootSpec)))
     boot_dev: list[str] | None = _key(_optional(boot_devices))
     numatune: NumaTuneSpec | None = _key(_optional(part(NumaTuneSpec)))
     features: dict[str, Any] | None = _key(feature.parse)
     clock: ClockSpec | None = _key(_optional(part(ClockSpec)))
-    on_poweroff: str | None = _key(_optional(v.choice(*ON_STOP)))
-    on_reboot: str | None = _key(_optional(v.choice(*ON_STOP)))
-    on_crash: str | None = _key(_optional(v.choice(*ON_CRASH)))
+    on_poweroff: str | None = _key(_optional(values.choice(*ON_STOP)))
+    on_reboot: str | None = _key(_optional(values.choice(*ON_STOP)))
+    on_crash: str | None = _key(_optional(values.choice(*ON_CRASH)))
     graphics: display.GraphicsSpec | None = _key(display.parse)
     serials: list[chardev.CharSpec] | None = _key(chardev.parse)
     consoles: list[chardev.CharSpec] | None = _key(chardev.parse)
-    host_devices: list[HostDeviceSpec] | None = _key(_optional(v.list_of(HostDeviceSpec.parse_any)))
+    host_devices: list[HostDeviceSpec] | None = _key(
+        _optional(values.list_of(HostDeviceSpec.parse_any))
+    )
     tpm: devices.TpmSpec | str | None = _key(devices.tpm)
     rng: devices.RngSpec | str | None = _key(devices.rng)
     watchdog: devices.WatchdogSpec | str | None = _key(devices.watchdog)
     memballoon: devices.BalloonSpec | str | None = _key(devices.memballoon)
-    guest_agent: bool | None = _key(_optional(v.boolean))
-    autostart: bool | None = _key(_optional(v.boolean))
-    metadata: dict[str, str] | None = _key(_optional(v.map_of(v.word, v.text)))
+    guest_agent: bool | None = _key(_optional(values.boolean))
+    autostart: bool | None = _key(_optional(values.boolean))
+    metadata: dict[str, str] | None = _key(_optional(values.map_of(values.word, values.text)))
     disks: list[DiskSpec] | None = None
     nics: list[NicSpec] | None = None
     deploy: DeploySpec = field(default_factory=DeploySpec)

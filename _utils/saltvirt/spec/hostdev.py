@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key
 
 _PCI = re.compile(
@@ -30,16 +30,16 @@ class HostDeviceSpec(Part):
     name: libvirt's name of it, where there is one.
     """
 
-    name: str | None = key(v.text)
-    type: str | None = key(v.choice("pci", "usb", "mdev"))
+    name: str | None = key(values.text)
+    type: str | None = key(values.choice("pci", "usb", "mdev"))
     domain: int | None = key(_hex)
     bus: int | None = key(_hex)
     slot: int | None = key(_hex)
     function: int | None = key(_hex)
     vendor: int | None = key(_hex)
     product: int | None = key(_hex)
-    uuid: str | None = key(v.word)
-    rom_file: str | None = key(v.path)
+    uuid: str | None = key(values.word)
+    rom_file: str | None = key(values.path)
 
     @classmethod
     def parse_any(cls, value: Any, what: str) -> HostDeviceSpec:
@@ -54,7 +54,7 @@ class HostDeviceSpec(Part):
         if match := _USB.fullmatch(str(value)):
             vendor, product = (int(part, 16) for part in match.groups())
             return cls(type="usb", vendor=vendor, product=product)
-        return cls(name=v.word(value, what))
+        return cls(name=values.word(value, what))
 
     @property
     def resolved(self) -> bool:

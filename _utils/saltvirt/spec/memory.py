@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, given, key, part
 
 
@@ -14,36 +14,36 @@ from saltvirt.spec.base import Part, given, key, part
 class PageSpec(Part):
     """Huge pages of one size, for some NUMA cells."""
 
-    size_kib: int | None = key(v.kib, name="size")
-    nodeset: str | None = key(v.cpuset)
+    size_kib: int | None = key(values.kib, name="size")
+    nodeset: str | None = key(values.cpuset)
 
 
 def _hugepages(value: Any, what: str) -> list[PageSpec]:
     """A list of pages, or True for the host's default size."""
     if isinstance(value, bool):
         return [PageSpec()] if value else []
-    return v.list_of(part(PageSpec))(value, what)
+    return values.list_of(part(PageSpec))(value, what)
 
 
 @dataclass
 class MemorySpec(Part):
     """The ``mem`` argument; numbers without a unit are MiB."""
 
-    boot_kib: int | None = key(v.kib, name="boot")
-    current_kib: int | None = key(v.kib, name="current")
-    max_kib: int | None = key(v.kib, name="max")
-    slots: int | None = key(v.count)
-    hard_limit_kib: int | None = key(v.kib, name="hard_limit")
-    soft_limit_kib: int | None = key(v.kib, name="soft_limit")
-    swap_hard_limit_kib: int | None = key(v.kib, name="swap_hard_limit")
-    min_guarantee_kib: int | None = key(v.kib, name="min_guarantee")
+    boot_kib: int | None = key(values.kib, name="boot")
+    current_kib: int | None = key(values.kib, name="current")
+    max_kib: int | None = key(values.kib, name="max")
+    slots: int | None = key(values.count)
+    hard_limit_kib: int | None = key(values.kib, name="hard_limit")
+    soft_limit_kib: int | None = key(values.kib, name="soft_limit")
+    swap_hard_limit_kib: int | None = key(values.kib, name="swap_hard_limit")
+    min_guarantee_kib: int | None = key(values.kib, name="min_guarantee")
     hugepages: list[PageSpec] | None = key(_hugepages)
-    nosharepages: bool | None = key(v.boolean)
-    locked: bool | None = key(v.boolean)
-    source: str | None = key(v.choice("file", "anonymous", "memfd"))
-    access: str | None = key(v.choice("shared", "private"))
-    allocation: str | None = key(v.choice("immediate", "ondemand"))
-    discard: bool | None = key(v.boolean)
+    nosharepages: bool | None = key(values.boolean)
+    locked: bool | None = key(values.boolean)
+    source: str | None = key(values.choice("file", "anonymous", "memfd"))
+    access: str | None = key(values.choice("shared", "private"))
+    allocation: str | None = key(values.choice("immediate", "ondemand"))
+    discard: bool | None = key(values.boolean)
 
     def check(self, what: str) -> None:
         boot, current, most = given(self.boot_kib), given(self.current_kib), given(self.max_kib)
@@ -61,4 +61,4 @@ def parse(value: Any, what: str = "mem") -> MemorySpec:
         return MemorySpec()
     if isinstance(value, dict):
         return MemorySpec.parse(value, what)
-    return MemorySpec(boot_kib=v.kib(value, what))
+    return MemorySpec(boot_kib=values.kib(value, what))

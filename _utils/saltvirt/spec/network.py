@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key, part
 from saltvirt.spec.hostdev import HostDeviceSpec
 from saltvirt.spec.network_dns import DnsSpec
@@ -23,19 +23,19 @@ DIRECT = ("private", "vepa", "passthrough")
 def forward_mode(value: Any, what: str) -> str | None:
     """A forward mode; ``router`` is Salt's old word for route, ``none`` means isolated."""
     text = {"router": "route", "none": None, "isolated": None}.get(str(value).lower(), value)
-    return None if text is None else v.choice(*MODES)(text, what)
+    return None if text is None else values.choice(*MODES)(text, what)
 
 
 def words(value: Any, what: str) -> list[str]:
     """Names separated by white space, or a list of them."""
     items = value.split() if isinstance(value, str) else value
-    return v.list_of(v.word)(items, what)
+    return values.list_of(values.word)(items, what)
 
 
 def pci_addresses(value: Any, what: str) -> list[HostDeviceSpec]:
     """PCI addresses such as 0000:04:00.1, separated by white space, or a list of them."""
     items = value.split() if isinstance(value, str) else value
-    found = v.list_of(HostDeviceSpec.parse_any)(items, what)
+    found = values.list_of(HostDeviceSpec.parse_any)(items, what)
     for device, item in zip(found, items, strict=True):
         if device.type != "pci":
             raise InvalidInput(f"{what} {item!r} is not a PCI address such as 0000:04:00.1")
@@ -58,16 +58,16 @@ class EndsSpec(Part):
 class RangeSpec(EndsSpec):
     """From this address to that."""
 
-    start: str = key(v.text)
-    end: str = key(v.text)
+    start: str = key(values.text)
+    end: str = key(values.text)
 
 
 @dataclass
 class PortRangeSpec(EndsSpec):
     """From this port to that."""
 
-    start: int = key(v.port)
-    end: int = key(v.port)
+    start: int = key(values.port)
+    end: int = key(values.port)
 
 
 @dataclass
@@ -76,15 +76,15 @@ class NatSpec(Part):
 
     address: RangeSpec | None = key(part(RangeSpec))
     port: PortRangeSpec | None = key(part(PortRangeSpec))
-    ipv6: bool | None = key(v.boolean)
+    ipv6: bool | None = key(values.boolean)
 
 
 @dataclass
 class DomainNameSpec(Part):
     """The DNS domain of the guests."""
 
-    name: str = key(v.word)
-    local_only: bool | None = key(v.boolean, name="localOnly")
+    name: str = key(values.word)
+    local_only: bool | None = key(values.boolean, name="localOnly")
 
     def check(self, what: str) -> None:
         if not self.name:
@@ -101,8 +101,8 @@ class PortGroupSpec(Part):
 
     NONE_REMOVES = False
 
-    name: str = key(v.word)
-    default: bool | None = key(v.boolean)
+    name: str = key(values.word)
+    default: bool | None = key(values.boolean)
     vlan: VlanSpec | None = key(VlanSpec.parse_any)
     virtualport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)
     bandwidth: BandwidthSpec | None = key(part(BandwidthSpec))
@@ -118,26 +118,26 @@ class NetworkSpec(Part):
 
     NONE_REMOVES = False
 
-    name: str = key(v.word)
-    bridge: str | None = key(v.word)
+    name: str = key(values.word)
+    bridge: str | None = key(values.word)
     forward: str | None = key(forward_mode)
     vport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)
     tag: VlanSpec | None = key(VlanSpec.parse_any)
     ipv4: IpSpec | None = key(IpSpec.family(4), name="ipv4_config")
     ipv6: IpSpec | None = key(IpSpec.family(6), name="ipv6_config")
-    mtu: int | None = key(v.number(68, 65535))
+    mtu: int | None = key(values.number(68, 65535))
     domain: DomainNameSpec | None = key(_domain_name)
     nat: NatSpec | None = key(part(NatSpec))
     interfaces: list[str] | None = key(words)
     addresses: list[HostDeviceSpec] | None = key(pci_addresses)
-    physical_function: str | None = key(v.word)
+    physical_function: str | None = key(values.word)
     dns: DnsSpec | None = key(part(DnsSpec))
-    dev: str | None = key(v.word)
-    stp: bool | None = key(v.boolean)
-    delay_s: int | None = key(v.number(), name="delay")
+    dev: str | None = key(values.word)
+    stp: bool | None = key(values.boolean)
+    delay_s: int | None = key(values.number(), name="delay")
     bandwidth: BandwidthSpec | None = key(part(BandwidthSpec))
-    portgroups: list[PortGroupSpec] | None = key(v.list_of(part(PortGroupSpec)))
-    isolated_ports: bool | None = key(v.boolean)
+    portgroups: list[PortGroupSpec] | None = key(values.list_of(part(PortGroupSpec)))
+    isolated_ports: bool | None = key(values.boolean)
 
     def check(self, what: str) -> None:
         if not self.name:

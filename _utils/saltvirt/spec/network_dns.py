@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key, part
 from saltvirt.spec.network_ip import ip_text
 
@@ -16,7 +16,7 @@ class ForwarderSpec(Part):
 
     NONE_REMOVES = False
 
-    domain: str | None = key(v.text)
+    domain: str | None = key(values.text)
     addr: str | None = key(ip_text)
 
     def check(self, what: str) -> None:
@@ -30,13 +30,13 @@ class SrvSpec(Part):
 
     NONE_REMOVES = False
 
-    name: str = key(v.text)
-    protocol: str = key(v.choice("tcp", "udp"))
-    domain: str | None = key(v.text)
-    target: str | None = key(v.text)
-    port: int | None = key(v.port)
-    priority: int | None = key(v.number(0, 65535))
-    weight: int | None = key(v.number(0, 65535))
+    name: str = key(values.text)
+    protocol: str = key(values.choice("tcp", "udp"))
+    domain: str | None = key(values.text)
+    target: str | None = key(values.text)
+    port: int | None = key(values.port)
+    priority: int | None = key(values.number(0, 65535))
+    weight: int | None = key(values.number(0, 65535))
 
     def check(self, what: str) -> None:
         if not (self.name and self.protocol):
@@ -49,8 +49,8 @@ class DnsSpec(Part):
 
     NONE_REMOVES = False
 
-    enable: bool | None = key(v.boolean)
-    forwarders: list[ForwarderSpec] | None = key(v.list_of(part(ForwarderSpec)))
-    txt: dict[str, str] | None = key(v.map_of(v.text, v.text))
-    hosts: dict[str, list[str]] | None = key(v.map_of(ip_text, v.list_of(v.word)))
-    srvs: list[SrvSpec] | None = key(v.list_of(part(SrvSpec)))
+    enable: bool | None = key(values.boolean)
+    forwarders: list[ForwarderSpec] | None = key(values.list_of(part(ForwarderSpec)))
+    txt: dict[str, str] | None = key(values.map_of(values.text, values.text))
+    hosts: dict[str, list[str]] | None = key(values.map_of(ip_text, values.list_of(values.word)))
+    srvs: list[SrvSpec] | None = key(values.list_of(part(SrvSpec)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key, mapping, part
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class DhcpRangeSpec(Part):
 
     start: str = key(ip_text)
     end: str = key(ip_text)
-    lease_s: int | None = key(v.count, name="lease")
+    lease_s: int | None = key(values.count, name="lease")
 
     def check(self, what: str) -> None:
         if not (self.start and self.end):
@@ -49,9 +49,9 @@ class DhcpHostSpec(Part):
     NONE_REMOVES = False
 
     ip: str = key(ip_text)
-    name: str | None = key(v.word)
-    mac: str | None = key(v.mac)
-    id: str | None = key(v.text)
+    name: str | None = key(values.word)
+    mac: str | None = key(values.mac)
+    id: str | None = key(values.text)
 
     def check(self, what: str) -> None:
         if not self.ip:
@@ -64,15 +64,15 @@ def _hosts(value: Any, what: str) -> list[DhcpHostSpec]:
     """A list, or a dictionary by address as Salt 3007's template read it."""
     if isinstance(value, dict):
         value = [{**mapping(host or {}, f"{what}:{ip}"), "ip": ip} for ip, host in value.items()]
-    return v.list_of(part(DhcpHostSpec))(value, what)
+    return values.list_of(part(DhcpHostSpec))(value, what)
 
 
 @dataclass
 class BootpSpec(Part):
     """What machines that boot from the network load."""
 
-    file: str | None = key(v.text)
-    server: str | None = key(v.word)
+    file: str | None = key(values.text)
+    server: str | None = key(values.word)
 
     def check(self, what: str) -> None:
         if not self.file:
@@ -85,14 +85,14 @@ class IpSpec(Part):
 
     NONE_REMOVES = False
 
-    cidr: str | None = key(v.text)
+    cidr: str | None = key(values.text)
     address: str | None = key(ip_text)
     netmask: str | None = key(ip_text)
-    prefix: int | None = key(v.number(1, 128))
-    dhcp_ranges: list[DhcpRangeSpec] | None = key(v.list_of(part(DhcpRangeSpec)))
+    prefix: int | None = key(values.number(1, 128))
+    dhcp_ranges: list[DhcpRangeSpec] | None = key(values.list_of(part(DhcpRangeSpec)))
     hosts: list[DhcpHostSpec] | None = key(_hosts)
     bootp: BootpSpec | None = key(part(BootpSpec))
-    tftp: str | None = key(v.path)
+    tftp: str | None = key(values.path)
 
     @classmethod
     def family(cls, version: int) -> Parser[IpSpec]:

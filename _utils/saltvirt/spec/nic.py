@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key, part
 from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
 
@@ -17,7 +17,7 @@ TYPES = ("bridge", "network", "direct", "user", "ethernet")
 
 def _target(value: Any, what: str) -> str:
     """The interface's name on the host; libvirt gives some names itself and drops them."""
-    name = v.word(value, what)
+    name = values.word(value, what)
     if re.fullmatch(r"(vnet|vif|macvtap|macvlan)\d+", name) or len(name) > 15:
         raise InvalidInput(f"{what} {value!r}: at most 15 characters, and none of libvirt's own")
     return name
@@ -46,10 +46,10 @@ def _cidr(value: Any, what: str) -> str:
 class LimitSpec(Part):
     """Limits one way: average and peak in KiB/s, burst in KiB, floor in KiB/s."""
 
-    average: int | None = key(v.count)
-    peak: int | None = key(v.count)
-    burst: int | None = key(v.count)
-    floor: int | None = key(v.count)
+    average: int | None = key(values.count)
+    peak: int | None = key(values.count)
+    burst: int | None = key(values.count)
+    floor: int | None = key(values.count)
 
 
 @dataclass
@@ -66,26 +66,26 @@ class NicSpec(Part):
 
     NONE_REMOVES = False
 
-    name: str | None = key(v.word)
-    type: str | None = key(v.choice(*TYPES))
-    source: str | None = key(v.text)
-    mac: str | None = key(v.mac)
-    model: str | None = key(v.word)
-    mode: str | None = key(v.choice("bridge", "vepa", "private", "passthrough"))
-    portgroup: str | None = key(v.text)
+    name: str | None = key(values.word)
+    type: str | None = key(values.choice(*TYPES))
+    source: str | None = key(values.text)
+    mac: str | None = key(values.mac)
+    model: str | None = key(values.word)
+    mode: str | None = key(values.choice("bridge", "vepa", "private", "passthrough"))
+    portgroup: str | None = key(values.text)
     vlan: VlanSpec | None = key(VlanSpec.parse_any)
     virtualport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)
     bandwidth: BandwidthSpec | None = key(part(BandwidthSpec))
-    mtu: int | None = key(v.number(68, 65535))
-    queues: int | None = key(v.count)
+    mtu: int | None = key(values.number(68, 65535))
+    queues: int | None = key(values.count)
     target: str | None = key(_target)
-    link: bool | None = key(v.boolean)
-    filter: str | None = key(v.text)
-    boot_order: int | None = key(v.count)
-    addresses: list[str] | None = key(v.list_of(_cidr))
-    gateways: list[str] | None = key(v.list_of(_address))
-    nameservers: list[str] | None = key(v.list_of(_address))
-    search: list[str] | None = key(v.list_of(v.text))
+    link: bool | None = key(values.boolean)
+    filter: str | None = key(values.text)
+    boot_order: int | None = key(values.count)
+    addresses: list[str] | None = key(values.list_of(_cidr))
+    gateways: list[str] | None = key(values.list_of(_address))
+    nameservers: list[str] | None = key(values.list_of(_address))
+    search: list[str] | None = key(values.list_of(values.text))
 
     def check(self, what: str) -> None:
         if self.mode and self.type != "direct":

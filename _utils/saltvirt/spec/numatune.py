@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key, part
 
 MODES = ("strict", "preferred", "interleave", "restrictive")
@@ -12,9 +12,9 @@ MODES = ("strict", "preferred", "interleave", "restrictive")
 class NumaMemorySpec(Part):
     """Where the memory comes from."""
 
-    mode: str | None = key(v.choice(*MODES))
-    nodeset: str | None = key(v.cpuset)
-    placement: str | None = key(v.choice("static", "auto"))
+    mode: str | None = key(values.choice(*MODES))
+    nodeset: str | None = key(values.cpuset)
+    placement: str | None = key(values.choice("static", "auto"))
 
 
 @dataclass
@@ -22,4 +22,6 @@ class NumaTuneSpec(Part):
     """``numatune``: for the whole guest, and for cells of it."""
 
     memory: NumaMemorySpec | None = key(part(NumaMemorySpec))
-    memnodes: dict[int, NumaMemorySpec] | None = key(v.map_of(v.number(), part(NumaMemorySpec)))
+    memnodes: dict[int, NumaMemorySpec] | None = key(
+        values.map_of(values.number(), part(NumaMemorySpec))
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key, mapping, part, unknown
 from saltvirt.spec.disk import HostSpec, host
 from saltvirt.spec.storage import PermissionsSpec
@@ -44,8 +44,8 @@ TYPES = {
 class DeviceSpec(Part):
     """A source device: a path, or for iSCSI the target's qualified name."""
 
-    path: str = key(v.text)
-    part_separator: bool | None = key(v.boolean)
+    path: str = key(values.text)
+    part_separator: bool | None = key(values.boolean)
 
     def check(self, what: str) -> None:
         if not self.path:
@@ -60,9 +60,9 @@ def _device(value: Any, what: str) -> DeviceSpec:
 class SecretSpec(Part):
     """Which libvirt secret holds the password."""
 
-    type: str | None = key(v.choice("uuid", "usage"))
-    value: str | None = key(v.text)
-    uuid: str | None = key(v.text)
+    type: str | None = key(values.choice("uuid", "usage"))
+    value: str | None = key(values.text)
+    uuid: str | None = key(values.text)
 
     def check(self, what: str) -> None:
         # Salt's documents call it both ways
@@ -77,9 +77,9 @@ class PoolAuthSpec(Part):
 
     NONE_REMOVES = False
 
-    type: str | None = key(v.choice("ceph", "chap"))
-    username: str | None = key(v.text)
-    password: str | None = key(v.secret, repr=False)
+    type: str | None = key(values.choice("ceph", "chap"))
+    username: str | None = key(values.text)
+    password: str | None = key(values.secret, repr=False)
     secret: SecretSpec | None = key(part(SecretSpec))
 
     def check(self, what: str) -> None:
@@ -93,17 +93,17 @@ class PoolAuthSpec(Part):
 class PciSpec(Part):
     """A PCI address, in hexadecimal."""
 
-    domain: str | None = key(v.word)
-    bus: str | None = key(v.word)
-    slot: str | None = key(v.word)
-    function: str | None = key(v.word)
+    domain: str | None = key(values.word)
+    bus: str | None = key(values.word)
+    slot: str | None = key(values.word)
+    function: str | None = key(values.word)
 
 
 @dataclass
 class ParentAddressSpec(Part):
     """The adapter's parent by its place."""
 
-    unique_id: int | None = key(v.number())
+    unique_id: int | None = key(values.number())
     address: PciSpec | None = key(part(PciSpec))
 
 
@@ -113,15 +113,15 @@ class AdapterSpec(Part):
 
     NONE_REMOVES = False
 
-    type: str | None = key(v.choice("scsi_host", "fc_host"))
-    name: str | None = key(v.word)
-    parent: str | None = key(v.word)
-    managed: bool | None = key(v.boolean)
-    parent_wwnn: str | None = key(v.word)
-    parent_wwpn: str | None = key(v.word)
-    parent_fabric_wwn: str | None = key(v.word)
-    wwnn: str | None = key(v.word)
-    wwpn: str | None = key(v.word)
+    type: str | None = key(values.choice("scsi_host", "fc_host"))
+    name: str | None = key(values.word)
+    parent: str | None = key(values.word)
+    managed: bool | None = key(values.boolean)
+    parent_wwnn: str | None = key(values.word)
+    parent_wwpn: str | None = key(values.word)
+    parent_fabric_wwn: str | None = key(values.word)
+    wwnn: str | None = key(values.word)
+    wwpn: str | None = key(values.word)
     parent_address: ParentAddressSpec | None = key(part(ParentAddressSpec))
 
 
@@ -131,18 +131,18 @@ class PoolSpec(Part):
 
     NONE_REMOVES = False
 
-    name: str = key(v.text)
-    type: str = key(v.choice(*TYPES), name="ptype")
-    target: str | None = key(v.path)
+    name: str = key(values.text)
+    type: str = key(values.choice(*TYPES), name="ptype")
+    target: str | None = key(values.path)
     permissions: PermissionsSpec | None = key(part(PermissionsSpec))
-    source_devices: list[DeviceSpec] | None = key(v.list_of(_device))
-    source_dir: str | None = key(v.text)
-    source_initiator: str | None = key(v.text)
+    source_devices: list[DeviceSpec] | None = key(values.list_of(_device))
+    source_dir: str | None = key(values.text)
+    source_initiator: str | None = key(values.text)
     source_adapter: AdapterSpec | None = key(part(AdapterSpec))
-    source_hosts: list[HostSpec] | None = key(v.list_of(host))
+    source_hosts: list[HostSpec] | None = key(values.list_of(host))
     source_auth: PoolAuthSpec | None = key(part(PoolAuthSpec))
-    source_name: str | None = key(v.text)
-    source_format: str | None = key(v.word)
+    source_name: str | None = key(values.text)
+    source_format: str | None = key(values.word)
 
     def check(self, what: str) -> None:
         if not self.name:
@@ -162,7 +162,7 @@ class PoolSpec(Part):
         if self.source_dir and (self.type, self.source_format) == ("netfs", "cifs"):
             self.source_dir = self.source_dir.lstrip("/")  # a share's name
         if self.source_dir and self.type != "netfs":
-            v.path(self.source_dir, f"{what}: source_dir")
+            values.path(self.source_dir, f"{what}: source_dir")
         if self.source_auth and not self.source_auth.type:
             self.source_auth.type = "ceph" if self.type == "rbd" else "chap"
 

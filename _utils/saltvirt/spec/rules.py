@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import chardev, graphics
-from saltvirt.spec import values as v
+from saltvirt.spec import chardev, graphics, values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,16 +15,16 @@ if TYPE_CHECKING:
 
 def shorthands(spec: GuestSpec, more: Mapping[str, Any]) -> None:
     """The arguments that stand for a longer one."""
-    if v.boolean(more.get("enable_vnc") or False, "enable_vnc") and spec.graphics is None:
+    if values.boolean(more.get("enable_vnc") or False, "enable_vnc") and spec.graphics is None:
         spec.graphics = graphics.parse("vnc")
     kind = more.get("serial_type")
     if kind not in (None, "None", "none", "") and spec.serials is None:
         spec.serials = chardev.parse({"type": kind}, "serial_type")
         spec.consoles = spec.consoles or chardev.parse({"type": kind}, "serial_type")
     if more.get("stop_on_reboot") is not None:
-        _stop_on_reboot(spec, v.boolean(more["stop_on_reboot"], "stop_on_reboot"))
+        _stop_on_reboot(spec, values.boolean(more["stop_on_reboot"], "stop_on_reboot"))
     if more.get("kvm_hidden") is not None:
-        hidden = v.boolean(more["kvm_hidden"], "kvm_hidden")
+        hidden = values.boolean(more["kvm_hidden"], "kvm_hidden")
         spec.features = {**(spec.features or {}), "kvm_hidden": hidden}
 
 

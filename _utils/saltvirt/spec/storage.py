@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key
 
 
@@ -26,9 +26,9 @@ class PermissionsSpec(Part):
     NONE_REMOVES = False
 
     mode: str | None = key(octal_mode)
-    owner: int | None = key(v.number())
-    group: int | None = key(v.number())
-    label: str | None = key(v.text)
+    owner: int | None = key(values.number())
+    group: int | None = key(values.number())
+    label: str | None = key(values.text)
 
     @classmethod
     def parse(cls, value: Any, what: str) -> PermissionsSpec:

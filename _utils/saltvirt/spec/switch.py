@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key, part
 
 PORT_TYPES = ("openvswitch", "midonet", "802.1Qbg", "802.1Qbh")
@@ -17,8 +17,8 @@ PARAMETERS = ("interfaceid", "profileid", "managerid", "typeid", "typeidversion"
 class TagSpec(Part):
     """One VLAN tag."""
 
-    id: int | None = key(v.number(0, 4095))
-    native_mode: str | None = key(v.choice("tagged", "untagged"), name="nativeMode")
+    id: int | None = key(values.number(0, 4095))
+    native_mode: str | None = key(values.choice("tagged", "untagged"), name="nativeMode")
 
     def check(self, what: str) -> None:
         if self.id is None:
@@ -29,15 +29,15 @@ class TagSpec(Part):
 class VlanSpec(Part):
     """VLAN tags, on a trunk or not."""
 
-    trunk: bool | None = key(v.boolean)
-    tags: list[TagSpec] | None = key(v.list_of(part(TagSpec)))
+    trunk: bool | None = key(values.boolean)
+    tags: list[TagSpec] | None = key(values.list_of(part(TagSpec)))
 
     @classmethod
     def parse_any(cls, value: Any, what: str) -> VlanSpec:
         """From one tag's number, or a dictionary with ``tags`` and ``trunk``."""
         if isinstance(value, dict):
             return cls.parse(value, what)
-        return cls(tags=[TagSpec(id=v.number(0, 4095)(value, what))])
+        return cls(tags=[TagSpec(id=values.number(0, 4095)(value, what))])
 
     def check(self, what: str) -> None:
         if not self.tags:
@@ -50,8 +50,8 @@ class VlanSpec(Part):
 class VirtualPortSpec(Part):
     """How to join a switch such as Open vSwitch."""
 
-    type: str = key(v.choice(*PORT_TYPES))
-    parameters: dict[str, str] | None = key(v.map_of(v.choice(*PARAMETERS), v.word))
+    type: str = key(values.choice(*PORT_TYPES))
+    parameters: dict[str, str] | None = key(values.map_of(values.choice(*PARAMETERS), values.word))
 
     @classmethod
     def parse_any(cls, value: Any, what: str) -> VirtualPortSpec:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import values as v
+from saltvirt.spec import values
 from saltvirt.spec.base import Part, key, part
 from saltvirt.spec.storage import PermissionsSpec
 
@@ -15,12 +15,12 @@ TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
 
 def _allocation(value: Any, what: str) -> int:
     """A size that may be zero."""
-    return 0 if str(value) in ("0", "0.0") else v.size_bytes(value, what)
+    return 0 if str(value) in ("0", "0.0") else values.size_bytes(value, what)
 
 
 def _name(value: Any, what: str) -> str:
     """A volume's name: a file name, on ESX with a folder."""
-    text = v.text(value, what)
+    text = values.text(value, what)
     if text.startswith("/") or ".." in text.split("/"):
         raise InvalidInput(f"{what} {value!r} is not a volume's name")
     return text
@@ -30,8 +30,8 @@ def _name(value: Any, what: str) -> str:
 class BackingSpec(Part):
     """The image a volume stands on."""
 
-    path: str = key(v.text)
-    format: str = key(v.word)
+    path: str = key(values.text)
+    format: str = key(values.word)
 
     def check(self, what: str) -> None:
         if not (self.path and self.format):
@@ -45,13 +45,13 @@ class VolumeSpec(Part):
     NONE_REMOVES = False
 
     name: str = key(_name)
-    size_bytes: int = key(v.size_bytes, name="size")
+    size_bytes: int = key(values.size_bytes, name="size")
     allocation_bytes: int | None = key(_allocation, name="allocation")
-    format: str | None = key(v.word)
-    type: str | None = key(v.choice(*TYPES))
+    format: str | None = key(values.word)
+    type: str | None = key(values.choice(*TYPES))
     permissions: PermissionsSpec | None = key(part(PermissionsSpec))
     backing_store: BackingSpec | None = key(part(BackingSpec))
-    nocow: bool | None = key(v.boolean)
+    nocow: bool | None = key(values.boolean)
 
     def check(self, what: str) -> None:
         if not self.name:

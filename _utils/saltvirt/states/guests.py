@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import NotFound, OperationFailed, SaltException
-from saltvirt.spec import guest as spec
-from saltvirt.spec import values
+from saltvirt.spec import guest, values
 from saltvirt.spec.deploy import DeploySpec
 from saltvirt.states.power import OFF, state_of
 from saltvirt.states.result import answer
@@ -22,7 +21,7 @@ _OURS = {"start", "disk", "nic"}
 
 def arguments() -> list[str]:
     """What ``virt.defined`` and ``virt.running`` take besides their signature."""
-    return sorted({*spec.arguments()} - _OURS)
+    return sorted({*guest.arguments()} - _OURS)
 
 
 def defined(host: StateHost, name: str, **given: Any) -> Answer:

@@ -6,7 +6,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.design import caps as design_caps
+from saltvirt.design import caps
 from saltvirt.host.capabilities import of_domain, of_guest, of_host
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.xml import tree
@@ -66,7 +66,7 @@ def cpu_baseline(
 
 def preferred_type(conn: libvirt.virConnect) -> str:
     """The domain type to run guests with here: KVM before others. Raises Unsupported."""
-    found = design_caps.parse(conn.getCapabilities()).virt_types
+    found = caps.parse(conn.getCapabilities()).virt_types
     if not found:
         raise errors.Unsupported(f"libvirt can run no guest on {conn.getHostname()}")
     return found[0]

@@ -15,8 +15,7 @@ from saltvirt.host.domain import lookup, removal
 from saltvirt.host.migration import confirm, departed, reservations, target_leftovers
 from saltvirt.host.migration.move_journal import Journal
 from saltvirt.migration import journal as steps
-from saltvirt.migration import outcome
-from saltvirt.migration import transport as transports
+from saltvirt.migration import outcome, transport
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import JournalEntry, MadeThere
 
@@ -254,7 +253,7 @@ def _forgotten(journal: Journal, job: MigrationJob, entry: JournalEntry) -> dict
 
 def at(job: MigrationJob, uri: str) -> AbstractContextManager[libvirt.virConnect]:
     """The connection to the target that a journal names."""
-    return replace(job, transport=transports.parse(uri)).peer()
+    return replace(job, transport=transport.parse(uri)).peer()
 
 
 def retry(journal: Journal, job: MigrationJob) -> dict[str, Any]:

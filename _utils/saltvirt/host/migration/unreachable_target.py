@@ -14,8 +14,7 @@ from saltvirt import errors
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.host.migration import confirm, move_journal, recovery, reservations
 from saltvirt.host.migration.move_journal import Journal
-from saltvirt.migration import outcome
-from saltvirt.migration import transport as transports
+from saltvirt.migration import outcome, transport
 from saltvirt.migration.journal import BEGUN, JournalEntry, LeftThere
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def ended(
     not. The result has then ``left``: host to why something may still be there.
     """
     entry = journal.begun()
-    host = transports.parse(entry.target).host
+    host = transport.parse(entry.target).host
     if lost and lost != host:
         raise errors.InvalidInput(
             f"{journal.name} was on its way to {host}, not to {lost}: lost={host}, if it is lost"

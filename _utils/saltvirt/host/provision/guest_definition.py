@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from saltvirt.design import caps as capabilities
-from saltvirt.design import domain as design
+from saltvirt.design import domain
 from saltvirt.design.context import Given
 from saltvirt.host.connection import libvirt
 
@@ -72,4 +72,4 @@ def build(
     warnings: list[str] | None = None,
 ) -> Domain:
     """The xml Domain of a new guest whose disks are these Works."""
-    return design.build(spec, caps or caps_for(conn, spec), given(conn, spec, works), warnings)
+    return domain.build(spec, caps or caps_for(conn, spec), given(conn, spec, works), warnings)

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
-from saltvirt.design import domain as design
+from saltvirt.design import domain
 from saltvirt.design.source import Source, owns, places
-from saltvirt.diff import changes as differences
-from saltvirt.diff import match
+from saltvirt.diff import changes, match
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, resize
 from saltvirt.host.provision import (
@@ -111,10 +110,10 @@ class Update:
         given = guest_definition.given(self.conn, self.spec, self.works)
         given.sources.update(sources)
         given.mac = lambda nic: mac_for(self.actual.uuid, nic.name)
-        self.wanted = design.amend(self.spec, self.actual, self.caps, given, self.warnings)
+        self.wanted = domain.amend(self.spec, self.actual, self.caps, given, self.warnings)
         autostart = (self.spec.autostart, bool(self.dom.autostart()))
         active = bool(self.how.live and self.dom.isActive())
-        found = differences.changes(self.wanted, self.actual, active, self.sizes, autostart)
+        found = changes.changes(self.wanted, self.actual, active, self.sizes, autostart)
         if not self.how.detach:
             refuse_detach(found)
         return found

@@ -17,7 +17,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.design import secret as design
+from saltvirt.design import secret
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.spec.pool import PoolAuthSpec
 from saltvirt.xml.secret import Secret
@@ -51,7 +51,7 @@ def has_password(spec: PoolSpec) -> bool:
 
 def uuid_for_pool(conn: libvirt.virConnect, spec: PoolSpec) -> str | None:
     """UUID of the secret made for this PoolSpec's password; None while there is none."""
-    found = find(conn, design.for_pool(spec)) if has_password(spec) else None
+    found = find(conn, secret.for_pool(spec)) if has_password(spec) else None
     return found.UUIDString() if found is not None else None
 
 
@@ -62,7 +62,7 @@ def store_for_pool(conn: libvirt.virConnect, spec: PoolSpec, undo: Revert) -> st
     """
     if not has_password(spec):
         return None
-    value, wanted = _value(spec), design.for_pool(spec, _mark(spec, _key(make=True)))
+    value, wanted = _value(spec), secret.for_pool(spec, _mark(spec, _key(make=True)))
     found = find(conn, wanted)
     with translated(f"store the secret {wanted.usage}"):
         if found is None:
@@ -77,7 +77,7 @@ def store_for_pool(conn: libvirt.virConnect, spec: PoolSpec, undo: Revert) -> st
 
 def is_stored(conn: libvirt.virConnect, spec: PoolSpec) -> bool:
     """Is the PoolSpec's password the one that its secret was given last?"""
-    wanted: Secret = design.for_pool(spec, _mark(spec, _key()))
+    wanted: Secret = secret.for_pool(spec, _mark(spec, _key()))
     found = find(conn, wanted)
     if found is None:
         return False
@@ -90,7 +90,7 @@ def forget_for_pool(conn: libvirt.virConnect, pool: Pool) -> None:
     if not source.auth_uuid and not source.auth_usage:
         return
     kind = "ceph" if source.auth_type == "ceph" else "iscsi"
-    found = find(conn, design.build(kind, f"pool_{pool.name}"))
+    found = find(conn, secret.build(kind, f"pool_{pool.name}"))
     if found is not None and source.auth_uuid in (None, found.UUIDString()):
         with translated(f"remove the secret pool_{pool.name}"):
             found.undefine()

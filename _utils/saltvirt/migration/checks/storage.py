@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from saltvirt.migration import shared
-from saltvirt.migration import storage as plans
+from saltvirt.migration import shared, storage
 from saltvirt.migration.facts import BackingFile, DiskReport, GuestReport, PlaceReport, TargetReport
 from saltvirt.units import human_bytes
 
@@ -23,12 +22,12 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
     by_target = {disk.target: disk for disk in guest.disks}
     for plan in request.plans:
         disk = by_target[plan.target]
-        if plan.how == plans.REFUSED:
+        if plan.how == storage.REFUSED:
             yield f"disk {plan.target} ({disk.key or 'without a source'}) stays: {plan.why}"
-        elif plan.how == plans.SHARED:
+        elif plan.how == storage.SHARED:
             yield from _shared(guest, disk, request)
             yield from _bases(disk, host)
-        elif plan.how == plans.KEEP:
+        elif plan.how == storage.KEEP:
             yield from _kept(disk, host)
         else:
             yield from _copied(guest, disk, plan, host, request)
@@ -70,7 +69,7 @@ def _kept(disk: DiskReport, host: TargetReport) -> Iterator[str]:
 def _copied(
     guest: GuestReport,
     disk: DiskReport,
-    plan: plans.DiskPlan,
+    plan: storage.DiskPlan,
     host: TargetReport,
     request: CheckedMigration,
 ) -> Iterator[str]:
@@ -102,7 +101,7 @@ def _variables(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     if not guest.nvram:
         return
     if seen.shared is None:
-        yield f"the firmware's variables {guest.nvram}: {seen.why or plans.UNKNOWN}"
+        yield f"the firmware's variables {guest.nvram}: {seen.why or storage.UNKNOWN}"
     elif seen.exists and not seen.shared:
         yield (
             f"{host.hostname} already has {guest.nvram}, which is not this guest's but may "
@@ -113,7 +112,7 @@ def _variables(guest: GuestReport, host: TargetReport) -> Iterator[str]:
 def _thin(
     guest: GuestReport,
     disk: DiskReport,
-    plan: plans.DiskPlan,
+    plan: storage.DiskPlan,
     host: TargetReport,
     request: CheckedMigration,
 ) -> Iterator[str]:
@@ -128,7 +127,7 @@ def _thin(
             f"copy_storage is all, but the overlay {plan.path} of a stopped guest is copied as "
             "it is; leave copy_storage out"
         )
-    if plan.how == plans.OVERLAY:
+    if plan.how == storage.OVERLAY:
         yield from _bases(disk, host)
 
 
@@ -175,7 +174,7 @@ def _base(base: BackingFile, seen: PlaceReport, host: TargetReport) -> Iterator[
 
 
 def _room(host: TargetReport, request: CheckedMigration) -> Iterator[str]:
-    for directory, size in plans.needed(request.plans).items():
+    for directory, size in storage.needed(request.plans).items():
         free = host.free_bytes.get(directory)
         if free is not None and free < size + SLACK_BYTES:
             yield (
@@ -185,7 +184,7 @@ def _room(host: TargetReport, request: CheckedMigration) -> Iterator[str]:
 
 
 def _way(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
-    if guest.active and request.transport.tunnelled and plans.mode(request.plans):
+    if guest.active and request.transport.tunnelled and storage.mode(request.plans):
         yield (
             "virt:tunnel is on, and libvirt cannot tunnel the disks of a running guest: set "
             "virt:tunnel to False (memory and disks are then encrypted by QEMU itself), "

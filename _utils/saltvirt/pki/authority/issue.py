@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from cryptography.hazmat.primitives.asymmetric.types import (
-        CertificatePublicKeyTypes as PublicKey,
+        CertificatePublicKeyTypes,
     )
 
     from saltvirt.pki.authority.ca import Authority
@@ -194,7 +194,7 @@ def _keep_damaged(
 
 
 def sign(
-    case: Case, use: Use, public: PublicKey, present: x509.Certificate | None = None
+    case: Case, use: Use, public: CertificatePublicKeyTypes, present: x509.Certificate | None = None
 ) -> x509.Certificate:
     """A new certificate, recorded in ``issued/`` before anybody can have it."""
     wanted_leaf = certs.Leaf(
@@ -297,7 +297,7 @@ def read_csr(pem: str) -> x509.CertificateSigningRequest:
     return csr
 
 
-def _may_be_signed(public: PublicKey) -> bool:
+def _may_be_signed(public: CertificatePublicKeyTypes) -> bool:
     if isinstance(public, rsa.RSAPublicKey):
         return _RSA_BITS[0] <= public.key_size <= _RSA_BITS[1]
     return isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, _CURVES)

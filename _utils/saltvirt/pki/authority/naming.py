@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from saltvirt.pki.authority import policy as policies
+from saltvirt.pki.authority import policy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from saltvirt.pki.authority.policy import CertificatePolicy
 
-same = policies.same_name
+same = policy.same_name
 
 
 class Names:
@@ -33,7 +33,7 @@ class Names:
             _add(self._ids, [host], host)
             _add(self._given, rules.names.get(host, []), host)
             if host not in revoked:
-                _add(self._derived, policies.derived_names(rules, host), host)
+                _add(self._derived, policy.derived_names(rules, host), host)
 
     def of(self, host: str, grains: Mapping[str, Any] | None = None) -> list[str]:
         """The host's names, its id first; none when another id differs from it in capitals only.
@@ -43,16 +43,16 @@ class Names:
         """
         if self._others(host, host, self._ids):
             return []
-        given = policies.valid_names(self._rules.names.get(host, []))
+        given = policy.valid_names(self._rules.names.get(host, []))
         found = [host, *(name for name in given if not self._others(host, name, self._ids))]
-        more = policies.derived_names(self._rules, host)
+        more = policy.derived_names(self._rules, host)
         if self._rules.trust_grains:
-            more += policies.claimed_names(grains or {})
+            more += policy.claimed_names(grains or {})
         taken = (self._ids, self._given, self._derived)
-        for name in policies.valid_names(more):
+        for name in policy.valid_names(more):
             if not any(self._others(host, name, known) for known in taken):
                 found.append(name)
-        return policies.valid_names(found)
+        return policy.valid_names(found)
 
     def owners(self, host: str, name: str) -> list[str]:
         """The other hosts whose id, or configured name, this is; sorted."""
@@ -66,5 +66,5 @@ class Names:
 
 
 def _add(known: dict[str, set[str]], names: Iterable[Any], host: str) -> None:
-    for name in policies.valid_names(names):
+    for name in policy.valid_names(names):
         known.setdefault(same(name), set()).add(host)

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput
-from saltvirt.pki.authority import policy as policies
+from saltvirt.pki.authority import policy
 from saltvirt.pki.authority.store import USES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_KNOWN = {"seal", "csr", "dry", "subjects", "hosts", *policies.PARTS, "expiration_days"}
+_KNOWN = {"seal", "csr", "dry", "subjects", "hosts", *policy.PARTS, "expiration_days"}
 _LEGACY = "ext_pillar_virt."
 _USE_NAMES = {use.name for use in USES}
 MAX_CSR = 8192
@@ -54,12 +54,12 @@ def parse(
         for key, value in pillar.items()
         if isinstance(key, str) and key.startswith(_LEGACY)
     }
-    given = {k: v for k, v in given.items() if k in policies.PARTS or k == "expiration_days"}
+    given = {k: v for k, v in given.items() if k in policy.PARTS or k == "expiration_days"}
     given.update(arguments)
     unknown = sorted(str(key) for key in set(given) - _KNOWN)
     if unknown:
         raise InvalidInput(f"unknown argument of the libvirt pillar: {', '.join(unknown)[:100]}")
-    parts = {k: policies.word(k, given[k]) for k in policies.PARTS if given.get(k)}
+    parts = {k: policy.word(k, given[k]) for k in policy.PARTS if given.get(k)}
     return SigningRequest(
         seal=_seal(given.get("seal")),
         csr=_csr(given.get("csr") or {}),

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.types import (
         CertificateIssuerPublicKeyTypes,
-    )
-    from cryptography.hazmat.primitives.asymmetric.types import (
-        CertificatePublicKeyTypes as PublicKey,
+        CertificatePublicKeyTypes,
     )
 
 SERVER = "server"
@@ -217,7 +215,7 @@ def _key_usage(**yes: bool) -> x509.KeyUsage:
 def _builder(
     name: x509.Name,
     issuer: x509.Name,
-    public: PublicKey,
+    public: CertificatePublicKeyTypes,
     start: datetime.datetime,
     end: datetime.datetime,
 ) -> x509.CertificateBuilder:
@@ -262,7 +260,7 @@ def authority_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifie
 
 
 def leaf(
-    public: PublicKey,
+    public: CertificatePublicKeyTypes,
     wanted: Leaf,
     issuer: tuple[x509.Certificate, PrivateKey],
     now: datetime.datetime,
