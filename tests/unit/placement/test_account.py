@@ -245,8 +245,8 @@ def test_one_host_that_tells_nonsense_costs_only_itself(bad):
     """Until now the other hosts were not placed on, either."""
     good = {"cpus": 8, "memory_kib": 64 * GIB_KIB, "types": ["kvm"]}
     said = [
-        SimpleNamespace(host="hv1", ok=True, data={**good, **bad}),
-        SimpleNamespace(host="hv2", ok=True, data=good),
+        SimpleNamespace(host="hv1", ok=True, error=None, data={**good, **bad}),
+        SimpleNamespace(host="hv2", ok=True, error=None, data=good),
     ]
     fleet = SimpleNamespace(hosts=lambda: ["hv1", "hv2"], ask=lambda *_args, **_more: said)
     hosts, unreachable = inventory.gather(fleet, guest={"name": "new"})
