@@ -326,6 +326,19 @@ def test_who_began_to_use_it_before_nobody_could_open_it_any_more_is_asked(place
     assert os.path.lexists(begun[0]), way
 
 
+JUST_MADE = ("undo", "eject", "written_over")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_where_nobody_can_tell_only_what_was_just_made_goes(place, at_the_end, way):  # noqa: F811
+    """What holds images is not mounted. Who surely uses it keeps also what was just made."""
+    called = at_the_end(lambda path: None)
+    place.pool("away", place.root / "away", kind="netfs")
+    with contextlib.suppress(errors.VirtError):
+        getattr(Going(), way)(place, place.base)
+    assert bool(called) == (way in JUST_MADE)
+
+
 @pytest.mark.parametrize("how", ["volume", "pool", "made"])
 def test_nobody_begins_to_use_a_volume_that_just_goes(place, monkeypatch, how):  # noqa: F811
     """libvirt deletes it: it is asked at its last line, under the locks."""

@@ -30,6 +30,7 @@ UNIT = "tests/unit"
 # what decides on deletion, on trust, or which host runs a guest → the tests beside the unit tests
 DELETION = {
     "host.domain.purge": ("test_purge_plan", "test_shared", "test_still_needed"),
+    "host.domain.removal": ("test_removal", "test_still_needed"),
     "host.migration.target_leftovers": ("test_leavings",),
     "host.provision.disk_notes": ("test_making",),
     "host.provision.undo_disks": ("test_undo_disks",),

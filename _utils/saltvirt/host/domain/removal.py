@@ -20,12 +20,20 @@ def _flags(*names: str) -> int:
     return sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}", 0) for name in names)
 
 
+def _place(nvram: ElementTree.Element) -> str | None:
+    """Where the firmware's variables are, in both of libvirt's ways to write it; "" for what is no
+    file of this host, None where libvirt has not chosen yet."""
+    source = nvram.find("source")
+    return nvram.text if source is None else source.get("file", "")
+
+
 @contextlib.contextmanager
 def variables(conn: libvirt.virConnect, dom: libvirt.virDomain) -> Iterator[str]:
     """For the block, what to do with the file of the firmware's variables: NVRAM (it goes), or
     KEEP_NVRAM where it is not proven that nobody else uses it."""
     trees = [ElementTree.fromstring(text) for text in usage.texts(dom)]
-    paths = {path for tree in trees if (path := tree.findtext("os/nvram"))}
+    places = {_place(nvram) for tree in trees for nvram in tree.iterfind("os/nvram")}
+    paths = [path for path in places if path is not None]
     with usage.closed(conn, paths) as held:
         used = usage.read(conn, dom.UUIDString(), images=False) if paths else usage.Usage()
         sure = not any(

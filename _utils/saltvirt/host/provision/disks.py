@@ -328,7 +328,8 @@ def make(
     if work.write:
         os.makedirs(os.path.dirname(work.file), exist_ok=True)
         there = os.path.lexists(work.file)  # of a guest of that name, which is gone
-        with deletion.unused(conn, work.file, guest) if there else contextlib.nullcontext():
+        free = deletion.unused(conn, work.file, guest, ours=True)
+        with free if there else contextlib.nullcontext():
             undo_disks.push(undo, conn, work.file, guest, made=False)
             work.write(work.file)
     elif work.pool:

@@ -141,7 +141,7 @@ def _xml(work: Work, kind: str | None) -> str:
 def _delete(conn: libvirt.virConnect, pool: str, volume: str, guest: str | None) -> None:
     found = _find(conn.storagePoolLookupByName(pool), volume)
     if found is not None:
-        with deletion.unused(conn, found.path(), guest):
+        with deletion.unused(conn, found.path(), guest, ours=True):
             found.delete(0)
 
 

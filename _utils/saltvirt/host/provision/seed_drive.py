@@ -64,7 +64,7 @@ def _delete(conn: libvirt.virConnect, dom: libvirt.virDomain, volume: str) -> bo
     if not os.path.lexists(volume):
         return False
     try:
-        with deletion.unused(conn, volume, dom.UUIDString()):
+        with deletion.unused(conn, volume, dom.UUIDString(), ours=True):
             os.unlink(volume)
     except FileNotFoundError:
         return False

@@ -26,7 +26,8 @@ def _run(
 ) -> None:
     if not os.path.lexists(path):
         return
-    with deletion.unused(conn, path, guest), contextlib.suppress(FileNotFoundError):
+    gone = contextlib.suppress(FileNotFoundError)
+    with deletion.unused(conn, path, guest, ours=True), gone:
         seen = os.lstat(path)
         if made not in (None, (seen.st_dev, seen.st_ino)):
             raise errors.OperationFailed(f"{path} stays: it is another file by now")

@@ -7,6 +7,7 @@ takes what is written since. To go back is to begin that file anew.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 from collections.abc import Collection, Sequence
@@ -18,6 +19,8 @@ from saltvirt.host.connection import libvirt
 from saltvirt.host.storage import deletion, files, usage
 from saltvirt.images import chain, clone, confined, header
 from saltvirt.xml import tree
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -115,15 +118,18 @@ def remove(
     guest: str | None = None,
 ) -> None:
     """Deletes the files of layers, but those that other hosts may have and were not asked about,
-    and those that somebody uses. guest: UUID of whose they are."""
+    and those that somebody uses, or of which nobody can tell: a warning in the log names them.
+    guest: UUID of whose they are."""
     doomed = {files.real(path) for path in paths}
     for path in paths:
         if path in unused or not usage.others_may_have(conn, path):
-            with (
-                contextlib.suppress(errors.OperationFailed, FileNotFoundError),
-                deletion.unused(conn, path, guest, doomed),
-            ):
-                os.unlink(path)
+            try:
+                with deletion.unused(conn, path, guest, doomed):
+                    os.unlink(path)
+            except FileNotFoundError:
+                pass
+            except errors.OperationFailed as exc:
+                log.warning("%s", exc.text)
 
 
 def _point_at(conn: libvirt.virConnect, domain: libvirt.virDomain, wanted: Sequence[Layer]) -> None:

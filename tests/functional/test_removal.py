@@ -1,0 +1,164 @@
+"""What goes with a domain's definition, and in which ways libvirt is asked for it."""
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.host.domain import removal
+from saltvirt.host.storage import usage
+from tests.functional.test_usage import create, disk, place  # noqa: F401
+
+LOADER = "<loader type='pflash' readonly='yes'>/x</loader>"
+OLD = LOADER + "<nvram>{}</nvram>"
+NEW = LOADER + "<nvram type='file'><source file='{}'/></nvram>"
+KEEP, GOES = "KEEP_NVRAM", "NVRAM"
+
+
+class Asked:
+    """A virDomain that keeps with which flags it was to be undefined. refused: the code with which
+    the first of these ways are refused, as an older libvirt would; gone: what is asked is done."""
+
+    def __init__(self, dom, refused=None, ways=0, gone=True):
+        self.dom, self.refused, self.ways, self.gone = dom, refused, ways, gone
+        self.flags = []
+
+    def __getattr__(self, name):
+        return getattr(self.dom, name)
+
+    def undefineFlags(self, flags):
+        self.flags.append(flags)
+        if len(self.flags) <= self.ways:
+            exc = libvirt.libvirtError("refused")
+            exc.err = (self.refused, 0, "refused", 0, "", "", "", 0, 0)
+            raise exc
+        if self.gone:
+            self.dom.undefine()
+
+
+def flags(*names):
+    return sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}") for name in names)
+
+
+BASIC = ("MANAGED_SAVE", "SNAPSHOTS_METADATA")
+EVERYTHING = [
+    flags(*BASIC, GOES, "CHECKPOINTS_METADATA", "TPM"),
+    flags(*BASIC, GOES, "CHECKPOINTS_METADATA"),
+    flags(*BASIC, GOES),
+    flags(*BASIC),
+    0,
+]
+
+
+@pytest.mark.parametrize("code", removal._FLAGS_UNKNOWN)
+@pytest.mark.parametrize(("everything", "ways"), [(True, EVERYTHING), (False, [flags(GOES), 0])])
+def test_an_older_libvirt_is_asked_for_less_and_less(place, code, everything, ways):  # noqa: F811
+    for number in range(len(ways)):
+        dom = Asked(place.guest(), getattr(libvirt, code), number)
+        assert removal.undefine(place.conn, dom, everything=everything) is True
+        assert dom.flags == ways[: number + 1]
+
+
+def test_a_flag_that_this_binding_does_not_know_is_no_flag():
+    assert removal._flags("NVRAM", "OF_A_LATER_LIBVIRT") == flags("NVRAM")
+
+
+def test_undefine_asks_for_the_definition_alone_unless_told(place):  # noqa: F811
+    dom = Asked(place.guest())
+    removal.undefine(place.conn, dom)
+    assert dom.flags == [flags(GOES)]
+
+
+@pytest.mark.parametrize(
+    ("code", "ways", "asked"),
+    [("VIR_ERR_OPERATION_INVALID", 1, 1), ("VIR_ERR_NO_SUPPORT", 9, len(EVERYTHING))],
+)
+def test_what_libvirt_refuses_is_said(place, code, ways, asked):  # noqa: F811
+    dom = Asked(place.guest(), getattr(libvirt, code), ways)
+    with pytest.raises(errors.VirtError, match="undefine web1"):
+        removal.undefine(place.conn, dom, everything=True)
+    assert len(dom.flags) == asked
+
+
+def test_a_running_domain_is_not_undefined(place):  # noqa: F811
+    dom = Asked(place.guest())
+    dom.create()
+    with pytest.raises(errors.OperationFailed, match=r"cannot undefine web1: it runs"):
+        removal.undefine(place.conn, dom)
+    assert dom.flags == []
+    dom.destroy()
+
+
+def test_a_domain_that_is_still_listed_is_not_gone(place):  # noqa: F811
+    with pytest.raises(errors.OperationFailed, match=r"web1: libvirt still lists it"):
+        removal.undefine(place.conn, Asked(place.guest(), gone=False))
+
+
+def said(place, dom):  # noqa: F811
+    with removal.variables(place.conn, dom) as what:
+        return what
+
+
+@pytest.mark.parametrize("os", [OLD, NEW], ids=["as text", "as a source"])
+def test_the_variables_of_one_guest_go_with_it(place, os):  # noqa: F811
+    own, others = create(place.root / "own.fd"), create(place.root / "others.fd")
+    dom = place.guest(os=os.format(own))
+    assert said(place, dom) == GOES
+    place.guest(os=os.format(others), name="web2")
+    assert said(place, dom) == GOES
+    place.guest(os=os.format(own), name="web3")
+    assert said(place, dom) == KEEP
+
+
+@pytest.mark.parametrize("by", ["its name", "an image on it"])
+def test_of_two_files_of_variables_neither_goes_while_one_is_used(place, by):  # noqa: F811
+    """The running definition names one, the one of the next start another."""
+    first, second = create(place.root / "first.fd"), create(place.root / "second.fd")
+    dom = place.guest(os=OLD.format(first))
+    dom.create()
+    own = f"<uuid>{dom.UUIDString()}</uuid>"
+    place.guest(os=OLD.format(second), more=own)
+    assert len({*usage.texts(dom)}) == 2
+    assert said(place, dom) == GOES
+    for path in (first, second):
+        used = path if by == "its name" else create(place.above, path, "qcow2")
+        other = place.guest(disk(used), name="web2")
+        assert said(place, dom) == KEEP
+        other.undefine()
+    dom.destroy()
+
+
+def test_variables_that_are_not_there_are_in_nobodys_way(place):  # noqa: F811
+    """Also where others name them: nothing is deleted."""
+    gone = OLD.format(place.root / "gone.fd")
+    dom = place.guest(os=gone)
+    place.guest(os=gone, name="web2")
+    assert said(place, dom) == GOES
+
+
+@pytest.mark.parametrize(
+    ("os", "what"),
+    [
+        ("", GOES),
+        (LOADER + "<nvram template='/t'/>", GOES),
+        (LOADER + "<nvram type='block'><source dev='/dev/null'/></nvram>", KEEP),
+    ],
+    ids=["none", "not yet chosen", "no file"],
+)
+def test_where_no_file_is_named_only_a_device_stays(place, os, what):  # noqa: F811
+    assert said(place, place.guest(os=os)) == what
+
+
+def test_what_cannot_be_known_keeps_only_what_is_there(place):  # noqa: F811
+    own = create(place.root / "own.fd")
+    place.guest(disk(place.root / "other" / "gone" / "x.qcow2"), name="web2")
+    assert said(place, place.guest(os=OLD.format(own))) == KEEP
+    assert said(place, place.guest(name="web3")) == GOES
+
+
+def test_a_pool_that_is_not_started_keeps_no_variables(place):  # noqa: F811
+    """No image stands on them that no guest names."""
+    own = create(place.root / "own.fd")
+    place.pool("away", place.root / "away", kind="netfs")
+    assert said(place, place.guest(os=OLD.format(own))) == GOES
