@@ -339,6 +339,27 @@ def migrate_locations(**kwargs):
     }
 
 
+def migrate_census(**kwargs):
+    """
+    The old name of :func:`migrate_locations`, until the next release: a master that is not updated
+    yet asks for it.
+
+    :param connection: see there
+    :param username: see there
+    :param password: see there
+
+    :return: the same, with ``leavings`` for ``target_leftovers``, too
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.migrate_census
+    """
+    found = migrate_locations(**kwargs)
+    return {**found, "leavings": found["target_leftovers"]}
+
+
 def migrate_recover(vm_, lost=None, **kwargs):
     """
     End a migration that was killed half way: find the guest, clean the other host.

@@ -14,7 +14,7 @@ STAYS = re.compile(
     r"|^/var/lib/libvirt/qemu/(channel/target/)?domain-|^/var/cache/salt/master/virt/(locks|slots|starts)"
     r"|^/var/cache/salt/master/virt/[a-z]+$|^/var/cache/salt/master/virt/[a-z]+\.(lock|json)$"
     r"|^/etc/salt/pki/master/(libvirt|\.|(virtkeys(/hv\d+)?|virt-accepted|virtpillars)$)"
-    r"|^/var/lib/salt-virt/(arrivals|making|target_leftovers|migrations|moved)$|/var/lib/salt-virt/moved/"
+    r"|^/var/lib/salt-virt/(arrivals|making|leavings|target_leftovers|migrations|moved)$|/var/lib/salt-virt/moved/"
     r"|^/var/lib/salt-virt/migrations/left$|^/srv/local/_seed$|^/srv/(local|gluster)/\.salt-virt[^/]*$"
 )
 

@@ -420,8 +420,10 @@ def test_a_name_that_no_file_can_have_does_not_keep_the_others_from_being_mended
     assert "cannot be a guest's name" in unmended[name]
 
 
-def test_what_an_undone_migration_left_on_its_target_is_found_and_taken_away(cloud):
-    cloud.left["hv1"]["target_leftovers"] = ["web1"]
+@pytest.mark.parametrize("key", ["target_leftovers", "leavings"])
+def test_what_an_undone_migration_left_on_its_target_is_found_and_taken_away(cloud, key):
+    """leavings: a host that is not updated yet says."""
+    cloud.left["hv1"][key] = ["web1"]
     (one,) = repair.chosen(repair.look(cloud)[0], "web1")
     assert one.id == "left-on-target:web1:hv1"
     kept = {"/a": "used by db1"}

@@ -37,7 +37,7 @@ class MigrationLocations(find.Locations):
 def locations(fleet: Fleet) -> MigrationLocations:
     """Where all guests are, and what their hosts say of themselves."""
     found = MigrationLocations()
-    for answer in fleet.ask(fleet.hosts(), "virt.migrate_locations"):
+    for answer in target_leftovers.locations(fleet):
         if answer.error is not None:
             found.unreachable[answer.host] = answer.error
             continue
@@ -46,7 +46,7 @@ def locations(fleet: Fleet) -> MigrationLocations:
             found.guests.setdefault(name, {})[answer.host] = state
         for name in answer.data["unfinished"]:
             found.unfinished[name] = answer.host
-        for name in answer.data.get("target_leftovers", ()):
+        for name in target_leftovers.noted(answer.data):
             found.target_leftovers.setdefault(name, []).append(answer.host)
     return found
 

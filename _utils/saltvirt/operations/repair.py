@@ -237,7 +237,7 @@ def _left(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
             on,
             functools.partial(_take_away, fleet, host, name),
         )  # fmt: skip
-    for name in data.get("target_leftovers", ()):
+    for name in target_leftovers.noted(data):
         yield Finding(
             LEFT, name,
             f"{host} has files of a migration of it to there that was undone",

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from saltvirt import errors
+from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import proof
+
+# of a host whose version has it by its earlier name
+_NOT_THERE = "'virt.migrate_locations' is not available."
 
 
 def clean(fleet: Fleet, host: str, name: str) -> tuple[list[str], dict[str, str]]:
@@ -29,8 +36,8 @@ def everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str], dict
     gone: list[str] = []
     stay: dict[str, str] = {}
     left: dict[str, str] = {}
-    for answer in fleet.ask(fleet.hosts(), "virt.migrate_locations"):
-        if answer.ok and name in answer.data.get("target_leftovers", ()):
+    for answer in locations(fleet):
+        if answer.ok and name in noted(answer.data):
             try:
                 deleted, kept = clean(fleet, answer.host, name)
             except errors.VirtError as exc:
@@ -40,6 +47,25 @@ def everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str], dict
             if kept:
                 left[answer.host] = words(kept)
     return gone, stay, left
+
+
+def locations(fleet: Fleet) -> Iterator[Answer]:
+    """What each host answers to ``virt.migrate_locations``; one that is not updated yet, to the
+    earlier name of it."""
+    earlier = []
+    for answer in fleet.ask(fleet.hosts(), "virt.migrate_locations"):
+        if answer.kind == FAILED and answer.error == _NOT_THERE:
+            earlier.append(answer.host)
+        else:
+            yield answer
+    if earlier:
+        yield from fleet.ask(earlier, "virt.migrate_census")
+
+
+def noted(data: dict[str, Any]) -> list[str]:
+    """The guests of whose undone migrations a host says that it has something; ``leavings``: by one
+    that is not updated yet."""
+    return [*data.get("target_leftovers", data.get("leavings", ()))]
 
 
 def words(kept: dict[str, str]) -> str:

@@ -29,6 +29,8 @@ from saltvirt.migration.journal import LeavingsNote, MadeThere
 log = logging.getLogger(__name__)
 
 FOLDER = "/var/lib/salt-virt/target_leftovers"
+# beside it: their earlier place, which hosts not yet updated still write to, on this host too
+_EARLIER = "leavings"
 NEWER = "which was written to since it was copied there, may be the newer"
 # no migration makes so many files
 _LONGEST = 2**20
@@ -101,23 +103,28 @@ def _stays(peer: libvirt.virConnect, name: str) -> str:
 
 def names(folder: str | None = None) -> list[str]:
     """The guests of whose migrations this host has notes, sorted."""
-    return sorted({note.name for _, note in _notes(folder or FOLDER)})
+    return sorted({note.name for _, note in _notes(folder)})
 
 
-def _notes(folder: str, name: str | None = None) -> Iterator[tuple[str, LeavingsNote]]:
+def _notes(folder: str | None, name: str | None = None) -> Iterator[tuple[str, LeavingsNote]]:
     """(path, note) of this host's notes, of one guest or of all."""
-    try:
-        found = sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return
-    for file in found:
+    places = [folder] if folder else [FOLDER, os.path.join(os.path.dirname(FOLDER), _EARLIER)]
+    for path in (path for place in places for path in _listed(place)):
+        file = os.path.basename(path)
         about = file.rpartition("~")[0]
         if about and name in (None, about):
-            note = _read(os.path.join(folder, file))
+            note = _read(path)
             if note and note.name == about:
-                yield os.path.join(folder, file), note
+                yield path, note
             else:  # its source was killed while it wrote: it writes it again
                 log.info("%s is no note of a migration, or not whole", file)
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.path.join(folder, file) for file in os.listdir(folder))
+    except FileNotFoundError:
+        return []
 
 
 def _read(path: str) -> LeavingsNote | None:
@@ -160,7 +167,7 @@ def plan(
     real paths of which all other hosts have said that nobody there uses them.
     Raises OperationFailed while the guest is on its way here again.
     """
-    found, notes = CleanupPlan(), [note for _, note in _notes(folder or FOLDER, name)]
+    found, notes = CleanupPlan(), [note for _, note in _notes(folder, name)]
     if not notes:
         return None
     _not_coming(conn, name)
@@ -245,7 +252,7 @@ def clean(
                 kept[path] = why
             else:
                 deleted.append(path)
-    for path, note in _notes(folder or FOLDER, name):
+    for path, note in _notes(folder, name):
         _end(path, note, kept)
     return deleted, kept
 
