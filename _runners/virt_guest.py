@@ -102,7 +102,7 @@ def stop(name, test=False, timeout=60):
         salt-run virt.stop web1
     """
     log.warning("virt.stop is deprecated: use virt.shutdown; virt.force_off pulls the plug")
-    return shutdown(name, test, timeout)
+    return _verb(name, "shutdown", test, units.parse_number(timeout, "timeout"))
 
 
 @result.reporting

@@ -10,10 +10,11 @@ from tests.functional.cloud import Fleet
 from tests.functional.conftest import REPOSITORY, load
 
 
-@pytest.fixture
-def runner(tmp_path, monkeypatch, conn):
-    """The runner over one host on libvirt's test driver, which has the guest ``test``."""
-    spec = importlib.util.spec_from_file_location("runner", REPOSITORY / "_runners/virt.py")
+@pytest.fixture(params=["virt"])
+def runner(request, tmp_path, monkeypatch, conn):
+    """A file of the runner over one host on libvirt's test driver, which has the guest ``test``."""
+    path = REPOSITORY / "_runners" / f"{request.param}.py"
+    spec = importlib.util.spec_from_file_location("runner", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     fleet = Fleet(load("test:///default"), tmp_path)
@@ -35,3 +36,13 @@ def test_vm_info_has_the_guest_by_its_name(runner):
 def test_query_has_what_host_info_had(runner):
     found = runner.query("hv1")["data"]["hv1"]
     assert {"freecpu", "freemem", "node_info", "vm_info"} <= set(found)
+
+
+@pytest.mark.parametrize("runner", ["virt_guest"], indirect=True)
+def test_an_old_name_answers_as_the_new_one(runner):
+    answer = runner.stop("test")
+    assert answer["outputter"] == "virt_query"
+    assert answer["data"]["test"]["comment"] == "test on hv1 was shut down"
+    failed = runner.stop("gone")["data"]
+    assert (failed["retcode"], failed["gone"]["result"]) == (1, False)
+    assert runner.stop("test", timeout="soon") == runner.shutdown("test", timeout="soon")
