@@ -1,5 +1,8 @@
 """The master's key store, with Salt's own code on the other side."""
 
+import os
+import pathlib
+import pwd
 import threading
 
 import pytest
@@ -73,8 +76,6 @@ def store(opts, events):
 
 
 def on_disk(opts, state="minions"):
-    import pathlib
-
     return sorted(p.name for p in pathlib.Path(opts["pki_dir"], state).iterdir())
 
 
@@ -249,3 +250,145 @@ def test_what_an_earlier_minion_of_the_id_told_is_forgotten(opts, store, pairs, 
     cache.store(*bank, {"grains": {"id": NAME}})
     store.accept(NAME, pairs[0])
     assert cache.fetch(*bank), "the same key again is the same minion"
+
+
+# -- whose key it is, and where it lies ------------------------------------------------------
+
+
+def kept_file(opts, name=NAME):
+    return pathlib.Path(opts["pki_dir"], "virt-accepted", name)
+
+
+def test_a_key_is_bound_to_the_host_it_was_accepted_for(opts, store, pairs):
+    assert (store.host_of(NAME), store.ours(), store.hosts()) == (None, [], set())
+    store.accept(NAME, pairs[0], host="hv1")
+    store.accept("web0", pairs[1])
+    (kept_file(opts, ".part")).write_text("hv9\n")
+    (kept_file(opts, "web9")).write_text("hv9\n")  # its key was deleted by salt-key
+    assert store.ours() == ["web0", NAME]
+    assert (store.host_of(NAME), store.host_of("web0")) == ("hv1", "")
+    assert store.hosts() == {"hv1"}
+    assert "another machine" in store.stays("web7", "hv1")
+    assert "for a guest of hv1" in store.stays(NAME, "hv2")
+    assert store.stays(NAME, "hv1") is None
+    assert store.stays("web0", "hv2") is None
+    kept_file(opts).write_text("hv1\nanother key")
+    assert store.host_of(NAME) is None
+    assert store.ours() == ["web0"]
+    kept_file(opts).write_text("hv1")
+    assert store.host_of(NAME) == "hv1"
+
+
+def test_the_key_moves_with_its_guest_alone(store, pairs):
+    store.accept(NAME, pairs[0], host="hv1")
+    store.moved(NAME, "hv2", "hv3")
+    assert store.host_of(NAME) == "hv1"
+    store.moved(NAME, "hv1", "hv3")
+    assert store.host_of(NAME) == "hv3"
+    store.moved("web7", None, "hv3")
+    assert store.host_of("web7") is None
+
+
+def test_only_a_guest_of_the_same_host_replaces_a_key(store, pairs):
+    store.accept(NAME, pairs[0], host="hv1")
+    with pytest.raises(errors.KeyRefused, match="is accepted"):
+        store.accept(NAME, pairs[1], replace=True, host="hv2")
+    with pytest.raises(errors.KeyRefused, match="is accepted"):
+        store.accept(NAME, pairs[1], host="hv1")
+    assert store.accept(NAME, pairs[1], replace=True, host="hv1") is True
+    assert store.accepted(NAME).strip() == pairs[1].strip()
+
+
+def test_the_same_key_that_waits_is_accepted(store, pairs, events, tmp_path):
+    (tmp_path / "pki/minions_pre" / NAME).write_text(pairs[0])
+    assert (store.accepted(NAME), store.of_host(NAME)) == (None, None)
+    assert store.public(NAME).strip() == pairs[0].strip()
+    assert store.accept(NAME, pairs[0]) is True
+    assert len(events.fired) == 1
+    assert store.of_host(NAME).strip() == pairs[0].strip()
+    assert store.of_host("web7") is None
+    assert store.of_host("../minions/" + NAME) is None
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_the_pillar_is_kept_with_the_key(opts, store, pairs, again):
+    if again:
+        store.accept(NAME, pairs[0], pillar={"role": "old"})
+    store.accept(NAME, pairs[0], pillar={"role": "store"})
+    assert served(opts, store) == {"role": "store"}
+    store.accept(NAME, pairs[0])
+    assert served(opts, store) == {"role": "store"}
+
+
+@pytest.mark.parametrize("opts", ["this Salt"], indirect=True)
+def test_with_the_key_goes_what_is_kept_with_it(opts, store, pairs):
+    store.accept(NAME, pairs[0], host="hv1", pillar={"role": "store"})
+    assert store.delete(NAME) is True
+    assert not kept_file(opts).exists()
+    assert not pillars.Pillars(opts).remove(NAME)
+    store.accept(NAME, pairs[0])
+    kept_file(opts).unlink()
+    assert store.delete(NAME) is True
+
+
+@pytest.mark.parametrize("opts", ["this Salt"], indirect=True)
+def test_a_key_that_salt_does_not_delete_keeps_its_record(opts, store, pairs, monkeypatch):
+    store.accept(NAME, pairs[0], host="hv1")
+    monkeypatch.setattr(salt.key.Key, "delete_key", lambda *_a, **_k: None, raising=False)
+    with pytest.raises(errors.OperationFailed, match="could not be deleted"):
+        store.delete(NAME)
+    assert kept_file(opts).exists()
+
+
+@pytest.mark.parametrize("opts", ["this Salt"], indirect=True)
+def test_the_key_of_a_hypervisor_is_neither_taken_nor_deleted(opts, store, pairs):
+    store.accept(NAME, pairs[0], host="hv1")
+    opts["virt"] = {"hosts": NAME}
+    with pytest.raises(errors.KeyRefused, match="it is a hypervisor's"):
+        store.delete(NAME)
+    with pytest.raises(errors.InvalidInput):
+        store.accept(NAME, pairs[0], host="hv1")
+    assert store.status(NAME) == "accepted"
+
+
+@pytest.mark.parametrize("opts", ["files of 3006"], indirect=True)
+def test_a_cluster_of_masters_has_one_store(opts, pairs, events, tmp_path):
+    opts["cluster_pki_dir"] = str(tmp_path / "cluster")
+    KeyStore(opts).accept(NAME, pairs[0])
+    assert on_disk(opts) == [NAME]
+    assert "pub" not in events.fired[-1][1]
+    opts["cluster_id"] = "one"
+    KeyStore(opts).accept(NAME, pairs[0])
+    assert [p.name for p in (tmp_path / "cluster" / "minions").iterdir()] == [NAME]
+    assert events.fired[-1][1]["pub"].strip() == pairs[0].strip()
+    opts["cluster_pki_dir"] = None
+    assert KeyStore(opts).status(NAME) == "accepted"
+
+
+@pytest.mark.parametrize("opts", ["files of 3006"], indirect=True)
+@pytest.mark.parametrize(("user", "uid"), [("nobody", None), (None, 0), ("no such user", 0)])
+def test_the_file_of_a_key_is_the_masters_own(opts, pairs, events, tmp_path, user, uid):
+    opts["user"] = user
+    if os.getuid():
+        pytest.skip("another owner is root's to give")
+    for name in (NAME, "web2"):
+        KeyStore(opts).accept(name, pairs[0])
+    seen = (tmp_path / "pki" / "minions" / NAME).stat()
+    assert seen.st_mode & 0o777 == 0o640
+    assert seen.st_uid == (pwd.getpwnam(user).pw_uid if uid is None else uid)
+    assert seen.st_gid == os.getgid()
+
+
+@pytest.mark.parametrize("opts", ["files of 3006"], indirect=True)
+def test_the_folder_of_keys_is_the_masters_alone(opts, pairs, events, tmp_path):
+    (tmp_path / "pki" / "minions").rmdir()
+    KeyStore(opts).accept(NAME, pairs[0])
+    assert (tmp_path / "pki" / "minions").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("opts", ["files of 3006"], indirect=True)
+def test_a_rejected_key_is_replaced_by_none(opts, store, pairs, tmp_path):
+    store.accept(NAME, pairs[0], host="hv1")
+    (tmp_path / "pki/minions_rejected" / NAME).write_text(pairs[0])
+    with pytest.raises(errors.KeyRefused, match="is rejected"):
+        store.accept(NAME, pairs[0], replace=True, host="hv1")

@@ -29,7 +29,14 @@ def test_what_was_made_goes(place):  # noqa: F811
 
 def test_what_is_gone_already_is_undone(place):  # noqa: F811
     assert undone(place, place.base, meanwhile=place.base.unlink) == []
+    place.guest(disk(place.root / "gone", "raw"))
     assert undone(place, place.root / "gone", made=False) == []
+
+
+def test_what_was_just_made_goes_also_where_a_pool_is_not_started(place):  # noqa: F811
+    place.pool("away", place.root / "away", kind="netfs")
+    assert undone(place, place.base) == []
+    assert not place.base.exists()
 
 
 def test_another_file_of_the_name_stays(place):  # noqa: F811
