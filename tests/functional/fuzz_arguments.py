@@ -187,11 +187,12 @@ class Host:
         for folder, _, files in os.walk(BOX):
             if folder.startswith(tuple(str(BOX / name) for name in NOT_ITS)):
                 continue
-            if folder.endswith("/.locks"):  # of the cache of images: empty, and never removed
-                continue
+            locks = folder.endswith("/_base/.locks")  # of the cache of images: never removed
             for name in files:
                 path = os.path.join(folder, name)
-                found[path] = os.lstat(path).st_size
+                size = os.lstat(path).st_size
+                if size or not locks:
+                    found[path] = size
         return found
 
     def functions(self):

@@ -7,6 +7,8 @@ pytest.importorskip("salt")
 
 from salt.exceptions import CommandExecutionError
 
+from saltvirt.host.storage import pool_state
+
 TARGET = {"target": "/srv/lab"}
 
 
@@ -252,3 +254,28 @@ def test_a_disk_whose_volume_is_gone_cannot_grow(virt, conn):
     with pytest.raises(CommandExecutionError, match="vdy of web1: there is no volume gone"):
         virt["virt.resize_disk"]("web1", "vdy", 8)
     conn.lookupByName("web1").undefine()
+
+
+class MadeTransient:
+    """A pool that somebody else makes transient just before it is asked whether it is."""
+
+    def __init__(self, conn, pool):
+        self.conn, self.pool = conn, pool
+
+    def __getattr__(self, name):
+        return getattr(self.pool, name)
+
+    def isPersistent(self):
+        if not self.pool.isActive():
+            text = self.pool.XMLDesc()
+            self.pool.undefine()
+            self.conn.storagePoolCreateXML(text)
+        return self.pool.isPersistent()
+
+
+def test_a_pool_that_becomes_transient_while_it_is_removed(conn, monkeypatch):
+    text = "<pool type='dir'><name>lab</name><target><path>/srv/lab</path></target></pool>"
+    found = MadeTransient(conn, conn.storagePoolDefineXML(text))
+    monkeypatch.setattr(pool_state.host_pool, "lookup", lambda *_: found)
+    assert pool_state.remove(conn, "lab").changes == {"stopped": True, "undefined": True}
+    assert names(conn) == ["default-pool"]

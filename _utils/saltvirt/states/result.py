@@ -13,6 +13,8 @@ from saltvirt.spec.base import unknown
 # what a state returns to Salt
 Answer = dict[str, Any]
 Functions = Mapping[str, Callable[..., Any]]
+# what Salt hands to a state, too: of any state in an SLS, and what state.single is given for itself
+_SALTS = ("aggregate", "concurrent", "pillar", "pillar_enc")
 
 
 def answer(
@@ -42,9 +44,9 @@ def more(
     Raises InvalidInput for one that is not allowed, naming the nearest of ``known``. what: whose
     argument it is.
     """
-    found = {word: value for word, value in kwargs.items() if not str(word).startswith("__")}
-    for word in found:
-        if word not in allowed:
+    found = {word: value for word, value in kwargs.items() if word in allowed}
+    for word in kwargs:
+        if word not in (*found, *_SALTS) and not str(word).startswith("__"):
             raise unknown(word, known, what)
     return found
 

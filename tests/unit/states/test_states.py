@@ -51,6 +51,9 @@ def state(host, name, known, **more):
         ({"usernam": 1}, "virt.x: unknown 'usernam', did you mean 'username'?"),
         ({"__id__": "x"}, "{'connection': 'test:///'}"),
         ({"also": 2}, "{'connection': 'test:///'}"),
+        ({"aggregate": True}, "{'connection': 'test:///'}"),
+        ({"pillar": {"a": 1}, "pillar_enc": "gpg"}, "{'connection': 'test:///'}"),
+        ({"concurrent": True}, "{'connection': 'test:///'}"),
     ],
 )
 def test_words_that_no_state_knows_are_refused(kwargs, comment):

@@ -181,7 +181,8 @@ def remove(
         return outcome
     pool = host_pool.lookup(conn, name)
     _refuse_users(conn, pool, purge, force)
-    kind, active, persistent = host_pool.read(pool).type, pool.isActive(), pool.isPersistent()
+    # in this order: a transient pool that does not run is gone
+    kind, persistent, active = host_pool.read(pool).type, pool.isPersistent(), pool.isActive()
     volumes = _to_delete(conn, pool, kind, outcome) if purge else []
     if volumes:
         _refuse_needed(conn, pool, volumes, force)
@@ -284,11 +285,11 @@ def _delete(
     changes: dict[str, Any],
     persistent: bool,
 ) -> None:
+    definition = host_pool.configured_pool(pool)
     with Revert() as undo:
         if changes.get("stopped"):
             if persistent:
                 undo.push("start the pool again", pool.create, 0)
-            definition = host_pool.configured_pool(pool)
             host_pool.stop(pool)
         if changes.get("deleted"):
             host_pool.delete(pool)
