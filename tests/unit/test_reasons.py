@@ -6,7 +6,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet import authorization, target
-from saltvirt.fleet.answer import FAILED, Answer
+from saltvirt.fleet.answer import FAILED, Answer, down
 from saltvirt.operations import deploy, lock, operation
 from saltvirt.operations.authorize import Authorize
 from saltvirt.operations.identity import Clone, Rename
@@ -35,7 +35,7 @@ class Cloud:
             (tmp_path / "minions" / name).write_text("a key")
         self.refused = {f"virt.{name}": why for name, why in refused.items()}
         self.guests, self.maintenance = {"hv1": {"a": GUEST, "b": GUEST}, "hv2": {}}, None
-        self.done = []
+        self.done, self.down, self.examined = [], set(), []
 
     def hosts(self, only=None):
         if only not in (None, "hv1", "hv2"):
@@ -44,7 +44,9 @@ class Cloud:
 
     def ask(self, hosts, fun, kwarg=None, **_options):
         for host in hosts:
-            if fun in self.refused:
+            if host in self.down:
+                yield down(host)
+            elif fun in self.refused:
                 yield Answer(host, error=self.refused[fun], kind=FAILED)
             else:
                 yield Answer(host, self._said(host, fun, kwarg or {}))
@@ -59,6 +61,7 @@ class Cloud:
         if fun == "virt.vm_state":
             return states
         if fun == "virt.migratable":
+            self.examined.append((host, kwarg["target"]))
             return {"migratable": False, "reasons": ["vda is a CD"]}
         if not kwarg.get("test"):
             self.done.append((host, fun))
@@ -154,7 +157,16 @@ def test_of_a_migration(tmp_path):
     cloud.maintenance = "disks"
     checked = Migrate(cloud, BY, "a", "hv2", Report(cloud, "a", "migrate")).check()
     assert checked.reasons == ("hv2 is in maintenance: disks", "vda is a CD")
-    assert cloud.done == []
+    assert (cloud.examined, cloud.done) == ([("hv1", "hv2")], [])
+
+
+def test_of_a_migration_to_a_host_that_is_down(tmp_path):
+    """Its guest alone is looked at: to try to reach that host would take minutes."""
+    cloud = Cloud(tmp_path)
+    cloud.down = {"hv2"}
+    checked = Migrate(cloud, BY, "a", "hv2", Report(cloud, "a", "migrate")).check()
+    assert checked.reasons == (f"hv2: {down('hv2').error}", "vda is a CD")
+    assert (cloud.examined, cloud.done) == ([("hv1", None)], [])
 
 
 def test_that_somebody_is_at_work_is_one(tmp_path):

@@ -182,10 +182,11 @@ def _all_reasons(
     seen: MigrationLocations,
     source: str,
     asked: dict[str, Any],
-    target: str,
+    target: str | None,
     refusal: str,
 ) -> list[str]:
-    """Why a named target does not take the guest: what is known here, and what both hosts say."""
+    """Why a named target does not take the guest: what is known here, and what both hosts say.
+    target: None asks nothing of it."""
     try:
         more = _examined(fleet, seen, source, {**asked, "target": target})["reasons"]
     except errors.VirtError as exc:
@@ -267,7 +268,9 @@ class Migrate:
         why = _closed(seen, target)
         if target and why:
             asked = {**self.options, "vm_": self.name}
-            reasons = _all_reasons(fleet, seen, source, asked, target, why)
+            # nobody tries to reach a host that is down: of the guest alone, then
+            reached = None if target in seen.unreachable else target
+            reasons = _all_reasons(fleet, seen, source, asked, reached, why)
             return source, target, {"migratable": False, "reasons": reasons}
         try:
             found = targets(fleet, self.policy, self.name, source, request)
