@@ -65,7 +65,6 @@ class _NewName:
             names.guest(self.name)
         with reasons:
             names.guest(self.new)
-        reasons.hold()
         self._other_name()
         for name in (self.name, self.new):
             with reasons:
@@ -75,8 +74,7 @@ class _NewName:
         """(host, the arguments for it without ``test``, what it would do)."""
         fleet, new = self.fleet, self.new
         with reasons:
-            names.guest(self.name)
-            target.refuse_host(fleet.opts, names.guest(new))
+            target.refuse_host(fleet.opts, new)
         reasons.hold()
         locations = find.locations(fleet)
         with reasons:
