@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from saltvirt import units
 from saltvirt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -65,9 +64,10 @@ def unknown(word: object, known: Collection[Any], what: str) -> InvalidInput:
 
 
 def mapping(value: Any, what: str) -> dict[Any, Any]:
-    """The value, when it is a dictionary. Raises InvalidInput."""
+    """The value, when it is a dictionary. Raises InvalidInput, which does not show the value: there
+    may be a password in it."""
     if not isinstance(value, dict):
-        raise InvalidInput(f"{what} must be a dictionary, not {units.shown(value)}")
+        raise InvalidInput(f"{what} must be a dictionary, not {type(value).__name__}")
     return value
 
 

@@ -63,4 +63,5 @@ def parse(value: Any, what: str = "graphics") -> GraphicsSpec | None:
     """A GraphicsSpec from a dictionary or just the type; None says nothing."""
     if value is None:
         return None
-    return GraphicsSpec.parse({"type": value} if isinstance(value, str) else value, what)
+    just_type = isinstance(value, str) and value.isalnum()
+    return GraphicsSpec.parse({"type": value} if just_type else value, what)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import guest, profiles
+from saltvirt.spec import guest, pool, profiles
 from saltvirt.spec.base import REMOVE
 from saltvirt.spec.values import cpuset, numbers
 
@@ -222,6 +222,21 @@ def test_yes_and_no():
         assert parse(autostart=word).autostart is True
     for word in ("no", "false", "off", 0, False):
         assert parse(autostart=word).autostart is False
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda text: parse(graphics=text),
+        lambda text: parse(graphics=[text]),
+        lambda text: parse(pillar=text),
+        lambda text: pool.parse("p", "rbd", source_name="x", source_auth=text),
+        lambda text: pool.from_state("p", "rbd", f"auth: {text}"),
+    ],
+)
+def test_what_should_be_a_dictionary_may_hold_a_secret_and_is_not_shown(made):
+    with pytest.raises(InvalidInput, match=r"must be a dictionary, not (str|list)$"):
+        made("{username: u, password: hush")
 
 
 def test_salts_own_bookkeeping_is_dropped():
