@@ -76,7 +76,7 @@ def stale(age_s: float) -> bool:
 
 
 def pending(ages: Mapping[str, float], present: Container[str]) -> list[Reservation]:
-    """The Arrivals that count: not those of guests that are there by now.
+    """The Reservations that count: not those of guests that are there by now.
 
     ages: name of the file to seconds since it was made or renewed, by the clock of the host that
     has it; present: names of the host's guests.

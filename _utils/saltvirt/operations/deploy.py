@@ -142,7 +142,7 @@ def plan(
     guests: Sequence[InitRequest],
     deployment: str = "default",
 ) -> DeployPlan:
-    """What would be done for these Wanteds, the biggest first; each is simulated, so that the
+    """What would be done for these InitRequests, the biggest first; each is simulated, so that the
     next one sees it. Changes nothing."""
     hosts, unreachable = inventory.gather(fleet, fleet.hosts())
     cloud, found = {host.name: host for host in hosts}, DeployPlan()

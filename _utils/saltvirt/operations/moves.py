@@ -54,10 +54,10 @@ def run(
 ) -> MovesOutcome:
     """Makes the moves, in their order as far as the limits allow.
 
-    moves: Moves. migrate: callable(guest, target) that returns the host the guest is on then,
+    moves: GuestMoves. migrate: callable(guest, target) that returns the host the guest is on then,
     and raises VirtError. It is called from several threads. limits: as slots.limits gives
     them; those that another process takes up are waited for in migrate.
-    Returns an MovesOutcome; a failure of one guest does not stop the others.
+    Returns a MovesOutcome; a failure of one guest does not stop the others.
     """
     outcome, waiting = MovesOutcome(), list(moves)
     running: dict[Future[str], GuestMove] = {}

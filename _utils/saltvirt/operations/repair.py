@@ -182,7 +182,7 @@ def chosen(
 def repair_all(
     findings: Iterable[Finding], report: Report
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Mends what can be repaired. Returns (repaired, left): finding's name to words."""
+    """Repairs what can be repaired. Returns (repaired, left): finding's name to words."""
     repaired: dict[str, str] = {}
     left: dict[str, str] = {}
     for finding in findings:

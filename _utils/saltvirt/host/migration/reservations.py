@@ -30,7 +30,7 @@ _SEEN = "arrivals.json"
 
 
 def here(present: Container[str], folder: str = FOLDER) -> list[Reservation]:
-    """The Arrivals that this host has promised. present: names of its guests."""
+    """The Reservations of this host. present: names of its guests."""
     written = {}
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
         for file in files:

@@ -64,7 +64,7 @@ class Rename:
         self._read()
 
     def check(self) -> list[FileMove]:
-        """The Moves. Raises Refused, AlreadyExists, InvalidInput; changes nothing."""
+        """The FileMoves. Raises Refused, AlreadyExists, InvalidInput; changes nothing."""
         names.guest(self.guest.name)
         self._can_be()
         admission.name_is_free(self.conn, self.guest.name)

@@ -1,6 +1,6 @@
 """Room that this host has given to a guest of its own and that is not filled yet.
 
-Admission counts it like what is promised to guests on their way here (see migrate_arrivals): so
+Admission counts it like what is promised to guests on their way here (migration.reservation): so
 disks can be copied without the lock of admission. It is renewed while that lasts, and holds no
 longer than an hour when its process died.
 """

@@ -93,7 +93,7 @@ def delete(
     """Deletes snapshots. Returns what was deleted and what is left, by name.
 
     names: each must exist, or nothing is deleted. everything: all that there are.
-    children: with all that were made on top of them. unused: see snapshot_needs.refuse.
+    children: with all that were made on top of them. unused: see needs.refuse.
     """
     domain, there, doomed = _doomed(conn, guest, names, everything, children)
     needs.refuse(conn, domain, _merged(conn, domain, there, doomed), unused)
@@ -161,7 +161,7 @@ def revert(
 
     name: None for the one before the current snapshot.
     cleanup: delete every snapshot that is newer or was made on top of it.
-    unused: see snapshot_needs.refuse.
+    unused: see needs.refuse.
     """
     domain, there, name, newer = _wanted(conn, guest, name, cleanup)
     needs.refuse(conn, domain, _put_back(conn, domain, there, name, newer), unused)
