@@ -43,7 +43,7 @@ class DeploySpec(Part):
     pillar: dict[str, Any] | None = key(mapping, repr=False)
     autosign_grains: dict[str, Any] | None = key(mapping)
     startup_states: str | list[Any] | None = key(_anything)
-    user_data: str | None = key(values.text)
+    user_data: str | None = key(values.secret, repr=False)
     approve_key: bool | None = key(values.boolean)
 
     def check(self, what: str) -> None:

@@ -239,6 +239,12 @@ def test_what_should_be_a_dictionary_may_hold_a_secret_and_is_not_shown(made):
         made("{username: u, password: hush")
 
 
+@pytest.mark.parametrize("given", [{"chpasswd": "hush"}, ["hush"], "hush\0"])
+def test_user_data_may_hold_a_password_and_is_not_shown(given):
+    with pytest.raises(InvalidInput, match=r"user_data is not a text$"):
+        parse(seed="cloud-init", user_data=given)
+
+
 def test_salts_own_bookkeeping_is_dropped():
     assert parse(__pub_jid="1", __pub_fun="virt.init").name == "web1"
 
