@@ -73,6 +73,13 @@ def test_to_look_tells_no_secret(named, report):
     assert "hush" not in str(named.asked)
 
 
+def test_below_a_syndic_only_a_guest_without_a_key_gets_another_name(named, report, monkeypatch):
+    monkeypatch.setattr(authorization.syndic, "below", lambda _opts, _host: True)
+    [why] = Rename(named, report, "db1", "web1").check().reasons
+    assert "hv1 is below a syndic" in why
+    assert Rename(named, report, "db1", "web1", {"seed": False}).check().reasons == ()
+
+
 @pytest.mark.parametrize("verb", [Rename, Clone])
 def test_a_name_that_is_taken_is_refused(named, store, pairs, report, verb):
     named.guests["web1"] = "running"

@@ -355,6 +355,19 @@ def test_restore_forgets_who_was_purged_when_every_host_was_heard(tmp_path, ours
     assert cloud.mark is None
 
 
+def test_a_guest_that_is_gone_is_forgotten_and_no_other_note_is_touched(tmp_path):
+    opts = {"cachedir": str(tmp_path)}
+    away.keep(opts, "hv1", ["a", "b"])
+    away.keep(opts, "hv2", ["a"])
+    damaged, part = away._path(opts, "hv3"), away._path(opts, ".hv4")
+    for path in (damaged, part):
+        path.write_text('["a"')
+    away.forget(opts, "a")
+    assert (away.of(opts, "hv1"), away.of(opts, "hv2")) == ({"b"}, set())
+    assert damaged.exists(), "a person may read it"
+    assert part.exists()
+
+
 def test_a_host_cannot_name_a_guest_that_was_never_moved_away_from_it(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv1", "db": "hv3"})
     drain(cloud)

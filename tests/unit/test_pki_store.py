@@ -13,7 +13,7 @@ from cryptography import x509
 from saltvirt.errors import InvalidInput, NotFound, PkiError
 from saltvirt.pki.authority import ca, crl, rotation
 from saltvirt.pki.authority.policy import CertificatePolicy
-from saltvirt.pki.authority.store import AUTHORITIES, Store
+from saltvirt.pki.authority.store import AUTHORITIES, USES, Store
 from saltvirt.pki.common import certs, files
 
 DAY = datetime.timedelta(days=1)
@@ -85,6 +85,14 @@ def test_hosts_are_the_folders(store, tmp_path):
         store.base.joinpath(name).mkdir(parents=True)
     store.path("cakey.pem").write_text("x")
     assert store.hosts() == ["hv1", "hv2"]
+
+
+def test_the_files_of_a_host_have_libvirts_names():
+    files_of = [(use.key, use.cert) for use in USES]
+    assert files_of == [
+        (f"{name}key.pem", f"{name}cert.pem")
+        for name in ("server", "client", "qemu-server", "qemu-client")
+    ]
 
 
 def test_who_changes_authorities_is_alone(store):
@@ -164,11 +172,20 @@ def test_authorities_are_made_once(made, monkeypatch):
     assert found["libvirt"].trusted == before["cacert.pem"]
 
 
-def test_each_missing_authority_is_made_and_no_other(made):
+def test_each_missing_authority_is_made_and_no_other(made, caplog):
+    """Also where a later certificate of the same key lies beside the other one."""
+    key = ca.read(made, "libvirt").key
+    later = certs.self_signed(key, certs.subject("CA"), 9, START)
     before = content(made)
     for name in ("qemu-cakey.pem", "qemu-cacert.pem"):
         made.path(name).unlink()
-    ca.ensure(made, POLICY)
+    made.path("next-cacert.pem").write_bytes(certs.cert_pem(later))
+    with caplog.at_level("INFO"):
+        ca.ensure(made, POLICY)
+    assert [one.message for one in caplog.records] == [
+        f"made the certificate authority {made.path('qemu-cacert.pem')}"
+    ]
+    made.path("next-cacert.pem").unlink()
     now = content(made)
     assert sorted(now) == sorted(before)
     assert {name for name in now if now[name] == before[name]} == {"cakey.pem", "cacert.pem"}

@@ -88,16 +88,16 @@ def _make(store: Store, policy: CertificatePolicy, name: str) -> None:
         prepare(store, policy, name)
         promote(store, name)
         log.info("made the certificate authority %s", cert_path)
-    elif key_path.exists() and not cert_path.exists() and _prepared(store, name, key_path):
+    elif not cert_path.exists() and _prepared(store, name, key_path):
         promote(store, name)
 
 
 def _prepared(store: Store, name: str, key_path: Path) -> bool:
     """True when next-cacert is for the key that is already in place."""
     pem = files.read(paths(store, name, "next-")[1])
-    if pem is None:
-        return False
-    return certs.belong_together(certs.load_certs(pem)[0], certs.load_key(files.read(key_path)))
+    return pem is not None and certs.belong_together(
+        certs.load_certs(pem)[0], certs.load_key(files.read(key_path))
+    )
 
 
 def prepare(store: Store, policy: CertificatePolicy, name: str) -> None:
