@@ -281,7 +281,7 @@ def test_a_real_qemu_does_not_start_on_a_disk_that_is_copied(tmp_path, mid_copy,
 
     # an own QEMU driver has no networks and pools to admit by
     monkeypatch.setattr(admission, "check", lambda *_arguments, **_more: None)
-    monkeypatch.setattr(admission, "still", lambda *_arguments: None)
+    monkeypatch.setattr(admission, "recheck", lambda *_arguments: None)
     qemu, disk = connection(), tmp_path / "still1_vda.qcow2"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "8M"], check=True)
     subprocess.run(["qemu-io", "-c", "write -P 7 0 1M", disk], check=True, capture_output=True)
