@@ -59,10 +59,13 @@ TRUST = {
     "names": (),
     "operations.proof": ("test_trust",),
     "pki.authority.authorize": (),
+    "pki.authority.ca": (),
     "pki.authority.naming": (),
     "pki.authority.policy": (),
     "pki.authority.request_rules": (),
     "pki.authority.responder": (),
+    "pki.authority.rotation": (),
+    "pki.authority.store": (),
     "pki.host.validity": ("test_pki_life",),
 }
 WHICH_HOST = {

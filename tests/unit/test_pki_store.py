@@ -129,18 +129,21 @@ def test_certificates_are_issued_beside_each_other_one_host_at_a_time(store):
     assert free(folder / ".lock")
 
 
-def test_a_record_is_there_or_not_or_damaged(store):
+def test_a_record_is_there_or_not_or_damaged(store, monkeypatch):
     files.folder(store.base)
     assert store.record("x.json", 7) == 7
     store.keep("x.json", {"b": 1, "a": 2})
     assert store.record("x.json", 7) == {"a": 2, "b": 1}
-    assert store.path("x.json").read_text().index("a") < store.path("x.json").read_text().index("b")
+    assert store.path("x.json").read_text() == '{\n "a": 2,\n "b": 1\n}'
     store.path("x.json").write_text("{")
     with pytest.raises(PkiError, match=r"x.json is damaged: restore it from a backup"):
         store.record("x.json", 7)
+    synced = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
     for _ in range(2):
         store.keep("x.json", None)
         assert not store.path("x.json").exists()
+    assert synced == [store.base, store.base], "also after a power cut"
 
 
 def test_each_damaged_file_is_kept_by_a_name_of_its_own(store):
@@ -281,7 +284,7 @@ def beside(kind):
     return [f"{kind}-{name}" for name in names]
 
 
-def test_a_rotation_step_by_step(made):
+def test_a_rotation_step_by_step(made, monkeypatch):
     first = ca.read(made, "libvirt")
     assert phases(made) == (None, [])
     assert rotation.expected(made)["issuers"] == {
@@ -313,9 +316,18 @@ def test_a_rotation_step_by_step(made):
     assert ca.read(made, "libvirt").also == (first.cert,)
     with pytest.raises(PkiError, match="in phase reissue, not in trust"):
         rotation.swap(made)
+    rotation.begin(made, POLICY)
+    assert phases(made) == (rotation.REISSUE, beside("old"))
 
+    synced, real = [], files.sync_folder
+
+    def sync(folder):
+        real(folder)
+        synced.append(phases(made))
+
+    monkeypatch.setattr(files, "sync_folder", sync)
     rotation.finish(made)
-    assert phases(made) == (None, [])
+    assert phases(made) == synced[-1] == (None, []), "also after a power cut"
     assert not made.path(rotation.RECORD).exists()
     assert ca.read(made, "libvirt").also == ()
 
@@ -346,6 +358,27 @@ def test_a_swap_that_was_killed_is_finished(made, monkeypatch):
     assert phases(made) == (rotation.REISSUE, beside("old"))
     assert ca.read(made, "libvirt").cert == coming.cert
     assert ca.read(made, "libvirt", "old-").cert == first.cert
+
+
+def test_a_damaged_authority_is_changed_for_another(made):
+    made.path("cakey.pem").write_text("x")
+    rotation.begin(made, POLICY)
+    assert phases(made) == (rotation.TRUST, beside("next"))
+
+
+def test_who_asks_for_certificates_waits_for_no_rotation(made, monkeypatch):
+    rotation.begin(made, POLICY)
+    monkeypatch.setattr(made, "exclusive", None)
+    rotation.resume(made)
+
+
+def test_a_swap_that_another_process_has_just_finished_is_not_done_again(made, monkeypatch):
+    before, seen = content(made), iter([rotation.SWAPPING, None])
+    with monkeypatch.context() as patch:
+        patch.setattr(rotation, "phase", lambda _store: next(seen))
+        rotation.resume(made)
+    assert content(made) == before
+    assert rotation.phase(made) is None
 
 
 def test_the_pair_that_an_operator_brings_is_the_next(made):
