@@ -430,6 +430,19 @@ def test_all_that_a_host_was_given_is_revoked_and_no_more(made):
     assert crl.record(made)["hosts"] == ["hv1"]
 
 
+def test_a_ban_survives_a_power_cut(made, monkeypatch):
+    made.issued("hv1")
+    synced, real = [], files.sync_folder
+
+    def sync(folder):
+        real(folder)
+        synced.append((folder, crl.banned(made, "hv1")))
+
+    monkeypatch.setattr(files, "sync_folder", sync)
+    crl.revoke(made, "hv1")
+    assert synced[0] == (made.host("hv1"), True)
+
+
 def test_a_host_is_banned_by_each_of_both_notes(made):
     made.issued("hv1")
     crl.revoke(made, "hv1")
