@@ -551,6 +551,20 @@ def test_revoked_stays_revoked_through_a_rotation(office):
     assert len(listed(office.give("hv2")["libvirt.cacrl.pem"])) == 1
 
 
+def test_a_rotation_does_not_go_on_without_the_old_ca(office):
+    """Nothing is put in its place: every certificate of the old CA would be trusted by nobody."""
+    office.give()
+    rotation.begin(office.store, office.rules)
+    key = office.store.path("cakey.pem")
+    kept = key.rename(key.with_name("elsewhere"))
+    for _ in range(2):
+        with pytest.raises(PkiError, match=r"cakey.pem is missing: put it back"):
+            rotation.swap(office.store)
+    kept.rename(key)
+    rotation.swap(office.store)
+    assert rotation.phase(office.store) == rotation.REISSUE
+
+
 def test_the_old_key_is_gone_when_the_rotation_is_done(office):
     office.give()
     key = office.store.path("cakey.pem").read_bytes()

@@ -22,6 +22,8 @@ from saltvirt.pki.authority.store import AUTHORITIES
 from saltvirt.pki.common import certs, files
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from saltvirt.pki.authority.policy import CertificatePolicy
     from saltvirt.pki.authority.store import Store
 
@@ -57,6 +59,9 @@ def swap(store: Store) -> None:
     with store.exclusive():
         if phase(store) != TRUST:
             raise PkiError(f"the rotation is in phase {phase(store)}, not in {TRUST}")
+        for name in AUTHORITIES:
+            for present in ca.paths(store, name):
+                _content(present)
         store.keep(RECORD, {**store.record(RECORD, {}), "phase": SWAPPING})
         _swap(store)
 
@@ -69,6 +74,13 @@ def resume(store: Store) -> None:
                 _swap(store)
 
 
+def _content(present: Path) -> bytes:
+    content = files.read(present)
+    if content is None:
+        raise PkiError(f"{present} is missing: put it back, then rotate again")
+    return content
+
+
 def _swap(store: Store) -> None:
     """Every step can be done again: old-* is written once, next-* is moved once."""
     for name in AUTHORITIES:
@@ -76,7 +88,7 @@ def _swap(store: Store) -> None:
         kinds = list(zip(*generations, strict=True))
         for present, _next, old in kinds:
             if not old.exists():
-                files.write(old, files.read(present) or b"")
+                files.write(old, _content(present))
         for present, coming, _old in kinds:
             if coming.exists():
                 files.rename(coming, present)
