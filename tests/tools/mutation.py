@@ -60,6 +60,7 @@ TRUST = {
     "operations.proof": ("test_trust",),
     "pki.authority.authorize": (),
     "pki.authority.ca": (),
+    "pki.authority.crl": (),
     "pki.authority.naming": (),
     "pki.authority.policy": (),
     "pki.authority.request_rules": (),

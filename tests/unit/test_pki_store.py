@@ -499,6 +499,18 @@ def test_a_list_that_says_something_else_is_outdated(made):
     assert not crl.outdated(made)
 
 
+def test_one_list_of_several_that_lacks_something_is_outdated(made):
+    made.issued("hv1")
+    crl.revoke(made, "hv1")
+    rotation.begin(made, POLICY)
+    assert not crl.outdated(made)
+    known, signers = crl.record(made)["serials"], crl._signers(made, "libvirt")
+    parts = [crl._signed(one, {} if one.also else known, made.time) for one in signers]
+    made.path("crl.pem").write_bytes(b"".join(parts))
+    assert len(lists(made)) == 2
+    assert crl.outdated(made)
+
+
 def test_what_holds_no_more_leaves_the_lists(made):
     first = made.issued("hv1", days=1)
     made.issued("hv2", days=9)
@@ -528,6 +540,10 @@ def test_every_authority_that_hosts_may_trust_signs_a_list(made):
         assert not crl.outdated(made)
     assert counts == [1, 2, 2, 1]
     ca.prepare(made, POLICY, "libvirt")
+    crl.rebuild(made)
+    assert len(lists(made)) == 1
+    rotation.begin(made, POLICY)
+    made.path("next-cakey.pem").unlink()  # its certificate is trusted, and nothing signs with it
     crl.rebuild(made)
     assert len(lists(made)) == 1
 

@@ -128,10 +128,8 @@ def _given(folder: Path) -> list[x509.Certificate]:
     paths = [*(folder / "issued").glob("*.pem"), *(folder / use.cert for use in USES)]
     found = []
     for path in paths:
-        try:
+        with contextlib.suppress(PkiError):
             found += certs.load_certs(files.read(path))
-        except PkiError:
-            continue
     return ca.unique(found)
 
 
