@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from saltvirt import plain
-from saltvirt.errors import SaltException
+from saltvirt.errors import SaltException, Unsupported
 from saltvirt.settings import CONNECTION
 from saltvirt.spec.base import unknown
 
@@ -63,8 +63,11 @@ class StateHost:
         self.test = test
 
     def call(self, function: str, *args: Any, **kwargs: Any) -> Any:
-        """What ``virt.<function>`` returns on the state's connection."""
-        return self.salt[f"virt.{function}"](*args, **{**self.connect, **kwargs})
+        """What ``virt.<function>`` returns on the state's connection. Raises Unsupported."""
+        name = f"virt.{function}"
+        if name not in self.salt:
+            raise Unsupported(f"this minion has no {name}: run saltutil.sync_all on it, then again")
+        return self.salt[name](*args, **{**self.connect, **kwargs})
 
     def converged(self, name: str, function: str, *args: Any, **kwargs: Any) -> Answer:
         """The answer of a state that is one call of the execution module, which brings a thing to

@@ -2,7 +2,7 @@
 
 import pytest
 
-from saltvirt.errors import InvalidInput, NotFound, OperationFailed
+from saltvirt.errors import InvalidInput, NotFound, OperationFailed, Unsupported
 from saltvirt.states import guests, power, result
 
 
@@ -28,6 +28,12 @@ def test_an_answer_without_changes_is_no_question():
     assert result.answer("a", {}, "fine", test=True)["result"] is True
     assert result.answer("a", {"a": 1}, "more", test=True)["result"] is None
     assert result.answer("a", {"a": 1}, "more")["result"] is True
+
+
+def test_a_minion_without_our_module_is_one_line_and_no_traceback():
+    host = result.StateHost({"test.ping": bool}, {}, True)
+    with pytest.raises(Unsupported, match=r"^this minion has no virt.pool_converge: .*sync_all"):
+        host.call("pool_converge", "data")
 
 
 def test_a_failure_keeps_what_was_done_and_says_why():
