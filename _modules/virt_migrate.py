@@ -23,7 +23,6 @@ virt.migrate`` does the same by the guest's name alone.
 """
 
 import logging
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -36,10 +35,12 @@ from saltvirt.host.domain import guest_lock
 from saltvirt.host.network import own_address
 from saltvirt.host.node import steps
 from saltvirt.host.provision import admission
+from saltvirt.host.storage import shared
 from saltvirt.migration import options as migration_options
 from saltvirt.migration import transport, where
 from saltvirt.pki.host import validity
 from saltvirt.placement import policy
+from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -433,8 +434,7 @@ def migrate_clean(vm_, test=False, unused=(), **kwargs):
     """
     from saltvirt.host.migration import target_leftovers  # noqa: PLC0415 - needs the binding
 
-    if not isinstance(unused, (list, tuple)) or not all(isinstance(one, str) for one in unused):
-        raise errors.InvalidInput(f"unused {unused!r} is not a list of paths")
+    unused = values.paths(unused, "unused")
     name, admission_config = (
         names.guest(vm_),
         admission.AdmissionConfig.configured(__salt__["config.get"]),
@@ -444,8 +444,8 @@ def migrate_clean(vm_, test=False, unused=(), **kwargs):
             todo = target_leftovers.plan(conn, name, admission_config.images_dir, unused)
             if todo is None:
                 return {}
-            shared = {path: asdict(place) for path, place in todo.shared.items()}
-            return {"delete": todo.delete, "keep": todo.keep, "shared": shared}
+            places = shared.as_data(todo.shared)
+            return {"delete": todo.delete, "keep": todo.keep, "shared": places}
         with admission_config.guest("virt.migrate_clean", name):
             deleted, kept = target_leftovers.clean(conn, name, admission_config.images_dir, unused)
     return {"deleted": deleted, "kept": kept}

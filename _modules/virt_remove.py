@@ -4,7 +4,6 @@ Removing guests of a hypervisor, and what interrupted operations have left of th
 :depends: libvirt-python in Salt's own Python
 """
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -108,15 +107,14 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
         salt '*' virt.purge <domain> test=True
     """
     disks = values.choice("own", "made", "none")(disks, "disks")
-    if not isinstance(unused, (list, tuple)) or not all(isinstance(one, str) for one in unused):
-        raise errors.InvalidInput(f"unused {unused!r} is not a list of paths")
+    unused = values.paths(unused, "unused")
     admission_config = _admission_config()
     with _connect(kwargs) as conn:
         if test:
             todo = purging.plan(
                 conn, lookup.lookup(conn, vm_), admission_config.cache_dir, disks, unused
             )
-            places = {path: asdict(place) for path, place in todo.shared.items()}
+            places = shared.as_data(todo.shared)
             more = {"shared": places, "unsure": todo.unsure}
             more = {key: value for key, value in more.items() if value}
             return {"delete": todo.delete, "keep": todo.keep, **more}
@@ -239,13 +237,12 @@ def remove_made(vm_, test=False, unused=(), **kwargs):
 
         salt hyper1 virt.remove_made web1 test=True
     """
-    if not isinstance(unused, (list, tuple)) or not all(isinstance(one, str) for one in unused):
-        raise errors.InvalidInput(f"unused {unused!r} is not a list of paths")
+    unused = values.paths(unused, "unused")
     where = guest_lock.folder(__salt__["config.get"])
     with _connect(kwargs) as conn:
         if test:
             todo = disk_notes.look(conn, str(vm_), unused)
-            places = {path: asdict(place) for path, place in todo.shared.items()}
+            places = shared.as_data(todo.shared)
             more = {"shared": places} if places else {}
             return {"delete": sorted([*todo.delete, *todo.second]), "keep": todo.keep, **more}
         with guest_lock.held(where, "virt.remove_made", vm_):

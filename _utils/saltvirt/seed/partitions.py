@@ -138,7 +138,7 @@ def _volumes(path: str, offset: int) -> Iterator[tuple[int, int]]:
 
 
 def find(path: str, size: int) -> tuple[list[Partition], list[str]]:
-    """(the Places of all file systems on the disk that could hold a system, the other kinds on it).
+    """(the Partitions on the disk that could hold a system, the other kinds on it).
 
     path: a file or block device that shows the disk raw. size: in bytes.
     """

@@ -111,6 +111,13 @@ def choice(*words: str) -> Parser[str]:
     return parse
 
 
+def paths(value: Any, what: str) -> list[str]:
+    """A list of paths."""
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+        raise InvalidInput(f"{what} {value!r} is not a list of paths")
+    return list(value)
+
+
 def cpuset(value: Any, what: str) -> str:
     """A set of CPUs or nodes, ``0-3,^2`` or a number, as libvirt writes it: ``0-1,3``."""
     text = str(value).replace(" ", "")

@@ -31,7 +31,7 @@ NOT_MADE = "not made for this guest"
 
 @dataclass
 class PurgePlan:
-    """What a purge deletes (real paths), and what it leaves, with the reason. shared: the Places
+    """What a purge deletes (real paths), and what it leaves, with the reason. shared: identities
     of what it would delete if it were known that no other host uses it. unsure: the guest's own
     disks that stay."""
 

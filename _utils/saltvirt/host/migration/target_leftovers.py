@@ -143,7 +143,7 @@ def _read(path: str) -> LeavingsNote | None:
 
 @dataclass
 class CleanupPlan:
-    """delete: paths, in the order in which they go. keep: path to why it stays. shared: the Places
+    """delete: paths, in the order in which they go. keep: path to why it stays. shared: identities
     of what would go if it were known that no other host uses it. looks: path to how it was left;
     turns: file beside an image to the image."""
 

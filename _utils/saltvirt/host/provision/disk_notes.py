@@ -63,7 +63,7 @@ class Entry(Fact):
 @dataclass
 class Left:
     """What an operation that died has left. delete: real paths that are proven to be made by it and
-    used by nobody. keep: path to why it stays. shared: the Places of what is in ``keep`` only
+    used by nobody. keep: path to why it stays. shared: the identities of what is in ``keep`` only
     because other hosts may have it. second: second names of files that a guest has by another name:
     to take one away loses nothing. disks: pairs of what the note says of a disk and its paths."""
 

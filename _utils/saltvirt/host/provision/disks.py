@@ -320,7 +320,7 @@ def make(
     note: Note | None = None,
 ) -> None:
     """Makes one disk; pushes its deletion on the revert stack. guest: UUID of the domain that it is
-    made for, where it is defined with it by now. note: a making.Note, where it is not.
+    made for, where it is defined with it by now. note: the Note, where it is not.
 
     Raises AlreadyExists when something took its place meanwhile, ImageError.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Stake:
-    """changed: paths of what goes, is merged or begins anew. shared: the Places of those of them
+    """changed: paths of what goes, is merged or begins anew. shared: identities of those of them
     that other hosts may have. own: those of the guest's other disks there: what stands on a
     changed one is no other user. verb: of the runner, which asks other hosts."""
 

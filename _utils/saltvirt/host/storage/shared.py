@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from saltvirt.host.storage import bounded, identity, mounts
 
@@ -34,6 +35,11 @@ class FileIdentity:
     inode: int | None = None
     ids: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+
+
+def as_data(found: Mapping[str, FileIdentity]) -> dict[str, dict[str, Any]]:
+    """As the runner hands them to other hosts, by path."""
+    return {path: asdict(one) for path, one in found.items()}
 
 
 def why(path: str) -> str | None:

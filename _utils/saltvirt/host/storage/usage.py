@@ -199,7 +199,7 @@ def place(conn: libvirt.virConnect, path: str) -> shared.FileIdentity:
 def elsewhere(
     conn: libvirt.virConnect, places: Collection[shared.FileIdentity], below: str | None = None
 ) -> dict[str, str | None]:
-    """{path: who on this host could reach it, in words; None where nobody can} for Places of
+    """{path: who on this host could reach it, in words; None where nobody can} for identities of
     another host."""
     used, found = read(conn, below=below), {}
     for one in places:
@@ -588,7 +588,7 @@ def decide(
 ) -> tuple[list[str], dict[str, str], dict[str, shared.FileIdentity]]:
     """(paths to delete, {path: reason}, {path: Place}) of {real path: reason to keep it or None}.
 
-    unused: paths of which all other hosts have said that nobody there uses them. The Places are
+    unused: paths of which all other hosts have said that nobody there uses them. The identities are
     those of paths that stay only for want of that. What is kept can stand on what was to be
     deleted: that is kept, too. What is not there is deleted already.
     """
