@@ -461,7 +461,7 @@ def shutdown(vm_, timeout=0, **kwargs):
 
 def pause(vm_, **kwargs):
     """
-    Freeze a guest: its CPUs stand still, its memory stays.
+    Freeze a guest: its CPUs are stopped, its memory stays.
 
     :param vm_: name of the domain
     :param connection: libvirt URI, overriding ``virt:connection:uri``

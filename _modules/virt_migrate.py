@@ -129,7 +129,7 @@ def migrate(vm_, target, **kwargs):
         Default: True
     :param offline: True refuses to move a guest that runs. Default: False
     :param max_bandwidth: MiB/s
-    :param max_downtime: how long the guest may stand still at the end, in ms
+    :param max_downtime: how long the guest may be paused at the end, in ms
     :param parallel_connections: number of connections for the memory
     :param compressed: compress the memory. Default: False
     :param comp_methods: ``mt``, ``xbzrle`` or both with a comma
@@ -407,7 +407,7 @@ def migrate_clean(vm_, test=False, unused=(), **kwargs):
     Take away what undone migrations of a guest to this host have made here, and nobody uses.
 
     Their source has written down what that is, and how it looked. A file goes when it looks as it
-    did, no guest, image or program of this host uses it or stands on it, no QEMU can open it
+    did, no guest, image or program of this host uses it or is based on it, no QEMU can open it
     meanwhile, and no other host can have it. In doubt it stays, and is named. ``salt-run
     virt.migrate_recover``, ``virt.migrate`` and ``virt.repair`` call it, and ask the other hosts.
 

@@ -71,7 +71,7 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
 
     Of a guest that ``virt.init`` made, its own disks are those that its record names, and
     the files of its snapshots. Of any other domain they are its writable disks. What another
-    domain uses or stands on, the medium of a drive, a shared or read-only disk, an image of
+    domain uses or is based on, the medium of a drive, a shared or read-only disk, an image of
     the cache and a block device outside of libvirt's pools are never deleted. Nor is what other
     hosts may have, too, as on NFS: ``salt-run virt.purge`` asks them. Where it cannot be proven
     that nobody else uses a disk, it stays. Saved memory, snapshots, NVRAM and TPM state go with

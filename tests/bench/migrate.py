@@ -5,7 +5,7 @@
 The guest counts each 100 ms and has 100 MiB on its disk. Printed: seconds of both; the ratio,
 without the second that the runner may take; the longest gap between two counts, seen from
 outside; and what a thin clone of an image of 600 MiB with 50 MiB of its own moves. Twice: live, and
-as an emulated guest moves unless it is asked for: standing still while its memory travels.
+as an emulated guest moves unless it is asked for: paused while its memory travels.
 """
 
 import contextlib
@@ -125,7 +125,7 @@ def compare(lab, rounds, live):
     guest.remove()
     times = {way: statistics.median(runs) for way, runs in found.items()}
     middle = {way: statistics.median(runs) for way, runs in gaps.items()}
-    print("live:" if live else "standing still:")
+    print("live:" if live else "paused:")
     print(f"virsh migrate    {times[by_virsh]:6.1f} s   longest gap {middle[by_virsh]:5.0f} ms")
     print(f"virt.migrate     {times[by_salt]:6.1f} s   longest gap {middle[by_salt]:5.0f} ms")
     print(f"salt-run alone   {statistics.median(overhead):6.1f} s")

@@ -208,7 +208,7 @@ def test_a_disk_of_our_own_that_is_gone_holds_nobody_up(disk_dies, place):  # no
 
 
 def test_a_device_that_is_gone_is_a_doubt(disk_dies, place):  # noqa: F811
-    """Any image might lie on it, and stand on what is to be deleted."""
+    """Any image might lie on it, and be based on what is to be deleted."""
     assert place.why() is None
     disk_dies.dies()
     place.guest(disk(disk_dies.device, "qcow2").replace("file", "block").replace("block=", "dev="))

@@ -206,7 +206,7 @@ def test_more_bytes_than_anybody_has(place, machine, monkeypatch):  # noqa: F811
 
 @pytest.mark.parametrize("how", ["in one", "in each"])
 def test_more_files_named_than_anybody_has(place, machine, monkeypatch, how):  # noqa: F811
-    """Each is looked for, and so is all that it stands on."""
+    """Each is looked for, and so is all that it is based on."""
     monkeypatch.setattr(foreign_guests, "MOST_FILES", 50)
     names, asked = "".join(f"<a>/n/{number}</a>" for number in range(40)), []
     read = usage.chains.read

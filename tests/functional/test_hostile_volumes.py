@@ -185,7 +185,7 @@ def test_an_upload_is_data(host, tmp_path, name):
 
 @pytest.mark.parametrize("door", ["volume_clone", "volume_resize"])
 def test_what_a_guest_wrote_to_its_raw_disk_is_not_followed(host, door):
-    """Not even to where a volume may stand on another."""
+    """Not even to where a volume may have a backing file."""
     host.conn.defineXML(GUEST.format("raw", host.folder / "evil"))
     put(host, "qcow2 on the bait beside it, raw")
     with pytest.raises(errors.ImageError, match="raw by the definition of its guest, but qcow2"):

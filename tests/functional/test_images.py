@@ -420,7 +420,7 @@ def test_a_name_with_a_nul_in_it_is_refused(tmp_path):
         inspect.inspect(evil, "qcow2")
 
 
-# -- what an image stands on --------------------------------------------------------------
+# -- what an image is based on -------------------------------------------------------------
 
 
 def test_a_chain_goes_by_what_is_declared(tmp_path, raw):

@@ -167,7 +167,7 @@ def test_at_each_line_what_is_ours_goes_and_what_is_not_stays(libvirtd, tmp_path
 
 
 def test_what_is_made_is_what_was_wanted(libvirtd, tmp_path):  # noqa: F811
-    """A thin disk with its format and what it stands on, as libvirt itself reads them."""
+    """A thin disk with its format and what it is based on, as libvirt itself reads them."""
     libvirt = pytest.importorskip("libvirt")
     from saltvirt.host.migration import remote_storage
     from saltvirt.migration.facts import BackingFile

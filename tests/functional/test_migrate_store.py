@@ -1,4 +1,4 @@
-"""Folders of a host through libvirt's pools, on the test driver; and what stands on what."""
+"""Folders of a host through libvirt's pools, on the test driver; and what is based on what."""
 
 import subprocess
 import time

@@ -121,7 +121,7 @@ def test_what_only_this_host_has_needs_no_question(place):  # noqa: F811
 
 
 def test_a_disk_of_a_pool_is_the_guests_own(place):  # noqa: F811
-    """It stands on what is changed, by a name that only libvirt has."""
+    """It is based on what is changed, by a name that only libvirt has."""
     pool = place.pool("there", place.root / "other", start=True)
     above = create(place.root / "other" / "above.qcow2", place.base)
     pool.createXML("<volume><name>above.qcow2</name><capacity>1</capacity></volume>", 0)

@@ -158,7 +158,7 @@ def test_what_cannot_be_known_keeps_only_what_is_there(place):  # noqa: F811
 
 
 def test_a_pool_that_is_not_started_keeps_no_variables(place):  # noqa: F811
-    """No image stands on them that no guest names."""
+    """No image is based on them that no guest names."""
     own = create(place.root / "own.fd")
     place.pool("away", place.root / "away", kind="netfs")
     assert said(place, place.guest(os=OLD.format(own))) == GOES

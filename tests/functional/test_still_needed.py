@@ -40,11 +40,11 @@ def opened(path, format, *more):
         one.communicate("quit\n")
 
 
-@pytest.mark.parametrize("how", ["written", "read", "stood on"])
+@pytest.mark.parametrize("how", ["written", "read", "based on"])
 def test_purge_deletes_nothing_that_a_qemu_has_open(place, how):  # noqa: F811
     place.guest(disk(place.base, "raw"), name="old")
     path, format, more = place.base, "raw", ["-r"] if how == "read" else []
-    if how == "stood on":  # by an image where nobody looks
+    if how == "based on":  # by an image where nobody looks
         (place.root / "far").mkdir()
         path, format = create(place.root / "far" / "x.qcow2", place.base), "qcow2"
     with opened(path, format, *more):

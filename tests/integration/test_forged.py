@@ -15,7 +15,7 @@ FORGED = {"said": {"return": {"stolen": "running"}, "retcode": 0}, "proof": "AAA
 
 @pytest.fixture
 def forger(lab):
-    """hv2 answers for hv1, whose minion stands still."""
+    """hv2 answers for hv1, whose minion is stopped."""
     lab.push("hv2", Path(__file__).with_name("forge.py"), MODULES)
     lab.exec("hv1", "systemctl kill -s STOP salt-minion")
     given = ["salt-call", "forge.returns", "hv1", f"data={FORGED}"]

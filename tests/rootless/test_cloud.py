@@ -1,4 +1,4 @@
-"""What all other tests here stand on."""
+"""What all other tests here need."""
 
 import os
 

@@ -218,7 +218,7 @@ def test_a_master_of_masters_finds_who_has_another_master_by_asking(of_masters):
 
 @pytest.fixture(scope="module")
 def forger(cloud):
-    """hv2 answers for hv1 as well, whose minion stands still; what Fleet had for both."""
+    """hv2 answers for hv1 as well, whose minion is stopped; what Fleet had for both."""
     modules = cloud.minions["hv2"].config["extension_modules"]
     shutil.copy(paths.REPOSITORY / "tests/integration/forge.py", f"{modules}/modules/")
     found = psutil.Process(cloud.minions["hv1"].pid)

@@ -7,7 +7,7 @@ Layout of ``<virt:images>/_base``::
     .meta/<file>.json               what is known of a file
     .partial/  .locks/              downloads under way
 
-A new version of an address is a new file, so what stands on the old one stays as it is.
+A new version of an address is a new file, so what is based on the old one stays as it is.
 """
 
 from __future__ import annotations

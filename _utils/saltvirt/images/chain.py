@@ -1,4 +1,4 @@
-"""What an image stands on, by declared formats and the images' own headers."""
+"""What an image is based on, by declared formats and the images' own headers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read(path: str, format: str | None = None) -> Chain:
 
 
 def names(path: str, format: str | None = None) -> list[str]:
-    """The names of a file and of all that it stands on, as QEMU opens them."""
+    """The names of a file and of all that it is based on, as QEMU opens them."""
     return [link.name for link in read(path, format).links]
 
 

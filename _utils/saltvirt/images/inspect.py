@@ -25,8 +25,8 @@ class ImageInfo:
     """A disk image that was opened and found good.
 
     ``allocated_bytes`` is what it takes on the disk, ``backing`` the absolute path of the
-    image it stands on, ``backing_format`` that one's format. ``files``: the names of the file
-    itself and of all that it stands on.
+    image it is based on, ``backing_format`` that one's format. ``files``: the names of the file
+    itself and of all that it is based on.
     """
 
     path: str
@@ -61,7 +61,7 @@ def _inside(name: str, image: str, folders: Iterable[str]) -> str:
 
 
 def _check(path: str, found: header.Header, folders: Collection[str], depth: int) -> list[str]:
-    """Refuses what must not be opened, and returns the absolute paths of what it stands on."""
+    """Refuses what must not be opened, and returns the absolute paths of what it is based on."""
     if found.format in _REFUSED:
         raise errors.ImageError(f"{path} is {found.format}: convert it to qcow2 first")
     if found.encrypted:
@@ -98,8 +98,8 @@ def inspect(
     """The ImageInfo of the file or block device at ``path``.
 
     format: the declared format (``raw``, ``qcow2``, …); without it the content decides, which
-    can be what a guest wrote to its raw disk: then it must stand on no other file.
-    folders: where the files it stands on may lie; default: its own folder.
+    can be what a guest wrote to its raw disk: then it must have no backing file.
+    folders: where the files it is based on may lie; default: its own folder.
     unused: refuse an image that a running guest writes to.
 
     Raises NotFound when there is no such file, ImageError when it is no disk image, damaged,

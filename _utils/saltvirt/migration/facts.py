@@ -71,7 +71,7 @@ class VolumeIdentity(Fact):
 
 @dataclass(frozen=True)
 class BackingFile(Fact):
-    """An image, and mostly one that a disk stands on.
+    """An image, and mostly one that a disk is based on.
 
     used_bytes: allocated; file_bytes: how long the file is. fs: type of the file system. own: it
     was made for this guest. data_file: what has its data instead.
@@ -181,7 +181,7 @@ class GuestReport(Fact):
 
 @dataclass(frozen=True)
 class PlaceReport:
-    """What the target has where a disk, or a file that it stands on, is or would be.
+    """What the target has where a disk, or a file that it is based on, is or would be.
 
     shared: True and False are proven, else None, with ``why``. path: where it is or would be there.
     pool: the user's storage pool it is in. trouble: why it cannot be there. Of a backing file

@@ -23,7 +23,7 @@ COMPRESSIONS = ("mt", "xbzrle")
 POLICIES = ("safe", "converge", "postcopy", "pause")
 # the settings of virt:migration that are seconds
 SECONDS = ("timeout_per_gib", "timeout", "stall_timeout", "downtime_step", "longest_pause")
-# of no meaning for a guest that stands still
+# of no meaning for a guest that is paused
 OF_LIVE = ("policy", "max_downtime", "auto_converge", "postcopy")
 # old arguments and calls, and what has taken their place
 POINTERS = {

@@ -25,7 +25,7 @@ class MigrationPolicy:
     """How patient to be, and what to do when patience ends.
 
     timeout_s: the whole migration. stall_s: without getting nearer to the end, and of memory
-    PASSES passes of it. pause_s: how long ``pause`` may let the guest stand still.
+    PASSES passes of it. pause_s: how long ``pause`` may keep the guest paused.
     downtime_ms: the steps by which ``converge`` raises the tolerated downtime,
     one each step_s without progress, and each pass.
     """

@@ -195,7 +195,7 @@ def needed(plans: Iterable[DiskPlan]) -> dict[str, int]:
 
 
 def promised(plans: Iterable[DiskPlan]) -> tuple[tuple[str, int], ...]:
-    """What the copied disks may become on the target, with what they stand on there: pairs of a
+    """What the copied disks may become on the target, with what they are based on there: pairs of a
     directory and bytes."""
     found: dict[str, int] = {}
     for one in plans:

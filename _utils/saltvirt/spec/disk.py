@@ -165,7 +165,7 @@ class DiskSpec(Part):
         if self.backing_store_path and not self.backing_store_format:
             raise InvalidInput(f"{what}: backing_store_path needs backing_store_format")
         if self.overlay_image and not self.image:
-            raise InvalidInput(f"{what}: overlay_image needs image, the image to stand on")
+            raise InvalidInput(f"{what}: overlay_image needs image, the base image")
         if self.overlay_image and self.format not in (None, "qcow2"):
             raise InvalidInput(f"{what}: overlay_image needs format qcow2, not {self.format}")
         if self.existing and (self.source or self.source_file):

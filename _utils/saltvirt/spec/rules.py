@@ -59,7 +59,7 @@ def complete(spec: GuestSpec, more: Mapping[str, Any]) -> None:
         raise InvalidInput("image_hash needs image")
     made_from = [disk for disk in spec.disks or () if disk.image and disk.device == "disk"]
     if spec.deploy.overlay and not made_from:
-        raise InvalidInput("overlay and enable_qcow need image, the image to stand on")
+        raise InvalidInput("overlay and enable_qcow need image, the base image")
     for disk in made_from:
         if spec.deploy.overlay and disk.overlay_image is None:
             disk.overlay_image = True

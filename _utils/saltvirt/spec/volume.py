@@ -28,7 +28,7 @@ def _name(value: Any, what: str) -> str:
 
 @dataclass
 class BackingSpec(Part):
-    """The image a volume stands on."""
+    """The image a volume is based on."""
 
     path: str = key(values.text)
     format: str = key(values.word)

@@ -86,7 +86,7 @@ def _speaks_tls(lab, host):
 
 
 class Counter:
-    """One such guest. format: of its disk; base: the image that the disk stands on; pool: whose
+    """One such guest. format: of its disk; base: the image that the disk is based on; pool: whose
     volume the disk is."""
 
     def __init__(

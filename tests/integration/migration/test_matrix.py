@@ -91,11 +91,11 @@ def copying(lab, guest):
 
 @contextlib.contextmanager
 def hand_over(lab, guest):
-    """The source stands still, its memory is all sent: only the target's word is awaited."""
+    """The source is paused, its memory is all sent: only the target's word is awaited."""
     begin(lab, guest)
     lab.wait(lambda: copies(lab, guest, "memory"), "memory is being sent", every_s=0.1)
     with stopped(lab, "hv2"):
-        lab.wait(lambda: domstate(lab, "hv1", guest.name) == "paused", "it stands still", 25)
+        lab.wait(lambda: domstate(lab, "hv1", guest.name) == "paused", "it is paused", 25)
         yield
 
 
@@ -144,7 +144,7 @@ def kill(lab, guest, victim):
 
 
 def runs_on_one(lab, guest):
-    """It runs on exactly one host; while it is handed over it stands still on both."""
+    """It runs on exactly one host; while it is handed over it is paused on both."""
     return sorted(guest.states().values()) in (["running"], ["running", "shut off"])
 
 

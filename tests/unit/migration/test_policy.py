@@ -220,7 +220,7 @@ def test_patience_ends_after_the_limit_and_not_at_it():
     assert p.decide(moving, 600, policy).kind == p.WAIT
     assert p.decide(p.replace(moving, moved_at=600.0), 601, policy).kind == p.ABORT
     paused = p.replace(moving, paused=True, moved_at=600.0)
-    assert p.decide(paused, 601, policy).kind == p.WAIT, "it stands still and will be through soon"
+    assert p.decide(paused, 601, policy).kind == p.WAIT, "it is paused and will be through soon"
 
 
 def test_a_guest_that_qemu_slows_further_is_given_time_again():

@@ -170,7 +170,7 @@ def test_a_guest_that_writes_more_than_the_link_takes(memory):
 
 @pytest.mark.parametrize(("memory", "kind"), [(2, "moved"), (64, p.ABORT)])
 def test_a_pause_is_for_the_last_bit(memory, kind):
-    """64 GiB that are written to all over would stand still for ten minutes."""
+    """64 GiB that are written to all over would be paused for ten minutes."""
     found, _, actions = Guest(memory * GIB, 20 * GIB, writes=3 * LINK).run("pause")
     assert found == kind
     assert all(left <= 60 * LINK for what, _, _, _, left in actions if what == p.PAUSE)

@@ -34,7 +34,7 @@ class Nic(TypedDict, total=False):
     virtualport: dict[str, str]
 
 
-# what a disk stands on, and what that does
+# what a disk is based on, and what that does
 Backing = TypedDict(
     "Backing",
     {"file": "str", "file format": "str | None", "backing file": "Backing"},

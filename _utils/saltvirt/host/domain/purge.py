@@ -85,9 +85,9 @@ def plan(
 ) -> PurgePlan:
     """The PurgePlan for a domain; changes nothing. disks: OWN, MADE (what a record names) or NONE.
 
-    Of a guest that we made, the disks that its record names, and what stands on them: the
+    Of a guest that we made, the disks that its record names, and what is based on them: the
     overlays of its snapshots. Of any other, its writable disks. Never what another domain
-    uses or stands on, a medium, a shared or read-only disk, or an image of the cache. What other
+    uses or is based on, a medium, a shared or read-only disk, or an image of the cache. What other
     hosts may have only when it is in ``unused``: they were asked.
     """
     trees = files.trees(dom)

@@ -80,7 +80,7 @@ def size_of(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> in
 
 
 def refuse_shared(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> None:
-    """Raises Refused where another guest uses the disk, or stands on it: its size is not this
+    """Raises Refused where another guest uses the disk, or is based on it: its size is not this
     guest's alone. Disks that are marked as shareable may be grown."""
     path = _find(conn, dom, target).path
     shareable = any(

@@ -1,8 +1,8 @@
-"""The images that thin disks stand on: each comes to the target once, and stays there.
+"""The images that thin disks are based on: each comes to the target once, and stays there.
 
 libvirt cannot rename a file of another host. So while an image is copied a file ``.NAME.coming``
 lies beside it: who makes that file copies, everybody else waits until it is gone, or until the
-image has not grown for a minute. What came whole stays, for others may stand on it by then.
+image has not grown for a minute. What came whole stays, for others may be based on it by then.
 
 An image of the cache is named by its content. It is recorded in the target's cache as in
 ours, so that the next guest finds it and ``virt.image_prune`` knows it.

@@ -157,7 +157,7 @@ def path(source: Element | None) -> str | None:
 
 
 def images(path: str, format: str) -> list[BackingFile]:
-    """The image and what it stands on, nearest first. Raises ImageError or OperationFailed."""
+    """The image and what it is based on, nearest first. Raises ImageError or OperationFailed."""
     argv = ["qemu-img", "info", "-U", "--output=json", "--backing-chain", "-f", format, path]
     out = confined.run(argv, f"read {path}", reads=chain.names(path, format))
     return [_image(info) for info in json.loads(out)]

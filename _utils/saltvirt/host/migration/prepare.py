@@ -1,4 +1,4 @@
-"""What the target must have before the guest comes: empty disks, and what thin ones stand on."""
+"""What the target must have before the guest comes: empty disks, images that thin ones need."""
 
 from __future__ import annotations
 

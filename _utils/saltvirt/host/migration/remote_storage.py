@@ -259,7 +259,7 @@ def create(
     """An empty volume of that virtual size; the libvirt volume. A file takes no space, a device
     (a logical volume) all of it.
 
-    backing: what it stands on. mode: octal text.
+    backing: what it is based on. mode: octal text.
     """
     whole = _type(pool) in shared.BLOCK_POOLS
     root = _element("volume")

@@ -163,7 +163,7 @@ def plan(
 ) -> CleanupPlan | None:
     """The CleanupPlan of this host's notes of a guest; None without one. Changes nothing.
 
-    below: the folder of guests' images, which are looked through for what stands on what. unused:
+    below: the folder of guests' images, which are looked through for what is based on what. unused:
     real paths of which all other hosts have said that nobody there uses them.
     Raises OperationFailed while the guest is on its way here again.
     """

@@ -58,7 +58,7 @@ class AdmissionConfig:
 
     @property
     def cache_dir(self) -> str:
-        """Where the images are that guests stand on."""
+        """Where the images are that are backing files of guests."""
         return os.path.join(self.images_dir, cache.BASE)
 
     def policy(self) -> policies.PlacementPolicy:

@@ -226,7 +226,7 @@ def not_in_use(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> N
 
 
 def _not_needed(conn: libvirt.virConnect, works: Iterable[Work], guest: str) -> None:
-    """The same for what others only read or stand on, and for what this host itself uses."""
+    """The same for what others only read or are based on, and for what this host itself uses."""
     written = [(w, w.path) for w in works if w.path and w.spec.device == "disk"]
     if not written:
         return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @dataclass
 class Stake:
     """changed: paths of what goes, is merged or begins anew. shared: identities of those of them
-    that other hosts may have. own: those of the guest's other disks there: what stands on a
+    that other hosts may have. own: those of the guest's other disks there: what is based on a
     changed one is no other user. verb: of the runner, which asks other hosts."""
 
     verb: str

@@ -1,4 +1,4 @@
-"""What a disk stands on, down to the last file: to find what is needed, never to open it."""
+"""What a disk is based on, down to the last file: to find what is needed, never to open it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saltvirt import errors
 from saltvirt.host.storage import bounded, identity
 from saltvirt.images import header
 
-# formats whose images stand on no other file
+# formats whose images have no backing file
 ALONE = {
     *("raw", "iso", "dir", "fat", "luks", "vdi", "vpc", "vhdx", "bochs", "cloop", "dmg"),
     *("parallels", "ploop"),
@@ -25,7 +25,7 @@ Part = tuple[str, str | None]
 
 @dataclass
 class Chain:
-    """paths: the disk's own and those of all that it stands on, by every name that was met.
+    """paths: the disk's own and those of all that it is based on, by every name that was met.
 
     missing: a path of it that is not there. unreadable: what the system said when a file was
     opened. broken: why else it could not be read to its end.

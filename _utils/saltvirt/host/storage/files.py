@@ -1,4 +1,4 @@
-"""Which files and volumes domains use, down to the images they stand on."""
+"""Which files and volumes domains use, down to the images they are based on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def real(path: str) -> str:
 
 
 def chain(path: str, format: str | None = None) -> list[str]:
-    """The file and all that it stands on, as real paths.
+    """The file and all that it is based on, as real paths.
 
     format: what is declared of it; see saltvirt.images.chain.
     """

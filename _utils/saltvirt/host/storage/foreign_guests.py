@@ -27,7 +27,7 @@ _LONGEST = 4 * 1024 * 1024
 # of one user, or of one driver: names in folders, and bytes of definitions
 _MOST = 5000
 _MOST_BYTES = 32 * 1024 * 1024
-# of one user: the files that his guests name and all that those stand on
+# of one user: the files that his guests name and all that those are based on
 MOST_FILES = 10_000
 
 

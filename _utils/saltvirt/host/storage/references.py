@@ -26,7 +26,7 @@ _DEEPEST = 200
 class Name:
     """path: of this host; or volume: (pool, name); or server: the name of what a server has.
 
-    format: the declared one, None where none is. closed: what it stands on is all in the
+    format: the declared one, None where none is. closed: what it is based on is all in the
     definition. folder: all that is below it is meant. loose: a path that merely stands in it,
     which says nothing of what is in the file.
     """

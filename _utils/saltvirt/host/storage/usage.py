@@ -1,8 +1,8 @@
 """Who could reach a file, a block device or a volume: asked by all that deletes.
 
 Counted are all domains of this host by every definition that libvirt keeps (running, at the
-next start, each snapshot's and checkpoint's, saved memory), what their disks stand on, images
-that no domain names but that stand on others, and the host itself. Where something cannot be
+next start, each snapshot's and checkpoint's, saved memory), what their disks are based on, images
+that no domain names but that are based on others, and the host itself. Where something cannot be
 read, nothing is proven.
 """
 
@@ -401,7 +401,7 @@ class _Reader:
             self.name(one, User(name, running), making)
 
     def own(self, names: Iterable[references.Name]) -> None:
-        """Of the domain that does not count: what its disks stand on is needed as long as they
+        """Of the domain that does not count: what its disks are based on is needed as long as they
         are there. Without a declared format they are raw, as to libvirt."""
         for one in names if self.local else ():
             path = self.volume_path(one.volume) if one.volume else one.path
@@ -488,7 +488,7 @@ class _Reader:
         return None
 
     def image(self, path: str) -> None:
-        """A file or volume: what it stands on is needed by it, whoever uses it."""
+        """A file or volume: what it is based on is needed by it, whoever uses it."""
         if identity.of(path) & self.declared:
             return  # a domain uses it, by a format that is declared
         chain = chains.read(path)
@@ -589,7 +589,7 @@ def decide(
     """(paths to delete, {path: reason}, {path: Place}) of {real path: reason to keep it or None}.
 
     unused: paths of which all other hosts have said that nobody there uses them. The identities are
-    those of paths that stay only for want of that. What is kept can stand on what was to be
+    those of paths that stay only for want of that. What is kept can be based on what was to be
     deleted: that is kept, too. What is not there is deleted already.
     """
     asked, places = set(unused), dict[str, shared.FileIdentity]()

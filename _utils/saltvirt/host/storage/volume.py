@@ -24,7 +24,7 @@ TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
 
 
 class VolumeInfo(TypedDict):
-    """A volume; sizes in bytes. backing_store: path and format of what it stands on."""
+    """A volume; sizes in bytes. backing_store: path and format of what it is based on."""
 
     type: str
     key: str
@@ -161,7 +161,7 @@ def delete(conn: libvirt.virConnect, pool: str, name: str, force: bool = False) 
 def delete_all(
     conn: libvirt.virConnect, pool: str, names: Iterable[str], force: bool = False
 ) -> None:
-    """Deletes these volumes of a pool: what one of them stands on goes with it."""
+    """Deletes these volumes of a pool: what one of them is based on goes with it."""
     volumes = [lookup(conn, pool, name) for name in names]
     doomed = {identity.real(volume.path()) for volume in volumes}
     for first in range(0, len(volumes), _AT_ONCE):
