@@ -58,6 +58,22 @@ def test_a_clone_does_not_get_what_told_the_original_who_it_is(original, tmp_pat
     assert "cd.iso" in dom.XMLDesc()
 
 
+VARIABLES = ["<nvram template='/t'>{}</nvram>",
+             "<nvram template='/t' type='file'><source file='{}'/></nvram>"]  # fmt: skip
+
+
+@pytest.mark.parametrize("nvram", VARIABLES)
+def test_a_clone_does_not_write_to_the_originals_variables(original, nvram):
+    dom = original.conn.lookupByName("web1")
+    os_ = "<loader readonly='yes' type='pflash'>/x</loader>" + nvram.format("/x/web1_VARS.fd")
+    original.conn.defineXML(dom.XMLDesc().replace("<boot dev", f"{os_}<boot dev", 1))
+    assert "web1_VARS" in dom.XMLDesc()
+    original.modules["virt.clone"]("web1", "web2")
+    made = original.conn.lookupByName("web2").XMLDesc()
+    assert "web1_VARS" not in made
+    assert "<nvram template='/t'/>" in made
+
+
 def test_a_running_guest_is_not_cloned(original):
     original.conn.lookupByName("web1").create()
     with pytest.raises(Exception, match=r"web1 is running: stop it first") as caught:

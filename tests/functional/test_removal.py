@@ -1,5 +1,7 @@
 """What goes with a domain's definition, and in which ways libvirt is asked for it."""
 
+from xml.etree import ElementTree
+
 import pytest
 
 libvirt = pytest.importorskip("libvirt")
@@ -7,7 +9,8 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.domain import removal
-from saltvirt.host.storage import usage
+from saltvirt.host.migration import facts
+from saltvirt.host.storage import files, references, usage
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 LOADER = "<loader type='pflash' readonly='yes'>/x</loader>"
@@ -162,3 +165,18 @@ def test_a_pool_that_is_not_started_keeps_no_variables(place):  # noqa: F811
     own = create(place.root / "own.fd")
     place.pool("away", place.root / "away", kind="netfs")
     assert said(place, place.guest(os=OLD.format(own))) == GOES
+
+
+@pytest.mark.parametrize(
+    ("os", "where"),
+    [(OLD, "/v/own.fd"), (NEW, "/v/own.fd"), (LOADER, None),
+     (LOADER + "<nvram type='block'><source dev='/dev/null'/></nvram>", "")],
+)  # fmt: skip
+def test_where_the_variables_are_is_known_to_all_that_ask(place, os, where):  # noqa: F811
+    dom = place.guest(os=os.format("/v/own.fd"))
+    root = ElementTree.fromstring(dom.XMLDesc())
+    assert facts.guest(dom).nvram == where
+    device = {"/dev/null"} if where == "" else set()
+    assert files.paths(root) == ({where} if where else device)
+    assert {path for path, _ in files.named(place.conn, root)} == files.paths(root)
+    assert (references.Name(path=where, format="raw") in references.of_tree(root)) == bool(where)

@@ -186,6 +186,11 @@ def _nvram(place):
     place.guest(os=f"<loader type='pflash'>/x</loader><nvram>{place.base}</nvram>")
 
 
+def _nvram_in_a_source(place):
+    source = f"<nvram type='file'><source file='{place.base}'/></nvram>"
+    place.guest(os=f"<loader type='pflash'>/x</loader>{source}")
+
+
 def _folder(place):
     place.guest(
         f"<filesystem type='mount'><source dir='{place.root}/data'/><target dir='d'/></filesystem>"
@@ -234,7 +239,7 @@ def _record_of_a_volume(place):
         ),
         *(_file_protocol, _data_file, _symbolic_link, _hard_link, _declared_chain),
         *(_inactive_definition, _snapshot, _medium, _kernel, _initrd, _firmware, _nvram),
-        *(_folder, _volume, _volume_of_a_stopped_pool, _record),
+        *(_nvram_in_a_source, _folder, _volume, _volume_of_a_stopped_pool, _record),
     ],
 )
 def test_what_a_guest_needs_stays(place, need):

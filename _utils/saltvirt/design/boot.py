@@ -77,14 +77,15 @@ def _firmware(spec: BootSpec, os: Os, context: Context) -> None:
         if os.loader != spec.loader:
             os.loader, os.loader_type, os.loader_readonly = spec.loader, "pflash", True
         if os.nvram_template != spec.nvram:
-            os.nvram = None
+            os.forget_variables()
             os.nvram_template = spec.nvram
     elif spec.efi:
         _automatic(spec, os, context)
     elif spec.efi is False or spec.loader is REMOVE:
         os.firmware = None
         os.loader = os.loader_type = os.loader_readonly = os.loader_secure = None
-        os.nvram = os.nvram_template = None
+        os.forget_variables()
+        os.nvram_template = None
 
 
 def _automatic(spec: BootSpec, os: Os, context: Context) -> None:
@@ -95,7 +96,8 @@ def _automatic(spec: BootSpec, os: Os, context: Context) -> None:
     if known is not None and "efi" not in known.firmware:
         raise Unsupported("boot: efi: this host has no EFI firmware (package ovmf or edk2)")
     os.loader = os.loader_type = os.loader_readonly = None
-    os.nvram = os.nvram_template = None
+    os.forget_variables()
+    os.nvram_template = None
     os.firmware = "efi"
 
 

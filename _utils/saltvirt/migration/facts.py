@@ -142,9 +142,9 @@ class GuestReport(Fact):
 
     host, host_uuid: where it is. job: what libvirt is doing to it. snapshots, checkpoints: how
     many. memory_kib: its maximum. page_kib: as placement's Guest has it. emulator: the program
-    that it runs by. nvram: the file of the firmware's variables. cpu: the XML of the CPU it runs
-    with. hostdevs: host devices that it has; filesystems: folders of the host that are mounted in
-    it. apart: files of snapshots on which no disk stands.
+    that it runs by. nvram: the file of the firmware's variables, "" where they are in no file.
+    cpu: the XML of the CPU it runs with. hostdevs: host devices that it has; filesystems: folders
+    of the host that are mounted in it. apart: files of snapshots on which no disk stands.
     """
 
     name: str

@@ -46,3 +46,13 @@ class Os(Element):
     bootmenu_timeout_ms = Prop("bootmenu/@timeout", INT)
     serial_console = Prop("bios/@useserial", YES_NO)
     smbios = Prop("smbios/@mode")
+
+    def forget_variables(self) -> None:
+        """Takes away where the firmware's variables are, in both of libvirt's ways to write it:
+        libvirt makes new ones of the template."""
+        nvram = self.node.find("nvram") if self.node is not None else None
+        if nvram is not None:
+            nvram.attrib.pop("type", None)
+            for source in nvram.findall("source"):
+                nvram.remove(source)
+        self.nvram = None

@@ -1,5 +1,7 @@
 """What differs between the guest wanted and the guest that is."""
 
+from xml.etree import ElementTree
+
 import pytest
 
 from saltvirt.design import caps, domain
@@ -217,6 +219,17 @@ def test_firmware_that_libvirt_chose_is_no_difference():
     assert changes(existing(boot={"efi": True}), actual) == []
     found = shown(update(actual, boot={"efi": False}))
     assert found["os:firmware"] == ("efi", None, False)
+
+
+@pytest.mark.parametrize("boot", [{"efi": False}, {"loader": "/l", "nvram": "/t"}])
+def test_variables_of_the_firmware_go_with_it_however_libvirt_writes_them(boot):
+    actual = existing(boot={"efi": True})
+    nvram = ElementTree.fromstring("<nvram type='file'><source file='/v/web1_VARS.fd'/></nvram>")
+    actual.os.need().append(nvram)
+    wanted = domain.amend(guest.parse("web1", update=True, boot=boot), actual, CAPS)
+    assert "web1_VARS" in actual.tostring()
+    assert "web1_VARS" not in wanted.tostring()
+    assert (wanted.os.need().find("nvram") is None) == ("nvram" not in boot)
 
 
 def test_a_number_of_cpus_means_that_all_of_them_run():

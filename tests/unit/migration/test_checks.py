@@ -192,6 +192,8 @@ def test_the_variables_of_another_guests_firmware_are_not_written_over():
     assert "nobody could look" in reasons(facts.guest(nvram=store), there)[0]
     there.places[store] = facts.place(True, True)
     assert reasons(facts.guest(nvram=store), there) == []
+    assert "in no file" in reasons(facts.guest(nvram=""), there)[0]
+    assert reasons(facts.guest(nvram=None), there) == []
 
 
 def test_a_volume_of_that_name_on_the_target_is_somebody_elses():

@@ -10,7 +10,7 @@ from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup
-from saltvirt.host.storage import usage
+from saltvirt.host.storage import files, usage
 
 # an older daemon or another driver refuses flags that it does not know
 _FLAGS_UNKNOWN = ("VIR_ERR_INVALID_ARG", "VIR_ERR_NO_SUPPORT", "VIR_ERR_OPERATION_UNSUPPORTED")
@@ -20,19 +20,12 @@ def _flags(*names: str) -> int:
     return sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}", 0) for name in names)
 
 
-def _place(nvram: ElementTree.Element) -> str | None:
-    """Where the firmware's variables are, in both of libvirt's ways to write it; "" for what is no
-    file of this host, None where libvirt has not chosen yet."""
-    source = nvram.find("source")
-    return nvram.text if source is None else source.get("file", "")
-
-
 @contextlib.contextmanager
 def variables(conn: libvirt.virConnect, dom: libvirt.virDomain) -> Iterator[str]:
     """For the block, what to do with the file of the firmware's variables: NVRAM (it goes), or
     KEEP_NVRAM where it is not proven that nobody else uses it."""
     trees = [ElementTree.fromstring(text) for text in usage.texts(dom)]
-    places = {_place(nvram) for tree in trees for nvram in tree.iterfind("os/nvram")}
+    places = {files.variables(nvram) for tree in trees for nvram in tree.iterfind("os/nvram")}
     paths = [path for path in places if path is not None]
     with usage.closed(conn, paths) as held:
         used = usage.read(conn, dom.UUIDString(), images=False) if paths else usage.Usage()

@@ -90,12 +90,13 @@ def _checkpoints(dom: libvirt.virDomain) -> int:
 
 
 def _variables(root: Element) -> str | None:
-    """The file of the firmware's variables, or None.
+    """The file of the firmware's variables, or None; "" where they are in no file.
 
     Where libvirt chooses the firmware, only a running domain's XML names the file.
     """
-    named, system = root.findtext("os/nvram"), root.find("os")
-    if named or system is None or system.get("firmware") != "efi":
+    system, nvram = root.find("os"), root.find("os/nvram")
+    named = files.variables(nvram) if nvram is not None else None
+    if named is not None or system is None or system.get("firmware") != "efi":
         return named
     for suffix in ("fd", "qcow2"):
         path = os.path.join(_VARIABLES, f"{root.findtext('name')}_VARS.{suffix}")

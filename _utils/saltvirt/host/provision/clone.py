@@ -163,7 +163,7 @@ class Clone(GuestBuilder):
         genid = built.need().find("genid")
         if genid is not None:
             genid.text = None  # libvirt makes another: by it a system notices that it is a copy
-        built.os.nvram = None  # libvirt makes a new one from the firmware's template
+        built.os.forget_variables()
         for display in built.graphics:
             display.port, display.autoport = None, True
         return built

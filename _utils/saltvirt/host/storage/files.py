@@ -41,6 +41,13 @@ def declared(disk: ET.Element) -> str:
     return _format_of(disk) or "raw"
 
 
+def variables(nvram: ET.Element) -> str | None:
+    """Where the firmware's variables are, in both of libvirt's ways to write it; "" for what is no
+    file of this host, None where libvirt has not chosen yet."""
+    source = nvram.find("source")
+    return nvram.text or None if source is None else source.get("file", "")
+
+
 def named(conn: libvirt.virConnect, tree: ET.Element) -> Iterator[tuple[str, str | None]]:
     """(path, declared format or None) of every local path that a domain's XML names as storage,
     firmware files included. A disk in a pool is there by the path of its volume."""
@@ -50,8 +57,8 @@ def named(conn: libvirt.virConnect, tree: ET.Element) -> Iterator[tuple[str, str
             for path in {source.get("file"), source.get("dev"), _volume_of(conn, source)}:
                 if path and path.startswith("/"):
                     yield path, _format_of(node)
-        if node.tag == "nvram" and node.text and node.text.startswith("/"):
-            yield node.text, node.get("format", "raw")
+        elif node.tag == "nvram" and (place := variables(node) or "").startswith("/"):
+            yield place, _format_of(node)
 
 
 def format_by_domains(conn: libvirt.virConnect, path: str) -> str | None:
@@ -80,7 +87,7 @@ def paths(tree: ET.Element) -> set[str]:
         for value in (node.get("file"), node.get("dev"))
         if value and value.startswith("/")
     }
-    return found | {node.text for node in tree.iter("nvram") if node.text}
+    return found | set(filter(None, map(variables, tree.iter("nvram"))))
 
 
 def trees(dom: libvirt.virDomain) -> list[ET.Element]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from saltvirt.host.storage import files
 from saltvirt.xml.metadata import OwnDisk
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ def of_tree(root: Element) -> Iterator[Name]:
         source = node.find("source")
         if node.tag in _STORAGE and source is not None:
             yield from _of_source(source, _format(node), _closed(node))
-        if node.tag == "nvram" and (node.text or "").startswith("/"):
-            yield Name(path=node.text, format=node.get("format", "raw"))
+        if node.tag == "nvram" and (place := files.variables(node) or "").startswith("/"):
+            yield Name(path=place, format=node.get("format", "raw"))
 
 
 def _of_argument(text: str) -> list[str]:

@@ -97,9 +97,11 @@ def _copied(
 
 def _variables(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     """The file of the firmware's variables would be written over."""
-    seen = host.place(guest.nvram)
+    if guest.nvram == "":
+        yield "the firmware's variables are in no file: only a file of them can come along"
     if not guest.nvram:
         return
+    seen = host.place(guest.nvram)
     if seen.shared is None:
         yield f"the firmware's variables {guest.nvram}: {seen.why or storage.UNKNOWN}"
     elif seen.exists and not seen.shared:
