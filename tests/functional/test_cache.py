@@ -129,6 +129,37 @@ def test_only_the_version_that_is_asked_for_is_found_and_to_look_is_no_use(store
     assert cache.used(store.images, "debian-0.raw") == 1000
 
 
+def test_a_file_of_the_host_is_used_where_it_lies(store, tmp_path):
+    mine = create(tmp_path / "mine.qcow2")
+    whole = (8 * 1024**2, None)
+    for asked in (cache.look, cache.fetch):
+        found = asked(str(mine), store.images)
+        assert (found.path, found.format, found.source) == (str(mine), "qcow2", str(mine))
+        assert (found.virtual_size_bytes, found.sha256) == whole
+    assert cache.here(str(mine), store.images) == whole[0]
+    for ask in (cache.look, cache.here, cache.fetch):
+        with pytest.raises(errors.NotFound, match="none.raw does not exist"):
+            ask(str(tmp_path / "none.raw"), store.images)
+
+
+def test_a_volume_is_used_where_it_lies_by_the_format_that_is_declared(store, tmp_path):
+    mine = create(tmp_path / "mine.qcow2")
+    whole = -(-os.path.getsize(mine) // 512) * 512
+    place = cache.ImageFile(str(mine), "raw")
+    for asked in (cache.look, cache.fetch):
+        found = asked("pool://there/mine", store.images, place=place)
+        assert (found.path, found.format, found.source) == (str(mine), "raw", "pool://there/mine")
+        assert found.virtual_size_bytes == whole
+    assert cache.here("pool://there/mine", store.images, place) == whole
+
+
+def test_a_cache_that_cannot_be_read_is_one_line(store, tmp_path):
+    (tmp_path / "_base").touch()
+    for ask in (cache.look, cache.here):
+        with pytest.raises(errors.ImageError, match=f"cannot look at {SOURCE}: Not a directory"):
+            ask(*([SOURCE, tmp_path, master({"v": 1})][: 3 if ask is cache.look else 2]))
+
+
 def test_who_is_given_an_image_uses_it(store):
     note = store.path(".meta", "debian-0.raw.json")
     for image_hash in (None, f"sha256={'a' * 64}"):

@@ -370,7 +370,7 @@ def look(
     Raises InvalidInput, NotFound, ImageError.
     """
     where = sources.kind(source)
-    try:
+    with _looking(source):
         demanded = _demanded(image_hash, source, download)
         if place or where == sources.PATH:
             return _local(source, place or ImageFile(source), demanded)
@@ -379,6 +379,12 @@ def look(
         request = _ImageRequest(source, client, demanded, _nothing)
         found = _by_hash(folder, request, touch=False)
         return found or _cached(folder, request, client.version(source), touch=False)
+
+
+@contextlib.contextmanager
+def _looking(source: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as exc:
         raise errors.ImageError(
             f"cannot look at {sources.shown(source)}: {exc.strerror or exc}"
@@ -391,12 +397,13 @@ def here(source: str, cache_dir: str = DEFAULT_DIR, place: ImageFile | None = No
     place: as for :func:`fetch`. Nobody is asked whether it is the latest.
     Raises InvalidInput, NotFound, ImageError.
     """
-    if place or sources.kind(source) == sources.PATH:
-        return _local(source, place or ImageFile(source), None).virtual_size_bytes
-    store = _Folder(cache_dir)
-    index = store.read(".index", key(source) + ".json")
-    meta = _record(store, index["file"]) if index else None
-    return meta["size_bytes"] if meta else None
+    with _looking(source):
+        if place or sources.kind(source) == sources.PATH:
+            return _local(source, place or ImageFile(source), None).virtual_size_bytes
+        store = _Folder(cache_dir)
+        index = store.read(".index", key(source) + ".json")
+        meta = _record(store, index["file"]) if index else None
+        return meta["size_bytes"] if meta else None
 
 
 def known(cache_dir: str) -> Iterator[dict[str, Any]]:
