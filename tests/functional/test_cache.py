@@ -138,7 +138,7 @@ def test_a_file_of_the_host_is_used_where_it_lies(store, tmp_path):
         assert (found.virtual_size_bytes, found.sha256) == whole
     assert cache.here(str(mine), store.images) == whole[0]
     for ask in (cache.look, cache.here, cache.fetch):
-        with pytest.raises(errors.NotFound, match="none.raw does not exist"):
+        with pytest.raises(errors.NotFound, match=r"none\.raw does not exist"):
             ask(str(tmp_path / "none.raw"), store.images)
 
 
