@@ -409,8 +409,11 @@ def test_a_note_that_is_no_note_is_named(at):
     path = os.path.join(disk_notes.FOLDER, "web1.json")
     with open(path, "w", encoding="utf-8") as file:
         file.write("{")
-    with pytest.raises(errors.OperationFailed, match=r"web1\.json.* cannot be read"):
+    with pytest.raises(errors.OperationFailed, match=r"web1\.json.* cannot be read") as said:
         at.left()
+    unsure = {path: str(said.value)}
+    told = {"what": "an operation", "disks": [], "unsure": unsure}
+    assert disk_notes.unfinished(at.conn) == {"web1": told}
 
 
 def test_the_log_says_what_was_deleted(at, caplog):

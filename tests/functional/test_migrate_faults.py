@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pathlib
 import sys
 import time
 from dataclasses import replace
@@ -246,6 +247,30 @@ def test_what_was_left_stays_when_the_guest_is_there_again(job, target, dom, bac
     assert ("has a guest web1" if back == "as a guest" else "on its way to hv2 again") in why
     assert target.volume(DISK)
     assert unfinished(job) == ["web1@hv2"]
+
+
+DAMAGES = [b"", b"{", b"[]", b"null", b"{}", b"\xff", b"[" * 100_000, None]
+
+
+@pytest.mark.parametrize("content", DAMAGES)
+def test_a_damaged_note_of_what_was_left_holds_up_its_own_guest_alone(job, dom, content):
+    own, others = (f"{job.journals}/left/{name}@hv2.json" for name in ("web1", "db9"))
+    os.makedirs(f"{job.journals}/left")
+    for path in (others, own):
+        assert path == own or unreachable_target.take_away(job) == ([], {}, {})
+        if content is None:
+            os.mkdir(path)
+        else:
+            pathlib.Path(path).write_bytes(content)
+        told = unreachable_target.unfinished(job.journals)[os.path.basename(path)[:-5]]
+        assert path in told["wrong"]
+    assert unreachable_target.noted(job.journals) == ["db9@hv2", "web1@hv2"]
+    assert unreachable_target.take_away(job, "hv3") == ([], {}, {})
+    gone, kept, still = unreachable_target.take_away(job)
+    assert (gone, kept) == ([], {})
+    assert still["hv2"].startswith(f"{own}: ")
+    assert "look for its files there, and remove this one" in still["hv2"]
+    assert os.path.exists(own)
 
 
 def test_the_last_disks_stay_when_the_target_has_lost_the_guest(job, target, dom, tmp_path):

@@ -75,12 +75,18 @@ def test_what_another_version_has_written_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "it is not JSON"), ("[]", "it is not a mapping"),
+        ("{", "it is not JSON"), ("[" * 100_000, "it is not JSON"), ("[]", "it is not a mapping"),
         ('{"target": "hv2"}', "it is not whole: report is missing"),
         ('{"target": "hv2", "report": {"name": 1}}', "report.name is not text"),
     ],
 )  # fmt: skip
 def test_a_file_in_which_something_else_is_is_named(tmp_path, text, words):
     (tmp_path / "web1.json").write_text(text)
-    with pytest.raises(BadAnswer, match=re.escape(f"{tmp_path}/web1.json: {words}")):
+    with pytest.raises(BadAnswer, match=re.escape(f"{tmp_path}/web1.json: {words}")) as said:
         move_journal.Journal(tmp_path, "web1").read()
+    assert "look which host has the guest" in str(said.value)
+    with move_journal.Journal(tmp_path, "db1") as journal:
+        journal.write(ENTRY)
+    listed = move_journal.unfinished(tmp_path)
+    assert listed["db1"] == {"target": ENTRY.target, "at_work": False}
+    assert listed["web1"] == {"target": "", "wrong": str(said.value), "at_work": False}

@@ -108,6 +108,14 @@ def test_only_what_was_chosen_is_mended(cloud):
     assert (repaired, remaining) == ({"b": "removed from hv1"}, {})
 
 
+def test_a_journal_that_cannot_be_read_is_for_a_person(cloud):
+    cloud.left["hv2"]["migrations"]["m"] = {"target": "", "at_work": False, "wrong": "x.json: no"}
+    [found] = repair.chosen(repair.look(cloud)[0], name="m")
+    assert found.repair is None
+    assert "x.json: no" in found.how
+    assert repair.repair_all([found], Silent())[0] == {}
+
+
 def on_two(cloud, **states):
     for host, state in states.items():
         cloud.left[host]["guests"]["two"] = state

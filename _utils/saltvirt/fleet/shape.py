@@ -46,7 +46,8 @@ ANSWERS = {
     "virt.names_on_disk": [str],
     "virt.inventory": facts.Inventory,
     "virt.leftovers": {
-        "guests": STATES, "unfinished": [str], "migrations": {str: {"target": str}}, "left?": [str],
+        "guests": STATES, "unfinished": [str], "left?": [str],
+        "migrations": {str: {"target": str, "wrong?": str}},
         "target_leftovers?": [str], "leavings?": [str],
         "at_work?": {str: str}, "operations?": STATES, "made?": {str: _MADE_DISKS},
     },

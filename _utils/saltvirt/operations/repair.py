@@ -216,14 +216,15 @@ def _of_host(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
     for name, about in data["migrations"].items():
         if about.get("at_work"):
             continue
+        wrong = about.get("wrong")
         yield Finding(
             BROKEN_OFF, name,
             f"its migration from {host} was broken off",
-            "both hosts asked and the migration ended",
-            f"{host} has a journal of its migration to {about['target']}, and no process works "
-            "at it",
+            f"a person decides: {wrong}" if wrong else "both hosts asked and the migration ended",
+            f"{host} has a journal of its migration to {about['target'] or 'another host'}, and no "
+            "process works at it",
             host,
-            functools.partial(_take_away, fleet, host, name),
+            None if wrong else functools.partial(_take_away, fleet, host, name),
         )  # fmt: skip
 
 

@@ -9,12 +9,13 @@ import contextlib
 import fcntl
 import json
 import os
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt
-from saltvirt.migration.journal import MOVING, JournalEntry
+from saltvirt.migration.journal import MOVING, JournalEntry, LeftThere
 from saltvirt.wire import AnyFact, Fact
 
 FOLDER = "/var/lib/salt-virt/migrations"
@@ -70,8 +71,14 @@ class Journal:
         self._lock = None
 
     def read(self) -> JournalEntry | None:
-        """What is written, or None. Raises BadAnswer, which names the file."""
-        return read(self.path, JournalEntry)
+        """What is written, or None. Raises BadAnswer, which names the file and what to do."""
+        try:
+            return read(self.path, JournalEntry)
+        except errors.BadAnswer as exc:
+            raise errors.BadAnswer(
+                f"{exc}; it said how a migration of {self.name} from here went: look which host "
+                "has the guest, and remove the file when only one has"
+            ) from exc
 
     def begun(self) -> JournalEntry:
         """What is written of a migration that has begun."""
@@ -128,14 +135,16 @@ def _put(path: str, text: str) -> None:
 def read(path: str, kind: type[AnyFact]) -> AnyFact | None:
     """The Fact of that class in a file, or None when there is no file.
 
-    Raises BadAnswer, which names the file, where something else is in it.
+    Raises BadAnswer, which names the file, where something else is in it or it cannot be read.
     """
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
     except FileNotFoundError:
         return None
-    except ValueError as exc:
+    except OSError as exc:
+        raise errors.BadAnswer(f"{path}: it cannot be read: {exc.strerror}") from exc
+    except (ValueError, RecursionError) as exc:
         raise errors.BadAnswer(f"{path}: it is not JSON: {exc}") from exc
     return kind.from_answer(data, path)
 
@@ -150,7 +159,7 @@ def names(folder: str = FOLDER) -> list[str]:
 def may_start(dom: libvirt.virDomain, folder: str = FOLDER) -> None:
     """Raises OperationFailed for a guest that may be on another host, too: its migration there
     was broken off when both could have it."""
-    entry = read(os.path.join(folder, f"{dom.name()}.json"), JournalEntry)
+    entry = Journal(folder, dom.name()).read()
     if not entry or entry.over or entry.report.uuid != dom.UUIDString():
         return
     if entry.phase == MOVING:
@@ -170,11 +179,21 @@ def at_work(journal: Journal) -> bool:
 
 
 def unfinished(folder: str = FOLDER) -> dict[str, dict[str, Any]]:
-    """{name: {"target": URI, "at_work": bool}} of the migrations that have a journal."""
+    """{name: {"target": URI, "at_work": bool}} of the migrations that have a journal; where it
+    cannot be read the target is "", and ``wrong`` says what to do."""
     found = {}
     for name in names(folder):
         journal = Journal(folder, name)
-        entry = journal.read()
-        if entry:
-            found[name] = {"target": entry.target, "at_work": at_work(journal)}
+        about = told(journal.read)
+        if about:
+            found[name] = {**about, "at_work": at_work(journal)}
     return found
+
+
+def told(read_it: Callable[[], JournalEntry | LeftThere | None]) -> dict[str, Any] | None:
+    """``target`` of what is read; where it cannot be read "", and ``wrong`` is why."""
+    try:
+        entry = read_it()
+    except errors.BadAnswer as exc:
+        return {"target": "", "wrong": str(exc)}
+    return {"target": entry.target} if entry else None

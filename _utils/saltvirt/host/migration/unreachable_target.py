@@ -6,6 +6,7 @@ down and taken away later, when it answers.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,7 @@ def _without(
     found = recovery.NOTHING
     if not entry.over:
         found = _settled_here(conn, journal, entry, host)
-    path = os.path.join(os.path.dirname(journal.path), FOLDER, f"{journal.name}@{host}.json")
+    path = os.path.join(_folder(os.path.dirname(journal.path)), f"{journal.name}@{host}.json")
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     left = LeftThere(
         **vars(entry.made), uuid=entry.report.uuid, target=entry.target,
@@ -110,21 +111,32 @@ def _settled_here(
     return verdict.outcome
 
 
-def all_of(journals: str) -> dict[str, LeftThere]:
-    """{"name@host": what a target that did not answer may still hold}."""
-    folder = os.path.join(str(journals), FOLDER)
+def _folder(journals: str) -> str:
+    return os.path.join(str(journals), FOLDER)
+
+
+def noted(journals: str) -> list[str]:
+    """Of what targets that did not answer may still hold: "name@host" of each, sorted."""
+    return move_journal.names(_folder(journals))
+
+
+def _read(journals: str, key: str) -> LeftThere | None:
+    """Raises BadAnswer, which names the file and what to do."""
+    name, _, host = key.rpartition("@")
     try:
-        files = sorted(file for file in os.listdir(folder) if file.endswith(".json"))
-    except FileNotFoundError:
-        return {}
-    found = {file: move_journal.read(os.path.join(folder, file), LeftThere) for file in files}
-    return {file.removesuffix(".json"): left for file, left in found.items() if left}
+        return move_journal.read(os.path.join(_folder(journals), f"{key}.json"), LeftThere)
+    except errors.BadAnswer as exc:
+        raise errors.BadAnswer(
+            f"{exc}; it said what {host} may still hold for {name}: look for its files there, and "
+            "remove this one"
+        ) from exc
 
 
 def unfinished(journals: str = move_journal.FOLDER) -> dict[str, dict[str, Any]]:
     """The same as ``move_journal.unfinished`` tells of migrations."""
-    found = all_of(journals).items()
-    return {key: {"target": e.target, "at_work": False, "left": True} for key, e in found}
+    keys = noted(journals)
+    found = {key: move_journal.told(functools.partial(_read, journals, key)) for key in keys}
+    return {key: {**said, "at_work": False, "left": True} for key, said in found.items() if said}
 
 
 def take_away(
@@ -135,11 +147,14 @@ def take_away(
     gone: list[str] = []
     kept: dict[str, str] = {}
     still: dict[str, str] = {}
-    for key, left in all_of(job.journals).items():
+    for key in noted(job.journals):
         name, _, on = key.rpartition("@")
         if name != job.name or host not in (None, on):
             continue
         try:
+            left = _read(job.journals, key)
+            if left is None:
+                continue
             with translated(), recovery.at(job, left.target) as peer:
                 _not_there(peer, left, on)
                 found = recovery.cleaned(peer, left)
@@ -147,7 +162,7 @@ def take_away(
         except errors.VirtError as exc:
             still[on] = str(exc)
             continue
-        os.unlink(os.path.join(str(job.journals), FOLDER, f"{key}.json"))
+        os.unlink(os.path.join(_folder(job.journals), f"{key}.json"))
     return gone, kept, still
 
 

@@ -144,7 +144,7 @@ def read(name: str) -> Entry | None:
     path = _path(name)
     try:
         return move_journal.read(path, Entry)
-    except (OSError, errors.BadAnswer) as exc:
+    except errors.BadAnswer as exc:
         raise errors.OperationFailed(
             f"{path}, which names disks that were being made for {name}, cannot be read: {exc}"
         ) from exc
@@ -153,9 +153,13 @@ def read(name: str) -> Entry | None:
 def unfinished(conn: libvirt.virConnect) -> dict[str, dict[str, Any]]:
     """{guest: {"what", "disks", "unsure"}} of what operations that died have left: paths that can
     go, path to why it stays."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for name in move_journal.names(FOLDER):
-        entry = read(name)
+        try:
+            entry = read(name)
+        except errors.OperationFailed as exc:
+            found[name] = {"what": "an operation", "disks": [], "unsure": {_path(name): str(exc)}}
+            continue
         if entry and not metadata.works(entry.worker):
             left = _left(conn, entry.disks)
             paths = sorted([*left.delete, *left.second, *left.shared])

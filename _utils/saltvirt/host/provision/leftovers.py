@@ -37,7 +37,7 @@ def read(conn: libvirt.virConnect, locks: str) -> Leftovers:
         "unfinished": sorted(name for name in guests if admission.leftover(conn, name)),
         "migrations": move_journal.unfinished(),
         "at_work": guest_lock.owners(locks),
-        "left": sorted(unreachable_target.all_of(move_journal.FOLDER)),
+        "left": unreachable_target.noted(move_journal.FOLDER),
         "target_leftovers": target_leftovers.names(),
         "operations": operations(conn),
         "made": disk_notes.unfinished(conn),
