@@ -1,13 +1,13 @@
 """A libvirtd of our own, with real storage pools: in namespaces, so that it is nobody else's."""
 
+import contextlib
 import os
-import shutil
-import signal
 import subprocess
-import tempfile
 import time
 
 import pytest
+
+from tests.lab import process
 
 _START = """
 set -e
@@ -29,18 +29,24 @@ namespaces = []
 user = "root"
 group = "root"
 END
-exec libvirtd -p /run/libvirtd.pid
+# the first process must reap: libvirtd waits for each QEMU that it probes to be gone
+libvirtd -p /run/libvirtd.pid &
+wait $!
 """
 
 
 class Daemon:
-    """``uri``: where it is asked. ``process``: what ends with :meth:`stop`."""
+    """``uri``: where it is asked. ``process``: what ends with :meth:`stop`, or with us, and with it
+    all that the daemon has started."""
 
     def __init__(self):
-        self.folder = tempfile.mkdtemp(prefix="sv")  # the names of sockets must be short
-        argv = ["unshare", "-m", "-n", "--propagation", "private", "sh", "-c", _START, self.folder]
-        self.log = open(f"{self.folder}/log", "wb")  # noqa: SIM115
-        self.process = subprocess.Popen(argv, stdout=self.log, stderr=self.log)
+        self.ends = contextlib.ExitStack()
+        self.folder = self.ends.enter_context(process.folder("sv"))
+        argv = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private",
+                "--net", "--pid", "--fork", "--kill-child", "--mount-proc",
+                "bash", "-c", _START, self.folder]  # fmt: skip
+        with open(f"{self.folder}/log", "wb") as log:
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log)
         self.socket = f"{self.folder}/libvirt-sock"
         self.uri = f"qemu+unix:///system?socket={self.socket}"
 
@@ -55,10 +61,9 @@ class Daemon:
             return file.read()
 
     def stop(self):
-        self.process.send_signal(signal.SIGTERM)
+        self.process.kill()
         self.process.wait()
-        self.log.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.ends.close()
 
 
 @pytest.fixture(scope="module")

@@ -64,6 +64,12 @@ def test_a_difference_that_no_line_names_fails():
     assert compare.differences(row, same, failed) == ["refused: 'a'"]
     assert compare.differences(row, failed, same) == ["answered: 'a'"]
     assert compare.differences(row, failed, failed) == ["traceback: KeyError"]
+    listed = {"id": "virt.list_snapshots 1", "function": "virt.list_snapshots"}
+    one, two = ({"name": name, "current": name == "s2"} for name in ("s1", "s2"))
+    shots = [{**same, "return": {"g1": order, "g2": "N/A"}} for order in ([one, two], [two, one])]
+    assert compare.differences(listed, *shots) == []
+    shots[1]["return"]["g1"][0] = {**two, "current": False}
+    assert compare.differences(listed, *shots) == ["return/g1/current"]
     xml = {"networks": {"n": {"active": True, "xml": "<network><mtu size='1'/></network>"}}}
     less = {"networks": {"n": {"active": False, "xml": "<network/>"}}}
     assert compare.differences(row, {**same, "changed": xml}, {**same, "changed": less}) == [

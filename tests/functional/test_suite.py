@@ -42,6 +42,34 @@ def test_what_we_run_ends_with_us_however_we_end(how):
     assert process.started(pid) != began
 
 
+DAEMON = """
+import time
+from tests.functional.daemon import Daemon
+found = Daemon()
+found.wait()
+print(found.process.pid, found.folder, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a libvirtd of our own needs root")
+def test_a_libvirtd_of_a_test_ends_with_it_when_it_is_killed():
+    with subprocess.Popen(
+        [sys.executable, "-c", DAEMON], cwd=paths.REPOSITORY, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        pid, folder = parent.stdout.readline().split()
+        family = process.family(int(pid))
+        parent.kill()
+    assert len(family) >= 3, "unshare, the shell in it and libvirtd"
+    end = time.monotonic() + 30
+    while time.monotonic() < end and (
+        os.path.exists(folder) or any(process.started(one) == when for one, when in family)
+    ):
+        time.sleep(0.02)
+    assert not os.path.exists(folder)
+    assert not [one for one, when in family if process.started(one) == when]
+
+
 def test_the_list_of_allowed_skips_is_read_whole():
     [one, two] = skips.allowed("# why\n\nslow: .*\n  no nbd\n")
     assert one.fullmatch("slow: SLOW=1 runs it")

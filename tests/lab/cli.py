@@ -158,6 +158,8 @@ def down(cloud, _given):
 
 def tests(_cloud, given):
     """Run tests, a bench, ruff or mypy; their exit code."""
+    if "MAKELEVEL" in os.environ:
+        process.die_with_parent()  # make, when it is killed, tells nobody
     if given.verb == "bench":
         name, *arguments = given.arguments or ["placement"]
         return suite.bench(name, arguments, say)

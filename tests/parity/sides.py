@@ -3,9 +3,9 @@
 import json
 import os
 import subprocess
-import tempfile
 from pathlib import Path
 
+from tests.lab import process
 from tests.lab.paths import REPOSITORY
 from tests.parity import daemon
 
@@ -34,7 +34,7 @@ def answers(python, whose, rows):
 
 def ask(python, whose, host, rows):
     """(answers, exit code, last words) of one child, which may end before the last row."""
-    with tempfile.TemporaryDirectory(prefix="sv-") as folder:
+    with process.folder("sv-") as folder:
         lines = "".join(json.dumps(row) + "\n" for row in rows).replace(FOLDER, folder)
         Path(folder, "rows").write_text(lines, encoding="utf-8")
         own = daemon.NAMESPACES if host == "daemon" else []
@@ -49,6 +49,7 @@ def ask(python, whose, host, rows):
                 cwd=REPOSITORY,
                 env=env,
                 check=False,
+                preexec_fn=process.die_with_parent,
             )
         lines = child.stdout.replace(folder, FOLDER).splitlines()
         said = (child.stderr.strip().splitlines() or [""])[-1]

@@ -8,6 +8,9 @@ import subprocess
 import libvirt
 
 INACTIVE = 2
+# a snapshot of a row was made in the second after the one before it: Salt 3007 sorts by seconds
+FIRST_SNAPSHOT_S = 1_700_000_000
+CREATION_TIME = re.compile("<creationTime>\\d+<")
 # what a pool's file system and a volume's file say of the moment, whoever writes beside them
 POOL_MOMENT = re.compile("<(allocation|available)\\b.*?</\\1>")
 VOLUME_MOMENT = re.compile("<timestamps>.*?</timestamps>", re.S)
@@ -121,6 +124,14 @@ def _image(_conn, path, size_bytes, kind, *more):
     subprocess.run(argv, check=True)
 
 
+def _snapshot(conn, name, xml):
+    guest = conn.lookupByName(name)
+    made_s = FIRST_SNAPSHOT_S + guest.snapshotNum()
+    made = guest.snapshotCreateXML(xml).getXMLDesc()
+    again = libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_CURRENT
+    guest.snapshotCreateXML(CREATION_TIME.sub(f"<creationTime>{made_s}<", made), again)
+
+
 def _pool(conn, xml, start=True):
     pool = conn.storagePoolDefineXML(xml)
     if start:
@@ -147,7 +158,7 @@ _STEPS = {
     "destroy": lambda conn, name: conn.lookupByName(name).destroy(),
     "suspend": lambda conn, name: conn.lookupByName(name).suspend(),
     "autostart": lambda conn, name, kind: _LOOKUPS[kind](conn)(name).setAutostart(1),
-    "snapshot": lambda conn, name, xml: conn.lookupByName(name).snapshotCreateXML(xml),
+    "snapshot": _snapshot,
     "pool": _pool,
     "pool-destroy": lambda conn, name: conn.storagePoolLookupByName(name).destroy(),
     "volume": lambda conn, pool, xml: conn.storagePoolLookupByName(pool).createXML(xml),
