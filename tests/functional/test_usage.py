@@ -255,17 +255,6 @@ def test_what_is_beside_a_folder_of_a_guest_is_not_in_it(place):
         assert place.why(place.root / beside / "base.raw", images=False) is None
 
 
-def test_a_doubt_is_said_once_and_of_many_the_first_two():
-    found = usage.Usage()
-    for text in ("a", "a", "b"):
-        found.doubt(text)
-    words = "it cannot be proven that nobody uses it: "
-    assert found.doubts([]) == f"{words}a; b"
-    found.doubt("c")
-    found.doubt("d")
-    assert found.doubts([]) == f"{words}a; b; and 2 more"
-
-
 def test_what_a_guest_has_in_its_saved_memory_stays(place):
     text = GUEST.format(name="web1", devices=disk(place.base, "raw"), os="", more="")
 

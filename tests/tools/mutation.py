@@ -41,7 +41,10 @@ DELETION = {
     "host.storage.looks": (),
     "host.storage.references": ("test_still_needed",),
     "host.storage.unchanged_disks": ("test_guest_lock", "test_still_needed"),
-    "host.storage.usage": ("test_dead_storage", "test_foreign", "test_still_needed", "test_usage"),
+    "host.storage.usage": (
+        *("test_dead_storage", "test_foreign", "test_shared", "test_still_needed", "test_usage"),
+        "test_usage_rules",
+    ),
     "images.cache": ("test_cache", "test_download", "test_images"),
     "operations.target_leftovers": ("test_leavings",),
     "operations.purge": (),
@@ -53,6 +56,7 @@ DELETION = {
 TRUST = {
     "fleet.answer": (),
     "fleet.authorization": ("test_keys",),
+    "fleet.keys": ("test_keys", "test_trust"),
     "fleet.proof": (),
     "fleet.shape": (),
     "fleet.target": (),
@@ -61,6 +65,7 @@ TRUST = {
     "pki.authority.authorize": (),
     "pki.authority.ca": (),
     "pki.authority.crl": (),
+    "pki.authority.issue": ("test_pki_life",),
     "pki.authority.naming": (),
     "pki.authority.policy": (),
     "pki.authority.request_rules": (),

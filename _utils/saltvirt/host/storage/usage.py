@@ -542,7 +542,7 @@ class _Reader:
         try:
             path = volume.path()
             there = self.local and path.startswith("/") and _mode(path)
-            if there and (stat.S_ISREG(there) or there == _SILENT):
+            if there and (there == _SILENT or stat.S_ISREG(there)):
                 self.image(path)
                 return
             answers.volume(volume)

@@ -1,0 +1,781 @@
+"""Who could reach a file, rule by rule: what counts, what is a doubt, and what neither is."""
+
+# ruff: noqa: F811
+import itertools
+import os
+import stat
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.host.storage import (
+    bounded,
+    foreign_guests,
+    identity,
+    mounts,
+    references,
+    shared,
+    unchanged_disks,
+    usage,
+)
+from saltvirt.host.storage.usage import Usage, User
+from tests.functional.test_usage import create, disk, place  # noqa: F401
+
+NAS = ("server", "nas")
+
+
+# -- what is known of who uses what -------------------------------------------------------
+
+
+def test_who_could_reach_it_and_who_of_them_runs():
+    found = Usage()
+    found.add(["/a", NAS], User("web2", running=True))
+    found.add(["/a"], User("web1"))
+    found.add(["/a"], User("/over", file="/over"))
+    found.folders.append(("/f", User("web3", running=True)))
+    found.folders.append(("/g/", User("web4")))
+    assert found.guests(["/a"]) == ["web1", "web2"]
+    assert found.guests([NAS]) == found.running(["/a"]) == ["web2"]
+    assert found.of(["/a"]) == ["/over", "web1", "web2"]
+    assert found.of(["/a"], ["/over"]) == ["web1", "web2"]
+    assert found.why(["/a"], ["/over"]) == "used by web1, web2"
+    assert found.running(["/f/x"]) == found.of(["/f"]) == ["web3"]
+    assert found.of(["/g/x"]) == ["web4"]
+    for other in ("/fx", "/", NAS, ("volume", "/f", "x")):
+        assert found.guests([other]) == (["web2"] if other == NAS else [])
+    assert found.why(["/b"]) is None
+
+
+def test_a_doubt_is_said_once_and_of_many_the_first_two():
+    found = Usage()
+    for text in ("a", "a", "b"):
+        found.doubt(text)
+    words = "it cannot be proven that nobody uses it: "
+    assert found.doubts([]) == f"{words}a; b"
+    found.doubt("c")
+    found.doubt("d")
+    assert found.doubts([]) == found.why([]) == f"{words}a; b; and 2 more"
+
+
+def test_the_doubt_about_a_users_guests_is_about_what_he_may_open(monkeypatch):
+    monkeypatch.setattr(
+        foreign_guests, "may_open", lambda uid, path: path in (f"/of/{uid}", "pool/x")
+    )
+    found = Usage(private={7: ["seven", "7"], 8: ["eight"]})
+    words = "it cannot be proven that nobody uses it: "
+    assert found.doubts(["/of/9"]) is None
+    assert found.doubts(["pool/x"]) is None, "no file of this host"
+    assert found.doubts(["/of/9", "/of/7"]) == f"{words}seven; 7"
+    assert found.why([NAS, "/of/8"]) == f"{words}eight"
+
+
+# -- what a path is found by --------------------------------------------------------------
+
+
+@pytest.fixture
+def far(place, monkeypatch):
+    """The libvirt of another machine: of its files nothing is seen."""
+    monkeypatch.setattr(usage.connection, "is_local", lambda conn: False)
+    return place
+
+
+def test_a_file_of_another_machine_is_its_path(far):
+    path = str(far.base)
+    assert usage.keys_of(far.conn, f"{path}/../base.raw") == {path}
+    assert usage.is_there(far.conn, "/nowhere")
+    assert usage.others_may_have(far.conn, path) == "its host is another machine"
+    assert usage.held(far.conn, path) is None
+    with usage.closed(far.conn, [path]) as held:
+        assert held == {path: None}
+
+
+def test_what_is_there_and_who_else_may_have_it(place, monkeypatch):
+    assert usage.is_there(place.conn, str(place.base))
+    assert not usage.is_there(place.conn, "/nowhere/x")
+    assert usage.is_there(place.conn, "pool/x")
+    assert usage.others_may_have(place.conn, "pool/x") == "it is on a server"
+    assert usage.held(place.conn, "pool/x") is None
+    monkeypatch.setattr(shared, "why", lambda path: f"nfs4 has {path}")
+    assert usage.others_may_have(place.conn, "/x") == "nfs4 has /x"
+
+
+def silent(*_args, **_more):
+    raise bounded.Silent("/nas")
+
+
+def test_who_does_not_answer_has_it_and_keeps_it(place, monkeypatch):
+    path = str(place.base)
+    monkeypatch.setattr(bounded, "lexists", silent)
+    assert usage.is_there(place.conn, path)
+    monkeypatch.setattr(unchanged_disks, "closed", silent)
+    with usage.closed(place.conn, [path]) as held:
+        assert held == {path: "/nas does not answer"}
+    monkeypatch.setattr(bounded, "locked", silent)
+    assert usage.held(place.conn, path) == "/nas does not answer"
+    monkeypatch.setattr(unchanged_disks, "closed", None)
+    with usage.closed(place.conn, [path]) as held:
+        assert held == {path: "/nas does not answer"}, "and it is not asked again"
+
+
+def test_what_a_server_has_is_found_by_its_name_in_any_address(place):
+    found = usage.keys_of(place.conn, "gluster://h/pool/x")
+    assert found == {("server", "gluster://h/pool/x"), ("server", "pool/x")}
+    assert usage.keys_of(place.conn, "pool/x") == {("server", "pool/x")}
+    there = usage.place(place.conn, "gluster://h/pool/x")
+    assert there == shared.FileIdentity(
+        "gluster://h/pool/x", names=("gluster://h/pool/x", "pool/x")
+    )
+    assert usage.place(place.conn, str(place.base)) == shared.place(str(place.base))
+
+
+def test_a_volume_is_found_by_its_pool_its_path_and_its_name_on_a_server(place):
+    volume = {"path": "gluster://h/pool/x"}
+    assert usage.keys(place.conn, "p", "x", volume) == {
+        *(("volume", "p", "x"), ("server", "gluster://h/pool/x"), ("server", "pool/x"))
+    }
+    path = str(place.base)
+    found = usage.keys(place.conn, "p", "x", {"path": path})
+    assert found == {("volume", "p", "x"), ("server", path)} | identity.of(path)
+    assert ("server", "") in usage.keys(place.conn, "p", "x", {})
+
+
+def volume_of(place, name, backing=None, kind="qcow2", base_kind=None, pool="there"):
+    """A volume of a pool of the test driver's, which keeps a definition and no file."""
+    below = f"<format type='{base_kind}'/>" if base_kind else ""
+    below = f"<backingStore><path>{backing}</path>{below}</backingStore>" if backing else ""
+    text = (
+        f"<volume><name>{name}</name><capacity>1024</capacity>"
+        f"<target><format type='{kind}'/></target>{below}</volume>"
+    )
+    return place.conn.storagePoolLookupByName(pool).createXML(text, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "names"),
+    [
+        ("rbd", "<host name='h'/><name>ceph</name>", {"ceph/x"}),
+        ("dir", "", set()),
+    ],
+)
+def test_a_volume_of_a_server_has_the_servers_name(place, kind, source, names):
+    pool = place.conn.storagePoolDefineXML(
+        f"<pool type='{kind}'><name>there</name><source>{source}</source>"
+        f"<target><path>{place.base.parent}</path></target></pool>",
+        0,
+    )
+    pool.create(0)
+    volume = volume_of(place, "x")
+    found = usage.keys_of_volume(place.conn, volume)
+    assert {key[1] for key in found if key[0] == "server"} == {volume.path(), *names}
+    assert ("volume", "there", "x") in found
+
+
+def test_of_a_pool_counts_what_is_in_it_and_what_guests_have_of_it(place):
+    pool = place.pool("there", place.base.parent, start=True)
+    volume_of(place, "made.raw", kind="raw")
+    inner, beside = str(place.base.parent / "of-guest.raw"), str(place.root / "data2" / "x.raw")
+    place.guest(
+        disk(inner, "raw") + disk(beside, "raw", "vdb")
+        + "<disk type='volume'><source pool='there' volume='lost'/><target dev='vdc'/></disk>"
+        + "<disk type='volume'><source pool='other' volume='lost'/><target dev='vdd'/></disk>"
+    )  # fmt: skip
+    used = usage.read(place.conn)
+    found = usage.keys_of_pool(place.conn, used, pool)
+    made = str(place.base.parent / "made.raw")
+    assert {inner, made, ("volume", "there", "lost"), ("volume", "there", "made.raw")} <= found
+    assert beside not in found
+    assert ("volume", "other", "lost") not in found
+    pool.destroy()
+    stopped = usage.keys_of_pool(place.conn, used, pool)
+    assert inner in stopped
+    assert made not in stopped
+
+
+def test_a_pool_without_a_folder_has_its_volumes_alone(place):
+    pool = place.conn.storagePoolDefineXML(
+        "<pool type='rbd'><name>there</name><source><host name='h'/><name>ceph</name></source>"
+        "</pool>"
+    )
+    place.guest(disk(place.base, "raw"))
+    assert usage.keys_of_pool(place.conn, usage.read(place.conn), pool) == set()
+
+
+# -- what guests of this libvirt need -----------------------------------------------------
+
+
+def test_a_guest_that_is_asked_for_does_not_count_and_what_it_is_based_on_does(place):
+    dom = place.guest(disk(create(place.above, place.base)))
+    uuid = dom.UUIDString()
+    assert place.why(place.above) == "used by web1"
+    assert place.why(place.above, but=uuid) is None
+    assert place.why(but=uuid, images=False) == f"used by {place.above}"
+    assert place.why(but=uuid, images=False, doomed=[str(place.above)]) is None
+    assert place.why(but="none") == "used by web1"
+
+
+def test_what_runs_is_known(place):
+    dom = place.guest(disk(place.base, "raw"))
+    keys = usage.keys_of(place.conn, str(place.base))
+    assert usage.read(place.conn).running(keys) == []
+    dom.create()
+    assert usage.read(place.conn).running(keys) == ["web1"]
+    assert usage.read(place.conn).guests(keys) == ["web1"]
+
+
+@pytest.mark.parametrize(
+    ("code", "doubt"),
+    [(libvirt.VIR_ERR_NO_DOMAIN, False), (libvirt.VIR_ERR_INTERNAL_ERROR, True)],
+)
+def test_a_guest_that_went_meanwhile_needs_nothing(place, monkeypatch, code, doubt):
+    def fail(dom):
+        raise failure(code)
+
+    monkeypatch.setattr(usage, "texts", fail)
+    assert (place.why() is not None) is doubt
+
+
+def failure(code):
+    found = libvirt.libvirtError("no")
+    found.err = (code, 0, "no", 2, None, None, None, 0, 0)
+    return found
+
+
+class Definitions:
+    """A domain as libvirt tells of it, where the test driver cannot."""
+
+    def __init__(self, code=None, saved=False):
+        self.code, self.saved = code, saved
+
+    def XMLDesc(self, flags):
+        return f"<domain n='{flags}'/>"
+
+    def hasManagedSaveImage(self, flags):
+        return self.saved
+
+    def managedSaveGetXMLDesc(self, flags):
+        return "<saved/>"
+
+    def listAllSnapshots(self, flags):
+        if self.code is not None:
+            raise failure(self.code)
+        return [SimpleNamespace(getXMLDesc=lambda flags: "<snapshot/>")]
+
+    def listAllCheckpoints(self, flags):
+        return [SimpleNamespace(getXMLDesc=lambda flags: "<checkpoint/>")]
+
+
+def test_all_definitions_of_a_guest_count():
+    inactive = f"<domain n='{libvirt.VIR_DOMAIN_XML_INACTIVE}'/>"
+    found = ["<domain n='0'/>", inactive, "<snapshot/>", "<checkpoint/>"]
+    assert list(usage.texts(Definitions())) == found
+    assert list(usage.texts(Definitions(saved=True))) == [*found, "<saved/>"]
+    for code in (
+        *(libvirt.VIR_ERR_NO_SUPPORT, libvirt.VIR_ERR_OPERATION_UNSUPPORTED),
+        *(libvirt.VIR_ERR_NO_DOMAIN_SNAPSHOT, libvirt.VIR_ERR_NO_DOMAIN_CHECKPOINT),
+    ):
+        assert list(usage.texts(Definitions(code))) == [*found[:2], "<checkpoint/>"]
+    with pytest.raises(libvirt.libvirtError):
+        list(usage.texts(Definitions(libvirt.VIR_ERR_INTERNAL_ERROR)))
+
+
+SERVED = (
+    "<disk type='network'><driver type='{}'/><source protocol='rbd' name='p/v'><host name='h'/>"
+    "</source>{}<target dev='vda'/></disk>"
+)
+
+
+@pytest.mark.parametrize(
+    ("format", "below", "doubt"),
+    [("raw", "", False), ("qcow2", "", True), ("qcow2", "<backingStore/>", False)],
+)
+def test_what_a_disk_on_a_server_is_based_on_is_not_known(place, format, below, doubt):
+    place.guest(SERVED.format(format, below))
+    words = "p/v, a disk of web1, lies on a server"
+    assert (words in (place.why() or "")) is doubt
+    assert usage.read(place.conn).guests(usage.keys_of(place.conn, "p/v")) == ["web1"]
+
+
+POOLED = "<disk type='volume'>{}<source pool='{}' volume='{}'/>{}<target dev='vda'/></disk>"
+QCOW2 = "<driver type='qcow2'/>"
+
+
+@pytest.mark.parametrize(
+    ("driver", "below", "doubt"),
+    [
+        *((QCOW2, "", True), (QCOW2, "<backingStore/>", False)),
+        *(("<driver type='raw'/>", "", False), ("", "", False)),
+    ],
+)
+def test_what_a_volume_that_is_nowhere_is_based_on_is_not_known(place, driver, below, doubt):
+    place.guest(POOLED.format(driver, "gone", "v", below))
+    assert ("gone/v, a disk of web1, is not there" in (place.why() or "")) is doubt
+
+
+def test_a_volume_that_no_pool_knows_lies_below_the_target_of_one_with_files(place):
+    place.pool("there", place.base.parent, start=True)
+    reader = usage._Reader(place.conn, None)
+    made = volume_of(place, "made.raw", kind="raw")
+    assert reader.volume_path(("there", "made.raw")) == made.path()
+    assert reader.volume_path(("there", "base.raw")) == str(place.base)
+    assert reader.volume_path(("gone", "base.raw")) is None
+    place.conn.storagePoolDefineXML(
+        "<pool type='logical'><name>vg</name><source><name>vg</name></source>"
+        "<target><path>/dev/vg</path></target></pool>"
+    )
+    assert reader.volume_path(("vg", "base.raw")) is None
+
+
+def test_a_folder_is_used_with_all_that_is_in_it(place):
+    used, user = usage._Reader(place.conn, None), User("web1")
+    used.name(references.Name(path=str(place.root), folder=True, format="raw"), user)
+    used.name(references.Name(folder=True), user)
+    used.name(references.Name(path=str(place.base), format="raw"), user)
+    assert used.found.folders == [(str(place.root), user)]
+
+
+# -- another machine ----------------------------------------------------------------------
+
+
+def chain_of(far, *parts):
+    """A pool of another machine with volumes, each (name, what it is based on, that one's
+    format)."""
+    far.pool("there", "/far", start=True)
+    for name, below, kind in parts:
+        volume_of(far, name, below, kind="raw" if name.endswith("raw") else "qcow2", base_kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("format", "mid", "used"),
+    [
+        ("qcow2", "qcow2", {"top", "mid", "base"}),
+        ("qcow2", "raw", {"top", "mid"}),
+        ("raw", "qcow2", {"top"}),
+        (None, "qcow2", {"top"}),
+    ],
+)
+def test_of_another_machine_the_volumes_tell(far, format, mid, used):
+    chain_of(
+        far,
+        ("base", None, None), ("mid", "/far/base", "qcow2"), ("top", "/far/mid", mid),
+    )  # fmt: skip
+    reader = usage._Reader(far.conn, None)
+    reader.name(references.Name(path="/far/top", format=format), User("web1"))
+    assert set(reader.found.users) == {f"/far/{name}" for name in used}
+    assert reader.found.unknown == []
+    reader.name(references.Name(path="/far/x/../y", format="raw"), User("web1"))
+    assert "/far/y" in reader.found.users
+
+
+def test_of_another_machine_what_is_in_no_pool_is_a_doubt(far):
+    chain_of(far, ("top", "/gone/base", "qcow2"))
+    far.guest(disk("/far/top"))
+    assert "/gone/base, which web1 needs, is in no storage pool" in far.why()
+    far.guest(disk("/far/top", below="<backingStore/>"), name="web2")
+    reader = usage._Reader(far.conn, None)
+    reader.remote_chain("/far/top", references.Name(format="qcow2", closed=True), User("web2"))
+    assert reader.found.unknown == []
+
+
+def test_of_another_machine_a_ring_has_an_end(far):
+    chain_of(far, ("one", "/far/two", "qcow2"), ("two", "/far/one", "qcow2"))
+    reader = usage._Reader(far.conn, None)
+    reader.remote_chain("/far/one", references.Name(format="qcow2"), User("web1"))
+    assert set(reader.found.users) == {"/far/one", "/far/two"}
+    assert reader.found.unknown == []
+
+
+def test_of_another_machine_a_base_without_a_format_may_be_based_on_another(far, monkeypatch):
+    chain_of(far, ("base", None, None), ("mid", "/far/base", "raw"), ("top", None, None))
+    real = usage.volume_content.definition
+    untold = SimpleNamespace(backing_path="/far/mid", backing_format=None)
+    monkeypatch.setattr(
+        usage.volume_content,
+        "definition",
+        lambda volume: untold if volume.name() == "top" else real(volume),
+    )
+    reader = usage._Reader(far.conn, None)
+    reader.remote_chain("/far/top", references.Name(format="qcow2"), User("web1"))
+    assert set(reader.found.users) == {"/far/top", "/far/mid", "/far/base"}
+
+
+def test_of_another_machine_what_cannot_be_said_is_a_doubt(far, monkeypatch):
+    chain_of(far, ("top", None, None))
+
+    def fail(volume):
+        raise errors.OperationFailed("no text")
+
+    monkeypatch.setattr(usage.volume_content, "definition", fail)
+    reader = usage._Reader(far.conn, None)
+    reader.remote_chain("/far/top", references.Name(format="qcow2"), User("web1"))
+    assert reader.found.unknown == ["no text"]
+
+
+# -- pools and images that no guest names -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "active", "mounted", "doubt"),
+    [
+        *(("dir", False, False, False), ("netfs", False, False, True)),
+        *(("netfs", False, True, False), ("netfs", True, False, False)),
+    ],
+)
+def test_a_pool_that_is_not_started_hides_what_is_not_mounted(
+    place, monkeypatch, kind, active, mounted, doubt
+):
+    folder = place.root / "other"
+    real = mounts.read()
+    row = mounts.Mount("0:9", "/", str(folder), "nfs4", "nas:/x")
+    monkeypatch.setattr(mounts, "read", lambda: [*real, row] if mounted else real)
+    place.pool("nas", folder, kind, start=active)
+    assert ("storage pool nas is not started" in (place.why() or "")) is doubt
+
+
+@pytest.mark.parametrize(("kind", "doubt"), [("gluster", True), ("rbd", False), ("dir", True)])
+def test_of_another_machine_a_pool_that_is_not_started_hides_what_has_files(far, kind, doubt):
+    source = "<source><host name='h'/><name>x</name><dir path='/'/></source>"
+    target = "<target><path>/far</path></target>" if kind == "dir" else ""
+    far.conn.storagePoolDefineXML(
+        f"<pool type='{kind}'><name>x</name>{source if kind != 'dir' else ''}{target}</pool>", 0
+    )
+    assert ("storage pool x is not started" in (far.why() or "")) is doubt
+
+
+@pytest.mark.parametrize(
+    ("code", "doubt"),
+    [(libvirt.VIR_ERR_NO_STORAGE_POOL, False), (libvirt.VIR_ERR_INTERNAL_ERROR, True)],
+)
+def test_a_pool_that_went_meanwhile_has_nothing(place, code, doubt):
+    class Pool:
+        def name(self):
+            return "p"
+
+        def isActive(self):
+            raise failure(code)
+
+    reader = usage._Reader(place.conn, None)
+    reader.pool(Pool())
+    assert bool(reader.found.unknown) is doubt
+    assert not doubt or reader.found.unknown[0].startswith("storage pool p: ")
+
+
+def test_a_folder_that_cannot_be_read_is_a_doubt_and_one_that_is_gone_is_none(place, monkeypatch):
+    reader = usage._Reader(place.conn, None)
+    reader.folder(str(place.root / "gone"))
+    assert reader.found.unknown == []
+    for ask, name in ((reader.folder, "files"), (reader.below, "files_below")):
+
+        def refuse(folder):
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(bounded, name, refuse)
+        ask("/x")
+        assert reader.found.unknown == ["/x cannot be looked through: Permission denied"]
+        reader.found.unknown.clear()
+    monkeypatch.setattr(bounded, "files_below", silent)
+    reader.below("/x")
+    assert reader.found.unknown == [], "who asked has taken note"
+
+
+def test_a_volume_is_read_by_its_header_or_told_by_libvirt(place, monkeypatch):
+    """A device's definition counts beside its header; of what a server has it is all there is."""
+    place.pool("there", place.above.parent, start=True)
+    create(place.above, place.base)
+    volume = volume_of(place, "above.qcow2", "/told/base")
+
+    def users():
+        reader = usage._Reader(place.conn, None)
+        reader.volume(volume)
+        return {key for key in reader.found.users if isinstance(key, str)}
+
+    assert users() == {str(place.base)}
+    monkeypatch.setattr(usage, "_mode", lambda path: stat.S_IFBLK)
+    assert users() == {str(place.base), "/told/base"}
+    monkeypatch.setattr(usage, "_mode", lambda path: 0)
+    assert users() == {"/told/base"}
+
+
+def test_a_volume_whose_storage_does_not_answer_is_a_doubt(place, monkeypatch):
+    place.pool("there", place.above.parent, start=True)
+    path, real = str(create(place.above)), bounded.stat
+    volume_of(place, "above.qcow2", "/told/base")
+    monkeypatch.setattr(
+        bounded, "stat", lambda asked: bounded._fails("/nas") if asked == path else real(asked)
+    )
+    assert "what is on /nas is not known: it does not answer" in place.why()
+
+
+@pytest.mark.parametrize(
+    ("error", "doubts"),
+    [
+        (failure(libvirt.VIR_ERR_NO_STORAGE_VOL), 0), (failure(libvirt.VIR_ERR_INTERNAL_ERROR), 1),
+        (errors.OperationFailed("no text"), 1), (bounded.Silent("/nas"), 0),
+    ],
+)  # fmt: skip
+def test_a_volume_that_went_meanwhile_is_none_and_one_that_cannot_be_read_is_a_doubt(
+    place, error, doubts
+):
+    def fail():
+        raise error
+
+    reader = usage._Reader(place.conn, None)
+    reader.volume(SimpleNamespace(path=fail))
+    assert len(reader.found.unknown) == doubts
+
+
+# -- this host itself ---------------------------------------------------------------------
+
+
+def test_what_this_host_swaps_to_stays(place, monkeypatch):
+    lines = {usage._SWAPS: ["Filename Type Size", f"{place.base} file 1 0 -2"]}
+    monkeypatch.setattr(mounts, "lines", lambda path: lines.get(path, []))
+    assert place.why() == "used by this host, for its swap"
+    lines[usage._SWAPS] = [f"{place.base} Type", "swap.raw file 1 0 -2"]
+    assert place.why() is None
+
+
+def test_what_this_host_shows_as_a_loop_device_stays(place, monkeypatch):
+    real = os.listdir
+    monkeypatch.setattr(
+        os, "listdir", lambda path=".": ["sda", "loop7"] if path == "/sys/block" else real(path)
+    )
+    parts = {"/dev/loop7": [str(place.base)], "/dev/sda": [str(place.above)]}
+    monkeypatch.setattr(identity, "below", lambda path: parts.get(path, []))
+    place.above.touch()
+    assert place.why() == "used by this host, as /dev/loop7"
+    assert place.why(place.above) is None
+
+
+# -- which of them go ---------------------------------------------------------------------
+
+
+def decided(place, candidates, used=None, **more):
+    found = usage.decide(place.conn, candidates, used or Usage(), **more)
+    return found[:2]
+
+
+def test_what_is_not_there_is_deleted_already_and_what_is_kept_says_why(place):
+    base, gone = str(place.base), "/nowhere/x"
+    used = Usage()
+    used.add([gone], User("web1"))
+    assert decided(place, {base: None, gone: None}, used) == (sorted([base, gone]), {})
+    assert decided(place, {base: "a medium", gone: None}, used) == ([gone], {base: "a medium"})
+    used.add([base], User("web2"))
+    assert decided(place, {base: "a medium"}, used) == ([], {base: "used by web2"})
+
+
+def test_what_stays_keeps_what_it_is_based_on_and_so_on(place):
+    paths = [str(place.root / "data" / name) for name in ("a", "b", "c", "d")]
+    used = Usage()
+    for above, below in itertools.pairwise(paths):
+        open(below, "w", encoding="utf-8").close()
+        used.add([below], User(above, file=above))
+    open(paths[0], "w", encoding="utf-8").close()
+    assert decided(place, dict.fromkeys(paths), used) == (paths, {})
+    used.add([paths[1]], User("web1"))
+    kept = {paths[1]: "used by web1", paths[2]: f"used by {paths[1]}"}
+    kept[paths[3]] = f"used by {paths[2]}"
+    assert decided(place, dict.fromkeys(paths), used) == ([paths[0]], kept)
+
+
+def test_what_others_may_have_goes_when_they_were_asked(place, monkeypatch):
+    base = str(place.base)
+    monkeypatch.setattr(shared, "why", lambda path: "nfs4")
+    words = "other hosts may have it (nfs4) and were not asked: salt-run asks them"
+    delete, keep, places = usage.decide(place.conn, {base: None}, Usage())
+    assert (delete, keep, list(places)) == ([], {base: words}, [base])
+    assert places[base] == shared.place(base)
+    found = usage.decide(place.conn, {base: None}, Usage(), unused=[base])
+    assert found == ([base], {}, {})
+    used = Usage(unknown=["who knows"])
+    delete, keep, places = usage.decide(place.conn, {base: None}, used)
+    assert (delete, places) == ([], {})
+    assert "who knows" in keep[base]
+
+
+def test_what_does_not_answer_stays(place, monkeypatch):
+    base = str(place.base)
+
+    def asked(conn, path):
+        for one in bounded._notes:
+            one.update(["/b", "/a"])
+        return frozenset({path})
+
+    monkeypatch.setattr(usage, "keys_of", asked)
+    assert decided(place, {base: None}) == ([], {base: "/a, /b does not answer"})
+
+
+# -- what another host asks about ---------------------------------------------------------
+
+
+def test_an_image_that_goes_with_what_is_asked_about_is_no_user(place, monkeypatch):
+    monkeypatch.setattr(shared, "why", lambda path: "nfs4")
+    above = create(place.base.parent / "above.qcow2", place.base)
+    place.pool("there", place.base.parent)
+    base, top = (usage.place(place.conn, str(one)) for one in (place.base, above))
+    found = usage.elsewhere(place.conn, [base])
+    assert found == {str(place.base): f"used by {above}"}
+    assert usage.elsewhere(place.conn, [base, top]) == {str(place.base): None, str(above): None}
+    other = shared.FileIdentity("/far/above.qcow2", inode=1)
+    assert usage.elsewhere(place.conn, [base, other])[str(place.base)] == f"used by {above}"
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "same"),
+    [
+        ("/far/base.raw", {}, False), ("/far/base.raw", {"inode": 0}, True),
+        ("/far/other.raw", {"inode": 0}, False), ("/far/base.raw", {"inode": 1}, False),
+        ("/far/base.raw", {"ids": ("wwn", "x")}, True), ("/far/base.raw", {"ids": ("y",)}, False),
+    ],
+)  # fmt: skip
+def test_what_is_surely_the_same(place, monkeypatch, path, more, same):
+    real = shared.place
+    ids = ("wwn", "z")
+    monkeypatch.setattr(
+        shared, "place", lambda path: shared.FileIdentity(path, real(path).inode, ids=ids)
+    )
+    if more.get("inode") == 0:
+        more = {"inode": place.base.stat().st_ino}
+    assert usage._is(str(place.base), shared.FileIdentity(path, **more)) is same
+
+
+def test_the_name_of_what_a_server_has_is_surely_the_same():
+    there = shared.FileIdentity("gluster://h/pool/x", names=("pool/x",))
+    assert usage._is("gluster://other/pool/x", there)
+    assert not usage._is("gluster://other/pool2/x", there)
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "why", "may"),
+    [
+        ("{base}", {}, "nfs4", True), ("/far/base.raw", {}, "nfs4", True),
+        ("/far/x", {}, "nfs4", False), ("/far/x", {"inode": 0}, "nfs4", True),
+        ("/far/x", {"ids": ("wwn",)}, "nfs4", True), ("/far/x", {"ids": ("y",)}, "nfs4", False),
+        ("{base}", {"inode": 0}, None, False),
+    ],
+)  # fmt: skip
+def test_what_may_be_the_same(place, monkeypatch, path, more, why, may):
+    real = shared.place
+    monkeypatch.setattr(
+        shared, "place", lambda path: shared.FileIdentity(path, real(path).inode, ids=("wwn",))
+    )
+    monkeypatch.setattr(shared, "why", lambda path: why)
+    if "inode" in more:
+        more = {"inode": place.base.stat().st_ino}
+    there = shared.FileIdentity(path.format(base=place.base), **more)
+    assert usage._may_be(str(place.base), there) is may
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_what_is_not_to_be_seen_may_be_the_same_by_its_name(place, monkeypatch, answers):
+    if not answers:
+        monkeypatch.setattr(bounded, "lexists", silent)
+    gone = "/nowhere/base.raw"
+    assert usage._may_be(gone, shared.FileIdentity("/far/base.raw"))
+    assert usage._may_be(gone, shared.FileIdentity(gone))
+    assert not usage._may_be(gone, shared.FileIdentity("/far/other.raw"))
+
+
+# -- what is gone -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["fstab", "pool", "started pool", "mounted", "beside"])
+def test_a_file_is_surely_gone_where_nothing_is_to_be_mounted(place, monkeypatch, where):
+    folder = place.root / "other"
+    (folder / "neighbour").touch()
+    if where in ("fstab", "mounted"):
+        monkeypatch.setattr(mounts, "to_mount", lambda: [f"{folder}/"])
+    if where == "beside":
+        monkeypatch.setattr(mounts, "to_mount", lambda: [f"{place.root}/oth", f"{folder}/deeper"])
+    if where == "mounted":
+        row = mounts.Mount("0:9", "/", f"{folder}/", "nfs4", "nas:/x")
+        monkeypatch.setattr(mounts, "read", lambda: [row])
+    if where in ("pool", "started pool"):
+        place.pool("nas", folder, "netfs", start=where == "started pool")
+    gone = usage._surely_gone(place.conn, str(folder / "x"))
+    assert gone is (where in ("started pool", "mounted", "beside"))
+
+
+def test_in_an_empty_folder_or_none_it_may_be_on_what_is_not_mounted(place):
+    assert not usage._surely_gone(place.conn, str(place.root / "images" / "x"))
+    assert not usage._surely_gone(place.conn, str(place.root / "none" / "x"))
+
+
+def tree(text):
+    return ElementTree.fromstring(text)
+
+
+# -- guests of users' own -----------------------------------------------------------------
+
+
+def test_what_a_user_may_not_have_named_before_counts_for_each_guest(place, monkeypatch):
+    monkeypatch.setattr(foreign_guests, "may_open", lambda uid, path: True)
+    reader = usage._Reader(place.conn, None)
+    name = references.Name(path=str(place.base), format="raw")
+    for who in ("one", "one", "two"):
+        assert reader.private(name, foreign_guests.Definition(tree("<a/>"), who, 7), 7)
+    assert reader.found.guests([str(place.base)]) == ["one", "two"]
+    assert reader.files == {7: 4}
+
+
+def test_a_volume_or_a_folder_of_a_users_guest(place, monkeypatch):
+    monkeypatch.setattr(foreign_guests, "may_open", lambda uid, path: True)
+    reader = usage._Reader(place.conn, None)
+    who = foreign_guests.Definition(tree("<a/>"), "one", 7)
+    volume = references.Name(volume=("p", "v"), format="raw")
+    assert reader.private(volume, who, 7)
+    assert reader.found.private == {7: ["one has a disk in a pool that is not known here"]}
+    folder = references.Name(path=str(place.base.parent), folder=True, format="raw")
+    for owner, seen in ((8, []), (7, [str(place.base.parent)])):
+        monkeypatch.setattr(usage, "_owner", lambda path, owner=owner: owner)
+        reader.asked.clear()
+        assert reader.private(folder, who, 7)
+        assert [path for path, _ in reader.found.folders] == seen
+    plain = references.Name(path=str(place.above), format="raw")
+    assert reader.private(plain, who, 7)
+    assert len(reader.found.folders) == 1
+
+
+@pytest.mark.parametrize(("long", "counts"), [(usage._LONGEST_PATH, True), (4097, False)])
+def test_the_longest_path_that_is_asked_about(place, monkeypatch, long, counts):
+    monkeypatch.setattr(foreign_guests, "may_open", lambda uid, path: True)
+    reader = usage._Reader(place.conn, None)
+    path = "/" + "a" * (long - 1)
+    who = foreign_guests.Definition(tree("<a/>"), "one", 7)
+    assert reader.private(references.Name(path=path, format="raw"), who, 7)
+    assert (path in reader.found.users) is counts
+
+
+@pytest.mark.parametrize(("neighbour", "closed", "doubt"), [(0, 0, 1), (1, 0, 0), (0, 1, 0)])
+def test_what_a_users_guest_is_based_on_and_is_not_there(place, neighbour, closed, doubt):
+    if neighbour:
+        (place.root / "other" / "neighbour").touch()
+    reader = usage._Reader(place.conn, None)
+    who = foreign_guests.Definition(tree("<a/>"), "one", 7)
+    name = references.Name(path=str(place.above), format="qcow2", closed=bool(closed))
+    assert reader.private(name, who, 7)
+    text = f"what one needs is not known: {place.above} is not there"
+    assert reader.found.private == ({7: [text]} if doubt else {})
+
+
+def test_the_guest_that_is_asked_for_does_not_count_by_another_driver_either(place):
+    who = foreign_guests.Definition(
+        tree(f"<domain><uuid>u</uuid><x>{place.base}</x></domain>"), "one (lxc:///system)"
+    )
+    for but, users in ((None, ["one (lxc:///system)"]), ("u", []), ("v", ["one (lxc:///system)"])):
+        reader = usage._Reader(place.conn, but)
+        reader.foreign(who)
+        assert reader.found.guests([str(place.base)]) == users
+
+
+def test_a_doubt_about_users_is_theirs_and_of_the_system_everybodys(place):
+    reader = usage._Reader(place.conn, None)
+    for uid in (7, 7, None, None):
+        reader.foreign(foreign_guests.Doubt(f"of {uid}", uid))
+    assert reader.found.private == {7: ["of 7"]}
+    assert reader.found.unknown == ["of None"]
