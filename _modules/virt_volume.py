@@ -303,7 +303,7 @@ def volume_clone(pool, volume, name, target_pool=None, **kwargs):
     :raises AlreadyExists: a volume of the copy's name is there
     :raises InvalidInput: a running guest has it open
     :raises ImageError: its content names another file, and no guest of this host declares that
-        format: a guest may have written it to a raw disk
+        format: a guest may have written it to a raw disk; or the pool has no room for the copy
 
     CLI Example:
 

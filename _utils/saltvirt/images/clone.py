@@ -202,8 +202,9 @@ def _overlay(image: inspect.ImageInfo, target: str, size_bytes: int) -> str:
     return "overlay"
 
 
-def _needed_bytes(image: inspect.ImageInfo, format: str) -> int:
-    """What a conversion will take: a small file can name one block of data very often."""
+def needed_bytes(image: inspect.ImageInfo, format: str) -> int:
+    """What a conversion will take: a small file can name one block of data very often. Raises
+    ImageError."""
     argv = ["qemu-img", "measure", "--output=json", "-f", image.format, "-O", format, image.path]
     what = f"measure {image.path}"
     told = json.loads(confined.run(argv, what, errors.ImageError, reads=image.files))
@@ -253,7 +254,7 @@ def _fill(task: _Task, part: str) -> str:
         method = _copy(image, part, task.progress)
         _is_whole(image, part)
     else:
-        _require_space(image, _needed_bytes(image, format), folder)
+        _require_space(image, needed_bytes(image, format), folder)
         method = _convert(image, part, format, task.progress)
     # a raw image that ends within a sector has less than QEMU says
     short = format == "raw" and os.path.getsize(part) < task.size_bytes

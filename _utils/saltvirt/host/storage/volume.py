@@ -261,7 +261,7 @@ def clone(
     """Copies a volume with its data; True. The copy is in ``target_pool``, else beside it.
 
     A copy of a volume that a running guest writes to would be torn, and is refused; so is one
-    whose content leads to other files.
+    whose content leads to other files, or for which the pool has no room.
     """
     volume = lookup(conn, pool, name)
     target = host_pool.lookup(conn, target_pool or pool)
@@ -271,10 +271,11 @@ def clone(
             f"volume {name} in {pool} is open in {', '.join(used.running(own))}: shut it down first"
         )
     volume_content.refuse_foreign(conn, volume)
-    copy = volume_content.definition(volume)
-    copy.name, copy.key, copy.path, copy.physical_bytes = str(new_name), None, None, None
     with translated(f"clone volume {name} in storage pool {pool}"):
         answers.pool(target)
+        volume_content.refuse_boundless(conn, volume, target)
+        copy = volume_content.definition(volume)
+        copy.name, copy.key, copy.path, copy.physical_bytes = str(new_name), None, None, None
         target.createXMLFrom(copy.tostring(), volume, 0)
     return True
 

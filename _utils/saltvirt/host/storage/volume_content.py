@@ -6,18 +6,22 @@ and starts qemu-img by that. A guest can write any header to its raw disk.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
-from saltvirt import errors, plain
+from saltvirt import errors, plain, units
 from saltvirt.host import connection
-from saltvirt.host.storage import chains, files
-from saltvirt.images import header, inspect
+from saltvirt.host.storage import bounded, chains, files
+from saltvirt.images import clone, header, inspect
 from saltvirt.xml.volume import Volume
 
 if TYPE_CHECKING:
     import libvirt
 
+# formats whose tables say where each block is
+_IN_BLOCKS = ("qcow2", "qed", "vmdk", "vdi", "vhdx", "vpc")
 # libvirt writes a name out of an image into its XML as it is
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
@@ -57,6 +61,36 @@ def refuse_foreign(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> N
             f"{path} names the backing file {plain.line(named, 200)}: a guest could have written "
             "that to a raw disk. If it is yours, make it whole with qemu-img convert"
         )
+
+
+def refuse_boundless(
+    conn: libvirt.virConnect, volume: libvirt.virStorageVol, pool: libvirt.virStoragePool
+) -> None:
+    """Raises ImageError for a virStorageVol whose copy takes more than the virStoragePool has, of
+    which it would leave nothing to others."""
+    path = volume.path()
+    if not connection.is_local(conn) or not files.is_regular(path):
+        return
+    format, needed = definition(volume).format, volume.info()[2]
+    if format in _IN_BLOCKS and files.format_by_domains(conn, path) is None:
+        wanted = format if format in clone.FORMATS else "raw"
+        needed = clone.needed_bytes(inspect.inspect(path, format), wanted)
+    free = _free_bytes(pool)
+    if needed > free:
+        raise errors.ImageError(
+            f"a copy of {path} takes {units.human_bytes(needed)}, and storage pool {pool.name()} "
+            f"has {units.human_bytes(free)} free"
+        )
+
+
+def _free_bytes(pool: libvirt.virStoragePool) -> int:
+    """Now; libvirt itself tells of when it last looked."""
+    folder = ElementTree.fromstring(pool.XMLDesc(0)).findtext("target/path") or ""
+    if os.path.isdir(folder) and not f"{folder}/".startswith("/dev/"):
+        unit, _, free = bounded.room(folder)
+        return unit * free
+    told: int = pool.info()[3]
+    return told
 
 
 def sound_base(conn: libvirt.virConnect, path: str, format: str | None) -> None:
