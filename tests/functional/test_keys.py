@@ -1,5 +1,6 @@
 """The master's key store, with Salt's own code on the other side."""
 
+import functools
 import os
 import pathlib
 import pwd
@@ -21,9 +22,15 @@ from saltvirt.seed import keys
 NAME = "web1.example.org"
 
 
-@pytest.fixture(scope="module")
-def pairs():
+@functools.cache
+def _generated():
+    """They take a second, and all tests of a process may have the same."""
     return [keys.generate()[1] for _ in range(3)]
+
+
+@pytest.fixture
+def pairs():
+    return list(_generated())
 
 
 @pytest.fixture(params=["this Salt", "files of 3006"])
