@@ -37,9 +37,12 @@ DELETION = {
     "host.snapshot.needs": ("test_needs", "test_snapshots_shared", "test_still_needed"),
     "host.storage.deletion": ("test_foreign", "test_still_needed"),
     "host.storage.foreign_guests": ("test_foreign",),
+    "host.storage.identity": (),
     "host.storage.image_users": ("test_cache", "test_still_needed"),
     "host.storage.looks": (),
+    "host.storage.mounts": (),
     "host.storage.references": ("test_still_needed",),
+    "host.storage.shared": ("test_shared",),
     "host.storage.unchanged_disks": ("test_guest_lock", "test_still_needed"),
     "host.storage.usage": (
         *("test_dead_storage", "test_foreign", "test_shared", "test_still_needed", "test_usage"),

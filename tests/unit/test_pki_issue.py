@@ -190,6 +190,22 @@ def test_a_pair_is_made_once_and_kept_to_the_master(host):
     assert not host.file("aside").exists(), "what was good is in issued/"
 
 
+def test_what_is_signed_and_what_was_damaged_is_in_the_log(host, caplog):
+    caplog.set_level("INFO")
+    host.pair()
+    host.file("serverkey.pem").write_bytes(b"x")
+    host.pair()
+    issue.requested(host.case(), CLIENT, csr(KEY))
+    why = "serverkey.pem is not a readable private key"
+    kept = next(host.file("aside").iterdir())
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "new server certificate for hv1: first certificate"),
+        ("WARNING", f"{host.file('serverkey.pem')} was damaged; it is kept as {kept}"),
+        ("INFO", f"new server certificate for hv1: {why}"),
+        ("INFO", "signed the client certificate of hv1: first certificate"),
+    ]
+
+
 @pytest.mark.parametrize("name", ["serverkey.pem", "servercert.pem"])
 def test_half_a_pair_is_no_first_one(host, name):
     host.pair()

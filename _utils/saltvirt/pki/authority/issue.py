@@ -155,8 +155,7 @@ def stored(folder: Path, use: Use) -> tuple[PrivateKey | None, x509.Certificate 
 def stored_cert(folder: Path, use: Use) -> x509.Certificate | None:
     """The certificate on the master, or None when there is none that can be read."""
     try:
-        pem = files.read(folder / use.cert)
-        return None if pem is None else certs.load_certs(pem)[0]
+        return certs.load_certs(files.read(folder / use.cert))[0]
     except PkiError:
         return None
 
@@ -167,7 +166,7 @@ def pair(case: Case, use: Use) -> tuple[PrivateKey, x509.Certificate, str | None
     key, cert, why = stored(folder, use)
     for name in (use.key, use.cert):
         files.private(folder / name)
-    if why is None and key is not None and cert is not None:
+    if key is not None and cert is not None:
         why = fault(case, use, cert)
         if why is None:
             return key, cert, None
@@ -239,9 +238,7 @@ def issued(folder: Path) -> Iterator[x509.Certificate]:
 
 
 def _remember(case: Case, cert: x509.Certificate) -> None:
-    path = case.folder / "issued" / f"{certs.serial(cert)}.pem"
-    if not path.exists():
-        files.write(path, certs.cert_pem(cert))
+    files.write(case.folder / "issued" / f"{certs.serial(cert)}.pem", certs.cert_pem(cert))
 
 
 def _forget_expired(case: Case) -> None:
@@ -252,7 +249,7 @@ def _forget_expired(case: Case) -> None:
         except PkiError:
             continue
         if case.store.now() - certs.not_after(cert) > certs.BACKDATE:
-            path.unlink(missing_ok=True)
+            path.unlink()
 
 
 def requested(case: Case, use: Use, csr_pem: str) -> tuple[x509.Certificate, str | None]:
@@ -292,7 +289,7 @@ def read_csr(pem: str) -> x509.CertificateSigningRequest:
             "the key of a signing request must be RSA of 2048 to 4096 bits, or of the curve "
             "P-256, P-384 or P-521"
         )
-    if not _proven(csr):
+    if not csr.is_signature_valid:
         raise InvalidInput("the certificate signing request is not signed by its own key")
     return csr
 
@@ -301,13 +298,6 @@ def _may_be_signed(public: CertificatePublicKeyTypes) -> bool:
     if isinstance(public, rsa.RSAPublicKey):
         return _RSA_BITS[0] <= public.key_size <= _RSA_BITS[1]
     return isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, _CURVES)
-
-
-def _proven(csr: x509.CertificateSigningRequest) -> bool:
-    try:
-        return csr.is_signature_valid
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        return False
 
 
 def due(case: Case, uses: Iterable[Use]) -> list[str]:
