@@ -27,7 +27,7 @@ import saltvirt
 if not hasattr(saltvirt, "fresh"):
     # a sync has brought a part of it: what the minion holds all its jobs would have
     del sys.modules["saltvirt"]
-    raise ImportError("the library of Salt Virt is here in part only: saltutil.sync_all once more")
+    raise ImportError("the library of Salt Virt is incomplete here: run saltutil.sync_all again")
 saltvirt = saltvirt.fresh()
 
 from saltvirt.host.node import detect

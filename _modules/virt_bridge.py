@@ -160,9 +160,11 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
 
 def _is_ovs(type, vlan):
     if type not in ("linux", "ovs"):
-        raise InvalidInput(f"type: {type!r} is none; linux and ovs are")
+        raise InvalidInput(f"type: {type!r} is no type of bridge: use linux or ovs")
     if type == "ovs" and vlan is not None:
-        raise InvalidInput("a bridge of type ovs takes no vlan: guests' interfaces have their tags")
+        raise InvalidInput(
+            "vlan is not for a bridge of type ovs: give the tag to the guests' interfaces"
+        )
     return type == "ovs"
 
 

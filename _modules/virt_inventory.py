@@ -158,7 +158,7 @@ def maintenance(reason=None, guests=None, off=False):
     if reason is None and not off:
         return mark.read()
     if not off and not str(reason).strip():
-        raise errors.InvalidInput("reason: say why the host gets no guests")
+        raise errors.InvalidInput("reason is missing: say why the host gets no guests")
     # an init that was let in before is defined by then, one that asks later is refused
     with admission.AdmissionConfig(__salt__["config.get"], settings.IMAGES_FOLDER).lock():
         if off and not guests:

@@ -512,4 +512,4 @@ def migrate_non_shared_inc(vm_, target, ssh=False):
 
 def _instead(vm_, target, ssh, storage):
     where = f"qemu+ssh://{target}/system" if ssh else target
-    return f"this call is gone: virt.migrate {vm_} {where} {storage}"
+    return f"this function was removed: call virt.migrate {vm_} {where} {storage}"

@@ -252,7 +252,9 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
     ]
     silent = [[name, 0, why, None, None] for name, why in sorted(unreachable.items())]
     columns = ["host", "fit", "next rejected by", "fit if lost", "then unplaced"]
-    title = f"{found.total} more guests fit, {found.total_with_one_lost} with one host lost"
+    more = units.counted(found.total, "more guest")
+    fit = "fits" if found.total == 1 else "fit"
+    title = f"{more} {fit}, {found.total_with_one_lost} with one host lost"
     return {
         "capacity": {
             "total": found.total, "total_with_one_lost": found.total_with_one_lost,

@@ -89,7 +89,9 @@ def revoke(host, undo=False):
     store, rules = Store(__opts__["pki_dir"]), policy.policy(_get)
     if undo:
         crl.readmit(store, host)
-        comment = f"{host} may have new certificates: apply virt.keys there"
+        comment = (
+            f"{host} is admitted again: apply virt.keys there, which gives it new certificates"
+        )
         return {host: {"result": True, "comment": comment}}
     responder.prepare(store, rules)
     with Fleet(__opts__) as fleet:
@@ -98,8 +100,8 @@ def revoke(host, undo=False):
         comment = f"the certificates of {host} are revoked on every hypervisor"
         return {host: {"result": True, "comment": comment}}
     return {
-        host: {"result": False, "comment": f"revoked, but not yet known to {_who(late)}; they "
-               "still let it in: apply virt.keys there"},
+        host: {"result": False, "comment": f"the certificates of {host} are revoked, but "
+               f"these hosts may still accept them: {_who(late)}: apply virt.keys there"},
         "retcode": 1,
     }  # fmt: skip
 
@@ -132,13 +134,15 @@ def rotate_ca(skip=None):
     with Fleet(__opts__) as fleet:
         phase, late = cloud.rotate(fleet, store, rules, [str(name) for name in names], _show)
     if phase is None and not late:
-        return {"CA": {"result": True, "comment": "every hypervisor has the new CA alone"}}
+        return {
+            "CA": {"result": True, "comment": "every hypervisor trusts the new CA and no other"}
+        }
     if phase is None:
         comment = f"the new CA is in use; still trusting the old one: {_who(late)}"
     else:
         comment = (
-            f"it waits in the phase '{phase}' for {_who(late)}. Nothing is broken meanwhile: "
-            "mend them and run virt.rotate_ca again"
+            f"the rotation waits in phase '{phase}' for {_who(late)}. Nothing is broken meanwhile: "
+            "repair that and run salt-run virt.rotate_ca again"
         )
     return {"CA": {"result": False, "comment": comment}, "retcode": 1}
 

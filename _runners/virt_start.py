@@ -47,9 +47,12 @@ def started(host):
     pillar = {"hypervisor": host}
     done = starts.once(__opts__, host, lambda: orchestrate(mods=ORCHESTRATION, pillar=pillar))
     if done is None:
-        return result.done(host, f"{host}: another start of it waits for its turn already")
+        return result.done(
+            host,
+            f"{host}: {ORCHESTRATION} is under way for it, and another run of it waits already",
+        )
     if isinstance(done, dict) and done.get("retcode"):
         failed = result.failed(host, f"{host}: {ORCHESTRATION} failed")
         failed[host]["orchestration"] = done
         return failed
-    return result.done(host, f"{host} was given what it gets at its start", orchestration=done)
+    return result.done(host, f"{host}: {ORCHESTRATION} was applied", orchestration=done)

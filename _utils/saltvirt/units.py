@@ -93,6 +93,12 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"
 
 
+def counted(number: float, noun: str) -> str:
+    """``1 migration``, ``2 migrations``."""
+    shown = f"{number:g}" if isinstance(number, float) else number
+    return f"{shown} {noun}{'' if number == 1 else 's'}"
+
+
 def human_bytes(size: float) -> str:
     """``1536`` as ``1.5 KiB``: three significant digits, binary units."""
     number, larger = float(size), ["TiB", "GiB", "MiB", "KiB"]

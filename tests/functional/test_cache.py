@@ -291,7 +291,7 @@ def test_an_image_that_was_just_given_to_somebody_stays(host, monkeypatch, age_s
     clock = SimpleNamespace(time=lambda: now + image_users.GRACE_S + age_s)
     monkeypatch.setattr(image_users, "time", clock)
     done = host.prune()
-    assert done["kept"] == ({} if age_s > 0 else {"debian-0.raw": "used a moment ago"})
+    assert done["kept"] == ({} if age_s > 0 else {"debian-0.raw": "used within the last minutes"})
     assert host.there() is (age_s < 0)
 
 

@@ -46,7 +46,7 @@ MORE = {
 }
 SYSTEMS = {"networkd": NETWORKD, "ifupdown": IFUPDOWN, "netplan": NETPLAN,
            "netplan, NetworkManager": BY_MANAGER, "NetworkManager": MANAGER}  # fmt: skip
-PART = "it is seeded in part"
+PART = "it is partially seeded"
 
 
 def tree_of(root, name, minion=True):
@@ -480,7 +480,7 @@ NAMES = [
 DISKS = {
     "that makes a kernel panic at an error": (changed("tune2fs", "-e", "panic"), SEEDED),
     "without a free block": (changed(more=FULL), "is full|No space left"),
-    "without a free inode": (changed(more=CROWDED, options=["-N", "96"]), "0 inodes left"),
+    "without a free inode": (changed(more=CROWDED, options=["-N", "96"]), "0 free inodes"),
     "that is read-only": (changed("tune2fs", "-O", "read-only"), "is read-only"),
     "marked with errors": (changed("debugfs", "-w", "-R", "ssv state 2"), EITHER),
     "with a flipped superblock, ext4": (flipped("ext4", 1024, 1024, 1), EITHER),

@@ -196,7 +196,7 @@ def test_an_answer_for_another_guest_undoes_it(named, report):
         return done if kwarg.get("test") or kwarg["name"] == "db1" else {**done, "name": "x"}
 
     named.modules["virt.rename"] = rename
-    with pytest.raises(errors.OperationFailed, match="asked for web1, it answers for 'x'"):
+    with pytest.raises(errors.OperationFailed, match="asked for web1 and answered for 'x'"):
         Rename(named, report, "db1", "web1").run()
     assert named.guests == {"db1": "shutdown"}
 
@@ -276,10 +276,10 @@ def test_what_could_not_be_undone_is_said(named, report, monkeypatch, verb):
     with pytest.raises(errors.AlreadyExists) as caught:
         verb(named, report, "db1", "web1").run()
     why = {
-        Rename: "rename web1 back to db1: hv1: asked for db1, it answers for 'other'",
+        Rename: "rename web1 back to db1: hv1 was asked for db1 and answered for 'other'",
         Clone: "purge web1 on hv1: hv1: disk busy",
     }[verb]
-    assert caught.value.text == f"too late; could not undo: {why}; see virt.repair"
+    assert caught.value.text == f"too late; could not undo: {why}; see salt-run virt.repair"
     assert report.failures == [caught.value.text]
 
 
@@ -333,7 +333,7 @@ def test_a_copy_that_fails_is_purged_and_its_key_goes(named, store, report, monk
             raise errors.AlreadyExists("web1 was made on hv0, too")
 
         monkeypatch.setattr(unique, "resolve", resolve)
-    with pytest.raises(errors.VirtError, match=r"answers for 'other'|made on hv0, too") as caught:
+    with pytest.raises(errors.VirtError, match=r"answered for 'other'|made on hv0, too") as caught:
         Clone(named, report, "db1", "web1", start=True).run()
     assert named.guests == {"db1": "shutdown"}
     assert store.accepted("web1") is None

@@ -964,7 +964,10 @@ def test_an_image_that_is_asked_for_while_others_are_asked_about_it_stays(
         return real(conn, path)
 
     monkeypatch.setattr(image_users.usage, "held", held)
-    assert image_users.prune(conn, images) == {"removed": [], "kept": {name: "used a moment ago"}}
+    assert image_users.prune(conn, images) == {
+        "removed": [],
+        "kept": {name: "used within the last minutes"},
+    }
     assert os.path.exists(os.path.join(images, "_base", name))
 
 

@@ -161,7 +161,7 @@ def test_what_was_not_sent_yet_is_not_there_by_us(peer, dom, job, start, tmp_pat
     disk.touch()
     there = came(peer, dom, start)
     journal = begun(job, report(dom), phase=BEGUN, left=[str(disk)])
-    with pytest.raises(errors.MigrationFailed, match="has not brought it there: keep one"):
+    with pytest.raises(errors.MigrationFailed, match="did not create there: keep one"):
         recovery.recover(dom.connect(), journal, job)
     assert disk.exists()
     assert dom.isPersistent()

@@ -89,7 +89,7 @@ def test_no_disk_of_a_guest_that_is_here_again_is_deleted(dom, tmp_path):
 def test_a_copy_that_has_just_begun_to_run_is_not_ended(dom):
     """Between the decision and the deed somebody started it."""
     dom.create()
-    with pytest.raises(errors.OperationFailed, match="has just begun to run"):
+    with pytest.raises(errors.OperationFailed, match="was started just now"):
         recovery._end(dom)
     assert dom.isActive()
 

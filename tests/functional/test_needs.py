@@ -132,7 +132,7 @@ def test_a_disk_of_a_pool_is_the_guests_own(place):  # noqa: F811
     stake = needs.Stake(VERB, {str(place.base)})
     needs.refuse(place.conn, dom, stake)
     place.guest(disk(above), name="web2")
-    with pytest.raises(errors.Refused, match=r"base.raw would be lost, and web2 needs it"):
+    with pytest.raises(errors.Refused, match=r"base.raw would be lost, and is needed by web2"):
         needs.refuse(place.conn, dom, stake)
 
 

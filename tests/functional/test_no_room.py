@@ -123,7 +123,7 @@ def test_a_layer_that_begins_anew(small):
     )
     snapshot = SimpleNamespace(getXMLDesc=lambda _flags: text)
     domain = SimpleNamespace(isActive=lambda: False)
-    with pytest.raises(errors.OperationFailed, match=r"cannot begin .* anew: No space left"):
+    with pytest.raises(errors.OperationFailed, match=r"cannot reset .*: No space left"):
         layers.revert(None, domain, snapshot, [])
     assert layer.read_bytes() == before
     assert sorted(os.listdir(small)) == there

@@ -134,7 +134,7 @@ def test_a_certificate_for_what_became_anothers_name_is_told_until_it_is_revoked
 
     assert told("hv1") == []
     assert len(told()) == 1
-    assert "a certificate for hv1, which is hv1's: salt-run virt.revoke hv1.a.org" in told()[0]
+    assert "a certificate for hv1, a name of hv1: salt-run virt.revoke hv1.a.org" in told()[0]
     office.rules = policy.CertificatePolicy(hosts="*", names={"hv1.a.org": ["vip"], "hv2": ["VIP"]})
     assert len(told()) == 1, "what the master gives to both is meant"
     office.give("hv1.a.org")

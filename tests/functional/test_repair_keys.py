@@ -115,8 +115,8 @@ def answers_from_behind_nat(cloud):
     [
         (an_init_under_way, "web1: virt.init, process"),
         (made_meanwhile, "it is on hv2 now"),
-        (silent_meanwhile, "not every host was heard: hv2: down"),
-        (lost_meanwhile, "not every host was heard: hv1: virt:hosts does not match it"),
+        (silent_meanwhile, "not every host answered: hv2: down"),
+        (lost_meanwhile, "not every host answered: hv1: virt:hosts does not match it"),
         (reported_meanwhile, "its key stays: a minion uses it"),
         (answers_from_behind_nat, "its key stays: a minion uses it"),
     ],

@@ -130,7 +130,7 @@ def test_a_layer_on_which_an_image_stands_is_not_merged(place):  # noqa: F811
     stake = needs.Stake("virt.revert", {str(layer), str(place.base)})
     needs.refuse(place.conn, dom, stake)
     create(place.root / "other" / "of-web1.qcow2", layer, "qcow2")
-    with pytest.raises(errors.Refused, match=r"would be lost, and .*of-web1.qcow2 needs it"):
+    with pytest.raises(errors.Refused, match=r"would be lost, and is needed by .*of-web1.qcow2"):
         needs.refuse(place.conn, dom, stake)
 
 

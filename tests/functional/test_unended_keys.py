@@ -44,7 +44,7 @@ def test_its_host_is_asked_again_before_it_goes_and_its_key_goes_along(
 ):
     there = cloud(HALF, [])
     store.accept("web1", pairs[0], host="hv1")
-    with pytest.raises(errors.OperationFailed, match="not partially created on hv1 any more"):
+    with pytest.raises(errors.OperationFailed, match="on hv1 was changed meanwhile"):
         unended.remove(there, "web1", "hv1")
     assert store.accepted("web1")
     there.said["unfinished"] = ["web1"]

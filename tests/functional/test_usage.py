@@ -573,7 +573,7 @@ def test_a_layer_that_another_guest_needs_is_not_merged(place):
     stake = needs.Stake("virt.revert", {str(layer), str(place.base)})
     needs.refuse(place.conn, dom, stake)
     place.guest(disk(place.base, "raw"))
-    with pytest.raises(errors.Refused, match=r"base.raw would be lost, and web1 needs it"):
+    with pytest.raises(errors.Refused, match=r"base.raw would be lost, and is needed by web1"):
         needs.refuse(place.conn, dom, stake)
 
 

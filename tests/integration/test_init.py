@@ -341,7 +341,9 @@ def test_update_changes_a_running_guest_at_once(hv):
 def test_update_says_what_the_guest_did_not_take_at_once(hv):
     hv.call("init", "t1", 1, 64, image=IMAGE, disks=[SYSTEM, {"name": "v", "size": 4}], seed=False)
     status = hv.call("update", "t1", disks=[SYSTEM], mem=128)
-    assert status["errors"] == ["disks:vdb: the guest has not released it; it goes at its stop"]
+    assert status["errors"] == [
+        "disks:vdb: the guest has not released it; it is removed when the guest stops"
+    ]
     assert [c["path"] for c in status["changes"] if not c["live"]] == [
         "current_memory_kib",
         "memory_kib",

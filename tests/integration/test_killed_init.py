@@ -51,7 +51,7 @@ def ended(cloud, name):
         said.append((told["comment"], answer["comment"]))
         if cloud.exec("hv1", f"virsh domstate {name}", check=False).stdout.strip() == "running":
             return said
-        if "given up or killed: see virt.repair" in answer["comment"]:
+        if "given up or killed: see salt-run virt.repair" in answer["comment"]:
             # its start was under way: that it never ran cannot be proven, so a person starts it
             assert name in cloud.run("virt.repair", f"name={name}").stdout
             assert cloud.run("virt.start", name).rc == 0

@@ -96,7 +96,7 @@ VERBS = [
     ("restore", ["hv2"], {"test": True}, 1, "hv2 is not in maintenance"),
     ("certs", ["hv2"], {}, 1, "no hypervisor of this master"),
     ("revoke", ["hv2"], {}, 1, "hv2 was never given a certificate"),
-    ("rotate_ca", [], {}, 0, "every hypervisor has the new CA alone"),
+    ("rotate_ca", [], {}, 0, "every hypervisor trusts the new CA and no other"),
 ]  # fmt: skip
 
 

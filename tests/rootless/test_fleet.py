@@ -169,7 +169,7 @@ def test_a_return_that_is_nowhere_is_lost_and_not_waited_for(fleet, monkeypatch)
     monkeypatch.setattr(fleet.client, "get_cache_returns", lambda jid: {})
     found = fleet.gather(["hv1"], "virt.vm_state", timeout_s=2, long=True)["hv1"]
     assert found.kind == answer.LOST
-    with pytest.raises(errors.ConnectionFailed, match="its answer did not arrive"):
+    with pytest.raises(errors.ConnectionFailed, match="its answer did not reach the master"):
         found.get()
 
 

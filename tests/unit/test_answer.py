@@ -50,7 +50,10 @@ def test_each_way_of_giving_no_answer_has_its_kind_and_its_words():
         answer.silent("hv1", 15, busy=True): ("no answer", "its libvirt or its storage may hang"),
         answer.stalled("hv1", 900): ("no answer", "no progress for 900 s (virt:stall_timeout)"),
         answer.endless("hv1", 86400): ("no answer", "at work for 86400 s (virt:job_timeout)"),
-        answer.lost("hv1"): ("lost", "it has ended the job, but its answer did not arrive"),
+        answer.lost("hv1"): (
+            "lost",
+            "it has ended the job, but its answer did not reach the master",
+        ),
         answer.unproven("hv1"): ("bad", "not signed with its key"),
     }
     for one, (kind, words) in told.items():

@@ -234,7 +234,7 @@ def test_who_still_comes_after_the_last_look_is_named(tmp_path):
     outcome = drain(cloud, move)
     assert len(outcome.moved) == evacuate.LOOKS
     assert list(outcome.left) == [made[-1]]
-    assert "came to hv1 while it was drained" in outcome.left[made[-1]]
+    assert "came to hv1 during the evacuation" in outcome.left[made[-1]]
     cloud = Cloud(tmp_path, {"g0": "hv1", "cd": "hv1"})
     outcome = drain(cloud, lambda guest, target: stuck() if guest == "cd" else move(guest, target))
     assert outcome.left["cd"] == "it is on a CD", "and not that it came late"
@@ -316,7 +316,7 @@ def test_the_mark_is_set_whatever_the_reason_and_asked_for(tmp_path):
     drain(cloud, reason="")
     assert cloud.mark["reason"] == "evacuated"
     cloud.one = lambda *args, **kwargs: None
-    with pytest.raises(OperationFailed, match="hv1 did not keep the mark"):
+    with pytest.raises(OperationFailed, match="hv1 did not record its maintenance"):
         drain(cloud)
 
 
@@ -376,7 +376,7 @@ def test_a_host_cannot_name_a_guest_that_was_never_moved_away_from_it(tmp_path):
     assert checked.changes == {"moved": {"a": "hv1"}}
     [stays] = checked.more["table"][2:]
     assert stays[0] == "db"
-    assert "this master did not move it away" in stays[1]
+    assert "but this master did not move it" in stays[1]
     outcome = outcome_of(bring_back(cloud, cloud.move).run())
     assert outcome.moved == {"a": "hv1"}
     assert outcome.left.keys() == {"db"}

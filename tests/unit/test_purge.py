@@ -188,7 +188,7 @@ def test_to_look_changes_nothing(tmp_path, keys):
     cloud.plans, keys["stays"] = {"delete": [], "keep": {}}, "another's"
     found = Purge(cloud, "web1").check()
     assert found.comment == (
-        "web1 would be removed from hv1, with no disk; its key stays: another's"
+        "web1 would be removed from hv1, with no disks; its key stays: another's"
     )
     assert found.changes["key"] is False
     assert "no guest 'x' on any hypervisor" in Purge(cloud, "x").check().reasons

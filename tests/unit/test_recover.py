@@ -94,7 +94,9 @@ def test_a_host_that_a_person_gives_up_is_told_to_the_guests(tmp_path):
     recover.recover(cloud, "web1", report, lost="hv2")
     asked = {"vm_": "web1", "lost": "hv2"}
     assert cloud.asked == [("hv1", "virt.migrate_recover", asked, True)]
-    assert report.steps == [("lost", "web1 goes on without hv2, which a person gave up")]
+    assert report.steps == [
+        ("lost", "web1: its migration ends without hv2, which the operator declared lost")
+    ]
 
 
 def test_a_host_that_has_the_guest_is_not_given_up(tmp_path):
@@ -133,7 +135,7 @@ def test_where_nothing_is_unfinished_it_is_said_who_was_not_asked(tmp_path, lost
     [
         ({"outcome": "moved", "left": {}}, "web1 is on the target; hv1 was cleaned"),
         ({"outcome": "undone", "left": {}}, "web1 is on hv1; the target was cleaned"),
-        ({"left": {}}, "web1: nothing was to be moved"),
+        ({"left": {}}, "web1: there was no unfinished migration"),
         (
             {"outcome": "undone", "left": {"hv3": "b", "hv2": "a"}, "kept": {"/x": "used"}},
             "web1 is on hv1; /x stays: used; something may be left on hv2: a; "

@@ -222,8 +222,10 @@ def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants
                                          "given-up:whole:hv1"]  # fmt: skip
     whole = found[2].data()
     assert not whole["repairs"]
-    assert whole["what"] == "made on hv1 by virt.init, which was given up or killed; it is shutdown"
-    assert found[1].what.endswith("which has not answered now: down: no connection to the master")
+    assert (
+        whole["what"] == "created on hv1 by virt.init, which was given up or killed; it is shutdown"
+    )
+    assert found[1].what.endswith("hv2 does not answer now: down: no connection to the master")
     cloud.left["hv1"]["guests"]["whole"] = "running"
     assert "given-up:whole:hv1" not in [one.id for one in repair.look(cloud)[0]]
     cloud.left["hv1"]["guests"]["whole"] = "shutdown"

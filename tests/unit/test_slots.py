@@ -33,7 +33,7 @@ def test_those_that_fit_run_at_once_and_the_others_wait(tmp_path):
         assert not done.wait(0.7), "hv1 is at work still"
     assert done.wait(5)
     thread.join()
-    assert said == ["1 from or to hv1 are under way (virt:migration:at_once_per_host)"]
+    assert said == ["1 migration from or to hv1 is under way (virt:migration:at_once_per_host)"]
 
 
 def test_the_limit_in_all(tmp_path, monkeypatch):
@@ -44,7 +44,7 @@ def test_the_limit_in_all(tmp_path, monkeypatch):
     held.__enter__()
     held.close = lambda: held.__exit__(None, None, None)
     with slots.taken(config, ("hv3", "hv4"), said.append):
-        assert said == ["1 migrations are under way (virt:migration:at_once)"]
+        assert said == ["1 migration is under way (virt:migration:at_once)"]
 
 
 def test_a_wrong_limit_is_named(tmp_path):
@@ -65,7 +65,7 @@ def test_deployments_wait_for_each_other(tmp_path, monkeypatch):
     with slots.taken(opts(tmp_path), ("hv1",), said.append):
         assert said == [], "migrations have slots of their own"
     with slots.deploying(config, said.append):
-        assert said == ["1 deployments are under way (virt:inits_at_once)"]
+        assert said == ["1 deployment is under way (virt:inits_at_once)"]
 
 
 def test_a_wait_for_a_slot_ends_and_says_who_has_it(tmp_path, monkeypatch):

@@ -136,7 +136,7 @@ def test_those_of_this_master_have_its_keys_and_certificates(fleet):
 
 def test_a_guest_that_is_nowhere_may_be_where_nobody_is_known(fleet, monkeypatch):
     monkeypatch.setattr(fleet, "ask", lambda hosts, fun: [answer.Answer("hv1", {"a": "running"})])
-    with pytest.raises(errors.NotFound, match="a host below one that is silent is not known"):
+    with pytest.raises(errors.NotFound, match="hosts below one that does not answer are not known"):
         find.locate(fleet, "web1")
     assert find.locate(fleet, "a") == ("hv1", "running")
     fleet.opts["order_masters"] = False

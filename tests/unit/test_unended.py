@@ -77,9 +77,17 @@ def test_what_a_dead_init_half_made_goes_and_is_made_again(tmp_path):
 @pytest.mark.parametrize(
     ("guest", "unfinished", "words"),
     [
-        (HALF, [], "it is being made on hv1: call it again"),
-        ({**HALF, "deployment": "other"}, ["web1"], "not of this set: see virt.repair name=web1"),
-        ({**HALF, "deployment": None}, ["web1"], "not of this set: see virt.repair name=web1"),
+        (HALF, [], "it is being created on hv1: run this again"),
+        (
+            {**HALF, "deployment": "other"},
+            ["web1"],
+            "of somebody else: see salt-run virt.repair name=web1",
+        ),
+        (
+            {**HALF, "deployment": None},
+            ["web1"],
+            "of somebody else: see salt-run virt.repair name=web1",
+        ),
     ],
 )
 def test_what_is_not_proven_is_named_only(tmp_path, guest, unfinished, words):
@@ -93,10 +101,12 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
     told(cloud)
     found = plan(cloud)
     assert (found.started, found.placed, found.again) == ({"web1": "hv1"}, {}, {})
-    assert "died before its end, which would be ended: web1 on hv1" in found.text(test=True)
+    assert "created by an interrupted init, which would be ended: web1 on hv1" in found.text(
+        test=True
+    )
     (wish,) = (deploy.wanted(name, said, "shop") for name, said in WISH.items())
     report = type("Report", (), {"step": lambda *_, **__: None})()
-    with pytest.raises(errors.OperationFailed, match="ended by somebody else"):
+    with pytest.raises(errors.OperationFailed, match="on hv2 was changed meanwhile"):
         unended.start(cloud, policy.from_config(None, None), wish, "hv2", report)
     one, known = cloud.one, []
 
@@ -111,7 +121,7 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
     assert known == [True], "written down before the host is told: it may have run from then on"
     assert ("hv1", "virt.start") in cloud.called
     assert begun.of(cloud.opts, "web1") is None
-    with pytest.raises(errors.OperationFailed, match="ended by somebody else"):
+    with pytest.raises(errors.OperationFailed, match="on hv1 was changed meanwhile"):
         unended.start(cloud, policy.from_config(None, None), wish, "hv1", report)
 
 
@@ -122,7 +132,7 @@ def test_one_that_another_operation_has_made_since_is_named_and_not_started(tmp_
     told(cloud, operation="a")
     found = plan(cloud)
     assert found.started == ({"web1": "hv1"} if starts else {})
-    assert starts or "see virt.repair name=web1" in found.text()
+    assert starts or "see salt-run virt.repair name=web1" in found.text()
 
 
 def test_one_that_another_master_has_made_meanwhile_is_named_and_none_is_started(tmp_path):
@@ -150,7 +160,7 @@ def test_one_that_may_have_run_is_named_only(tmp_path, guest, note):
     told(cloud, **note)
     found = plan(cloud)
     assert (found.started, found.placed, found.there) == ({}, {}, {"web1": "hv1"})
-    assert "was given up or killed: see virt.repair name=web1" in found.text()
+    assert "was given up or killed: see salt-run virt.repair name=web1" in found.text()
 
 
 def test_one_that_runs_is_there(tmp_path):

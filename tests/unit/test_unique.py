@@ -105,7 +105,7 @@ def test_where_libvirt_alone_is_silent_its_files_tell(tmp_path):
 def test_what_a_silent_host_was_told_to_make_is_not_made_elsewhere(tmp_path):
     cloud = Cloud(tmp_path, hv1=MAKES, hv2=silent("hv2"))
     begun.Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv2")
-    with pytest.raises(errors.OperationFailed, match=r"hv2 was told to make web1 by virt\.init"):
+    with pytest.raises(errors.OperationFailed, match=r"hv2 was asked to create web1 by virt\.init"):
         init(cloud, seed=True).run()
 
 
@@ -145,11 +145,11 @@ def test_one_that_comes_first_waits_for_the_other_to_go(tmp_path, monkeypatch):
     monkeypatch.setattr(unique, "YIELD_S", -1)
     cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"}
     slept.clear()
-    with pytest.raises(errors.AlreadyExists, match="made on hv2 in the same moment, as on hv1"):
+    with pytest.raises(errors.AlreadyExists, match="created on hv2 at the same moment as on hv1"):
         unique.resolve(cloud, told, "web1", "hv1")
     cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"}
     slept.clear()
-    with pytest.raises(errors.AlreadyExists, match="made on hv1 in the same moment, as on hv2"):
+    with pytest.raises(errors.AlreadyExists, match="created on hv1 at the same moment as on hv2"):
         unique.resolve(cloud, told, "web1", "hv2")
     assert slept == []
 
@@ -194,7 +194,7 @@ def test_another_ones_guest_is_not_taken_for_the_one_whose_answer_is_lost(
     has = lost(guests={"web1": "running"}, operations=operations, **more)
     has["virt.vm_state"] = "!gone wrong"
     cloud = Cloud(tmp_path, hv1=has)
-    with pytest.raises(errors.AlreadyExists, match="made by somebody else") as caught:
+    with pytest.raises(errors.AlreadyExists, match="created by somebody else") as caught:
         init(cloud).run()
     assert ("hv1", "virt.purge") not in cloud.called
     assert "virt.purge" not in caught.value.text
@@ -216,7 +216,7 @@ def test_no_advice_after_a_lost_answer_deletes_a_guest(tmp_path):
         with pytest.raises(errors.ConnectionFailed) as caught:
             made_by(one, cloud).run()
         texts.append(caught.value.text)
-    assert "its key did not come in" in texts[1]
+    assert "the master did not get its key" in texts[1]
     assert not any("virt.purge" in text for text in texts), texts
 
 
@@ -230,11 +230,11 @@ def test_an_init_whose_answer_is_lost_is_settled_by_what_the_host_has(tmp_path):
 
 def test_what_is_half_made_is_removed_and_what_is_not_there_is_not_looked_for(tmp_path):
     cloud = Cloud(tmp_path, hv1=lost(guests={"web1": "shutdown"}, unfinished=["web1"]))
-    with pytest.raises(errors.Refused, match="what it had made of web1 was removed"):
+    with pytest.raises(errors.Refused, match="the partially created web1 was removed"):
         made_by(init(cloud), cloud).run()
     assert ("hv1", "virt.purge") in cloud.called
     cloud = Cloud(tmp_path, hv1=lost())
-    with pytest.raises(errors.Refused, match="it has made nothing"):
+    with pytest.raises(errors.Refused, match="nothing was created there"):
         init(cloud).run()
     assert ("hv1", "virt.purge") not in cloud.called
 
@@ -242,7 +242,7 @@ def test_what_is_half_made_is_removed_and_what_is_not_there_is_not_looked_for(tm
 def test_an_init_that_is_given_up_is_written_down_until_it_is_known_what_became_of_it(tmp_path):
     given_up = {**MAKES, "virt.init": answer.stalled("hv1", 900)}
     cloud = Cloud(tmp_path, hv1=given_up)
-    with pytest.raises(errors.ConnectionFailed, match=r"virt:stall_timeout.*may still be making"):
+    with pytest.raises(errors.ConnectionFailed, match=r"virt:stall_timeout.*may still be creating"):
         init(cloud).run()
     assert begun.of(cloud.opts, "web1")["host"] == "hv1"
     cloud = Cloud(tmp_path, hv1={**MAKES, "virt.init": "!no such image"})
@@ -392,7 +392,7 @@ def test_two_masters_never_run_two_guests_of_a_name(tmp_path, monkeypatch, seed)
     assert hosts.most <= 1
     assert there == [one for one in ended if one in hosts.guests]
     for text in set(ended) - set(there):
-        assert "exists already" in text or "in the same moment" in text
+        assert "exists already" in text or "at the same moment" in text
 
 
 @pytest.mark.parametrize(("own", "other"), [("hv1", "hv2"), ("hv2", "hv1")])
@@ -412,7 +412,7 @@ def test_one_that_was_there_before_stays_whatever_its_host_is_called(
         return done
 
     hosts.do = meanwhile
-    with pytest.raises(errors.AlreadyExists, match=f"made on {other} in the same moment"):
+    with pytest.raises(errors.AlreadyExists, match=f"created on {other} at the same moment"):
         init(Master(tmp_path, hosts), host=own).run()
     assert [host for host, has in hosts.guests.items() if has] == [other]
 
@@ -434,7 +434,7 @@ def test_a_copy_or_a_new_name_looks_again_too(tmp_path, monkeypatch, verb):
     hosts.do = do
     cloud = Master(tmp_path, hosts)
     kind = {"virt.clone": Clone, "virt.rename": Rename}[verb]
-    with pytest.raises(errors.AlreadyExists, match="b was made on hv1 in the same moment"):
+    with pytest.raises(errors.AlreadyExists, match="b was created on hv1 at the same moment"):
         kind(cloud, Report(cloud, "b", "x"), "a", "b").run()
     assert hosts.guests["hv2"] == {"a": "shutdown"}
 
@@ -449,7 +449,7 @@ OFF = {"virt.vm_state": {"web1": "shutdown"}, "virt.start": True,
 def test_no_guest_on_shared_disks_is_started_beside_a_silent_host(tmp_path, verb):
     state = {"web1": "paused" if verb == "resume" else "shutdown"}
     cloud = Cloud(tmp_path, hv1={**OFF, "virt.vm_state": state}, hv2=silent("hv2"))
-    words = r"web1 stays .*/nfs/web1.qcow2 \(nfs4 at /nfs\).*hv2: no answer.*say host=hv1"
+    words = r"web1 stays .*/nfs/web1.qcow2 \(nfs4 at /nfs\).*hv2: no answer.*give host=hv1"
     with pytest.raises(errors.OperationFailed, match=words):
         Lifecycle(cloud, "web1", verb).run()
     assert not {("hv1", "virt.start"), ("hv1", "virt.resume")} & set(cloud.called)
@@ -465,7 +465,7 @@ def test_no_guest_on_shared_disks_is_started_beside_a_silent_host(tmp_path, verb
 
 def test_nor_is_it_put_back_to_a_snapshot(tmp_path):
     cloud = Cloud(tmp_path, hv1=OFF, hv2=silent("hv2"))
-    with pytest.raises(errors.OperationFailed, match="it may run where nobody answers"):
+    with pytest.raises(errors.OperationFailed, match="it may run on one that does not answer"):
         lifecycle.writes(cloud, "web1")
     assert lifecycle.writes(cloud, "web1", "hv1") == "hv1"
     cloud.answers["hv1"] = {**OFF, "virt.vm_state": {"web1": "running"}}

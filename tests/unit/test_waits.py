@@ -291,7 +291,10 @@ def test_a_host_that_says_for_ever_that_it_goes_on_is_given_up(cloud, monkeypatc
         quiet = (30, slots.place_s(OPTS), lambda told=told, fleet=fleet: told.append(fleet.bus.t))
         [found] = fleet.ask(["hv1"], "virt.init", long=True, quiet=quiet)
         assert (found.kind, 5000 <= fleet.bus.t < 5010) == ("no answer", True)
-        assert found.error == "at work for 5000 s (virt:job_timeout); it is given up here"
+        assert (
+            found.error
+            == "at work for 5000 s (virt:job_timeout): the master no longer waits for it"
+        )
         assert len(told) == 1
         assert held.QUEUE_S / 2 <= told[0] < held.QUEUE_S / 2 + 10
 

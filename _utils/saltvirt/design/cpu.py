@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saltvirt import units
 from saltvirt.design import vcpus
 from saltvirt.design.put import is_given, merge, put
 from saltvirt.errors import InvalidInput, Unsupported
@@ -50,7 +51,9 @@ def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
 def _count(spec: CpuSpec, domain: Domain, context: Context) -> None:
     limit = context.domain.max_vcpus if context.domain else None
     if limit and is_given(spec.maximum) and spec.maximum > limit:
-        raise Unsupported(f"cpu {spec.maximum}: this host runs guests with up to {limit} CPUs")
+        raise Unsupported(
+            f"cpu {spec.maximum}: this host runs guests with at most {units.counted(limit, 'CPU')}"
+        )
     before = domain.vcpu.maximum, domain.vcpu.current
     put(domain.vcpu, spec, "maximum", "placement", "cpuset", "current")
     if spec.vcpus is not None or (domain.vcpu.maximum, domain.vcpu.current) != before:

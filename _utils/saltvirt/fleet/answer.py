@@ -60,19 +60,23 @@ def silent(host: str, waited_s: float, busy: bool = False) -> Answer:
 
 def stalled(host: str, quiet_s: float) -> Answer:
     """A host whose job is given up: it may be at work still."""
-    error = f"no progress for {quiet_s:.0f} s (virt:stall_timeout); it is given up here"
+    error = (
+        f"no progress for {quiet_s:.0f} s (virt:stall_timeout): the master no longer waits for it"
+    )
     return Answer(host, error=error, kind=SILENT)
 
 
 def endless(host: str, job_s: float) -> Answer:
     """A host whose job is given up, though it says that it gets on."""
-    error = f"at work for {job_s:.0f} s (virt:job_timeout); it is given up here"
+    error = f"at work for {job_s:.0f} s (virt:job_timeout): the master no longer waits for it"
     return Answer(host, error=error, kind=SILENT)
 
 
 def lost(host: str) -> Answer:
     """A host that has ended the job, and whose answer Salt did not bring."""
-    return Answer(host, error="it has ended the job, but its answer did not arrive", kind=LOST)
+    return Answer(
+        host, error="it has ended the job, but its answer did not reach the master", kind=LOST
+    )
 
 
 def unproven(host: str) -> Answer:

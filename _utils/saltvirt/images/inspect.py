@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from saltvirt import errors
+from saltvirt import errors, units
 from saltvirt.images import confined, header
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def _check(path: str, found: header.Header, folders: Collection[str], depth: int
     if found.corrupt:
         raise errors.ImageError(f"{path} is marked corrupt: run qemu-img check on it")
     if found.snapshots > _MOST_SNAPSHOTS:
-        raise errors.ImageError(f"{path} has {found.snapshots} snapshots: convert it first")
+        raise errors.ImageError(
+            f"{path} has {units.counted(found.snapshots, 'snapshot')}: convert it first"
+        )
     if found.data_file:
         _inside(found.data_file, path, folders)
         raise errors.ImageError(

@@ -32,7 +32,7 @@ def private(folder: str) -> str:
     ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     if not ours or found.st_mode & 0o022:
         raise errors.OperationFailed(
-            f"{folder} is a link, or others can write to it: remove it, it is made anew"
+            f"{folder} is a link, or others can write to it: remove it; it is created again"
         )
     return folder
 

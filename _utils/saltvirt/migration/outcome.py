@@ -65,8 +65,8 @@ def decide(
 
 
 _SPLIT = (
-    "it is in post-copy: a part of its memory is on either host, and nothing was ended; while "
-    "libvirt is at it, wait; if it has failed, virt.stop it on both and virt.start it on the "
+    "it is in post-copy: a part of its memory is on each host, and nothing was aborted; wait while "
+    "libvirt moves it; if that has failed, virt.stop it on both and virt.start it on the "
     "target, whose disks are the newer ones"
 )
 
@@ -76,7 +76,7 @@ def _only_here(here: Side, was_running: bool) -> Verdict:
         return Verdict(
             UNDECIDED,
             words="it is on neither host; its definition is in the journal of the migration on "
-            "its old host, its disks were not touched",
+            "its old host; its disks were not touched",
         )
     if here.waits and was_running:
         return Verdict(UNDONE, (RESUME_HERE,))
@@ -94,7 +94,7 @@ def _alive_there(here: Side, persistent_here: bool) -> Verdict:
     return Verdict(
         UNDECIDED,
         (PAUSE_THERE,),
-        "it came to run on both hosts, and was paused on the target: keep one, and virt.stop "
+        "split brain: it ran on both hosts, and was paused on the target: keep one, and virt.stop "
         "and virt.undefine the other",
     )
 
@@ -111,9 +111,9 @@ def _cold(here: Side) -> Verdict:
 def _undecided(here: Side, there: Side) -> Verdict:
     if here.state == GONE and there.waits:
         return Verdict(
-            UNDECIDED, words="it is gone here and waits on the target: virt.resume it there"
+            UNDECIDED, words="it is no longer here and paused on the target: virt.resume it there"
         )
     return Verdict(
         UNDECIDED,
-        words=f"it is {here.state} here and {there.state} on the target: decide which is to live",
+        words=f"it is {here.state} here and {there.state} on the target: decide which one to keep",
     )

@@ -192,7 +192,7 @@ def _while_it_runs(progress: Progress, elapsed_s: float, policy: MigrationPolicy
     if policy.name == "converge":
         return _next_step(progress, policy)
     if policy.name == "postcopy" and progress.iteration > 1:
-        return Action(POSTCOPY, reason="memory was sent once and changes on")
+        return Action(POSTCOPY, reason="memory was sent once and still changes")
     return Action()
 
 

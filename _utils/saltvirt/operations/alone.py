@@ -23,6 +23,6 @@ def check(fleet: Fleet, locations: find.Locations, name: str, host: str) -> None
     for path, why in sorted(fleet.one(host, "virt.shared_disks", {"vm_": name}).items()):
         raise errors.OperationFailed(
             f"{name} stays as it is on {host}: other hosts may have its disk {path} ({why}), and "
-            f"it may run where nobody answers: {'; '.join(where)}; wait for that, or say "
+            f"it may run on one that does not answer: {'; '.join(where)}; wait for that, or give "
             f"host={host} when you know that it runs nowhere else"
         )

@@ -84,7 +84,7 @@ class DeployPlan:
 
 
 _HALF = "partially created by an interrupted init, and"
-_WHOLE = "made by an init that died before its end, which"
+_WHOLE = "created by an interrupted init, which"
 
 
 def _line(word: str, guests: dict[str, str]) -> str:

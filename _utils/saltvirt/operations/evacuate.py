@@ -97,7 +97,7 @@ class Evacuate:
             outcome.add(moves.run(planned, self.migrate, self.report, self.limits))
         else:
             targets, unplaced = self._again(outcome)
-            came = f"it came to {host} while it was drained: evacuate it again"
+            came = f"it came to {host} during the evacuation: evacuate {host} again"
             unplaced.update(dict.fromkeys(targets, came))
         outcome.left = {**unplaced, **outcome.left}
         away.keep(fleet.opts, host, ours | set(outcome.moved))
@@ -126,7 +126,9 @@ class Evacuate:
         """Raises OperationFailed when the host has no such mark then."""
         arguments = {"reason": self.reason, "guests": sorted(guests)}
         if self.fleet.one(self.host, "virt.maintenance", arguments) != arguments:
-            raise errors.OperationFailed(f"{self.host} did not keep the mark of its maintenance")
+            raise errors.OperationFailed(
+                f"{self.host} did not record its maintenance: it may get new guests"
+            )
 
 
 class Restore:
@@ -189,7 +191,7 @@ class Restore:
                 continue
             if name not in ours:
                 unknown[name] = (
-                    f"only {host} says that it had it, this master did not move it away from there"
+                    f"{host} says that it was evacuated from there, but this master did not move it"
                 )
             elif places:
                 planned.append(moves.GuestMove(name, places[0], host))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from saltvirt import errors
 from saltvirt.fleet.client import Fleet
 
-BELOW = "this master has syndics, and a host below one that is silent is not known here"
+BELOW = "this master has syndics: hosts below one that does not answer are not known here"
 
 
 @dataclass(frozen=True)

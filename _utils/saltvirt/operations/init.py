@@ -417,7 +417,7 @@ class Init:
             raise errors.Refused(f"{host}: {answer.error}")
         if answer.kind in (SILENT, BAD):
             raise errors.ConnectionFailed(
-                f"{host}: {answer.error}; it may still be making {name}: salt-run virt.repair "
+                f"{host}: {answer.error}; it may still be creating {name}: salt-run virt.repair "
                 f"name={name} shows what is left of it"
             )
         made = self.settled(host, answer) if answer.kind == LOST else answer.get()
@@ -428,7 +428,7 @@ class Init:
     def idle(self) -> None:
         """Its host does nothing, or for very long: others need not wait for this one."""
         self.slot.free()
-        text = f"{self.wanted.name}: no progress, or very long; others no longer wait for it"
+        text = f"{self.wanted.name}: no progress, or very long; others no longer wait for its end"
         self.report.step("quiet", text)
 
     def settled(self, host: str, lost: Answer) -> dict[str, Any]:
@@ -448,17 +448,18 @@ class Init:
             raise errors.AlreadyExists(f"{why}; {exc.text}") from exc
         except errors.VirtError as exc:
             raise errors.ConnectionFailed(
-                f"{why}; it may have made {name}: salt-run virt.repair name={name} shows what is "
-                f"left of it ({exc.text})"
+                f"{why}; {host} may have created {name}: salt-run virt.repair name={name} shows "
+                f"what is left of it ({exc.text})"
             ) from exc
         if half:
-            raise errors.Refused(f"{why}; what it had made of {name} was removed")
+            raise errors.Refused(f"{why}; the partially created {name} was removed")
         if name not in has["guests"]:
-            raise errors.Refused(f"{why}; it has made nothing")
+            raise errors.Refused(f"{why}; nothing was created there")
         key = self.keys.accepted(name)
         if self.wanted.image and self.wanted.arguments.get("seed", True) and not key:
             raise errors.ConnectionFailed(
-                f"{why}; {name} is there and is left as it is, but its key did not come in: "
+                f"{why}; {name} exists there and stays as it is, but the master did not get its "
+                "key: "
                 f"salt-run virt.repair name={name} shows what to do"
             )
         self.report.step("found", f"{name}: {lost.error}; it is there", host=host)
@@ -474,10 +475,12 @@ class Init:
         if name not in has["guests"]:
             return
         if "operations" not in has:
-            raise errors.OperationFailed(f"{host} does not tell who made it: update it")
+            raise errors.OperationFailed(
+                f"{host} does not say who created {name}: update Salt Virt there"
+            )
         if has["operations"].get(name) != self.wanted.operation:
             raise errors.AlreadyExists(
-                f"{name} on {host} was made by somebody else, and stays as it is"
+                f"{name} on {host} was created by somebody else, and stays as it is"
             )
 
 
@@ -490,7 +493,7 @@ def _planned(asked: facts.PlacementRequest, host: str, decision: choose.Decision
     }  # fmt: skip
     disk = units.human_bytes(asked.disk_bytes + sum(asked.pools.values()))
     comment = (
-        f"{asked.name} would be created on {host}: {asked.vcpus} vCPUs, "
+        f"{asked.name} would be created on {host}: {units.counted(asked.vcpus, 'vCPU')}, "
         f"{takes['memory_mib']} MiB of memory, {disk} of disk"
     )
     more = {"host": host, "table": explain.table(decision, {})}
@@ -506,7 +509,7 @@ def naming_what_stays(undo: Revert) -> Iterator[None]:
         if not undo.failed:
             raise
         left = "; ".join(undo.failed)
-        raise type(exc)(f"{exc.text}; could not undo: {left}; see virt.repair") from exc
+        raise type(exc)(f"{exc.text}; could not undo: {left}; see salt-run virt.repair") from exc
 
 
 def handed_in(
@@ -525,11 +528,11 @@ def handed_in(
     """
     about = made.get("name") if isinstance(made, dict) else made
     if about != name:
-        raise errors.OperationFailed(f"{host}: asked for {name}, it answers for {about!r}")
+        raise errors.OperationFailed(f"{host} was asked for {name} and answered for {about!r}")
     given, key = made.get("pub_key"), KeyStore(fleet.opts).accepted(name)
     if given and not (key and str(given).split() == key.split()):
         raise errors.KeyRefused(
-            f"{host}: the key that it made for {name} did not come in by the ext_pillar virtkey; "
+            f"{host}: the master did not get the key of {name} by the ext_pillar virtkey; "
             f"the logs of the master and of {host} say why (an older version there: salt {host} "
             "saltutil.sync_all)"
         )

@@ -91,7 +91,7 @@ def targets(
         raise errors.ConnectionFailed(f"{source}: {unreachable.get(source, 'it did not answer')}")
     guest = next((guest for guest in here.guests if guest.name == name), None)
     if guest is None:
-        raise errors.NotFound(f"{name} is not on {source} any more: call it again")
+        raise errors.NotFound(f"{name} is no longer on {source}: run the command again")
     needs = facts.of_guest(guest, here)
     # whom the operator names is not one that placement chooses
     policy = replace(policy, exclude=tuple(h for h in policy.exclude if h != request.target))
@@ -128,7 +128,7 @@ def request_of(
     if not isinstance(overcommit, bool):
         raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
     if overcommit and not target:
-        raise errors.InvalidInput("overcommit=True needs the host: where to shall it go?")
+        raise errors.InvalidInput("overcommit=True needs the target: name the host")
     return MigrationRequest(target or None, others or not target, overcommit)
 
 
@@ -442,7 +442,7 @@ class Migrate:
 
 
 def _ended(name: str, source: str, target: str) -> str:
-    return f"{name}: its earlier migration from {source} was ended: it is on {target}"
+    return f"{name}: its earlier migration from {source} was completed: it is on {target}"
 
 
 def _changes(source: str, target: str) -> dict[str, dict[str, str]]:

@@ -80,7 +80,7 @@ class Purge:
             found = plan(self.fleet, host, name)
             goes, why = self._key(host)
             reasons.hold()
-            disks = ", ".join(found["delete"]) or "no disk"
+            disks = ", ".join(found["delete"]) or "no disks"
             comment = f"{name} would be removed from {host}, with {disks}"
             comment += " and its key" if goes else ""
             changes = {"removed": found, "key": goes}

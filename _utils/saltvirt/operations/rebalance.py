@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from saltvirt import units
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import inventory, moves
 from saltvirt.operations.operation import Checked, Reasons, Result
@@ -42,7 +43,10 @@ class Rebalance:
             rows: list[list[Any]] = [["guest", "from", "to", "score after"]]
             rows += [[m.guest, m.source, m.target, round(m.after, 3)] for m in planned]
             text = f"the score is {score:.3f}, moves begin at {self.threshold}"
-            comment, changes = f"{len(planned)} moves; {text}", {m.guest: m.target for m in planned}
+            comment, changes = (
+                f"{units.counted(len(planned), 'move')}; {text}",
+                {m.guest: m.target for m in planned},
+            )
             return Checked(ABOUT, comment, {"moved": changes}, {"score": score, "table": rows})
         return reasons.checked(ABOUT)
 

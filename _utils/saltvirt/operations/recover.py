@@ -32,7 +32,10 @@ def recover(
             state = seen.guests.get(name, {}).get(lost)
             if state:
                 raise errors.InvalidInput(f"{lost} answers, and {name} is {state} there")
-            report.step("lost", f"{name} goes on without {lost}, which a person gave up")
+            report.step(
+                "lost",
+                f"{name}: its migration ends without {lost}, which the operator declared lost",
+            )
             asked["lost"] = str(lost)
         found: dict[str, Any] = {"left": {}, "deleted": []}
         if host:
@@ -80,7 +83,7 @@ def recovered(name: str, host: str | None, found: dict[str, Any]) -> str:
     outcomes = {migrate.MOVED: f"{name} is on the target; {host} was cleaned", "undone": undone}
     kept = [target_leftovers.words(found["kept"])] if found.get("kept") else []
     again = [target_leftovers.again(name)] if left else []
-    nothing = f"{name}: nothing was to be moved"
+    nothing = f"{name}: there was no unfinished migration"
     return "; ".join([outcomes.get(str(found.get("outcome")), nothing), *kept, *left, *again])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from saltvirt import errors
+from saltvirt import errors, units
 from saltvirt.fleet import target
 from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.client import Fleet
@@ -96,7 +96,8 @@ class Repair:
         rows = [["what", "is wrong", "repairing", "command"]]
         rows += [[f.about, f.what, f.how, f.command] for f in findings]
         rows += [[host, why, "", ""] for host, why in sorted(unreachable.items())]
-        comment = f"{len(findings)} leftovers" if findings else "nothing is left over"
+        number = units.counted(len(findings), "leftover")
+        comment = number if findings else "nothing is left over"
         changes = {"repaired": {f.about: f.how for f in findings if f.repair}}
         more = {"table": rows, "findings": [f.data() for f in findings]}
         return Checked("repair", comment, changes, more, complete=not unreachable)
@@ -209,7 +210,7 @@ def _of_host(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
             HALF_MADE, name,
             f"partially created on {host} by an interrupted init",
             f"removed from {host}",
-            f"its record on {host} names the process that was making it, and that process is gone",
+            f"its record on {host} names the process that created it, and that process has ended",
             host,
             functools.partial(_leftover, fleet, host, name),
         )  # fmt: skip
@@ -220,9 +221,11 @@ def _of_host(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
         yield Finding(
             BROKEN_OFF, name,
             f"its migration from {host} was broken off",
-            f"a person decides: {wrong}" if wrong else "both hosts asked and the migration ended",
+            f"a person decides: {wrong}"
+            if wrong
+            else "both hosts are asked, and the migration is completed or undone",
             f"{host} has a journal of its migration to {about['target'] or 'another host'}, and no "
-            "process works at it",
+            "process is working on it",
             host,
             None if wrong else functools.partial(_take_away, fleet, host, name),
         )  # fmt: skip
@@ -234,16 +237,16 @@ def _left(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
             LEFT, name,
             f"{on} may hold files of a migration from {host} that was ended without it",
             f"removed from {on}",
-            f"{host} has written down what was made on {on}, which did not answer then",
+            f"{host} has a record of what was created on {on}, which did not answer then",
             on,
             functools.partial(_take_away, fleet, host, name),
         )  # fmt: skip
     for name in target_leftovers.noted(data):
         yield Finding(
             LEFT, name,
-            f"{host} has files of a migration of it to there that was undone",
+            f"{host} has files of a migration of it to {host} that was undone",
             f"removed from {host}",
-            f"{host} has a note of what was made there, and nothing has taken it away",
+            f"{host} has a record of what was created there, and it was not removed",
             host,
             functools.partial(_take_away, fleet, None, name),
         )  # fmt: skip
@@ -255,10 +258,10 @@ def _made(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
         look = "; ".join(f"{path}: {why}" for path, why in unsure.items())
         yield Finding(
             MADE, name,
-            f"{', '.join([*paths, *unsure])} on {host} was being made for it by {about['what']}, "
-            "which died; no guest has it",
+            f"{', '.join([*paths, *unsure])} on {host} was being created for it by "
+            f"{about['what']}, which was interrupted; no guest has it",
             f"removed from {host}" if paths else f"a person decides: {look}",
-            f"{host} has written it down, and the process that made it is gone",
+            f"{host} has a record of it, and the process that was creating it has ended",
             host,
             functools.partial(_remove_made, fleet, host, name) if paths else None,
             do=f"salt {host} virt.remove_made {shlex.quote(name)} test=True",
@@ -301,16 +304,16 @@ def _given_up(
             continue
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(begin["since"]))
         where = (
-            f"which has not answered now: {unreachable[host]}"
+            f"{host} does not answer now: {unreachable[host]}"
             if state is None
             else f"it is {state}"
         )
         yield Finding(
             GIVEN_UP, name,
-            f"made on {host} by {what}, which was given up or killed; {where}",
-            "a person decides: look whether it is that one, which somebody else may have made "
-            "since; then virt.start it, or remove it",
-            f"{host} was told to make it at {since}; nobody saw the end of that",
+            f"created on {host} by {what}, which was given up or killed; {where}",
+            "a person decides: look whether it is that one, as somebody else may have created it "
+            "since; then start it, or purge it",
+            f"{host} was asked to create it at {since}; this master did not see the end of that",
             host,
             do=f"salt-run virt.vm_info {name}",
         )  # fmt: skip
@@ -381,7 +384,7 @@ def _keys(fleet: Fleet, guests: Container[str], hosts: Container[str]) -> Iterat
             "the master trusts its key, and no host has such a guest",
             "key deleted" if sure
             else "look whether a machine uses it, wherever that is now; a person who knows that it "
-            "is gone for good takes its key from the master",
+            "is gone for good removes its key from the master",
             f"{evidence}; every host that virt:hosts matches answered, none has it",
             repair=functools.partial(_delete_key, fleet, name) if sure else None,
             do=f"salt {name} test.ping",
@@ -397,7 +400,7 @@ def _delete_key(fleet: Fleet, name: str) -> None:
         unreachable = {**now.unreachable, **proof.unmatched(fleet.opts, hosts)}
         if unreachable:
             why = "; ".join(f"{host}: {reason}" for host, reason in sorted(unreachable.items()))
-            raise errors.OperationFailed(f"its key stays: not every host was heard: {why}")
+            raise errors.OperationFailed(f"its key stays: not every host answered: {why}")
         if name in now.guests:
             places = ", ".join(sorted(now.guests[name]))
             raise errors.OperationFailed(f"its key stays: it is on {places} now")

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from saltvirt import settings
+from saltvirt import settings, units
 from saltvirt.operations import held
 
 # is told why somebody has to wait
@@ -119,8 +119,13 @@ def _take(folder: Path, wanted: dict[str, int], what: str) -> tuple[list[int], s
 
 def _reason(kind: str, number: int) -> str:
     if kind == "init":
-        return f"{number} deployments are under way (virt:inits_at_once)"
+        return f"{_under_way(number, 'deployment')} (virt:inits_at_once)"
     if kind == "all":
-        return f"{number} migrations are under way (virt:migration:at_once)"
+        return f"{_under_way(number, 'migration')} (virt:migration:at_once)"
     host = kind.removeprefix("of-")
-    return f"{number} from or to {host} are under way (virt:migration:at_once_per_host)"
+    about = f" from or to {host}"
+    return f"{_under_way(number, 'migration', about)} (virt:migration:at_once_per_host)"
+
+
+def _under_way(number: int, what: str, about: str = "") -> str:
+    return f"{units.counted(number, what)}{about} {'is' if number == 1 else 'are'} under way"

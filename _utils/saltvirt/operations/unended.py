@@ -32,7 +32,7 @@ def judge(
         return _half(fleet, name, host, ours)
     if record.get("host") != host or guest.state == "running":
         return None, None
-    words = f"{record['what']} of it was given up or killed: see virt.repair name={name}"
+    words = f"{record['what']} of it was given up or killed: see salt-run virt.repair name={name}"
     never = record["what"] == "virt.init" and record.get("started") is False
     off = guest.state == "shutdown"
     if not (ours and never and off and _known(fleet, wanted, host)):
@@ -44,12 +44,13 @@ def judge(
 
 def _half(fleet: Fleet, name: str, host: str, ours: bool) -> tuple[str | None, str | None]:
     if name not in fleet.one(host, "virt.leftovers")["unfinished"]:
-        return None, f"it is being made on {host}: call it again when that is done"
+        return None, f"it is being created on {host}: run this again when that is done"
     if ours:
         return AGAIN, None
     return (
         None,
-        f"partially created by an interrupted init, not of this set: see virt.repair name={name}",
+        f"partially created by an interrupted init of somebody else: see salt-run virt.repair "
+        f"name={name}",
     )
 
 
@@ -66,9 +67,7 @@ def remove(fleet: Fleet, name: str, host: str) -> None:
     that the master accepted for this very guest."""
     with lock.guest(fleet.opts, name, "virt.deployed"):
         if name not in fleet.one(host, "virt.leftovers")["unfinished"]:
-            raise errors.OperationFailed(
-                f"{name} is not partially created on {host} any more: look again"
-            )
+            raise errors.OperationFailed(f"{name} on {host} was changed meanwhile: run this again")
         purge.leftover(fleet, host, name)
         keys = KeyStore(fleet.opts)
         if keys.status(name) and keys.stays(name, host) is None:
@@ -83,7 +82,9 @@ def start(
     with lock.guest(fleet.opts, wanted.name, "virt.deployed"):
         record = begun.of(fleet.opts, wanted.name) or {}
         if record.get("host") != host or record.get("started") is not False:
-            raise errors.OperationFailed(f"{wanted.name} was ended by somebody else: look again")
+            raise errors.OperationFailed(
+                f"{wanted.name} on {host} was changed meanwhile: run this again"
+            )
         find.locate(fleet, wanted.name)  # one of another master is named, and neither is started
         begun.starting(fleet.opts, wanted.name)
         by = policy if wanted.start else None

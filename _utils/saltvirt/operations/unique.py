@@ -62,8 +62,8 @@ def resolve(
         places = ", ".join(others)
         if others[0] < host or (end is not None and time.monotonic() > end):
             raise errors.AlreadyExists(
-                f"{name} was made on {places} in the same moment, as on {host}: that on {host} is "
-                "taken back"
+                f"{name} was created on {places} at the same moment as on {host}: that on {host} "
+                "is removed"
             )
         if end is None:
             end = time.monotonic() + YIELD_S
@@ -81,8 +81,8 @@ def _of_silent(fleet: Fleet, name: str, unreachable: dict[str, str], never: bool
     if record and record["host"] in there:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record["since"]))
         raise errors.OperationFailed(
-            f"{record['host']} was told to make {name} by {record['what']} at {since} and does not "
-            f"answer now: {there[record['host']]}; {_advice()}"
+            f"{record['host']} was asked to create {name} by {record['what']} at {since} and "
+            f"does not answer now: {there[record['host']]}; {_advice()}"
         )
     if there and not never:
         why = "; ".join(f"{host}: {reason}" for host, reason in sorted(there.items()))
@@ -105,7 +105,10 @@ def _not_at_work(fleet: Fleet, name: str, unreachable: dict[str, str]) -> None:
 
 
 def _advice() -> str:
-    return f"wait for it, or say {ARGUMENT}=True when no such host has a guest of that name"
+    return (
+        f"wait for it, or give {ARGUMENT}=True when you know that none of them has a guest of that "
+        "name"
+    )
 
 
 def silent(fleet: Fleet, name: str, unreachable: dict[str, str]) -> dict[str, str]:

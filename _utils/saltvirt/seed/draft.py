@@ -6,7 +6,7 @@ import contextlib
 import posixpath
 from typing import TYPE_CHECKING, Any
 
-from saltvirt import errors
+from saltvirt import errors, units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from saltvirt.seed.tree import System
 
 _BLOCK = 4096
-PART = "it is seeded in part: seed it again when that is mended, or make it anew"
+PART = "it is partially seeded: correct that and seed it again, or create the guest again"
 
 
 @contextlib.contextmanager
@@ -92,7 +92,9 @@ class Draft:
         if room.free_bytes < sum(sizes) + _BLOCK * len(self._steps):
             raise errors.SeedFailed(f"the guest's file system is full: {room.free_bytes} bytes")
         if room.free_files is not None and room.free_files < len(sizes):
-            raise errors.SeedFailed(f"the guest's file system has {room.free_files} inodes left")
+            raise errors.SeedFailed(
+                f"the guest's file system has {units.counted(room.free_files, 'free inode')}"
+            )
 
     def commit(self) -> None:
         """Does all of it, in order. Raises SeedFailed, which says that a part is done."""
@@ -107,7 +109,7 @@ class Draft:
 
 @contextlib.contextmanager
 def partly() -> Iterator[None]:
-    """An error inside says that the guest is seeded in part."""
+    """An error inside says that the guest is partially seeded."""
     try:
         yield
     except errors.VirtError as exc:

@@ -152,7 +152,7 @@ def seed(tree: System, data: SeedData) -> None:
     """Prepares the guest. Raises SeedFailed when the tree holds no system or cannot take it.
 
     All is looked at before anything is written: what cannot be seeded is as it was, unless the
-    error says that it is seeded in part.
+    error says that it is partially seeded.
     """
     draft = Draft(tree)
     if not draft.is_dir("/etc"):

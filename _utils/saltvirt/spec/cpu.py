@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from saltvirt import units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import REMOVE, Part, given, key, part
@@ -107,7 +108,8 @@ class CpuSpec(Part):
         topology = given(self.topology)
         total = topology.total() if topology else None
         if total and maximum and total != maximum:
-            raise InvalidInput(f"{what}: the topology makes {total} CPUs, maximum says {maximum}")
+            cpus = units.counted(total, "CPU")
+            raise InvalidInput(f"{what}: the topology makes {cpus}, maximum says {maximum}")
         for number in given(self.vcpus) or {}:
             if maximum and number >= maximum:
                 raise InvalidInput(f"{what}:vcpus has {number}, the last one is {maximum - 1}")

@@ -52,7 +52,7 @@ def _converge(host: StateHost, name: str, given: dict[str, Any], start: bool) ->
             return _make(host, name, given, start)
     if start and not failures:
         _start(host, name, shown, done, failures)
-    comment = f"{name} {_sentence(done, host.test)}" if done else f"{name} is as wanted"
+    comment = f"{name} {_sentence(done, host.test)}" if done else f"{name} is as it should be"
     comment = "; ".join([comment, *notes])
     return answer(name, {name: shown} if shown else {}, comment, host.test, failures)
 
@@ -64,7 +64,7 @@ def _sentence(done: list[str], test: bool) -> str:
 def _make(host: StateHost, name: str, given: dict[str, Any], start: bool) -> Answer:
     """A new guest, as ``virt.init`` makes it."""
     if not (given.get("cpu") and given.get("mem")):
-        raise NotFound(f"there is no guest {name}, and to make it cpu and mem are needed")
+        raise NotFound(f"there is no guest {name}; to create it, give cpu and mem")
     # a list without a profile is all there shall be, now and at the next apply
     for profile, own, word in (
         ("disk_profile", "disks", "disk"),

@@ -162,7 +162,7 @@ def test_the_killed_minion_and_the_second_call(cloud, guests):
     assert guest.files("hv1"), "the source's disk waits for the clean-up"
     # it ends what the killed one began, or libvirt's end of it was noticed before
     said = migrate(cloud, "mig9", "hv2")
-    assert "mig9 is on hv2 already" in said or "was ended: it is on hv2" in said
+    assert "mig9 is on hv2 already" in said or "was completed: it is on hv2" in said
     guest.is_whole_on("hv2")
 
 

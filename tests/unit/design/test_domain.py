@@ -95,7 +95,7 @@ def test_xen_has_no_channel_for_spice():
     [
         ({"graphics": "rdp"}, "no rdp"),
         ({"disks": [{"name": "a", "model": "xen"}]}, "no bus 'xen'"),
-        ({"cpu": 4096}, "up to 255 CPUs"),
+        ({"cpu": 4096}, "at most 255 CPUs"),
         ({"machine": "virt"}, "machine 'virt'"),
         ({"tpm": {"type": "passthrough"}, "capabilities": ("xen", "xen-hvm-domain")}, None),
         ({"arch": "sparc"}, "cannot run sparc"),

@@ -53,7 +53,7 @@ def test_reasons_of_the_guest(changes, words):
         ({"error": "no such machine"}, "no such machine"),
         ({"memory_kib": 2**20 - 1}, "hv2: 512 MiB of memory wanted"),
         ({"cpus": 1}, "hv2: 2 vCPUs wanted"),
-        ({"max_vcpus": 1}, "at most 1 CPUs"),
+        ({"max_vcpus": 1}, "at most 1 CPU"),
         ({"cpu_error": "it lacks avx2"}, "avx2"),
         ({"bridges": []}, "no bridge br0"),
         ({"free_bytes": {"/vm": 1024}}, "/vm on hv2 has 1 KiB free"),

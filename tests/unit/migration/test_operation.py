@@ -216,7 +216,9 @@ def test_a_guest_that_an_earlier_attempt_has_moved_is_not_moved_again_by_surpris
     assert asked == ["virt.migrate_recover"]
     assert (len(cloud.asked) > 1) == moves
     if not moves:
-        assert found["comment"] == ("web1: its earlier migration from hv1 was ended: it is on hv2")
+        assert found["comment"] == (
+            "web1: its earlier migration from hv1 was completed: it is on hv2"
+        )
         assert found["changes"] == {"host": {"old": "hv1", "new": "hv2"}}
 
 
@@ -239,7 +241,7 @@ def test_a_source_that_falls_silent_while_a_target_is_chosen_is_said(tmp_path):
     with pytest.raises(errors.ConnectionFailed, match="hv1: down"):
         migrate.targets(cloud, policy.PlacementPolicy(), "web1", "hv1", migrate.MigrationRequest())
     cloud.down, cloud.guests["hv1"] = set(), {}
-    with pytest.raises(errors.NotFound, match="web1 is not on hv1 any more"):
+    with pytest.raises(errors.NotFound, match="web1 is no longer on hv1"):
         migrate.targets(cloud, policy.PlacementPolicy(), "web1", "hv1", migrate.MigrationRequest())
 
 
@@ -353,10 +355,10 @@ def test_who_has_to_wait_for_others_and_who_is_refused_is_told_so(tmp_path, monk
     cloud.opts["virt"] = {"migration": {"at_once": 1}}
     with (
         slots.taken(cloud.opts, ("hv8", "hv9"), told.show),
-        pytest.raises(errors.OperationFailed, match="1 migrations are under way"),
+        pytest.raises(errors.OperationFailed, match="1 migration is under way"),
     ):
         operation(cloud, "web1", "", told).run()
-    assert told.lines == ["web1 waits: 1 migrations are under way (virt:migration:at_once)"]
+    assert told.lines == ["web1 waits: 1 migration is under way (virt:migration:at_once)"]
     cloud.answer, cloud.moves = Answer("hv1", error="refused: no room", kind="failed"), False
     with pytest.raises(errors.Refused, match="no room"):
         operation(cloud, "web1", "", told).run()

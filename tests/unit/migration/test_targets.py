@@ -172,10 +172,10 @@ def test_test_true_shows_the_target_that_would_take_it(tmp_path):
 def test_overcommit_is_for_a_host_that_is_named(tmp_path):
     """It was a traceback, after the guest had been announced to move to None."""
     cloud = Choosy(tmp_path, **four())
-    with pytest.raises(errors.InvalidInput, match="overcommit=True needs the host"):
+    with pytest.raises(errors.InvalidInput, match="overcommit=True needs the target"):
         run(cloud, overcommit=True)
     [why] = check(cloud, overcommit=True).reasons
-    assert why.startswith("overcommit=True needs the host")
+    assert why.startswith("overcommit=True needs the target")
     with pytest.raises(errors.InvalidInput, match="overcommit 'yes' is not True or False"):
         run(cloud, "hv2", overcommit="yes")
     cloud.down = {"hv2"}
@@ -237,7 +237,7 @@ def test_a_named_target_without_room_is_refused_with_what_both_hosts_say(tmp_pat
     with pytest.raises(errors.Refused) as exc:
         run(cloud)
     for why in (exc.value.text, *check(cloud).reasons):
-        assert "hv2, hv3, hv4: 1 vCPUs wanted" in why
+        assert "hv2, hv3, hv4: 1 vCPU wanted" in why
         assert "CPU model" not in why, "of no target nobody is asked"
     assert cloud.asked == []
 

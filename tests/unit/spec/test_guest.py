@@ -63,7 +63,7 @@ WRONG = [
     ({"cpu": True}, "cpu True"),
     ({"cpu": {"maximum": 2, "current": 3}}, "current 3 is more than maximum 2"),
     ({"cpu": {"maximun": 2}}, "did you mean 'maximum'"),
-    ({"cpu": {"maximum": 4, "topology": {"sockets": 1, "cores": 1, "threads": 1}}}, "makes 1 CPUs"),
+    ({"cpu": {"maximum": 4, "topology": {"sockets": 1, "cores": 1, "threads": 1}}}, "makes 1 CPU"),
     ({"cpu": {"maximum": 1, "features": {"pcid": "maybe"}}}, "cpu:features:pcid"),
     ({"cpu": {"maximum": 1, "vcpus": {3: {"enabled": True}}}}, "vcpus has 3"),
     ({"cpu": {"maximum": 1, "cpuset": "a-b"}}, "cpu:cpuset 'a-b'"),

@@ -18,7 +18,7 @@ def _confirm(dom: libvirt.virDomain, what: str, *wanted: str) -> bool:
     found = lookup.state(dom)
     if found not in wanted:
         raise errors.OperationFailed(
-            f"cannot {what} {dom.name()}: libvirt took the command, but its state is {found}"
+            f"cannot {what} {dom.name()}: libvirt accepted the command, but its state is {found}"
         )
     return True
 
@@ -48,8 +48,8 @@ def shutdown(dom: libvirt.virDomain, timeout_s: float = 0) -> bool:
             if not _pressed(dom, min(end, time.monotonic() + PRESS_AGAIN_S)):
                 return True
     raise errors.OperationFailed(
-        f"{name}: no response to ACPI shutdown within {timeout_s} s: its system does not "
-        "listen, or takes longer; virt.stop pulls the power"
+        f"{name}: no response to ACPI shutdown within {timeout_s} s: its system "
+        "ignores it, or takes longer; virt.stop powers it off"
     )
 
 

@@ -50,7 +50,9 @@ def resolve(conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestRep
     """
     with translated():
         if not (peer.isAlive() and conn.isAlive()):
-            raise errors.ConnectionFailed("a host cannot be asked what it has")
+            raise errors.ConnectionFailed(
+                "the connection to one of the hosts was lost: what they have is not known"
+            )
         here = confirm.find(conn, report.uuid)
         there = confirm.find(peer, report.uuid)
         verdict = outcome.decide(
@@ -87,7 +89,9 @@ def undefine(dom: libvirt.virDomain) -> None:
 def _end(dom: libvirt.virDomain) -> None:
     """Removes a copy that never ran."""
     if side(dom).alive:
-        raise errors.OperationFailed(f"{dom.name()} has just begun to run: asking again")
+        raise errors.OperationFailed(
+            f"{dom.name()} was started just now: the hosts are asked again"
+        )
     if dom.isActive():
         dom.destroy()
     flags = libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM
@@ -186,7 +190,7 @@ def not_run_there(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: Jou
             return
         target = peer.getHostname()
         if entry.phase == steps.BEGUN:
-            why = f"{target} has {name}, and this migration has not brought it there"
+            why = f"{target} has a guest {name} that this migration did not create there"
         else:  # of a running guest no copy is whole before libvirt has moved it
             ran = target_leftovers.written_since(peer, entry.made)
             why = f"{', '.join(ran)} on {target}, {target_leftovers.NEWER}" if ran else None

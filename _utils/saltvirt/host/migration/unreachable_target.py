@@ -60,8 +60,8 @@ def _is_safe(conn: libvirt.virConnect, entry: JournalEntry) -> bool:
 
 def _way_out(name: str, host: str, exc: Exception) -> str:
     return (
-        f"{host} does not answer and may run {name}: {exc}; it is not moved or ended before that "
-        f"is known. If {host} is off for good, or surely does not run it: "
+        f"{host} does not answer and may run {name}: {exc}; nothing is done to it before that "
+        f"is known. If {host} is off for good, or you saw that it does not run it: "
         f"salt-run virt.migrate_recover {name} lost={host}"
     )
 
@@ -102,7 +102,7 @@ def _settled_here(
         verdict = outcome.decide(seen, outcome.Side(), report.active, was_running)
         if verdict.outcome != recovery.UNDONE:
             raise errors.MigrationFailed(
-                f"{journal.name} cannot go on here without {host}: {verdict.words}; its "
+                f"{journal.name} cannot run here without {host}: {verdict.words}; its "
                 f"definition is in {journal.path}"
             )
         if here is not None and outcome.RESUME_HERE in verdict.actions:

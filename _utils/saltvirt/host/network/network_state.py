@@ -132,7 +132,7 @@ def remove(conn: libvirt.virConnect, name: str, force: bool = False, test: bool 
     if on_it and not force:
         raise errors.InvalidInput(
             f"network {name} on {conn.getHostname()} is used by {', '.join(on_it)}; "
-            "force: True removes it all the same"
+            "force: True removes it anyway"
         )
     active, persistent = bool(network.isActive()), bool(network.isPersistent())
     outcome.switch("active", active, False, "stopped")

@@ -182,7 +182,7 @@ def remove(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) ->
     entry = read(name)
     if entry is None:
         return Left()
-    with translated(f"remove what {entry.what} has left of disks for {name}"):
+    with translated(f"remove the disks that {entry.what} has left of {name}"):
         left = _left(conn, entry.disks, unused)
         with usage.closed(conn, left.delete) as held:
             left.keep.update({path: why for path, why in held.items() if why})

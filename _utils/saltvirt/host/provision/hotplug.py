@@ -97,7 +97,9 @@ def _detach(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
     end = time.monotonic() + RELEASE_S
     while key in _running(dom, change.what):
         if time.monotonic() > end:
-            raise TimeoutError(f"{change.path}: the guest has not released it; it goes at its stop")
+            raise TimeoutError(
+                f"{change.path}: the guest has not released it; it is removed when the guest stops"
+            )
         time.sleep(_STEP_S)
 
 

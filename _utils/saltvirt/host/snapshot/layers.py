@@ -32,11 +32,11 @@ class Layer:
 
     def begin_anew(self, fresh: str) -> None:
         """Makes an empty file on the same base of the file ``fresh``, with its owner."""
-        what = f"begin {self.path} anew"
+        what = f"reset {self.path}"
         head = header.read(self.path, "qcow2")
         base, kind = head.backing, head.backing_format
         if not base or not kind:
-            raise errors.OperationFailed(f"cannot {what}: it is based on no other file")
+            raise errors.OperationFailed(f"cannot {what}: it has no backing file")
         argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", kind, fresh]
         reads = chain.names(self.path, "qcow2")[1:]
         confined.run(argv, what, reads=reads, writes=[fresh])
@@ -60,8 +60,8 @@ def layers(snapshot: libvirt.virDomainSnapshot) -> list[Layer]:
         if found and (memory is None or memory.get("snapshot") == "no"):
             return found
     raise errors.Unsupported(
-        f"this libvirt cannot go back to snapshot {snapshot.getName()}: "
-        "it is not one of files of the disks alone"
+        f"this libvirt cannot revert to snapshot {snapshot.getName()}: "
+        "only to external snapshots without memory (disk_only)"
     )
 
 
@@ -85,7 +85,7 @@ def revert(
         _begin_anew(conn, domain, wanted)
     except OSError as exc:
         raise errors.OperationFailed(
-            f"cannot begin {', '.join(layer.path for layer in wanted)} anew: {exc.strerror}"
+            f"cannot reset {', '.join(layer.path for layer in wanted)}: {exc.strerror}"
         ) from exc
     # the files first: as long as a snapshot is there, it names its own
     remove(conn, others - {layer.path for layer in wanted}, unused, domain.UUIDString())
@@ -105,7 +105,7 @@ def _begin_anew(
         with usage.closed(conn, fresh) as held:
             for path, why in held.items():
                 if why:
-                    raise errors.OperationFailed(f"{path} does not begin anew: {why}")
+                    raise errors.OperationFailed(f"{path} is not reset: {why}")
             _point_at(conn, domain, wanted)
             for path, made in fresh.items():
                 os.replace(made, path)

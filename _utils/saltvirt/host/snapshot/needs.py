@@ -102,7 +102,7 @@ def refuse(
             keys = usage.keys_of(conn, path)
         users = used.of(keys, own)
         if users:
-            raise errors.Refused(f"{path} would be lost, and {', '.join(users)} needs it")
+            raise errors.Refused(f"{path} would be lost, and is needed by {', '.join(users)}")
         if silent or used.why(keys, own):
             why = f"{', '.join(silent)} does not answer" if silent else used.why(keys, own)
             raise errors.Refused(f"{path} would be lost, and {why}")

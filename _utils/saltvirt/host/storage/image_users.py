@@ -89,7 +89,7 @@ def _just_used(images_dir: str, name: str, grace_s: float) -> str | None:
     """The same of an image that somebody was given a moment ago, also since the others were asked:
     so it is asked last."""
     used = cache.used(images_dir, name)
-    return "used a moment ago" if used and time.time() - used < grace_s else None
+    return "used within the last minutes" if used and time.time() - used < grace_s else None
 
 
 def _why(conn: libvirt.virConnect, used: usage.Usage, meta: dict[str, Any]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from saltvirt import units
 from saltvirt.migration.facts import GuestReport
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def reasons(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
 def _snapshots(guest: GuestReport) -> Iterator[str]:
     if guest.active and guest.snapshots:
         yield (
-            f"the guest has {_count(guest.snapshots, 'snapshot')}: libvirt cannot move them "
+            f"the guest has {units.counted(guest.snapshots, 'snapshot')}: libvirt cannot move them "
             "while it runs; delete them, or stop the guest and move it cold"
         )
     if not guest.active and guest.apart:
@@ -44,7 +45,7 @@ def _snapshots(guest: GuestReport) -> Iterator[str]:
             f"({', '.join(guest.apart)}): delete those snapshots first"
         )
     if guest.checkpoints:
-        yield f"the guest has {_count(guest.checkpoints, 'checkpoint')}: delete them first"
+        yield f"the guest has {units.counted(guest.checkpoints, 'checkpoint')}: delete them first"
 
 
 def _wishes(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
@@ -54,7 +55,3 @@ def _wishes(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
         yield "offline=True, but the guest runs: stop it first, or leave offline out"
     if not guest.active and request.options.postcopy:
         yield "postcopy=True, but the guest does not run"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

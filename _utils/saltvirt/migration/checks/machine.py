@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from saltvirt import units
 from saltvirt.migration.facts import GuestReport, TargetReport
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def _machine_type(guest: GuestReport, host: TargetReport) -> Iterator[str]:
 def _vcpus(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     if host.machine.max_vcpus and guest.vcpus > host.machine.max_vcpus:
         yield (
-            f"{host.hostname} gives a guest at most {host.machine.max_vcpus} CPUs, "
+            f"{host.hostname} gives a guest at most "
+            f"{units.counted(host.machine.max_vcpus, 'CPU')}, "
             f"{guest.vcpus} are needed"
         )

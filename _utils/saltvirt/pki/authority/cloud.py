@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from saltvirt import units
 from saltvirt.errors import NotFound, PkiError, VirtError
 from saltvirt.pki.authority import ca, crl, issue, request_rules, responder, rotation
 from saltvirt.pki.authority.store import AUTHORITIES, USES
@@ -92,7 +93,7 @@ def names_of_others(
             found.update((name, owner) for owner in names.owners(host, name))
     shared = set(names.of(host))  # virt:pki:names gives it to both
     return [
-        f"it has, or had, a certificate for {name}, which is {owner}'s: salt-run virt.revoke "
+        f"it has, or had, a certificate for {name}, a name of {owner}: salt-run virt.revoke "
         f"{host}, then the same with undo=True, and apply virt.keys"
         for name, owner in sorted(found)
         if name not in shared
@@ -138,7 +139,7 @@ def revoke(
     """Revokes a host's certificates, and tells every other host. {host: error} of who does
     not know of it yet. Raises NotFound for a host that never had any."""
     count = crl.revoke(store, host)
-    report(f"{host}: {count} certificates revoked, and it gets no new ones")
+    report(f"{host}: {units.counted(count, 'certificate')} revoked, and it gets no new ones")
     others = [other for other in _own(fleet) if other != host]
     answers = update(fleet, others, report)
     return {name: item.error or "" for name, item in sorted(answers.items()) if not item.ok}

@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from saltvirt import units
 from saltvirt.errors import InvalidInput, PkiError
 from saltvirt.pki.authority.policy import CertificatePolicy
 from saltvirt.pki.authority.store import Store
@@ -119,7 +120,7 @@ def _wrong_time(case: Case, use: Use, cert: x509.Certificate) -> str | None:
     # near the end of the CA a new one would not live longer
     best = min(now + case.want.days * _DAY, certs.not_after(case.authority(use).cert))
     if certs.due(cert, now) and best - end > certs.lifetime(cert) / 3:
-        return f"renewed: {(end - now).days} days left"
+        return f"renewed: {units.counted((end - now).days, 'day')} left"
     return None
 
 

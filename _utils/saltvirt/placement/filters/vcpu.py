@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saltvirt import units
 from saltvirt.placement import account
 
 if TYPE_CHECKING:
@@ -13,11 +14,13 @@ if TYPE_CHECKING:
 
 def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
     if request.vcpus > host.cpus:
-        return f"{request.vcpus} vCPUs wanted, the host has {host.cpus} CPUs"
+        has = units.counted(host.cpus, "CPU")
+        return f"{units.counted(request.vcpus, 'vCPU')} wanted, the host has {has}"
     wanted, _, _ = account.takes(request, host, policy)
     free = host.free_vcpus(policy)
     if wanted > free:
         return (
-            f"{wanted:g} vCPUs wanted, {max(0, free):.0f} of {host.capacity_vcpus(policy):.0f} free"
+            f"{units.counted(wanted, 'vCPU')} wanted, "
+            f"{max(0, free):.0f} of {host.capacity_vcpus(policy):.0f} free"
         )
     return None
