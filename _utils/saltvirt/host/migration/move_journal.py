@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from saltvirt import errors
+from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt
 from saltvirt.migration.journal import MOVING, JournalEntry, LeftThere
 from saltvirt.wire import AnyFact, Fact
@@ -34,9 +35,10 @@ class Journal:
         self._lock: int | None = None
 
     def __enter__(self) -> Journal:
-        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        while self._lock is None:
-            self._lock = self._take()
+        with own_files.permitted():
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            while self._lock is None:
+                self._lock = self._take()
         self._forget("abort")
         return self
 
@@ -150,8 +152,8 @@ def read(path: str, kind: type[AnyFact]) -> AnyFact | None:
 
 
 def names(folder: str = FOLDER) -> list[str]:
-    """The guests that have a journal here, sorted."""
-    with contextlib.suppress(FileNotFoundError):
+    """The guests that have a journal here, sorted. Raises OperationFailed."""
+    with own_files.permitted(), contextlib.suppress(FileNotFoundError):
         return sorted(f.removesuffix(".json") for f in os.listdir(folder) if f.endswith(".json"))
     return []
 

@@ -16,6 +16,7 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from saltvirt import errors
+from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import facts, remote_storage
 from saltvirt.images import locks
@@ -30,9 +31,13 @@ _SEEN = "arrivals.json"
 
 
 def here(present: Container[str], folder: str = FOLDER) -> list[Reservation]:
-    """The Reservations of this host. present: names of its guests."""
+    """The Reservations of this host. present: names of its guests. Raises OperationFailed."""
     written = {}
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
+    with (
+        own_files.permitted(),
+        contextlib.suppress(FileNotFoundError),
+        os.scandir(folder) as files,
+    ):
         for file in files:
             with contextlib.suppress(FileNotFoundError):  # released just now
                 if reservation.parse(file.name):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from saltvirt import errors
+from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.host.domain import purge
 from saltvirt.host.migration import move_journal, remote_storage, reservations
@@ -121,10 +122,9 @@ def _notes(folder: str | None, name: str | None = None) -> Iterator[tuple[str, L
 
 
 def _listed(folder: str) -> list[str]:
-    try:
+    with own_files.permitted(), contextlib.suppress(FileNotFoundError):
         return sorted(os.path.join(folder, file) for file in os.listdir(folder))
-    except FileNotFoundError:
-        return []
+    return []
 
 
 def _read(path: str) -> LeavingsNote | None:

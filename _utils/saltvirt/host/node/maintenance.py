@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from saltvirt import errors
+from saltvirt.host import own_files
+
 MARK = Path("/var/lib/salt-virt/maintenance.json")
 
 
@@ -16,12 +19,21 @@ def read(path: Path = MARK) -> dict[str, Any] | None:
     """{"reason": str, "guests": [names that were moved away]}, or None.
 
     The reason is None on a host that takes guests again, and has not got all of its own back.
+    Raises OperationFailed for a mark that cannot be read.
     """
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
+        with own_files.permitted():
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(found["reason"], (str, type(None))) and isinstance(found["guests"], list):
+            return found
     except FileNotFoundError:
         return None
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        pass
+    raise errors.OperationFailed(
+        f"{path}, the mark of a host in maintenance, is damaged: virt.maintenance off=True on this "
+        "host takes it away"
+    )
 
 
 def write(reason: str | None, guests: Iterable[str] = (), path: Path = MARK) -> None:
