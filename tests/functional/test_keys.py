@@ -56,8 +56,12 @@ class Events:
     """What was fired, instead of a running master's bus."""
 
     def __init__(self, monkeypatch):
-        self.fired = []
-        monkeypatch.setattr(salt.utils.event, "get_event", lambda *_a, **_k: self)
+        self.fired, self.opened = [], []
+        monkeypatch.setattr(salt.utils.event, "get_event", self.open)
+
+    def open(self, role, sock_dir, listen=None, **_more):
+        self.opened.append((role, sock_dir, listen))
+        return self
 
     def __enter__(self):
         return self
@@ -91,9 +95,28 @@ def test_exactly_this_key_for_exactly_this_id(opts, store, events, pairs):
     assert store.accept(NAME, pairs[0]) is True
     assert store.status(NAME) == "accepted"
     assert events.fired == [("salt/key", {"result": True, "act": "accept", "id": NAME})]
+    assert events.opened == [("master", opts["sock_dir"], False)], "it hears nothing"
     assert on_disk(opts) == [NAME]
     assert store.accept(NAME, pairs[0] + "\n") is False
     assert len(events.fired) == 1
+
+
+def test_of_an_id_without_a_key_nothing_is_known(store):
+    assert (store.status(NAME), store.public(NAME), store.accepted(NAME)) == (None, None, None)
+
+
+@pytest.mark.parametrize("opts", ["this Salt"], indirect=True)
+def test_keys_are_where_the_masters_driver_has_them(opts, events, pairs):
+    """And what has no key in it is none."""
+    if "keys.cache_driver" not in opts:
+        pytest.skip("this Salt has files only")
+    opts["keys.cache_driver"] = "localfs"
+    store = KeyStore(opts)
+    assert store.accept(NAME, pairs[0]) is True
+    assert store.status(NAME) == "accepted"
+    assert on_disk(opts) == []
+    salt.cache.Cache(opts, driver="localfs").store("keys", NAME, {"state": "accepted", "pub": ""})
+    assert store.status(NAME) is None
 
 
 def test_salt_sees_it_as_its_own(opts, store, pairs):

@@ -31,6 +31,7 @@ UNIT = "tests/unit"
 DELETION = {
     "host.domain.purge": ("test_purge_plan", "test_shared", "test_still_needed"),
     "host.domain.removal": ("test_removal", "test_still_needed"),
+    "host.migration.confirm": ("test_confirm", "test_migrate_ends"),
     "host.migration.target_leftovers": ("test_leavings",),
     "host.provision.disk_notes": ("test_making",),
     "host.provision.undo_disks": ("test_undo_disks",),

@@ -18,13 +18,14 @@ class Machine:
 
     def __init__(self, root, monkeypatch):
         self.root, self.devices, self.table = root, {}, []
+        self.kind = stat.S_IFBLK
         self.sys, self.numbers = root / "sys", root / "numbers"
         self.numbers.mkdir()
         real = bounded.stat
 
         def seen(path):
             if path in self.devices:
-                return SimpleNamespace(st_mode=stat.S_IFBLK, st_rdev=self.devices[path])
+                return SimpleNamespace(st_mode=self.kind, st_rdev=self.devices[path])
             return real(path)
 
         monkeypatch.setattr(bounded, "stat", seen)
@@ -121,6 +122,10 @@ def test_a_file_system_is_own_when_all_of_it_and_its_device_are(machine, own, li
     assert found is None if words is None else words in found
 
 
+def test_where_nothing_is_known_of_what_is_mounted_nothing_is_proven(machine):
+    assert shared.why("/x") == "it is not known where it is mounted from"
+
+
 @pytest.mark.parametrize(
     ("root", "seen", "whole"),
     [("/a/b", "/a", True), ("/a/b", "/a/", True), ("/ab", "/a", False), ("/a", "/a", False)],
@@ -135,7 +140,7 @@ def test_a_folder_of_a_file_system_is_whole_where_one_above_it_is_mounted(
 
 
 def test_the_device_below_a_file_system(machine):
-    machine.devices["/dev/lun"] = DISK + 1
+    machine.devices = {"/dev/lun": DISK + 1, "lun": DISK + 1}
 
     def of(number, source):
         return shared._device_of(mounts.Mount(number, "/", "/x", "ext4", source))
@@ -284,6 +289,8 @@ def test_what_a_device_is_made_of(machine, monkeypatch):
         "/dev/sda": [], "/dev/sda1": ["/dev/cciss/c0d0"], "/dev/loop0": ["/srv/a b"],
         "/dev/md0": ["/dev/cciss/c0d0"],
     }  # fmt: skip
+    machine.kind = stat.S_IFCHR
+    assert identity.below("/dev/md0") == [], "another kind of device has other numbers"
     assert identity.below(str(machine.root)) == []
     assert identity.below("/nowhere") == []
 
@@ -293,11 +300,12 @@ def test_what_is_mounted_is_read_as_the_kernel_says_it(tmp_path):
     table.write_text(
         "1 0 8:16 / / rw,x shared:1 master:2 - ext4 /dev/a rw,y\n"
         "2 1 8:17 /a\\040b /c\\134\\011d rw - xfs /dev/b\\012\nbroken\n1 2 3 4 - ext4 x y\n"
-        "3 1 0:3 / /short rw - tmpfs\n"
+        "3 1 0:3 / /short rw - tmpfs\n4 1 0:4 / /five - tmpfs five\n"
     )
     assert mounts.read(str(table)) == [
         mounts.Mount("8:16", "/", "/", "ext4", "/dev/a", "rw,y"),
         mounts.Mount("8:17", "/a b", "/c\\\td", "xfs", "/dev/b\n", ""),
+        mounts.Mount("0:4", "/", "/five", "tmpfs", "five", ""),
     ]
     assert mounts.read(str(tmp_path / "none")) == []
     assert [mounts.is_fuse(kind) for kind in ("fuse", "fuse.x", "fuseblk", "ext4")] == [

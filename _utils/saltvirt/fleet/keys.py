@@ -155,9 +155,8 @@ class KeyStore:
         target.refuse_host(self._opts, names.guest(name))
         pub = clean(pub_pem)
         found = self._store.fetch(name)
-        same = found is not None and _text(found["pub"]) == pub
         replace = replace and self.host_of(name) == host
-        if found and same and found["state"] == "accepted":
+        if found and found["state"] == "accepted" and _text(found["pub"]) == pub:
             self._keep(name, pub, pillar)
             return False
         if found and found["state"] != "pending" and not replace:

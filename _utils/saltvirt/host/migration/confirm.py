@@ -36,9 +36,10 @@ def confirm(
         there = find(peer, report.uuid)
         here = find(conn, report.uuid)
         if there is None or bool(there.isActive()) != report.active:
+            seen = "not active" if report.active else "active"
             raise errors.MigrationFailed(
                 f"libvirt reported success, but on {peer.getHostname()} the guest is "
-                f"{'not active' if there is not None else 'unknown'}; nothing was removed"
+                f"{'unknown' if there is None else seen}; nothing was removed"
             )
         if persistent and not there.isPersistent():
             raise errors.MigrationFailed(f"the guest is not defined on {peer.getHostname()}")
