@@ -36,6 +36,7 @@ DELETION = {
     "host.provision.disk_notes": ("test_making",),
     "host.provision.undo_disks": ("test_undo_disks",),
     "host.snapshot.needs": ("test_needs", "test_snapshots_shared", "test_still_needed"),
+    "host.storage.chains": ("test_usage",),
     "host.storage.deletion": ("test_foreign", "test_still_needed"),
     "host.storage.foreign_guests": ("test_foreign",),
     "host.storage.identity": (),
