@@ -118,9 +118,10 @@ def test_what_the_system_refuses_is_unreadable_and_other_faults_break_the_chain(
     assert read("/a", "qcow2") == read("/a") == (["/a"], unreadable)
     assert read("/b", "qcow2") == (["/b"], broken)
     assert read("/b") == (["/b"], NOTHING), "what cannot be told is no image"
+    other = (None, None, "cannot read /a")
     for kind, seen in (
         (stat.S_IFREG, unreadable), (stat.S_IFBLK, unreadable),
-        (stat.S_IFIFO, (None, None, "cannot read /a")), (stat.S_IFCHR, (None, None, "cannot read /a")),
+        (stat.S_IFIFO, other), (stat.S_IFCHR, other),
     ):  # fmt: skip
         images.modes["/a"] = kind
         assert read("/a", "qcow2") == (["/a"], seen)
