@@ -58,6 +58,7 @@ def test_a_doubt_is_said_once_and_of_many_the_first_two():
     words = "it cannot be proven that nobody uses it: "
     assert found.doubts([]) == f"{words}a; b"
     found.doubt("c")
+    assert found.doubts([]) == f"{words}a; b; and 1 more"
     found.doubt("d")
     assert found.doubts([]) == found.why([]) == f"{words}a; b; and 2 more"
 
@@ -92,6 +93,12 @@ def test_a_file_of_another_machine_is_its_path(far):
     assert usage.held(far.conn, path) is None
     with usage.closed(far.conn, [path]) as held:
         assert held == {path: None}
+
+
+def test_a_part_of_a_device_is_found_by_all_of_it(place, monkeypatch):
+    path, whole = str(place.base), str(place.above)
+    monkeypatch.setattr(identity, "below", lambda asked: [whole] if asked == path else [])
+    assert usage.keys_of(place.conn, path) == {("whole", whole)} | identity.of(path)
 
 
 def test_what_is_there_and_who_else_may_have_it(place, monkeypatch):

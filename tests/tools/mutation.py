@@ -77,6 +77,7 @@ TRUST = {
     "pki.authority.responder": (),
     "pki.authority.rotation": (),
     "pki.authority.store": (),
+    "pki.common.certs": (),
     "pki.host.validity": ("test_pki_life",),
 }
 WHICH_HOST = {
