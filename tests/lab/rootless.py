@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tests.lab import packages, paths, process, testenv
+from tests.lab import measured, packages, paths, process, testenv
 from tests.lab.sh import run
 
 FOLDER = "tests/rootless"
@@ -48,8 +48,9 @@ def tests(arguments, say):
 
 def as_nobody(argv, home, env):
     """Run a program as nobody in a copy of this tree; its exit code."""
-    tree = home / "tree"
+    tree = home / measured.TREE
     copy(paths.REPOSITORY, tree)
+    env = measured.at_home(home, env)
     user = pwd.getpwnam(USER)
     run(["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", home])
     alone = ["unshare", "--pid", "--mount-proc", "--fork", "sh", "-e", "-c", HIDE, "hide"]
@@ -57,8 +58,9 @@ def as_nobody(argv, home, env):
     drop = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups",
             "--no-new-privs", "--pdeathsig", "KILL"]  # fmt: skip
     env = {**env, "HOME": str(home), "TMPDIR": str(home), "USER": USER, "LOGNAME": USER}
-    env.pop("COVERAGE_PROCESS_START", None)  # nobody may not write where others do
-    return process.run_bound([*alone, *drop, *argv], cwd=tree, env=env)
+    code = process.run_bound([*alone, *drop, *argv], cwd=tree, env=env)
+    measured.take_home(home, env)
+    return code
 
 
 def copy(tree, to):

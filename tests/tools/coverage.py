@@ -73,7 +73,8 @@ def settings(data):
     source = "\n".join(f"    {paths.REPOSITORY / name}" for name in PUBLISHED)
     machines = "\n".join(
         f"{name.strip('_')} =\n    {paths.REPOSITORY / name}\n"
-        f"    /var/cache/salt/*/extmods/{name.strip('_')}"
+        f"    **/{measured.AT_HOME}/{name.strip('_')}\n"
+        f"    /tmp/sv*/{measured.TREE}/{name}"
         for name in PUBLISHED
     )
     return CONFIG.format(data=data, source=source, machines=machines)
