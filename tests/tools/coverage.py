@@ -2,7 +2,9 @@
 
 The tests run with a coverage.py that is put beside their Python, and so do the processes that
 they start, and Salt in a lab's machines (not in guests). ARGS names some tests, as for pytest;
-``--add`` adds what they reach to what the last run of the same tree reached.
+``--add`` adds what they reach to what the last run of the same tree reached. What nothing reaches
+is printed; where all tests have run, each such passage has its line in unreached.txt, or it is a
+failure.
 """
 
 import os
@@ -12,9 +14,12 @@ import sys
 from tests.lab import cache, layers, measured, packages, paths, suite, testenv
 from tests.lab.recipe import Recipe
 from tests.lab.sh import run
+from tests.tools import unreached
 
 PUBLISHED = ("_utils", "_modules", "_runners", "_states", "_pillar", "_engines", "_grains",
              "_output")  # fmt: skip
+# to the process that reports: all tests have run
+WHOLE = "--whole"
 START = "import coverage\n\ncoverage.process_startup()\n"
 CONFIG = """[run]
 parallel = True
@@ -64,8 +69,9 @@ def run_tests(arguments, say):
     more = [] if named else [*(suite.ALL if lab else ["tests/unit"]), *suite.side_by_side()]
     code = suite.pytest(["-q", *more, *arguments], say, env)
     shown = {"PYTHONPATH": f"{found}:{paths.REPOSITORY}"}
-    suite.module("tests.tools.coverage", [str(config)], say, shown)
-    return code
+    whole = [] if named or not lab else [WHOLE]
+    told = suite.module("tests.tools.coverage", [str(config), *whole], say, shown)
+    return code or told
 
 
 def settings(data):
@@ -86,19 +92,9 @@ def package(path):
     return ".".join(parts[1:]) if parts[0] == "_utils" else parts[0]
 
 
-def ranges(lines):
-    """1, 2, 3, 7 as ``1-3, 7``."""
-    found = []
-    for line in lines:
-        if found and found[-1][1] == line - 1:
-            found[-1][1] = line
-        else:
-            found.append([line, line])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in found)
-
-
-def report(config):
-    """Print the table by package, and the lines that nothing reaches."""
+def report(config, whole):
+    """Print the table by package, and what nothing reaches and no line names; 1 when there is
+    such a passage, or a line names none, after a run of all tests."""
     import coverage
 
     reached = coverage.Coverage(config_file=config)
@@ -113,15 +109,20 @@ def report(config):
             row = table.setdefault(package(short), [0, 0])
             row[0] += len(statements)
             row[1] += len(missing)
-            if missing:
-                left.append(f"{short}: {ranges(missing)}")
-    print("\n".join(left))
+            source = path.read_text(encoding="utf-8")
+            left += unreached.passages(str(short), source, statements, missing)
+    unnamed, stale = unreached.judged(left, unreached.reasons())
+    print("\n".join(one.shown() for one in unnamed))
     table["together"] = [sum(row[at] for row in table.values()) for at in (0, 1)]
     for name, (all_, missing) in table.items():
         share = 100 * (all_ - missing) / all_ if all_ else 100
         print(f"{name:24} {all_:6} lines {missing:5} not reached {share:6.1f} %")
+    if whole:
+        print("".join(f"is reached, or gone: {name}\n" for name in stale), end="")
+    print(f"{len(left)} passages that nothing reaches, {len(unnamed)} of them without a reason")
+    return 1 if whole and (unnamed or stale) else 0
 
 
 if __name__ == "__main__":
     os.environ.pop("COVERAGE_PROCESS_START", None)
-    report(sys.argv[1])
+    sys.exit(report(sys.argv[1], WHOLE in sys.argv))

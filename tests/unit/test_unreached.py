@@ -1,0 +1,60 @@
+"""What `make coverage` prints of lines that no test reaches."""
+
+from tests.tools import unreached
+
+SOURCE = """\
+import os
+
+class A:
+    @property
+    def one(self):
+        if os.name:
+            return 1
+        print("two")
+
+        return 2
+
+
+def three():
+    def four():
+        return 4
+    return four
+"""
+
+
+def found(missing):
+    return unreached.passages("a.py", SOURCE, [1, 3, 5, 6, 7, 8, 10, 13, 14, 15, 16], missing)
+
+
+def test_statements_that_follow_each_other_are_one_passage():
+    [one, four] = found([8, 10, 15])
+    assert one.name == 'a.py | A.one | print("two")'
+    assert one.shown() == 'a.py | A.one | print("two") | 8-10'
+    assert four.shown() == "a.py | three.four | return 4 | 15"
+
+
+def test_a_passage_ends_with_its_function():
+    assert [one.name for one in found([10, 13, 14, 15, 16])] == [
+        "a.py | A.one | return 2",
+        "a.py |  | def three():",
+        "a.py | three | def four():",
+        "a.py | three.four | return 4",
+        "a.py | three | return four",
+    ]
+
+
+def test_each_passage_is_named_with_a_reason_or_shown():
+    left = found([7, 15])
+    known = unreached.reasons(
+        "# a remark\n\na.py | A.one | return 1 | why\na.py | A.one | x = 1 | 2 | why not\n"
+    )
+    assert known == {"a.py | A.one | return 1": "why", "a.py | A.one | x = 1 | 2": "why not"}
+    unnamed, stale = unreached.judged(left, known)
+    assert [one.name for one in unnamed] == ["a.py | three.four | return 4"]
+    assert stale == ["a.py | A.one | x = 1 | 2"]
+
+
+def test_each_line_of_the_file_has_a_reason():
+    for name, reason in unreached.reasons().items():
+        assert len(name.split(" | ")) >= 3, name
+        assert len(reason.split()) > 3, name
