@@ -71,8 +71,9 @@ def content(store):
 
 @pytest.mark.parametrize(
     "host",
-    ["", "a/b", "a\0b", ".x", "cakey.pem", "ca.info", "rotation.json", "revoked.json"],
-)
+    ["", "a/b", "a\0b", ".x", "cakey.pem", "ca.info", "rotation.json", "revoked.json",
+     "x" * 256, "é" * 128, "a\nb", "\x1b[2J", "\udc80"],
+)  # fmt: skip
 def test_no_id_is_a_file_of_the_store(store, host):
     with pytest.raises(InvalidInput, match="cannot be the minion id"):
         store.host(host)

@@ -22,8 +22,9 @@ log = logging.getLogger(__name__)
 
 
 def shown(data: Answer) -> Answer:
-    """Data with the name of the outputter that draws it, as salt-run takes it. Each comment is
-    one line, whatever a host has said."""
+    """Data with the name of the outputter that draws it, as salt-run takes it. What it is about and
+    each comment are one line, whatever a host, an event or a caller has said."""
+    data = {plain.line(name): one for name, one in data.items()}
     for one in data.values():
         if isinstance(one, dict) and isinstance(one.get("comment"), str):
             one["comment"] = plain.line(one["comment"], None)

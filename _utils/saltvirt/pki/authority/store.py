@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 AUTHORITIES = {"libvirt": "", "qemu": "qemu-"}
+_LONGEST = 255  # bytes, of the name of a file
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,10 @@ class Store:
         one of its own files.
         """
         text = str(host)
-        if not text or "/" in text or "\0" in text or text[0] == "." or text.endswith(".pem"):
-            raise InvalidInput(f"{text!r} cannot be the minion id of a hypervisor")
-        if text in ("ca.info", "rotation.json", "revoked.json"):
-            raise InvalidInput(f"{text!r} cannot be the minion id of a hypervisor")
+        bad = not text or "/" in text or text[0] == "." or text.endswith(".pem")
+        bad = bad or not text.isprintable() or len(text.encode()) > _LONGEST
+        if bad or text in ("ca.info", "rotation.json", "revoked.json"):
+            raise InvalidInput(f"{text[:100]!r} cannot be the minion id of a hypervisor")
         return self.base / text
 
     def hosts(self) -> list[str]:
