@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import uuid
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class Cloud:
 
     def __init__(self, root):
         self.root = root
-        self.events = EventListener()
+        self.events = EventListener(timeout=3600)  # how long it keeps what it heard
         self.factories = FactoriesManager(
             root_dir=root / "salt", log_server_port=0, log_server_level="error",
             log_server_host="127.0.0.1", event_listener=self.events, slow_stop=False,
@@ -157,6 +158,13 @@ class Cloud:
         jobs = [one.data for one in self.events.store if one.tag.endswith("/new")]
         given = [job["arg"][0] for job in jobs if job["fun"] == proof.FUNCTION]
         return [one["fun"] for one in given if isinstance(one, dict)]
+
+    def asked_by_now(self, fleet):
+        """How many :meth:`asked` has, once it has all of them: events arrive in their order."""
+        tag = f"rootless/now/{uuid.uuid4()}"
+        fleet.tell(tag, {})
+        until(lambda: any(one.tag == tag for one in self.events.store), "our own event")
+        return len(self.asked())
 
     def written_jobs(self):
         """The files in which the master has written down jobs and their returns."""

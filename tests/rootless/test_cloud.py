@@ -4,6 +4,8 @@ import os
 
 import psutil
 
+from tests.rootless.cloud import until
+
 
 def test_nobody_here_is_root(cloud):
     daemons = [cloud.master, *cloud.minions.values()]
@@ -23,6 +25,10 @@ def test_sync(cloud):
 
 
 def test_the_grain_says_what_a_minion_is(cloud):
-    found = cloud.salt("hv*", "grains.get", "virt_host")
-    for grain in found.values():
+    def known():
+        found = cloud.salt("hv*", "grains.get", "virt_host")
+        return found if all(found.values()) and set(found) == set(cloud.hosts) else None
+
+    # a minion reads its grains again in its own time after a sync
+    for grain in until(known, "the grain on both").values():
         assert set(grain) >= {"hypervisor", "type", "daemons", "kvm", "arch"}
