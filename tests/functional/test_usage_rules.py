@@ -1,6 +1,7 @@
 """Who could reach a file, rule by rule: what counts, what is a doubt, and what neither is."""
 
 # ruff: noqa: F811
+import contextlib
 import itertools
 import os
 import stat
@@ -85,11 +86,13 @@ def far(place, monkeypatch):
     return place
 
 
-def test_a_file_of_another_machine_is_its_path(far):
+def test_a_file_of_another_machine_is_its_path(far, monkeypatch):
     path = str(far.base)
     assert usage.keys_of(far.conn, f"{path}/../base.raw") == {path}
     assert usage.is_there(far.conn, "/nowhere")
     assert usage.others_may_have(far.conn, path) == "its host is another machine"
+    monkeypatch.setattr(unchanged_disks, "is_open", None)
+    monkeypatch.setattr(unchanged_disks, "closed", None)
     assert usage.held(far.conn, path) is None
     with usage.closed(far.conn, [path]) as held:
         assert held == {path: None}
@@ -106,9 +109,22 @@ def test_what_is_there_and_who_else_may_have_it(place, monkeypatch):
     assert not usage.is_there(place.conn, "/nowhere/x")
     assert usage.is_there(place.conn, "pool/x")
     assert usage.others_may_have(place.conn, "pool/x") == "it is on a server"
-    assert usage.held(place.conn, "pool/x") is None
+    with monkeypatch.context() as patch:
+        patch.setattr(unchanged_disks, "is_open", None)
+        patch.setattr(unchanged_disks, "closed", None)
+        assert usage.held(place.conn, "pool/x") is None
+        with usage.closed(place.conn, ["pool/x"]) as held:
+            assert held == {"pool/x": None}
     monkeypatch.setattr(shared, "why", lambda path: f"nfs4 has {path}")
     assert usage.others_may_have(place.conn, "/x") == "nfs4 has /x"
+
+
+def test_who_opens_it_between_the_two_questions_is_said(place, monkeypatch):
+    monkeypatch.setattr(unchanged_disks, "closed", lambda path: contextlib.nullcontext(True))
+    path = str(place.base)
+    with usage.closed(place.conn, [path]) as held:
+        assert held == {path: usage._open_words(path)}
+    assert f"has it open ('fuser -v {path}' shows which)" in usage._open_words(path)
 
 
 def silent(*_args, **_more):
@@ -129,7 +145,7 @@ def test_who_does_not_answer_has_it_and_keeps_it(place, monkeypatch):
         assert held == {path: "/nas does not answer"}, "and it is not asked again"
 
 
-def test_what_a_server_has_is_found_by_its_name_in_any_address(place):
+def test_what_a_server_has_is_found_by_its_name_in_any_address(place, monkeypatch):
     found = usage.keys_of(place.conn, "gluster://h/pool/x")
     assert found == {("server", "gluster://h/pool/x"), ("server", "pool/x")}
     assert usage.keys_of(place.conn, "pool/x") == {("server", "pool/x")}
@@ -138,6 +154,12 @@ def test_what_a_server_has_is_found_by_its_name_in_any_address(place):
         "gluster://h/pool/x", names=("gluster://h/pool/x", "pool/x")
     )
     assert usage.place(place.conn, str(place.base)) == shared.place(str(place.base))
+    monkeypatch.setattr(
+        usage,
+        "keys_of",
+        lambda conn, path: {("server", "b"), ("server", "a"), ("volume", "p", "x")},
+    )
+    assert usage.place(place.conn, "a").names == ("a", "b")
 
 
 def test_a_volume_is_found_by_its_pool_its_path_and_its_name_on_a_server(place):
@@ -167,6 +189,7 @@ def volume_of(place, name, backing=None, kind="qcow2", base_kind=None, pool="the
     [
         ("rbd", "<host name='h'/><name>ceph</name>", {"ceph/x"}),
         ("dir", "", set()),
+        ("mpath", "", set()),
     ],
 )
 def test_a_volume_of_a_server_has_the_servers_name(place, kind, source, names):
@@ -201,6 +224,16 @@ def test_of_a_pool_counts_what_is_in_it_and_what_guests_have_of_it(place):
     stopped = usage.keys_of_pool(place.conn, used, pool)
     assert inner in stopped
     assert made not in stopped
+
+
+def test_of_a_pool_in_a_folder_that_is_a_link_counts_what_guests_have_by_either_name(place):
+    (place.root / "link").symlink_to(place.base.parent)
+    pool = place.pool("there", place.root / "link")
+    used = Usage()
+    names = [f"{place.root}/link/x", f"{place.base.parent}/y"]
+    for name in (*names, f"{place.root}/link2/x"):
+        used.add([name], User("web1"))
+    assert usage.keys_of_pool(place.conn, used, pool) == set(names)
 
 
 def test_a_pool_without_a_folder_has_its_volumes_alone(place):
@@ -632,6 +665,13 @@ def test_an_image_that_goes_with_what_is_asked_about_is_no_user(place, monkeypat
     assert usage.elsewhere(place.conn, [base, other])[str(place.base)] == f"used by {above}"
 
 
+def test_who_has_a_folder_that_others_may_have_may_have_anything_in_it(place, monkeypatch):
+    monkeypatch.setattr(shared, "why", lambda path: "nfs4" if path == "/nas" else None)
+    used = Usage(folders=[("/nas", User("web1")), ("/own", User("web2"))])
+    asked = shared.FileIdentity("/far/x")
+    assert list(usage._who_meets(used, asked)) == [User("web1")]
+
+
 @pytest.mark.parametrize(
     ("path", "more", "same"),
     [
@@ -778,6 +818,24 @@ def test_the_guest_that_is_asked_for_does_not_count_by_another_driver_either(pla
         reader = usage._Reader(place.conn, but)
         reader.foreign(who)
         assert reader.found.guests([str(place.base)]) == users
+
+
+def test_a_users_guest_needs_what_he_may_open_until_he_has_named_too_much(place, monkeypatch):
+    monkeypatch.setattr(foreign_guests, "may_open", lambda uid, path: False)
+    names = [str(place.base), str(place.above)]
+    text = "".join(f"<x>{name}</x>" for name in names)
+    theirs = foreign_guests.Definition(tree(f"<domain>{text}</domain>"), "one", 7)
+    reader = usage._Reader(place.conn, None)
+    reader.foreign(theirs)
+    assert reader.found.guests(names) == []
+    asked = []
+    for goes_on, most in ((True, 2), (False, 1)):
+        monkeypatch.setattr(
+            reader, "private", lambda name, *_, on=goes_on: asked.append(name.path) or on
+        )
+        reader.foreign(theirs)
+        assert asked == names[:most]
+        asked.clear()
 
 
 def test_a_doubt_about_users_is_theirs_and_of_the_system_everybodys(place):

@@ -78,6 +78,8 @@ TRUST = {
     "pki.authority.rotation": (),
     "pki.authority.store": (),
     "pki.common.certs": (),
+    "pki.common.files": (),
+    "pki.common.seal": (),
     "pki.host.validity": ("test_pki_life",),
 }
 WHICH_HOST = {

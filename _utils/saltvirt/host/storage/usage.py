@@ -265,7 +265,7 @@ def keys_of_volume(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> f
     pool = volume.storagePoolLookupByVolume()
     direct = pool_source.direct(conn, pool, volume.name())
     found = keys(conn, pool.name(), volume.name(), {"path": volume.path()})
-    if direct and direct.protocol and direct.name:
+    if direct and direct.name:
         return found | {("server", direct.name)}
     return found
 
