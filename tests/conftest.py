@@ -1,7 +1,6 @@
 """What takes long runs only when asked for: `make test SLOW=1`. What is skipped is counted."""
 
 import os
-import sys
 
 import pytest
 
@@ -44,19 +43,9 @@ def _skipped(config):
     return skips.counted([skips.reason(report) for report in found])
 
 
-def _keep_measured():
-    """What a worker of xdist has reached: nothing of it runs after its last test."""
-    coverage = sys.modules.get("coverage")
-    measured = coverage and coverage.Coverage.current()
-    if measured:
-        measured.save()
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session):
     """A run of everything fails when a test was left out for want of something."""
-    if hasattr(session.config, "workerinput"):
-        _keep_measured()
     if os.environ.get(skips.STRICT) and not hasattr(session.config, "workerinput"):
         _, wrong = _skipped(session.config)
         if wrong and session.exitstatus == pytest.ExitCode.OK:

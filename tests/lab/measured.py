@@ -18,6 +18,7 @@ START = (
 CONFIG = """[run]
 parallel = True
 concurrency = multiprocessing,thread
+patch = _exit
 sigterm = True
 data_file = {data}
 include = {include}

@@ -20,10 +20,12 @@ PUBLISHED = ("_utils", "_modules", "_runners", "_states", "_pillar", "_engines",
              "_output")  # fmt: skip
 # to the process that reports: all tests have run
 WHOLE = "--whole"
+TOOL = "coverage>=7.10"  # which can patch _exit
 START = "import coverage\n\ncoverage.process_startup()\n"
 CONFIG = """[run]
 parallel = True
 concurrency = multiprocessing,thread
+patch = _exit
 data_file = {data}
 source =
 {source}
@@ -39,11 +41,13 @@ def tool(say):
     python = testenv.python(say)
 
     def build(part):
-        pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", "coverage>=7"]
+        pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", TOOL]
         run([*pip, "--target", part])
         (part / "sitecustomize.py").write_text(START, encoding="utf-8")
 
-    return cache.built(f"coverage-{cache.key(START, python)}", build, say, paths.python_cache())
+    return cache.built(
+        f"coverage-{cache.key(TOOL, START, python)}", build, say, paths.python_cache()
+    )
 
 
 def run_tests(arguments, say):
