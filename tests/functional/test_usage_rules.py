@@ -16,6 +16,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.host.storage import (
     bounded,
+    chains,
     foreign_guests,
     identity,
     mounts,
@@ -768,6 +769,35 @@ def test_what_a_user_may_not_have_named_before_counts_for_each_guest(place, monk
         assert reader.private(name, foreign_guests.Definition(tree("<a/>"), who, 7), 7)
     assert reader.found.guests([str(place.base)]) == ["one", "two"]
     assert reader.files == {7: 4}
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_user_who_names_more_than_anybody_has_is_not_known(place, monkeypatch, most):
+    """Each name counts, and each file of its chain."""
+    monkeypatch.setattr(foreign_guests, "may_open", lambda uid, path: True)
+    monkeypatch.setattr(foreign_guests, "MOST_FILES", most)
+    reader = usage._Reader(place.conn, None)
+    who = foreign_guests.Definition(tree("<a/>"), "one", 7)
+    assert reader.private(references.Name(path=str(place.base), format="raw"), who, 7) is True
+    assert reader.found.private == {}
+    assert reader.private(references.Name(path=str(place.above), format="raw"), who, 7) is False
+    words = f"what guests of user 7 need is not known: they name more than {most} files"
+    assert reader.found.private == {7: [words]}
+    assert reader.found.guests([str(place.base), str(place.above)]) == ["one"]
+    assert reader.found.guests([str(place.above)]) == []
+
+
+def test_what_a_users_guest_is_based_on_counts_where_he_may_open_it(place, monkeypatch):
+    monkeypatch.setattr(foreign_guests, "may_open", lambda uid, path: path == "/b")
+    reader = usage._Reader(place.conn, None)
+    who = foreign_guests.Definition(tree("<a/>"), "one", 7)
+    for number, more in enumerate(({}, {"unreadable": "u"}, {"broken": "b"})):
+        found = chains.Chain(["/a", "/b"], **more)
+        monkeypatch.setattr(chains, "read", lambda path, format, found=found: found)
+        assert reader.private(references.Name(path=f"/{number}", format="qcow2"), who, 7)
+    assert set(reader.found.users) == {"/b"}
+    words = "what one needs is not known: "
+    assert reader.found.private == {7: [f"{words}u", f"{words}b"]}
 
 
 def test_a_volume_or_a_folder_of_a_users_guest(place, monkeypatch):
