@@ -390,6 +390,16 @@ def chain_of(far, *parts):
         volume_of(far, name, below, kind="raw" if name.endswith("raw") else "qcow2", base_kind=kind)
 
 
+def test_of_another_machine_the_files_of_this_one_say_nothing(far, monkeypatch):
+    create(far.base.parent / "loose.qcow2", far.base)
+    create(far.root / "images" / "loose.qcow2", far.base)
+    row = f"1 2 3:4 / /mnt rw - ext4 {far.base} rw"
+    monkeypatch.setattr(mounts, "lines", lambda path: [row] if path == mounts.TABLE else [])
+    assert far.why(below=str(far.root / "images")) is None
+    monkeypatch.setattr(usage.connection, "is_local", lambda conn: True)
+    assert far.why(below=str(far.root / "images")) is not None
+
+
 @pytest.mark.parametrize(
     ("format", "mid", "used"),
     [

@@ -115,3 +115,75 @@ def test_groups_are_a_list_or_one_text(groups):
 def test_what_a_guest_says_of_the_wrong_type_is_named(wrong):
     with pytest.raises(errors.InvalidInput, match=next(iter(wrong))):
         deploy.wanted("a", {"mem": 1, **wrong})
+
+
+# -- what is not listed any more ----------------------------------------------------------
+
+SHOP = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running", "deployment": "shop"}
+
+
+@pytest.fixture
+def purged(monkeypatch):
+    """What was purged, as (name, whether its key goes, on which host); of ``busy`` nothing is."""
+    asked = []
+
+    class Purge:
+        def __init__(self, fleet, name, delete_key, on):
+            self.asked = name, delete_key, on
+
+        def run(self):
+            if self.asked[0] == "busy":
+                raise errors.OperationFailed("busy is at work")
+            asked.append(self.asked)
+
+    monkeypatch.setattr(deploy, "Purge", Purge)
+    return asked
+
+
+def deployed(cloud, guests, **more):
+    wishes = [deploy.wanted(name, {"mem": 1024}, "shop") for name in guests]
+    return deploy.Deploy(cloud, policy.from_config(None, None), wishes, "shop", **more)
+
+
+def full(tmp_path):
+    other = {**SHOP, "deployment": "bar"}
+    return Cloud(
+        tmp_path,
+        {"hv1": {"a": SHOP, "old": SHOP, "busy": SHOP}, "hv2": {"older": SHOP, "theirs": other}},
+    )
+
+
+def test_what_is_not_listed_goes_from_its_host_and_nothing_else(tmp_path, purged):
+    accepted = tmp_path / "virt-accepted"
+    accepted.mkdir()
+    (accepted / "old").write_text("hv1")
+    done = deployed(full(tmp_path), ["a"], remove=True).run()
+    assert sorted(purged) == [("old", True, "hv1"), ("older", False, "hv2")]
+    assert done.changes == {
+        "old": {"old": "hv1", "new": None},
+        "older": {"old": "hv2", "new": None},
+    }
+    assert done.more["failed"] == {"busy": "busy is at work"}
+    assert done.more["unlisted"] == {}
+    assert done.complete is False
+    assert done.comment == (
+        "removed: old on hv1, older on hv2; 1 there; busy failed: busy is at work"
+    )
+
+
+def test_what_goes_is_said_before(tmp_path, purged):
+    found = deployed(full(tmp_path), ["a", "busy"], remove=True).check()
+    assert (purged, found.reasons, found.nothing) == ([], (), False)
+    assert found.comment == "would be removed: old on hv1, older on hv2; 2 there"
+    assert sorted(found.changes) == ["old", "older"]
+
+
+def test_what_is_not_listed_stays_unless_it_is_to_go(tmp_path, purged):
+    one = deployed(full(tmp_path), ["a"])
+    for found in (one.check(), one.run()):
+        assert found.more["unlisted"] == {"old": "hv1", "busy": "hv1", "older": "hv2"}
+        assert found.changes == {}
+        assert "not listed: busy on hv1, old on hv1, older on hv2" in found.comment
+    assert one.check().nothing is True
+    assert one.run().complete is True
+    assert purged == []
