@@ -50,7 +50,7 @@ DELETION = {
         *("test_dead_storage", "test_foreign", "test_shared", "test_still_needed", "test_usage"),
         "test_usage_rules",
     ),
-    "images.cache": ("test_cache", "test_download", "test_images"),
+    "images.cache": ("test_cache", "test_cache_fetch", "test_download", "test_images"),
     "operations.target_leftovers": ("test_leavings",),
     "operations.purge": (),
     "operations.repair": ("test_repair_keys",),
