@@ -60,10 +60,12 @@ def _spec(arguments, **more):
     return guest.parse(**arguments, known_profiles=known, **more)
 
 
-def _approve(name, pub_key):
-    """Hands the key in; the master accepts it when it gave the permission for the name."""
-    if __opts__.get("file_client") != "local":
-        client.hand_in(__salt__, name, pub_key)
+def _handed_in(name, deploy, made):
+    """What was made, as plain data. Its key is handed in; the master accepts it when it gave the
+    permission for the name."""
+    if made.pub_key and deploy.approve_key and __opts__.get("file_client") != "local":
+        client.hand_in(__salt__, name, made.pub_key)
+    return made.to_answer()
 
 
 def _tools(name, deploy, admission_config, verb="init"):
@@ -214,9 +216,7 @@ def init(
             return create.preview(conn, spec, _tools(spec.name, spec.deploy, admission_config))
         made = create.create(conn, spec, _tools(spec.name, spec.deploy, admission_config))
     departed.forget(spec.name)
-    if made["pub_key"] and spec.deploy.approve_key:
-        _approve(spec.name, made["pub_key"])
-    return made
+    return _handed_in(spec.name, spec.deploy, made)
 
 
 def update(
@@ -371,9 +371,7 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
         if test:
             return cloning.look(conn, vm_, guest, tools)
         made = cloning.clone(conn, vm_, guest, tools)
-    if made["pub_key"] and deploy.approve_key:
-        _approve(name, made["pub_key"])
-    return made
+    return _handed_in(name, deploy, made)
 
 
 def rename(vm_, name, seed=None, test=False, **kwargs):
@@ -414,12 +412,11 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
         if seed is None:
             seed = cloning.was_seeded(conn, vm_)
         guest = guest_builder.GuestRequest(str(name), bool(seed))
-        made = renaming.rename(
-            conn, vm_, guest, _tools(name, deploy, admission_config, "rename"), test
-        )
-    if not test and made["pub_key"] and deploy.approve_key:
-        _approve(name, made["pub_key"])
-    return made
+        tools = _tools(name, deploy, admission_config, "rename")
+        if test:
+            return renaming.look(conn, vm_, guest, tools)
+        made = renaming.rename(conn, vm_, guest, tools)
+    return _handed_in(name, deploy, made)
 
 
 def resize_disk(vm_, disk, size, **kwargs):

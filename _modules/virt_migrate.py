@@ -30,6 +30,9 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, settings
+from saltvirt.answers.guests import MigrationFacts
+from saltvirt.answers.migration import Certificate
+from saltvirt.answers.removal import Cleaned, CleanPlan
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.network import own_address
@@ -40,7 +43,7 @@ from saltvirt.migration import options as migration_options
 from saltvirt.migration import transport, where
 from saltvirt.pki.host import validity
 from saltvirt.placement import policy
-from saltvirt.spec import values
+from saltvirt.spec import base, values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -69,7 +72,11 @@ def _job(vm_, target, kwargs):
     overcommit = given.get("overcommit")
     given["overcommit"] = False if overcommit is None else overcommit
     admission_config = admission.config_of(__salt__["config.get"], given)
-    sent = {k: given.pop(k, None) or {} for k in ("ratios", "limits", "certificates")}
+    sent = {k: given.pop(k, None) or {} for k in ("ratios", "limits")}
+    certificates = {
+        use: Certificate.from_answer(one, f"certificates of {target}")
+        for use, one in base.mapping(given.pop("certificates", None) or {}, "certificates").items()
+    }
     address = given.pop("address", None)
     get = __salt__["config.get"]
     network = migration_options.network(get)
@@ -91,7 +98,7 @@ def _job(vm_, target, kwargs):
         ratios=policy.ratios(sent["ratios"]),
         limits=policy.limits(sent["limits"]),
         overcommit=admission_config.overcommit,
-        certificates={"source": validity.here(__opts__["id"]), "target": sent["certificates"]},
+        certificates={"source": validity.here(__opts__["id"]), "target": certificates},
         tell=_teller(name),
     )
 
@@ -188,7 +195,7 @@ def migrate(vm_, target, **kwargs):
 
     job = _job(vm_, target, kwargs)
     with connection.connect(job.local) as conn:
-        return api.migrate(conn, job)
+        return api.migrate(conn, job).to_answer()
 
 
 def migratable(vm_, target=None, **kwargs):
@@ -216,7 +223,7 @@ def migratable(vm_, target=None, **kwargs):
 
     job = _job(vm_, target or "localhost", kwargs)
     with connection.connect(job.local) as conn:
-        return api.migratable(conn, job, against=bool(target))
+        return api.migratable(conn, job, against=bool(target)).to_answer()
 
 
 def migrate_start_postcopy(vm_, **kwargs):
@@ -289,7 +296,8 @@ def migrate_unfinished():
     """
     from saltvirt.host.migration import move_journal, unreachable_target  # noqa: PLC0415 - needs the binding
 
-    return {**move_journal.unfinished(), **unreachable_target.unfinished()}
+    found = {**move_journal.unfinished(), **unreachable_target.unfinished()}
+    return {name: one.to_answer() for name, one in found.items()}
 
 
 def _address():
@@ -328,16 +336,16 @@ def migrate_locations(**kwargs):
 
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
         guests = lookup.states(conn)
-    return {
-        "guests": guests,
-        "unfinished": move_journal.names(),
-        "target_leftovers": target_leftovers.names(),
-        "ratios": _config("ratios", {}),
-        "limits": _config("placement", {}),
-        "address": _address(),
-        "certificates": validity.here(__opts__["id"]),
-        "maintenance": (maintenance.read() or {}).get("reason"),
-    }
+    return MigrationFacts(
+        guests=guests,
+        unfinished=tuple(move_journal.names()),
+        target_leftovers=tuple(target_leftovers.names()),
+        ratios=_config("ratios", {}),
+        limits=_config("placement", {}),
+        address=_address(),
+        certificates=validity.here(__opts__["id"]),
+        maintenance=(maintenance.read() or {}).get("reason"),
+    ).to_answer()
 
 
 def migrate_census(**kwargs):
@@ -399,7 +407,7 @@ def migrate_recover(vm_, lost=None, **kwargs):
         about = {"name": job.name, "lost": str(lost), "host": __opts__["id"]}
         __salt__["event.send"](f"salt/virt/{job.name}/migrate/lost", about)
     with connection.connect(job.local) as conn:
-        return api.recover(conn, job, str(lost) if lost else None)
+        return api.recover(conn, job, str(lost) if lost else None).to_answer()
 
 
 def migrate_clean(vm_, test=False, unused=(), **kwargs):
@@ -445,10 +453,10 @@ def migrate_clean(vm_, test=False, unused=(), **kwargs):
             if todo is None:
                 return {}
             places = shared.as_data(todo.shared)
-            return {"delete": todo.delete, "keep": todo.keep, "shared": places}
+            return CleanPlan(tuple(todo.delete), todo.keep, places).to_answer()
         with admission_config.guest("virt.migrate_clean", name):
             deleted, kept = target_leftovers.clean(conn, name, admission_config.images_dir, unused)
-    return {"deleted": deleted, "kept": kept}
+    return Cleaned(tuple(deleted), kept).to_answer()
 
 
 def seed_non_shared_migrate(disks, force=False):

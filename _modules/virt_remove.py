@@ -11,6 +11,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, settings
+from saltvirt.answers.removal import RemovalPlan
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock, lookup, removal
 from saltvirt.host.domain import purge as purging
@@ -114,10 +115,8 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
             todo = purging.plan(
                 conn, lookup.lookup(conn, vm_), admission_config.cache_dir, disks, unused
             )
-            places = shared.as_data(todo.shared)
-            more = {"shared": places, "unsure": todo.unsure}
-            more = {key: value for key, value in more.items() if value}
-            return {"delete": todo.delete, "keep": todo.keep, **more}
+            places, unsure = shared.as_data(todo.shared), tuple(todo.unsure)
+            return RemovalPlan(tuple(todo.delete), todo.keep, places, unsure).to_answer()
         purging.not_at_work(lookup.lookup(conn, vm_))  # said at once
         with admission_config.guest("virt.purge", vm_):
             purging.purge(
@@ -175,9 +174,12 @@ def storage_users(places, **kwargs):
         salt 'hyper*' virt.storage_users '{/nfs/web1.qcow2: {path: /nfs/web1.qcow2}}'
     """
     try:
-        wanted = [shared.FileIdentity(**place) for place in base.mapping(places, "places").values()]
-    except TypeError as exc:
-        raise errors.InvalidInput(f"places: {exc}; give those of virt.purge test=True") from exc
+        wanted = [
+            shared.FileIdentity.from_answer(place, "places")
+            for place in base.mapping(places, "places").values()
+        ]
+    except errors.BadAnswer as exc:
+        raise errors.InvalidInput(f"{exc}; give those of virt.purge test=True") from exc
     with _connect(kwargs) as conn:
         return usage.elsewhere(conn, wanted, _admission_config().images_dir)
 
@@ -208,7 +210,7 @@ def leftovers(**kwargs):
         salt 'hyper*' virt.leftovers
     """
     with _connect(kwargs) as conn:
-        return left.read(conn, guest_lock.folder(__salt__["config.get"]))
+        return left.read(conn, guest_lock.folder(__salt__["config.get"])).to_answer()
 
 
 def remove_made(vm_, test=False, unused=(), **kwargs):
@@ -242,9 +244,8 @@ def remove_made(vm_, test=False, unused=(), **kwargs):
     with _connect(kwargs) as conn:
         if test:
             todo = disk_notes.look(conn, str(vm_), unused)
-            places = shared.as_data(todo.shared)
-            more = {"shared": places} if places else {}
-            return {"delete": sorted([*todo.delete, *todo.second]), "keep": todo.keep, **more}
+            delete = tuple(sorted([*todo.delete, *todo.second]))
+            return RemovalPlan(delete, todo.keep, shared.as_data(todo.shared)).to_answer()
         with guest_lock.held(where, "virt.remove_made", vm_):
             left = disk_notes.remove(conn, str(vm_), unused)
     if left.keep:

@@ -180,7 +180,7 @@ def migratable(name, target=""):
     with Fleet(__opts__) as fleet:
         found = migrating.examine(fleet, name, target or None)
     comment = migrating.verdict(name, target, found)
-    return {str(name): {"result": found["migratable"], "comment": comment, **found}}
+    return {str(name): {"result": found.migratable, "comment": comment, **found.to_answer()}}
 
 
 @result.reporting
@@ -233,7 +233,8 @@ def migrate_recover(name, lost=""):
         report = reports.of_runner(fleet, name, "migrate", __salt__)
         host, found = recover.recover(fleet, name, report, lost or None)
     comment = recover.recovered(name, host, found)
-    return {str(name): {"result": not found["left"], "comment": comment, "recovered": found}}
+    about = {"result": not found.left, "comment": comment, "recovered": found.to_answer()}
+    return {str(name): about}
 
 
 @result.reporting
@@ -256,7 +257,10 @@ def migrate_unfinished():
     about = {
         "result": not unreachable,
         "comment": comment,
-        "hosts": found,
+        "hosts": {
+            host: {name: one.to_answer() for name, one in known.items()}
+            for host, known in found.items()
+        },
         "unreachable": unreachable,
     }
     return {"unfinished": about}

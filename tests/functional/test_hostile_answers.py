@@ -155,11 +155,13 @@ class Host:
 
     def migrate(self, vm_, target, **_more):
         self.cloud.hosts_[target].guests[vm_] = self.guests.pop(vm_)
-        return {"outcome": "moved", "kept": {"/i/x": "not its own"}, "transport": "TLS",
-                "time_ms": 900.0, "downtime_ms": 9, "deleted": ["/i/a"]}  # fmt: skip
+        return {"name": vm_, "outcome": "moved", "source": self.name, "target": target,
+                "live": True, "kept": {"/i/x": "not its own"}, "transport": "TLS",
+                "time_ms": 900.0, "downtime_ms": 9, "memory_bytes": 1, "disk_bytes": 2,
+                "disks": {"vda": "copy"}, "deleted": ["/i/a"]}  # fmt: skip
 
     def migrate_recover(self, vm_, **_more):
-        return {"outcome": "undone", "deleted": ["/i/a"], "left": {}}
+        return {"name": vm_, "outcome": "undone", "deleted": ["/i/a"], "kept": {}, "left": {}}
 
     def maintenance(self, reason=None, guests=None, off=False, **_more):
         if reason:
@@ -170,8 +172,11 @@ class Host:
 
     def init(self, name, **_more):
         self.guests[name] = "shutdown"
-        disks = [{"name": "system", "path": f"/i/{name}.qcow2", "size_bytes": 8}]
-        return {"name": name, "pub_key": None, "disks": disks}
+        disks = [{"target": "vda", "path": f"/i/{name}.qcow2", "format": "qcow2", "size_bytes": 8}]
+        nics = [{"mac": "52:54:00:00:00:01", "type": "bridge", "source": "br0"}]
+        about = {"name": name, "host": self.name, "uuid": "u", "state": "shutdown"}
+        shown = {"nics": nics, "graphics": {"type": "vnc", "port": "5900"}}
+        return {**about, **shown, "disks": disks, "pub_key": None}
 
     def clone(self, vm_, name, test=False, **_more):
         if test:
@@ -182,7 +187,8 @@ class Host:
         if test:
             return {"disks": {"/i/a": "/i/b"}}
         self.guests[name] = self.guests.pop(vm_)
-        return {"name": name, "pub_key": None, "disks": ["/i/b"]}
+        return {"name": name, "host": self.name, "uuid": "u", "state": "shutdown",
+                "pub_key": None, "disks": ["/i/b"]}  # fmt: skip
 
     def purge(self, vm_, test=False, **_more):
         if test:

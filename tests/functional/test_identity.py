@@ -266,6 +266,7 @@ def test_what_could_not_be_undone_is_said(named, report, monkeypatch, verb):
     def purge(vm_, test=False, **_more):
         if not test:
             raise errors.OperationFailed("disk busy")
+        return {"delete": [], "keep": {}}
 
     def resolve(*_args, **_more):
         named.answers_as = "other"

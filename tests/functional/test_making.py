@@ -11,6 +11,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.answers.guests import DeadDisks
 from saltvirt.host.domain import metadata, purge
 from saltvirt.host.provision import disk_notes, disks, existing_disk
 from saltvirt.host.storage import bounded, shared, usage
@@ -101,7 +102,7 @@ def test_while_its_maker_works_nothing_is_left(at):
 
 def test_what_is_marked_and_used_by_nobody_goes(at):
     made(at, at.died())
-    found = {"what": "virt.update", "disks": [str(at.own)], "unsure": {}}
+    found = DeadDisks("virt.update", (str(at.own),), {})
     assert disk_notes.unfinished(at.conn) == {"web1": found}
     left = at.remove()
     assert (left.delete, left.keep, at.own.exists()) == ([str(at.own)], {}, False)
@@ -134,7 +135,7 @@ def test_what_is_not_proven_stays(at, how):
             os.setxattr(at.own, disk_notes._MARK, b"0" * 32)
     expected = {str(at.own): disk_notes._NOT_SURE}
     assert (at.left().delete, at.left().keep) == ([], expected)
-    found = {"what": "virt.update", "disks": [], "unsure": expected}
+    found = DeadDisks("virt.update", (), expected)
     assert disk_notes.unfinished(at.conn) == {"web1": found}
     assert at.remove().keep == expected
     assert at.own.exists()
@@ -223,7 +224,7 @@ def test_what_other_hosts_may_have_is_for_them_to_say(at, monkeypatch):
     made(at, at.died())
     monkeypatch.setattr(shared, "why", lambda path: "nfs at /data")
     assert list(at.left().shared) == [str(at.own)]
-    found = {"what": "virt.update", "disks": [str(at.own)], "unsure": {}}
+    found = DeadDisks("virt.update", (str(at.own),), {})
     assert disk_notes.unfinished(at.conn) == {"web1": found}
     at.remove()
     assert at.own.exists()
@@ -244,7 +245,7 @@ def second(at):
 
 def test_the_second_name_of_a_guests_disk_goes(at, second):
     assert (at.left().second, at.left().delete, at.left().keep) == ([str(second)], [], {})
-    found = {"what": "virt.update", "disks": [str(second)], "unsure": {}}
+    found = DeadDisks("virt.update", (str(second),), {})
     assert disk_notes.unfinished(at.conn) == {"web1": found}
     at.remove()
     assert (at.own.exists(), second.exists()) == (True, False)
@@ -362,7 +363,7 @@ def test_of_a_pool_that_is_not_started_it_is_not_known(at, vg):
     why = "storage pool vg is not started: start it first"
     assert at.left().keep == {"vg/v": why, "vg/other": why}
     told = disk_notes.unfinished(at.conn)["web1"]
-    assert (told["disks"], sorted(told["unsure"])) == ([], ["vg/other", "vg/v"])
+    assert (told.disks, sorted(told.unsure)) == ((), ["vg/other", "vg/v"])
     at.remove()
     assert len(disk_notes.read("web1").disks) == 2
 

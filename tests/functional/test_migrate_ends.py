@@ -83,7 +83,7 @@ def test_a_guest_whose_move_was_ended_later_starts_with_its_host(peer, dom, job,
     journal = begun(job, about)
     conn = dom.connect()
     dom.undefine()
-    assert recovery.recover(conn, journal, job)["outcome"] == "moved"
+    assert recovery.recover(conn, journal, job).outcome == "moved"
     assert there.autostart()
 
 
@@ -125,7 +125,7 @@ def test_a_copy_that_ran_on_the_target_is_not_taken_for_ours(real, dom, job, def
         assert journal.read()
         real.lookupByName("web1").undefine()
     found = recovery.recover(dom.connect(), journal, job)
-    assert "may be the newer" in found["kept"][str(real.copy)]
+    assert "may be the newer" in found.kept[str(real.copy)]
     assert target_leftovers.names() == []
     assert real.copy.read_bytes() == b"newer"
 
@@ -169,7 +169,7 @@ def test_what_was_not_sent_yet_is_not_there_by_us(peer, dom, job, start, tmp_pat
     if start:
         there.destroy()
     there.undefine()
-    assert recovery.recover(dom.connect(), journal, job)["outcome"] == "undone"
+    assert recovery.recover(dom.connect(), journal, job).outcome == "undone"
 
 
 def test_no_definition_is_replaced_on_the_target(peer, dom):  # noqa: F811

@@ -182,16 +182,16 @@ def test_a_dead_target_that_cannot_have_the_guest_pins_it_not(
 ):
     broken_off(job, dom, phase, **more)
     done = api.recover(dom.connect(), job)
-    assert done["outcome"] == outcome
-    assert "No route to host" in done["left"]["hv2"]
+    assert done.outcome == outcome
+    assert "No route to host" in done.left["hv2"]
     assert unfinished(job) == ["web1@hv2"], "no migration is held up by it"
     target.up = True
     for path in (PROMISE, DISK):
         target.volume(path, make=True)
     done = api.recover(dom.connect(), job)
-    assert (done["outcome"], done["left"]) == ("nothing", {})
-    assert done["deleted"] == [PROMISE]
-    assert "salt-run virt.migrate_recover web1" in done["kept"][DISK]
+    assert (done.outcome, done.left) == ("nothing", {})
+    assert done.deleted == (PROMISE,)
+    assert "salt-run virt.migrate_recover web1" in done.kept[DISK]
     assert target.volume(DISK), "who uses it there only that host can tell"
     assert unfinished(job) == []
     assert target_leftovers.names() == ["web1"]
@@ -208,7 +208,7 @@ def test_a_dead_target_that_may_run_it_is_for_a_person(job, target, dom):
         api.recover(dom.connect(), job, lost="hv9")
     assert unfinished(job) == ["web1"]
     done = api.recover(dom.connect(), job, lost="hv2")
-    assert (done["outcome"], list(done["left"])) == ("undone", ["hv2"])
+    assert (done.outcome, list(done.left)) == ("undone", ["hv2"])
     assert dom.isActive()
     with pytest.raises(errors.InvalidInput, match="no migration of web1 from here is unfinished"):
         api.recover(dom.connect(), job, lost="hv2")
@@ -243,7 +243,7 @@ def test_what_was_left_stays_when_the_guest_is_there_again(job, target, dom, bac
             GuestReport("web1", "u", "hv1", False, "shutdown", memory_kib=65536), []
         )
         target.volume(now, make=True)
-    why = api.recover(dom.connect(), job)["left"]["hv2"]
+    why = api.recover(dom.connect(), job).left["hv2"]
     assert ("has a guest web1" if back == "as a guest" else "on its way to hv2 again") in why
     assert target.volume(DISK)
     assert unfinished(job) == ["web1@hv2"]
@@ -284,8 +284,8 @@ def test_the_last_disks_stay_when_the_target_has_lost_the_guest(job, target, dom
     dom.undefine()
     target.up = True
     done = api.recover(conn, job)
-    assert done["outcome"] == "moved"
-    assert "is not on" in done["kept"][str(disk)]
+    assert done.outcome == "moved"
+    assert "is not on" in done.kept[str(disk)]
     assert disk.exists()
 
 
@@ -385,6 +385,6 @@ def test_a_guest_that_its_killed_migration_has_paused_runs_on(
         assert dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED
         assert unfinished(job) == ["web1"], "virt.repair names it"
         dom.resume()
-    assert api.recover(dom.connect(), job)["outcome"] == "undone"
+    assert api.recover(dom.connect(), job).outcome == "undone"
     paused = dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED
     assert paused == (after == "paused")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from saltvirt.answers.migration import UnfinishedMigration
 from saltvirt.errors import BadAnswer, OperationFailed
 from saltvirt.host.migration import move_journal
 from saltvirt.migration.facts import GuestReport
@@ -50,11 +51,10 @@ def test_a_second_migration_is_refused_and_a_killed_one_leaves_its_journal(tmp_p
         assert other.stdout.readline() == "held\n"
         with pytest.raises(OperationFailed, match="another migration of web1"):
             move_journal.Journal(tmp_path, "web1").__enter__()
-        assert move_journal.unfinished(tmp_path) == {
-            "web1": {"target": "qemu+tls://hv2/system", "at_work": True}
-        }
+        held = UnfinishedMigration("qemu+tls://hv2/system", at_work=True)
+        assert move_journal.unfinished(tmp_path) == {"web1": held}
         other.send_signal(signal.SIGKILL)
-    assert move_journal.unfinished(tmp_path)["web1"]["at_work"] is False
+    assert move_journal.unfinished(tmp_path)["web1"].at_work is False
     with move_journal.Journal(tmp_path, "web1") as journal:
         assert journal.read().target == ENTRY.target
 

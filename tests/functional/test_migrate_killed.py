@@ -114,7 +114,7 @@ def killed_at(line):
         sys.settrace(trace)
         done = one.run()
         sys.settrace(None)
-    return done["kept"]
+    return done.kept
 
 def end():
     journal = Journal(journals, "web1")

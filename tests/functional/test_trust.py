@@ -49,7 +49,10 @@ class Host(Fleet):
         return {"name": self.answers_as or name, "pub_key": self.key, "disks": []}
 
     def purge(self, vm_, test=False, **_more):
-        return None if test else self.guests.pop(vm_)
+        if test:
+            return {"delete": [], "keep": {}}
+        self.guests.pop(vm_)
+        return True
 
     def clone(self, vm_, name, test=False, **_more):
         return {} if test else self.make(name)
@@ -97,14 +100,26 @@ def test_the_key_that_came_in_for_what_was_asked_is_accepted(cloud, store, pairs
     assert authorization.hand_in(cloud.opts, store, "hv1", "web1", pairs[1]) is False
 
 
-@pytest.mark.parametrize("name", ["hyper99", "web9", "../web9", 7, None, {"web1": 1}])
-def test_a_host_cannot_choose_the_name(cloud, store, name):  # noqa: F811
+ANOTHER = "hv1 was asked for web1 and answered for"
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("hyper99", errors.OperationFailed, ANOTHER), ("web9", errors.OperationFailed, ANOTHER),
+        ("../web9", errors.OperationFailed, ANOTHER),
+        (7, errors.BadAnswer, "hv1: name is not text"),
+        (None, errors.BadAnswer, "hv1: it is not a mapping"),
+        ({"web1": 1}, errors.BadAnswer, "hv1: name is not text"),
+    ],
+)  # fmt: skip
+def test_a_host_cannot_choose_the_name(cloud, store, name, error, words):  # noqa: F811
     cloud.answers_as = name
     cloud.hands_in = [name] if isinstance(name, str) else ["web1"]
     if name is None:
         cloud.make = lambda **_more: None
         cloud.modules["virt.init"] = cloud.make
-    with pytest.raises(errors.OperationFailed, match="hv1 was asked for web1 and answered for"):
+    with pytest.raises(error, match=words):
         create(cloud)
     assert undeletable(cloud) or store.ours() == []
     assert no_permission(cloud)

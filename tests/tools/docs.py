@@ -76,6 +76,11 @@ may be missing. What is there has its type, or the answer is refused, with the h
 # where they are, and who tells them
 _FACTS = (
     ("placement/facts.py", "What `virt.inventory` answers"),
+    ("answers/guests.py", "What a host answers of all its guests"),
+    ("answers/made.py", "What a host answers of a guest that it made or renamed"),
+    ("answers/migration.py", "What a host answers of a migration"),
+    ("answers/removal.py", "What a host answers of what it would remove"),
+    ("host/storage/shared.py", "What other hosts are asked about storage"),
     ("migration/facts.py", "What a migration asks of the guest's host"),
     ("migration/journal.py", "What a migration writes down"),
     ("host/provision/disk_notes.py", "What is written down while disks are made"),
@@ -117,7 +122,7 @@ def _of(annotation):
 
 
 def _default(value):
-    if value is None:
+    if value is None or ast.unparse(value) == "field()":
         return "must be there"
     if not isinstance(value, ast.Call):
         return f"`{ast.unparse(value)}`"

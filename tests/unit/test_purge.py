@@ -70,9 +70,12 @@ def test_without_shared_disks_nobody_else_is_asked(tmp_path):
     assert purge.plan(cloud, "hv1", "web1", dirs=True) == expected
     asked = {"vm_": "web1", "test": True, "dirs": True}
     assert cloud.asked == [("hv1", "virt.purge", asked, False)]
-    cloud.plans = None
+    cloud.plans = {}
     nothing = {"delete": [], "keep": {}, "unused": [], "unsure": []}
     assert purge.plan(cloud, "hv1", "web1", "virt.remove_made") == nothing
+    cloud.plans = {"delete": "/own"}
+    with pytest.raises(errors.BadAnswer, match="hv1: delete is not a list"):
+        purge.plan(cloud, "hv1", "web1")
 
 
 def test_what_all_others_do_not_use_goes(tmp_path):

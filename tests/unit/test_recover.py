@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.answers.migration import Recovered, UnfinishedMigration
 from saltvirt.fleet import shape
 from saltvirt.fleet.answer import Answer, down, from_return
 from saltvirt.fleet.keys import KeyStore
@@ -67,7 +68,7 @@ def test_its_host_is_asked_and_the_key_follows_the_guest(tmp_path, moved):
     cloud.unfinished = {"hv1": ["web1"]}
     cloud.moves = {"hv1": {}, "hv2": {"web1": "running"}}
     host, found = recover.recover(cloud, "web1", report)
-    assert (host, found["outcome"], report.steps) == ("hv1", "undone", [])
+    assert (host, found.outcome, report.steps) == ("hv1", "undone", [])
     assert cloud.asked == [("hv1", "virt.migrate_recover", {"vm_": "web1"}, True)]
     assert moved == [("web1", "hv1", "hv2")]
 
@@ -84,7 +85,7 @@ def test_where_only_a_target_has_something_no_host_ends_a_migration(tmp_path, mo
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.left = {"hv2": ["web1"]}
     host, found = recover.recover(cloud, "web1", Report())
-    assert (host, found) == (None, {"left": {}, "deleted": [], "kept": {}})
+    assert (host, found.to_answer()) == (None, {"left": {}, "deleted": [], "kept": {}})
     assert (cloud.asked, moved) == ([], [])
 
 
@@ -109,11 +110,16 @@ def test_a_host_that_has_the_guest_is_not_given_up(tmp_path):
 
 def test_who_knows_of_something_left_for_this_guest_is_asked(tmp_path):
     cloud = Cloud(tmp_path, hv1={}, hv2={}, hv3=None)
-    cloud.known = {"hv1": {"web10@hv3": {}, "web1": {}}, "hv2": {"x": {}, "web1@hv3": {}}}
+    one = {"target": "qemu+tls://hv3/system", "at_work": False}
+    cloud.known = {"hv1": {"web10@hv3": one, "web1": one}, "hv2": {"x": one, "web1@hv3": one}}
     assert recover.recover(cloud, "web1", Report())[0] == "hv2"
-    assert recover.unfinished(cloud) == (cloud.known, {"hv3": down("hv3").error})
-    del cloud.known["hv1"]
-    assert recover.unfinished(cloud)[0] == cloud.known
+    fact = UnfinishedMigration("qemu+tls://hv3/system")
+    known = {"hv1": {"web10@hv3": fact, "web1": fact}, "hv2": {"x": fact, "web1@hv3": fact}}
+    assert recover.unfinished(cloud) == (known, {"hv3": down("hv3").error})
+    del cloud.known["hv1"], known["hv1"]
+    assert recover.unfinished(cloud)[0] == known
+    cloud.known["hv1"] = {"web1": {"target": 7}}
+    assert recover.unfinished(cloud)[1]["hv1"] == "target is not text"
 
 
 @pytest.mark.parametrize("lost", [None, "hv2"])
@@ -144,12 +150,13 @@ def test_where_nothing_is_unfinished_it_is_said_who_was_not_asked(tmp_path, lost
     ],
 )
 def test_what_was_done_is_one_sentence(found, said):
-    assert recover.recovered("web1", "hv1", found) == said
+    assert recover.recovered("web1", "hv1", Recovered(**found)) == said
 
 
 def test_what_is_unfinished_is_one_sentence():
     assert recover.listed({}, {}) == "no migration is unfinished"
-    found = {"hv2": {"b": {}}, "hv1": {"a": {}}}
+    one = UnfinishedMigration("hv3")
+    found = {"hv2": {"b": one}, "hv1": {"a": one}}
     assert recover.listed(found, {"hv4": "down", "hv3": "x"}) == (
         "a, b; hv3 was not asked: x; hv4 was not asked: down"
     )

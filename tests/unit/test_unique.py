@@ -72,7 +72,7 @@ def init(cloud, name="web1", **more):
     return Init(cloud, policy.from_config(None, None), wanted, Report(cloud, name, "init"))
 
 
-MAKES = {"virt.inventory": HOST, "virt.init": {"name": "web1", "pub_key": None},
+MAKES = {"virt.inventory": HOST, "virt.init": {"name": "web1", "pub_key": None, "disks": []},
          "virt.vm_state": {"web1": "shutdown"},
          "virt.leftovers": {"guests": {}, "unfinished": [], "migrations": {}}}  # fmt: skip
 
@@ -116,7 +116,8 @@ def test_what_a_silent_host_was_told_to_make_is_not_made_elsewhere(tmp_path):
 )  # fmt: skip
 def test_what_a_host_still_works_at_is_not_made_again(tmp_path, begins, at_work, refused):
     """Its runner died, and it has no domain of the name yet."""
-    cloud = Cloud(tmp_path, hv1={"virt.leftovers": {"at_work": at_work}})
+    said = {"guests": {}, "unfinished": [], "migrations": {}, "at_work": at_work}
+    cloud = Cloud(tmp_path, hv1={"virt.leftovers": said})
     if begins:
         begun.Begun(cloud.opts, "web1", "virt.init", Revert()).on(begins)
     if refused:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from saltvirt import errors
 from saltvirt.fleet import shape
@@ -13,6 +14,8 @@ SILENT = "no answer"
 LOST = "lost"
 FAILED = "failed"
 BAD = "bad"
+
+T = TypeVar("T")
 
 _ERROR_PREFIX = "ERROR: "
 _TRACEBACK = "Traceback (most recent call last)"
@@ -43,6 +46,26 @@ class Answer:
         text = self.error.removeprefix(getattr(kind, "PREFIX", ""))
         # the host may have named itself already
         raise kind(f"{self.host}: {text.removeprefix(f'{self.host}: ')}")
+
+
+def facts(
+    answers: Iterable[Answer], read: Callable[[Any, str], T]
+) -> tuple[dict[str, T], dict[str, str]]:
+    """(host to what it said, host to why it said nothing).
+
+    read: makes it of the data and the host, such as ``from_answer`` of a Fact; may raise BadAnswer.
+    """
+    found: dict[str, T] = {}
+    unreachable: dict[str, str] = {}
+    for one in answers:
+        try:
+            if one.error is None:
+                found[one.host] = read(one.data, one.host)
+            else:
+                unreachable[one.host] = one.error
+        except errors.BadAnswer as exc:
+            unreachable[one.host] = exc.text.removeprefix(f"{one.host}: ")
+    return found, unreachable
 
 
 def down(host: str, ping: Answer | None = None) -> Answer:

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from saltvirt import errors, plain, wire
+from saltvirt.answers import guests, made, migration, removal
 from saltvirt.placement import facts
 
 NUMBER = (int, float)
@@ -18,24 +19,12 @@ STATES = {str: str}
 _TEXT = (str, None)
 _CERT = {"issuer": str, "sha256": str}
 _TLS = {"certs": {str: _CERT}, "trusted": [str], "daemon": str, "problems?": [str]}
-_SHOWN_CERT = {"host": str, "file": str, "until": str, "wrong?": _TEXT}
-_KEY = {"name": str, "pub_key?": _TEXT}
-_MADE = {
-    "virt.init": {**_KEY, "disks": [{str: object}]},
-    "virt.clone": {**_KEY, "disks": [{str: object}]},
-    "virt.rename": {**_KEY, "disks": [str]},
-}
 _SHOWN = {
     "graphics?": ({str: object}, None),
     "disks?": ({str: {str: object}}, None),
     "nics?": ({str: {str: object}}, None),
     "state?": str,
 }
-_MADE_DISKS = {"what": str, "disks": [str], "unsure": STATES}
-_PURGED = (
-    {"delete?": [str], "keep?": {str: str}, "shared?": {str: object}, "unsure?": [str]},
-    bool,
-)
 _SNAPSHOT = {"name": str, "parent": _TEXT, "current": bool}
 # function to what it returns: a Fact, a type, several of them, [of each], {str: of each value}, or
 # the keys that must be there ("key?": may be there)
@@ -45,33 +34,21 @@ ANSWERS = {
     "virt.list_domains": [str],
     "virt.names_on_disk": [str],
     "virt.inventory": facts.Inventory,
-    "virt.leftovers": {
-        "guests": STATES, "unfinished": [str], "left?": [str],
-        "migrations": {str: {"target": str, "wrong?": str}},
-        "target_leftovers?": [str], "leavings?": [str],
-        "at_work?": {str: str}, "operations?": STATES, "made?": {str: _MADE_DISKS},
-    },
-    "virt.migrate_locations": {"guests": STATES, "unfinished": [str], "target_leftovers?": [str]},
-    # both by the names that hosts have for them which are not updated yet
-    "virt.migrate_census": {"guests": STATES, "unfinished": [str], "leavings?": [str]},
+    "virt.leftovers": guests.Leftovers,
+    "virt.migrate_locations": guests.MigrationFacts,
+    # by the name that hosts have for it which are not updated yet
+    "virt.migrate_census": guests.MigrationFacts,
+    "virt.init": made.Made, "virt.clone": made.Made, "virt.rename": made.Renamed,
     "virt.maintenance": ({"guests": [str]}, None),
     "virt.guest_addresses": {str: {str: {str: object}}},
     "virt.list_snapshots": {str: ([_SNAPSHOT], {"error": str}, str)},
     "virt.snapshot": {"name": str},
-    "virt.migrate": {
-        "outcome": str, "kept?": {str: str}, "time_ms?": (*NUMBER, None),
-        "downtime_ms?": (*NUMBER, None),
-    },
-    "virt.migrate_recover": {
-        "outcome?": str, "left?": {str: str}, "deleted?": [str], "kept?": {str: str},
-    },
-    "virt.migrate_clean": {
-        "delete?": [str], "keep?": {str: str}, "shared?": {str: object}, "deleted?": [str],
-        "kept?": {str: str},
-    },
+    "virt.migrate": migration.Moved,
+    "virt.migrate_recover": migration.Recovered,
+    "virt.migrate_clean": removal.Cleaned,
     "virt.vm_info": {str: _SHOWN},
-    "virt.migrate_unfinished": {str: {str: object}},
-    "virt.purge": _PURGED, "virt.remove_made": _PURGED,
+    "virt.migrate_unfinished": {str: migration.UnfinishedMigration},
+    "virt.purge": bool, "virt.remove_made": bool,
     "virt.revert_snapshot": {
         "reverted": str, "deleted": ([str], str), "shared?": {str: object}, "own?": {str: object},
     },
@@ -80,12 +57,15 @@ ANSWERS = {
     },
     "virt.shared_disks": {str: str},
     "virt.storage_users": {str: (str, None)},
-    "virt.migratable": {
-        "migratable": bool, "reasons": [str], "standing?": bool, "disks?": (STATES, None),
-        "certificates?": ([_SHOWN_CERT], None),
-    },
+    "virt.migratable": migration.Migratable,
     "virt.tls_info": _TLS,
     "virt.tls_update": {"changes": {str: object}, "info": _TLS},
+}  # fmt: skip
+# the same of those that answer otherwise with test=True
+TESTED = {
+    "virt.init": {str: object}, "virt.clone": {str: object}, "virt.rename": {str: object},
+    "virt.purge": removal.RemovalPlan, "virt.remove_made": removal.RemovalPlan,
+    "virt.migrate_clean": removal.CleanPlan,
 }  # fmt: skip
 
 
@@ -127,10 +107,8 @@ def _inside(data: Any, shape: Any, place: str) -> str | None:
 
 def check(fun: str | None, kwarg: dict[str, Any] | None, data: Any) -> None:
     """Raises InvalidInput, which names the place, when the answer is none to this question."""
-    if fun in _MADE:
-        where = misfit(data, {str: object} if (kwarg or {}).get("test") else _MADE[fun])
-    else:
-        where = misfit(data, ANSWERS.get(fun or "", object))
+    shapes = {**ANSWERS, **TESTED} if (kwarg or {}).get("test") else ANSWERS
+    where = misfit(data, shapes.get(fun or "", object))
     if where:
         raise errors.InvalidInput(f"its answer to {fun} is not what this version expects: {where}")
 

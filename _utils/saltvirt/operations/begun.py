@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from saltvirt import errors
+from saltvirt.answers.guests import Leftovers
 from saltvirt.fleet import private
 from saltvirt.operations import away, held
 from saltvirt.revert import Revert
@@ -101,10 +102,12 @@ def all_of(opts: held.Opts) -> dict[str, Told]:
     return found
 
 
-def by_another(name: str, record: Told, there: dict[str, Any]) -> bool:
+def by_another(name: str, record: Told, there: Leftovers | None) -> bool:
     """Whether a guest has the mark of another operation than the one that was begun.
 
-    record: what ``of`` returns. there: what ``virt.leftovers`` of its host says.
+    record: what ``of`` returns. there: what its host says; None when
+    it did not answer.
     """
-    known = "operations" in there and "operation" in record
-    return known and bool(there["operations"].get(name) != record["operation"])
+    if there is None or there.operations is None or "operation" not in record:
+        return False
+    return bool(there.operations.get(name) != record["operation"])

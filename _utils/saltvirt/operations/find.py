@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from saltvirt import errors
+from saltvirt.answers.guests import Leftovers
 from saltvirt.fleet.client import Fleet
 
 BELOW = "this master has syndics: hosts below one that does not answer are not known here"
@@ -46,15 +49,30 @@ class Locations:
 
 def locations(fleet: Fleet, hosts: list[str] | None = None) -> Locations:
     """Asks every host which guests it has. Returns a Locations."""
-    guests: dict[str, dict[str, str]] = {}
+    states: dict[str, dict[str, str]] = {}
     unreachable: dict[str, str] = {}
     for answer in fleet.ask(hosts or fleet.hosts(), "virt.vm_state"):
         if answer.error is not None:
             unreachable[answer.host] = answer.error
-            continue
-        for name, state in (answer.data or {}).items():
-            guests.setdefault(name, {})[answer.host] = state
-    return Locations(guests, unreachable, BELOW if fleet.opts.get("order_masters") else None)
+        else:
+            states[answer.host] = answer.data or {}
+    unknown = BELOW if fleet.opts.get("order_masters") else None
+    return Locations(by_name(states), unreachable, unknown)
+
+
+def leftovers(fleet: Fleet, host: str, **options: Any) -> Leftovers:
+    """What interrupted operations have left on the host. options: as Fleet.one takes them. Raises
+    as that does."""
+    return Leftovers.from_answer(fleet.one(host, "virt.leftovers", **options), host)
+
+
+def by_name(states: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Guest to {host: state}, of host to {guest: state}."""
+    guests: dict[str, dict[str, str]] = {}
+    for host, has in states.items():
+        for name, state in has.items():
+            guests.setdefault(name, {})[host] = state
+    return guests
 
 
 def locate(fleet: Fleet, name: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from saltvirt import errors, names
+from saltvirt.answers.made import Made, Renamed
 from saltvirt.fleet import authorization, secret, target
 from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.client import Fleet
@@ -161,15 +162,16 @@ class Rename(_NewName):
                 undo.success()
             for gone in (name, new):
                 away.forget(fleet.opts, gone)
-            if made.get("pub_key"):
+            if made.pub_key:
                 self._forget(host)
-        changes = {"name": {"old": name, "new": new}, "disks": made["disks"]}
+        changes = {"name": {"old": name, "new": new}, "disks": [*made.disks]}
         return Result(new, f"{name} on {host} was renamed to {new}", changes, {"host": host})
 
-    def _renamed(self, host: str, pair: tuple[str, str], options: dict[str, Any]) -> Any:
+    def _renamed(self, host: str, pair: tuple[str, str], options: dict[str, Any]) -> Renamed:
         asked = {"vm_": pair[0], "name": pair[1], **options, "approve_key": True}
         watch = (f"salt/virt/{pair[1]}/rename/", self.report.host_says)
-        return self.fleet.one(host, "virt.rename", asked, long=True, watch=watch)
+        made = self.fleet.one(host, "virt.rename", asked, long=True, watch=watch)
+        return Renamed.from_answer(made, host)
 
     def _back(self, host: str) -> None:
         """The old name again; a minion in it gets new keys once more."""
@@ -230,7 +232,7 @@ class Clone(_NewName):
                 state = deliver(fleet, report, host, new, start_by=by)
                 undo.success()
         comment = f"{new}, a copy of {self.name}, is {state} on {host}"
-        return Result(new, comment, {"created": made}, {"host": host, "state": state})
+        return Result(new, comment, {"created": made.to_answer()}, {"host": host, "state": state})
 
     def _asked(self, host: str) -> dict[str, Any]:
         terms = inventory.terms(self.fleet, host, policy.of_master(self.fleet.opts))
@@ -240,14 +242,14 @@ class Clone(_NewName):
         _, hidden = secret.split(asked)
         return dict(hidden)
 
-    def _made(self, host: str, asked: dict[str, Any]) -> Any:
+    def _made(self, host: str, asked: dict[str, Any]) -> Made:
         """What the host answered. Raises, with what to do, when it gave no answer."""
         new, watch = self.new, (f"salt/virt/{self.new}/clone/", self.report.host_says)
         made = self.fleet.gather([host], "virt.clone", asked, long=True, watch=watch)[host]
         if made.kind == DOWN:
             raise errors.OperationFailed(f"{host}: {made.error}; nothing was made")
         try:
-            return made.get()
+            return Made.from_answer(made.get(), host)
         except errors.ConnectionFailed as exc:
             raise errors.ConnectionFailed(
                 f"{exc.text}; it may be making {new}, or have made it: salt-run virt.repair "

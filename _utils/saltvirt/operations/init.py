@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saltvirt import errors, names, settings, units
+from saltvirt.answers.guests import Leftovers
+from saltvirt.answers.made import GuestKey, Made
 from saltvirt.fleet import authorization, pillars, secret, target
 from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT, Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import explain, inventory, lock, purge, slots, unique, wait
+from saltvirt.operations import explain, find, inventory, lock, purge, slots, unique, wait
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
@@ -172,7 +174,7 @@ class Placed:
 
     host: str
     state: str
-    made: dict[str, Any]
+    made: GuestKey
 
 
 class Init:
@@ -225,7 +227,7 @@ class Init:
                 raise
         comment = f"{request.name} is {placed.state} on {placed.host}"
         more = {"host": placed.host, "state": placed.state}
-        return Result(request.name, comment, {"created": placed.made}, more)
+        return Result(request.name, comment, {"created": placed.made.to_answer()}, more)
 
     def make(self, request: facts.PlacementRequest, decision: choose.Decision) -> Placed:
         """Placed, on one of the hosts of the Decision."""
@@ -405,8 +407,8 @@ class Init:
         state = deliver(self.fleet, self.report, host, name, start_by=by)
         return Placed(host, state, made)
 
-    def make_on(self, host: str, asked: dict[str, Any]) -> dict[str, Any]:
-        """The host's answer, when it made the guest; its key has come in by then."""
+    def make_on(self, host: str, asked: dict[str, Any]) -> GuestKey:
+        """What the host has made, when it made the guest; its key has come in by then."""
         name = self.wanted.name
         watch = (f"{self.report.tag}/", self.report.host_says)
         quiet = (slots.QUIET_S, slots.place_s(self.fleet.opts), self.idle)
@@ -420,10 +422,13 @@ class Init:
                 f"{host}: {answer.error}; it may still be creating {name}: salt-run virt.repair "
                 f"name={name} shows what is left of it"
             )
-        made = self.settled(host, answer) if answer.kind == LOST else answer.get()
+        made = (
+            self.settled(host, answer)
+            if answer.kind == LOST
+            else Made.from_answer(answer.get(), host)
+        )
         self.slot.free()  # what follows is light
-        found: dict[str, Any] = made
-        return found
+        return made
 
     def idle(self) -> None:
         """Its host does nothing, or for very long: others need not wait for this one."""
@@ -431,7 +436,7 @@ class Init:
         text = f"{self.wanted.name}: no progress, or very long; others no longer wait for its end"
         self.report.step("quiet", text)
 
-    def settled(self, host: str, lost: Answer) -> dict[str, Any]:
+    def settled(self, host: str, lost: Answer) -> GuestKey:
         """What a host has made that ended the job, and whose answer is lost: it is asked.
 
         Raises Refused when it has made nothing, AlreadyExists when the guest there is somebody
@@ -439,9 +444,9 @@ class Init:
         """
         name, why = self.wanted.name, f"{host}: {lost.error}"
         try:
-            has = self.fleet.one(host, "virt.leftovers", long=True)
+            has = find.leftovers(self.fleet, host, long=True)
             self.made_here(host, has)
-            half = name in has["unfinished"]
+            half = name in has.unfinished
             if half:
                 purge.on_host(self.fleet, host, name, disks="made")
         except errors.AlreadyExists as exc:
@@ -453,7 +458,7 @@ class Init:
             ) from exc
         if half:
             raise errors.Refused(f"{why}; the partially created {name} was removed")
-        if name not in has["guests"]:
+        if name not in has.guests:
             raise errors.Refused(f"{why}; nothing was created there")
         key = self.keys.accepted(name)
         if self.wanted.image and self.wanted.arguments.get("seed", True) and not key:
@@ -463,22 +468,22 @@ class Init:
                 f"salt-run virt.repair name={name} shows what to do"
             )
         self.report.step("found", f"{name}: {lost.error}; it is there", host=host)
-        return {"name": name, "host": host, "pub_key": key}
+        return GuestKey(name=name, host=host, pub_key=key)
 
-    def made_here(self, host: str, has: dict[str, Any]) -> None:
+    def made_here(self, host: str, has: Leftovers) -> None:
         """Raises unless the guest of this name there, if there is one, is this operation's.
 
-        has: what ``virt.leftovers`` of the host says. Raises AlreadyExists for another one's, which
+        has: what the host says. Raises AlreadyExists for another one's, which
         stays, and OperationFailed where the host does not tell: an older version.
         """
         name = self.wanted.name
-        if name not in has["guests"]:
+        if name not in has.guests:
             return
-        if "operations" not in has:
+        if has.operations is None:
             raise errors.OperationFailed(
                 f"{host} does not say who created {name}: update Salt Virt there"
             )
-        if has["operations"].get(name) != self.wanted.operation:
+        if has.operations.get(name) != self.wanted.operation:
             raise errors.AlreadyExists(
                 f"{name} on {host} was created by somebody else, and stays as it is"
             )
@@ -517,7 +522,7 @@ def handed_in(
     report: Report,
     host: str,
     name: str,
-    made: Any,
+    made: GuestKey,
     pillar: dict[str, Any] | None = None,
 ) -> None:
     """Sees that the host answers for this guest, and that the key it speaks of came in.
@@ -526,11 +531,10 @@ def handed_in(
     Salt knows who sends it. pillar: for the guest's minion. Raises KeyRefused, OperationFailed,
     InvalidInput.
     """
-    about = made.get("name") if isinstance(made, dict) else made
-    if about != name:
-        raise errors.OperationFailed(f"{host} was asked for {name} and answered for {about!r}")
-    given, key = made.get("pub_key"), KeyStore(fleet.opts).accepted(name)
-    if given and not (key and str(given).split() == key.split()):
+    if made.name != name:
+        raise errors.OperationFailed(f"{host} was asked for {name} and answered for {made.name!r}")
+    given, key = made.pub_key, KeyStore(fleet.opts).accepted(name)
+    if given and not (key and given.split() == key.split()):
         raise errors.KeyRefused(
             f"{host}: the master did not get the key of {name} by the ext_pillar virtkey; "
             f"the logs of the master and of {host} say why (an older version there: salt {host} "

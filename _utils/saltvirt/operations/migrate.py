@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from saltvirt import errors, names
+from saltvirt.answers.guests import MigrationFacts
+from saltvirt.answers.migration import Migratable, Moved, Recovered, of_migrate
 from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
@@ -26,29 +28,27 @@ SILENT_S = 60
 @dataclass(frozen=True)
 class MigrationLocations(find.Locations):
     """unfinished: name to the host that has a broken-off migration of it. target_leftovers: name to
-    the hosts that have something of an undone one. hosts: id to what
-    ``virt.migrate_locations`` said of the host itself."""
+    the hosts that have something of an undone one. hosts: id to what the host said of itself."""
 
     unfinished: dict[str, str] = field(default_factory=dict)
     target_leftovers: dict[str, list[str]] = field(default_factory=dict)
-    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    hosts: dict[str, MigrationFacts] = field(default_factory=dict)
 
 
 def locations(fleet: Fleet) -> MigrationLocations:
     """Where all guests are, and what their hosts say of themselves."""
-    found = MigrationLocations()
-    for answer in target_leftovers.locations(fleet):
-        if answer.error is not None:
-            found.unreachable[answer.host] = answer.error
-            continue
-        found.hosts[answer.host] = answer.data
-        for name, state in answer.data["guests"].items():
-            found.guests.setdefault(name, {})[answer.host] = state
-        for name in answer.data["unfinished"]:
-            found.unfinished[name] = answer.host
-        for name in target_leftovers.noted(answer.data):
-            found.target_leftovers.setdefault(name, []).append(answer.host)
-    return found
+    hosts, unreachable = target_leftovers.locations(fleet)
+    noted: dict[str, list[str]] = {}
+    for host, said in hosts.items():
+        for name in said.noted:
+            noted.setdefault(name, []).append(host)
+    return MigrationLocations(
+        find.by_name({host: said.guests for host, said in hosts.items()}),
+        unreachable,
+        unfinished={name: host for host, said in hosts.items() for name in said.unfinished},
+        target_leftovers=noted,
+        hosts=hosts,
+    )
 
 
 def abort(fleet: Fleet, name: str) -> tuple[str, dict[str, str]]:
@@ -132,29 +132,29 @@ def request_of(
     return MigrationRequest(target or None, others or not target, overcommit)
 
 
-def _next_may_take(request: MigrationRequest, answer: dict[str, Any]) -> bool:
+def _next_may_take(request: MigrationRequest, answer: Migratable) -> bool:
     """Whether it is this target that does not take the guest, and another may."""
-    return request.others and not answer.get("standing")
+    return request.others and not answer.standing
 
 
-def examine(fleet: Fleet, name: str, target: str | None = None) -> dict[str, Any]:
+def examine(fleet: Fleet, name: str, target: str | None = None) -> Migratable:
     """What ``virt.migratable`` says of the guest, with why the target takes none. Without a
     target of the guest alone."""
     seen, source = _look(fleet, name, target)
     return _examined(fleet, seen, source, {"vm_": name, "target": target})
 
 
-def verdict(name: str, target: str, found: dict[str, Any]) -> str:
+def verdict(name: str, target: str, found: Migratable) -> str:
     """What ``virt.migratable`` found, as a sentence."""
     where = f" to {target}" if target else ""
-    if not found["migratable"]:
-        return f"{name} cannot be moved{where}: " + "; ".join(found["reasons"])
+    if not found.migratable:
+        return f"{name} cannot be moved{where}: " + "; ".join(found.reasons)
     parts = [f"{name} can be moved{where}"]
-    if found.get("disks"):
-        parts.append("disks: " + ", ".join(f"{disk} {how}" for disk, how in found["disks"].items()))
-    if found.get("certificates"):
-        first = min(found["certificates"], key=lambda entry: entry["until"])
-        parts.append(f"certificates hold until {first['until'][:10]} ({first['host']})")
+    if found.disks:
+        parts.append("disks: " + ", ".join(f"{disk} {how}" for disk, how in found.disks.items()))
+    if found.certificates:
+        first = min(found.certificates, key=lambda one: one.until)
+        parts.append(f"certificates hold until {first.until[:10]} ({first.host})")
     return "; ".join(parts)
 
 
@@ -167,14 +167,12 @@ def _look(fleet: Fleet, name: str, target: str | None) -> tuple[MigrationLocatio
 
 def _examined(
     fleet: Fleet, seen: MigrationLocations, source: str, asked: dict[str, Any]
-) -> dict[str, Any]:
+) -> Migratable:
     target = asked["target"]
     asked = {**_reported(seen, target), **asked}
-    found: dict[str, Any] = fleet.one(source, "virt.migratable", asked, long=True)
-    why = _closed(seen, target)
-    if why:
-        found.update(migratable=False, reasons=[why, *found["reasons"]])
-    return found
+    answer = fleet.one(source, "virt.migratable", asked, long=True)
+    found, why = Migratable.from_answer(answer, source), _closed(seen, target)
+    return replace(found, migratable=False, reasons=(why, *found.reasons)) if why else found
 
 
 def _all_reasons(
@@ -188,17 +186,18 @@ def _all_reasons(
     """Why a named target does not take the guest: what is known here, and what both hosts say.
     target: None asks nothing of it."""
     try:
-        more = _examined(fleet, seen, source, {**asked, "target": target})["reasons"]
+        more = _examined(fleet, seen, source, {**asked, "target": target}).reasons
     except errors.VirtError as exc:
-        more = [exc.text]
+        more = (exc.text,)
     return list(dict.fromkeys([refusal, *more]))
 
 
 def _reported(seen: MigrationLocations, host: str | None) -> dict[str, Any]:
     """What a target has said of itself that its libvirt does not tell the source."""
-    about = seen.hosts.get(host, {}) if host else {}
+    about = seen.hosts.get(host) if host else None
+    said = about.to_answer() if about else {}
     words = ("ratios", "limits", "certificates", "address")
-    return {key: about[key] for key in words if about.get(key)}
+    return {key: said[key] for key in words if said.get(key)}
 
 
 def _terms(seen: MigrationLocations, found: Targets, host: str) -> dict[str, Any]:
@@ -212,7 +211,8 @@ def _closed(seen: MigrationLocations, host: str | None) -> str | None:
         return None
     if host in seen.unreachable:
         return f"{host}: {seen.unreachable[host]}"
-    reason = seen.hosts.get(host, {}).get("maintenance")
+    about = seen.hosts.get(host)
+    reason = about.maintenance if about else None
     return f"{host} is in maintenance: {reason}" if reason else None
 
 
@@ -245,8 +245,8 @@ class Migrate:
             with reasons:
                 lock.refuse_taken(self.fleet.opts, names.guest(name))
             source, target, found = self._plan()
-            if found and not found["migratable"]:
-                why = (*reasons.words, *found["reasons"])
+            if found and not found.migratable:
+                why = (*reasons.words, *found.reasons)
                 text = f"{name} cannot be moved to {target}: {'; '.join(why)}"
                 return Checked(name, text, reasons=why)
             reasons.hold()
@@ -254,11 +254,11 @@ class Migrate:
                 text = f"{name} is on {source} already"
                 return Checked(name, text, more={"host": source}, nothing=True)
             text = f"{name} would be moved from {source} to {target}"
-            more = {"host": source, "disks": found.get("disks")}
+            more = {"host": source, "disks": found.disks}
             return Checked(name, text, _changes(source, target), more)
         return reasons.checked(name)
 
-    def _plan(self) -> tuple[str, str, dict[str, Any] | None]:
+    def _plan(self) -> tuple[str, str, Migratable | None]:
         """(source, target, what ``virt.migratable`` says of the guest: None where it is there)."""
         fleet, target = self.fleet, self.target
         request = request_of(target, self.options, self.others)
@@ -271,7 +271,7 @@ class Migrate:
             # nobody tries to reach a host that is down: of the guest alone, then
             reached = None if target in seen.unreachable else target
             reasons = _all_reasons(fleet, seen, source, asked, reached, why)
-            return source, target, {"migratable": False, "reasons": reasons}
+            return source, target, Migratable(False, tuple(reasons))
         try:
             found = targets(fleet, self.policy, self.name, source, request)
         except errors.Refused as exc:
@@ -279,17 +279,17 @@ class Migrate:
                 raise
             asked = {**self.options, "vm_": self.name}
             reasons = _all_reasons(fleet, seen, source, asked, target, exc.words)
-            return source, target, {"migratable": False, "reasons": reasons}
+            return source, target, Migratable(False, tuple(reasons))
         refusals = {}
         for host in found.names:
             terms = _terms(seen, found, host)
             asked = {"vm_": self.name, "target": host, **terms, **self.options}
             answer = _examined(fleet, seen, source, asked)
-            if answer["migratable"] or not _next_may_take(request, answer):
+            if answer.migratable or not _next_may_take(request, answer):
                 return source, host, answer
-            refusals[host] = "; ".join(answer["reasons"])
+            refusals[host] = "; ".join(answer.reasons)
         why = "; ".join(f"{host}: {reason}" for host, reason in refusals.items())
-        return source, found.names[0], {"migratable": False, "reasons": [why]}
+        return source, found.names[0], Migratable(False, (why,))
 
     def run(self) -> Result:
         """Raises NotFound, InvalidInput, OperationFailed, ConnectionFailed; the message says where
@@ -312,7 +312,7 @@ class Migrate:
             seen = locations(self.fleet)
             source = seen.host_of(self.name)
             KeyStore(self.fleet.opts).moved(self.name, earlier, source)
-            if ended.get("outcome") == MOVED and self.target in (None, source):
+            if ended.outcome == MOVED and self.target in (None, source):
                 return self._done(_ended(self.name, earlier, source), _changes(earlier, source))
         source = seen.host_of(self.name)
         if seen.target_leftovers.get(self.name):
@@ -327,7 +327,7 @@ class Migrate:
         comment = _sentence(self.name, source, target, done)
         return self._done(comment, _changes(source, target), done)
 
-    def _move_to_one(self, seen: MigrationLocations, source: str) -> tuple[str, dict[str, Any]]:
+    def _move_to_one(self, seen: MigrationLocations, source: str) -> tuple[str, Recovered]:
         """(the host that has taken it, what its old host answered): the first that does."""
         found = self._targets(seen, source)
         refusals = []
@@ -353,20 +353,19 @@ class Migrate:
             reasons = _all_reasons(self.fleet, seen, source, asked, self.target, exc.words)
             raise errors.Refused("; ".join(reasons)) from exc
 
-    def _done(
-        self, comment: str, changes: dict[str, Any], done: dict[str, Any] | None = None
-    ) -> Result:
+    def _done(self, comment: str, changes: dict[str, Any], done: Recovered | None = None) -> Result:
         self.fleet.tell(f"{self.report.tag}/done", {"guest": self.name, "message": comment})
-        return Result(self.name, comment, changes, {"migration": done} if done else {})
+        more = {"migration": done.to_answer()} if done else {}
+        return Result(self.name, comment, changes, more)
 
-    def _end_earlier(self, host: str) -> dict[str, Any]:
+    def _end_earlier(self, host: str) -> Recovered:
         """A migration that was killed half way is ended first."""
         self.report.step(
             "recover", f"{self.name}: ending a migration that was broken off on {host}"
         )
         asked = {"vm_": self.name}
-        ended: dict[str, Any] = self.fleet.one(host, "virt.migrate_recover", asked, long=True)
-        return ended
+        ended = self.fleet.one(host, "virt.migrate_recover", asked, long=True)
+        return Recovered.from_answer(ended, host)
 
     def _take_away(self) -> None:
         """What earlier attempts have left: it would be in the way."""
@@ -374,16 +373,16 @@ class Migrate:
         for host, why in left.items():
             self.report.step("left", f"{self.name}: on {host} {why}", host=host)
 
-    def _cleaned(self, source: str, done: dict[str, Any]) -> dict[str, Any]:
+    def _cleaned(self, source: str, done: Recovered) -> Recovered:
         """What the source did, with what it could not delete alone: other hosts are asked now."""
-        if not done.get("kept"):
+        if not done.kept:
             return done
         try:
             gone, stay = target_leftovers.clean(self.fleet, source, self.name)
         except errors.VirtError:
             return done
-        kept = {path: why for path, why in done["kept"].items() if path not in gone}
-        return {**done, "deleted": [*done.get("deleted", []), *gone], "kept": {**kept, **stay}}
+        kept = {path: why for path, why in done.kept.items() if path not in gone}
+        return replace(done, deleted=(*done.deleted, *gone), kept={**kept, **stay})
 
     def _wait(self, why: str) -> None:
         self.report.step("wait", f"{self.name} waits: {why}")
@@ -394,7 +393,7 @@ class Migrate:
             kind = errors.ConnectionFailed if self.target in seen.unreachable else errors.Refused
             raise kind(f"{self.name} stays where it is: {why}")
 
-    def _move(self, source: str, target: str, terms: dict[str, Any]) -> dict[str, Any]:
+    def _move(self, source: str, target: str, terms: dict[str, Any]) -> Recovered:
         asked = {**terms, **self.options, "vm_": self.name, "target": target}
         watch = (f"salt/virt/migrate/{self.name}/", self._watch)
         answers = self.fleet.gather(
@@ -404,20 +403,19 @@ class Migrate:
         if not answer.ok and answer.kind != "failed":
             raise errors.ConnectionFailed(self._lost(source, answer))
         done = self._answered(answer, target)
-        if done.get("outcome") != MOVED:
-            raise errors.OperationFailed(f"{source} answered {done!r} for {self.name}")
-        if not done.get("transport"):  # an earlier attempt was ended, perhaps to another host
+        if done.outcome != MOVED:
+            raise errors.OperationFailed(f"{source} answered {done.outcome!r} for {self.name}")
+        if not isinstance(done, Moved):  # an earlier attempt was ended, perhaps to another host
             now = locations(self.fleet).host_of(self.name)
             if now != target:
                 raise errors.OperationFailed(f"{_ended(self.name, source, now)}, not on {target}")
         return done
 
-    def _answered(self, answer: Answer, target: str) -> dict[str, Any]:
+    def _answered(self, answer: Answer, target: str) -> Recovered:
         """What the source says that it did. Raises what it says of its failure, when the target was
         cleaned or with why not; who refuses has begun nothing there."""
         try:
-            done: dict[str, Any] = answer.get()
-            return done
+            return of_migrate(answer.get(), answer.host)
         except errors.Refused:
             raise
         except errors.OperationFailed as exc:
@@ -459,17 +457,13 @@ def _progress(event: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _sentence(name: str, source: str, target: str, done: dict[str, Any]) -> str:
+def _sentence(name: str, source: str, target: str, done: Recovered) -> str:
     text = f"{name} was moved from {source} to {target}"
-    if done.get("transport"):  # not when only an earlier attempt had to be ended
-        text += f" over {done['transport']}"
-    if done.get("time_ms") is not None:
-        text += f" in {done['time_ms'] / 1000:.1f} s"
-    if done.get("downtime_ms") is not None:
-        text += f"; downtime {done['downtime_ms']} ms"
-    left = "; ".join(
-        f"{path} was left on {source}: {why}" for path, why in done.get("kept", {}).items()
-    )
+    if isinstance(done, Moved):  # not when only an earlier attempt had to be ended
+        text += f" over {done.transport}"
+        text += f" in {done.time_ms / 1000:.1f} s" if done.time_ms is not None else ""
+        text += f"; downtime {done.downtime_ms} ms" if done.downtime_ms is not None else ""
+    left = "; ".join(f"{path} was left on {source}: {why}" for path, why in done.kept.items())
     return f"{text}; {left}" if left else text
 
 

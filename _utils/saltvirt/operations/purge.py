@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from saltvirt import errors, names
+from saltvirt.answers.removal import RemovalPlan
 from saltvirt.fleet import syndic
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
@@ -18,14 +19,13 @@ def plan(
     """What ``virt.purge`` would do on the host, the other hosts asked: a dict with ``delete``,
     ``keep``, ``unused`` (what they do not use) and ``unsure`` (own disks that stay). Changes
     nothing. function: another one that takes and answers the same."""
-    found = fleet.one(host, function, {"vm_": name, "test": True, **options}, long=False)
-    found = {"delete": [], "keep": {}, **(found if isinstance(found, dict) else {})}
-    places = found.get("shared") or {}
-    unused, why = proof.elsewhere(fleet, host, places)
-    keep = {path: words for path, words in found["keep"].items() if path not in unused}
+    asked = {"vm_": name, "test": True, **options}
+    found = RemovalPlan.from_answer(fleet.one(host, function, asked, long=False), host)
+    unused, why = proof.elsewhere(fleet, host, found.shared)
+    keep = {path: words for path, words in found.keep.items() if path not in unused}
     return {
-        "delete": sorted({*found["delete"], *unused}), "keep": {**keep, **why}, "unused": unused,
-        "unsure": sorted({*found.get("unsure", ())} - {*unused}),
+        "delete": sorted({*found.delete, *unused}), "keep": {**keep, **why}, "unused": unused,
+        "unsure": sorted({*found.unsure} - {*unused}),
     }  # fmt: skip
 
 

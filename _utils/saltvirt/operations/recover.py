@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from saltvirt import errors, names
+from saltvirt.answers.migration import Recovered, UnfinishedMigration
+from saltvirt.fleet import answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import lock, migrate, target_leftovers
 from saltvirt.operations.report import Report
 
+# the guest's name, or NAME@HOST, to its migration
+Unfinished = dict[str, UnfinishedMigration]
+
 
 def recover(
     fleet: Fleet, name: str, report: Report, lost: str | None = None
-) -> tuple[str | None, dict[str, Any]]:
+) -> tuple[str | None, Recovered]:
     """Ends a broken-off migration of the guest, and has its targets cleaned; (the host it began
     on, None where only a target has something of it; what that host says, with what was deleted
     and is left on the targets).
@@ -37,14 +43,18 @@ def recover(
                 f"{name}: its migration ends without {lost}, which the operator declared lost",
             )
             asked["lost"] = str(lost)
-        found: dict[str, Any] = {"left": {}, "deleted": []}
+        found = Recovered()
         if host:
-            found |= fleet.one(host, "virt.migrate_recover", asked, long=True)
+            said = fleet.one(host, "virt.migrate_recover", asked, long=True)
+            found = Recovered.from_answer(said, host)
         gone, stay, left = target_leftovers.everywhere(fleet, name)
-        found["deleted"] = [*found["deleted"], *gone]
-        found["left"] = {**found["left"], **left}
         known = {*gone, *stay}
-        found["kept"] = {p: why for p, why in found.get("kept", {}).items() if p not in known}
+        found = replace(
+            found,
+            deleted=(*found.deleted, *gone),
+            left={**found.left_on, **left},
+            kept={path: why for path, why in found.kept.items() if path not in known},
+        )
         places = sorted(migrate.locations(fleet).guests.get(name, {}))
         if host and len(places) == 1:
             KeyStore(fleet.opts).moved(name, host, places[0])
@@ -64,30 +74,29 @@ def _left_by(fleet: Fleet, name: str) -> str | None:
                 None)  # fmt: skip
 
 
-def unfinished(fleet: Fleet) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+def unfinished(fleet: Fleet) -> tuple[dict[str, Unfinished], dict[str, str]]:
     """(host to what its ``virt.migrate_unfinished`` says, host to why it did not answer)."""
-    found: dict[str, dict[str, Any]] = {}
-    unreachable: dict[str, str] = {}
-    for answer in fleet.ask(fleet.hosts(), "virt.migrate_unfinished"):
-        if answer.error is not None:
-            unreachable[answer.host] = answer.error
-        elif answer.data:
-            found[answer.host] = answer.data
-    return found, unreachable
+    answers = fleet.ask(fleet.hosts(), "virt.migrate_unfinished")
+    found, unreachable = answer.facts(answers, _unfinished)
+    return {host: known for host, known in found.items() if known}, unreachable
 
 
-def recovered(name: str, host: str | None, found: dict[str, Any]) -> str:
+def _unfinished(data: Any, host: str) -> Unfinished:
+    return {name: UnfinishedMigration.from_answer(one, host) for name, one in data.items()}
+
+
+def recovered(name: str, host: str | None, found: Recovered) -> str:
     """What ``virt.migrate_recover`` of the host did, as a sentence."""
-    left = [f"something may be left on {on}: {why}" for on, why in sorted(found["left"].items())]
+    left = [f"something may be left on {on}: {why}" for on, why in sorted(found.left_on.items())]
     undone = f"{name} is on {host}" if left else f"{name} is on {host}; the target was cleaned"
     outcomes = {migrate.MOVED: f"{name} is on the target; {host} was cleaned", "undone": undone}
-    kept = [target_leftovers.words(found["kept"])] if found.get("kept") else []
+    kept = [target_leftovers.words(found.kept)] if found.kept else []
     again = [target_leftovers.again(name)] if left else []
     nothing = f"{name}: there was no unfinished migration"
-    return "; ".join([outcomes.get(str(found.get("outcome")), nothing), *kept, *left, *again])
+    return "; ".join([outcomes.get(found.outcome, nothing), *kept, *left, *again])
 
 
-def listed(found: dict[str, dict[str, Any]], unreachable: dict[str, str]) -> str:
+def listed(found: dict[str, Unfinished], unreachable: dict[str, str]) -> str:
     """What ``unfinished`` found, as a sentence."""
     guests = sorted({name for known in found.values() for name in known})
     parts = [", ".join(guests) or "no migration is unfinished"]

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt import errors, units
-from saltvirt.fleet import target
+from saltvirt.answers.guests import Leftovers
+from saltvirt.answers.migration import Recovered
+from saltvirt.fleet import answer, target
 from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
@@ -20,8 +22,7 @@ from saltvirt.operations import begun, find, lock, migrate, proof, purge, target
 from saltvirt.operations.operation import Checked, Result
 from saltvirt.operations.report import Report
 
-# what a host says of its leftovers; and a guest's name to {host: state}
-Said = dict[str, Any]
+# a guest's name to {host: state}
 Places = dict[str, dict[str, str]]
 
 HALF_MADE = "half-made"
@@ -145,25 +146,14 @@ def look(fleet: Fleet) -> tuple[list[Finding], dict[str, str]]:
     return sorted(found, key=lambda f: (f.about, f.what)), unreachable
 
 
-def _asked(fleet: Fleet, hosts: Iterable[str]) -> tuple[dict[str, Said], dict[str, str]]:
+def _asked(fleet: Fleet, hosts: Iterable[str]) -> tuple[dict[str, Leftovers], dict[str, str]]:
     """(host to what its ``virt.leftovers`` says, host to why it did not answer)."""
-    answers: dict[str, Said] = {}
-    silent: dict[str, str] = {}
-    for answer in fleet.ask(hosts, "virt.leftovers"):
-        if answer.error is None:
-            answers[answer.host] = answer.data
-        else:
-            silent[answer.host] = answer.error
-    return answers, silent
+    return answer.facts(fleet.ask(hosts, "virt.leftovers"), Leftovers.from_answer)
 
 
-def _guests(answers: dict[str, Said]) -> Places:
+def _guests(answers: dict[str, Leftovers]) -> Places:
     """Name to {host: state}."""
-    guests: Places = {}
-    for host, data in answers.items():
-        for name, state in data["guests"].items():
-            guests.setdefault(name, {})[host] = state
-    return guests
+    return find.by_name({host: said.guests for host, said in answers.items()})
 
 
 def chosen(
@@ -204,8 +194,8 @@ def _add(found: dict[str, str], name: str, words: str) -> None:
     found[name] = f"{found[name]}; {words}" if name in found else words
 
 
-def _of_host(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
-    for name in data["unfinished"]:
+def _of_host(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding]:
+    for name in data.unfinished:
         yield Finding(
             HALF_MADE, name,
             f"partially created on {host} by an interrupted init",
@@ -214,25 +204,24 @@ def _of_host(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
             host,
             functools.partial(_leftover, fleet, host, name),
         )  # fmt: skip
-    for name, about in data["migrations"].items():
-        if about.get("at_work"):
+    for name, about in data.migrations.items():
+        if about.at_work:
             continue
-        wrong = about.get("wrong")
         yield Finding(
             BROKEN_OFF, name,
             f"its migration from {host} was broken off",
-            f"a person decides: {wrong}"
-            if wrong
+            f"a person decides: {about.wrong}"
+            if about.wrong
             else "both hosts are asked, and the migration is completed or undone",
-            f"{host} has a journal of its migration to {about['target'] or 'another host'}, and no "
+            f"{host} has a journal of its migration to {about.target or 'another host'}, and no "
             "process is working on it",
             host,
-            None if wrong else functools.partial(_take_away, fleet, host, name),
+            None if about.wrong else functools.partial(_take_away, fleet, host, name),
         )  # fmt: skip
 
 
-def _left(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
-    for name, _, on in (key.rpartition("@") for key in data.get("left", ())):
+def _left(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding]:
+    for name, _, on in (key.rpartition("@") for key in data.left):
         yield Finding(
             LEFT, name,
             f"{on} may hold files of a migration from {host} that was ended without it",
@@ -241,7 +230,7 @@ def _left(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
             on,
             functools.partial(_take_away, fleet, host, name),
         )  # fmt: skip
-    for name in target_leftovers.noted(data):
+    for name in data.noted:
         yield Finding(
             LEFT, name,
             f"{host} has files of a migration of it to {host} that was undone",
@@ -252,14 +241,14 @@ def _left(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _made(fleet: Fleet, host: str, data: Said) -> Iterator[Finding]:
-    for name, about in data.get("made", {}).items():
-        paths, unsure = about["disks"], about["unsure"]
+def _made(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding]:
+    for name, about in data.made.items():
+        paths, unsure = about.disks, about.unsure
         look = "; ".join(f"{path}: {why}" for path, why in unsure.items())
         yield Finding(
             MADE, name,
             f"{', '.join([*paths, *unsure])} on {host} was being created for it by "
-            f"{about['what']}, which was interrupted; no guest has it",
+            f"{about.what}, which was interrupted; no guest has it",
             f"removed from {host}" if paths else f"a person decides: {look}",
             f"{host} has a record of it, and the process that was creating it has ended",
             host,
@@ -277,27 +266,28 @@ def _take_away(fleet: Fleet, source: str | None, name: str) -> None:
     """Ends migrations of the guest from the source, if there is one, and cleans their targets.
     Raises OperationFailed where something stays."""
     with lock.guest(fleet.opts, name, "virt.repair"):
-        found: dict[str, Any] = {}
+        found = Recovered()
         if source:
-            found = fleet.one(source, "virt.migrate_recover", {"vm_": name}, long=True)
+            said = fleet.one(source, "virt.migrate_recover", {"vm_": name}, long=True)
+            found = Recovered.from_answer(said, source)
         gone, stay, left = target_leftovers.everywhere(fleet, name)
-    words = [f"{on}: {why}" for on, why in {**found.get("left", {}), **left}.items()]
-    if found.get("outcome") != migrate.MOVED:  # a target that was handed it may be silent
+    words = [f"{on}: {why}" for on, why in {**found.left_on, **left}.items()]
+    if found.outcome != migrate.MOVED:  # a target that was handed it may be silent
         known = {*gone, *stay}
-        kept = {path: why for path, why in found.get("kept", {}).items() if path not in known}
+        kept = {path: why for path, why in found.kept.items() if path not in known}
         words += [target_leftovers.words(kept)] if kept else []
     if words:
         raise errors.OperationFailed("; ".join(words))
 
 
 def _given_up(
-    fleet: Fleet, answers: dict[str, Said], unreachable: dict[str, str], half: Container[str]
+    fleet: Fleet, answers: dict[str, Leftovers], unreachable: dict[str, str], half: Container[str]
 ) -> Iterator[Finding]:
     """Guests that a host was told to make, by an operation whose end this master did not see."""
     for name, begin in begun.all_of(fleet.opts).items():
         host, what = begin["host"], begin["what"]
-        there = answers.get(host, {"guests": {}})
-        state = there["guests"].get(name)
+        there = answers.get(host)
+        state = there.guests.get(name) if there else None
         if name in half or state == "running" or _at_work(fleet, name):
             continue
         if (state is None and host not in unreachable) or begun.by_another(name, begin, there):
@@ -319,7 +309,7 @@ def _given_up(
         )  # fmt: skip
 
 
-def _twice(fleet: Fleet, answers: dict[str, Said], half: Container[str]) -> Iterator[Finding]:
+def _twice(fleet: Fleet, answers: dict[str, Leftovers], half: Container[str]) -> Iterator[Finding]:
     """Guests of two hosts that nobody works on. A guest that is just moved is on both for a while,
     so they are asked once more."""
     found = _apart(answers, half)
@@ -354,10 +344,9 @@ def _at_work(fleet: Fleet, name: str) -> str | None:
     return None
 
 
-def _apart(answers: dict[str, Said], half: Container[str]) -> Places:
+def _apart(answers: dict[str, Leftovers], half: Container[str]) -> Places:
     """Name to {host: state} of those that are on several hosts and are not on their way."""
-    busy = {name for data in answers.values() for word in ("migrations", "at_work")
-            for name in data.get(word) or ()}  # fmt: skip
+    busy = {name for said in answers.values() for name in (*said.migrations, *said.at_work)}
     return {
         name: places
         for name, places in _guests(answers).items()

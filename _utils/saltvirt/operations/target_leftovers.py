@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from saltvirt import errors
-from saltvirt.fleet.answer import FAILED, Answer
+from saltvirt.answers.guests import MigrationFacts
+from saltvirt.answers.removal import Cleaned, CleanPlan
+from saltvirt.fleet import answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import proof
 
@@ -23,11 +24,10 @@ def clean(fleet: Fleet, host: str, name: str) -> tuple[list[str], dict[str, str]
     found = fleet.one(host, "virt.migrate_clean", {"vm_": name, "test": True}, long=False)
     if not found:
         return [], {}
-    unused, why = proof.elsewhere(fleet, host, found.get("shared") or {})
+    unused, why = proof.elsewhere(fleet, host, CleanPlan.from_answer(found, host).shared)
     asked = {"vm_": name, "unused": unused}
-    done = fleet.one(host, "virt.migrate_clean", asked, long=True)
-    kept = {path: why.get(path, words) for path, words in done.get("kept", {}).items()}
-    return done.get("deleted", []), kept
+    done = Cleaned.from_answer(fleet.one(host, "virt.migrate_clean", asked, long=True), host)
+    return [*done.deleted], {path: why.get(path, words) for path, words in done.kept.items()}
 
 
 def everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
@@ -36,36 +36,35 @@ def everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str], dict
     gone: list[str] = []
     stay: dict[str, str] = {}
     left: dict[str, str] = {}
-    for answer in locations(fleet):
-        if answer.ok and name in noted(answer.data):
+    for host, found in locations(fleet)[0].items():
+        if name in found.noted:
             try:
-                deleted, kept = clean(fleet, answer.host, name)
+                deleted, kept = clean(fleet, host, name)
             except errors.VirtError as exc:
-                left[answer.host] = exc.text
+                left[host] = exc.text
                 continue
             gone, stay = [*gone, *deleted], {**stay, **kept}
             if kept:
-                left[answer.host] = words(kept)
+                left[host] = words(kept)
     return gone, stay, left
 
 
-def locations(fleet: Fleet) -> Iterator[Answer]:
+def locations(fleet: Fleet) -> tuple[dict[str, MigrationFacts], dict[str, str]]:
+    """(host to what it says of itself and its guests, host to why it did not answer)."""
+    return answer.facts(_answers(fleet), MigrationFacts.from_answer)
+
+
+def _answers(fleet: Fleet) -> Iterator[answer.Answer]:
     """What each host answers to ``virt.migrate_locations``; one that is not updated yet, to the
     earlier name of it."""
     earlier = []
-    for answer in fleet.ask(fleet.hosts(), "virt.migrate_locations"):
-        if answer.kind == FAILED and answer.error == _NOT_THERE:
-            earlier.append(answer.host)
+    for one in fleet.ask(fleet.hosts(), "virt.migrate_locations"):
+        if one.kind == answer.FAILED and one.error == _NOT_THERE:
+            earlier.append(one.host)
         else:
-            yield answer
+            yield one
     if earlier:
         yield from fleet.ask(earlier, "virt.migrate_census")
-
-
-def noted(data: dict[str, Any]) -> list[str]:
-    """The guests of whose undone migrations a host says that it has something; ``leavings``: by one
-    that is not updated yet."""
-    return [*data.get("target_leftovers", data.get("leavings", ()))]
 
 
 def words(kept: dict[str, str]) -> str:

@@ -38,12 +38,12 @@ def judge(
     if not (ours and never and off and _known(fleet, wanted, host)):
         return None, words
     # one of the same set that another master made since has the set's name, too
-    there = fleet.one(host, "virt.leftovers")
+    there = find.leftovers(fleet, host)
     return (None, words) if begun.by_another(name, record, there) else (START, None)
 
 
 def _half(fleet: Fleet, name: str, host: str, ours: bool) -> tuple[str | None, str | None]:
-    if name not in fleet.one(host, "virt.leftovers")["unfinished"]:
+    if name not in find.leftovers(fleet, host).unfinished:
         return None, f"it is being created on {host}: run this again when that is done"
     if ours:
         return AGAIN, None
@@ -66,7 +66,7 @@ def remove(fleet: Fleet, name: str, host: str) -> None:
     """Takes away what is half made; its host proves again that nobody works on it. The key goes
     that the master accepted for this very guest."""
     with lock.guest(fleet.opts, name, "virt.deployed"):
-        if name not in fleet.one(host, "virt.leftovers")["unfinished"]:
+        if name not in find.leftovers(fleet, host).unfinished:
             raise errors.OperationFailed(f"{name} on {host} was changed meanwhile: run this again")
         purge.leftover(fleet, host, name)
         keys = KeyStore(fleet.opts)

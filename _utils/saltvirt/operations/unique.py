@@ -97,7 +97,7 @@ def _not_at_work(fleet: Fleet, name: str, unreachable: dict[str, str]) -> None:
     record = begun.of(fleet.opts, name)
     if not record or record["host"] in unreachable or record["host"] not in fleet.hosts():
         return
-    owner = fleet.one(record["host"], "virt.leftovers").get("at_work", {}).get(name)
+    owner = find.leftovers(fleet, record["host"]).at_work.get(name)
     if owner:
         raise errors.OperationFailed(
             f"{record['host']} is still at work on {name}: {owner}; wait for it"

@@ -3,12 +3,17 @@
 import pytest
 
 from saltvirt import errors
+from saltvirt.answers.migration import Certificate, Migratable
 from saltvirt.fleet.answer import Answer, down, silent
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import migrate, recover, slots
 from saltvirt.placement import policy
 
-DONE = {"transport": "TLS", "time_ms": 1500, "downtime_ms": 80, "kept": {}, "outcome": "moved"}
+DONE = {
+    "name": "web1", "outcome": "moved", "source": "hv1", "target": "hv2", "live": True,
+    "transport": "TLS", "time_ms": 1500, "downtime_ms": 80, "memory_bytes": 2**30,
+    "disk_bytes": 2**33, "disks": {"vda": "copy"}, "deleted": [], "kept": {},
+}  # fmt: skip
 
 
 class Cloud:
@@ -138,7 +143,12 @@ def test_a_broken_off_migration_is_ended_first(tmp_path):
 
 def test_success_is_only_what_the_host_has_confirmed(tmp_path):
     cloud = Cloud(tmp_path, answer=Answer("hv1", data={}), hv1={"web1": "running"}, hv2={})
-    with pytest.raises(errors.OperationFailed, match=r"hv1 answered \{\} for web1"):
+    with pytest.raises(errors.BadAnswer, match="hv1: it is not whole: outcome is missing"):
+        run(cloud)
+    cloud = Cloud(
+        tmp_path, answer=Answer("hv1", data={"outcome": "undone"}), hv1={"web1": "running"}, hv2={}
+    )
+    with pytest.raises(errors.OperationFailed, match="hv1 answered 'undone' for web1"):
         run(cloud)
 
 
@@ -152,23 +162,25 @@ def test_a_host_in_maintenance_gets_no_guest(tmp_path):
 
 def test_the_standing_answer_knows_what_the_target_itself_would_say(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}, hv3={})
-    assert migrate.examine(cloud, "web1", "hv2") == {"migratable": True, "reasons": []}
+    assert migrate.examine(cloud, "web1", "hv2") == Migratable(True, ())
     cloud.maintenance, cloud.down = {"hv2": "new disks"}, {"hv3"}
     for target, why in (("hv2", "hv2 is in maintenance: new disks"), ("hv3", "hv3: down")):
         found = migrate.examine(cloud, "web1", target)
-        assert found["migratable"] is False
-        assert found["reasons"][0].startswith(why)
+        assert found.migratable is False
+        assert found.reasons[0].startswith(why)
 
 
 def test_the_standing_answer_as_a_sentence():
-    until = [{"host": host, "until": f"20{year}-05-01T00:00:00+00:00"} for host, year in
-             (("hv1", 28), ("hv2", 27))]  # fmt: skip
-    found = {"migratable": True, "reasons": [], "disks": {"vda": "overlay"}, "certificates": until}
+    until = tuple(
+        Certificate(host, "/c", f"20{year}-05-01T00:00:00+00:00")
+        for host, year in (("hv1", 28), ("hv2", 27))
+    )
+    found = Migratable(True, (), disks={"vda": "overlay"}, certificates=until)
     assert migrate.verdict("web1", "hv2", found) == (
         "web1 can be moved to hv2; disks: vda overlay; certificates hold until 2027-05-01 (hv2)"
     )
-    assert migrate.verdict("web1", "", {"migratable": True, "reasons": []}) == "web1 can be moved"
-    no = {"migratable": False, "reasons": ["a", "b"], "disks": {}, "certificates": until}
+    assert migrate.verdict("web1", "", Migratable(True, ())) == "web1 can be moved"
+    no = Migratable(False, ("a", "b"), disks={}, certificates=until)
     assert migrate.verdict("web1", "hv2", no) == "web1 cannot be moved to hv2: a; b"
 
 
@@ -266,7 +278,8 @@ def test_a_host_that_answers_and_has_the_guest_is_not_lost(tmp_path):
 def test_what_is_unfinished_and_who_was_not_heard(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     assert recover.listed(*recover.unfinished(cloud)) == "no migration is unfinished"
-    cloud.known, cloud.down = {"hv1": {"web1": {"target": "t"}, "db@hv3": {"left": True}}}, {"hv2"}
+    left = {"target": "t", "at_work": False, "left": True}
+    cloud.known, cloud.down = {"hv1": {"web1": {"target": "t"}, "db@hv3": left}}, {"hv2"}
     said = recover.listed(*recover.unfinished(cloud))
     assert said.startswith("db@hv3, web1; hv2 was not asked: down")
     host, _ = recover.recover(cloud, "db", Report())
@@ -476,7 +489,7 @@ def test_what_only_a_target_has_is_taken_away_by_the_verb(tmp_path):
     cloud.left = {"hv2": {"web1": ["/a", "/b"]}}
     cloud.kept = {"/a": "used by db1"}
     host, found = recover.recover(cloud, "web1", Report())
-    assert (host, found["deleted"]) == (None, ["/b"])
+    assert (host, found.deleted) == (None, ("/b",))
     said = recover.recovered("web1", host, found)
     assert "something may be left on hv2: /a stays: used by db1" in said
     assert said.endswith("salt-run virt.migrate_recover web1 looks again")
@@ -490,8 +503,8 @@ def test_the_verb_names_what_stays_and_not_what_is_gone(tmp_path):
     kept = {"/b": "it stays until hv2 knows", "/dev/x": "a device"}
     cloud.recovered = {"outcome": "undone", "left": {}, "deleted": ["/p"], "kept": kept}
     host, found = recover.recover(cloud, "web1", Report())
-    assert found["deleted"] == ["/p", "/b"]
-    assert found["kept"] == {"/dev/x": "a device"}
+    assert found.deleted == ("/p", "/b")
+    assert found.kept == {"/dev/x": "a device"}
     said = recover.recovered("web1", host, found)
     assert said == "web1 is on hv1; the target was cleaned; /dev/x stays: a device"
 

@@ -1,11 +1,12 @@
 import pytest
 
+from saltvirt.answers.migration import Certificate
 from saltvirt.migration import transport
 from saltvirt.migration.checks import trust
 
 
 def certificate(host, use, wrong=None):
-    return {"host": host, "file": f"/etc/pki/{use}.pem", "until": "2027-01-01", "wrong": wrong}
+    return Certificate(host, f"/etc/pki/{use}.pem", "2027-01-01", wrong)
 
 
 ALL = {
@@ -25,7 +26,7 @@ ALL = {
 )
 def test_only_those_count_that_the_move_needs(target, tunnelled, files):
     found = trust.shown(ALL, transport.parse(target, tunnelled))
-    assert [entry["file"] for entry in found] == [f"/etc/pki/{name}.pem" for name in files]
+    assert [one.file for one in found] == [f"/etc/pki/{name}.pem" for name in files]
 
 
 def test_one_that_does_not_hold_is_named_with_its_host():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from saltvirt import errors
+from saltvirt.answers.migration import Certificate, Migratable, Recovered
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock, lookup
 from saltvirt.host.migration import (
@@ -51,7 +52,7 @@ class MigrationJob:
     ratios: dict[str, float] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     overcommit: bool = False
-    certificates: dict[str, Any] = field(default_factory=dict)
+    certificates: dict[str, dict[str, Certificate]] = field(default_factory=dict)
     journals: str = move_journal.FOLDER
     locks: str = guest_lock.FOLDER
     tell: Callable[[dict[str, Any]], None] = lambda event: None
@@ -63,8 +64,8 @@ class MigrationJob:
         self.tell({"text": text})
 
 
-def migrate(conn: libvirt.virConnect, job: MigrationJob) -> dict[str, Any]:
-    """Moves the guest; a dict of what happened, see ``virt.migrate``.
+def migrate(conn: libvirt.virConnect, job: MigrationJob) -> Recovered:
+    """Moves the guest: a Moved; a Recovered where an earlier attempt had moved it already.
 
     What an earlier attempt left half done is ended first. Raises NotFound,
     ConnectionFailed, MigrationFailed (TargetRefused when another target may take it): the guest is
@@ -98,15 +99,15 @@ def migrate(conn: libvirt.virConnect, job: MigrationJob) -> dict[str, Any]:
 
 def _end_earlier(
     conn: libvirt.virConnect, job: MigrationJob, journal: move_journal.Journal
-) -> dict[str, Any] | None:
+) -> Recovered | None:
     """Ends what a killed migration of this guest began: its result if that has moved it."""
     if journal.read() is None:
         return None
     job.say("ending an earlier migration of this guest")
     outcome = unreachable_target.ended(conn, journal, job)
-    for host in outcome.get("left", ()):
+    for host in outcome.left_on:
         job.say(f"{host} does not answer: what it holds for {job.name} is taken away later")
-    return outcome if outcome["outcome"] == recovery.MOVED else None
+    return outcome if outcome.outcome == recovery.MOVED else None
 
 
 @contextlib.contextmanager
@@ -143,43 +144,37 @@ def examine(
     return report, host, request
 
 
-def migratable(conn: libvirt.virConnect, job: MigrationJob, against: bool) -> dict[str, Any]:
-    """The standing answer: ``migratable``, ``reasons``, and with ``against`` ``disks`` and
-    ``certificates``.
-
-    against: also ask the target of the job.
-    """
+def migratable(conn: libvirt.virConnect, job: MigrationJob, against: bool) -> Migratable:
+    """The standing answer. against: also ask the target of the job."""
     dom = lookup.lookup(conn, job.name)
     if not against:
         request = checks.CheckedMigration(job.options, job.transport)
         why = checks.standing(facts.guest(dom), request)
-        return {"migratable": not why, "reasons": why}
-    shown = checks.trust.shown(job.certificates, job.transport)
+        return Migratable(not why, tuple(why))
+    shown = tuple(checks.trust.shown(job.certificates, job.transport))
     try:
         with job.peer() as peer:
             report, host, request = examine(dom, peer, job)
     except errors.ConnectionFailed as exc:
-        why = _unreachable(job, exc)
-        return {"migratable": False, "reasons": why, "certificates": shown}
+        return Migratable(False, tuple(_unreachable(job, exc)), certificates=shown)
     standing = checks.standing(report, request)
     why = standing + checks.against(report, host, request)
     disks = {plan.target: plan.how for plan in request.plans}
-    found = {"migratable": not why, "reasons": why, "disks": disks, "certificates": shown}
-    return {**found, "standing": True} if standing else found
+    return Migratable(not why, tuple(why), bool(standing), disks, shown)
 
 
-def recover(conn: libvirt.virConnect, job: MigrationJob, lost: str | None = None) -> dict[str, Any]:
+def recover(conn: libvirt.virConnect, job: MigrationJob, lost: str | None = None) -> Recovered:
     """Ends a killed migration: see unreachable_target.ended; outcome "nothing" without one. Then
     hands over what earlier ones have left to hosts that did not answer."""
     with (
         move_journal.Journal(job.journals, job.name) as journal,
         guest_lock.held(job.locks, "virt.migrate_recover", job.name),
     ):
-        done: dict[str, Any] = {"name": job.name, "outcome": recovery.NOTHING, "deleted": []}
+        done = Recovered(name=job.name, outcome=recovery.NOTHING)
         if journal.read() is not None:
             done = unreachable_target.ended(conn, journal, job, lost)
         elif lost:
             raise errors.InvalidInput(f"no migration of {job.name} from here is unfinished")
         gone, kept, still = unreachable_target.take_away(job)
-        done["deleted"] = [*done["deleted"], *gone]
-        return {**done, "kept": {**done.get("kept", {}), **kept}, "left": still}
+        kept = {**done.kept, **kept}
+        return replace(done, deleted=(*done.deleted, *gone), kept=kept, left=still)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
+from saltvirt.answers.migration import Moved
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import (
     confirm,
@@ -71,7 +72,7 @@ class Migration:
             xml=offline.definition(self.dom),
         )  # fmt: skip
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Moved:
         """What virt.migrate returns. Raises MigrationFailed; the guest is then where it was."""
         self._write()
         with contextlib.ExitStack() as held:
@@ -81,7 +82,7 @@ class Migration:
                 return self._failed(exc)
             self._write(phase=steps.MOVED)
         # nothing of ours holds the disks any more: who does now is somebody else
-        return {**self._result(there), **self._clean()}
+        return self._clean(self._result(there))
 
     def _do(self, held: contextlib.ExitStack) -> libvirt.virDomain:
         active = self.report.active
@@ -191,7 +192,7 @@ class Migration:
             }
         )
 
-    def _failed(self, exc: BaseException) -> dict[str, Any]:
+    def _failed(self, exc: BaseException) -> Moved:
         """Back to where it began. Returns the result when libvirt has moved it all the same."""
         try:
             recovery.not_run_there(self.conn, self.peer, self.entry)
@@ -203,7 +204,7 @@ class Migration:
         except errors.VirtError:
             return self._reconnected(exc)
         if outcome == recovery.MOVED:
-            return {**self._result(self._there()), **self._clean()}
+            return self._clean(self._result(self._there()))
         try:
             _, kept = recovery.cleaned(self.peer, self.entry.made)
         except errors.VirtError as unclean:
@@ -223,16 +224,16 @@ class Migration:
     def _left_there(self, kept: dict[str, str]) -> str:
         return "; ".join(f"{path} on {self.host.hostname}: {why}" for path, why in kept.items())
 
-    def _reconnected(self, exc: BaseException) -> dict[str, Any]:
+    def _reconnected(self, exc: BaseException) -> Moved:
         """A connection is gone, or a host is just tidying up: ask both anew, for a while."""
         self.job.say("asking both hosts again")
         try:
             done = recovery.retry(self.journal, self.job)
         except errors.VirtError as unsure:
             raise errors.MigrationFailed(f"{_words(exc)}; {unsure}; {_AGAIN}") from exc
-        if done["outcome"] == recovery.MOVED:
-            return {**self._result(None), **done}
-        raise self._stays(exc, self._left_there(done["kept"])) from exc
+        if done.outcome == recovery.MOVED:
+            return replace(self._result(None), **vars(done))
+        raise self._stays(exc, self._left_there(done.kept)) from exc
 
     def _stays(self, exc: BaseException, more: str | None = None) -> errors.MigrationFailed:
         verb = "runs" if self.report.active else "stays"
@@ -243,23 +244,23 @@ class Migration:
         )
         return kind(f"{text}; {more}" if more else text)
 
-    def _result(self, there: libvirt.virDomain | None) -> dict[str, Any]:
+    def _result(self, there: libvirt.virDomain | None) -> Moved:
         done = live.completed(there) if there and self.report.active else {}
-        return {
-            "name": self.report.name,
-            "outcome": recovery.MOVED,
-            "source": self.report.host,
-            "target": self.host.hostname,
-            "live": self.report.active and not self.not_live,
-            "transport": self.job.transport.words,
-            "time_ms": done.get("time_elapsed"),
-            "downtime_ms": done.get("downtime"),
-            "memory_bytes": done.get("memory_processed"),
-            "disk_bytes": sum(plan.moved_bytes for plan in self.copied),
-            "disks": {plan.target: plan.how for plan in self.plans},
-        }
+        return Moved(
+            name=self.report.name,
+            outcome=recovery.MOVED,
+            source=self.report.host,
+            target=self.host.hostname,
+            live=self.report.active and not self.not_live,
+            transport=self.job.transport.words,
+            time_ms=done.get("time_elapsed"),
+            downtime_ms=done.get("downtime"),
+            memory_bytes=done.get("memory_processed"),
+            disk_bytes=sum(plan.moved_bytes for plan in self.copied),
+            disks={plan.target: plan.how for plan in self.plans},
+        )
 
-    def _clean(self) -> dict[str, Any]:
+    def _clean(self, moved: Moved) -> Moved:
         """Removes what the guest left here; the move stands, whatever becomes of this."""
         departed.note(self.report.name, self.host.hostname)
         deleted: list[str] = []
@@ -267,7 +268,7 @@ class Migration:
         if not self.entry.keep_source:
             deleted, kept = confirm.remove_source(self.conn, self.report, self.entry.left)
         self._over()
-        return {"deleted": deleted, "kept": kept}
+        return replace(moved, deleted=tuple(deleted), kept=kept)
 
     def _over(self) -> None:
         """Releases the reservation: the guest is there and counts as what it is. Where the target

@@ -10,10 +10,11 @@ import fcntl
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
-from typing import Any
 
 from saltvirt import errors
+from saltvirt.answers.migration import UnfinishedMigration
 from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt
 from saltvirt.migration.journal import MOVING, JournalEntry, LeftThere
@@ -180,22 +181,21 @@ def at_work(journal: Journal) -> bool:
         return True
 
 
-def unfinished(folder: str = FOLDER) -> dict[str, dict[str, Any]]:
-    """{name: {"target": URI, "at_work": bool}} of the migrations that have a journal; where it
-    cannot be read the target is "", and ``wrong`` says what to do."""
+def unfinished(folder: str = FOLDER) -> dict[str, UnfinishedMigration]:
+    """The migrations that have a journal, by the name of the guest."""
     found = {}
     for name in names(folder):
         journal = Journal(folder, name)
         about = told(journal.read)
         if about:
-            found[name] = {**about, "at_work": at_work(journal)}
+            found[name] = replace(about, at_work=at_work(journal))
     return found
 
 
-def told(read_it: Callable[[], JournalEntry | LeftThere | None]) -> dict[str, Any] | None:
-    """``target`` of what is read; where it cannot be read "", and ``wrong`` is why."""
+def told(read_it: Callable[[], JournalEntry | LeftThere | None]) -> UnfinishedMigration | None:
+    """What is read of a migration, None without it."""
     try:
         entry = read_it()
     except errors.BadAnswer as exc:
-        return {"target": "", "wrong": str(exc)}
-    return {"target": entry.target} if entry else None
+        return UnfinishedMigration("", wrong=str(exc))
+    return UnfinishedMigration(entry.target) if entry else None

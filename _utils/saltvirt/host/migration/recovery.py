@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
+from saltvirt.answers.migration import Recovered
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.host.domain import lookup, removal
@@ -109,8 +110,8 @@ _ACTIONS: dict[str, Callable[[Any, Any], object]] = {
 }
 
 
-def recover(conn: libvirt.virConnect, journal: Journal, job: MigrationJob) -> dict[str, Any]:
-    """Ends what the journal tells of: a dict with ``outcome`` MOVED or UNDONE; NOTHING where
+def recover(conn: libvirt.virConnect, journal: Journal, job: MigrationJob) -> Recovered:
+    """Ends what the journal tells of: the outcome is MOVED or UNDONE; NOTHING where
     only a reservation was left to release.
 
     Raises OperationFailed while libvirt itself is still at it, MigrationFailed when a
@@ -144,9 +145,7 @@ def not_at_work(conn: libvirt.virConnect, entry: JournalEntry) -> None:
         )
 
 
-def _ended(
-    conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEntry
-) -> dict[str, Any]:
+def _ended(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEntry) -> Recovered:
     """Settles where the guest is and removes what is left of it on the other host."""
     report, left, keep_source = entry.report, entry.left, entry.keep_source
     deleted: list[str] = []
@@ -168,15 +167,15 @@ def _ended(
         departed.note(report.name, peer.getHostname())
     if ended == MOVED and not keep_source:
         deleted, kept = confirm.remove_source(conn, report, left)
-    return {
-        "name": report.name,
-        "outcome": ended,
-        "source": report.host,
-        "target": peer.getHostname(),
-        "live": report.active,
-        "deleted": deleted,
-        "kept": kept,
-    }
+    return Recovered(
+        name=report.name,
+        outcome=ended,
+        source=report.host,
+        target=peer.getHostname(),
+        live=report.active,
+        deleted=tuple(deleted),
+        kept=kept,
+    )
 
 
 def not_run_there(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEntry) -> None:
@@ -231,12 +230,12 @@ def _gone_since(peer: libvirt.virConnect, report: GuestReport) -> str | None:
     return f"{report.name} is not on {peer.getHostname()} any more: look where it is, first"
 
 
-def _withdrawn(journal: Journal, job: MigrationJob, entry: JournalEntry) -> dict[str, Any]:
+def _withdrawn(journal: Journal, job: MigrationJob, entry: JournalEntry) -> Recovered:
     """What a move that is complete may have left: the target's reservation, when it was cut off."""
     with at(job, entry.target) as peer:
         reservations.release(peer, entry.created)
     journal.close()
-    return {"name": entry.report.name, "outcome": NOTHING, "deleted": [], "kept": {}}
+    return Recovered(name=entry.report.name, outcome=NOTHING)
 
 
 def _replaced(conn: libvirt.virConnect, report: GuestReport) -> bool:
@@ -245,14 +244,14 @@ def _replaced(conn: libvirt.virConnect, report: GuestReport) -> bool:
     return found is not None and found.UUIDString() != report.uuid
 
 
-def _forgotten(journal: Journal, job: MigrationJob, entry: JournalEntry) -> dict[str, Any]:
+def _forgotten(journal: Journal, job: MigrationJob, entry: JournalEntry) -> Recovered:
     """Cleans up after a guest that is no more."""
     report = entry.report
     with at(job, entry.target) as peer:
         there = confirm.find(peer, report.uuid)
         gone, kept = cleaned(peer, entry.made) if there is None else ([], {})
     journal.close()
-    return {"name": report.name, "outcome": UNDONE, "deleted": gone, "kept": kept}
+    return Recovered(name=report.name, outcome=UNDONE, deleted=tuple(gone), kept=kept)
 
 
 def at(job: MigrationJob, uri: str) -> AbstractContextManager[libvirt.virConnect]:
@@ -260,7 +259,7 @@ def at(job: MigrationJob, uri: str) -> AbstractContextManager[libvirt.virConnect
     return replace(job, transport=transport.parse(uri)).peer()
 
 
-def retry(journal: Journal, job: MigrationJob) -> dict[str, Any]:
+def retry(journal: Journal, job: MigrationJob) -> Recovered:
     """Like :meth:`recover`, over new connections, trying again for a minute.
 
     Raises MigrationFailed at once when a person must decide, else what the last try raised.

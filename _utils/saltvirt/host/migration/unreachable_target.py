@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
+from saltvirt.answers.migration import Recovered, UnfinishedMigration
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.host.migration import confirm, move_journal, recovery, reservations
 from saltvirt.host.migration.move_journal import Journal
@@ -26,7 +28,7 @@ FOLDER = "left"
 
 def ended(
     conn: libvirt.virConnect, journal: Journal, job: MigrationJob, lost: str | None = None
-) -> dict[str, Any]:
+) -> Recovered:
     """Like ``recovery.recover``; and when the target does not answer: ends it without
     the target where that is safe, or where a person vouches for it.
 
@@ -68,7 +70,7 @@ def _way_out(name: str, host: str, exc: Exception) -> str:
 
 def _without(
     conn: libvirt.virConnect, journal: Journal, entry: JournalEntry, host: str, lost: str | None
-) -> dict[str, Any]:
+) -> Recovered:
     found = recovery.NOTHING
     if not entry.over:
         found = _settled_here(conn, journal, entry, host)
@@ -80,13 +82,7 @@ def _without(
     )  # fmt: skip
     move_journal.put(path, left)
     journal.close()
-    return {
-        "name": journal.name,
-        "outcome": found,
-        "deleted": [],
-        "kept": {},
-        "left": {host: "it does not answer"},
-    }
+    return Recovered(name=journal.name, outcome=found, left={host: "it does not answer"})
 
 
 def _settled_here(
@@ -132,11 +128,11 @@ def _read(journals: str, key: str) -> LeftThere | None:
         ) from exc
 
 
-def unfinished(journals: str = move_journal.FOLDER) -> dict[str, dict[str, Any]]:
+def unfinished(journals: str = move_journal.FOLDER) -> dict[str, UnfinishedMigration]:
     """The same as ``move_journal.unfinished`` tells of migrations."""
     keys = noted(journals)
     found = {key: move_journal.told(functools.partial(_read, journals, key)) for key in keys}
-    return {key: {**said, "at_work": False, "left": True} for key, said in found.items() if said}
+    return {key: replace(said, left=True) for key, said in found.items() if said}
 
 
 def take_away(

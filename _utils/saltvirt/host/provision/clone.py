@@ -19,7 +19,8 @@ from saltvirt.xml.domain import Domain
 from saltvirt.xml.metadata import GuestRecord, OwnDisk
 
 if TYPE_CHECKING:
-    from saltvirt.host.provision.guest_builder import GuestRequest, Made, Tools
+    from saltvirt.answers.made import Made
+    from saltvirt.host.provision.guest_builder import GuestRequest, Tools
     from saltvirt.xml.disk import Disk
 
 
@@ -185,7 +186,7 @@ class Clone(GuestBuilder):
 
 
 def clone(conn: libvirt.virConnect, original: str, guest: GuestRequest, tools: Tools) -> Made:
-    """Copies a stopped domain; returns what ``virt.init`` returns."""
+    """Copies a stopped domain; returns what ``virt.init`` answers."""
     names.guest(guest.name)
     with translated(f"clone {original} as {guest.name}"):
         return Clone(conn, lookup.lookup(conn, original), guest, tools).run()

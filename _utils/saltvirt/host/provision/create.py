@@ -15,8 +15,9 @@ from saltvirt.spec.disk import DiskSpec
 if TYPE_CHECKING:
     import libvirt
 
+    from saltvirt.answers.made import Made
     from saltvirt.design.caps import Caps
-    from saltvirt.host.provision.guest_builder import Made, Tools
+    from saltvirt.host.provision.guest_builder import Tools
     from saltvirt.spec.guest import GuestSpec
     from saltvirt.xml.domain import Domain
 
@@ -117,13 +118,13 @@ def preview(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> dict[str
         return {
             "name": spec.name,
             "host": conn.getHostname(),
-            "disks": work.result_disks(tree),
+            "disks": [disk.to_answer() for disk in work.result_disks(tree)],
             "nics": list(describe.nics(tree).values()),
         }
 
 
 def create(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> Made:
-    """Makes the guest of a GuestSpec. Returns what ``virt.init`` returns.
+    """Makes the guest of a GuestSpec. Returns what ``virt.init`` answers.
 
     Raises one of saltvirt.errors; whatever was made by then is undone.
     """

@@ -14,10 +14,11 @@ import secrets
 import stat
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.answers.guests import DeadDisks
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import metadata, purge
 from saltvirt.host.migration import move_journal
@@ -150,22 +151,21 @@ def read(name: str) -> Entry | None:
         ) from exc
 
 
-def unfinished(conn: libvirt.virConnect) -> dict[str, dict[str, Any]]:
-    """{guest: {"what", "disks", "unsure"}} of what operations that died have left: paths that can
-    go, path to why it stays."""
-    found: dict[str, dict[str, Any]] = {}
+def unfinished(conn: libvirt.virConnect) -> dict[str, DeadDisks]:
+    """What operations that died have left, by the name of the guest."""
+    found = {}
     for name in move_journal.names(FOLDER):
         try:
             entry = read(name)
         except errors.OperationFailed as exc:
-            found[name] = {"what": "an operation", "disks": [], "unsure": {_path(name): str(exc)}}
+            found[name] = DeadDisks("an operation", (), {_path(name): str(exc)})
             continue
         if entry and not metadata.works(entry.worker):
             left = _left(conn, entry.disks)
             paths = sorted([*left.delete, *left.second, *left.shared])
             if paths or left.keep:
                 unsure = {path: why for path, why in left.keep.items() if path not in left.shared}
-                found[name] = {"what": entry.what, "disks": paths, "unsure": unsure}
+                found[name] = DeadDisks(entry.what, tuple(paths), unsure)
     return found
 
 

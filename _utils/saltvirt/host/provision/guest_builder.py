@@ -6,9 +6,10 @@ import contextlib
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol
 
 from saltvirt import errors
+from saltvirt.answers.made import Made, MadeDisk, MadeNic
 from saltvirt.design.source import places
 from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, lifecycle, lookup, metadata, purge, removal, stats
@@ -29,31 +30,6 @@ if TYPE_CHECKING:
 
 # the longest that seeding may take: it tells nothing meanwhile
 SEEDING_S = 1800
-
-
-class ResultDisk(TypedDict, total=False):
-    """A disk of a guest that was made."""
-
-    target: str
-    path: str | None
-    format: str | None
-    size_bytes: int | None
-    pool: str
-    volume: str | None
-
-
-class Made(TypedDict):
-    """What ``virt.init`` and ``virt.clone`` return of a host. pub_key: None of a guest that is not
-    seeded."""
-
-    name: str
-    host: str
-    uuid: str
-    state: str
-    disks: list[ResultDisk]
-    nics: list[dict[str, str | None]]
-    graphics: dict[str, str] | None
-    pub_key: str | None
 
 
 def silent(_step: str, _message: str, /, **_data: Any) -> None:
@@ -159,7 +135,7 @@ class GuestBuilder:
         self.undo = Revert()
 
     def run(self) -> Made:
-        """What was made, as plain data; see ``virt.init``."""
+        """What was made; see ``virt.init``."""
         admission.name_is_free(self.conn, self.guest.name)  # at once, also while it is being made
         with self.tools.admission_config.guest(self.VERB, *self.guests()):
             return self.run_alone()
@@ -322,39 +298,41 @@ class GuestBuilder:
             lifecycle.start(self.dom)
 
     def result(self, pub_key: str | None) -> Made:
-        """The plain data that virt.init returns, read back from libvirt."""
+        """What virt.init answers, read back from libvirt."""
         tree = stats.tree(self.dom)
         display = describe.graphics(tree)
-        return {
-            "name": self.dom.name(),
-            "host": self.conn.getHostname(),
-            "uuid": self.dom.UUIDString(),
-            "state": lookup.state(self.dom),
-            "disks": self.result_disks(tree),
-            "nics": [
-                {"mac": nic["mac"], "type": nic["type"], "source": _first(nic.get("source"))}
+        return Made(
+            name=self.dom.name(),
+            host=self.conn.getHostname(),
+            uuid=self.dom.UUIDString(),
+            state=lookup.state(self.dom),
+            disks=tuple(self.result_disks(tree)),
+            nics=tuple(
+                MadeNic(nic["mac"], nic["type"], _first(nic.get("source")))
                 for nic in describe.nics(tree).values()
-            ],
-            "graphics": display if display["type"] != "None" else None,
-            "pub_key": pub_key,
-        }
+            ),
+            graphics={**display} if display["type"] != "None" else None,
+            pub_key=pub_key,
+        )
 
-    def result_disks(self, tree: Element) -> list[ResultDisk]:
+    def result_disks(self, tree: Element) -> list[MadeDisk]:
         """What was made of the disks, as libvirt has them now."""
         there = {disk.target: disk for disk in map(Disk, tree.iterfind("devices/disk"))}
         found = []
         for target, disk in describe.disks(tree, {}, False).items():
             here = places(there[target])
             work = next((w for w in self.works if w.source and w.source.places() & here), None)
-            entry: ResultDisk = {
-                "target": target,
-                "path": work.path if work else disk["file"],
-                "format": disk.get("file format") or (work.format if work else None),
-                "size_bytes": work.size_bytes if work else None,
-            }
-            if work and work.pool:
-                entry["pool"], entry["volume"] = work.pool, work.volume
-            found.append(entry)
+            in_pool = work if work and work.pool else None
+            found.append(
+                MadeDisk(
+                    target,
+                    path=work.path if work else disk["file"],
+                    format=disk.get("file format") or (work.format if work else None),
+                    size_bytes=work.size_bytes if work else None,
+                    pool=in_pool.pool if in_pool else None,
+                    volume=in_pool.volume if in_pool else None,
+                )
+            )
         return found
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING
 
+from saltvirt.answers.guests import Leftovers
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock, lookup, metadata
 from saltvirt.host.migration import move_journal, target_leftovers, unreachable_target
@@ -13,35 +14,19 @@ if TYPE_CHECKING:
     import libvirt
 
 
-class Leftovers(TypedDict):
-    """guests: name to state. unfinished, left, target_leftovers: names. at_work: guest to who is at
-    work on it. operations: guest to the runner's that made it. made: guest to the disks of
-    operations that died."""
-
-    guests: dict[str, str]
-    unfinished: list[str]
-    migrations: dict[str, Any]
-    at_work: dict[str, str]
-    left: list[str]
-    target_leftovers: list[str]
-    operations: dict[str, str]
-    made: dict[str, dict[str, Any]]
-
-
 def read(conn: libvirt.virConnect, locks: str) -> Leftovers:
-    """``guests``, ``unfinished`` and the rest; see ``virt.leftovers``. locks: the folder of the
-    guests' locks."""
+    """What ``virt.leftovers`` answers. locks: the folder of the guests' locks."""
     guests = lookup.states(conn)
-    return {
-        "guests": guests,
-        "unfinished": sorted(name for name in guests if admission.leftover(conn, name)),
-        "migrations": move_journal.unfinished(),
-        "at_work": guest_lock.owners(locks),
-        "left": unreachable_target.noted(move_journal.FOLDER),
-        "target_leftovers": target_leftovers.names(),
-        "operations": operations(conn),
-        "made": disk_notes.unfinished(conn),
-    }
+    return Leftovers(
+        guests=guests,
+        unfinished=tuple(sorted(name for name in guests if admission.leftover(conn, name))),
+        migrations=move_journal.unfinished(),
+        at_work=guest_lock.owners(locks),
+        left=tuple(unreachable_target.noted(move_journal.FOLDER)),
+        target_leftovers=tuple(target_leftovers.names()),
+        operations=operations(conn),
+        made=disk_notes.unfinished(conn),
+    )
 
 
 def operations(conn: libvirt.virConnect) -> dict[str, str]:

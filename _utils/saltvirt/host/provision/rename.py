@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from saltvirt import errors, names
+from saltvirt.answers.made import Renamed
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, metadata
 from saltvirt.host.provision import (
@@ -31,17 +32,6 @@ if TYPE_CHECKING:
     from saltvirt.host.provision.guest_builder import GuestRequest, Tools
     from saltvirt.xml.disk import Disk
     from saltvirt.xml.metadata import OwnDisk
-
-
-class Renamed(TypedDict):
-    """What ``virt.rename`` returns. disks: new paths. pub_key: of a guest that was seeded anew."""
-
-    name: str
-    host: str
-    uuid: str
-    state: str
-    disks: list[str]
-    pub_key: str | None
 
 
 @dataclass(frozen=True)
@@ -103,7 +93,7 @@ class Rename:
         )
 
     def run(self) -> Renamed:
-        """Renames it; what ``virt.rename`` returns. All of it or nothing."""
+        """Renames it; what ``virt.rename`` answers. All of it or nothing."""
         names.guest(self.guest.name)
         with self.tools.admission_config.guest("virt.rename", self.old, self.guest.name):
             disk_notes.remove(self.conn, self.guest.name)
@@ -134,11 +124,14 @@ class Rename:
             undo_disks.remove_file(move.old)
         note.end()
         self._refresh(moves)
-        found = [move.new for move in moves]
-        return {
-            "name": self.guest.name, "host": self.conn.getHostname(), "uuid": self.dom.UUIDString(),
-            "state": lookup.state(self.dom), "disks": found, "pub_key": pub_key,
-        }  # fmt: skip
+        return Renamed(
+            name=self.guest.name,
+            host=self.conn.getHostname(),
+            uuid=self.dom.UUIDString(),
+            state=lookup.state(self.dom),
+            disks=tuple(move.new for move in moves),
+            pub_key=pub_key,
+        )
 
     def _define(self, moves: list[FileMove], undo: Revert) -> None:
         with self.tools.admission_config.lock():
@@ -197,12 +190,19 @@ def _point(model: Domain, moved: dict[str, str]) -> None:
             place.volume = by_name.get(place.volume, place.volume)
 
 
-def rename(
-    conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tools, test: bool = False
-) -> Renamed | dict[str, dict[str, str]]:
-    """Renames a stopped domain; what ``virt.rename`` returns. test: the plan alone."""
+def rename(conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tools) -> Renamed:
+    """Renames a stopped domain; what ``virt.rename`` answers."""
     with translated(f"rename {name} to {guest.name}"):
-        one = Rename(conn, lookup.lookup(conn, name), guest, tools)
-        if test:
-            return {"disks": {move.old: move.new for move in one.check()}}
-        return one.run()
+        return Rename(conn, lookup.lookup(conn, name), guest, tools).run()
+
+
+def look(
+    conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tools
+) -> dict[str, dict[str, str]]:
+    """Which files would get which name: ``virt.rename``'s plan. Changes nothing.
+
+    Raises what :func:`rename` would raise before it changes something.
+    """
+    with translated(f"rename {name} to {guest.name}"):
+        moves = Rename(conn, lookup.lookup(conn, name), guest, tools).check()
+        return {"disks": {move.old: move.new for move in moves}}

@@ -10,10 +10,11 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from saltvirt.host.storage import bounded, identity, mounts
+from saltvirt.wire import Fact
 
 _DEVICES = "/sys/dev/block"
 # how the kernel names what a disk of this machine is attached by; what leads out of it
@@ -25,7 +26,7 @@ _MEMORY = ("ram", "zram", "zd")
 
 
 @dataclass(frozen=True)
-class FileIdentity:
+class FileIdentity(Fact):
     """What a path is, for hosts that may know it by another name.
 
     names: of what a server has. inode: of a file. ids: of a device, alike on all its hosts.
@@ -39,7 +40,7 @@ class FileIdentity:
 
 def as_data(found: Mapping[str, FileIdentity]) -> dict[str, dict[str, Any]]:
     """As the runner hands them to other hosts, by path."""
-    return {path: asdict(one) for path, one in found.items()}
+    return {path: one.to_answer() for path, one in found.items()}
 
 
 def why(path: str) -> str | None:

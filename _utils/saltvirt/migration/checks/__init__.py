@@ -8,8 +8,8 @@ reason.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
+from saltvirt.answers.migration import Certificate
 from saltvirt.migration.checks import (
     cpu,
     devices,
@@ -52,7 +52,7 @@ class CheckedMigration:
     placement: PlacementPolicy = field(default_factory=PlacementPolicy)
     ratios: dict[str, float] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
-    certificates: dict[str, Any] = field(default_factory=dict)
+    certificates: dict[str, dict[str, Certificate]] = field(default_factory=dict)
     overcommit: bool = False
 
 

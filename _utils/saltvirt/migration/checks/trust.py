@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from saltvirt.answers.migration import Certificate
 from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.transport import Transport
 
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def shown(
-    certificates: Mapping[str, Mapping[str, dict[str, Any]]], transport: Transport
-) -> list[dict[str, Any]]:
+    certificates: Mapping[str, Mapping[str, Certificate]], transport: Transport
+) -> list[Certificate]:
     """Those of them that a migration over this transport needs, as a list.
 
     certificates: ``source`` and ``target`` to what saltvirt.pki.host.validity says of them.
@@ -32,12 +33,12 @@ def shown(
 
 
 def wrong(
-    certificates: Mapping[str, Mapping[str, dict[str, Any]]], transport: Transport
+    certificates: Mapping[str, Mapping[str, Certificate]], transport: Transport
 ) -> Iterator[str]:
     """A sentence for each that does not hold."""
     for found in shown(certificates, transport):
-        if found["wrong"]:
-            yield f"{found['file']} on {found['host']} {found['wrong']}: apply libvirt.keys there"
+        if found.wrong:
+            yield f"{found.file} on {found.host} {found.wrong}: apply libvirt.keys there"
 
 
 def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -> Iterator[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from saltvirt.answers.migration import Certificate
 from saltvirt.errors import PkiError
 from saltvirt.pki.common import certs, files
 from saltvirt.pki.host import layout
@@ -15,12 +15,12 @@ _FOLDERS = ("migrate_tls_x509_cert_dir", "default_tls_x509_cert_dir")
 
 def here(
     host: str, basepath: str = "/etc/pki", conf: str = "/etc/libvirt/qemu.conf"
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Certificate]:
     """What lies at the places where libvirt and QEMU look first.
 
-    Returns a dict of use (``client``, ``server``, ``qemu-client``, ``qemu-server``) to
-    ``host``, ``file``, ``until`` (UTC, ISO 8601) and ``wrong``: None, or why it does not hold
-    now. What lies nowhere there, or cannot be read, is not in it: libvirt may know another place.
+    Returns a dict of use (``client``, ``server``, ``qemu-client``, ``qemu-server``) to its
+    Certificate. What lies nowhere there, or cannot be read, is not in it: libvirt may know another
+    place.
     """
     folder = next(filter(None, layout.configured(conf, *_FOLDERS)), None)
     found = {}
@@ -29,13 +29,14 @@ def here(
             continue
         about = _about(place.path)
         if about:
-            found[use] = {"host": host, "file": str(place.path), **about}
+            found[use] = Certificate(host, str(place.path), *about)
     return found
 
 
-def _about(path: Path) -> dict[str, Any] | None:
+def _about(path: Path) -> tuple[str, str | None] | None:
+    """(until when it holds, why it does not hold now); None where there is none."""
     try:
         cert = certs.load_certs(files.read(path))[0]
     except PkiError:
         return None
-    return {"until": certs.not_after(cert).isoformat(), "wrong": certs.wrong_now(cert)}
+    return certs.not_after(cert).isoformat(), certs.wrong_now(cert)

@@ -1,0 +1,60 @@
+"""What a host answers when it has made a guest, or given it another name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saltvirt.wire import Fact, seldom
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestKey(Fact):
+    """The guest that a host answers for. pub_key: of its minion, PEM; None when it was not seeded,
+    or not anew."""
+
+    name: str
+    host: str = ""
+    pub_key: str | None = None
+
+
+@dataclass(frozen=True)
+class MadeDisk(Fact):
+    """A disk of a guest that was made. size_bytes: its virtual size; None where it was there
+    before. pool, volume: of a pool's volume."""
+
+    target: str
+    path: str | None = None
+    format: str | None = None
+    size_bytes: int | None = None
+    pool: str | None = seldom(None)
+    volume: str | None = seldom(None)
+
+
+@dataclass(frozen=True)
+class MadeNic(Fact):
+    """A network interface of a guest that was made. source: what it is plugged into."""
+
+    mac: str | None = None
+    type: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made(GuestKey):
+    """What `virt.init` and `virt.clone` answer. state: libvirt's word. graphics: attributes of the
+    display."""
+
+    uuid: str = ""
+    state: str = ""
+    disks: tuple[MadeDisk, ...]
+    nics: tuple[MadeNic, ...] = ()
+    graphics: dict[str, str | None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renamed(GuestKey):
+    """What `virt.rename` answers. disks: the new paths of those that got one."""
+
+    uuid: str = ""
+    state: str = ""
+    disks: tuple[str, ...]

@@ -1,0 +1,86 @@
+"""What a guest's host answers about its migration: whether it can be, was, or had to be ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from saltvirt.wire import Fact, seldom
+
+
+@dataclass(frozen=True)
+class Certificate(Fact):
+    """One that a host shows to others. until: UTC, ISO 8601. wrong: why it does not hold now."""
+
+    host: str
+    file: str
+    until: str
+    wrong: str | None = None
+
+
+@dataclass(frozen=True)
+class Migratable(Fact):
+    """What `virt.migratable` answers. reasons: all that is against it. standing: it can go nowhere.
+    disks: target such as `vda` to what would happen to it; certificates: those that the move
+    needs. Both are None where no target was asked."""
+
+    migratable: bool
+    reasons: tuple[str, ...]
+    standing: bool = seldom(False)
+    disks: dict[str, str] | None = seldom(None)
+    certificates: tuple[Certificate, ...] | None = seldom(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovered(Fact):
+    """What `virt.migrate_recover` answers. outcome: `moved`, `undone` or `nothing`. source, target:
+    host names; live: it was running. deleted: files; kept: file to why it stays; left: host to why
+    something of it is still there."""
+
+    name: str = seldom("")
+    outcome: str = seldom("")
+    source: str | None = seldom(None)
+    target: str | None = seldom(None)
+    live: bool | None = seldom(None)
+    deleted: tuple[str, ...] = ()
+    kept: dict[str, str] = field(default_factory=dict)
+    left: dict[str, str] | None = seldom(None)
+
+    @property
+    def left_on(self) -> dict[str, str]:
+        """Host to why something of it is still there."""
+        return self.left or {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved(Recovered):
+    """What `virt.migrate` answers; where an earlier migration had moved the guest already and was
+    only ended, a Recovered. live: it ran while its memory travelled. transport: in words.
+    memory_bytes, disk_bytes: how much was moved. disks: target such as `vda` to what was done with
+    it."""
+
+    outcome: str = field()  # it must be there
+    transport: str | None = None
+    time_ms: int | None = None
+    downtime_ms: int | None = None
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
+    disks: dict[str, str] = field(default_factory=dict)
+
+
+def of_migrate(data: object, host: str) -> Recovered:
+    """The Moved, or the Recovered, in a host's answer to ``virt.migrate``. Raises BadAnswer."""
+    moved = Moved.from_answer(data, host)
+    return moved if moved.transport else Recovered.from_answer(data, host)
+
+
+@dataclass(frozen=True)
+class UnfinishedMigration(Fact):
+    """A migration that was broken off, or is at work, in what `virt.migrate_unfinished` answers:
+    the guest's name to it. target: libvirt's URI. left: it was ended without its target, which
+    did not answer and may hold something of it. wrong: why what is written of it cannot be read,
+    and what to do; the target is empty then."""
+
+    target: str
+    at_work: bool = False
+    left: bool = seldom(False)
+    wrong: str | None = seldom(None)
