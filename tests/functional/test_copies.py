@@ -10,20 +10,14 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet import download_queue
 from saltvirt.images import download_slot
+from tests.clock import Clock
 
 IMAGE, OTHER = "a" * 40, "b" * 40
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1000.0)
 
 
 @pytest.fixture
@@ -148,18 +142,17 @@ def test_a_master_that_does_not_limit_or_not_answer(monkeypatch):
 
 
 def test_a_queue_that_does_not_move_is_not_waited_in_for_ever(monkeypatch):
-    now, said = [0.0], []
-    monkeypatch.setattr(download_slot.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(download_slot.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    clock, said = Clock(), []
+    monkeypatch.setattr(download_slot, "time", clock)
     ahead = iter([3] * 100 + [2] * 10_000)
     with (
         pytest.raises(errors.ImageError, match="2 must copy from the master before, and none came"),
         download_slot.DownloadSlot("salt://x", lambda _asked: {"turn": next(ahead)}, said.append),
     ):
         pass
-    assert now[0] > download_slot._STUCK_S + 500, "it counts from the last step"
+    assert clock.now > download_slot._STUCK_S + 500, "it counts from the last step"
     # so that the master sees that it waits
-    assert len(said) >= now[0] / 70
+    assert len(said) >= clock.now / 70
 
 
 def test_a_queue_that_another_process_holds_does_not_hang_the_master(tmp_path, monkeypatch):

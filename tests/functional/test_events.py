@@ -2,6 +2,7 @@
 
 import threading
 import time
+from unittest import mock
 
 import pytest
 
@@ -23,8 +24,16 @@ def heard():
         "test:///default", events.chosen(["all"]), lambda *event: sent.append(event)
     )
     thread = threading.Thread(target=listener.run, daemon=True)
-    thread.start()
-    time.sleep(0.5)
+    listens = threading.Event()
+
+    def register(*arguments):
+        found = events.register(*arguments)
+        listens.set()
+        return found
+
+    with mock.patch.object(event_connection, "events", mock.Mock(register=register)):
+        thread.start()
+        assert listens.wait(30)
     yield sent
     listener.stop()
     thread.join(timeout=10)

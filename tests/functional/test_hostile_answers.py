@@ -26,7 +26,8 @@ import salt.utils.event
 
 from saltvirt.fleet import answer, client, target
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import away, deploy, migrate
+from saltvirt.operations import away, deploy, held, lifecycle, lock, migrate, unique, wait
+from tests.clock import Clock
 from tests.functional import hostile
 from tests.functional.conftest import REPOSITORY, load
 from tests.functional.test_keys import pairs  # noqa: F401
@@ -368,7 +369,8 @@ class Events:
 def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
     """call(verb, twist) → (Cloud, what the runner returned), with the master as new each time."""
     monkeypatch.setattr(salt.utils.event, "get_event", Events)
-    monkeypatch.setattr(time, "sleep", lambda _s: None)
+    for waiting in (held, lifecycle, lock, unique, wait):
+        monkeypatch.setattr(waiting, "time", Clock(time.time()))
     monkeypatch.setattr(target, "reported", lambda _opts, name: name == "web1")
     base = salt.config.master_config(None)
     count = iter(range(10**6))

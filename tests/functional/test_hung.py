@@ -17,6 +17,7 @@ from saltvirt import errors, settings
 from saltvirt.host import connection
 from saltvirt.images import cache, locks, tools
 from saltvirt.seed import guestfish
+from tests.clock import until
 
 
 def test_who_lets_nobody_in_is_named_within_the_time(tmp_path):
@@ -128,6 +129,5 @@ def test_who_waits_for_another_that_fetches_the_same_image_tells_how_far_it_is(t
             file.write(b"x" * 5)
         thread = threading.Thread(target=fetch)
         thread.start()
-        time.sleep(0.5)
+        until(lambda: (5, None) in told, "how far the other one is")
     thread.join(20)
-    assert (5, None) in told

@@ -101,7 +101,7 @@ def test_a_test_says_of_the_image_what_init_would_say(host, image, wrong):
     given = {"image": image, "disks": [{"name": "system", "size": 16}], **wrong}
     said = []
     for test in (True, False):
-        with pytest.raises(Exception, match=r".+") as caught:
+        with pytest.raises(errors.VirtError) as caught:
             host.init(test=test, **given)
         said.append(str(caught.value))
     assert said[0] == said[1]

@@ -413,7 +413,7 @@ def test_a_note_that_is_no_note_is_named(at):
     with pytest.raises(errors.OperationFailed, match=r"web1\.json.* cannot be read") as said:
         at.left()
     unsure = {path: str(said.value)}
-    told = {"what": "an operation", "disks": [], "unsure": unsure}
+    told = DeadDisks("an operation", (), unsure)
     assert disk_notes.unfinished(at.conn) == {"web1": told}
 
 

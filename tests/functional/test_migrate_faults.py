@@ -263,7 +263,7 @@ def test_a_damaged_note_of_what_was_left_holds_up_its_own_guest_alone(job, dom, 
         else:
             pathlib.Path(path).write_bytes(content)
         told = unreachable_target.unfinished(job.journals)[os.path.basename(path)[:-5]]
-        assert path in told["wrong"]
+        assert path in told.wrong
     assert unreachable_target.noted(job.journals) == ["db9@hv2", "web1@hv2"]
     assert unreachable_target.take_away(job, "hv3") == ([], {}, {})
     gone, kept, still = unreachable_target.take_away(job)

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
@@ -68,7 +69,8 @@ class Target:
 def base(tmp_path, monkeypatch):
     path = tmp_path / "debian.qcow2"
     path.write_bytes(CONTENT)
-    monkeypatch.setattr(backing_images.time, "sleep", lambda s, sleep=time.sleep: sleep(s / 50))
+    clock = mock.Mock(monotonic=time.monotonic, sleep=lambda s: time.sleep(s / 50))
+    monkeypatch.setattr(backing_images, "time", clock)
     monkeypatch.setattr(same_content, "remember", lambda *_: None)
     monkeypatch.setattr(
         same_content, "same_there", lambda peer, name: peer.files[name] == path.read_bytes()

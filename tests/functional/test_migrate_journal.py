@@ -88,5 +88,5 @@ def test_a_file_in_which_something_else_is_is_named(tmp_path, text, words):
     with move_journal.Journal(tmp_path, "db1") as journal:
         journal.write(ENTRY)
     listed = move_journal.unfinished(tmp_path)
-    assert listed["db1"] == {"target": ENTRY.target, "at_work": False}
-    assert listed["web1"] == {"target": "", "wrong": str(said.value), "at_work": False}
+    assert listed["db1"] == UnfinishedMigration(ENTRY.target)
+    assert listed["web1"] == UnfinishedMigration("", wrong=str(said.value))

@@ -16,6 +16,7 @@ from saltvirt.migration.facts import (
     PlaceReport,
     PoolReport,
 )
+from tests.clock import Clock
 
 NOBODY = 65534
 
@@ -115,7 +116,7 @@ def test_an_equal_path_of_another_file_system_is_known_by_the_marker(disk, tmp_p
 
 def test_what_the_target_remembers_of_a_network_file_system_grows_old(disk, monkeypatch):
     """NFS shows a new file after up to a minute; where it may not write nothing else tells."""
-    monkeypatch.setattr(shared_folders.time, "sleep", lambda _s: None)
+    monkeypatch.setattr(shared_folders, "time", Clock())
     folder = os.path.dirname(disk)
     with shared_folders.put([disk]) as marks:
         old = Pool(folder, shown="later", writable=False)

@@ -13,6 +13,7 @@ from saltvirt.host.migration import confirm, guest_disks, remote_storage
 from saltvirt.host.storage import files
 from saltvirt.migration import storage
 from saltvirt.migration.facts import GuestReport
+from tests.clock import Clock
 
 
 @pytest.fixture
@@ -61,8 +62,7 @@ def test_a_pool_that_a_killed_process_left_is_no_obstacle(conn, monkeypatch):
 def test_a_pool_is_not_taken_from_another_by_a_clock_that_goes_wrong(conn, monkeypatch, ahead_s):
     monkeypatch.setattr(remote_storage, "PATIENCE_S", 0.5)
     with monkeypatch.context() as patch:
-        now = time.time()
-        patch.setattr(time, "time", lambda: now - ahead_s)
+        patch.setattr(remote_storage, "time", Clock(time.time() - ahead_s))
         leave(conn, "/srv/images")
     with (
         pytest.raises(remote_storage.errors.OperationFailed, match="another migration"),

@@ -4,6 +4,7 @@ import pytest
 
 from saltvirt.errors import MigrationFailed
 from saltvirt.host.migration import move_journal, progress
+from tests.clock import Clock
 
 
 @pytest.fixture
@@ -13,11 +14,12 @@ def journal(tmp_path):
 
 
 def test_it_tells_each_half_second_how_far_it_is(journal, monkeypatch):
-    told, clock = [], iter([0.0, 0.0, 0.1, 0.6, 0.7, 1.2])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    told, clock = [], Clock()
+    monkeypatch.setattr(progress, "time", clock)
     watch = progress.Watch(journal, told.append)
     watch.begin()
-    for done in (10, 600, 700, 900):
+    for now, done in ((0.1, 10), (0.6, 600), (0.7, 700), (1.2, 900)):
+        clock.now = now
         watch(done, 1000)
     assert [event["percent"] for event in told] == [60, 90]
     assert told[0]["remaining_bytes"] == 400
@@ -44,10 +46,11 @@ def test_a_wish_to_end_is_not_for_the_next_migration(tmp_path):
 
 
 def test_a_long_copy_says_now_and_then_that_it_lives(journal, monkeypatch):
-    clock, beats = iter([0.0, 0.0, 0.6, 1.2, 1.8]), []
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    clock, beats = Clock(), []
+    monkeypatch.setattr(progress, "time", clock)
     watch = progress.Watch(journal, lambda event: None, lambda: beats.append(1))
     watch.begin()
-    for done in (1, 2, 3):
+    for now, done in ((0.6, 1), (1.2, 2), (1.8, 3)):
+        clock.now = now
         watch(done, 10)
     assert len(beats) == 4

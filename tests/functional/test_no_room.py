@@ -57,7 +57,7 @@ def state(guest):
 def refused(guest, verb, *args, **kwargs):
     """What is said when the verb fails; that nothing was changed."""
     before = state(guest)
-    with pytest.raises(Exception, match=r".+") as caught:
+    with pytest.raises(errors.VirtError) as caught:
         guest.modules[f"virt.{verb}"](*args, **kwargs)
     assert state(guest) == before
     assert guest.modules["virt.leftovers"]()["made"] == {}

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,8 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from saltvirt.errors import InvalidInput, NotFound, PkiError
 from saltvirt.pki.authority import cloud, crl, issue, policy, request_rules, responder, rotation
 from saltvirt.pki.authority.store import Store
-from saltvirt.pki.common import certs
+from saltvirt.pki.common import certs, files
 from saltvirt.pki.host import request, validity
+from tests.clock import until
 
 DAY, SHA = datetime.timedelta(days=1), hashes.SHA256()
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
@@ -430,15 +432,28 @@ def in_background(call):
     return thread, found
 
 
-def test_one_who_waited_for_the_lock_while_it_was_revoked_gets_nothing(office):
+@pytest.fixture
+def waits(monkeypatch):
+    """The threads that have waited for a lock of the store."""
+    found = set()
+
+    def sleep(seconds):
+        found.add(threading.get_ident())
+        time.sleep(seconds)
+
+    monkeypatch.setattr(files, "time", SimpleNamespace(**{**vars(time), "sleep": sleep}))
+    return found
+
+
+def test_one_who_waited_for_the_lock_while_it_was_revoked_gets_nothing(office, waits):
     """It was judged before; S6."""
     first = office.cert()
     office.now += 300 * DAY  # what it asks for would be renewed
     with office.store.exclusive():
         asking, given = in_background(office.give)
-        time.sleep(0.3)
+        until(lambda: asking.ident in waits, "who asks waits for the lock")
         revoking, _ = in_background(lambda: crl.revoke(office.store, "hv1"))
-        time.sleep(0.3)
+        until(lambda: revoking.ident in waits, "who revokes waits for the lock")
         assert asking.is_alive()
     asking.join()
     revoking.join()
@@ -449,12 +464,12 @@ def test_one_who_waited_for_the_lock_while_it_was_revoked_gets_nothing(office):
     assert serials <= crl.revoked_serials(office.store)
 
 
-def test_it_is_banned_while_its_revocation_still_waits(office):
+def test_it_is_banned_while_its_revocation_still_waits(office, waits):
     office.give()
     office.give("hv2")
     with office.store.issuing("hv2"):
         revoking, _ = in_background(lambda: crl.revoke(office.store, "hv1"))
-        time.sleep(0.3)
+        until(lambda: revoking.ident in waits, "who revokes waits for the lock")
         assert revoking.is_alive()
         with pytest.raises(PkiError, match="were revoked"):
             office.give()

@@ -4,13 +4,15 @@ import shutil
 import threading
 import time
 import xml.etree.ElementTree as ET
+from types import SimpleNamespace
 
 import pytest
 
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.host.domain import metadata
+from saltvirt import errors
+from saltvirt.host.domain import guest_lock, metadata
 from saltvirt.host.migration import reservations
 from saltvirt.host.provision import disk_notes, disks, guest_builder, kernels, reservation
 from saltvirt.images import locks
@@ -280,7 +282,7 @@ def test_autostart_changes_only_when_asked(guest):
 )
 def test_what_is_wrong_changes_nothing(guest, wrong, why):
     before = guest.conn.lookupByName("g1").XMLDesc()
-    with pytest.raises(Exception, match=why):
+    with pytest.raises(errors.VirtError, match=why):
         guest.update(**wrong)
     assert guest.conn.lookupByName("g1").XMLDesc() == before
     assert [path.name for path in guest.images.iterdir()] == ["g1_system.raw"]
@@ -288,9 +290,9 @@ def test_what_is_wrong_changes_nothing(guest, wrong, why):
 
 def test_a_definition_that_libvirt_refuses_leaves_no_new_disk(guest):
     disks = [SYSTEM, {"name": "data", "size": 4}]
-    bad = {"type": "bridge", "name": "e", "source": "br0", "mac": "ff:ff:ff:ff:ff:ff"}
-    with pytest.raises(Exception, match=r".+"):
-        guest.update(disks=disks, interfaces=[bad])
+    far = {"memory": {"mode": "strict", "nodeset": "20000"}}
+    with pytest.raises(errors.VirtError, match="cannot define the domain: .*bitmap '20000'"):
+        guest.update(disks=disks, numatune=far)
     assert [path.name for path in guest.images.iterdir()] == ["g1_system.raw"]
     assert len(sources(guest.tree())) == 1
 
@@ -348,16 +350,22 @@ def in_between(monkeypatch):
     return call
 
 
-def test_of_two_updates_at_once_none_is_lost(guest, in_between):
+def test_of_two_updates_at_once_none_is_lost(guest, in_between, monkeypatch):
     def another():
         guest.modules["virt.update"]("g1", cpu=4)
 
-    threads = []
+    threads, waits = [], threading.Event()
+
+    def sleep(seconds):
+        waits.set()
+        time.sleep(seconds)
+
+    monkeypatch.setattr(guest_lock, "time", SimpleNamespace(**{**vars(time), "sleep": sleep}))
 
     def begin():
         threads.append(threading.Thread(target=another))
         threads[0].start()
-        time.sleep(0.5)
+        assert waits.wait(30), "for the lock of the guest"
 
     in_between(begin)
     guest.modules["virt.update"]("g1", mem=256)

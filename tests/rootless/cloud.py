@@ -19,6 +19,7 @@ from saltfactories.plugins.event_listener import EventListener
 
 from saltvirt.fleet import proof
 from saltvirt.fleet.client import Fleet
+from tests.clock import until
 from tests.lab import paths
 from tests.lab.publish import BRANCH, publish
 from tests.rootless.libvirtd import Libvirtd
@@ -201,14 +202,3 @@ def _thawed(data):
     if isinstance(data, (list, tuple)) or type(data).__name__ == "ImmutableList":
         return [_thawed(value) for value in data]
     return data
-
-
-def until(ready, what, timeout_s=30):
-    """What ``ready()`` returns once it is true. Fails after the time, with ``what``."""
-    end = time.monotonic() + timeout_s
-    while True:
-        found = ready()
-        if found:
-            return found
-        assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
-        time.sleep(0.1)

@@ -4,7 +4,7 @@ import os
 
 import psutil
 
-from tests.rootless.cloud import until
+from tests.clock import until
 
 
 def test_nobody_here_is_root(cloud):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.rootless.cloud import ENGINE, until
+from tests.clock import until
+from tests.rootless.cloud import ENGINE
 
 
 @pytest.fixture

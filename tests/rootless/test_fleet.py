@@ -11,8 +11,9 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.fleet import answer, client, proof
+from tests.clock import until
 from tests.lab import paths
-from tests.rootless.cloud import PATIENCE_S, until
+from tests.rootless.cloud import PATIENCE_S
 
 SLEEP = "virt.takes"
 STOLEN = {"said": {"return": {"stolen": "running"}, "retcode": 0}, "proof": "AAAA"}

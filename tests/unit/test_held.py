@@ -3,8 +3,6 @@
 import fcntl
 import os
 import stat
-import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +10,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.operations import held, lock
+from tests.clock import Clock
 
 
 @pytest.fixture
@@ -87,14 +86,7 @@ def test_of_an_owner_so_much_is_told_and_no_more(path):
 @pytest.fixture
 def clock(monkeypatch):
     """The seconds that the waits see go by."""
-    now = SimpleNamespace(second=0, slept=[], gmtime=time.gmtime, strftime=time.strftime)
-    now.monotonic = lambda: now.second
-
-    def sleep(seconds):
-        now.slept.append(seconds)
-        now.second += seconds
-
-    now.sleep = sleep
+    now = Clock()
     monkeypatch.setattr(held, "time", now)
     return now
 
@@ -150,11 +142,11 @@ def test_one_operation_on_a_guest_at_a_time(tmp_path, name):
 
 def test_who_was_only_looked_at_is_asked_a_second_time(tmp_path, monkeypatch):
     config = opts(tmp_path)
-    real, answers, slept = held.take, [None], []
-    monkeypatch.setattr(lock.time, "sleep", slept.append)
+    real, answers, now = held.take, [None], Clock()
+    monkeypatch.setattr(lock, "time", now)
     monkeypatch.setattr(held, "take", lambda *a: answers.pop() if answers else real(*a))
     with lock.guest(config, "web1", "virt.init"):
-        assert len(slept) == 1
+        assert len(now.slept) == 1
         assert lock.at_work(config, "web1")
 
 

@@ -10,6 +10,7 @@ import pytest
 from saltvirt.errors import InvalidInput, OperationFailed
 from saltvirt.operations import held as waiting
 from saltvirt.operations import lock, slots
+from tests.clock import Clock
 
 
 def opts(folder, **limits):
@@ -37,7 +38,9 @@ def test_those_that_fit_run_at_once_and_the_others_wait(tmp_path):
 
 
 def test_the_limit_in_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: held.close())
+    now = Clock()
+    now.sleep = lambda seconds: held.close()
+    monkeypatch.setattr(waiting, "time", now)
     config = opts(tmp_path, at_once=1)
     said = []
     held = slots.taken(config, ("hv1", "hv2"), said.append)
@@ -56,7 +59,9 @@ def test_a_wrong_limit_is_named(tmp_path):
 
 
 def test_deployments_wait_for_each_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: held.close())
+    now = Clock()
+    now.sleep = lambda seconds: held.close()
+    monkeypatch.setattr(waiting, "time", now)
     config = {"cachedir": str(tmp_path), "virt": {"inits_at_once": 1}}
     said = []
     held = slots.deploying(config, said.append)
@@ -70,15 +75,14 @@ def test_deployments_wait_for_each_other(tmp_path, monkeypatch):
 
 def test_a_wait_for_a_slot_ends_and_says_who_has_it(tmp_path, monkeypatch):
     config = {"cachedir": str(tmp_path), "virt": {"inits_at_once": 1, "queue_timeout": 60}}
-    now = [0.0]
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(waiting.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    now = Clock()
+    monkeypatch.setattr(waiting, "time", now)
     with slots.deploying(config, print, "virt.init of web1") as held:
         with pytest.raises(OperationFailed) as caught, slots.deploying(config, print):
             pass
         assert "waited 60 s (virt:queue_timeout)" in caught.value.text
         assert f"virt.init of web1, process {os.getpid()} of" in caught.value.text
-        assert 60 < now[0] < 62
+        assert 60 < now.now < 62
         held.free()
         with slots.deploying(config, print):
             pass

@@ -4,6 +4,7 @@ import ast
 import pathlib
 import re
 import time
+from unittest import mock
 
 import pytest
 
@@ -90,8 +91,9 @@ def test_who_answered_once_is_silent_and_not_unknown(fleet, monkeypatch):
     assert fleet.hosts() == ["hv1", "hv2"]
     assert later(fleet, "hv1").hosts() == ["hv1", "hv2"]
     assert client._Job(later(fleet, "hv1"), ["hv2"], None).unanswered == set()
-    now = time.time() + 31 * 86400
-    monkeypatch.setattr(syndic.time, "time", lambda: now)
+    seconds = 31 * 86400
+    later_on = mock.Mock(time=lambda: time.time() + seconds, monotonic=time.monotonic)
+    monkeypatch.setattr(syndic, "time", later_on)
     assert later(fleet, "hv1").hosts() == ["hv1"]
     assert later(fleet, "hv3").hosts() == ["hv1", "hv3"]
     assert later(fleet, "hv1").hosts() == ["hv1", "hv3"]
@@ -113,7 +115,8 @@ def test_what_cannot_be_an_id_is_no_host(fleet, name):
 def test_ids_that_are_made_up_without_end_fill_no_disk(fleet, monkeypatch):
     monkeypatch.setattr(syndic, "MOST", 2)
     for number in range(2, 7):
-        monkeypatch.setattr(syndic.time, "time", lambda now=1000.0 + number: now)
+        clock = mock.Mock(time=lambda now=1000.0 + number: now, monotonic=time.monotonic)
+        monkeypatch.setattr(syndic, "time", clock)
         later(fleet, "hv1", f"hv{number}").hosts()
     assert later(fleet, "hv1").hosts() == ["hv1", "hv5", "hv6"]
 

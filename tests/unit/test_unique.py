@@ -19,6 +19,7 @@ from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy
 from saltvirt.revert import Revert
+from tests.clock import Clock
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
 HOST["images_folder"] = {"path": "/x", "total_bytes": 1 << 40, "free_bytes": 1 << 40}
@@ -130,29 +131,31 @@ def test_what_a_host_still_works_at_is_not_made_again(tmp_path, begins, at_work,
 
 def test_one_that_comes_first_waits_for_the_other_to_go(tmp_path, monkeypatch):
     cloud = Cloud(tmp_path, hv1={"virt.vm_state": {"web1": "shutdown"}}, hv2={"virt.vm_state": {}})
-    slept, steps = [], []
+    steps, now = [], Clock()
     told = type("R", (), {"step": lambda _self, step, text: steps.append(step)})()
 
     def sleep(seconds):
-        slept.append(seconds)
-        cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"} if len(slept) < 3 else {}
+        Clock.sleep(now, seconds)
+        there = {"web1": "shutdown"} if len(now.slept) < 3 else {}
+        cloud.answers["hv2"]["virt.vm_state"] = there
 
-    monkeypatch.setattr(unique.time, "sleep", sleep)
+    now.sleep = sleep
+    monkeypatch.setattr(unique, "time", now)
     unique.resolve(cloud, told, "web1", "hv1")
-    assert (slept, steps) == ([], [])
+    assert (now.slept, steps) == ([], [])
     sleep(0)
     unique.resolve(cloud, told, "web1", "hv1")
-    assert (slept[1:], steps) == ([unique.LOOK_S] * 2, ["twice"])
+    assert (now.slept[1:], steps) == ([unique.LOOK_S] * 2, ["twice"])
     monkeypatch.setattr(unique, "YIELD_S", -1)
     cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"}
-    slept.clear()
+    now.slept.clear()
     with pytest.raises(errors.AlreadyExists, match="created on hv2 at the same moment as on hv1"):
         unique.resolve(cloud, told, "web1", "hv1")
     cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"}
-    slept.clear()
+    now.slept.clear()
     with pytest.raises(errors.AlreadyExists, match="created on hv1 at the same moment as on hv2"):
         unique.resolve(cloud, told, "web1", "hv2")
-    assert slept == []
+    assert now.slept == []
 
 
 def test_who_became_silent_while_it_was_made_may_have_one_too(tmp_path):
@@ -270,9 +273,7 @@ def test_what_could_not_be_undone_is_named_and_written_down(tmp_path):
 
 
 def test_a_stop_presses_the_button_again_every_ten_seconds(tmp_path, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(lifecycle.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(lifecycle.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    monkeypatch.setattr(lifecycle, "time", Clock())
     cloud = Cloud(tmp_path, hv1={"virt.vm_state": {"web1": "running"}, "virt.shutdown": True})
     with pytest.raises(errors.OperationFailed, match="is running after 35 s"):
         Lifecycle(cloud, "web1", "shutdown", wait_s=35).run()
