@@ -291,7 +291,7 @@ def test_what_is_wrong_changes_nothing(guest, wrong, why):
 def test_a_definition_that_libvirt_refuses_leaves_no_new_disk(guest):
     disks = [SYSTEM, {"name": "data", "size": 4}]
     far = {"memory": {"mode": "strict", "nodeset": "20000"}}
-    with pytest.raises(errors.VirtError, match="cannot define the domain: .*bitmap '20000'"):
+    with pytest.raises(errors.VirtError, match=r"cannot define the domain: .*bitmap '20000'"):
         guest.update(disks=disks, numatune=far)
     assert [path.name for path in guest.images.iterdir()] == ["g1_system.raw"]
     assert len(sources(guest.tree())) == 1
