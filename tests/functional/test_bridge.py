@@ -334,7 +334,7 @@ def test_while_a_way_back_is_armed_what_it_puts_back_stays(tmp_path, monkeypatch
         calls.append(argv)
         return "ActiveState=active\n" if argv[:2] == ("systemctl", "show") else ""
 
-    monkeypatch.setattr(bridge, "_run", run)
+    monkeypatch.setattr(bridge.program, "run", run)
     found = SimpleNamespace(files={}, before=[], apply=[], undo=[["true"]])
     about = {"bridge": "br0", "interface": "eth0", "port": "eth0", "vlan": None, "type": "linux"}
     with pytest.raises(OperationFailed, match=r"put back by salt-virt-network-back\.timer"):

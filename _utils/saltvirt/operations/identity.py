@@ -44,6 +44,19 @@ class _NewName:
         self.name, self.new = str(name), str(new)
         self.options, self.sure = options or {}, sure
 
+    def check(self) -> Checked:
+        """What its host would make or rename."""
+        reasons = Reasons()
+        with reasons:
+            self._free(reasons)
+            host, _, plan = self._look(reasons)
+            return self._planned(host, plan)
+        return reasons.checked(self.name)
+
+    def _planned(self, host: str, plan: dict[str, Any]) -> Checked:
+        """In words. plan: what the host says that it would do."""
+        raise NotImplementedError
+
     @contextlib.contextmanager
     def _both(self) -> Iterator[None]:
         """Holds the locks of both names; a failure is an event, too."""
@@ -71,7 +84,7 @@ class _NewName:
             with reasons:
                 lock.refuse_taken(self.fleet.opts, name)
 
-    def _look(self, reasons: Reasons) -> tuple[str, dict[str, Any], Any]:
+    def _look(self, reasons: Reasons) -> tuple[str, dict[str, Any], dict[str, Any]]:
         """(host, the arguments for it without ``test``, what it would do)."""
         fleet, new = self.fleet, self.new
         with reasons:
@@ -131,16 +144,10 @@ class Rename(_NewName):
 
     function = "virt.rename"
 
-    def check(self) -> Checked:
-        """What its host would rename."""
-        reasons = Reasons()
-        with reasons:
-            self._free(reasons)
-            host, _, plan = self._look(reasons)
-            comment = f"{self.name} on {host} would be renamed to {self.new}"
-            changes = {"name": {"old": self.name, "new": self.new}, **plan}
-            return Checked(self.name, comment, changes, {"host": host})
-        return reasons.checked(self.name)
+    def _planned(self, host: str, plan: dict[str, Any]) -> Checked:
+        comment = f"{self.name} on {host} would be renamed to {self.new}"
+        changes = {"name": {"old": self.name, "new": self.new}, **plan}
+        return Checked(self.name, comment, changes, {"host": host})
 
     def run(self) -> Result:
         """Raises NotFound, InvalidInput, AlreadyExists, KeyRefused, OperationFailed."""
@@ -201,15 +208,9 @@ class Clone(_NewName):
         super().__init__(*args, **kwargs)
         self.start = start
 
-    def check(self) -> Checked:
-        """What its host would make."""
-        reasons = Reasons()
-        with reasons:
-            self._free(reasons)
-            host, _, plan = self._look(reasons)
-            comment = f"{self.name} would be copied to {self.new} on {host}"
-            return Checked(self.new, comment, {"created": plan}, {"host": host})
-        return reasons.checked(self.name)
+    def _planned(self, host: str, plan: dict[str, Any]) -> Checked:
+        comment = f"{self.name} would be copied to {self.new} on {host}"
+        return Checked(self.new, comment, {"created": plan}, {"host": host})
 
     def run(self) -> Result:
         """Raises NotFound, InvalidInput, AlreadyExists, KeyRefused, OperationFailed."""

@@ -23,7 +23,7 @@ from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.host.domain import purge
 from saltvirt.host.migration import move_journal, remote_storage, reservations
-from saltvirt.host.storage import bounded, identity, usage
+from saltvirt.host.storage import bounded, deletion, identity, usage
 from saltvirt.migration import storage
 from saltvirt.migration.journal import LeavingsNote, MadeThere
 
@@ -238,23 +238,23 @@ def clean(
 ) -> tuple[list[str], dict[str, str]]:
     """Deletes what the plan says, each file while no QEMU can open it: ([path], {path: why it
     stays}). A note ends with the last of its files."""
-    todo = plan(conn, name, below, unused, folder)
-    if todo is None:
-        return [], {}
-    with usage.closed(conn, todo.delete) as held:
-        now = plan(conn, name, below, unused, folder) or CleanupPlan()
-        kept = {**todo.keep, **{path: why for path, why in held.items() if why}, **now.keep}
-        deleted = []
-        for path in (one for one in todo.delete if one not in kept):
+
+    def look() -> CleanupPlan:
+        return plan(conn, name, below, unused, folder) or CleanupPlan()
+
+    deleted = []
+    with deletion.planned(conn, look) as (todo, paths):
+        for path in paths:
             image = todo.turns.get(path)
-            why = f"it says that {image} is not whole" if image in kept else _deleted(conn, path)
+            stays = image in todo.keep
+            why = f"it says that {image} is not whole" if stays else _deleted(conn, path)
             if why:
-                kept[path] = why
+                todo.keep[path] = why
             else:
                 deleted.append(path)
     for path, note in _notes(folder, name):
-        _end(path, note, kept)
-    return deleted, kept
+        _end(path, note, todo.keep)
+    return deleted, todo.keep
 
 
 def _deleted(conn: libvirt.virConnect, path: str) -> str | None:

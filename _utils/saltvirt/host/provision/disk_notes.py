@@ -23,7 +23,7 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import metadata, purge
 from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import existing_disk, undo_disks
-from saltvirt.host.storage import answers, bounded, files, usage
+from saltvirt.host.storage import answers, bounded, deletion, files, usage
 from saltvirt.host.storage import shared as shared_storage
 from saltvirt.images import clone
 from saltvirt.wire import Fact
@@ -183,12 +183,8 @@ def remove(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) ->
     if entry is None:
         return Left()
     with translated(f"remove the disks that {entry.what} has left of {name}"):
-        left = _left(conn, entry.disks, unused)
-        with usage.closed(conn, left.delete) as held:
-            left.keep.update({path: why for path, why in held.items() if why})
-            now = _left(conn, entry.disks, unused)
-            left.keep.update(now.keep)
-            for path in {*left.delete} & {*now.delete} - {*left.keep}:
+        with deletion.planned(conn, lambda: _left(conn, entry.disks, unused)) as (left, paths):
+            for path in paths:
                 purge.delete_storage(conn, path)
                 log.info("%s, made for %s by %s, was deleted", path, name, entry.what)
         for path in left.second:

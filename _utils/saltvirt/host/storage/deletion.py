@@ -1,16 +1,40 @@
-"""The one way in which a file goes: while no QEMU can open it, it is asked who uses it."""
+"""The one way in which files go: while no QEMU can open them, it is asked who uses them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from saltvirt import errors
 from saltvirt.host.storage import usage
 
 if TYPE_CHECKING:
     import libvirt
+
+
+class Plan(Protocol):
+    """What would go. delete: paths, in the order in which they go; keep: path to why it stays."""
+
+    delete: list[str]
+    keep: dict[str, str]
+
+
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
+
+
+@contextlib.contextmanager
+def planned(
+    conn: libvirt.virConnect, look: Callable[[], AnyPlan]
+) -> Iterator[tuple[AnyPlan, list[str]]]:
+    """What ``look`` plans, and what of it goes: for the block no QEMU begins to use that, and
+    ``look`` was asked again meanwhile. Why the rest stays is in the plan's ``keep``."""
+    todo = look()
+    with usage.closed(conn, todo.delete) as held:
+        now = look()
+        todo.keep.update({path: why for path, why in held.items() if why})
+        todo.keep.update(now.keep)
+        yield todo, [path for path in todo.delete if path in now.delete and path not in todo.keep]
 
 
 @contextlib.contextmanager

@@ -14,17 +14,17 @@ import re
 import shlex
 import shutil
 import socket
-import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
+from saltvirt.hostnet import program
 from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from saltvirt.hostnet.bridge.plan import BridgePlan, Yaml
 
@@ -53,14 +53,12 @@ KEPT = Path("/var/lib/salt-virt/network-before")
 UNIT = "salt-virt-network-back"
 # netplan writes files for the two that follow it
 MANAGERS = (netplan, networkmanager, networkd, ifcfg, ifupdown)
-# ip, systemctl and their like
-_RUN_S = 60
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 
 
 def there(bridge: object) -> bool:
     """True when an interface has that name."""
-    return bool(_run(("ip", "link", "show", _named(bridge))))
+    return bool(program.run(("ip", "link", "show", _named(bridge))))
 
 
 def ours(bridge: str) -> Made | None:
@@ -86,7 +84,7 @@ def plan(
     if tag:
         made = ours(name)
         name = (made and made["interface"]) or name
-    host = BridgeHost(_run, *yaml)
+    host = BridgeHost(program.run, *yaml)
     for manager in MANAGERS:
         if tag:
             found = manager.tagged(Vlan(_named(bridge), name, tag), host)
@@ -127,7 +125,9 @@ def plan_ovs(bridge: object, interface: str | None) -> BridgePlan:
 
     Raises Unsupported for an interface with an address: nothing would move it.
     """
-    return ovs.plan(_named(bridge), _named(interface) if interface else None, BridgeHost(_run))
+    return ovs.plan(
+        _named(bridge), _named(interface) if interface else None, BridgeHost(program.run)
+    )
 
 
 def over_ovs(
@@ -228,10 +228,10 @@ def _named(name: object) -> str:
 
 def _main_interface() -> str:
     """The interface of the default route; without one, the only one with an address."""
-    found = re.search(r"\bdev (\S+)", _run(("ip", "-4", "route", "show", "default")))
+    found = re.search(r"\bdev (\S+)", program.run(("ip", "-4", "route", "show", "default")))
     if found:
         return found[1]
-    lines = _run(("ip", "-4", "-o", "addr", "show", "scope", "global")).splitlines()
+    lines = program.run(("ip", "-4", "-o", "addr", "show", "scope", "global")).splitlines()
     names = {line.split()[1] for line in lines}
     if len(names) != 1:
         raise InvalidInput(
@@ -243,8 +243,8 @@ def _main_interface() -> str:
 
 def _ports(about: About) -> list[str]:
     if about["type"] == "ovs":
-        return ovs.ports(about["bridge"], _run)
-    output = _run(("ip", "-j", "link", "show", "master", about["bridge"]))
+        return ovs.ports(about["bridge"], program.run)
+    output = program.run(("ip", "-j", "link", "show", "master", about["bridge"]))
     return [link["ifname"] for link in json.loads(output or "[]") if "ifname" in link]
 
 
@@ -301,13 +301,15 @@ def _digest(path: Path) -> str | None:
 
 
 def _follow(bridge: str, script: str) -> None:
-    _run(("sh", str(KEPT / bridge / script)))
+    program.run(("sh", str(KEPT / bridge / script)))
 
 
 def _refuse_armed() -> None:
     """A change that is under way, or whose minion died, has its way back in the files kept: they
     stay until that is over."""
-    state = _run(("systemctl", "show", "-p", "ActiveState", f"{UNIT}.timer", f"{UNIT}.service"))
+    state = program.run(
+        ("systemctl", "show", "-p", "ActiveState", f"{UNIT}.timer", f"{UNIT}.service")
+    )
     if re.search("=(active|activating|deactivating)$", state, re.MULTILINE):
         raise OperationFailed(
             f"the network of this host is being changed, or put back by {UNIT}.timer: "
@@ -321,25 +323,13 @@ def _arm(bridge: str, script: str, after_s: float) -> None:
     when = (f"--on-active={after_s}", "--timer-property=AccuracySec=1s")
     argv = ("systemd-run", f"--unit={UNIT}", *when, "--collect", *call)
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_RUN_S)
-    except subprocess.TimeoutExpired:
-        raise OperationFailed(
-            f"no way back could be armed: systemd-run took longer than {_RUN_S} s"
-        ) from None
-    if done.returncode:
-        raise OperationFailed(f"no way back could be armed: {done.stderr.strip()}")
+        program.run(argv, must=True)
+    except OperationFailed as exc:
+        raise OperationFailed(f"no way back could be armed: {exc.text}") from exc
 
 
 def _disarm() -> None:
-    _run(("systemctl", "stop", f"{UNIT}.timer"))
-
-
-def _run(argv: Sequence[str]) -> str:
-    """What it printed; its failure shows in whether the network works."""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_RUN_S)
-        return done.stdout if done.returncode == 0 else ""
-    return ""
+    program.run(("systemctl", "stop", f"{UNIT}.timer"))
 
 
 def _within(timeout_s: float, ready: Callable[[], bool]) -> bool:

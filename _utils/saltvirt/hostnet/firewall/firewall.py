@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput, OperationFailed
+from saltvirt.hostnet import program
 from saltvirt.hostnet.firewall import firewalld, iptables, nftables, ufw
 from saltvirt.hostnet.firewall.rules import Rules, address, ports
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
 KEPT = Path("/var/lib/salt-virt/firewall.json")
 SCRIPT = KEPT.with_suffix(".sh")
@@ -70,7 +70,7 @@ def kind(asked: object = None) -> str:
             raise InvalidInput(f"firewall {asked!r}: use one of {', '.join(KINDS)}")
         return asked
     for name, firewall in KINDS.items():
-        if firewall.runs(_run):
+        if firewall.runs(program.run):
             return name
     raise InvalidInput("no firewall is here: install nftables, iptables, ufw or firewalld")
 
@@ -79,19 +79,19 @@ def differs(name: str, wanted: Rules) -> bool:
     """True unless the rules are there as we made them."""
     kept = _kept()
     same = kept.get("kind") == name and kept.get("wanted") == KINDS[name].wanted(wanted)
-    return not same or KINDS[name].listing(_run) != kept["listing"]
+    return not same or KINDS[name].listing(program.run) != kept["listing"]
 
 
 def apply(name: str, wanted: Rules) -> None:
     """Makes the rules, and keeps them over a start of the machine."""
     before = _kept().get("kind")
     if before and before != name:
-        KINDS[before].remove(_run)
+        KINDS[before].remove(program.run)
     note = {"kind": name, "wanted": KINDS[name].wanted(wanted), "listing": None}
     _keep(note)  # whoever dies now has made rules that can be taken away
-    KINDS[name].apply(_run, wanted)
+    KINDS[name].apply(program.run, wanted)
     _at_start(name, wanted)
-    made = KINDS[name].listing(_run)
+    made = KINDS[name].listing(program.run)
     if not made:
         raise OperationFailed(f"{name} has none of the rules that it was given")
     _keep({**note, "listing": made})
@@ -109,11 +109,11 @@ def _at_start(name: str, wanted: Rules) -> None:
     if name not in _AT_START:
         _forget_start()
         return
-    SCRIPT.write_text(KINDS[name].script(_run, wanted), encoding="utf-8")
+    SCRIPT.write_text(KINDS[name].script(program.run, wanted), encoding="utf-8")
     UNIT.write_text(_UNIT, encoding="utf-8")
-    _run(("systemctl", "daemon-reload"))
+    program.run(("systemctl", "daemon-reload"))
     # started, it is restarted with the firewall whose restart takes all rules away
-    _run(("systemctl", "enable", "--now", UNIT.name), must=True)
+    program.run(("systemctl", "enable", "--now", UNIT.name), must=True)
 
 
 def remove() -> bool:
@@ -121,7 +121,7 @@ def remove() -> bool:
     name = _kept().get("kind")
     if not name:
         return False
-    KINDS[name].remove(_run)
+    KINDS[name].remove(program.run)
     _forget_start()
     KEPT.unlink()
     return True
@@ -134,9 +134,9 @@ def made() -> bool:
 
 def _forget_start() -> None:
     if UNIT.exists():
-        _run(("systemctl", "disable", "--now", UNIT.name))
+        program.run(("systemctl", "disable", "--now", UNIT.name))
         UNIT.unlink()
-        _run(("systemctl", "daemon-reload"))
+        program.run(("systemctl", "daemon-reload"))
     SCRIPT.unlink(missing_ok=True)
 
 
@@ -161,20 +161,3 @@ def _addresses(host: str) -> Collection[str]:
             "or /etc/hosts, or set libvirt:firewall:hosts to addresses"
         ) from exc
     return {address(str(item[4][0]).partition("%")[0]) for item in found}
-
-
-def _run(argv: Sequence[str], text: str | None = None, must: bool = False) -> str:
-    """What a program printed, "" where it failed or is not here; with ``must`` that raises
-    OperationFailed with its last words."""
-    try:
-        done = subprocess.run(
-            argv, input=text, capture_output=True, text=True, check=False, timeout=60
-        )
-    except (OSError, subprocess.TimeoutExpired) as exc:
-        if must:
-            raise OperationFailed(f"{argv[0]}: {exc}") from exc
-        return ""
-    if done.returncode and must:
-        words = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise OperationFailed(f"{' '.join(argv)}: {' '.join(words) or 'failed'}")
-    return "" if done.returncode else done.stdout

@@ -1,0 +1,28 @@
+"""Programs of the distribution that look at the host's network and change it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+from saltvirt.errors import OperationFailed
+
+# ip, systemctl and their like
+TIMEOUT_S = 60
+
+
+def run(argv: Sequence[str], text: str | None = None, must: bool = False) -> str:
+    """What a program printed, "" where it failed or is not here; with ``must`` that raises
+    OperationFailed with its last words."""
+    try:
+        done = subprocess.run(
+            argv, input=text, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        if must:
+            raise OperationFailed(f"{argv[0]}: {exc}") from exc
+        return ""
+    if done.returncode and must:
+        words = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise OperationFailed(f"{' '.join(argv)}: {' '.join(words) or 'failed'}")
+    return "" if done.returncode else done.stdout
