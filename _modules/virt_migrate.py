@@ -39,8 +39,7 @@ from saltvirt.host.network import own_address
 from saltvirt.host.node import steps
 from saltvirt.host.provision import admission
 from saltvirt.host.storage import shared
-from saltvirt.migration import options as migration_options
-from saltvirt.migration import transport, where
+from saltvirt.migration import options, transport, where
 from saltvirt.pki.host import validity
 from saltvirt.placement import policy
 from saltvirt.spec import base, values
@@ -79,16 +78,16 @@ def _job(vm_, target, kwargs):
     }
     address = given.pop("address", None)
     get = __salt__["config.get"]
-    network = migration_options.network(get)
+    network = options.network(get)
     configured = settings.option(get, "migration:address")
     network["address"] = where.of_target(address, configured, own_address.own)
     tunnel = settings.boolean(get, "tunnel", False)
-    options = migration_options.parse(given, tunnel, network["policy"])
+    wanted = options.parse(given, tunnel, network["policy"])
     name = names.guest(vm_)
     return api.MigrationJob(
         name=name,
-        transport=transport.parse(target, options.tunnel),
-        options=options,
+        transport=transport.parse(target, wanted.tunnel),
+        options=wanted,
         network=network,
         username=user,
         password=password,

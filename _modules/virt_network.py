@@ -14,10 +14,9 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings
-from saltvirt.host import connection as libvirt_connection
+from saltvirt.host import connection
 from saltvirt.host.domain import lifecycle
-from saltvirt.host.network import network as host_network
-from saltvirt.host.network import network_state
+from saltvirt.host.network import network, network_state
 from saltvirt.spec import network as network_spec
 from saltvirt.states.networks import DesiredNetwork
 
@@ -32,7 +31,7 @@ def __virtual__():
 
 
 def _connect(kwargs):
-    return libvirt_connection.connect(settings.connection(__salt__["config.get"], kwargs))
+    return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
 def _spec(arguments):
@@ -127,7 +126,7 @@ def network_define(
     """
     spec = _spec(locals())
     with _connect(kwargs) as conn:
-        return host_network.define(conn, spec, start, autostart)
+        return network.define(conn, spec, start, autostart)
 
 
 def network_update(
@@ -184,7 +183,7 @@ def network_update(
     """
     spec = _spec(locals())
     with _connect(kwargs) as conn:
-        return host_network.update(conn, spec, test)
+        return network.update(conn, spec, test)
 
 
 def network_converge(
@@ -274,7 +273,7 @@ def list_networks(**kwargs):
         salt 'hyper*' virt.list_networks
     """
     with _connect(kwargs) as conn:
-        return host_network.names(conn)
+        return network.names(conn)
 
 
 def network_info(name=None, **kwargs):
@@ -299,7 +298,7 @@ def network_info(name=None, **kwargs):
         salt 'hyper*' virt.network_info default
     """
     with _connect(kwargs) as conn:
-        return host_network.infos(conn, name)
+        return network.infos(conn, name)
 
 
 def network_get_xml(name, **kwargs):
@@ -322,7 +321,7 @@ def network_get_xml(name, **kwargs):
         salt 'hyper*' virt.network_get_xml default
     """
     with _connect(kwargs) as conn:
-        return host_network.lookup(conn, name).XMLDesc(0)
+        return network.lookup(conn, name).XMLDesc(0)
 
 
 def network_start(name, **kwargs):
@@ -346,7 +345,7 @@ def network_start(name, **kwargs):
         salt 'hyper*' virt.network_start default
     """
     with _connect(kwargs) as conn:
-        return host_network.start(host_network.lookup(conn, name))
+        return network.start(network.lookup(conn, name))
 
 
 def network_stop(name, **kwargs):
@@ -370,7 +369,7 @@ def network_stop(name, **kwargs):
         salt 'hyper*' virt.network_stop default
     """
     with _connect(kwargs) as conn:
-        return host_network.stop(host_network.lookup(conn, name))
+        return network.stop(network.lookup(conn, name))
 
 
 def network_undefine(name, **kwargs):
@@ -393,7 +392,7 @@ def network_undefine(name, **kwargs):
         salt 'hyper*' virt.network_undefine default
     """
     with _connect(kwargs) as conn:
-        return host_network.undefine(host_network.lookup(conn, name))
+        return network.undefine(network.lookup(conn, name))
 
 
 def network_set_autostart(name, state="on", **kwargs):
@@ -417,4 +416,4 @@ def network_set_autostart(name, state="on", **kwargs):
         salt 'hyper*' virt.network_set_autostart default off
     """
     with _connect(kwargs) as conn:
-        return host_network.set_autostart(host_network.lookup(conn, name), lifecycle.on_off(state))
+        return network.set_autostart(network.lookup(conn, name), lifecycle.on_off(state))

@@ -14,12 +14,10 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings
-from saltvirt.host import connection as libvirt_connection
+from saltvirt.host import connection
 from saltvirt.host.capabilities import of_pool
 from saltvirt.host.domain import lifecycle
-from saltvirt.host.storage import pool as host_pool
-from saltvirt.host.storage import pool_state
-from saltvirt.host.storage import volume as host_volume
+from saltvirt.host.storage import pool, pool_state, volume
 from saltvirt.spec import pool as pool_spec
 from saltvirt.states.pools import DesiredPool
 
@@ -34,7 +32,7 @@ def __virtual__():
 
 
 def _connect(kwargs):
-    return libvirt_connection.connect(settings.connection(__salt__["config.get"], kwargs))
+    return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
 def _spec(arguments):
@@ -128,7 +126,7 @@ def pool_define(
     """
     spec = _spec(locals())
     with _connect(kwargs) as conn:
-        return host_pool.define(conn, spec, host_pool.PoolOptions(start, transient, build))
+        return pool.define(conn, spec, pool.PoolOptions(start, transient, build))
 
 
 def pool_update(
@@ -175,7 +173,7 @@ def pool_update(
     """
     spec = _spec(locals())
     with _connect(kwargs) as conn:
-        return host_pool.update(conn, spec, test)
+        return pool.update(conn, spec, test)
 
 
 def pool_converge(
@@ -283,7 +281,7 @@ def list_pools(**kwargs):
         salt 'hyper*' virt.list_pools
     """
     with _connect(kwargs) as conn:
-        return host_pool.names(conn)
+        return pool.names(conn)
 
 
 def pool_info(name=None, **kwargs):
@@ -309,7 +307,7 @@ def pool_info(name=None, **kwargs):
         salt 'hyper*' virt.pool_info images
     """
     with _connect(kwargs) as conn:
-        return host_pool.infos(conn, name)
+        return pool.infos(conn, name)
 
 
 def pool_get_xml(name, **kwargs):
@@ -332,7 +330,7 @@ def pool_get_xml(name, **kwargs):
         salt 'hyper*' virt.pool_get_xml images
     """
     with _connect(kwargs) as conn:
-        return host_pool.lookup(conn, name).XMLDesc(0)
+        return pool.lookup(conn, name).XMLDesc(0)
 
 
 def pool_start(name, **kwargs):
@@ -356,7 +354,7 @@ def pool_start(name, **kwargs):
         salt 'hyper*' virt.pool_start images
     """
     with _connect(kwargs) as conn:
-        return host_pool.start(host_pool.lookup(conn, name))
+        return pool.start(pool.lookup(conn, name))
 
 
 def pool_build(name, overwrite=False, **kwargs):
@@ -385,7 +383,7 @@ def pool_build(name, overwrite=False, **kwargs):
         salt 'hyper*' virt.pool_build images
     """
     with _connect(kwargs) as conn:
-        return host_pool.build(conn, host_pool.lookup(conn, name), overwrite)
+        return pool.build(conn, pool.lookup(conn, name), overwrite)
 
 
 def pool_stop(name, **kwargs):
@@ -409,7 +407,7 @@ def pool_stop(name, **kwargs):
         salt 'hyper*' virt.pool_stop images
     """
     with _connect(kwargs) as conn:
-        return host_pool.stop(host_pool.lookup(conn, name))
+        return pool.stop(pool.lookup(conn, name))
 
 
 def pool_undefine(name, **kwargs):
@@ -435,7 +433,7 @@ def pool_undefine(name, **kwargs):
         salt 'hyper*' virt.pool_undefine images
     """
     with _connect(kwargs) as conn:
-        return host_pool.undefine(conn, host_pool.lookup(conn, name))
+        return pool.undefine(conn, pool.lookup(conn, name))
 
 
 def pool_delete(name, **kwargs):
@@ -461,7 +459,7 @@ def pool_delete(name, **kwargs):
         salt 'hyper*' virt.pool_delete images
     """
     with _connect(kwargs) as conn:
-        return host_volume.delete_pool(conn, host_pool.lookup(conn, name))
+        return volume.delete_pool(conn, pool.lookup(conn, name))
 
 
 def pool_refresh(name, **kwargs):
@@ -485,7 +483,7 @@ def pool_refresh(name, **kwargs):
         salt 'hyper*' virt.pool_refresh images
     """
     with _connect(kwargs) as conn:
-        return host_pool.refresh(host_pool.lookup(conn, name))
+        return pool.refresh(pool.lookup(conn, name))
 
 
 def pool_set_autostart(name, state="on", **kwargs):
@@ -509,7 +507,7 @@ def pool_set_autostart(name, state="on", **kwargs):
         salt 'hyper*' virt.pool_set_autostart images off
     """
     with _connect(kwargs) as conn:
-        return host_pool.set_autostart(host_pool.lookup(conn, name), lifecycle.on_off(state))
+        return pool.set_autostart(pool.lookup(conn, name), lifecycle.on_off(state))
 
 
 def pool_list_volumes(name, **kwargs):
@@ -533,4 +531,4 @@ def pool_list_volumes(name, **kwargs):
         salt 'hyper*' virt.pool_list_volumes images
     """
     with _connect(kwargs) as conn:
-        return host_pool.volume_names(host_pool.lookup(conn, name))
+        return pool.volume_names(pool.lookup(conn, name))

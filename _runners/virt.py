@@ -23,9 +23,8 @@ saltvirt = saltvirt.fresh()
 from saltvirt import errors, names, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import explain as explaining
-from saltvirt.operations import find, inventory, operation, result
+from saltvirt.operations import find, inventory, operation, report, result
 from saltvirt.operations import init as deploying
-from saltvirt.operations import report as reports
 from saltvirt.placement import capacity as capacities
 from saltvirt.placement import choose, facts, policy
 
@@ -331,8 +330,8 @@ def init(
     test = arguments.pop("test", False)
     wanted = _wanted(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
-        report = reports.of_runner(fleet, wanted.name, "init", __salt__)
-        return operation.perform(deploying.Init(fleet, _policy(), wanted, report), test)
+        progress = report.of_runner(fleet, wanted.name, "init", __salt__)
+        return operation.perform(deploying.Init(fleet, _policy(), wanted, progress), test)
 
 
 @result.reporting

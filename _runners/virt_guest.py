@@ -13,8 +13,7 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import lifecycle, operation, result, snapshots
-from saltvirt.operations import report as reports
+from saltvirt.operations import lifecycle, operation, report, result, snapshots
 from saltvirt.operations.authorize import Authorize
 from saltvirt.operations.eject import Eject
 from saltvirt.operations.identity import Clone, Rename
@@ -315,8 +314,8 @@ def rename(name, new, test=False, **kwargs):
     name, new, options = str(name), str(new), _options(kwargs)
     sure = bool(options.pop("name_is_free", False))
     with Fleet(__opts__) as fleet:
-        report = reports.of_runner(fleet, new, "rename", __salt__)
-        return operation.perform(Rename(fleet, report, name, new, options, sure), test)
+        progress = report.of_runner(fleet, new, "rename", __salt__)
+        return operation.perform(Rename(fleet, progress, name, new, options, sure), test)
 
 
 @result.reporting
@@ -343,8 +342,8 @@ def clone(name, new, start=False, test=False, **kwargs):
     name, new, options = str(name), str(new), _options(kwargs)
     sure = bool(options.pop("name_is_free", False))
     with Fleet(__opts__) as fleet:
-        report = reports.of_runner(fleet, new, "clone", __salt__)
-        copy = Clone(fleet, report, name, new, options, sure, start=start)
+        progress = report.of_runner(fleet, new, "clone", __salt__)
+        copy = Clone(fleet, progress, name, new, options, sure, start=start)
         return operation.perform(copy, test)
 
 

@@ -14,8 +14,7 @@ saltvirt = saltvirt.fresh()
 from saltvirt import units
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import migrate as migrating
-from saltvirt.operations import operation, recover, result, slots, target_leftovers
-from saltvirt.operations import report as reports
+from saltvirt.operations import operation, recover, report, result, slots, target_leftovers
 from saltvirt.operations.evacuate import Evacuate, Restore
 from saltvirt.operations.rebalance import Rebalance
 from saltvirt.placement import policy
@@ -63,8 +62,8 @@ def migrate(name, target="", test=False, **kwargs):
     """
     options = {k: v for k, v in kwargs.items() if not k.startswith("__")}
     with Fleet(__opts__) as fleet:
-        report = reports.of_runner(fleet, name, "migrate", __salt__)
-        move = migrating.Migrate(fleet, _policy(), name, target, report, options)
+        progress = report.of_runner(fleet, name, "migrate", __salt__)
+        move = migrating.Migrate(fleet, _policy(), name, target, progress, options)
         return operation.perform(move, test)
 
 
@@ -98,9 +97,9 @@ def evacuate(host, reason="evacuated", test=False):
         salt-run virt.evacuate hyper1 'new disks'
     """
     with Fleet(__opts__) as fleet:
-        report = reports.of_runner(fleet, host, "evacuate", __salt__)
+        progress = report.of_runner(fleet, host, "evacuate", __salt__)
         move, limits = _mover(others=True), slots.limits(__opts__)
-        drain = Evacuate(fleet, host, _policy(), move, report, reason, limits)
+        drain = Evacuate(fleet, host, _policy(), move, progress, reason, limits)
         return operation.perform(drain, test)
 
 
@@ -123,8 +122,8 @@ def restore(host, test=False):
         salt-run virt.restore hyper1
     """
     with Fleet(__opts__) as fleet:
-        report = reports.of_runner(fleet, host, "restore", __salt__)
-        back = Restore(fleet, host, _mover(), report, slots.limits(__opts__))
+        progress = report.of_runner(fleet, host, "restore", __salt__)
+        back = Restore(fleet, host, _mover(), progress, slots.limits(__opts__))
         return operation.perform(back, test)
 
 
@@ -153,8 +152,8 @@ def rebalance(apply=False, threshold=rebalancing.THRESHOLD, test=False):
     """
     threshold = units.parse_number(threshold, "threshold")
     with Fleet(__opts__) as fleet:
-        report = reports.of_runner(fleet, "rebalance", "rebalance", __salt__)
-        even = Rebalance(fleet, _policy(), threshold, _mover(others=True), report)
+        progress = report.of_runner(fleet, "rebalance", "rebalance", __salt__)
+        even = Rebalance(fleet, _policy(), threshold, _mover(others=True), progress)
         return operation.perform(even, test or not apply)
 
 
@@ -230,8 +229,8 @@ def migrate_recover(name, lost=""):
         salt-run virt.migrate_recover web1 lost=hyper2
     """
     with Fleet(__opts__) as fleet:
-        report = reports.of_runner(fleet, name, "migrate", __salt__)
-        host, found = recover.recover(fleet, name, report, lost or None)
+        progress = report.of_runner(fleet, name, "migrate", __salt__)
+        host, found = recover.recover(fleet, name, progress, lost or None)
     comment = recover.recovered(name, host, found)
     about = {"result": not found.left, "comment": comment, "recovered": found.to_answer()}
     return {str(name): about}

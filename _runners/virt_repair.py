@@ -9,8 +9,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import operation, result
-from saltvirt.operations import report as reports
+from saltvirt.operations import operation, report, result
 from saltvirt.operations.repair import Repair
 
 if TYPE_CHECKING:
@@ -55,5 +54,5 @@ def repair(apply=False, test=False, name=None, what=None):
         salt-run virt.repair apply=True
     """
     with Fleet(__opts__) as fleet:
-        report = reports.of_runner(fleet, "repair", "repair", __salt__)
-        return operation.perform(Repair(fleet, report, name, what), test or not apply)
+        progress = report.of_runner(fleet, "repair", "repair", __salt__)
+        return operation.perform(Repair(fleet, progress, name, what), test or not apply)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from saltvirt import errors
 from saltvirt.host.storage import bounded
 from saltvirt.images import checksum, header, inspect, locks, room, sources, storage, web
-from saltvirt.migration import storage as migration_storage
+from saltvirt.migration.storage import coming
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _not_empty(info: inspect.ImageInfo, shown: str) -> None:
 
 def _local(source: str, place: ImageFile, demanded: Demanded | None) -> CachedImage:
     """A file or device on this host is used where it lies."""
-    if os.path.exists(migration_storage.coming(os.path.abspath(place.path))):
+    if os.path.exists(coming(os.path.abspath(place.path))):
         raise errors.ImageError(f"a migration is just copying {place.path} to this host: try again")
     info = inspect.inspect(place.path, place.format)
     _not_empty(info, place.path)

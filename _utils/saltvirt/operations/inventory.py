@@ -8,7 +8,7 @@ from typing import Any
 from saltvirt import errors
 from saltvirt.fleet.client import Fleet
 from saltvirt.placement import account, choose, facts
-from saltvirt.placement import policy as policies
+from saltvirt.placement.policy import PlacementPolicy
 
 OTHER_VERSION = "answers as another version of this project does: salt {host} saltutil.sync_all"
 
@@ -47,7 +47,7 @@ def gather(
 def _reckoned(host: facts.Host) -> facts.Host:
     """The host, when placement can reckon with all that it says: what it has wrong is found here,
     as its own error, and not in the midst of placing a guest on another one."""
-    policy = policies.PlacementPolicy()
+    policy = PlacementPolicy()
     [alone] = account.joined([host])
     summary(alone, policy)
     account.terms(alone, policy)
@@ -58,14 +58,14 @@ def _reckoned(host: facts.Host) -> facts.Host:
     return host
 
 
-def terms(fleet: Fleet, host: str, policy: policies.PlacementPolicy) -> dict[str, Any]:
+def terms(fleet: Fleet, host: str, policy: PlacementPolicy) -> dict[str, Any]:
     """What goes with a request to a host: see placement.account. What a host that did not answer
     has promised is not in it."""
     hosts, _ = gather(fleet)
     return account.terms(next((one for one in hosts if one.name == host), None), policy)
 
 
-def summary(host: facts.Host, policy: policies.PlacementPolicy) -> dict[str, Any]:
+def summary(host: facts.Host, policy: PlacementPolicy) -> dict[str, Any]:
     """One host's line in ``virt.host_info``, as plain data; memory in MiB, disk in GiB."""
     vcpus, memory_kib = host.used(policy, "vcpus"), host.used(policy, "memory_kib")
     gib = 1024**3

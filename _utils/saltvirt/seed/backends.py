@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import inspect
-from saltvirt.seed import data as seed_data
 from saltvirt.seed import guest, guestfish, mounted
+from saltvirt.seed.data import INSTALL_IN_IMAGE
 from saltvirt.seed.tree import DirTree
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def apply(disk_path: str, disk_format: str | None, data: SeedData, backend: str 
     Raises SeedFailed with the disk and the reason, InvalidInput, Unsupported.
     """
     chosen = choose(disk_path, backend)
-    programs = data.install == seed_data.INSTALL_IN_IMAGE
+    programs = data.install == INSTALL_IN_IMAGE
     if chosen != DIRECTORY:
         prove_free(disk_path, disk_format)
     try:

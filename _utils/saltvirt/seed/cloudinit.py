@@ -13,7 +13,7 @@ from email.mime.text import MIMEText
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
-from saltvirt.seed import data as seed_data
+from saltvirt.seed.data import INSTALL_NEVER, minion_config, to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,8 +41,8 @@ def _file(path: str, text: str, mode: int) -> dict[str, str]:
 
 def _files(data: SeedData) -> Iterator[dict[str, str]]:
     """The same files that seeding a disk writes."""
-    config = {**seed_data.minion_config(data), "pki_dir": _PKI}
-    yield _file("/etc/salt/minion", seed_data.to_yaml(config), 0o640)
+    config = {**minion_config(data), "pki_dir": _PKI}
+    yield _file("/etc/salt/minion", to_yaml(config), 0o640)
     yield _file("/etc/salt/minion_id", data.id, 0o644)
     yield _file(f"{_PKI}/minion.pem", data.private_key, 0o400)
     yield _file(f"{_PKI}/minion.pub", data.public_key, 0o600)
@@ -54,13 +54,13 @@ def _files(data: SeedData) -> Iterator[dict[str, str]]:
 
 def _start(data: SeedData) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """How the minion comes to run: it is there, is a package, or comes by a script."""
-    if data.install == seed_data.INSTALL_NEVER:
+    if data.install == INSTALL_NEVER:
         commands = [["systemctl", "enable", "salt-minion"], ["systemctl", "restart", "salt-minion"]]
         return {"runcmd": commands}, []
     if data.bootstrap:
         script = _file(_BOOTSTRAP, data.bootstrap(), 0o700)
         return {"runcmd": [["sh", _BOOTSTRAP, *data.bootstrap_args.split()]]}, [script]
-    config = {**seed_data.minion_config(data), "pki_dir": _PKI}
+    config = {**minion_config(data), "pki_dir": _PKI}
     module = {"conf": config, "public_key": data.public_key, "private_key": data.private_key}
     return {"salt_minion": {**module, "pki_dir": _PKI}}, []
 

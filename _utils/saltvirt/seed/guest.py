@@ -10,8 +10,8 @@ import re
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.seed import data as seed_data
 from saltvirt.seed import firstboot, network
+from saltvirt.seed.data import INSTALL_IN_IMAGE, INSTALL_NEVER, minion_config, to_yaml
 from saltvirt.seed.draft import Draft, partly
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ def _starts(tree: Files, service: str) -> bool:
 
 def _write_config(tree: Files, data: SeedData, folder: str) -> str:
     """The configuration, and the same again where the image's own drop-ins would win."""
-    config = seed_data.minion_config(data)
+    config = minion_config(data)
     pki = config.get("pki_dir") or f"{folder}/pki/minion"
-    text = seed_data.to_yaml({**config, "pki_dir": pki}).encode()
+    text = to_yaml({**config, "pki_dir": pki}).encode()
     tree.write(f"{folder}/minion", text, 0o640)
     tree.write(f"{folder}/minion_id", data.id.encode(), 0o644)
     drop_ins = f"{folder}/minion.d"
@@ -125,14 +125,14 @@ def _reset_ssh_keys(tree: Files) -> None:
 
 def _install(tree: Files, data: SeedData) -> str | None:
     """Puts a minion where there is none; the script that has to be run for it, or None."""
-    if data.install == seed_data.INSTALL_NEVER:
+    if data.install == INSTALL_NEVER:
         raise errors.SeedFailed(
             f"the image of {data.id} has no salt-minion; its configuration and keys would be "
             "of no use: allow the installation (install=True), or use another image"
         )
     if not data.bootstrap:
         raise errors.SeedFailed("the image has no salt-minion and there is no bootstrap script")
-    if data.install == seed_data.INSTALL_IN_IMAGE:
+    if data.install == INSTALL_IN_IMAGE:
         return data.bootstrap()
     if not has_systemd(tree):
         raise errors.SeedFailed("the image has no systemd to run the bootstrap script at boot")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from saltvirt import errors, settings
 from saltvirt.seed import backends, cloudinit, keys, nocloud
-from saltvirt.seed import data as seed_data
+from saltvirt.seed.data import INSTALL_AT_BOOT, INSTALL_IN_IMAGE, INSTALL_NEVER, Nic, SeedData
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -118,11 +118,11 @@ class Hypervisor:
 
     def _install(self, request: SeedRequest) -> str:
         if not request.install and not request.prep_install:
-            return seed_data.INSTALL_NEVER
-        kinds = (seed_data.INSTALL_IN_IMAGE, seed_data.INSTALL_AT_BOOT)
-        kind = self._set(settings.choice, "install", seed_data.INSTALL_IN_IMAGE, kinds)
-        at_boot = request.prep_install or kind == seed_data.INSTALL_AT_BOOT
-        return seed_data.INSTALL_AT_BOOT if at_boot else seed_data.INSTALL_IN_IMAGE
+            return INSTALL_NEVER
+        kinds = (INSTALL_IN_IMAGE, INSTALL_AT_BOOT)
+        kind = self._set(settings.choice, "install", INSTALL_IN_IMAGE, kinds)
+        at_boot = request.prep_install or kind == INSTALL_AT_BOOT
+        return INSTALL_AT_BOOT if at_boot else INSTALL_IN_IMAGE
 
     def config(self, request: SeedRequest) -> dict[str, Any]:
         """The minion options: ``virt:seed:config``, then the caller's, then our own master."""
@@ -130,12 +130,12 @@ class Hypervisor:
         config.setdefault("master", self._opts.get("master"))
         return config
 
-    def data(self, name: str, request: SeedRequest) -> seed_data.SeedData:
+    def data(self, name: str, request: SeedRequest) -> SeedData:
         """The SeedData for the guest ``name``. Raises InvalidInput."""
         config = self.config(request)
         ours = config["master"] == self._opts.get("master")
         private, public = self._pair(request)
-        return seed_data.SeedData(
+        return SeedData(
             id=name,
             private_key=private,
             public_key=public,
@@ -160,7 +160,7 @@ class Hypervisor:
         path: str,
         format: str | None,
         request: SeedRequest,
-        nics: Iterable[seed_data.Nic] = (),
+        nics: Iterable[Nic] = (),
     ) -> str:
         """Seeds a disk or folder and returns the guest's public key (PEM).
 
@@ -176,7 +176,7 @@ class Hypervisor:
         self,
         name: str,
         path: str,
-        nics: Iterable[seed_data.Nic],
+        nics: Iterable[Nic],
         request: SeedRequest,
         extra: str | None = None,
     ) -> str:

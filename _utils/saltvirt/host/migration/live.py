@@ -13,7 +13,17 @@ from typing import Any
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.migration import journal
-from saltvirt.migration import policy as policies
+from saltvirt.migration.policy import (
+    ABORT,
+    DOWNTIME,
+    PAUSE,
+    POSTCOPY,
+    Action,
+    MigrationPolicy,
+    Progress,
+    advance,
+    decide,
+)
 
 LOOK_S = 0.5
 # what a binding that was built with an older libvirt does not name, but passes on
@@ -30,7 +40,7 @@ class Job:
     uri: str
     flags: frozenset[str] = frozenset()
     parameters: dict[str, Any] = field(default_factory=dict)
-    policy: policies.MigrationPolicy = field(default_factory=policies.MigrationPolicy)
+    policy: MigrationPolicy = field(default_factory=MigrationPolicy)
     max_downtime: int | None = None
     pausing: Callable[[str], None] = lambda step: None
 
@@ -78,8 +88,8 @@ def parameters(named: Mapping[str, Any]) -> dict[str, Any]:
 def perform(
     dom: libvirt.virDomain,
     job: Job,
-    tell: Callable[[policies.Progress, float, str | None], None],
-) -> policies.Progress:
+    tell: Callable[[Progress, float, str | None], None],
+) -> Progress:
     """Migrates and watches; returns the last Progress.
 
     tell: called with (Progress, elapsed seconds, text or None) at each look.
@@ -91,17 +101,17 @@ def perform(
     call = _Call(dom, job)
     started = time.monotonic()
     call.start()
-    progress = policies.Progress()
+    progress = Progress()
     ended: str | None = None
     while call.is_alive():
         call.join(LOOK_S)
         if not call.is_alive():
             break
         elapsed_s = time.monotonic() - started
-        progress = policies.advance(progress, statistics(dom), elapsed_s)
+        progress = advance(progress, statistics(dom), elapsed_s)
         if in_postcopy(dom):
             progress = replace(progress, postcopy=True)
-        action = policies.decide(progress, elapsed_s, job.policy)
+        action = decide(progress, elapsed_s, job.policy)
         tell(progress, elapsed_s, action.reason or None)
         progress, ended = _act(dom, job, action, progress, ended)
     if call.error is not None:
@@ -144,22 +154,22 @@ def completed(dom: libvirt.virDomain) -> dict[str, Any]:
 def _act(
     dom: libvirt.virDomain,
     job: Job,
-    action: policies.Action,
-    progress: policies.Progress,
+    action: Action,
+    progress: Progress,
     ended: str | None,
-) -> tuple[policies.Progress, str | None]:
+) -> tuple[Progress, str | None]:
     """(the Progress with what was done noted, why we ended it or None)."""
     try:
-        if action.kind == policies.ABORT and ended is None:
+        if action.kind == ABORT and ended is None:
             dom.abortJob()
             return progress, action.reason
-        if action.kind == policies.DOWNTIME and action.value is not None:
+        if action.kind == DOWNTIME and action.value is not None:
             dom.migrateSetMaxDowntime(action.value)
             return replace(progress, steps=progress.steps + 1), ended
-        if action.kind == policies.POSTCOPY:
+        if action.kind == POSTCOPY:
             dom.migrateStartPostCopy()
             return replace(progress, postcopy=True), ended
-        if action.kind == policies.PAUSE:
+        if action.kind == PAUSE:
             job.pausing(journal.PAUSING)
             dom.suspend()
             job.pausing(journal.PAUSED)

@@ -25,11 +25,10 @@ from saltvirt.host.migration import (
 )
 from saltvirt.host.storage import unchanged_disks
 from saltvirt.migration import flags, policy, reservation, storage
-from saltvirt.migration import journal as steps
-from saltvirt.migration import options as wishes
 from saltvirt.migration.checks import CheckedMigration
 from saltvirt.migration.facts import GuestReport, TargetReport
-from saltvirt.migration.journal import JournalEntry, PendingFile
+from saltvirt.migration.journal import BEGUN, MOVED, MOVING, JournalEntry, PendingFile
+from saltvirt.migration.options import is_not_live
 from saltvirt.migration.policy import Progress
 
 if TYPE_CHECKING:
@@ -64,10 +63,10 @@ class Migration:
         self.report, self.host, self.request = report, host, request
         self.plans, self.copied = request.plans, storage.copied(request.plans)
         self.job, self.journal = job, journal
-        self.not_live = wishes.is_not_live(job.options, report.virt_type)
+        self.not_live = is_not_live(job.options, report.virt_type)
         self.reservation, self.renewed = reservations.place(report, request.plans), 0.0
         self.entry = JournalEntry(
-            report, job.transport.uri, steps.BEGUN, left=tuple(self._left()),
+            report, job.transport.uri, BEGUN, left=tuple(self._left()),
             keep_source=job.options.keep_source or not job.options.undefinesource,
             xml=offline.definition(self.dom),
         )  # fmt: skip
@@ -80,7 +79,7 @@ class Migration:
                 there = self._do(held)
             except BaseException as exc:
                 return self._failed(exc)
-            self._write(phase=steps.MOVED)
+            self._write(phase=MOVED)
         # nothing of ours holds the disks any more: who does now is somebody else
         return self._clean(self._result(there))
 
@@ -97,7 +96,7 @@ class Migration:
             if variables:
                 prepare.variables(target, variables)
             watch.end_if_asked()
-            self._write(phase=steps.MOVING)
+            self._write(phase=MOVING)
             self._live()
         else:
             self._cold(target, held)
@@ -115,7 +114,7 @@ class Migration:
         offline.copy(target, self.report, self.plans, self._own_variables())
         unchanged.check()
         looks = {path: remote_storage.look(self.peer, path) for path in target.made}
-        self._write(phase=steps.MOVING, looks=looks)
+        self._write(phase=MOVING, looks=looks)
         offline.define(target, self.dom, self.report, self.host)
 
     def _note(self, target: prepare.Target, making: PendingFile | None = None) -> None:

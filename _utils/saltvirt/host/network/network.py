@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from saltvirt import errors
-from saltvirt.design import network as design
+from saltvirt.design.network import build
 from saltvirt.diff.network_changes import changes
 from saltvirt.host.connection import libvirt, translate, translated
 from saltvirt.host.definition import configured
@@ -64,7 +64,7 @@ def define(
             "virt.network_update changes it"
         )
     with translated(f"define network {name}"), Revert() as undo:
-        network = conn.networkDefineXML(design.build(spec).tostring())
+        network = conn.networkDefineXML(build(spec).tostring())
         undo.push(f"undefine network {name}", network.undefine)
         network.setAutostart(int(bool(autostart)))
         if start:
@@ -121,7 +121,7 @@ class Difference:
 def compare(network: libvirt.virNetwork, spec: NetworkSpec) -> Difference:
     """The Difference between a virNetwork and its NetworkSpec."""
     current = _configured(network)
-    wanted = design.build(spec, current)
+    wanted = build(spec, current)
     now = changes(wanted, _read(network)) if network.isActive() else []
     return Difference(current, wanted, changes(wanted, current), now)
 

@@ -22,7 +22,7 @@ from saltvirt.host.provision import disks, images_folder
 from saltvirt.host.storage import files
 from saltvirt.images import cache, locks
 from saltvirt.placement import account, choose, facts
-from saltvirt.placement import policy as policies
+from saltvirt.placement.policy import PlacementPolicy, from_config
 from saltvirt.xml.domain import Domain
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class AdmissionConfig:
         """Where the images are that are backing files of guests."""
         return os.path.join(self.images_dir, cache.BASE)
 
-    def policy(self) -> policies.PlacementPolicy:
+    def policy(self) -> PlacementPolicy:
         """The placement policy: the master's when it has sent it, else that of the configuration.
 
         What the configuration here says more strictly holds either way, see placement.facts.Host.
@@ -69,7 +69,7 @@ class AdmissionConfig:
         sent = (self.terms or {}).get("policy")
         if sent is None:
             sent = settings.mapping(self.get, "placement")
-        return policies.from_config(sent)
+        return from_config(sent)
 
     def elsewhere(self) -> dict[str, float]:
         """{name of shared storage: what the thin disks of other hosts' guests may still grow}."""
@@ -190,9 +190,7 @@ def transient(conn: libvirt.virConnect, admission_config: AdmissionConfig, xml: 
         )
 
 
-def _running(
-    host: facts.Host, request: facts.PlacementRequest, policy: policies.PlacementPolicy
-) -> None:
+def _running(host: facts.Host, request: facts.PlacementRequest, policy: PlacementPolicy) -> None:
     request = replace(request, stopped=False, disks=())
     policy = replace(host.held(policy), stopped_ratio=0.0)
     there = replace(host, limits={})  # they are in the policy by now

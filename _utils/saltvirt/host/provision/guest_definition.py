@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from saltvirt.design import caps as capabilities
 from saltvirt.design import domain
+from saltvirt.design.caps import parse
 from saltvirt.design.context import Given
 from saltvirt.host.connection import libvirt
 
@@ -24,7 +24,7 @@ def caps_for(conn: libvirt.virConnect, spec: GuestSpec) -> Caps:
     Salt's users write ``kvm`` for whatever QEMU runs: on a host without KVM the spec's
     hypervisor becomes the best that the host has.
     """
-    found = capabilities.parse(conn.getCapabilities())
+    found = parse(conn.getCapabilities())
     if spec.hypervisor == "kvm" and "kvm" not in found.virt_types and "qemu" in found.virt_types:
         spec.hypervisor = None
     guest, virt_type = found.choose(spec.arch, spec.os_type, spec.hypervisor)
@@ -34,7 +34,7 @@ def caps_for(conn: libvirt.virConnect, spec: GuestSpec) -> Caps:
 
 def caps_of(conn: libvirt.virConnect, there: Domain) -> Caps:
     """The host's Caps, with the domain capabilities for a guest that is there (xml Domain)."""
-    found = capabilities.parse(conn.getCapabilities())
+    found = parse(conn.getCapabilities())
     guest, virt_type = found.choose(there.os.arch, there.os.type, there.type)
     return _with_domain(conn, found, guest, virt_type, there.os.machine)
 

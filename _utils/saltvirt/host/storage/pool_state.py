@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.storage import identity, secret, usage
+from saltvirt.host.storage import identity, secret, usage, volume
 from saltvirt.host.storage import pool as host_pool
-from saltvirt.host.storage import volume as host_volume
 from saltvirt.revert import Revert
 from saltvirt.states import pools
 from saltvirt.states.outcome import Outcome
@@ -69,7 +68,7 @@ def _step(
     step = pools.PoolStep(desired, facts)
     if not step.stops:
         return step
-    users = tuple(host_volume.users_of_pool(conn, pool)[1])
+    users = tuple(volume.users_of_pool(conn, pool)[1])
     return pools.PoolStep(desired, replace(facts, users=users))
 
 
@@ -193,7 +192,7 @@ def remove(
     outcome.done.append("purged" if purge else "removed, what it holds stays")
     if not test:
         with translated(f"delete storage pool {name}"):
-            host_volume.delete_all(conn, name, volumes, force)
+            volume.delete_all(conn, name, volumes, force)
             _delete(conn, pool, outcome.changes, bool(persistent))
     return outcome
 
@@ -201,7 +200,7 @@ def remove(
 def _refuse_users(
     conn: libvirt.virConnect, pool: libvirt.virStoragePool, purge: bool, force: bool
 ) -> None:
-    everyone, running = host_volume.users_of_pool(conn, pool)
+    everyone, running = volume.users_of_pool(conn, pool)
     users = everyone if purge else running
     if users and not force:
         raise errors.InvalidInput(
@@ -216,8 +215,8 @@ def _refuse_needed(
     """Refuses what else than a guest needs a volume, or may."""
     _refuse_nested(conn, pool)
     if not force:
-        found = [pool.storageVolLookupByName(volume) for volume in volumes]
-        host_volume.refuse_used(conn, pool.name(), found)
+        found = [pool.storageVolLookupByName(one) for one in volumes]
+        volume.refuse_used(conn, pool.name(), found)
 
 
 def _refuse_nested(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from saltvirt import errors, units
-from saltvirt.design import volume as design
+from saltvirt.design.volume import build
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate, translated
 from saltvirt.host.storage import answers, bounded, files, identity, usage, volume_content
@@ -129,7 +129,7 @@ def delete_pool(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> bool:
 def define(conn: libvirt.virConnect, pool: str, spec: VolumeSpec) -> bool:
     """Makes the volume of a VolumeSpec; True."""
     there = host_pool.lookup(conn, pool)
-    wanted = design.build(spec)
+    wanted = build(spec)
     if host_pool.read(there).type == "logical" and not spec.backing_store:
         wanted.allocation_bytes = wanted.capacity_bytes  # anything less is a snapshot to LVM
     return _make(conn, there, wanted, wanted.tostring())
