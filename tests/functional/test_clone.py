@@ -11,6 +11,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt import errors
 from tests.functional.test_init import MIB, host, image, info  # noqa: F401
 
 
@@ -76,7 +77,7 @@ def test_a_clone_does_not_write_to_the_originals_variables(original, nvram):
 
 def test_a_running_guest_is_not_cloned(original):
     original.conn.lookupByName("web1").create()
-    with pytest.raises(Exception, match=r"web1 is running: stop it first") as caught:
+    with pytest.raises(errors.VirtError, match=r"web1 is running: stop it first") as caught:
         original.modules["virt.clone"]("web1", "web2")
     assert type(caught.value).__name__ == "Refused"
     assert not (original.images / "web2_system.raw").exists()
@@ -84,7 +85,7 @@ def test_a_running_guest_is_not_cloned(original):
 
 @pytest.mark.parametrize(("name", "why"), [("test", "exists already"), ("a/b", "cannot be")])
 def test_a_name_that_cannot_be_is_refused(original, name, why):
-    with pytest.raises(Exception, match=why):
+    with pytest.raises(errors.VirtError, match=why):
         original.modules["virt.clone"]("web1", name)
 
 
@@ -96,9 +97,9 @@ def test_a_stopped_guests_disk_grows_and_never_shrinks(host, image):  # noqa: F8
     resize = host.modules["virt.resize_disk"]
     assert resize("g1", "vda", 32) == {"before": 16 * MIB, "after": 32 * MIB}
     assert info(str(path))["virtual-size"] == 32 * MIB
-    with pytest.raises(Exception, match=r"has 32 MiB; a disk is never shrunk"):
+    with pytest.raises(errors.VirtError, match=r"has 32 MiB; a disk is never shrunk"):
         resize("g1", "vda", 24)
-    with pytest.raises(Exception, match=r"g1 has no disk vdz; it has vda"):
+    with pytest.raises(errors.VirtError, match=r"g1 has no disk vdz; it has vda"):
         resize("g1", "vdz", 64)
     assert info(str(path))["virtual-size"] == 32 * MIB
 
@@ -132,7 +133,7 @@ def test_screenshot_writes_a_private_file(virt, conn, tmp_path):
     assert virt["virt.screenshot"]("test", path=str(path)) == str(path)
     assert path.read_bytes().startswith(b"\x89PNG")
     assert path.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(Exception, match=r"path 'shot.png' is not absolute"):
+    with pytest.raises(errors.VirtError, match=r"path 'shot.png' is not absolute"):
         virt["virt.screenshot"]("test", path="shot.png")
 
 
@@ -237,7 +238,7 @@ def mid_copy(monkeypatch):
 def test_a_guest_that_libvirt_starts_in_mid_copy_has_no_clone(original, mid_copy):
     dom = original.conn.lookupByName("web1")
     mid_copy(dom.create)
-    with pytest.raises(Exception, match=r"web1 is running: stop it first"):
+    with pytest.raises(errors.VirtError, match=r"web1 is running: stop it first"):
         original.modules["virt.clone"]("web1", "web2")
     assert not (original.images / "web2_system.raw").exists()
     assert "web2" not in [found.name() for found in original.conn.listAllDomains()]
@@ -249,7 +250,9 @@ def test_a_guest_that_ran_and_stopped_in_mid_copy_has_no_clone(original, mid_cop
             file.write(b"written by the guest")
 
     mid_copy(ran)
-    with pytest.raises(Exception, match=r"was written to while it was copied; the copy is removed"):
+    with pytest.raises(
+        errors.VirtError, match=r"was written to while it was copied; the copy is removed"
+    ):
         original.modules["virt.clone"]("web1", "web2")
     assert not (original.images / "web2_system.raw").exists()
 
@@ -285,7 +288,7 @@ def test_a_guest_with_saved_memory_is_not_cloned(original):
     dom = original.conn.lookupByName("web1")
     dom.create()
     dom.managedSave()
-    with pytest.raises(Exception, match=r"web1 has saved memory"):
+    with pytest.raises(errors.VirtError, match=r"web1 has saved memory"):
         original.modules["virt.clone"]("web1", "web2")
 
 

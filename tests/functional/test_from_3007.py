@@ -9,6 +9,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt import errors
 from saltvirt.errors import InvalidInput
 from saltvirt.host.provision import admission, disks
 from saltvirt.host.storage import pool_source
@@ -63,7 +64,7 @@ def test_no_update_grows_what_another_guest_stands_on(guest, tmp_path):  # noqa:
     status = guest.update(disks=[{**SYSTEM, "size": 32}])
     assert (status["definition"], os.path.getsize(base)) == (False, 16 * MIB)
     assert "g2 uses it" in status["warnings"][0]
-    with pytest.raises(Exception, match=r"g1_system.raw.*g2 uses it"):
+    with pytest.raises(errors.VirtError, match=r"g1_system.raw.*g2 uses it"):
         guest.modules["virt.resize_disk"]("g1", "vda", 32)
     assert os.path.getsize(base) == 16 * MIB
 
@@ -82,14 +83,16 @@ def test_a_disk_that_is_there_is_used_when_that_is_said(host, image):  # noqa: F
     path = host.images / "g1_system.raw"
     host.modules["virt.undefine"]("g1")
     before = path.read_bytes()
-    with pytest.raises(Exception, match=r"g1_system.raw exists already .* existing: True uses it"):
+    with pytest.raises(
+        errors.VirtError, match=r"g1_system.raw exists already .* existing: True uses it"
+    ):
         host.init(image=image, disks=[SYSTEM])
     made = host.init(image=image, disks=[{**SYSTEM, "existing": True}])
     assert made["disks"][0]["path"] == str(path)
     assert path.read_bytes() == before
     host.modules["virt.purge"]("g1")
     assert path.read_bytes() == before
-    with pytest.raises(Exception, match="existing"):
+    with pytest.raises(errors.VirtError, match="existing"):
         host.init(disks=[{**SYSTEM, "existing": True, "source_file": str(path)}])
 
 
@@ -104,7 +107,9 @@ def test_an_update_uses_it_too(guest):  # noqa: F811
     data = guest.images / "g1_data.raw"
     data.write_bytes(bytes(8 * MIB))
     disk = {"name": "data", "size": 8, "format": "raw"}
-    with pytest.raises(Exception, match=r"g1_data.raw exists already .* existing: True uses it"):
+    with pytest.raises(
+        errors.VirtError, match=r"g1_data.raw exists already .* existing: True uses it"
+    ):
         guest.update(disks=[SYSTEM, disk])
     guest.update(disks=[SYSTEM, {**disk, "existing": True}])
     xml = guest.conn.lookupByName("g1").XMLDesc(2)
@@ -131,7 +136,7 @@ def test_no_disk_of_another_guest_is_taken(host, tmp_path, image, way):  # noqa:
             host.conn.defineXML(
                 re.sub(r"(<target dev='vdd' bus='virtio'/>)", r"\1<readonly/>", xml)
             )
-        with pytest.raises(Exception, match=r"g1_system.qcow2 is .*g2"):
+        with pytest.raises(errors.VirtError, match=r"g1_system.qcow2 is .*g2"):
             host.init(disks=disks)
         host.conn.defineXML(re.sub(r"(?s)<disk(?:(?!</disk>).)*vd[cd](?:(?!</disk>).)*</disk>", "",
                                    host.conn.lookupByName("g2").XMLDesc(2)))  # fmt: skip
@@ -142,9 +147,11 @@ def test_a_volume_that_is_there(host, image):  # noqa: F811
     volume = "<volume><name>g1_system</name><capacity>8388608</capacity></volume>"
     pool.createXML(volume)
     disk = {"name": "system", "pool": "default-pool", "format": "raw", "size": 8}
-    with pytest.raises(Exception, match=r"volume g1_system already.* existing: True uses it"):
+    with pytest.raises(
+        errors.VirtError, match=r"volume g1_system already.* existing: True uses it"
+    ):
         host.init(disks=[disk])
-    with pytest.raises(Exception, match="neither a file nor a block device"):
+    with pytest.raises(errors.VirtError, match="neither a file nor a block device"):
         host.init(disks=[{**disk, "existing": True}])  # the test driver has no files
 
 
@@ -156,7 +163,7 @@ def test_a_volume_that_is_missing_is_said_to_be(host):  # noqa: F811
         ),
         ({"source_file": f"{host.images}/nosuch"}, "nosuch does not exist on this host"),
     ):
-        with pytest.raises(Exception, match=why):
+        with pytest.raises(errors.VirtError, match=why):
             host.init(disks=[{"name": "a", **disk}])
 
 
@@ -168,7 +175,7 @@ def test_the_default_profile_keeps_a_larger_image(host, tmp_path):  # noqa: F811
     )
     host.modules["virt.purge"]("g1")
     for more in ({"disks": [{"name": "system", "size": 8192}]}, {"disk": "big"}):
-        with pytest.raises(Exception, match=r"never shrunk|unknown 'big'"):
+        with pytest.raises(errors.VirtError, match=r"never shrunk|unknown 'big'"):
             host.init(image=big, **more)
 
 
@@ -229,7 +236,7 @@ def test_a_guest_of_salt_3007_on_a_server(host, server):  # noqa: F811
     for disk in (FAR, {"name": "system", "pool": "far", "source_file": "g1_system"}):
         status = host.modules["virt.update"]("g1", disks=[disk])
         assert (status["definition"], status["changes"]) == (False, [])
-    with pytest.raises(Exception, match=f"{NAMES[kind]} is a disk of g1"):
+    with pytest.raises(errors.VirtError, match=f"{NAMES[kind]} is a disk of g1"):
         host.init("g2", disks=[{"name": "a", "pool": "far", "source_file": "g1_system"}])
     assert pool.listVolumes() == ["g1_system"]
 
@@ -293,7 +300,9 @@ def test_a_relative_path_is_refused(conn, tmp_path, monkeypatch, value):
         modules["virt.images"],
         lambda: modules["virt.image_fetch"]("/x.qcow2"),
     ):
-        with pytest.raises(Exception, match=r"neither an absolute path nor a storage pool of"):
+        with pytest.raises(
+            errors.VirtError, match=r"neither an absolute path nor a storage pool of"
+        ):
             call()
     assert sorted(path.name for path in tmp_path.iterdir()) in ([], ["lock"])
 

@@ -80,7 +80,7 @@ def test_a_test_says_what_would_be_made_and_touches_nothing(host, image):
     made = host.init(**given)
     assert told["disks"] == made["disks"]
     for wrong in ({"name": "g1"}, {"cpu": 17}, {"disk": "nope"}, {"name": "g2", "colour": "red"}):
-        with pytest.raises(Exception, match=r"exists already|vCPUs|unknown"):
+        with pytest.raises(errors.VirtError, match=r"exists already|vCPUs|unknown"):
             host.init(test=True, **{"name": "g3", **wrong})
 
 
@@ -220,7 +220,7 @@ def test_start_is_read_back(host, image):
 )
 def test_what_is_wrong_is_refused_and_nothing_changes(host, image, wrong, kind, why):
     before = names(host)
-    with pytest.raises(Exception, match=why) as caught:
+    with pytest.raises(errors.VirtError, match=why) as caught:
         host.init(**{"image": image, **wrong})
     assert type(caught.value).__name__ == kind
     assert "\n" not in str(caught.value)
@@ -233,7 +233,7 @@ def test_a_guests_raw_disk_is_copied_as_the_raw_disk_it_is(host, tmp_path):
     disk = tmp_path / "guest.raw"
     argv = ["qemu-img", "create", "-f", "qcow2", "-u", "-b", "/etc/shadow", "-F", "raw"]
     subprocess.run([*argv, disk, "8M"], check=True, capture_output=True)
-    with pytest.raises(Exception, match="refers to /etc/shadow"):
+    with pytest.raises(errors.VirtError, match="refers to /etc/shadow"):
         host.init(image=str(disk))
     host.conn.defineXML(RAW_GUEST.format(disk))
     made = host.init(image=str(disk), disks=[{"name": "system", "format": "raw"}])
@@ -276,13 +276,15 @@ def test_a_disk_that_looks_like_more_than_raw_needs_a_format(host, tmp_path, for
     write_header(disk, "/etc/shadow")
     given = {"name": "old", "source_file": str(disk), **({"format": format} if format else {})}
     if format is None:
-        with pytest.raises(Exception, match="looks like qcow2: say which format"):
+        with pytest.raises(errors.VirtError, match="looks like qcow2: say which format"):
             host.init(disk=None, disks=[given])
         host.conn.defineXML(RAW_GUEST.format(disk))
         host.conn.lookupByName("raw")  # what it declares holds for the disk
         given["shareable"] = True
     if format == "qcow2":
-        with pytest.raises(Exception, match="has the backing file /etc/shadow, in another folder"):
+        with pytest.raises(
+            errors.VirtError, match="has the backing file /etc/shadow, in another folder"
+        ):
             host.init(disk=None, disks=[given])
         given |= {"backing_store_path": "/etc/shadow", "backing_store_format": "raw"}
     found = host.init(disk=None, disks=[given])
@@ -320,7 +322,7 @@ def test_a_pipe_is_not_waited_for_to_be_uploaded(host, tmp_path):
     pool = host.conn.storagePoolLookupByName("default-pool")
     pool.createXML("<volume><name>v</name><capacity>1048576</capacity></volume>")
     try:
-        with pytest.raises(Exception, match="no file or block device"):
+        with pytest.raises(errors.VirtError, match="no file or block device"):
             host.modules["virt.volume_upload"]("default-pool", "v", str(tmp_path / "pipe"))
     finally:
         pool.storageVolLookupByName("v").delete()
@@ -340,14 +342,14 @@ def test_a_disk_that_came_read_only_takes_what_a_snapshot_holds(host, image):
 def test_a_disk_is_a_file_or_a_block_device(host, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/zero", str(tmp_path / "pipe"), str(tmp_path)):
-        with pytest.raises(Exception, match="neither a file nor a block device"):
+        with pytest.raises(errors.VirtError, match="neither a file nor a block device"):
             host.init(disk=None, disks=[{"name": "d", "source_file": path, "format": "raw"}])
 
 
 def test_a_second_init_of_the_name_leaves_the_first_alone(host, image):
     host.init(image=image)
     before = host.conn.lookupByName("g1").XMLDesc()
-    with pytest.raises(Exception, match="g1 exists already"):
+    with pytest.raises(errors.VirtError, match="g1 exists already"):
         host.init(image=image)
     assert host.conn.lookupByName("g1").XMLDesc() == before
     assert files(host) == ["g1_system.qcow2"]
@@ -355,7 +357,7 @@ def test_a_second_init_of_the_name_leaves_the_first_alone(host, image):
 
 def test_a_file_in_the_way_is_left_as_it_is(host, image):
     (host.images / "g1_system.qcow2").write_text("precious")
-    with pytest.raises(Exception, match="exists already and is left as it is"):
+    with pytest.raises(errors.VirtError, match="exists already and is left as it is"):
         host.init(image=image)
     assert (host.images / "g1_system.qcow2").read_text() == "precious"
     assert "g1" not in names(host)
@@ -426,7 +428,7 @@ def test_dirs_removes_only_folders_that_are_empty(host, dirs):
 
 def test_undefine_keeps_the_disks_and_refuses_a_running_guest(host, image):
     host.init(image=image, start=True)
-    with pytest.raises(Exception, match="cannot undefine g1: it runs"):
+    with pytest.raises(errors.VirtError, match="cannot undefine g1: it runs"):
         host.modules["virt.undefine"]("g1")
     host.conn.lookupByName("g1").destroy()
     assert host.modules["virt.undefine"]("g1") is True
@@ -449,14 +451,14 @@ def test_a_guest_that_is_being_made_is_not_touched(host, image):
     host.init(image=image)
     xml = host.conn.lookupByName("g1").XMLDesc()
     host.conn.defineXML(xml.replace('created="', f'creating="{metadata.worker()}" created="'))
-    with pytest.raises(Exception, match=r"g1 is being created on .* right now"):
+    with pytest.raises(errors.VirtError, match=r"g1 is being created on .* right now"):
         host.init(image=image)
     assert files(host) == ["g1_system.qcow2"]
 
 
 def test_a_disk_that_qemu_img_refuses_leaves_no_file(host):
     disks = [{"name": "system", "size": "7E", "format": "raw"}]
-    with pytest.raises(Exception, match="too large"):
+    with pytest.raises(errors.VirtError, match="too large"):
         host.init(disks=disks, overcommit=True)
     assert names(host) == ["test"]
     assert files(host) == []
@@ -471,7 +473,7 @@ def test_a_failure_after_the_disks_undoes_everything(host, image, monkeypatch):
         raise errors.OperationFailed(f"cannot start {dom.name()}: no")
 
     monkeypatch.setattr(lifecycle, "start", refuse)
-    with pytest.raises(Exception, match="cannot start g1: no"):
+    with pytest.raises(errors.VirtError, match="cannot start g1: no"):
         host.init(image=image, start=True)
     assert names(host) == ["test"]
     assert files(host) == []
@@ -499,7 +501,9 @@ def test_an_undo_leaves_a_disk_that_somebody_uses_by_now_and_its_record(
 
         monkeypatch.setattr(lifecycle, "start", refuse)
         words = {"a QEMU": "has it open", "a guest": "used by web2", "another file": "another file"}
-        with pytest.raises(Exception, match=rf"no; could not undo: delete .*{words[who]}.*defined"):
+        with pytest.raises(
+            errors.VirtError, match=rf"no; could not undo: delete .*{words[who]}.*defined"
+        ):
             host.init(image=image, start=True)
     assert path.exists()
     assert "g1" in names(host)

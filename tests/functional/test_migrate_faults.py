@@ -353,7 +353,7 @@ def test_start_asks_for_it(virt, dom, job, monkeypatch):
     broken_off(job, dom, MOVING)
     whole = move_journal.may_start
     monkeypatch.setattr(move_journal, "may_start", lambda found: whole(found, job.journals))
-    with pytest.raises(Exception, match="may be on the target of a migration"):
+    with pytest.raises(errors.VirtError, match="may be on the target of a migration"):
         virt["virt.start"]("web1")
     assert not dom.isActive()
 

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt import errors
 from saltvirt.host.migration import departed
 from saltvirt.states import guests
 from tests.functional.test_init import host, image  # noqa: F401
@@ -32,7 +33,7 @@ def test_a_guest_that_moved_away_is_not_made_again(host, tmp_path):  # noqa: F81
     folder = departed.FOLDER
     departed.note(name, "hv2")
     try:
-        with pytest.raises(Exception, match=rf"{name} was moved from here to hv2 on 2"):
+        with pytest.raises(errors.VirtError, match=rf"{name} was moved from here to hv2 on 2"):
             guests.running(Host(host.modules), name, **GIVEN)
         assert name not in host.modules["virt.list_domains"]()
         host.init(name, disk=None)  # whoever says so gets it

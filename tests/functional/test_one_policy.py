@@ -10,6 +10,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt import errors
 from saltvirt.host.node import inventory
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.lifecycle import Lifecycle
@@ -50,7 +51,7 @@ def by_runner(made, modules, by, name="web1", **given):
 def test_a_ratio_on_the_master_and_nothing_on_the_host(made):
     """W2: the master accepted and the host said "64 MiB wanted, 0 free"."""
     modules = made.load()
-    with pytest.raises(Exception, match="of memory wanted"):
+    with pytest.raises(errors.VirtError, match="of memory wanted"):
         by_runner(made, modules, policy.PlacementPolicy())
     assert (
         by_runner(made, modules, policy.PlacementPolicy(memory_ratio=4.0), start=True).more["state"]
@@ -61,9 +62,9 @@ def test_a_ratio_on_the_master_and_nothing_on_the_host(made):
 def test_a_host_that_is_stricter_is_seen_by_the_master_and_holds(made):
     modules = made.load(placement={"memory_ratio": 2})
     by = policy.PlacementPolicy(memory_ratio=4.0)
-    with pytest.raises(Exception, match=r"no host can take web1.*of memory wanted"):
+    with pytest.raises(errors.VirtError, match=r"no host can take web1.*of memory wanted"):
         by_runner(made, modules, by)
-    with pytest.raises(Exception, match=r"no room: .*of memory wanted") as caught:
+    with pytest.raises(errors.VirtError, match=r"no room: .*of memory wanted") as caught:
         modules["virt.init"]("web1", 1, 64, seed=False, nic=None, disk=None,
                              placement={"policy": by.sent()})  # fmt: skip
     assert type(caught.value).__name__ == "NoRoom"
@@ -71,7 +72,7 @@ def test_a_host_that_is_stricter_is_seen_by_the_master_and_holds(made):
 
 def test_a_typo_in_a_hosts_policy_is_named(made):
     modules = made.load(placement={"memory_ratoi": 2})
-    with pytest.raises(Exception, match="virt:placement: unknown setting memory_ratoi"):
+    with pytest.raises(errors.VirtError, match="virt:placement: unknown setting memory_ratoi"):
         modules["virt.init"]("web1", 1, 64, seed=False, nic=None, disk=None)
 
 
@@ -89,7 +90,9 @@ def test_start_is_refused_where_memory_would_be_overcommitted(made):
     assert modules["virt.start"]("a", test=True) is True
     assert made.conn.lookupByName("a").isActive() == 0
     assert modules["virt.start"]("a") is True
-    with pytest.raises(Exception, match=r"900 MiB of memory wanted, 124 of .*overcommit=True"):
+    with pytest.raises(
+        errors.VirtError, match=r"900 MiB of memory wanted, 124 of .*overcommit=True"
+    ):
         modules["virt.start"]("b")
     assert made.conn.lookupByName("b").isActive() == 0
     assert modules["virt.start"]("b", overcommit=True) is True
@@ -110,7 +113,7 @@ def test_start_by_name_goes_by_the_masters_policy(made):
     modules = made.load(placement={**BARE})
     define(made.conn, "a", 100)
     fleet = Fleet(modules, made.tmp_path)
-    with pytest.raises(Exception, match="100 MiB of memory wanted"):
+    with pytest.raises(errors.VirtError, match="100 MiB of memory wanted"):
         Lifecycle(fleet, "a", "start").run()
     fleet.opts["virt"] = {"placement": {**BARE, "memory_ratio": 4}}
     checked = Lifecycle(fleet, "a", "start").check()
@@ -125,7 +128,7 @@ def test_more_memory_and_cpus_are_admitted(made, verb, more):
     modules = made.load(placement={**BARE, "memory_ratio": 3})
     define(made.conn, "a", 900)
     before = made.conn.lookupByName("a").XMLDesc()
-    with pytest.raises(Exception, match="wanted") as caught:
+    with pytest.raises(errors.VirtError, match="wanted") as caught:
         modules[verb]("a", more)
     assert type(caught.value).__name__ == "NoRoom"
     assert made.conn.lookupByName("a").XMLDesc() == before
@@ -138,7 +141,7 @@ def test_a_domain_that_is_started_from_xml_is_admitted(made):
     modules = made.load(placement={**BARE})
     xml = """<domain type='test'><name>t</name><memory unit='GiB'>1</memory>
       <os><type>hvm</type></os></domain>"""
-    with pytest.raises(Exception, match="1024 MiB of memory wanted"):
+    with pytest.raises(errors.VirtError, match="1024 MiB of memory wanted"):
         modules["virt.create_xml_str"](xml)
     assert modules["virt.create_xml_str"](xml, overcommit=True) is True
 
@@ -177,7 +180,7 @@ def test_a_disk_in_another_folder_is_charged_to_its_own_file_system(made):
     modules = made.load(placement={**BARE, "memory_ratio": 10})
     room = os.statvfs(tiny).f_bavail * os.statvfs(tiny).f_frsize
     disks = [{"name": "d", "size": room // MIB + 1024, "pool": tiny, "format": "raw"}]
-    with pytest.raises(Exception, match=f"of disk wanted on {tiny}"):
+    with pytest.raises(errors.VirtError, match=f"of disk wanted on {tiny}"):
         modules["virt.init"]("web1", 1, 64, seed=False, nic=None, disk=None, disks=disks)
     wish = {"name": "web1", "cpu": 1, "mem": 64, "nic": None, "disk": None, "disks": disks}
     told = modules["virt.inventory"](guest={**wish, "seed": False})
@@ -212,7 +215,7 @@ def test_a_disk_grows_only_into_room_that_is_promised_to_nobody(made):
     with open(other, "wb") as file:
         file.truncate(free - 100 * MIB)
     define(made.conn, "thin", 10, more=disk_xml(other))
-    with pytest.raises(Exception, match="of disk wanted") as caught:
+    with pytest.raises(errors.VirtError, match="of disk wanted") as caught:
         modules["virt.resize_disk"]("a", "vda", 2048)
     assert type(caught.value).__name__ == "NoRoom"
     assert path.stat().st_size == MIB
@@ -227,5 +230,5 @@ def test_the_sources_overcommit_says_nothing_of_the_targets_room(made, monkeypat
     modules = made.load(overcommit=True)
     assert modules["virt.migrate"]("test", "hyper2") is False
     assert modules["virt.migrate"]("test", "hyper2", overcommit=True) is True
-    with pytest.raises(Exception, match="overcommit 'no' is not True or False"):
+    with pytest.raises(errors.VirtError, match="overcommit 'no' is not True or False"):
         modules["virt.migrate"]("test", "hyper2", overcommit="no")

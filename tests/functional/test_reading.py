@@ -92,12 +92,12 @@ def test_a_host_without_guests_is_no_error(empty):
     ],
 )
 def test_an_unknown_guest_is_named_with_its_host(virt, conn, function):
-    with pytest.raises(Exception, match=rf"^no guest 'nobody' on {conn.getHostname()}$"):
+    with pytest.raises(errors.VirtError, match=rf"^no guest 'nobody' on {conn.getHostname()}$"):
         virt[f"virt.{function}"]("nobody")
 
 
 def test_an_unknown_argument_is_refused(virt):
-    with pytest.raises(Exception, match=r"unknown argument: conection"):
+    with pytest.raises(errors.VirtError, match=r"unknown argument: conection"):
         virt["virt.list_domains"](conection="test:///default")
 
 
@@ -156,9 +156,9 @@ def test_lifecycle_is_true_only_when_libvirt_shows_it(virt, dom):
 
 
 def test_a_refusal_has_libvirts_words(virt, dom):
-    with pytest.raises(Exception, match=r"cannot start test: .*already running"):
+    with pytest.raises(errors.VirtError, match=r"cannot start test: .*already running"):
         virt["virt.start"]("test")
-    with pytest.raises(Exception, match=r"cannot resume test: .*not paused"):
+    with pytest.raises(errors.VirtError, match=r"cannot resume test: .*not paused"):
         virt["virt.resume"]("test")
 
 
@@ -170,7 +170,7 @@ def test_autostart(virt, dom, word, flag):
 
 
 def test_autostart_refuses_other_words(virt, dom):
-    with pytest.raises(Exception, match=r"'maybe' must be on or off"):
+    with pytest.raises(errors.VirtError, match=r"'maybe' must be on or off"):
         virt["virt.set_autostart"]("test", "maybe")
 
 
@@ -181,7 +181,9 @@ def test_setmem_of_a_stopped_guest_shows_in_its_xml(virt, dom):
 
 
 def test_setmem_of_a_running_guest_stays_below_its_maximum(virt, dom):
-    with pytest.raises(Exception, match=r"maximum of 8388608, less than 10485760: stop it first"):
+    with pytest.raises(
+        errors.VirtError, match=r"maximum of 8388608, less than 10485760: stop it first"
+    ):
         virt["virt.setmem"]("test", "10GiB")
 
 
@@ -193,9 +195,9 @@ def test_setvcpus_of_a_stopped_guest_shows_in_its_xml(virt, dom):
 
 @pytest.mark.parametrize("bad", [0, -1, "two", True])
 def test_bad_sizes_are_refused(virt, conn, bad):
-    with pytest.raises(Exception, match=r"positive|at least|more than zero|not a size"):
+    with pytest.raises(errors.VirtError, match=r"positive|at least|more than zero|not a size"):
         virt["virt.setmem"]("test", bad)
-    with pytest.raises(Exception, match=r"positive|at least"):
+    with pytest.raises(errors.VirtError, match=r"positive|at least"):
         virt["virt.setvcpus"]("test", bad)
 
 
@@ -215,15 +217,15 @@ def test_define_and_create_from_text_and_file(virt, conn, tmp_path):
 
 
 def test_bad_xml_and_missing_files_are_one_line(virt, conn):
-    with pytest.raises(Exception, match=r"cannot define the domain: .*") as caught:
+    with pytest.raises(errors.VirtError, match=r"cannot define the domain: .*") as caught:
         virt["virt.define_xml_str"]("<domain>")
     assert type(caught.value).__name__ == "InvalidInput"
-    with pytest.raises(Exception, match=r"cannot read /nowhere: "):
+    with pytest.raises(errors.VirtError, match=r"cannot read /nowhere: "):
         virt["virt.define_xml_path"]("/nowhere")
 
 
 def test_no_daemon_is_one_clear_line(virt):
-    with pytest.raises(Exception, match=r"^cannot connect to qemu:///nowhere: ") as caught:
+    with pytest.raises(errors.VirtError, match=r"^cannot connect to qemu:///nowhere: ") as caught:
         virt["virt.list_domains"](connection="qemu:///nowhere")
     assert type(caught.value).__name__ == "ConnectionFailed"
 
@@ -231,5 +233,5 @@ def test_no_daemon_is_one_clear_line(virt):
 def test_an_empty_name_is_no_guest(virt):
     """Neither a traceback nor all guests."""
     for function in ("get_disks", "get_nics", "get_macs", "get_graphics", "get_xml"):
-        with pytest.raises(Exception, match=r"no guest ''|cannot be a guest's name"):
+        with pytest.raises(errors.VirtError, match=r"no guest ''|cannot be a guest's name"):
             virt[f"virt.{function}"]("")

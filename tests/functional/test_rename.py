@@ -7,6 +7,7 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt import errors
 from tests.functional.test_init import MIB, host, image, names  # noqa: F401
 
 
@@ -72,7 +73,7 @@ def a_snapshot(web1):
 def test_what_is_refused_changes_nothing(web1, trouble, new, why):
     trouble(web1)
     before = disks(web1)
-    with pytest.raises(Exception, match=why):
+    with pytest.raises(errors.VirtError, match=why):
         web1.modules["virt.rename"]("web1", new)
     assert disks(web1) == before
     assert names(web1) == ["test", "web1"]
@@ -82,7 +83,7 @@ def test_a_failure_leaves_the_guest_as_it_was(web1):
     """Nothing on the test driver can seed: the last step fails."""
     before = web1.conn.lookupByName("web1").XMLDesc()
     uri = ' xmlns:saltvirt="https://saltproject.io/xmlns/salt-virt/1"'
-    with pytest.raises(Exception, match=r"web1|web2|seed|image|disk"):
+    with pytest.raises(errors.VirtError, match=r"web1|web2|seed|image|disk"):
         web1.modules["virt.rename"]("web1", "web2", seed=True)
     assert names(web1) == ["test", "web1"]
     assert web1.conn.lookupByName("web1").XMLDesc().replace(uri, "") == before.replace(uri, "")
@@ -141,7 +142,7 @@ def test_an_image_without_a_size_counts_as_large_as_it_is(host, image):  # noqa:
 def test_the_host_admits_by_the_room_in_a_pool(host):  # noqa: F811
     free = host.conn.storagePoolLookupByName("default-pool").info()[3]
     disk = {"name": "d", "size": f"{2 * free // MIB} MiB", "pool": "default-pool"}
-    with pytest.raises(Exception, match=r"wanted of pool default-pool, .* free") as caught:
+    with pytest.raises(errors.VirtError, match=r"wanted of pool default-pool, .* free") as caught:
         host.init("g9", disk=None, disks=[disk])
     assert type(caught.value).__name__ == "NoRoom"
 

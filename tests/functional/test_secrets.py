@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt import errors
 from saltvirt.fleet import authorization, proof
 from tests.functional.conftest import load_with_folders
 from tests.functional.pki_master import Master
@@ -45,7 +46,7 @@ def test_it_is_made_with_what_the_master_keeps_for_it(host, conn):
 
 def test_without_an_operation_nothing_is_made(host, conn):
     _, modules = host
-    with pytest.raises(Exception, match="the master does not give what is secret of web1"):
+    with pytest.raises(errors.VirtError, match="the master does not give what is secret of web1"):
         init(modules)
     assert [dom.name() for dom in conn.listAllDomains()] == ["test"]
 
@@ -68,5 +69,5 @@ def test_a_host_answers_signed(host, tmp_path):
     assert ask("virt.start", name="none")["return"].startswith("ERROR: ")
     assert ask("virt.start", name="none")["retcode"] == 1
     assert "unknown argument" in ask("virt.vm_state", x=1)["return"]
-    with pytest.raises(Exception, match="it is a function of virt"):
+    with pytest.raises(errors.VirtError, match="it is a function of virt"):
         modules[proof.FUNCTION]("cmd.run", {"cmd": "id"})

@@ -126,9 +126,9 @@ def test_what_somebody_else_put_there_stays_and_is_named(guest, died):
     made = guest.modules["virt.leftovers"]()["made"]["g1"]
     assert made["disks"] == []
     assert "look whose it is" in made["unsure"][str(path)]
-    with pytest.raises(Exception, match=r"g1_data.raw stays: it cannot be proven"):
+    with pytest.raises(errors.VirtError, match=r"g1_data.raw stays: it cannot be proven"):
         guest.modules["virt.remove_made"]("g1")
-    with pytest.raises(Exception, match=r"g1_data.raw exists already"):
+    with pytest.raises(errors.VirtError, match=r"g1_data.raw exists already"):
         guest.modules["virt.update"]("g1", disks=[SYSTEM, DATA])
     assert path.read_bytes() == b"theirs"
     assert guest.modules["virt.leftovers"]()["made"]["g1"] == made, "it is still named"
@@ -147,7 +147,7 @@ def test_what_another_guest_uses_by_now_is_no_leftover(guest, died):
 def test_what_cannot_be_written_down_is_not_made(guest, monkeypatch):
     monkeypatch.setattr(disk_notes, "FOLDER", f"{guest.image}/making")  # no folder can be there
     for why in ("cannot be read", "cannot write down which disks are made for g1"):
-        with pytest.raises(Exception, match=why):
+        with pytest.raises(errors.VirtError, match=why):
             guest.modules["virt.update"]("g1", disks=[SYSTEM, DATA])
         monkeypatch.setattr(disk_notes, "read", lambda _name: None)
     assert [path.name for path in guest.images.iterdir()] == ["g1_system.raw"]
@@ -175,7 +175,9 @@ def test_without_detach_no_disk_goes(guest):
         assert guest.update(disks=fewer, detach=False)["definition"] is False
     other = {"name": "other", "target": "vdb", "source_file": guest.image, "format": "raw"}
     before = guest.conn.lookupByName("g1").XMLDesc()
-    with pytest.raises(Exception, match=r"g1_data.raw would be detached from vdb: detach=True"):
+    with pytest.raises(
+        errors.VirtError, match=r"g1_data.raw would be detached from vdb: detach=True"
+    ):
         guest.update(disks=[SYSTEM, other], detach=False)
     assert guest.conn.lookupByName("g1").XMLDesc() == before
     status = guest.update(
@@ -202,12 +204,14 @@ def test_stop_on_reboot_is_left_unless_it_is_said(guest):
 
 
 def test_a_test_says_that_the_host_has_no_room(guest):
-    with pytest.raises(Exception, match=r"of memory wanted"):
+    with pytest.raises(errors.VirtError, match=r"of memory wanted"):
         guest.modules["virt.update"]("g1", mem="1TiB", test=True)
 
 
 def test_a_console_that_libvirt_would_overwrite_is_refused(guest):
-    with pytest.raises(Exception, match=r"the first one is on the first serial port, of type tcp"):
+    with pytest.raises(
+        errors.VirtError, match=r"the first one is on the first serial port, of type tcp"
+    ):
         guest.update(serials=[{"type": "tcp", "port": 2345}], consoles=[{"type": "pty"}])
 
 
@@ -328,7 +332,7 @@ def test_a_kernel_by_address_is_fetched_only_when_it_changes_something(guest, tm
     )
     with open(spec.kernel, encoding="utf-8") as file:
         assert file.read() == "kernel"
-    with pytest.raises(Exception, match=r"cannot fetch salt://vmlinuz"):
+    with pytest.raises(errors.VirtError, match=r"cannot fetch salt://vmlinuz"):
         kernels.fetch(wanted, guest_builder.Tools(None, get_url=lambda _address, _to: ""))
 
 
@@ -394,7 +398,7 @@ def test_a_definition_that_never_rests_is_left_as_it_is(guest, in_between):
 
     numbers = count()
     in_between(lambda: retitled(guest, next(numbers)), times=9)
-    with pytest.raises(Exception, match=r"g1 is being changed by somebody else"):
+    with pytest.raises(errors.VirtError, match=r"g1 is being changed by somebody else"):
         guest.modules["virt.update"]("g1", mem=256)
     assert guest.tree().findtext("memory") == str(128 * 1024)
 

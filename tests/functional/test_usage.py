@@ -476,7 +476,9 @@ def test_a_volume_that_a_guest_can_reach_is_not_deleted(place, modules, need):
     pool = place.pool("there", place.base.parent, start=True)
     pool.createXML("<volume><name>base.raw</name><capacity>1024</capacity></volume>", 0)
     need(place)
-    with pytest.raises(Exception, match=r"base.raw in there is a disk of web1, or what it is"):
+    with pytest.raises(
+        errors.VirtError, match=r"base.raw in there is a disk of web1, or what it is"
+    ):
         modules["virt.volume_delete"]("there", "base.raw")
     with pytest.raises(errors.InvalidInput, match=r"is a disk of web1, or what it is based on"):
         volume_state.remove(place.conn, "there", "base.raw")
@@ -487,7 +489,7 @@ def test_a_volume_is_not_deleted_in_doubt(place, modules):
     pool = place.pool("there", place.base.parent, start=True)
     pool.createXML("<volume><name>base.raw</name><capacity>1024</capacity></volume>", 0)
     _damaged(place)
-    with pytest.raises(Exception, match=r"base.raw in there stays: it cannot be proven"):
+    with pytest.raises(errors.VirtError, match=r"base.raw in there stays: it cannot be proven"):
         modules["virt.volume_delete"]("there", "base.raw")
     assert modules["virt.volume_delete"]("there", "base.raw", force=True) is True
 

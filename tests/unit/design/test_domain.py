@@ -2,6 +2,7 @@
 
 import pytest
 
+from saltvirt import errors
 from saltvirt.design import caps, domain
 from saltvirt.design.context import Given
 from saltvirt.design.source import Source
@@ -155,5 +156,5 @@ def test_devices_that_cannot_be_given():
 
 @pytest.mark.parametrize("word", ["cpu", "mem"])
 def test_cpu_and_memory_are_needed(word):
-    with pytest.raises(Exception, match=f"{word} is missing"):
+    with pytest.raises(errors.VirtError, match=f"{word} is missing"):
         build(**{word: None})
