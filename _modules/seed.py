@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import saltvirt
 
 saltvirt = saltvirt.fresh()
-from saltvirt import errors, names
+from saltvirt import errors, names, settings
 from saltvirt.host.domain import guest_lock
 from saltvirt.images import inspect
 from saltvirt.minion import client
@@ -80,7 +80,7 @@ def apply_(
         salt hv1 seed.apply /srv/salt-images/web1/system.qcow2 web1
         salt hv1 seed.apply /srv/roots/web1 web1 config='{"master": "10.0.0.1"}'
     """
-    more = {key: value for key, value in kwargs.items() if not key.startswith("__")}
+    more = settings.given(kwargs)
     format = more.pop("format", None)
     try:
         request = minion.SeedRequest(

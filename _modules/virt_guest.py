@@ -359,7 +359,6 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     connect, more = _split(kwargs)
     admission_config = _admission_config(more)
     autostart = bool(more.pop("autostart", False))
-    more = {key: value for key, value in more.items() if not key.startswith("__")}
     if more.pop("from_master", False):
         more.update(client.secrets(__salt__, __opts__, name))
     deploy = DeploySpec.parse(more, "clone")
@@ -406,7 +405,6 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
     """
     connect, more = _split(kwargs)
     admission_config = _admission_config(more)
-    more = {key: value for key, value in more.items() if not key.startswith("__")}
     deploy = DeploySpec.parse(more, "rename")
     with _connect(connect) as conn:
         if seed is None:

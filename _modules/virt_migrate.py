@@ -64,7 +64,7 @@ def _job(vm_, target, kwargs):
     """The api.MigrationJob of a call."""
     from saltvirt.host.migration import api  # noqa: PLC0415 - needs the binding
 
-    given = {k: v for k, v in kwargs.items() if not k.startswith("__")}
+    given = settings.given(kwargs)
     ours = {k: given.pop(k) for k in ("connection",) if k in given}
     user, password = given.pop("username", None), given.pop("password", None)
     # virt:overcommit here says nothing of the target's room

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import saltvirt
 
 saltvirt = saltvirt.fresh()
+from saltvirt import settings
 from saltvirt.minion import client
 from saltvirt.pki.host import converge, info, request
 
@@ -62,7 +63,7 @@ def tls_update(basepath="/etc/pki", reload=None, test=False, **kwargs):
 
         salt 'hv*' virt.tls_update
     """
-    requested = converge.requests({k: v for k, v in kwargs.items() if not k.startswith("__")})
+    requested = converge.requests(settings.given(kwargs))
     host = converge.TlsHost(__opts__["id"], _pillar_ext, basepath, requested, reload)
     outcome = converge.plan(host) if test else converge.converge(host)
     return {

@@ -20,7 +20,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names, units
+from saltvirt import errors, names, settings, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import explain as explaining
 from saltvirt.operations import find, inventory, operation, report, result
@@ -158,10 +158,6 @@ def next_host():
         return result.done("next_host", best, host=best, rejected=rejected)
 
 
-def _options(kwargs):
-    return {key: value for key, value in kwargs.items() if not key.startswith("__")}
-
-
 def _wanted(name, cpu, mem, image, hypervisor, host, options):
     """deploying.InitRequest: what is for placement and the runner is taken out of the options."""
     placing = {k: options.pop(k) for k in ("groups", "group_policy", "labels", "prefer")
@@ -199,7 +195,7 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
         salt-run virt.explain web1 2 2048 salt://debian.qcow2
         salt-run virt.explain web1 2 2048 disk=big labels='{rack: a}'
     """
-    wanted = _wanted(name, cpu, mem, image, hypervisor, host, _options(kwargs))
+    wanted = _wanted(name, cpu, mem, image, hypervisor, host, settings.given(kwargs))
     with Fleet(__opts__) as fleet:
         decision, unreachable = explaining.decide(fleet, _policy(), wanted)
     best = decision.ranked[0].host if decision.ranked else None
@@ -234,12 +230,12 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
         salt-run virt.capacity 2 4G
         salt-run virt.capacity 2 4G disk=big nic=lan
     """
-    more = _options(kwargs)
+    more = settings.given(kwargs)
     wanted = _wanted("capacity", cpu, mem, more.pop("image", None), hypervisor, None, dict(more))
     request = replace(
         wanted.request(),
         disk_bytes=int(units.parse_number(disk_gib, "disk_gib") * 1024**3),
-        by_profile=bool(_options(kwargs)),
+        by_profile=bool(settings.given(kwargs)),
     )
     with Fleet(__opts__) as fleet:
         asked = wanted.for_all() if request.by_profile else None
@@ -251,9 +247,9 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
     ]
     silent = [[name, 0, why, None, None] for name, why in sorted(unreachable.items())]
     columns = ["host", "fit", "next rejected by", "fit if lost", "then unplaced"]
-    more = units.counted(found.total, "more guest")
+    guests = units.counted(found.total, "more guest")
     fit = "fits" if found.total == 1 else "fit"
-    title = f"{more} {fit}, {found.total_with_one_lost} with one host lost"
+    title = f"{guests} {fit}, {found.total_with_one_lost} with one host lost"
     return {
         "capacity": {
             "total": found.total, "total_with_one_lost": found.total_with_one_lost,
@@ -325,7 +321,7 @@ def init(
     arguments = {
         "seed": seed, "nic": nic, "install": install, "disk": disk, "saltenv": saltenv,
         "enable_vnc": enable_vnc, "seed_cmd": seed_cmd, "enable_qcow": enable_qcow,
-        "serial_type": serial_type, "start": start, **_options(kwargs),
+        "serial_type": serial_type, "start": start, **settings.given(kwargs),
     }  # fmt: skip
     test = arguments.pop("test", False)
     wanted = _wanted(name, cpu, mem, image, hypervisor, host, arguments)

@@ -11,7 +11,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, units
+from saltvirt import errors, settings, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import lifecycle, operation, report, result, snapshots
 from saltvirt.operations.authorize import Authorize
@@ -253,7 +253,7 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
         salt-run virt.delete_snapshots web1 before-upgrade
         salt-run virt.delete_snapshots web1 all=True
     """
-    options = _options(kwargs)
+    options = settings.given(kwargs)
     wanted = None if options.pop("all", False) else [str(one) for one in names]
     for word in set(options) - {"host"}:
         raise errors.InvalidInput(f"{word} is no argument of virt.delete_snapshots")
@@ -287,10 +287,6 @@ def purge(name, delete_key=True, test=False):
         return operation.perform(Purge(fleet, name, delete_key), test)
 
 
-def _options(kwargs):
-    return {key: value for key, value in kwargs.items() if not key.startswith("__")}
-
-
 @result.reporting
 def rename(name, new, test=False, **kwargs):
     """
@@ -311,7 +307,7 @@ def rename(name, new, test=False, **kwargs):
 
         salt-run virt.rename web1 web2
     """
-    name, new, options = str(name), str(new), _options(kwargs)
+    name, new, options = str(name), str(new), settings.given(kwargs)
     sure = bool(options.pop("name_is_free", False))
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, new, "rename", __salt__)
@@ -339,7 +335,7 @@ def clone(name, new, start=False, test=False, **kwargs):
 
         salt-run virt.clone web1 web2 start=True
     """
-    name, new, options = str(name), str(new), _options(kwargs)
+    name, new, options = str(name), str(new), settings.given(kwargs)
     sure = bool(options.pop("name_is_free", False))
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, new, "clone", __salt__)

@@ -11,7 +11,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import units
+from saltvirt import settings, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import migrate as migrating
 from saltvirt.operations import operation, recover, report, result, slots, target_leftovers
@@ -60,7 +60,7 @@ def migrate(name, target="", test=False, **kwargs):
         salt-run virt.migrate web1 hyper2
         salt-run virt.migrate web1 hyper2 policy=postcopy max_bandwidth=100
     """
-    options = {k: v for k, v in kwargs.items() if not k.startswith("__")}
+    options = settings.given(kwargs)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, name, "migrate", __salt__)
         move = migrating.Migrate(fleet, _policy(), name, target, progress, options)

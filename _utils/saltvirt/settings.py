@@ -232,6 +232,11 @@ def _text(value: object, what: str) -> str | None:
     return value
 
 
+def given(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """What the user gave of an adapter's ``**kwargs``, without what Salt adds (``__pub_…``)."""
+    return {key: value for key, value in kwargs.items() if not key.startswith("__")}
+
+
 def connection(get: Get, kwargs: Mapping[str, Any]) -> Connection:
     """Takes ``connection``, ``username`` and ``password`` out of an adapter's ``**kwargs``.
 
@@ -240,7 +245,7 @@ def connection(get: Get, kwargs: Mapping[str, Any]) -> Connection:
     dunder arguments (``__pub_…``) are dropped. Raises InvalidInput for any other
     argument that is left: a typo must not be dropped silently.
     """
-    rest = {k: v for k, v in kwargs.items() if not k.startswith("__")}
+    rest = given(kwargs)
     found = Connection(
         uri=_text(rest.pop("connection", None) or option(get, "connection:uri"), "uri"),
         username=_text(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from saltvirt import names
+from saltvirt import names, settings
 from saltvirt.spec import chardev, devices, guest_devices, profiles, rules, values
 from saltvirt.spec import cpu as cpus
 from saltvirt.spec import features as feature
@@ -132,7 +132,7 @@ def parse(
     Raises InvalidInput, which names the argument.
     """
     spec = GuestSpec(names.there(name) if update else names.guest(name))
-    more = {key: value for key, value in more.items() if not key.startswith("__")}
+    more = settings.given(more)
     for word in more:
         if word not in arguments():
             raise unknown(word, arguments(), "argument")

@@ -178,5 +178,4 @@ class NetworkSpec(Part):
 
 def parse(name: object, **arguments: Any) -> NetworkSpec:
     """A NetworkSpec from the arguments of virt.network_define. Raises InvalidInput."""
-    given = {word: value for word, value in arguments.items() if not word.startswith("__")}
-    return NetworkSpec.parse({"name": name, **given}, "network")
+    return NetworkSpec.parse({"name": name, **arguments}, "network")

@@ -172,8 +172,7 @@ _SOURCES = ("devices", "dir", "initiator", "adapter", "hosts", "auth", "name", "
 
 def parse(name: object, ptype: object, **arguments: Any) -> PoolSpec:
     """A PoolSpec from the arguments of virt.pool_define. Raises InvalidInput."""
-    given = {word: value for word, value in arguments.items() if not word.startswith("__")}
-    return PoolSpec.parse({"name": name, "ptype": ptype, **given}, f"pool {name}")
+    return PoolSpec.parse({"name": name, "ptype": ptype, **arguments}, f"pool {name}")
 
 
 def from_state(name: object, ptype: object, source: Any, **arguments: Any) -> PoolSpec:

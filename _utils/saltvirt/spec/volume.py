@@ -64,5 +64,4 @@ class VolumeSpec(Part):
 
 def parse(name: object, size: object, **arguments: Any) -> VolumeSpec:
     """A VolumeSpec from the arguments of virt.volume_define. Raises InvalidInput."""
-    given = {word: value for word, value in arguments.items() if not word.startswith("__")}
-    return VolumeSpec.parse({"name": name, "size": size, **given}, f"volume {name}")
+    return VolumeSpec.parse({"name": name, "size": size, **arguments}, f"volume {name}")

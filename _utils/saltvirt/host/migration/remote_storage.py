@@ -261,7 +261,7 @@ def create(
 
     backing: what it is based on. mode: octal text.
     """
-    whole = _type(pool) in shared.BLOCK_POOLS
+    whole = pool_type(pool) in shared.BLOCK_POOLS
     root = _element("volume")
     root.append(_element("name", os.path.basename(path)))
     root.append(_element("capacity", str(size_bytes), unit="bytes"))
@@ -285,7 +285,7 @@ def create(
 def sign(pool: libvirt.virStoragePool, path: str) -> PendingFile:
     """How a new file of that path is known as ours before it is filled: it is that long, in bytes
     and no whole sector, and empty. None of a device: it has no length of its own."""
-    if _type(pool) in shared.BLOCK_POOLS:
+    if pool_type(pool) in shared.BLOCK_POOLS:
         return PendingFile(path, None)
     return PendingFile(path, 2 * secrets.randbelow(_LONGEST // 2) + 1)
 
@@ -344,7 +344,7 @@ def look(conn: libvirt.virConnect, path: str) -> Look | None:
 
 
 def _look(pool: libvirt.virStoragePool, found: libvirt.virStorageVol) -> Look:
-    if _type(pool) in shared.BLOCK_POOLS:
+    if pool_type(pool) in shared.BLOCK_POOLS:
         return found.key()
     root = ElementTree.fromstring(found.XMLDesc(0))
     times = [root.findtext(f"target/timestamps/{what}") for what in ("mtime", "ctime")]
@@ -381,7 +381,8 @@ def _made(pool: libvirt.virStoragePool, xml: str) -> libvirt.virStorageVol:
         raise
 
 
-def _type(pool: libvirt.virStoragePool) -> str | None:
+def pool_type(pool: libvirt.virStoragePool) -> str | None:
+    """libvirt's word for its type."""
     return ElementTree.fromstring(pool.XMLDesc()).get("type")
 
 

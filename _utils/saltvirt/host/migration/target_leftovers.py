@@ -20,8 +20,8 @@ from typing import Any
 
 from saltvirt import errors
 from saltvirt.host import own_files
-from saltvirt.host.connection import libvirt, translated, unless_gone
-from saltvirt.host.domain import purge
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.domain import lookup, purge
 from saltvirt.host.migration import move_journal, remote_storage, reservations
 from saltvirt.host.storage import bounded, deletion, identity, usage
 from saltvirt.migration import storage
@@ -197,10 +197,7 @@ def plan(
 
 
 def _not_coming(conn: libvirt.virConnect, name: str) -> None:
-    present = set()
-    for dom in conn.listAllDomains():
-        with unless_gone():
-            present.add(dom.name())
+    present = {*lookup.names(conn)}
     if name in {
         reservation.name for reservation in reservations.here(present, reservations.FOLDER)
     }:

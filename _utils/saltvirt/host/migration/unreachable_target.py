@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.answers.migration import Recovered, UnfinishedMigration
-from saltvirt.host.connection import libvirt, translated, unless_gone
+from saltvirt.host.connection import libvirt, translated
+from saltvirt.host.domain import lookup
 from saltvirt.host.migration import confirm, move_journal, recovery, reservations
 from saltvirt.host.migration.move_journal import Journal
 from saltvirt.migration import outcome, transport
@@ -164,10 +165,7 @@ def take_away(
 
 def _not_there(peer: libvirt.virConnect, left: LeftThere, host: str) -> None:
     name = left.name
-    present = set()
-    for dom in peer.listAllDomains():
-        with unless_gone():
-            present.add(dom.name())
+    present = {*lookup.names(peer)}
     if confirm.find(peer, left.uuid) is not None or name in present:
         raise errors.OperationFailed(
             f"{host} has a guest {name}, and files of a migration that was broken off: look "

@@ -59,11 +59,6 @@ def _identity(found: libvirt.virStorageVol, what: str) -> VolumeIdentity:
     return VolumeIdentity(found.key(), found.info()[1], device)
 
 
-def kind(pool: libvirt.virStoragePool) -> str | None:
-    """The pool's type."""
-    return ElementTree.fromstring(pool.XMLDesc()).get("type")
-
-
 def _about(pool: libvirt.virStoragePool) -> PoolReport:
     root = ElementTree.fromstring(pool.XMLDesc())
     source = root.find("source")
