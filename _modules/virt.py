@@ -85,9 +85,7 @@ def list_domains(**kwargs):
     """
     The names of all domains of this host.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: sorted list of names; empty without domains
 
@@ -106,9 +104,7 @@ def list_active_vms(**kwargs):
     """
     The names of the running and paused domains.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: sorted list of names
 
@@ -127,9 +123,7 @@ def list_inactive_vms(**kwargs):
     """
     The names of the domains that are shut off.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: sorted list of names
 
@@ -152,9 +146,7 @@ def vm_info(vm_=None, **kwargs):
     disks are also inspected: image snapshots and the whole backing chain are shown.
 
     :param vm_: name of one domain; without it, all domains
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict of the domain's name to::
 
@@ -191,9 +183,7 @@ def vm_state(vm_=None, **kwargs):
     The state of one or all domains.
 
     :param vm_: name of one domain; without it, all domains
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict of the domain's name to ``running``, ``paused``, ``shutdown``, ``crashed`` or
         ``pmsuspended``
@@ -216,9 +206,7 @@ def get_nics(vm_, **kwargs):
     The network interfaces of a domain.
 
     :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict of MAC address to ``type``, ``source``, ``model``, ``target``, ``address``…
 
@@ -237,9 +225,7 @@ def get_macs(vm_, **kwargs):
     The MAC addresses of a domain, in the order of its interfaces.
 
     :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: list of addresses
 
@@ -258,9 +244,7 @@ def get_graphics(vm_, **kwargs):
     The display of a domain. Its password is never shown.
 
     :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict with at least ``type``, ``port``, ``listen``, ``autoport`` and ``keymap``;
         what is not set is the word ``None``
@@ -280,9 +264,7 @@ def get_loader(vm_, **kwargs):
     The firmware of a domain.
 
     :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict with ``path`` (the word ``None`` without one) and the loader's attributes
 
@@ -301,9 +283,7 @@ def get_disks(vm_, **kwargs):
     The disks of a domain, with their backing chain and image snapshots.
 
     :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict of the target (``vda``) to ``file``, ``type``, ``file format``, ``virtual size``
         and ``disk size`` in bytes, ``backing file``, ``snapshots``; or ``error``
@@ -333,9 +313,7 @@ def setmem(vm_, memory, config=False, **kwargs):
     :param overcommit: do it also where the host has promised its memory or CPUs to others;
         default: ``virt:overcommit``, else False
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -368,9 +346,7 @@ def setvcpus(vm_, vcpus, config=False, **kwargs):
     :param overcommit: do it also where the host has promised its memory or CPUs to others;
         default: ``virt:overcommit``, else False
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -393,9 +369,7 @@ def full_info(**kwargs):
     """
     The host and all its domains, in one answer.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``node_info``, ``freecpu``, ``freemem`` (MiB) and ``vm_info``
 
@@ -415,9 +389,7 @@ def get_xml(vm_, **kwargs):
     A domain's XML as libvirt has it now, without passwords.
 
     :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: the XML text
 
@@ -437,9 +409,7 @@ def shutdown(vm_, timeout=0, **kwargs):
 
     :param vm_: name of the domain
     :param timeout: seconds to wait until it is off; 0 only delivers the request
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True when the request was delivered, with ``timeout`` when the guest is off
 
@@ -464,9 +434,7 @@ def pause(vm_, **kwargs):
     Freeze a guest: its CPUs are stopped, its memory stays.
 
     :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True, after libvirt showed it paused
 
@@ -487,9 +455,7 @@ def resume(vm_, **kwargs):
     Let a paused or sleeping guest run on.
 
     :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True, after libvirt showed it running
 
@@ -517,9 +483,7 @@ def start(name, test=False, **kwargs):
     :param overcommit: do it also where the host has promised its memory or CPUs to others;
         default: ``virt:overcommit``, else False
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True, after libvirt showed it running
 
@@ -548,9 +512,7 @@ def stop(name, **kwargs):
     Pull the power of a guest. What it had not written is lost.
 
     :param name: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True, after libvirt showed it off
 
@@ -571,9 +533,7 @@ def reboot(name, **kwargs):
     Ask the system in a guest to reboot.
 
     :param name: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True when the request was delivered
 
@@ -594,9 +554,7 @@ def reset(vm_, **kwargs):
     Press the reset button of a guest.
 
     :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True, after libvirt showed it running
 
@@ -617,9 +575,7 @@ def ctrl_alt_del(vm_, **kwargs):
     Send the keys Ctrl, Alt and Del to a guest.
 
     :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True when they were delivered
 
@@ -641,9 +597,7 @@ def set_autostart(vm_, state="on", **kwargs):
 
     :param vm_: name of the domain
     :param state: ``on`` or ``off``
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True, after libvirt showed the flag
 
@@ -666,9 +620,7 @@ def create_xml_str(xml, **kwargs):
     :param xml: the domain's XML text
     :param overcommit: do it also where the host has promised its memory or CPUs to others;
         default: ``virt:overcommit``, else False
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True, after libvirt showed it active
 
@@ -694,9 +646,7 @@ def create_xml_path(path, **kwargs):
     :param path: of the file, on the hypervisor
     :param overcommit: do it also where the host has promised its memory or CPUs to others;
         default: ``virt:overcommit``, else False
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True, after libvirt showed it active
 
@@ -717,9 +667,7 @@ def define_xml_str(xml, **kwargs):
     Define a persistent domain from its XML; it is not started.
 
     :param xml: the domain's XML text
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -740,9 +688,7 @@ def define_xml_path(path, **kwargs):
     Define a persistent domain from an XML file; it is not started.
 
     :param path: of the file, on the hypervisor
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -765,9 +711,7 @@ def vm_cputime(vm_=None, **kwargs):
     The percentage is measured over half a second; 100 is all of a guest's vCPUs.
 
     :param vm_: name of one domain; without it, all domains
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict of the domain's name to ``cputime`` (ns) and ``cputime_percent`` (0 to 100)
 
@@ -787,9 +731,7 @@ def vm_netstats(vm_=None, **kwargs):
     Network counters of the domains, all interfaces of one together.
 
     :param vm_: name of one domain; without it, all domains
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict of the domain's name to ``rx_bytes``, ``rx_packets``, ``rx_errs``, ``rx_drop``
         and the same with ``tx_``
@@ -810,9 +752,7 @@ def vm_diskstats(vm_=None, **kwargs):
     Disk counters of the active domains, all disks of one together.
 
     :param vm_: name of one domain; without it, all domains
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict of the domain's name to ``rd_req``, ``rd_bytes``, ``wr_req``, ``wr_bytes`` and
         ``errs``

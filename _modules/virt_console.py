@@ -38,9 +38,7 @@ def console(vm_, **kwargs):
     Where a guest's displays and serial ports are, and the commands that reach them.
 
     :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``name``, ``host``, ``state``, ``graphics`` (list of ``type``, ``listen``,
         ``port``, ``connect``, and ``tunnel``: the ssh command to run first when the display
@@ -68,9 +66,7 @@ def guest_addresses(vm_=None, **kwargs):
     two seconds.
 
     :param vm_: name of one domain; without it, all active domains
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict of the domain's name to a dict of MAC address to ``interface``, ``source``
         (``lease``, ``agent``, ``arp``) and ``addresses`` (list of ``address``, ``prefix``,
@@ -96,9 +92,7 @@ def screenshot(vm_, path=None, screen=0, **kwargs):
     :param path: absolute path of the PNG on this host; default: a new file in
         ``virt:screenshots`` (``/var/cache/salt-virt/screenshots``), readable by root only
     :param screen: number of the screen
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: the path of the PNG
 

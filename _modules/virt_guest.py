@@ -179,9 +179,7 @@ def init(
         ``virt:overcommit``, else False
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
     :param unless_moved: refuse a guest that was moved away from this host, as the states do
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (``target``, ``path``,
         ``format``, ``size_bytes``), ``nics`` (``mac``, ``source``, ``type``), ``graphics`` and
@@ -280,9 +278,7 @@ def update(
     :param overcommit: do it also where the host has promised its room to others; default:
         ``virt:overcommit``, else False
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``definition`` (whether anything differs), ``changes`` (list of ``path``,
         ``old``, ``new``, ``live``), ``cpu`` and ``mem`` (True when they change), ``disk`` and
@@ -339,9 +335,7 @@ def clone(vm_, name, seed=None, start=False, test=False, **kwargs):
     :param overcommit: do it also where the host has promised its room to others; default:
         ``virt:overcommit``, else False
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: what ``virt.init`` returns
 
@@ -386,9 +380,7 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
     :param seed: give the minion the new name and keys of its own; default: when the guest was
         seeded by ``virt.init``
     :param test: change nothing: return a dict of ``disks``, each path to the new one
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (paths that were renamed)
         and ``pub_key`` (PEM, None when it was not seeded)
@@ -429,9 +421,7 @@ def resize_disk(vm_, disk, size, **kwargs):
     :param overcommit: do it also where the host has promised its room to others; default:
         ``virt:overcommit``, else False
     :param placement: what the runner sends: the master's policy; default: ``virt:placement`` here
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``before`` and ``after``, in bytes, read back from libvirt or the image
 
@@ -458,9 +448,7 @@ def seed_eject(name, **kwargs):
     To be called when the guest has reported in; ``salt-run virt.init … wait=True`` does it.
 
     :param name: of the guest
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True when there was one, False when there was none
 

@@ -40,9 +40,7 @@ def node_info(**kwargs):
     """
     CPU and memory of the host.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``cpumodel`` (the architecture), ``cpus`` (threads that are online),
         ``cpumhz``, ``phymemory`` (MiB), ``numanodes``, ``sockets`` (in a node), ``cpucores``
@@ -64,9 +62,7 @@ def freemem(**kwargs):
 
     256 MiB are kept for the host itself. Guests that are shut off hold nothing.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: MiB, as int; below zero when more was given than is there
 
@@ -84,9 +80,7 @@ def freecpu(**kwargs):
     """
     CPUs of the host less the vCPUs of running guests.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a number, as int; below zero when more was given than is there
 
@@ -106,9 +100,7 @@ def node_devices(**kwargs):
 
     PCI bridges, USB hubs and interfaces without hardware (bridges, taps) are left out.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a list of dicts. PCI and USB devices: ``caps``, ``name`` (libvirt's),
         ``vendor_id``, ``product_id``, ``vendor`` and ``product`` where known, ``address``
@@ -180,9 +172,7 @@ def capabilities(**kwargs):
     """
     What the host's CPU, memory and security are, and which guests it can run.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``host`` (``uuid``, ``cpu``, ``power_management``, ``migration``,
         ``topology``, ``cache``, ``security``) and ``guests``, a list of ``os_type``,
@@ -209,9 +199,7 @@ def domain_capabilities(emulator=None, arch=None, machine=None, domain=None, **k
     :param arch: CPU architecture, e.g. ``x86_64``
     :param machine: machine type, e.g. ``q35``
     :param domain: domain type, e.g. ``kvm`` or ``qemu``
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``emulator``, ``domain``, ``machine``, ``arch``, ``max_vcpus``,
         ``iothreads``, ``os``, ``cpu``, ``devices``, ``features``.
@@ -231,9 +219,7 @@ def all_capabilities(**kwargs):
     """
     :func:`capabilities`, and :func:`domain_capabilities` of each kind of guest, in one call.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``host`` and ``domains``, a list. A kind that libvirt cannot answer for
         has an ``error`` beside its ``emulator``, ``arch`` and ``domain``; the rest is there.
@@ -255,9 +241,7 @@ def cpu_baseline(full=False, migratable=False, out="libvirt", **kwargs):
     :param full: list every CPU feature, not only those on top of the nearest model
     :param migratable: leave out features that a guest cannot be migrated with
     :param out: ``libvirt`` for XML to use in a guest, ``salt`` for a dict
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a string of XML, or a dict with ``model``, ``vendor`` and ``features`` (names)
 
@@ -289,9 +273,7 @@ def get_profiles(hypervisor=None, **kwargs):
 
     :param hypervisor: domain type to show them for, e.g. ``kvm`` or ``xen``; default the
         host's own, KVM before others
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``disk`` and ``nic``, each a dict of profile name to a list of devices
 

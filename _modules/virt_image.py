@@ -41,9 +41,7 @@ def images(**kwargs):
     """
     List the images in this host's cache, and who needs them.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: ``{file name: {…}}`` with ``path``, ``source`` (where it came from), ``format``,
         ``size_bytes`` (of the disk in it), ``allocated_bytes`` (on this host), ``sha256``,
@@ -85,9 +83,7 @@ def image_fetch(source, image_hash=None, saltenv="base", test=False, **kwargs):
         lists it, such as ``https://…/SHA256SUMS``
     :param saltenv: where a ``salt://`` address is looked up
     :param test: fetch nothing: the first four of the answer are None where it would be fetched
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``path``, ``format``, ``virtual_size_bytes``, ``sha256`` (None for a file
         of this host), ``source``, ``replaces`` (files of its earlier versions in the cache; None
@@ -135,9 +131,7 @@ def image_prune(name=None, **kwargs):
 
     :param name: file name of the one image to remove, as ``virt.images`` lists it; default:
         all that are not needed
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: ``{"removed": [file names], "kept": {file name: reason}}``
 

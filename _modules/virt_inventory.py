@@ -53,9 +53,7 @@ def inventory(guest=None, **kwargs):
 
     :param guest: dictionary of arguments of ``virt.init``: also tell what that guest would
         take of this host, by the host's own profiles; nothing is changed
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``cpus`` (threads), ``memory_kib``, ``arch``, ``types`` (libvirt's domain
         types), ``arches`` (of guests it can run), ``hugepages`` (size in KiB to how many KiB of

@@ -233,9 +233,7 @@ def migrate_start_postcopy(vm_, **kwargs):
     on neither host alone has the whole guest: it cannot be aborted any more.
 
     :param vm_: name of the guest
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True when libvirt has switched
 
@@ -258,9 +256,7 @@ def migrate_abort(vm_, **kwargs):
     End the running migration of a guest; the guest runs on here.
 
     :param vm_: name of the guest
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True when libvirt has ended it
 
@@ -312,9 +308,7 @@ def migrate_locations(**kwargs):
     """
     What the master's ``virt.migrate`` asks of every host: guests, and whether it takes more.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: dict: ``guests`` (name to state), ``unfinished`` (names of guests whose migration
         from here was broken off), ``target_leftovers`` (names of guests of whose undone
@@ -422,9 +416,7 @@ def migrate_clean(vm_, test=False, unused=(), **kwargs):
     :param test: only say what would be deleted
     :param unused: paths on storage that other hosts may have, of which the caller knows from all
         of them that nobody there uses them; the runner asks by ``virt.storage_users``
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: dict: ``deleted`` (paths) and ``kept`` (path to the reason); with ``test``
         ``delete``, ``keep`` and ``shared`` (what to ask other hosts about, by path). Empty where

@@ -99,9 +99,7 @@ def network_define(
     :param stp: spanning tree on the bridge
     :param delay: seconds until the bridge forwards
     :param isolated_ports: keep guests of the network from each other
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     The IP configurations are dicts:
 
@@ -165,9 +163,7 @@ def network_update(
     :param bridge: see :func:`network_define`
     :param forward: see :func:`network_define`
     :param test: only tell whether it would change
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True when it was changed (with ``test``: would be), False when it is so already
 
@@ -206,9 +202,7 @@ def network_converge(
     :param restart: with ``running``: start it again for what it cannot take while it runs, although
         guests are on it
     :param test: only tell what would change
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     Every other parameter of :func:`network_define` but ``start`` is taken, too.
 
@@ -238,9 +232,7 @@ def network_remove(name, force=False, test=False, **kwargs):
     :param name: of the network
     :param force: also when running guests are on it: they lose its connection
     :param test: only tell what would change
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``changes`` (what differs to ``old`` and ``new``), ``comment`` (a sentence)
 
@@ -260,9 +252,7 @@ def list_networks(**kwargs):
     """
     The virtual networks, running or not.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a sorted list of names
 
@@ -281,9 +271,7 @@ def network_info(name=None, **kwargs):
     What is known of one network, or of all.
 
     :param name: the network's name; None for all
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict of name to a dict: ``uuid``, ``bridge`` (or None), ``forward`` (None:
         isolated), ``active``, ``autostart``, ``persistent``, ``pending`` (its definition was
@@ -306,9 +294,7 @@ def network_get_xml(name, **kwargs):
     The definition of a network, as it runs or else as it would start.
 
     :param name: the network's name
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: libvirt's XML, as a string
 
@@ -329,9 +315,7 @@ def network_start(name, **kwargs):
     Start a network.
 
     :param name: the network's name
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -353,9 +337,7 @@ def network_stop(name, **kwargs):
     Stop a network. Guests on it keep their interface and lose its connection.
 
     :param name: the network's name
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -377,9 +359,7 @@ def network_undefine(name, **kwargs):
     Remove the definition of a network. One that runs goes on until it is stopped.
 
     :param name: the network's name
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -401,9 +381,7 @@ def network_set_autostart(name, state="on", **kwargs):
 
     :param name: the network's name
     :param state: ``on`` or ``off``
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 

@@ -45,9 +45,7 @@ def pool_capabilities(**kwargs):
     """
     Which types of storage pools this libvirt can have, and which formats.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``computed`` (always False: libvirt was asked) and ``pool_types``, a
         list of dicts: ``name``, ``supported``, ``options`` (``pool`` and ``volume``, each
@@ -107,9 +105,7 @@ def pool_define(
     :param transient: it runs now, and is forgotten when it is stopped
     :param start: start it now
     :param build: first make what is missing, as :func:`pool_build` does
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -156,9 +152,7 @@ def pool_update(
     :param name: the pool's name
     :param ptype: see :func:`pool_define`
     :param test: only tell whether it would change
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True when it was changed (with ``test``: would be), False when it is so already
 
@@ -207,9 +201,7 @@ def pool_converge(
     :param restart: start it again for what it has only from its next start, although running guests
         have volumes of it open
     :param test: only tell what would change
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``changes`` (what differs to ``old`` and ``new``; no password), ``comment`` (a
         sentence)
@@ -245,9 +237,7 @@ def pool_remove(name, purge=False, force=False, test=False, **kwargs):
         pool must run.
     :param force: also when guests use its volumes
     :param test: only tell what would change
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``changes`` (``stopped``, ``deleted``, ``undefined``, ``deleted_volumes``),
         ``comment`` (a sentence)
@@ -268,9 +258,7 @@ def list_pools(**kwargs):
     """
     The storage pools, running or not.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a sorted list of names
 
@@ -289,9 +277,7 @@ def pool_info(name=None, **kwargs):
     What is known of one storage pool, or of all.
 
     :param name: the pool's name; None for all
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict of name to a dict: ``uuid``, ``type``, ``state`` (``running``,
         ``inactive``, ``building``, ``degraded``, ``inaccessible``), ``capacity``,
@@ -315,9 +301,7 @@ def pool_get_xml(name, **kwargs):
     The definition of a storage pool.
 
     :param name: the pool's name
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: libvirt's XML, as a string
 
@@ -338,9 +322,7 @@ def pool_start(name, **kwargs):
     Start a storage pool.
 
     :param name: the pool's name
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -367,9 +349,7 @@ def pool_build(name, overwrite=False, **kwargs):
     :param name: the pool's name
     :param overwrite: for ``disk``, ``fs`` and ``logical``: write over what is on the
         device. All that is on it is lost. A volume group of this name stays.
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -391,9 +371,7 @@ def pool_stop(name, **kwargs):
     Stop a storage pool. What it holds stays.
 
     :param name: the pool's name
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -417,9 +395,7 @@ def pool_undefine(name, **kwargs):
     What it holds stays.
 
     :param name: the pool's name
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -443,9 +419,7 @@ def pool_delete(name, **kwargs):
     Its definition stays. A folder that is not empty is not deleted.
 
     :param name: the pool's name
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -467,9 +441,7 @@ def pool_refresh(name, **kwargs):
     Have libvirt look again at which volumes a running storage pool holds.
 
     :param name: the pool's name
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -492,9 +464,7 @@ def pool_set_autostart(name, state="on", **kwargs):
 
     :param name: the pool's name
     :param state: ``on`` or ``off``
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -515,9 +485,7 @@ def pool_list_volumes(name, **kwargs):
     The volumes in a running storage pool.
 
     :param name: the pool's name
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a sorted list of names
 

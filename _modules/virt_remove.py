@@ -47,9 +47,7 @@ def undefine(vm_, **kwargs):
     those too.
 
     :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True, after libvirt no longer lists it
 
@@ -88,9 +86,7 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
     :param test: only say what would be deleted
     :param unused: paths on storage that other hosts may have, of which the caller knows from all
         of them that nobody there uses them; the runner asks by ``virt.storage_users``
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True, after the disks are gone and libvirt no longer lists the domain; with ``test``
         a dict: ``delete`` (paths), ``keep`` (path to the reason) and where there
@@ -137,9 +133,7 @@ def shared_disks(vm_, **kwargs):
     Which disks of a domain other hosts may have, so that a copy of it there could write to them.
 
     :param vm_: name of the domain
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict of disk to the reason; empty when all that it writes to is this host's own
 
@@ -161,9 +155,7 @@ def storage_users(places, **kwargs):
 
     :param places: path to a dict that describes it: ``path``, ``inode``, ``ids``, ``names``; as
         ``virt.purge`` with ``test=True`` returns them in ``shared``
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: each path to the reason to keep it, or None when nobody here can reach it
 
@@ -188,9 +180,7 @@ def leftovers(**kwargs):
     """
     What interrupted operations have left on this host. Changes nothing.
 
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``guests`` (name to state), ``unfinished`` (names of guests that an
         interrupted init has partially created), ``migrations`` (as
@@ -224,9 +214,7 @@ def remove_made(vm_, test=False, unused=(), **kwargs):
     :param test: only say what would be deleted
     :param unused: paths on storage that other hosts may have, of which the caller knows from all
         of them that nobody there uses them; the runner asks by ``virt.storage_users``
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True, when nothing of it is left; with ``test`` a dict: ``delete`` (paths), ``keep``
         (path to the reason) and where there are any ``shared`` (what to ask other hosts about)

@@ -42,9 +42,7 @@ def list_snapshots(domain=None, **kwargs):
     The snapshots of one guest, or of all.
 
     :param domain: the guest's name; None for all
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict of guest name to a list of dicts, or ``N/A`` when it has none: ``name``,
         ``created`` (local time), ``running`` (the guest ran, and its memory is in it),
@@ -81,9 +79,7 @@ def snapshot(
     :param disk_only: True for an external snapshot of the disks alone: each disk's file
         stays as it is and the guest goes on in a new one beside it. Works with raw disks.
     :param quiesce: with ``disk_only``: have the guest's agent settle its file systems first
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict with the snapshot's ``name``
 
@@ -114,9 +110,7 @@ def delete_snapshots(name, *names, **kwargs):
     :param test: only say what would be done
     :param unused: files on storage that other hosts may have, of which the caller knows from all of
         them that nobody there uses them; ``salt-run virt.delete_snapshots`` asks them
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``deleted`` (name to description) and ``available`` (what is left, as
         :func:`list_snapshots` has it); with ``test`` ``deleted``, and where there are any
@@ -163,9 +157,7 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
     :param test: only say what would be done
     :param unused: files on storage that other hosts may have, of which the caller knows from all of
         them that nobody there uses them; ``salt-run virt.revert`` asks them
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``reverted`` (the name) and ``deleted`` (a list of names; ``N/A``
         without ``cleanup``); with ``test`` also, where there are any, ``shared`` and ``own``: what

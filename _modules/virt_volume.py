@@ -42,9 +42,7 @@ def volume_infos(pool=None, volume=None, **kwargs):
 
     :param pool: the pool's name; None for all
     :param volume: the volume's name; None for all
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict of pool name to a dict of volume name to a dict: ``type``, ``format``,
         ``key``, ``path``, ``capacity`` and ``allocation`` (bytes), ``backing_store`` (None,
@@ -90,9 +88,7 @@ def volume_define(
     :param backing_store: what it is based on: a dict with ``path`` and ``format``. The
         format is never guessed.
     :param nocow: no copy-on-write by the file system (btrfs)
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -147,9 +143,7 @@ def volume_converge(
     :param nocow: make a new volume without copy-on-write by the file system (btrfs)
     :param shrink: allow it to become smaller. What is beyond the new end is lost.
     :param test: only tell what would change
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``changes`` (what differs to ``old`` and ``new``), ``comment`` (a sentence)
 
@@ -178,9 +172,7 @@ def volume_remove(pool, volume, force=False, test=False, **kwargs):
     :param volume: the volume's name
     :param force: also when a guest has it as a disk, or a disk or volume is based on it
     :param test: only tell what would change
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dict: ``changes`` (what differs to ``old`` and ``new``), ``comment`` (a sentence)
 
@@ -203,9 +195,7 @@ def volume_delete(pool, volume, force=False, **kwargs):
     :param pool: the pool's name
     :param volume: the volume's name
     :param force: delete it although a guest has it as a disk, or as what a disk is based on
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -235,9 +225,7 @@ def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, **kwargs
     :param offset: where in the volume to begin, in bytes
     :param length: how much of the file, in bytes; 0 for all
     :param sparse: leave holes of the file as holes
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -264,9 +252,7 @@ def volume_resize(pool, volume, size, shrink=False, **kwargs):
     :param volume: the volume's name
     :param size: its new capacity, in MiB or with a unit (``20G``)
     :param shrink: allow it to become smaller. What is beyond the new end is lost.
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -293,9 +279,7 @@ def volume_clone(pool, volume, name, target_pool=None, **kwargs):
     :param volume: the volume's name
     :param name: the copy's name
     :param target_pool: the pool to make the copy in; default the same
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -322,9 +306,7 @@ def define_vol_xml_str(xml, pool=None, **kwargs):
     :param xml: a ``<volume>`` document, as text
     :param pool: name of the pool to create it in; default ``virt:storagepool`` of the
         configuration, else ``default``
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 
@@ -349,9 +331,7 @@ def define_vol_xml_path(path, pool=None, **kwargs):
     :param path: the file on this hypervisor
     :param pool: name of the pool to create it in; default ``virt:storagepool`` of the
         configuration, else ``default``
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: to connect with, overriding ``virt:connection:auth:username``
-    :param password: to connect with, overriding ``virt:connection:auth:password``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True
 

@@ -31,6 +31,8 @@ the configuration. An unknown parameter is an error that names the nearest known
 """
 _FIELD = re.compile(r":(param|returns?|raises?|type|depends)\s*([^:]*):\s*(.*)")
 _CONNECTION = {"connection", "username", "password"}
+# the same of a function that takes them as they are given
+_OVERRIDES = "``connection``, ``username`` and ``password`` override"
 
 
 RUNNER = """# The runner
@@ -202,7 +204,7 @@ def _block(lines, blank=True):
 
 def _field(kind, name, text, before):
     """A field's lines; the first parameter gets a heading."""
-    if kind == "param" and name not in _CONNECTION:
+    if kind == "param" and name not in _CONNECTION and not text.startswith(_OVERRIDES):
         head = [] if any(line.startswith("- **") for line in before) else ["**Parameters**", ""]
         return [*head, f"- **{name}**: {_inline(text)}"]
     if kind in ("return", "returns"):
