@@ -11,6 +11,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.answers.migration import Recovered
 from saltvirt.host.node import inventory
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.lifecycle import Lifecycle
@@ -226,9 +227,11 @@ def test_the_sources_overcommit_says_nothing_of_the_targets_room(made, monkeypat
     """A host that may be overcommitted itself would have filled others past their policy."""
     from saltvirt.host.migration import api
 
-    monkeypatch.setattr(api, "migrate", lambda _conn, order: order.overcommit)
+    orders = []
+    monkeypatch.setattr(api, "migrate", lambda _conn, order: orders.append(order) or Recovered())
     modules = made.load(overcommit=True)
-    assert modules["virt.migrate"]("test", "hyper2") is False
-    assert modules["virt.migrate"]("test", "hyper2", overcommit=True) is True
+    modules["virt.migrate"]("test", "hyper2")
+    modules["virt.migrate"]("test", "hyper2", overcommit=True)
+    assert [order.overcommit for order in orders] == [False, True]
     with pytest.raises(errors.VirtError, match="overcommit 'no' is not True or False"):
         modules["virt.migrate"]("test", "hyper2", overcommit="no")
