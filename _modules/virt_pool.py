@@ -235,7 +235,7 @@ def pool_remove(name, purge=False, force=False, test=False, **kwargs):
     :param name: of the pool
     :param purge: delete its volumes and what it is made of (the folder, the volume group), too. The
         pool must run.
-    :param force: also when guests use its volumes
+    :param force: also when guests use its volumes, or other hosts may have what it is made of
     :param test: only tell what would change
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 

@@ -143,7 +143,7 @@ def pool_deleted(
     :param connection: libvirt URI, overriding ``virt:connection:uri``
     :param username: to connect with, overriding ``virt:connection:auth:username``
     :param password: to connect with, overriding ``virt:connection:auth:password``
-    :param force: also when guests use its volumes
+    :param force: also when guests use its volumes, or other hosts may have what it is made of
 
     :return: ``changes`` may have ``stopped``, ``deleted``, ``undefined`` and ``deleted_volumes``, a
         list of names.

@@ -7,7 +7,9 @@ pytest.importorskip("salt")
 
 from salt.exceptions import CommandExecutionError
 
-from saltvirt.host.storage import pool_state
+from saltvirt import errors
+from saltvirt.host.storage import pool_state, shared
+from saltvirt.host.storage import volume as host_volume
 
 TARGET = {"target": "/srv/lab"}
 
@@ -278,4 +280,39 @@ def test_a_pool_that_becomes_transient_while_it_is_removed(conn, monkeypatch):
     found = MadeTransient(conn, conn.storagePoolDefineXML(text))
     monkeypatch.setattr(pool_state.host_pool, "lookup", lambda *_: found)
     assert pool_state.remove(conn, "lab").changes == {"stopped": True, "undefined": True}
+    assert names(conn) == ["default-pool"]
+
+
+@pytest.mark.parametrize("devices", ["", "<device path='/dev/lun'/>"])
+def test_what_other_hosts_may_have_is_not_deleted_with_its_pool(conn, monkeypatch, devices):
+    """A volume group without volumes, on a device of a storage network."""
+    place = "/dev/lun" if devices else "/dev/vg"
+    text = (
+        f"<pool type='logical'><name>vg</name><source>{devices}<name>vg</name></source>"
+        "<target><path>/dev/vg</path></target></pool>"
+    )
+    monkeypatch.setattr(shared, "why", lambda path: "its device" if path == place else None)
+    pool = conn.storagePoolDefineXML(text)
+    pool.create()
+    for test in (True, False):
+        with pytest.raises(errors.InvalidInput, match="vg stays: other hosts may have it"):
+            pool_state.remove(conn, "vg", purge=True, test=test)
+    assert pool.isActive()
+    pool.destroy()
+    with pytest.raises(errors.InvalidInput, match="vg stays: other hosts may have it"):
+        host_volume.delete_pool(conn, pool)
+    pool.create()
+    done = pool_state.remove(conn, "vg", purge=True, force=True)
+    assert (done.changes["deleted"], names(conn)) == (True, ["default-pool"])
+
+
+@pytest.mark.parametrize(("kind", "why"), [("logical", None), ("dir", "nfs4")])
+def test_what_a_pool_is_made_of_goes_with_it(conn, monkeypatch, kind, why):
+    """Of a pool of files that is its folder, and only an empty one."""
+    monkeypatch.setattr(shared, "why", lambda path: why)
+    conn.storagePoolDefineXML(
+        f"<pool type='{kind}'><name>vg</name><source><name>vg</name></source>"
+        "<target><path>/srv/vg</path></target></pool>"
+    ).create()
+    assert pool_state.remove(conn, "vg", purge=True).changes["deleted"] is True
     assert names(conn) == ["default-pool"]

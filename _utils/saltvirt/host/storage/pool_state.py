@@ -173,7 +173,7 @@ def remove(
     """Stops and undefines a pool; with ``purge`` its volumes and what it is made of go, too.
 
     Raises InvalidInput when guests have volumes of it, unless ``force``: those that run, with
-    ``purge`` any.
+    ``purge`` any; and with ``purge`` when other hosts may have what it is made of.
     """
     outcome = Outcome(f"storage pool {name}", quiet="is not there")
     if str(name) not in host_pool.names(conn):
@@ -187,7 +187,10 @@ def remove(
         _refuse_needed(conn, pool, volumes, force)
         outcome.changes["deleted_volumes"] = volumes
     outcome.changes |= {"stopped": True} if active else {}
-    outcome.changes |= {"deleted": True} if purge and _goes(conn, pool, kind, outcome) else {}
+    if purge and _goes(conn, pool, kind, outcome):
+        if not force:
+            volume.refuse_shared(conn, pool)
+        outcome.changes["deleted"] = True
     outcome.changes["undefined"] = True
     outcome.done.append("purged" if purge else "removed, what it holds stays")
     if not test:

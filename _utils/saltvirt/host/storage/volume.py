@@ -110,20 +110,26 @@ def delete_pool(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> bool:
 
     Raises InvalidInput when a guest has a disk in it, or other hosts may have it.
     """
-    kind, target = host_pool.read(pool).type, host_pool.read(pool).path
     guests, _ = users_of_pool(conn, pool)
     if guests:
         raise errors.InvalidInput(f"storage pool {pool.name()} has volumes of {', '.join(guests)}")
-    # of these only a folder goes, and only an empty one
-    if kind not in usage.FILES and not pool.isActive():
-        devices = [device.path for device in host_pool.read(pool).source.devices if device.path]
-        for device in devices or [target or pool.name()]:
-            others = usage.others_may_have(conn, device)
-            if others:
-                raise errors.InvalidInput(
-                    f"storage pool {pool.name()} stays: other hosts may have it ({others})"
-                )
+    if not pool.isActive():
+        refuse_shared(conn, pool)
     return host_pool.delete(pool)
+
+
+def refuse_shared(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> None:
+    """Raises InvalidInput for a virStoragePool that is made of what other hosts may have."""
+    there = host_pool.read(pool)
+    if there.type in usage.FILES:  # of these only a folder goes, and only an empty one
+        return
+    devices = [device.path for device in there.source.devices if device.path]
+    for device in devices or [there.path or pool.name()]:
+        others = usage.others_may_have(conn, device)
+        if others:
+            raise errors.InvalidInput(
+                f"storage pool {pool.name()} stays: other hosts may have it ({others})"
+            )
 
 
 def define(conn: libvirt.virConnect, pool: str, spec: VolumeSpec) -> bool:
