@@ -309,7 +309,7 @@ def test_a_bridge_below_others_stays_until_they_are_gone(tmp_path, monkeypatch):
     kept(tmp_path, bridge="br0", interface="nosuch0")
     kept(tmp_path, bridge="br100", interface="nosuch0", vlan=100, port="nosuch0.100")
     assert bridge.ours("br100")["vlan"] == 100
-    with pytest.raises(OperationFailed, match=r"^br100 is over a VLAN of nosuch0: take it away"):
+    with pytest.raises(OperationFailed, match=r"^br100 is over a VLAN of nosuch0: remove it"):
         bridge.back("br0")
     assert bridge.ours("br0")
 

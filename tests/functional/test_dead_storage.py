@@ -160,7 +160,7 @@ def test_what_is_held_there_is_held_by_us(asked):
     with open(path, "r+b") as file:
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, looks.flock(fcntl.F_WRLCK, looks.USED + looks.WRITE))
         with (
-            pytest.raises(errors.OperationFailed, match="open to be written"),
+            pytest.raises(errors.OperationFailed, match="open for writing"),
             unchanged_disks.Unchanged("g", [path]),
         ):
             pass

@@ -33,9 +33,9 @@ def _made_otherwise(name: str, plan: dict[str, Any], vlan: object, type: str) ->
     if not plan["made"] or (str(was), plan["type"]) == (str(vlan), type):
         return []
     if plan["type"] != type:
-        return [f"{name} was made as {plan['type']}, not {type}: take it away first"]
+        return [f"{name} was made as {plan['type']}, not {type}: remove it first"]
     over = "no VLAN" if was is None else f"VLAN {was}"
-    return [f"{name} was made over {over}: take it away first, with virt.bridge_absent"]
+    return [f"{name} was made over {over}: remove it first, with virt.bridge_absent"]
 
 
 def absent(host: StateHost, name: str, timeout_s: int) -> Answer:
@@ -47,7 +47,7 @@ def absent(host: StateHost, name: str, timeout_s: int) -> Answer:
         return answer(name, comment=f"There is no bridge {name}")
     if not plan["made"]:
         return answer(name, comment=f"{name} was not made by virt.bridge, and is left as it is")
-    comment = f"The bridge {name} would be taken away"
+    comment = f"The bridge {name} would be removed"
     if not host.test:
         comment = host.call("bridge_remove", name, timeout_s)
     return answer(name, {name: "taken away"}, comment, host.test)

@@ -27,8 +27,8 @@ def applied(host: StateHost, name: str, **ports: Any) -> Answer:
 def absent(host: StateHost, name: str) -> Answer:
     """See ``virt.firewall_absent``."""
     if not host.call("firewall_made"):
-        return answer(name, comment="There are no rules of ours")
+        return answer(name, comment="Salt Virt has no rules here")
     if not host.test:
         host.call("firewall_remove")
-    comment = f"The rules {'would be' if host.test else 'were'} taken away"
-    return answer(name, {"rules": "taken away"}, comment, host.test)
+    comment = f"The rules {'would be' if host.test else 'were'} removed"
+    return answer(name, {"rules": "removed"}, comment, host.test)

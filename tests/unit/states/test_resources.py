@@ -195,8 +195,8 @@ def test_an_image_is_fetched_where_it_is_not(path, replaces, changes, comment):
     [
         ({"made": False}, 100, "ovs", "The bridge br0 is there"),
         ({"made": True, "vlan": 100, "type": "linux"}, 100, "linux", "The bridge br0 is there"),
-        ({"made": True, "vlan": None, "type": "linux"}, 7, "linux", "was made over no VLAN: take"),
-        ({"made": True, "vlan": 8, "type": "linux"}, 7, "linux", "br0 was made over VLAN 8: take"),
+        ({"made": True, "vlan": None, "type": "linux"}, 7, "linux", "made over no VLAN: remove"),
+        ({"made": True, "vlan": 8, "type": "linux"}, 7, "linux", "made over VLAN 8: remove"),
         ({"made": True, "vlan": None, "type": "ovs"}, None, "linux", "made as ovs, not linux"),
     ],
 )
@@ -204,7 +204,7 @@ def test_a_bridge_that_is_there_is_left_alone(plan, vlan, kind, words):
     host = Host(bridge_plan={"there": True, **plan})
     answer = bridges.made(host, "br0", "eth0", 60, vlan, kind)
     assert (answer["changes"], words in answer["comment"]) == ({}, True)
-    assert answer["result"] is ("take" not in answer["comment"])
+    assert answer["result"] is ("remove it" not in answer["comment"])
     assert [call[0] for call in host.calls] == ["bridge_plan"]
 
 

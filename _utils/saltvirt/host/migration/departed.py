@@ -29,7 +29,7 @@ def why(name: str, folder: str | None = None) -> str | None:
         when = time.strftime("%Y-%m-%d", time.gmtime(record["at"]))
         return (
             f"{name} was moved from here to {record['host']} on {when}: describe it in the SLS of "
-            "that host; where it is gone for good, virt.init on this host makes it anew"
+            "that host; where it is gone for good, virt.init on this host creates it again"
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -197,7 +197,7 @@ def _running(host: facts.Host, request: facts.PlacementRequest, policy: Placemen
     fell = choose.admits(there, request, policy, only=("vcpu", "memory"))
     if fell:
         raise errors.NoRoom(
-            f"{host.name}: {fell[1]}: stop another guest, move this one, or start it all the same "
+            f"{host.name}: {fell[1]}: stop another guest, move this one, or start it anyway "
             "with overcommit=True"
         )
 

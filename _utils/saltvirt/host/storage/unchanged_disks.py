@@ -100,7 +100,7 @@ class Unchanged:
             raise errors.OperationFailed(f"cannot lock {path}: {why}")
         if taken:
             raise errors.OperationFailed(
-                f"{path} of {self.guest} is open to be written: stop who uses it first"
+                f"{path} of {self.guest} is open for writing: stop what uses it first"
             )
 
     def check(self) -> None:

@@ -207,7 +207,7 @@ def unused(
                 why = f"stays: other hosts may have it ({others}), and were not asked"
             if why:
                 raise errors.InvalidInput(
-                    f"volume {volume.name()} in {pool} {why}; force=True deletes it all the same"
+                    f"volume {volume.name()} in {pool} {why}; force=True deletes it anyway"
                 )
         yield
 

@@ -174,7 +174,7 @@ def back(bridge: str, probe: Probe | None = None, timeout_s: float = 60) -> str:
     for path, digest in made["files"].items():
         if _digest(Path(path)) != digest:
             raise OperationFailed(
-                f"{path} was changed since {bridge} was made: take it away by hand; what was "
+                f"{path} was changed since {bridge} was made: remove it by hand; what was "
                 f"there before is in {KEPT / bridge}"
             )
     others = set(_ports(made)) - {made["port"]}
@@ -209,7 +209,7 @@ def _refuse_vlans(interface: str | None) -> None:
     ]
     if over_it:
         raise OperationFailed(
-            f"{', '.join(over_it)} is over a VLAN of {interface}: take it away first, and make "
+            f"{', '.join(over_it)} is over a VLAN of {interface}: remove it first, and create "
             "it again afterwards"
         )
 
