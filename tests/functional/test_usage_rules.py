@@ -379,6 +379,12 @@ def test_a_folder_is_used_with_all_that_is_in_it(place):
     assert used.found.folders == [(str(place.root), user)]
 
 
+def test_images_that_no_guest_names_count_where_they_are_asked_for(place):
+    loose = create(place.base.parent / "loose.qcow2", place.base)
+    assert place.why(images=False) is None
+    assert place.why() == f"used by {loose}"
+
+
 # -- another machine ----------------------------------------------------------------------
 
 
@@ -395,7 +401,8 @@ def test_of_another_machine_the_files_of_this_one_say_nothing(far, monkeypatch):
     create(far.root / "images" / "loose.qcow2", far.base)
     row = f"1 2 3:4 / /mnt rw - ext4 {far.base} rw"
     monkeypatch.setattr(mounts, "lines", lambda path: [row] if path == mounts.TABLE else [])
-    assert far.why(below=str(far.root / "images")) is None
+    uuid = far.guest(disk(create(far.above, far.base))).UUIDString()
+    assert far.why(below=str(far.root / "images"), but=uuid) is None
     monkeypatch.setattr(usage.connection, "is_local", lambda conn: True)
     assert far.why(below=str(far.root / "images")) is not None
 

@@ -83,7 +83,7 @@ def test_what_tells_it_on_other_hosts(machine, tmp_path):
     machine.devices["/dev/lun"] = machine.device(DISK, "a/sda", wwid="b", device__serial="a")
     assert shared.place("/dev/lun") == shared.FileIdentity("/dev/lun", ids=("a", "b"))
     assert shared.as_data({"/x": shared.FileIdentity("/x", 7)}) == {
-        "/x": {"path": "/x", "inode": 7, "ids": (), "names": ()}
+        "/x": {"path": "/x", "inode": 7, "ids": [], "names": []}
     }
 
 
