@@ -9,6 +9,7 @@ from pathlib import Path
 from saltvirt.design import caps
 from tests.corpus import definitions, pure, schema
 from tests.corpus.report import together
+from tests.lab import process
 
 SIZE = 40
 
@@ -107,9 +108,9 @@ def everything(tree, workers, wish):
     chosen = found[:: wish.every]
     schemas = next(Path(tree).glob("*/src/conf/schemas"), schema.INSTALLED)
     batches = [chosen[at : at + SIZE] for at in range(0, len(chosen), SIZE)]
-    with tempfile.TemporaryDirectory(prefix="corpus-") as folder:
+    with process.folder("corpus-") as folder:
         work = [(one, how, folder, number, schemas, wish) for number, one in enumerate(batches)]
-        with ProcessPoolExecutor(workers) as pool:
+        with ProcessPoolExecutor(workers, initializer=process.die_with_parent) as pool:
             reports = [r for some in pool.map(_batch, *zip(*work, strict=True)) for r in some]
     merged = together(reports)
     for one in chosen:

@@ -41,6 +41,7 @@ class Daemon:
 
     def __init__(self):
         self.ends = contextlib.ExitStack()
+        # the names of sockets must be short
         self.folder = self.ends.enter_context(process.folder("sv"))
         argv = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private",
                 "--net", "--pid", "--fork", "--kill-child", "--mount-proc",

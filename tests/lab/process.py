@@ -88,9 +88,10 @@ def die_with_parent():
 
 
 @contextlib.contextmanager
-def folder(prefix):
-    """A new folder, with a short path, that is gone when we end in whatever way."""
-    made = tempfile.mkdtemp(prefix=prefix, dir="/tmp")
+def folder(prefix, within=None):
+    """A new folder that is gone when we end in whatever way. within: not the user's own for
+    temporary files."""
+    made = tempfile.mkdtemp(prefix=prefix, dir=within)
     argv = ["sh", "-c", KEEPER, made]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True):
         yield made

@@ -7,7 +7,6 @@ they leave running ends with them.
 import os
 import pwd
 import shutil
-import tempfile
 from pathlib import Path
 
 from tests.lab import measured, packages, paths, process, testenv
@@ -42,7 +41,7 @@ def tests(arguments, say):
     if not packages.why_not():
         packages.ensure(say)
     # a socket's whole path has at most 107 characters
-    with tempfile.TemporaryDirectory(prefix="sv", dir="/tmp") as home:
+    with process.folder("sv", "/tmp") as home:
         return as_nobody(argv, Path(home), env)
 
 

@@ -1,11 +1,11 @@
 """The cloud of these tests: one for all of them."""
 
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import pytest
+
+from tests.lab import process
 
 # root collects the one test that runs all others as nobody
 _AS_ROOT = "test_as_nobody.py"
@@ -18,12 +18,10 @@ def cloud():
     """A master, two minions, and the libvirt of each; synced with this tree by gitfs."""
     from tests.rootless.cloud import Cloud
 
-    # the paths of sockets must be short
-    root = Path(tempfile.mkdtemp(prefix="sv"))
-    found = Cloud(root)
-    try:
-        found.start()
-        yield found
-    finally:
-        found.stop()
-        shutil.rmtree(root, ignore_errors=True)
+    with process.folder("sv") as root:  # the paths of sockets must be short
+        found = Cloud(Path(root))
+        try:
+            found.start()
+            yield found
+        finally:
+            found.stop()
