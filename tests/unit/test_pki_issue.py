@@ -117,7 +117,7 @@ def test_it_is_good_from_its_first_second_to_its_last(host):
     host.now = end - SECOND
     assert host.fault(cert, days=9) == "renewed: 0 days left"
     host.now = end - DAY
-    assert host.fault(cert, days=9) == "renewed: 1 days left"
+    assert host.fault(cert, days=9) == "renewed: 1 day left"
 
 
 @pytest.mark.parametrize(("at_most", "shorter"), [(89, False), (88, True), (None, False)])
