@@ -97,7 +97,7 @@ def _places(found: Chain, path: str, name: str, format: str | None) -> list[Part
     local = name.removeprefix("file:")
     if local.startswith("//"):
         local = "/" + local.lstrip("/")
-    if ":" in local.split("/", 1)[0]:  # QEMU's sign of a protocol
+    if ":" in local.partition("/")[0]:  # QEMU's sign of a protocol
         if format not in ALONE:
             found.broken = (
                 found.broken or f"{path} has the backing file {name}, which cannot be read here"
