@@ -295,6 +295,13 @@ def test_a_command_in_a_manual_calls_what_is_there_with_what_it_takes(page):
     assert wrong == [], page
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(api.REPOSITORY)))
+def test_an_outputter_of_a_manual_is_there_in_every_salt(page):
+    """Salt 3008 removed some: it shows the answer by another then, and says so on stderr."""
+    named = re.findall(r"--out=(\w+)", page.read_text(encoding="utf-8"))
+    assert set(named) <= {"json", "virt_query", "yaml"}
+
+
 # pages whose commands are not typed by a test, and what holds what they say instead
 NOT_RUN = {
     "CONTRIBUTING.md": "the recipes were tried by hand; test_layers looks their files up",

@@ -99,6 +99,7 @@ class Repair:
         rows += [[host, why, "", ""] for host, why in sorted(unreachable.items())]
         number = units.counted(len(findings), "leftover")
         comment = number if findings else "nothing is left over"
+        comment += " on the hosts that answered" if unreachable else ""
         changes = {"repaired": {f.about: f.how for f in findings if f.repair}}
         more = {"table": rows, "findings": [f.data() for f in findings]}
         return Checked("repair", comment, changes, more, complete=not unreachable)
