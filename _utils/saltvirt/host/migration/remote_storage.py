@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 from xml.etree import ElementTree
-from xml.etree.ElementTree import Element
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate, translated
@@ -26,6 +25,8 @@ from saltvirt.images import storage, tools
 from saltvirt.migration import shared
 from saltvirt.migration.facts import BackingFile
 from saltvirt.migration.journal import PendingFile
+from saltvirt.xml.pool import Pool
+from saltvirt.xml.volume import Volume
 
 # a passing pool is needed for a second or two: one that we have seen for longer was left by a
 # killed process. A copy into one of its files, or a comparison, goes on without it.
@@ -61,12 +62,6 @@ def unless_deleted() -> Iterator[None]:
             raise
 
 
-def _element(tag: str, text: str | None = None, **attributes: str) -> Element:
-    found = ElementTree.Element(tag, attributes)
-    found.text = text
-    return found
-
-
 def _folder(pool: libvirt.virStoragePool) -> str:
     return os.path.normpath(ElementTree.fromstring(pool.XMLDesc()).findtext("target/path") or "/")
 
@@ -86,13 +81,7 @@ def _uuid_of(name: str) -> str:
 
 def _pool_xml(folder: str) -> str:
     name = f"{_OURS}{int(time.time())}-{uuid.uuid4().hex[:8]}"
-    root = _element("pool", type="dir")
-    root.append(_element("name", name))
-    root.append(_element("uuid", _uuid_of(name)))
-    target = _element("target")
-    target.append(_element("path", folder))
-    root.append(target)
-    return ElementTree.tostring(root, encoding="unicode")
+    return Pool(type="dir", name=name, uuid=_uuid_of(name), path=folder).tostring()
 
 
 def _passing(conn: libvirt.virConnect, folder: str, create: bool) -> libvirt.virStoragePool | None:
@@ -262,18 +251,18 @@ def create(
     backing: what it is based on. mode: octal text.
     """
     whole = pool_type(pool) in shared.BLOCK_POOLS
-    root = _element("volume")
-    root.append(_element("name", os.path.basename(path)))
-    root.append(_element("capacity", str(size_bytes), unit="bytes"))
-    root.append(_element("allocation", str(size_bytes * whole), unit="bytes"))
-    root.append(_target(format, mode))
+    wanted = Volume(
+        name=os.path.basename(path),
+        capacity_bytes=size_bytes,
+        allocation_bytes=size_bytes * whole,
+        format=format,
+        compat="1.1" if format == "qcow2" else None,
+    )
+    wanted.permissions.mode = mode
     if backing:
-        below = _element("backingStore")
-        below.append(_element("path", backing.path))
-        below.append(_element("format", type=backing.format))
-        root.append(below)
+        wanted.backing_path, wanted.backing_format = backing.path, backing.format
     with translated():
-        found = _made(pool, ElementTree.tostring(root, encoding="unicode"))
+        found = _made(pool, wanted.tostring())
         if whole and found.info()[1] != size_bytes:
             found.delete(0)
             raise errors.OperationFailed(
@@ -384,18 +373,6 @@ def _made(pool: libvirt.virStoragePool, xml: str) -> libvirt.virStorageVol:
 def pool_type(pool: libvirt.virStoragePool) -> str | None:
     """libvirt's word for its type."""
     return ElementTree.fromstring(pool.XMLDesc()).get("type")
-
-
-def _target(format: str, mode: str | None) -> Element:
-    target = _element("target")
-    target.append(_element("format", type=format))
-    if mode:
-        permissions = _element("permissions")
-        permissions.append(_element("mode", mode))
-        target.append(permissions)
-    if format == "qcow2":
-        target.append(_element("compat", "1.1"))
-    return target
 
 
 def delete(conn: libvirt.virConnect, path: str) -> bool:

@@ -14,6 +14,7 @@ from saltvirt.host.provision import existing_disk, undo_disks
 from saltvirt.host.storage import deletion, pool_source
 from saltvirt.images import clone
 from saltvirt.xml import tree
+from saltvirt.xml.volume import Volume
 
 if TYPE_CHECKING:
     from saltvirt.design.source import Source
@@ -121,21 +122,17 @@ def place_of(conn: libvirt.virConnect, path: str) -> tuple[str, str] | tuple[Non
 
 
 def _xml(work: Work, kind: str | None) -> str:
-    root = ET.Element("volume")
-    ET.SubElement(root, "name").text = work.volume
-    ET.SubElement(root, "capacity", unit="bytes").text = str(work.size_bytes)
-    if work.spec.sparse_volume is False or kind in _BLOCK:
-        ET.SubElement(root, "allocation", unit="bytes").text = str(work.size_bytes)
-    else:
-        ET.SubElement(root, "allocation", unit="bytes").text = "0"
-    if kind in _FILES:
-        target = ET.SubElement(root, "target")
-        ET.SubElement(target, "format", type=work.format or "raw")
+    whole = work.spec.sparse_volume is False or kind in _BLOCK
+    wanted = Volume(
+        name=work.volume,
+        capacity_bytes=work.size_bytes,
+        allocation_bytes=work.size_bytes if whole else 0,
+        format=(work.format or "raw") if kind in _FILES else None,
+    )
     if work.spec.backing_store_path:
-        backing = ET.SubElement(root, "backingStore")
-        ET.SubElement(backing, "path").text = work.spec.backing_store_path
-        ET.SubElement(backing, "format", type=work.spec.backing_store_format or "raw")
-    return ET.tostring(root, encoding="unicode")
+        wanted.backing_path = work.spec.backing_store_path
+        wanted.backing_format = work.spec.backing_store_format or "raw"
+    return wanted.tostring()
 
 
 def _delete(conn: libvirt.virConnect, pool: str, volume: str, guest: str | None) -> None:

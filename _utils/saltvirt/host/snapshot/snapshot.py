@@ -17,6 +17,7 @@ from saltvirt.host.domain.lookup import lookup
 from saltvirt.host.snapshot import layers, needs
 from saltvirt.host.storage import files
 from saltvirt.spec import values
+from saltvirt.xml.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from saltvirt.xml.metadata import GuestRecord
@@ -74,11 +75,9 @@ def create(conn: libvirt.virConnect, guest: str, wanted: SnapshotRequest) -> str
     if wanted.quiesce and not wanted.disk_only:
         raise errors.InvalidInput("quiesce is for snapshots with disk_only=True")
     domain = lookup(conn, guest)
-    root = ElementTree.Element("domainsnapshot")
-    ElementTree.SubElement(root, "name").text = _name(guest, wanted)
-    if wanted.description:
-        ElementTree.SubElement(root, "description").text = str(wanted.description)
-    made = domain.snapshotCreateXML(ElementTree.tostring(root, encoding="unicode"), _flags(wanted))
+    description = str(wanted.description) if wanted.description else None
+    document = Snapshot(name=_name(guest, wanted), description=description)
+    made = domain.snapshotCreateXML(document.tostring(), _flags(wanted))
     return made.getName()
 
 
