@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from saltvirt.host.connection import libvirt
+from saltvirt.host.storage import pool_source
 from saltvirt.migration import shared
 from saltvirt.migration.facts import DeviceIdentity
 
@@ -23,7 +24,7 @@ def identity(conn: libvirt.virConnect, path: str) -> DeviceIdentity:
 def of_volume(found: libvirt.virStorageVol) -> DeviceIdentity:
     """The same of a volume that a storage pool shows."""
     conn, pool = found.connect(), found.storagePoolLookupByVolume()
-    if ElementTree.fromstring(pool.XMLDesc()).get("type") == "logical":
+    if pool_source.type_of(pool) == "logical":
         source = ElementTree.fromstring(found.XMLDesc()).iterfind("source/device")
         devices = {device.get("path", "") for device in source}
         return DeviceIdentity(found.key(), tuple(sorted(_number(conn, d) or "" for d in devices)))

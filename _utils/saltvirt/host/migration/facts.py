@@ -21,7 +21,7 @@ from saltvirt.host.migration import (
     volumes,
 )
 from saltvirt.host.node import hugepages
-from saltvirt.host.storage import files
+from saltvirt.host.storage import files, pool_source
 from saltvirt.migration import shared, storage
 from saltvirt.migration.facts import (
     BackingFile,
@@ -372,7 +372,7 @@ def _device(
     """What the target has at the path of a block device. Without a pool of a kind that can be
     filled there it can only be proven shared."""
     exists = pool is not None and remote_storage.volume(pool, path) is not None
-    name = _name(pool) if pool and remote_storage.pool_type(pool) in shared.FILLED_POOLS else None
+    name = _name(pool) if pool and pool_source.type_of(pool) in shared.FILLED_POOLS else None
     found = PlaceReport(exists, path=path, pool=name)
     mine = (disk.identity and disk.identity.device) or DeviceIdentity()
     why = shared.device(mine, block_devices.identity(peer, path))

@@ -21,6 +21,7 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate, translated
+from saltvirt.host.storage import pool_source
 from saltvirt.images import storage, tools
 from saltvirt.migration import shared
 from saltvirt.migration.facts import BackingFile
@@ -250,7 +251,7 @@ def create(
 
     backing: what it is based on. mode: octal text.
     """
-    whole = pool_type(pool) in shared.BLOCK_POOLS
+    whole = pool_source.type_of(pool) in shared.BLOCK_POOLS
     wanted = Volume(
         name=os.path.basename(path),
         capacity_bytes=size_bytes,
@@ -274,7 +275,7 @@ def create(
 def sign(pool: libvirt.virStoragePool, path: str) -> PendingFile:
     """How a new file of that path is known as ours before it is filled: it is that long, in bytes
     and no whole sector, and empty. None of a device: it has no length of its own."""
-    if pool_type(pool) in shared.BLOCK_POOLS:
+    if pool_source.type_of(pool) in shared.BLOCK_POOLS:
         return PendingFile(path, None)
     return PendingFile(path, 2 * secrets.randbelow(_LONGEST // 2) + 1)
 
@@ -333,7 +334,7 @@ def look(conn: libvirt.virConnect, path: str) -> Look | None:
 
 
 def _look(pool: libvirt.virStoragePool, found: libvirt.virStorageVol) -> Look:
-    if pool_type(pool) in shared.BLOCK_POOLS:
+    if pool_source.type_of(pool) in shared.BLOCK_POOLS:
         return found.key()
     root = ElementTree.fromstring(found.XMLDesc(0))
     times = [root.findtext(f"target/timestamps/{what}") for what in ("mtime", "ctime")]
@@ -368,11 +369,6 @@ def _made(pool: libvirt.virStoragePool, xml: str) -> libvirt.virStorageVol:
         if _EXISTS.search(str(exc)):
             raise errors.AlreadyExists(str(translate(exc))) from exc
         raise
-
-
-def pool_type(pool: libvirt.virStoragePool) -> str | None:
-    """libvirt's word for its type."""
-    return ElementTree.fromstring(pool.XMLDesc()).get("type")
 
 
 def delete(conn: libvirt.virConnect, path: str) -> bool:

@@ -46,10 +46,6 @@ def _pool(conn: libvirt.virConnect, name: str) -> libvirt.virStoragePool:
     return pool
 
 
-def _kind(pool: libvirt.virStoragePool) -> str | None:
-    return ET.fromstring(pool.XMLDesc()).get("type")
-
-
 def _partition(pool: libvirt.virStoragePool) -> str:
     """The name that the next volume of a pool of partitions must have, e.g. ``sdb2``."""
     device = tree.child(ET.fromstring(pool.XMLDesc()), "source/device").get("path", "")
@@ -73,7 +69,7 @@ def plan(
     """
     pool_name = spec.pool or ""
     pool = _pool(conn, pool_name)
-    kind = _kind(pool)
+    kind = pool_source.type_of(pool)
     named = spec.source_file
     volume = named or (_partition(pool) if kind == "disk" else f"{guest}_{spec.name}")
     found = _find(pool, volume)
@@ -109,7 +105,7 @@ def look(conn: libvirt.virConnect, pool_name: str, name: str) -> tuple[str, str 
         volume = _find(pool, name)
     if volume is None:
         raise errors.NotFound(f"there is no volume {name} in storage pool {pool_name}")
-    return volume.path(), None if _kind(pool) in _FILES else "raw"
+    return volume.path(), None if pool_source.type_of(pool) in _FILES else "raw"
 
 
 def place_of(conn: libvirt.virConnect, path: str) -> tuple[str, str] | tuple[None, None]:
@@ -175,7 +171,7 @@ def make(
     """Makes the volume, from the image if there is one; pushes its deletion. guest, note: as for
     disks.make."""
     pool = _pool(conn, work.pool or "")
-    kind = _kind(pool)
+    kind = pool_source.type_of(pool)
     with connection.translated(f"make volume {work.volume} in pool {work.pool}"):
         if work.image and kind in _FILES:
             _file_from_image(conn, pool, work, undo, progress, guest, note)

@@ -1,4 +1,5 @@
-"""How a definition names a pool's volume where libvirt does not take pool and volume."""
+"""What kind of pool it is, and how a definition names its volume where libvirt does not take pool
+and volume."""
 
 from __future__ import annotations
 
@@ -13,6 +14,11 @@ from saltvirt.xml import tree
 
 SERVERS = ("rbd", "gluster", "sheepdog")
 _FILES = ("dir", "fs", "netfs")
+
+
+def type_of(pool: libvirt.virStoragePool) -> str | None:
+    """libvirt's word for a pool's type."""
+    return ET.fromstring(pool.XMLDesc()).get("type")
 
 
 def direct(
