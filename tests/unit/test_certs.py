@@ -113,16 +113,17 @@ def test_a_time_without_a_zone_is_utc():
 
 
 def test_an_authority_signs_certificates_and_lists_and_no_other_authority():
-    assert certs.is_ca(CA)
-    basic = extension(CA, x509.BasicConstraints)
+    made = certs.self_signed(KEY, certs.subject("CA"), 100, NOW)
+    assert certs.is_ca(made)
+    basic = extension(made, x509.BasicConstraints)
     assert (basic.critical, basic.value.ca, basic.value.path_length) == (True, True, 0)
-    usage = extension(CA, x509.KeyUsage)
+    usage = extension(made, x509.KeyUsage)
     assert usage.critical
     yes = {name for name in certs._USAGES[:7] if getattr(usage.value, name)}
     assert yes == {"key_cert_sign", "crl_sign"}
-    assert (CA.subject, CA.issuer) == (certs.subject("CA"), certs.subject("CA"))
-    assert (certs.not_before(CA), certs.not_after(CA)) == (NOW - 2 * DAY, NOW + 100 * DAY)
-    assert not extension(CA, x509.SubjectKeyIdentifier).critical
+    assert (made.subject, made.issuer) == (certs.subject("CA"), certs.subject("CA"))
+    assert (certs.not_before(made), certs.not_after(made)) == (NOW - 2 * DAY, NOW + 100 * DAY)
+    assert not extension(made, x509.SubjectKeyIdentifier).critical
 
 
 @pytest.mark.parametrize("purpose", [certs.SERVER, certs.CLIENT])
