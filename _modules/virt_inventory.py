@@ -34,6 +34,8 @@ def _wanted(conn, config_get, place, arguments):
     """What the guest of these arguments would take of this host, or the problem with it."""
     try:
         arguments = base.mapping(arguments, "guest")
+        if "name" not in arguments or not all(isinstance(word, str) for word in arguments):
+            raise errors.InvalidInput("guest must be arguments of virt.init, name among them")
         spec = guests.parse(**arguments, known_profiles=profiles.read(config_get))
         admission_config = admission.AdmissionConfig(config_get, place.folder, place.pool)
         # nothing is seeded: what matters is that it could be
@@ -144,7 +146,7 @@ def maintenance(reason=None, guests=None, off=False):
     :return: the mark as it is now: a dict of ``reason`` (None when it takes guests) and
         ``guests``, or None
 
-    :raises InvalidInput: the reason is empty
+    :raises InvalidInput: the reason is empty, or the guests are no list of names
 
     CLI Example:
 
@@ -155,13 +157,16 @@ def maintenance(reason=None, guests=None, off=False):
     """
     if reason is None and not off:
         return mark.read()
-    if not off and not str(reason).strip():
+    words = "" if isinstance(reason, (bytes, dict, list, tuple, set)) else str(reason)
+    if not off and not words.strip():
         raise errors.InvalidInput("reason is missing: say why the host gets no guests")
+    if guests and not (isinstance(guests, (list, tuple)) and {*map(type, guests)} == {str}):
+        raise errors.InvalidInput("guests must be a list of names")
     # an init that was let in before is defined by then, one that asks later is refused
     with admission.AdmissionConfig(__salt__["config.get"], settings.IMAGES_FOLDER).lock():
         if off and not guests:
             mark.clear()
         else:
             there = (mark.read() or {}).get("guests", ())
-            mark.write(None if off else reason, there if guests is None else guests)
+            mark.write(None if off else words, there if guests is None else guests)
         return mark.read()

@@ -186,7 +186,10 @@ def test_an_upload_is_data(host, tmp_path, name):
     unharmed(host)
 
 
-@pytest.mark.parametrize("door", ["volume_clone", "volume_resize"])
+@pytest.mark.parametrize(
+    "door",
+    ["volume_clone", "volume_resize", "volume_define on it", "define_vol_xml_str on it"],
+)
 def test_what_a_guest_wrote_to_its_raw_disk_is_not_followed(host, door):
     """Not even to where a volume may have a backing file."""
     host.conn.defineXML(GUEST.format("raw", host.folder / "evil"))

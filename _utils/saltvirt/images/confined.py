@@ -119,7 +119,11 @@ def run(
     if shutil.which(argv[0]) is None:
         raise tools.missing(argv[0])
     limits = limits or Limits()
+    try:
+        confined = command(argv, reads, writes, limits)
+    except OSError as exc:  # a path leads through what is not for anybody, as another's root
+        raise error(f"cannot {what}: {exc.filename}: {exc.strerror}") from exc
     return tools.run(
-        command(argv, reads, writes, limits), what, error,
+        confined, what, error,
         timeout_s=limits.timeout_s, good=good, name=argv[0],
     )  # fmt: skip

@@ -47,7 +47,7 @@ def held(where: str, what: str, *names: str, wait_s: float | None = None) -> Ite
 
 @contextlib.contextmanager
 def _one(where: str, what: str, name: str, deadline: float) -> Iterator[None]:
-    path = os.path.join(str(where), f"{quote(name, safe='')[:_LONGEST]}.lock")
+    path = os.path.join(str(where), f"{quote(name, '', errors='surrogatepass')[:_LONGEST]}.lock")
     mine = _mine.__dict__.setdefault("paths", set())
     if path in mine:
         yield

@@ -7,7 +7,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded, chains, files
+from saltvirt.host.storage import bounded, chains, files, volume_content
 from saltvirt.images import header
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ def format_of(conn: libvirt.virConnect, spec: DiskSpec, path: str) -> str:
         raise errors.InvalidInput(f"disk {spec.name}: {path} is neither a file nor a block device")
     declared = files.format_by_domains(conn, path)
     known = spec.format or declared
+    if declared == "raw" and known != "raw":
+        why = volume_content.contradiction(path, declared, known)
+        raise errors.InvalidInput(f"disk {spec.name}: {why}")
     if known and not declared:
         _leads_nowhere(spec, path, known)
     if known or spec.device != "disk" or is_block(path):

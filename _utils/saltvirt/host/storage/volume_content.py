@@ -50,10 +50,7 @@ def refuse_foreign(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> N
     if declared == format:
         return
     if declared:
-        raise errors.ImageError(
-            f"{path} is {declared} by the definition of its guest, but {format} by its content, "
-            "which the guest may have written: libvirt would follow that"
-        )
+        raise errors.ImageError(contradiction(path, declared, format))
     found = header.read(path, format)
     named = found.data_file or found.backing
     if named:
@@ -61,6 +58,14 @@ def refuse_foreign(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> N
             f"{path} names the backing file {plain.line(named, 200)}: a guest could have written "
             "that to a raw disk. If it is yours, make it whole with qemu-img convert"
         )
+
+
+def contradiction(path: str, declared: str, format: str | None) -> str:
+    """Why what a guest declares to be of one format is not used as of another."""
+    return (
+        f"{path} is {declared} by the definition of its guest, but {format} by its content or by "
+        "what was asked for: the guest may have written it, and libvirt would follow that"
+    )
 
 
 def refuse_boundless(
@@ -95,6 +100,8 @@ def _free_bytes(pool: libvirt.virStoragePool) -> int:
 
 def sound_base(conn: libvirt.virConnect, path: str, format: str | None) -> None:
     """Raises ImageError, NotFound for a backing file that is none, or leads to files elsewhere
-    that no domain of this host has declared."""
-    folders = ["/"] if files.format_by_domains(conn, path) else None
-    inspect.inspect(path, format, folders=folders)
+    that no domain of this host has declared; or that one has as raw."""
+    declared = files.format_by_domains(conn, path)
+    if declared == "raw" and format not in (None, "raw"):
+        raise errors.ImageError(contradiction(path, declared, format))
+    inspect.inspect(path, format, folders=["/"] if declared else None)
