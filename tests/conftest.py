@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests import machine
 from tests.lab import skips
 
 
@@ -22,6 +23,9 @@ class Failures:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
+    remove = machine.apart()
+    if remove:
+        config.add_cleanup(remove)
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Failures(terminal), "failures-at-once")

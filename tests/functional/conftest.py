@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import machine
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 EMPTY = "test://" + str(Path(__file__).with_name("empty-node.xml"))
 
@@ -38,12 +40,21 @@ def load_with_folders(tmp_path, **virt):
     )
 
 
-@pytest.fixture(scope="session", autouse=True)
-def notes(tmp_path_factory):
-    """The notes on disks that are being made, apart from those of other processes of the tests."""
-    from saltvirt.host.provision import disk_notes
+WATCH = machine.Watch()
 
-    disk_notes.FOLDER = str(tmp_path_factory.mktemp("making"))
+
+@pytest.fixture(autouse=True)
+def _nothing_is_written_to_the_machine():
+    with WATCH as watch:
+        yield
+    assert watch.written == [], "written to the machine's own folders: see tests/machine.py"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_left_on_the_machine():
+    before = machine.made()
+    yield
+    assert machine.made() <= before, "left in the machine's own folder: see tests/machine.py"
 
 
 @pytest.fixture(scope="module")

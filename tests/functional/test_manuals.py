@@ -159,7 +159,7 @@ def test_a_finding_of_repair_has_its_row(code):
 
 
 KEPT = re.compile(
-    r'/var/lib/salt-virt/([a-z_-]+)|"pki_dir"\], "(virt[a-z-]*)"'
+    r'places\.STATE(?:\}/|, ")([a-z_-]+)|"pki_dir"\], "(virt[a-z-]*)"'
     r'|"cachedir"\]\) / "virt" / "([a-z.]+)"'
 )
 

@@ -11,12 +11,12 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-from saltvirt import errors
+from saltvirt import errors, places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-RUN = "/run/salt-virt"  # in memory, and nobody else can write to /run
+RUN = places.RUN
 _PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1
 PATIENCE_S = 900

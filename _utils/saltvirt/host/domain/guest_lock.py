@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterator
 from urllib.parse import quote, unquote
 
-from saltvirt import errors, settings
+from saltvirt import errors, places, settings
 from saltvirt.images import locks
 
-FOLDER = "/run/salt-virt-locks"
+FOLDER = places.LOCKS
 # most operations take less; a longer one is named to whoever waits
 WAIT_S = 20
 _STEP_S = 0.2

@@ -7,7 +7,9 @@ import json
 import os
 import time
 
-FOLDER = "/var/lib/salt-virt/moved"
+from saltvirt import places
+
+FOLDER = f"{places.STATE}/moved"
 
 
 def note(name: str, target: str, folder: str | None = None) -> None:

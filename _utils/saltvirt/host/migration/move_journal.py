@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
-from saltvirt import errors
+from saltvirt import errors, places
 from saltvirt.answers.migration import UnfinishedMigration
 from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt
 from saltvirt.migration.journal import MOVING, JournalEntry, LeftThere
 from saltvirt.wire import AnyFact, Fact
 
-FOLDER = "/var/lib/salt-virt/migrations"
+FOLDER = f"{places.STATE}/migrations"
 
 
 class Journal:

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Container, Iterable
 from dataclasses import replace
 
-from saltvirt import errors
+from saltvirt import errors, places
 from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import facts, remote_storage
@@ -25,7 +25,7 @@ from saltvirt.migration.checks import CheckedMigration, room
 from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.reservation import Reservation
 
-FOLDER = "/var/lib/salt-virt/arrivals"
+FOLDER = f"{places.STATE}/arrivals"
 # below locks.RUN, which a restart of the host empties
 _SEEN = "arrivals.json"
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from xml.etree import ElementTree
 
+from saltvirt import places
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import remote_storage
 
-RECORD = "/var/lib/salt-virt/same.json"
+RECORD = f"{places.STATE}/same.json"
 _MOST = 500
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from saltvirt import errors
+from saltvirt import errors, places
 from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, purge
@@ -29,7 +29,7 @@ from saltvirt.migration.journal import LeavingsNote, MadeThere
 
 log = logging.getLogger(__name__)
 
-FOLDER = "/var/lib/salt-virt/target_leftovers"
+FOLDER = f"{places.STATE}/target_leftovers"
 # beside it: their earlier place, which hosts not yet updated still write to, on this host too
 _EARLIER = "leavings"
 NEWER = "which was written to since it was copied there, may be the newer"

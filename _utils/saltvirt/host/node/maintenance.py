@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from saltvirt import errors
+from saltvirt import errors, places
 from saltvirt.host import own_files
 
-MARK = Path("/var/lib/salt-virt/maintenance.json")
+MARK = Path(places.STATE, "maintenance.json")
 
 
 def read(path: Path = MARK) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from saltvirt import errors
+from saltvirt import errors, places
 from saltvirt.answers.guests import DeadDisks
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import metadata, purge
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FOLDER = "/var/lib/salt-virt/making"
+FOLDER = f"{places.STATE}/making"
 # of a file, set before it has its name: a file that somebody else puts there does not have it
 _MARK = "user.saltvirt.making"
 _NOT_SURE = "it cannot be proven that it was made for this guest: look whose it is"

@@ -16,7 +16,7 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
-from saltvirt import errors
+from saltvirt import errors, places
 from saltvirt.design import secret
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.spec.pool import PoolAuthSpec
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from saltvirt.spec.pool import PoolSpec
     from saltvirt.xml.pool import Pool
 
-KEY = "/var/lib/salt-virt/secret-key"
+KEY = f"{places.STATE}/secret-key"
 
 
 def find(conn: libvirt.virConnect, wanted: Secret) -> libvirt.virSecret | None:

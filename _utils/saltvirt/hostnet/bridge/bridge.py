@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from saltvirt import places
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
 from saltvirt.hostnet import program
 from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
@@ -49,7 +50,7 @@ class Made(About):
 # (host, port) that must be reachable
 Probe = tuple[str, int]
 
-KEPT = Path("/var/lib/salt-virt/network-before")
+KEPT = Path(places.STATE, "network-before")
 UNIT = "salt-virt-network-back"
 # netplan writes files for the two that follow it
 MANAGERS = (netplan, networkmanager, networkd, ifcfg, ifupdown)

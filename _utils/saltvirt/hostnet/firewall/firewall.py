@@ -11,6 +11,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from saltvirt import places
 from saltvirt.errors import InvalidInput, OperationFailed
 from saltvirt.hostnet import program
 from saltvirt.hostnet.firewall import firewalld, iptables, nftables, ufw
@@ -19,7 +20,7 @@ from saltvirt.hostnet.firewall.rules import Rules, address, ports
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-KEPT = Path("/var/lib/salt-virt/firewall.json")
+KEPT = Path(places.STATE, "firewall.json")
 SCRIPT = KEPT.with_suffix(".sh")
 UNIT = Path("/etc/systemd/system/salt-virt-firewall.service")
 # the first that runs is used
