@@ -36,8 +36,9 @@ def _sources(folder: str) -> Iterator[tuple[str, os.stat_result]]:
             if entry.name.endswith(".py"):
                 with contextlib.suppress(FileNotFoundError):  # a sync is replacing it just now
                     yield entry.path, entry.stat()
-            elif entry.is_dir():
-                yield from _sources(entry.path)
+            elif entry.name != "__pycache__" and entry.is_dir():
+                with contextlib.suppress(FileNotFoundError):
+                    yield from _sources(entry.path)
 
 
 def fingerprint() -> frozenset[tuple[str, int, int]]:

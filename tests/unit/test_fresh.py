@@ -1,6 +1,7 @@
 """A long-lived process must not run half an old library, half a new one."""
 
 import importlib
+import os
 import sys
 
 import pytest
@@ -54,3 +55,26 @@ def test_the_old_copy_refuses_and_says_what_to_do(package):
     (package / "added.py").write_text("X = 1\n")
     with pytest.raises(StaleLibrary, match=r"saltutil.refresh_modules"):
         saltvirt.check()
+
+
+def test_folders_that_vanish_while_it_looks_are_no_failure(package, monkeypatch):
+    """A sync removes the files of the version before, and the folders that are empty then."""
+    import saltvirt
+
+    listed = os.scandir
+
+    def scandir(folder):
+        if os.path.basename(folder) == "xml":
+            raise FileNotFoundError(folder)
+        return listed(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert saltvirt.stale()
+
+
+def test_what_python_keeps_beside_the_sources_is_not_looked_at(package, monkeypatch):
+    import saltvirt
+
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "odd.py").write_text("")
+    assert not saltvirt.stale()

@@ -1,5 +1,7 @@
 """Hypervisors are found with one daemon, with modular daemons, and asleep behind a socket."""
 
+import os
+
 import pytest
 
 from saltvirt.host.node import detect
@@ -128,3 +130,18 @@ def test_an_unprivileged_xen_guest_is_no_hypervisor(machine):
 def test_without_a_daemon_no_kind_is_told(machine):
     found = detect.detect("x86_64", machine(*KVM, "dev/vmm", "proc/xen/capabilities"))
     assert (found["hypervisor"], found["type"], found["daemons"]) == (False, None, [])
+
+
+def test_what_a_minion_may_not_look_at_is_not_there_for_it(machine):
+    root = machine(*KVM, "usr/sbin/libvirtd", "run/libvirt/libvirt-sock")
+    (root / "run/libvirt").chmod(0)
+    nobody = os.geteuid() == 0  # root may look everywhere
+    if nobody:
+        os.seteuid(65534)
+    try:
+        found = detect.detect("x86_64", root)
+    finally:
+        if nobody:
+            os.seteuid(0)
+        (root / "run/libvirt").chmod(0o755)
+    assert (found["hypervisor"], found["daemons"], found["arch"]) == (False, [], "x86_64")

@@ -7,6 +7,7 @@ no daemon runs, and it is a hypervisor all the same.
 
 from __future__ import annotations
 
+import os.path
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def detect(machine: str, root: str | Path = "/") -> dict[str, Any]:
         "hypervisor": bool(daemons and kind),
         "type": kind if daemons else None,
         "daemons": daemons,
-        "kvm": (root / "dev/kvm").exists(),
+        "kvm": _there(root / "dev/kvm"),
         "arch": machine,
     }
 
@@ -49,12 +50,12 @@ def _daemons(root: Path) -> list[str]:
         daemon
         for daemon, socket in _SOCKETS.items()
         if _installed(root, daemon)
-        and any((root / run / "libvirt" / socket).exists() for run in ("run", "var/run"))
+        and any(_there(root / run / "libvirt" / socket) for run in ("run", "var/run"))
     )
 
 
 def _installed(root: Path, program: str) -> bool:
-    return any((root / folder / program).exists() for folder in _BINARIES)
+    return any(_there(root / folder / program) for folder in _BINARIES)
 
 
 def _kind(root: Path, machine: str, daemons: list[str]) -> str | None:
@@ -63,10 +64,15 @@ def _kind(root: Path, machine: str, daemons: list[str]) -> str | None:
     if _is_dom0(root) and (serves or "virtxend" in daemons):
         return "xen"
     if _has_qemu(root, machine) and (serves or "virtqemud" in daemons):
-        return "kvm" if (root / "dev/kvm").exists() else "qemu"
-    if (root / "dev/vmm").exists() and (serves or "virtbhyved" in daemons):
+        return "kvm" if _there(root / "dev/kvm") else "qemu"
+    if _there(root / "dev/vmm") and (serves or "virtbhyved" in daemons):
         return "bhyve"
     return "lxc" if "virtlxcd" in daemons else None
+
+
+def _there(path: Path) -> bool:
+    """What a minion that is not root may not look at is not there for it."""
+    return os.path.exists(path)
 
 
 def _is_dom0(root: Path) -> bool:
@@ -81,4 +87,4 @@ def _has_qemu(root: Path, machine: str) -> bool:
     if _installed(root, emulator):
         return True
     # Enterprise Linux and its kin hide it there
-    return any((root / path).exists() for path in ("usr/libexec/qemu-kvm", "usr/bin/qemu-kvm"))
+    return any(_there(root / path) for path in ("usr/libexec/qemu-kvm", "usr/bin/qemu-kvm"))
