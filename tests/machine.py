@@ -16,10 +16,11 @@ STATE, LOCKS = "/var/lib/salt-virt", "/run/salt-virt-locks"
 # of tests.lab, not of the library
 LABS = {"bare", "labs"}
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-# audit event to how many of its first arguments are paths
+# audit event to which of its arguments are paths that it changes: what a link names is none
 _CHANGES = {
-    "os.chmod": 1, "os.chown": 1, "os.link": 2, "os.mkdir": 1, "os.remove": 1, "os.rename": 2,
-    "os.rmdir": 1, "os.symlink": 2, "os.truncate": 1,
+    "os.chmod": slice(1), "os.chown": slice(1), "os.link": slice(1, 2), "os.mkdir": slice(1),
+    "os.remove": slice(1), "os.rename": slice(2), "os.rmdir": slice(1), "os.symlink": slice(1, 2),
+    "os.truncate": slice(1),
 }  # fmt: skip
 
 
@@ -67,7 +68,7 @@ class Watch:
             path, _, flags = arguments
             paths = [path] if isinstance(flags, int) and flags & _WRITES else []
         else:
-            paths = arguments[: _CHANGES.get(event, 0)]
+            paths = arguments[_CHANGES.get(event, slice(0))]
         self.written += filter(_kept, paths)
 
     def __enter__(self):

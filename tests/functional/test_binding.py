@@ -44,7 +44,8 @@ FREE = {
 
 
 def asks_libvirt(function):
-    return ":param connection:" in function.docstring and function.name not in FREE
+    words = (":param connection:", ":param kwargs: ``connection``")
+    return any(word in function.docstring for word in words) and function.name not in FREE
 
 
 def without_binding(calls, kind="modules"):

@@ -75,6 +75,9 @@ class Host:
         opts["file_client"] = "local"
         if self.whose == "ours":
             sys.path.insert(0, str(REPOSITORY / "_utils"))
+            from saltvirt import places
+
+            places.STATE, places.LOCKS = f"{self.folder}/state", f"{self.folder}/locks"
             stand_ins = REPOSITORY / "tests/functional/modules"
             opts["module_dirs"] = [str(REPOSITORY / "_modules"), str(stand_ins)]
             opts["states_dirs"] = [str(REPOSITORY / "_states")]
