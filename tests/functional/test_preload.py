@@ -84,7 +84,7 @@ def test_what_a_sync_left_out_is_found_after_the_next_one(tmp_path):
         [sys.executable, "-c", text, str(tmp_path)],
         cwd=REPOSITORY, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout.strip().endswith("in part only: saltutil.sync_all once more False")
+    assert done.stdout.strip().endswith("run saltutil.sync_all again False")
 
 
 def test_a_file_that_cannot_be_imported_costs_the_grain_nothing():
