@@ -28,13 +28,18 @@ def apart():
     """A callable that removes the folders again; None where the library cannot be imported."""
     if not importlib.util.find_spec("saltvirt"):
         return None
+    folder = tempfile.mkdtemp(prefix="salt-virt-kept-")
+    keep_in(folder)
+    return lambda: shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep_in(folder):
+    """Have the library keep in this folder what it keeps on a hypervisor."""
     from saltvirt import places
 
     knowing = {"saltvirt.host", "saltvirt.hostnet", "saltvirt.images"} & set(sys.modules)
     assert not knowing, f"{knowing} are imported already and know the machine's own folders"
-    folder = tempfile.mkdtemp(prefix="salt-virt-kept-")
     places.STATE, places.LOCKS = f"{folder}/state", f"{folder}/locks"
-    return lambda: shutil.rmtree(folder, ignore_errors=True)
 
 
 def made():

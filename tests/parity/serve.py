@@ -19,6 +19,7 @@ import libvirt
 import salt.config
 import salt.loader
 
+from tests import machine
 from tests.parity import daemon, state
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -75,9 +76,7 @@ class Host:
         opts["file_client"] = "local"
         if self.whose == "ours":
             sys.path.insert(0, str(REPOSITORY / "_utils"))
-            from saltvirt import places
-
-            places.STATE, places.LOCKS = f"{self.folder}/state", f"{self.folder}/locks"
+            machine.keep_in(self.folder)
             stand_ins = REPOSITORY / "tests/functional/modules"
             opts["module_dirs"] = [str(REPOSITORY / "_modules"), str(stand_ins)]
             opts["states_dirs"] = [str(REPOSITORY / "_states")]

@@ -107,8 +107,11 @@ def _inside(data: Any, shape: Any, place: str) -> str | None:
 
 def check(fun: str | None, kwarg: dict[str, Any] | None, data: Any) -> None:
     """Raises InvalidInput, which names the place, when the answer is none to this question."""
-    shapes = {**ANSWERS, **TESTED} if (kwarg or {}).get("test") else ANSWERS
-    where = misfit(data, shapes.get(fun or "", object))
+    name = fun or ""
+    shape = ANSWERS.get(name, object)
+    if (kwarg or {}).get("test"):
+        shape = TESTED.get(name, shape)
+    where = misfit(data, shape)
     if where:
         raise errors.InvalidInput(f"its answer to {fun} is not what this version expects: {where}")
 

@@ -28,7 +28,7 @@ def chain(path: str, format: str | None = None) -> list[str]:
     return [link.path for link in found.links] + list(found.aside)
 
 
-def _format_of(node: ET.Element) -> str | None:
+def format_of(node: ET.Element) -> str | None:
     """The format that an element with a source declares for it, or None."""
     if node.tag == "nvram":
         return node.get("format", "raw")
@@ -38,7 +38,7 @@ def _format_of(node: ET.Element) -> str | None:
 
 def declared(disk: ET.Element) -> str:
     """The format that a definition declares for a disk; libvirt takes raw where it says none."""
-    return _format_of(disk) or "raw"
+    return format_of(disk) or "raw"
 
 
 def variables(nvram: ET.Element) -> str | None:
@@ -56,9 +56,9 @@ def named(conn: libvirt.virConnect, tree: ET.Element) -> Iterator[tuple[str, str
         if source is not None:
             for path in {source.get("file"), source.get("dev"), _volume_of(conn, source)}:
                 if path and path.startswith("/"):
-                    yield path, _format_of(node)
+                    yield path, format_of(node)
         elif node.tag == "nvram" and (place := variables(node) or "").startswith("/"):
-            yield place, _format_of(node)
+            yield place, format_of(node)
 
 
 def format_by_domains(conn: libvirt.virConnect, path: str) -> str | None:

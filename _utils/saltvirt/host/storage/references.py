@@ -58,9 +58,9 @@ def of_tree(root: Element) -> Iterator[Name]:
             yield from _of_record(node)
         source = node.find("source")
         if node.tag in _STORAGE and source is not None:
-            yield from _of_source(source, _format(node), _closed(node))
+            yield from _of_source(source, files.format_of(node), _closed(node))
         if node.tag == "nvram" and (place := files.variables(node) or "").startswith("/"):
-            yield Name(path=place, format=node.get("format", "raw"))
+            yield Name(path=place, format=files.format_of(node))
 
 
 def _of_argument(text: str) -> list[str]:
@@ -80,12 +80,6 @@ def _elements(root: Element) -> Iterator[Element]:
         else:
             yield node
             todo += reversed(node)
-
-
-def _format(node: Element) -> str | None:
-    """The format that a definition declares; None where it does not."""
-    declared = node.find("driver") if node.tag == "disk" else node.find("format")
-    return declared.get("type") if declared is not None else None
 
 
 def _closed(node: Element) -> bool:

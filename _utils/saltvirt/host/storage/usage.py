@@ -586,7 +586,8 @@ def decide(
     used: Usage,
     unused: Iterable[str] = (),
 ) -> tuple[list[str], dict[str, str], dict[str, shared.FileIdentity]]:
-    """(paths to delete, {path: reason}, {path: Place}) of {real path: reason to keep it or None}.
+    """(paths to delete, {path: reason}, {path: FileIdentity}) of {real path: reason to keep it
+    or None}.
 
     unused: paths of which all other hosts have said that nobody there uses them. The identities are
     those of paths that stay only for want of that. What is kept can be based on what was to be
