@@ -308,7 +308,7 @@ def test_a_copy_has_a_key_of_its_own(named, store, pairs, report, start):
     assert store.accepted("db1").split() == pairs[1].split()
     assert store.accepted("web1").split() == pairs[0].split()
     assert told[0] is None
-    assert (told[-1]["host"], told[-1]["what"], told[-1]["started"]) == ("hv1", "virt.clone", False)
+    assert (told[-1].host, told[-1].what, told[-1].started) == ("hv1", "virt.clone", False)
     assert begun.of(named.opts, "web1") is None
 
 
@@ -316,7 +316,7 @@ def test_it_may_have_run_from_when_it_is_started(named, report):
     real, told = named.modules["virt.start"], []
 
     def start(**kwarg):
-        told.append(begun.of(named.opts, "web1")["started"])
+        told.append(begun.of(named.opts, "web1").started)
         return real(**kwarg)
 
     named.modules["virt.start"] = start

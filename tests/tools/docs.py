@@ -82,6 +82,7 @@ _FACTS = (
     ("answers/made.py", "What a host answers of a guest that it made or renamed"),
     ("answers/migration.py", "What a host answers of a migration"),
     ("answers/removal.py", "What a host answers of what it would remove"),
+    ("operations/begun.py", "What the master writes down while a guest is made"),
     ("host/storage/shared.py", "What other hosts are asked about storage"),
     ("migration/facts.py", "What a migration asks of the guest's host"),
     ("migration/journal.py", "What a migration writes down"),

@@ -361,6 +361,17 @@ def test_what_an_older_version_wrote_down_is_compared_with_no_mark(tmp_path):
     assert [one.id for one in repair.look(cloud)[0]] == ["given-up:web1:hv1"]
 
 
+@pytest.mark.parametrize(
+    "note", [b"{", b"\xff", b"[]", b"{}", b'{"host": 7}', b'{"host": "hv1", "what": "virt.init"}']
+)
+def test_a_damaged_note_of_what_was_begun_names_nothing(tmp_path, note):
+    cloud = Cloud(tmp_path, {"hv1": left(["web1"])})
+    begun.Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv1")
+    (tmp_path / "virt" / "begun" / "web1").write_bytes(note)
+    assert begun.of(cloud.opts, "web1") is None
+    assert repair.look(cloud)[0] == []
+
+
 def with_disks(unsure=None, **more):
     """A host that has disks which were being made for web1."""
     made = {"what": "virt.update", "disks": ["/i/web1_data.raw"], "unsure": unsure or {}, **more}

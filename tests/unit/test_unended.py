@@ -112,7 +112,7 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
 
     def asked(host, function, *more, **options):
         if function == "virt.start":
-            known.append(begun.of(cloud.opts, "web1")["started"])
+            known.append(begun.of(cloud.opts, "web1").started)
         return one(host, function, *more, **options)
 
     cloud.one = asked
@@ -143,7 +143,7 @@ def test_one_that_another_master_has_made_meanwhile_is_named_and_none_is_started
     with pytest.raises(errors.OperationFailed, match=r"more than one host: hv1 .*virt\.repair"):
         unended.start(cloud, policy.from_config(None, None), wish, "hv1", None)
     assert ("hv1", "virt.start") not in cloud.called
-    assert begun.of(cloud.opts, "web1")["started"] is False
+    assert begun.of(cloud.opts, "web1").started is False
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_an_init_that_is_given_up_is_written_down_until_it_is_known_what_became_
     cloud = Cloud(tmp_path, hv1=given_up)
     with pytest.raises(errors.ConnectionFailed, match=r"virt:stall_timeout.*may still be creating"):
         init(cloud).run()
-    assert begun.of(cloud.opts, "web1")["host"] == "hv1"
+    assert begun.of(cloud.opts, "web1").host == "hv1"
     cloud = Cloud(tmp_path, hv1={**MAKES, "virt.init": "!no such image"})
     with pytest.raises(errors.OperationFailed, match="no such image"):
         init(cloud).run()
@@ -269,7 +269,7 @@ def test_what_could_not_be_undone_is_named_and_written_down(tmp_path):
     cloud = Cloud(tmp_path, hv1=broken)
     with pytest.raises(errors.OperationFailed, match=r"gone wrong; could not undo: purge web1"):
         init(cloud).run()
-    assert begun.of(cloud.opts, "web1")["host"] == "hv1"
+    assert begun.of(cloud.opts, "web1").host == "hv1"
 
 
 def test_a_stop_presses_the_button_again_every_ten_seconds(tmp_path, monkeypatch):

@@ -10,19 +10,31 @@ import contextlib
 import json
 import os
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from saltvirt import errors
 from saltvirt.answers.guests import Leftovers
 from saltvirt.fleet import private
 from saltvirt.operations import away, held
 from saltvirt.revert import Revert
+from saltvirt.wire import Fact, seldom
 
-# what is written down of one
-Told = dict[str, Any]
 # what nobody asked for so long is forgotten
 KEEP_S = 90 * 86400
+
+
+@dataclass(frozen=True)
+class BegunNote(Fact):
+    """What is written down of one. what: the operation, for people. since: in seconds since 1970.
+    started: False as long as nobody was told to start it. operation: the mark that the guest's
+    record has then, None for one that gets none; empty: written by a version that knew no marks."""
+
+    host: str
+    what: str
+    since: float
+    started: bool = True
+    operation: str | None = seldom("")
 
 
 def _folder(opts: held.Opts) -> Path:
@@ -46,11 +58,7 @@ class Begun:
     def on(self, host: str) -> None:
         """This host is told to make it, now. It was never moved away from anywhere."""
         away.forget(self._opts, self._name)
-        record = {
-            "host": host, "what": self._what, "since": time.time(), "started": False,
-            "operation": self._operation,
-        }  # fmt: skip
-        private.write(str(self._path), json.dumps(record))
+        _write(self._path, BegunNote(host, self._what, time.time(), False, self._operation))
 
     def starting(self) -> None:
         """It is whole and may have been started from now on."""
@@ -72,8 +80,15 @@ def starting(opts: held.Opts, name: str) -> None:
 
 
 def _started(path: Path) -> None:
-    record = json.loads(path.read_text(encoding="utf-8"))
-    private.write(str(path), json.dumps({**record, "started": True}))
+    _write(path, replace(_read(path), started=True))
+
+
+def _read(path: Path) -> BegunNote:
+    return BegunNote.from_answer(json.loads(path.read_text(encoding="utf-8")), str(path))
+
+
+def _write(path: Path, note: BegunNote) -> None:
+    private.write(str(path), json.dumps(note.to_answer()))
 
 
 def forget(opts: held.Opts, name: str) -> None:
@@ -81,33 +96,31 @@ def forget(opts: held.Opts, name: str) -> None:
     (_folder(opts) / name).unlink(missing_ok=True)
 
 
-def of(opts: held.Opts, name: str) -> Told | None:
-    """``{"host", "what", "since"}`` of the guest, or None; ``started`` is False as long as
-    nobody was told to start it."""
+def of(opts: held.Opts, name: str) -> BegunNote | None:
+    """What is written down of the guest, or None."""
     try:
-        found = json.loads((_folder(opts) / name).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        return _read(_folder(opts) / name)
+    except (FileNotFoundError, ValueError, errors.BadAnswer):
         return None
-    return found if isinstance(found, dict) and found.get("host") else None
 
 
-def all_of(opts: held.Opts) -> dict[str, Told]:
+def all_of(opts: held.Opts) -> dict[str, BegunNote]:
     """Name to what :func:`of` tells, of all."""
-    found: dict[str, Told] = {}
+    found: dict[str, BegunNote] = {}
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(os.listdir(_folder(opts))):
             entry = None if name.startswith(".") else of(opts, name)
-            if entry and time.time() - entry["since"] < KEEP_S:
+            if entry and time.time() - entry.since < KEEP_S:
                 found[name] = entry
     return found
 
 
-def by_another(name: str, record: Told, there: Leftovers | None) -> bool:
+def by_another(name: str, record: BegunNote, there: Leftovers | None) -> bool:
     """Whether a guest has the mark of another operation than the one that was begun.
 
     record: what ``of`` returns. there: what its host says; None when
     it did not answer.
     """
-    if there is None or there.operations is None or "operation" not in record:
+    if there is None or there.operations is None or record.operation == "":
         return False
-    return bool(there.operations.get(name) != record["operation"])
+    return there.operations.get(name) != record.operation

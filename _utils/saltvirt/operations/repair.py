@@ -286,14 +286,14 @@ def _given_up(
 ) -> Iterator[Finding]:
     """Guests that a host was told to make, by an operation whose end this master did not see."""
     for name, begin in begun.all_of(fleet.opts).items():
-        host, what = begin["host"], begin["what"]
+        host, what = begin.host, begin.what
         there = answers.get(host)
         state = there.guests.get(name) if there else None
         if name in half or state == "running" or _at_work(fleet, name):
             continue
         if (state is None and host not in unreachable) or begun.by_another(name, begin, there):
             continue
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(begin["since"]))
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(begin.since))
         where = (
             f"{host} does not answer now: {unreachable[host]}"
             if state is None

@@ -24,16 +24,16 @@ def judge(
     wanted: InitRequest. guest: facts.Guest, on ``host``. Changes nothing.
     """
     opts, name = fleet.opts, wanted.name
-    record = begun.of(opts, name) or {}
+    record = begun.of(opts, name)
     ours = guest.deployment == str(deployment)
     if lock.at_work(opts, name):
         return None, None
     if guest.creating:
         return _half(fleet, name, host, ours)
-    if record.get("host") != host or guest.state == "running":
+    if record is None or record.host != host or guest.state == "running":
         return None, None
-    words = f"{record['what']} of it was given up or killed: see salt-run virt.repair name={name}"
-    never = record["what"] == "virt.init" and record.get("started") is False
+    words = f"{record.what} of it was given up or killed: see salt-run virt.repair name={name}"
+    never = record.what == "virt.init" and not record.started
     off = guest.state == "shutdown"
     if not (ours and never and off and _known(fleet, wanted, host)):
         return None, words
@@ -80,8 +80,8 @@ def start(
 ) -> str:
     """Ends what the killed one had left to do; libvirt's word for the guest's state then."""
     with lock.guest(fleet.opts, wanted.name, "virt.deployed"):
-        record = begun.of(fleet.opts, wanted.name) or {}
-        if record.get("host") != host or record.get("started") is not False:
+        record = begun.of(fleet.opts, wanted.name)
+        if record is None or record.host != host or record.started:
             raise errors.OperationFailed(
                 f"{wanted.name} on {host} was changed meanwhile: run this again"
             )

@@ -78,11 +78,11 @@ def _of_silent(fleet: Fleet, name: str, unreachable: dict[str, str], never: bool
     """Raises when the guest may be on a host that does not answer. never: none with a key is."""
     there = silent(fleet, name, unreachable)
     record = begun.of(fleet.opts, name)
-    if record and record["host"] in there:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record["since"]))
+    if record and record.host in there:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.since))
         raise errors.OperationFailed(
-            f"{record['host']} was asked to create {name} by {record['what']} at {since} and "
-            f"does not answer now: {there[record['host']]}; {_advice()}"
+            f"{record.host} was asked to create {name} by {record.what} at {since} and "
+            f"does not answer now: {there[record.host]}; {_advice()}"
         )
     if there and not never:
         why = "; ".join(f"{host}: {reason}" for host, reason in sorted(there.items()))
@@ -95,12 +95,12 @@ def _not_at_work(fleet: Fleet, name: str, unreachable: dict[str, str]) -> None:
     """Raises OperationFailed while a host goes on with what a runner that died told it: before it
     has a domain of the name, for it may be fetching the image."""
     record = begun.of(fleet.opts, name)
-    if not record or record["host"] in unreachable or record["host"] not in fleet.hosts():
+    if not record or record.host in unreachable or record.host not in fleet.hosts():
         return
-    owner = find.leftovers(fleet, record["host"]).at_work.get(name)
+    owner = find.leftovers(fleet, record.host).at_work.get(name)
     if owner:
         raise errors.OperationFailed(
-            f"{record['host']} is still at work on {name}: {owner}; wait for it"
+            f"{record.host} is still at work on {name}: {owner}; wait for it"
         )
 
 
