@@ -156,7 +156,7 @@ def maintenance(reason=None, guests=None, off=False):
         salt hyper1 virt.maintenance off=True
     """
     if reason is None and not off:
-        return mark.read()
+        return _mark()
     words = "" if isinstance(reason, (bytes, dict, list, tuple, set)) else str(reason)
     if not off and not words.strip():
         raise errors.InvalidInput("reason is missing: say why the host gets no guests")
@@ -167,6 +167,12 @@ def maintenance(reason=None, guests=None, off=False):
         if off and not guests:
             mark.clear()
         else:
-            there = (mark.read() or {}).get("guests", ())
-            mark.write(None if off else words, there if guests is None else guests)
-        return mark.read()
+            there = mark.read()
+            kept = there.guests if there and guests is None else guests or ()
+            mark.write(None if off else words, kept)
+        return _mark()
+
+
+def _mark():
+    found = mark.read()
+    return found.to_answer() if found else None

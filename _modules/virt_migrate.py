@@ -337,7 +337,7 @@ def migrate_locations(**kwargs):
         limits=_config("placement", {}),
         address=_address(),
         certificates=validity.here(__opts__["id"]),
-        maintenance=(maintenance.read() or {}).get("reason"),
+        maintenance=maintenance.reason(),
     ).to_answer()
 
 

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from saltvirt import errors
+from saltvirt.answers.maintenance import MaintenanceMark
 from saltvirt.host.migration import move_journal, reservations, target_leftovers
 from saltvirt.host.node import maintenance
 
@@ -13,9 +14,9 @@ def test_mark_and_clear(tmp_path):
     mark = tmp_path / "deep" / "maintenance.json"
     assert maintenance.read(mark) is None
     maintenance.write("disks", ["b", "a"], mark)
-    assert maintenance.read(mark) == {"reason": "disks", "guests": ["a", "b"]}
+    assert maintenance.read(mark) == MaintenanceMark("disks", ("a", "b"))
     maintenance.write("memory", path=mark)
-    assert maintenance.read(mark) == {"reason": "memory", "guests": []}
+    assert maintenance.read(mark) == MaintenanceMark("memory", ())
     maintenance.clear(mark)
     maintenance.clear(mark)
     assert maintenance.read(mark) is None
@@ -23,7 +24,8 @@ def test_mark_and_clear(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"7", b"{}", b"[" * 100_000, b"\xff", None,
                                      b'{"reason": 7, "guests": []}',
-                                     b'{"reason": "x", "guests": 7}'])  # fmt: skip
+                                     b'{"reason": "x", "guests": 7}',
+                                     b'{"reason": "x", "guests": [7]}'])  # fmt: skip
 def test_a_damaged_mark_is_named(tmp_path, content):
     """No guest comes before a person has looked."""
     mark = tmp_path / "maintenance.json"

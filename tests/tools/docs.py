@@ -79,6 +79,7 @@ may be missing. What is there has its type, or the answer is refused, with the h
 _FACTS = (
     ("placement/facts.py", "What `virt.inventory` answers"),
     ("answers/guests.py", "What a host answers of all its guests"),
+    ("answers/maintenance.py", "What a host answers of its maintenance"),
     ("answers/made.py", "What a host answers of a guest that it made or renamed"),
     ("answers/migration.py", "What a host answers of a migration"),
     ("answers/removal.py", "What a host answers of what it would remove"),

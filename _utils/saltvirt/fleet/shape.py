@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from saltvirt import errors, plain, wire
-from saltvirt.answers import guests, made, migration, removal
+from saltvirt.answers import guests, made, maintenance, migration, removal
 from saltvirt.placement import facts
 
 NUMBER = (int, float)
@@ -39,7 +39,7 @@ ANSWERS = {
     # by the name that hosts have for it which are not updated yet
     "virt.migrate_census": guests.MigrationFacts,
     "virt.init": made.Made, "virt.clone": made.Made, "virt.rename": made.Renamed,
-    "virt.maintenance": ({"guests": [str]}, None),
+    "virt.maintenance": (maintenance.MaintenanceMark, None),
     "virt.guest_addresses": {str: {str: {str: object}}},
     "virt.list_snapshots": {str: ([_SNAPSHOT], {"error": str}, str)},
     "virt.snapshot": {"name": str},

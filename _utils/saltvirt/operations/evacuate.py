@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from saltvirt import errors
+from saltvirt.answers.maintenance import MaintenanceMark
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import away, find, inventory, moves
 from saltvirt.operations.operation import Checked, Reasons, Result
@@ -37,6 +38,14 @@ def plan(
         targets[guest.name] = decision.ranked[0].host
         cloud = account.taken(cloud, targets[guest.name], request, guest)
     return targets, unplaced
+
+
+def _marked(
+    fleet: Fleet, host: str, arguments: dict[str, Any] | None = None
+) -> MaintenanceMark | None:
+    """The mark of the host, once it has done what the arguments say."""
+    found = fleet.one(host, "virt.maintenance", arguments)
+    return None if found is None else MaintenanceMark.from_answer(found, host)
 
 
 class Evacuate:
@@ -79,7 +88,8 @@ class Evacuate:
         """Raises NotFound, ConnectionFailed, OperationFailed when the host cannot be marked."""
         fleet, host = self.fleet, self.host
         fleet.hosts(host)
-        gone = {*(fleet.one(host, "virt.maintenance") or {}).get("guests", [])}
+        mark = _marked(fleet, host)
+        gone = {*mark.guests} if mark else set[str]()
         ours = away.of(fleet.opts, host)
         self._mark(gone)
         self.report.step("maintenance", f"{host} gets no new guests: {self.reason}")
@@ -124,8 +134,8 @@ class Evacuate:
 
     def _mark(self, guests: set[str]) -> None:
         """Raises OperationFailed when the host has no such mark then."""
-        arguments = {"reason": self.reason, "guests": sorted(guests)}
-        if self.fleet.one(self.host, "virt.maintenance", arguments) != arguments:
+        mark = MaintenanceMark(self.reason, tuple(sorted(guests)))
+        if _marked(self.fleet, self.host, mark.to_answer()) != mark:
             raise errors.OperationFailed(
                 f"{self.host} did not record its maintenance: it may get new guests"
             )
@@ -180,12 +190,12 @@ class Restore:
         """
         fleet, host = self.fleet, self.host
         fleet.hosts(host)
-        mark = fleet.one(host, "virt.maintenance")
+        mark = _marked(fleet, host)
         if mark is None:
             raise errors.InvalidInput(f"{host} is not in maintenance")
         locations = find.locations(fleet)
         planned, unknown, ours = [], {}, away.of(fleet.opts, host)
-        for name in mark["guests"]:
+        for name in mark.guests:
             places = sorted(locations.guests.get(name, {}))
             if host in places or not (places or locations.unreachable):
                 continue

@@ -60,7 +60,7 @@ def _read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str)
         labels=settings.option(get, "labels", {}),
         ratios=settings.option(get, "ratios", {}),
         placement=settings.option(get, "placement", {}),
-        maintenance=(maintenance.read() or {}).get("reason"),
+        maintenance=maintenance.reason(),
         libvirt=conn.getLibVersion(),
     )
 

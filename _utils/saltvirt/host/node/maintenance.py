@@ -7,40 +7,41 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from saltvirt import errors, places
+from saltvirt.answers.maintenance import MaintenanceMark
 from saltvirt.host import own_files
 
 MARK = Path(places.STATE, "maintenance.json")
 
 
-def read(path: Path = MARK) -> dict[str, Any] | None:
-    """{"reason": str, "guests": [names that were moved away]}, or None.
-
-    The reason is None on a host that takes guests again, and has not got all of its own back.
-    Raises OperationFailed for a mark that cannot be read.
-    """
+def read(path: Path = MARK) -> MaintenanceMark | None:
+    """The mark, or None. Raises OperationFailed for one that cannot be read."""
     try:
         with own_files.permitted():
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(found["reason"], (str, type(None))) and isinstance(found["guests"], list):
-            return found
+            data = json.loads(path.read_text(encoding="utf-8"))
+        return MaintenanceMark.from_answer(data, str(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError, LookupError, TypeError):
-        pass
-    raise errors.OperationFailed(
-        f"{path}, the mark of a host in maintenance, is damaged: virt.maintenance off=True on this "
-        "host takes it away"
-    )
+    except (OSError, ValueError, RecursionError, errors.BadAnswer):
+        raise errors.OperationFailed(
+            f"{path}, the mark of a host in maintenance, is damaged: virt.maintenance off=True on "
+            "this host takes it away"
+        ) from None
 
 
-def write(reason: str | None, guests: Iterable[str] = (), path: Path = MARK) -> None:
-    """Marks the host; what was marked before is replaced."""
+def reason() -> str | None:
+    """Why this host takes no guests; None when it takes them."""
+    mark = read()
+    return mark.reason if mark else None
+
+
+def write(why: str | None, guests: Iterable[str] = (), path: Path = MARK) -> None:
+    """Marks the host; what was marked before is replaced. why: as the mark's reason."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps({"reason": reason, "guests": sorted(guests)}), encoding="utf-8")
+    mark = MaintenanceMark(why, tuple(sorted(guests)))
+    fresh.write_text(json.dumps(mark.to_answer()), encoding="utf-8")
     os.replace(fresh, path)
 
 
