@@ -66,12 +66,12 @@ def nobody_else(monkeypatch):
 
 def test_without_shared_disks_nobody_else_is_asked(tmp_path):
     cloud = Cloud(tmp_path, {"delete": ["/own"], "keep": {}, "shared": {}}, hv2=NOBODY)
-    expected = {"delete": ["/own"], "keep": {}, "unused": [], "unsure": []}
+    expected = purge.Removal(delete=["/own"], keep={}, unused=[], unsure=[])
     assert purge.plan(cloud, "hv1", "web1", dirs=True) == expected
     asked = {"vm_": "web1", "test": True, "dirs": True}
     assert cloud.asked == [("hv1", "virt.purge", asked, False)]
     cloud.plans = {}
-    nothing = {"delete": [], "keep": {}, "unused": [], "unsure": []}
+    nothing = purge.Removal(delete=[], keep={}, unused=[], unsure=[])
     assert purge.plan(cloud, "hv1", "web1", "virt.remove_made") == nothing
     cloud.plans = {"delete": "/own"}
     with pytest.raises(errors.BadAnswer, match="hv1: delete is not a list"):
@@ -81,10 +81,10 @@ def test_without_shared_disks_nobody_else_is_asked(tmp_path):
 def test_what_all_others_do_not_use_goes(tmp_path):
     cloud = Cloud(tmp_path, SHARED, hv2=NOBODY, hv3={**NOBODY, "/nfs/b": "used by db1"})
     found = purge.plan(cloud, "hv1", "web1")
-    assert found == {
-        "delete": ["/nfs/a", "/own"], "unused": ["/nfs/a"], "unsure": ["/nfs/b"],
-        "keep": {"/iso": "a medium", "/nfs/b": "hv3: used by db1"},
-    }  # fmt: skip
+    assert found == purge.Removal(
+        delete=["/nfs/a", "/own"], unused=["/nfs/a"], unsure=["/nfs/b"],
+        keep={"/iso": "a medium", "/nfs/b": "hv3: used by db1"},
+    )  # fmt: skip
     assert [one[0] for one in cloud.asked] == ["hv1", "hv2", "hv3"]
 
 
@@ -135,7 +135,10 @@ def test_who_once_handed_in_a_key_and_is_accepted_is_one_that_was_not_asked(tmp_
 def test_a_purge_hands_over_what_the_others_said(tmp_path):
     cloud = Cloud(tmp_path, SHARED, hv2={**NOBODY, "/nfs/b": "used by db1"})
     found = purge.on_host(cloud, "hv1", "web1", dirs=True)
-    assert "unused" not in found
+    assert found.done() == {
+        "delete": ["/nfs/a", "/own"], "unsure": ["/nfs/b"],
+        "keep": {"/iso": "a medium", "/nfs/b": "hv2: used by db1"},
+    }  # fmt: skip
     asked = {"vm_": "web1", "unused": ["/nfs/a"], "dirs": True}
     assert cloud.asked[-1] == ("hv1", "virt.purge", asked, True)
 
@@ -162,7 +165,7 @@ def test_of_a_half_made_guest_all_goes_or_nothing(tmp_path):
     assert caught.value.text == "/nfs/b on hv1 stays: hv2: used by db1"
     assert "web1" in cloud.guests["hv1"]
     cloud.users["hv2"] = NOBODY
-    assert purge.leftover(cloud, "hv1", "web1")["delete"] == ["/nfs/a", "/nfs/b", "/own"]
+    assert purge.leftover(cloud, "hv1", "web1").delete == ["/nfs/a", "/nfs/b", "/own"]
     assert cloud.guests == {"hv1": {}}
 
 
@@ -259,7 +262,7 @@ def test_while_another_operation_is_at_work_it_stays(tmp_path, keys):
 
 def test_a_guest_that_is_still_there_keeps_its_key(tmp_path, keys, monkeypatch):
     cloud = Cloud(tmp_path, OWN)
-    monkeypatch.setattr(purge, "on_host", lambda *_args, **_more: {"keep": {}})
+    monkeypatch.setattr(purge, "on_host", lambda *_args, **_more: purge.Removal([], {}, [], []))
     away.keep(cloud.opts, "hv2", ["web1"])
     with pytest.raises(errors.OperationFailed, match="hv1: libvirt still has web1"):
         Purge(cloud, "web1").run()

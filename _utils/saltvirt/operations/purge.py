@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from saltvirt import errors, names
@@ -13,27 +14,44 @@ from saltvirt.operations import away, begun, find, lock, proof
 from saltvirt.operations.operation import Checked, Reasons, Result
 
 
+@dataclass(frozen=True)
+class Removal:
+    """What a purge deletes and what it keeps (path to why), the other hosts asked. unused: of what
+    is deleted, what other hosts could have and do not use. unsure: the guest's own disks that
+    stay."""
+
+    delete: list[str]
+    keep: dict[str, str]
+    unused: list[str]
+    unsure: list[str]
+
+    def would(self) -> dict[str, Any]:
+        """For people, as plain data."""
+        return asdict(self)
+
+    def done(self) -> dict[str, Any]:
+        """The same once it was done."""
+        return {"delete": self.delete, "keep": self.keep, "unsure": self.unsure}
+
+
 def plan(
     fleet: Fleet, host: str, name: str, function: str = "virt.purge", **options: Any
-) -> dict[str, Any]:
-    """What ``virt.purge`` would do on the host, the other hosts asked: a dict with ``delete``,
-    ``keep``, ``unused`` (what they do not use) and ``unsure`` (own disks that stay). Changes
-    nothing. function: another one that takes and answers the same."""
+) -> Removal:
+    """What ``virt.purge`` would do on the host, the other hosts asked. Changes nothing. function:
+    another one that takes and answers the same."""
     asked = {"vm_": name, "test": True, **options}
     found = RemovalPlan.from_answer(fleet.one(host, function, asked, long=False), host)
     unused, why = proof.elsewhere(fleet, host, found.shared)
     keep = {path: words for path, words in found.keep.items() if path not in unused}
-    return {
-        "delete": sorted({*found.delete, *unused}), "keep": {**keep, **why}, "unused": unused,
-        "unsure": sorted({*found.unsure} - {*unused}),
-    }  # fmt: skip
+    unsure = sorted({*found.unsure} - {*unused})
+    return Removal(sorted({*found.delete, *unused}), {**keep, **why}, unused, unsure)
 
 
-def on_host(fleet: Fleet, host: str, name: str, **options: Any) -> dict[str, Any]:
+def on_host(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
     """Purges the guest there; what was deleted and what stayed. What other hosts may have goes
     only when each of them said that it does not use it."""
     found = plan(fleet, host, name, **options)
-    asked = {"vm_": name, "unused": found.pop("unused"), **options}
+    asked = {"vm_": name, "unused": found.unused, **options}
     fleet.one(host, "virt.purge", asked, long=True)
     return found
 
@@ -43,18 +61,18 @@ def made(fleet: Fleet, host: str, name: str) -> None:
     OperationFailed when something stays."""
     found = plan(fleet, host, name, "virt.remove_made")
     try:
-        fleet.one(host, "virt.remove_made", {"vm_": name, "unused": found["unused"]}, long=True)
+        fleet.one(host, "virt.remove_made", {"vm_": name, "unused": found.unused}, long=True)
     except errors.OperationFailed as exc:
-        why = "; ".join(f"{path} stays: {words}" for path, words in found["keep"].items())
+        why = "; ".join(f"{path} stays: {words}" for path, words in found.keep.items())
         raise errors.OperationFailed(why or exc.text) from exc
 
 
-def leftover(fleet: Fleet, host: str, name: str) -> dict[str, Any]:
+def leftover(fleet: Fleet, host: str, name: str) -> Removal:
     """Purges a guest that an init has half made. Raises OperationFailed, before anything is
     changed, when a disk would stay: without its record it would be nobody's."""
     found = plan(fleet, host, name)
-    for path in found["unsure"]:
-        raise errors.OperationFailed(f"{path} on {host} stays: {found['keep'][path]}")
+    for path in found.unsure:
+        raise errors.OperationFailed(f"{path} on {host} stays: {found.keep[path]}")
     return on_host(fleet, host, name)
 
 
@@ -80,10 +98,10 @@ class Purge:
             found = plan(self.fleet, host, name)
             goes, why = self._key(host)
             reasons.hold()
-            disks = ", ".join(found["delete"]) or "no disks"
+            disks = ", ".join(found.delete) or "no disks"
             comment = f"{name} would be removed from {host}, with {disks}"
             comment += " and its key" if goes else ""
-            changes = {"removed": found, "key": goes}
+            changes = {"removed": found.would(), "key": goes}
             return Checked(name, comment + _stays(why, found), changes, {"host": host})
         return reasons.checked(self.name)
 
@@ -104,7 +122,7 @@ class Purge:
                 KeyStore(fleet.opts).delete(name)
         comment = f"{name} was removed from {host}"
         comment += " and its key from the master" if goes else ""
-        changes = {"removed": True, **removed}
+        changes = {"removed": True, **removed.done()}
         return Result(name, comment + _stays(why, removed), changes, {"host": host})
 
     def _key(self, host: str) -> tuple[bool, str | None]:
@@ -120,7 +138,7 @@ class Purge:
         return why is None, why
 
 
-def _stays(why: str | None, found: dict[str, Any]) -> str:
+def _stays(why: str | None, found: Removal) -> str:
     """Why the key stays, and each disk that does."""
     words = f"; its key stays: {why}" if why else ""
-    return words + "".join(f"; {path} stays: {reason}" for path, reason in found["keep"].items())
+    return words + "".join(f"; {path} stays: {reason}" for path, reason in found.keep.items())
