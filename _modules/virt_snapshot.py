@@ -7,7 +7,6 @@ comes from ``virt:connection:uri`` and ``virt:connection:auth``.
 :depends: libvirt-python in Salt's own Python
 """
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -15,9 +14,11 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings
+from saltvirt.answers.snapshots import SnapshotReverted, SnapshotsDeleted
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.snapshot import snapshot as host_snapshot
+from saltvirt.host.storage import shared
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -133,15 +134,14 @@ def delete_snapshots(name, *names, **kwargs):
     if test:
         with _connect(kwargs) as conn:
             found, stake = host_snapshot.plan_delete(conn, name, names, everything, children)
-        return {"deleted": found, **_places(stake)}
+        return SnapshotsDeleted(deleted=found, **_places(stake)).to_answer()
     with _locked("delete_snapshots", name), _connect(kwargs) as conn:
         return host_snapshot.delete(conn, name, names, everything, children, unused)
 
 
 def _places(stake):
-    found = {"shared": stake.shared, "own": stake.own if stake.shared else {}}
-    found = {key: {p: asdict(one) for p, one in places.items()} for key, places in found.items()}
-    return {key: places for key, places in found.items() if places}
+    own = stake.own if stake.shared else {}
+    return {"shared": shared.as_data(stake.shared), "own": shared.as_data(own)}
 
 
 def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=(), **kwargs):
@@ -182,4 +182,5 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
     else:
         with _locked("revert_snapshot", name), _connect(kwargs) as conn:
             reverted, deleted = host_snapshot.revert(conn, name, vm_snapshot, cleanup, unused)
-    return {"reverted": reverted, "deleted": deleted if cleanup else host_snapshot.NONE, **places}
+    gone = tuple(deleted) if cleanup else host_snapshot.NONE
+    return SnapshotReverted(reverted=reverted, deleted=gone, **places).to_answer()

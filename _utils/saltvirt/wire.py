@@ -8,6 +8,7 @@ may be missing. What is there has the type that its field says, or the whole ans
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import types
@@ -33,7 +34,7 @@ class Fact:
     """The base of dataclasses that travel.
 
     A field is a str, bool, int or float (a number from 0), another Fact, a list, tuple or frozenset
-    of one of them, a dict of text to one of them, any of those or None, or Any.
+    of one of them, a dict of text to one of them, one of several of those or None, or Any.
 
     NAMED_BY: of Facts in a dict by name: the field that this name is.
     """
@@ -126,9 +127,9 @@ def _reader(kind: Any) -> Reader:
     if kind is Any:
         return lambda data: data
     if origin in (typing.Union, types.UnionType):
-        [one] = [one for one in inner if one is not type(None)]
-        read = _reader(one)
-        return lambda data: None if data is None else read(data)
+        return _either(
+            [_reader(one) for one in inner if one is not type(None)], type(None) in inner
+        )
     if origin is dict:
         return _mapping(inner[1])
     if origin in (list, tuple, frozenset):
@@ -136,6 +137,21 @@ def _reader(kind: Any) -> Reader:
     if issubclass(kind, Fact):
         return _fact(kind)
     return _number(kind) if kind in (int, float) else _one(kind)
+
+
+def _either(readers: list[Reader], optional: bool) -> Reader:
+    """What the first of the readers makes of it that can; optional: None stays None."""
+    *some, last = readers
+
+    def read(data: Any) -> Any:
+        if optional and data is None:
+            return None
+        for one in some:
+            with contextlib.suppress(Misfit):
+                return one(data)
+        return last(data)
+
+    return read
 
 
 def _one(kind: type) -> Reader:

@@ -10,6 +10,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.answers.snapshots import SnapshotReverted, SnapshotsDeleted
 from saltvirt.fleet.answer import Answer
 from saltvirt.host.snapshot import layers, snapshot
 from saltvirt.host.storage import identity, usage
@@ -159,14 +160,15 @@ class Cloud:
     def one(self, host, function, kwarg=None, long=None):
         self.called.append((function, kwarg))
         assert long is ("unused" in kwarg), "a question has an end, a change all the time it takes"
-        return {"deleted": {}, "shared": {"/nfs/a": {}}, "own": {"/nfs/b": {}}}
+        gone = {"deleted": []} if function == "virt.revert_snapshot" else {"deleted": {}}
+        return {"reverted": "a", "shared": {"/nfs/a": {}}, "own": {"/nfs/b": {}}, **gone}
 
 
 def test_the_runner_asks_all_hosts_before(monkeypatch):
     monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
     cloud = Cloud(Answer("hv2", {"/nfs/a": None, "/nfs/b": "used by web9"}))
-    done = snapshots.run(cloud, "hv1", "virt.delete_snapshots", {"name": "web1"})
-    assert done["deleted"] == {}
+    done = snapshots.run(cloud, "hv1", SnapshotsDeleted, {"name": "web1"})
+    assert done.deleted == {}
     assert cloud.called == [
         ("virt.delete_snapshots", {"name": "web1", "test": True}),
         ["/nfs/a", "/nfs/b"],
@@ -180,12 +182,13 @@ def test_of_what_is_the_hosts_own_nobody_else_is_asked():
             return {"deleted": {}, "shared": {}, "own": {"/nfs/b": {}}}
 
     cloud = Host(Answer("hv2", error="down"))
-    told, shared = snapshots.plan(cloud, "hv1", "virt.delete_snapshots", {"name": "web1"})
-    assert (told["own"], shared, cloud.called) == ({"/nfs/b": {}}, [], [])
+    told, shared = snapshots.plan(cloud, "hv1", SnapshotsDeleted, {"name": "web1"})
+    assert (told.own, shared, cloud.called) == ({"/nfs/b": {}}, [], [])
 
 
 @pytest.mark.parametrize(
-    ("said", "known"), [([{"name": "one", "parent": None}], ["one"]), ({"x": 1}, [])]
+    ("said", "known"),
+    [([{"name": "one", "parent": None, "current": True}], ["one"]), ({"x": 1}, [])],
 )
 def test_the_snapshots_of_a_guest_are_asked_of_its_host(said, known):
     class Host(Cloud):
@@ -200,7 +203,7 @@ def test_the_snapshots_of_a_guest_are_asked_of_its_host(said, known):
 
     host, found = snapshots.there(Host(None), "web1")
     assert (host, list(found)) == ("hv2", known)
-    assert all(one["parent"] is None for one in found.values())
+    assert all(one.parent is None for one in found.values())
 
 
 @pytest.mark.parametrize(
@@ -215,7 +218,7 @@ def test_one_that_uses_it_or_is_silent_keeps_the_layers(monkeypatch, answer):
     monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
     cloud = Cloud(answer)
     with pytest.raises(errors.Refused, match="/nfs/a on hv1 would be lost, and other hosts may"):
-        snapshots.run(cloud, "hv1", "virt.revert_snapshot", {"name": "web1"})
+        snapshots.run(cloud, "hv1", SnapshotReverted, {"name": "web1"})
     assert len(cloud.called) == 2
 
 

@@ -82,6 +82,7 @@ _FACTS = (
     ("answers/maintenance.py", "What a host answers of its maintenance"),
     ("answers/made.py", "What a host answers of a guest that it made or renamed"),
     ("answers/migration.py", "What a host answers of a migration"),
+    ("answers/snapshots.py", "What a host answers of a guest's snapshots"),
     ("answers/removal.py", "What a host answers of what it would remove"),
     ("operations/begun.py", "What the master writes down while a guest is made"),
     ("host/storage/shared.py", "What other hosts are asked about storage"),

@@ -33,6 +33,8 @@ class Whole(Fact):
     labels: dict[str, Any] = seldom({})
     here: int = untold(0)
     any: Any = None
+    either: str | tuple[str, ...] = seldom("")
+    maybe: tuple[str, ...] | bool | None = seldom(None)
 
 
 FULL = {
@@ -79,6 +81,8 @@ def test_the_other_side_may_be_of_another_version():
         ({"several": [1.5, None]}, "several.1 is not"), ({"names": {"a": 1}}, "names is not a"),
         ({"why": 1}, "why is not text"), ({"rare": "x"}, "rare is not"),
         ({"labels": None}, "labels is not a mapping"),
+        ({"either": None}, "either is not a list"), ({"either": [1]}, "either.0 is not text"),
+        ({"maybe": "x"}, "maybe is not true or false"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_with_its_key_and_whose_it_is(wrong, where):
@@ -86,6 +90,16 @@ def test_what_is_wrong_is_refused_with_its_key_and_whose_it_is(wrong, where):
         Whole.from_answer({**FULL, **wrong}, "hv1")
     assert caught.value.text.startswith(f"hv1: {where}")
     assert misfit({**FULL, **wrong}, Whole).startswith(where)
+
+
+@pytest.mark.parametrize(
+    ("either", "maybe", "found"),
+    [("x", [], ("x", ())), ([], True, ((), True)), (["x"], None, (("x",), None))],
+)
+def test_one_of_several_types(either, maybe, found):
+    whole = Whole.from_answer({**FULL, "either": either, "maybe": maybe}, "hv1")
+    assert (whole.either, whole.maybe) == found
+    assert whole.to_answer()["either"] == either
 
 
 @pytest.mark.parametrize("data", [None, [], "x", 1])

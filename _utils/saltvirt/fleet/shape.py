@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from saltvirt import errors, plain, wire
-from saltvirt.answers import guests, made, maintenance, migration, removal
+from saltvirt.answers import guests, made, maintenance, migration, removal, snapshots
 from saltvirt.placement import facts
 
 NUMBER = (int, float)
@@ -25,7 +25,6 @@ _SHOWN = {
     "nics?": ({str: {str: object}}, None),
     "state?": str,
 }
-_SNAPSHOT = {"name": str, "parent": _TEXT, "current": bool}
 # function to what it returns: a Fact, a type, several of them, [of each], {str: of each value}, or
 # the keys that must be there ("key?": may be there)
 ANSWERS = {
@@ -41,20 +40,16 @@ ANSWERS = {
     "virt.init": made.Made, "virt.clone": made.Made, "virt.rename": made.Renamed,
     "virt.maintenance": (maintenance.MaintenanceMark, None),
     "virt.guest_addresses": {str: {str: {str: object}}},
-    "virt.list_snapshots": {str: ([_SNAPSHOT], {"error": str}, str)},
-    "virt.snapshot": {"name": str},
+    "virt.list_snapshots": {str: ([snapshots.KnownSnapshot], {"error": str}, str)},
+    "virt.snapshot": snapshots.SnapshotTaken,
     "virt.migrate": migration.Moved,
     "virt.migrate_recover": migration.Recovered,
     "virt.migrate_clean": removal.Cleaned,
     "virt.vm_info": {str: _SHOWN},
     "virt.migrate_unfinished": {str: migration.UnfinishedMigration},
     "virt.purge": bool, "virt.remove_made": bool,
-    "virt.revert_snapshot": {
-        "reverted": str, "deleted": ([str], str), "shared?": {str: object}, "own?": {str: object},
-    },
-    "virt.delete_snapshots": {
-        "deleted": {str: object}, "shared?": {str: object}, "own?": {str: object},
-    },
+    "virt.revert_snapshot": snapshots.SnapshotReverted,
+    "virt.delete_snapshots": snapshots.SnapshotsDeleted,
     "virt.shared_disks": {str: str},
     "virt.storage_users": {str: (str, None)},
     "virt.migratable": migration.Migratable,

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from saltvirt import errors, names
+from saltvirt.answers.snapshots import (
+    KnownSnapshot,
+    SnapshotChange,
+    SnapshotReverted,
+    SnapshotsDeleted,
+    SnapshotTaken,
+)
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import lifecycle, lock, proof
 from saltvirt.operations.operation import Checked, Reasons, Result
 
 # name of a snapshot to what is known of it
-There = dict[str, dict[str, Any]]
+There = dict[str, KnownSnapshot]
+Change = TypeVar("Change", bound=SnapshotChange)
 
 
 def there(fleet: Fleet, name: str, only: str | None = None) -> tuple[str, There]:
@@ -20,31 +28,34 @@ def there(fleet: Fleet, name: str, only: str | None = None) -> tuple[str, There]
     put back or deleted. only: as for lifecycle.plan."""
     host = lifecycle.writes(fleet, name, only)
     found = fleet.one(host, "virt.list_snapshots", {"domain": name}, long=False).get(name)
-    return host, {one["name"]: one for one in found if isinstance(found, list)}
+    known = [KnownSnapshot.from_answer(one, host) for one in found if isinstance(found, list)]
+    return host, {one.name: one for one in known}
 
 
 def plan(
-    fleet: Fleet, host: str, function: str, arguments: dict[str, Any]
-) -> tuple[dict[str, Any], list[str]]:
+    fleet: Fleet, host: str, change: type[Change], arguments: dict[str, Any]
+) -> tuple[Change, list[str]]:
     """(what the host would do, the files that no other host uses). Changes nothing.
 
     Raises Refused when one of the files that are merged, begin anew or go may be needed on another
     host: where all have not said that it is not.
     """
-    found = fleet.one(host, function, {**arguments, "test": True}, long=False)
-    shared = found.get("shared") or {}
-    _, why = proof.elsewhere(fleet, host, {**(found.get("own") or {}), **shared} if shared else {})
-    for path in sorted(set(shared) & set(why)):
+    data = fleet.one(host, change.FUNCTION, {**arguments, "test": True}, long=False)
+    found = change.from_answer(data, host)
+    places = {**found.own, **found.shared} if found.shared else {}
+    _, why = proof.elsewhere(fleet, host, places)
+    for path in sorted(set(found.shared) & set(why)):
         raise errors.Refused(
             f"{path} on {host} would be lost, and other hosts may need it: {why[path]}"
         )
-    return found, sorted(shared)
+    return found, sorted(found.shared)
 
 
-def run(fleet: Fleet, host: str, function: str, arguments: dict[str, Any]) -> Any:
+def run(fleet: Fleet, host: str, change: type[Change], arguments: dict[str, Any]) -> Change:
     """Does it after the other hosts were asked; what the host answered."""
-    _, unused = plan(fleet, host, function, arguments)
-    return fleet.one(host, function, {**arguments, "unused": unused}, long=True)
+    _, unused = plan(fleet, host, change, arguments)
+    data = fleet.one(host, change.FUNCTION, {**arguments, "unused": unused}, long=True)
+    return change.from_answer(data, host)
 
 
 class _OfSnapshots:
@@ -107,8 +118,9 @@ class Snapshot(_OfSnapshots):
         self._free(host, known)
         asked = {"domain": self.name, "name": self.snapshot}
         found = self.fleet.one(host, "virt.snapshot", asked, long=True)
-        comment = f"snapshot {found['name']} of {self.name} on {host} was taken"
-        return Result(self.name, comment, {"snapshot": found["name"]}, {"host": host})
+        taken = SnapshotTaken.from_answer(found, host).name
+        comment = f"snapshot {taken} of {self.name} on {host} was taken"
+        return Result(self.name, comment, {"snapshot": taken}, {"host": host})
 
 
 class Revert(_OfSnapshots):
@@ -130,7 +142,7 @@ class Revert(_OfSnapshots):
 
     def _asked(self, host: str, known: There) -> tuple[str, dict[str, Any]]:
         """(the snapshot, the arguments of the host's function)."""
-        parents = [one["parent"] for one in known.values() if one["current"]]
+        parents = [one.parent for one in known.values() if one.current]
         wanted = self.snapshot or next(iter(parents), None)
         if wanted is None or wanted not in known:
             about = f"snapshot {wanted}" if wanted else "snapshot before the current one"
@@ -140,15 +152,15 @@ class Revert(_OfSnapshots):
 
     def _planned(self, host: str, known: There) -> Checked:
         wanted, asked = self._asked(host, known)
-        plan(self.fleet, host, "virt.revert_snapshot", asked)
+        plan(self.fleet, host, SnapshotReverted, asked)
         comment = f"{self.name} on {host} would be put back to {wanted}"
         return Checked(self.name, comment, {"reverted": wanted}, {"host": host})
 
     def _done(self, host: str, known: There) -> Result:
         wanted, asked = self._asked(host, known)
-        found = run(self.fleet, host, "virt.revert_snapshot", asked)
+        found = run(self.fleet, host, SnapshotReverted, asked)
         comment = f"{self.name} on {host} was put back to {wanted}"
-        return Result(self.name, comment, {"reverted": found}, {"host": host})
+        return Result(self.name, comment, {"reverted": found.to_answer()}, {"host": host})
 
 
 class Delete(_OfSnapshots):
@@ -170,13 +182,13 @@ class Delete(_OfSnapshots):
         return {"name": self.name, "names": wanted, "children": self.children}
 
     def _planned(self, host: str, known: There) -> Checked:
-        found, _ = plan(self.fleet, host, "virt.delete_snapshots", self._asked(known))
-        gone = sorted(found["deleted"])
+        found, _ = plan(self.fleet, host, SnapshotsDeleted, self._asked(known))
+        gone = sorted(found.deleted)
         comment = f"{', '.join(gone)} of {self.name} on {host} would be deleted"
         return Checked(self.name, comment, {"deleted": gone}, {"host": host})
 
     def _done(self, host: str, known: There) -> Result:
-        found = run(self.fleet, host, "virt.delete_snapshots", self._asked(known))
-        gone = sorted(found["deleted"])
+        found = run(self.fleet, host, SnapshotsDeleted, self._asked(known))
+        gone = sorted(found.deleted)
         comment = f"{', '.join(gone)} of {self.name} on {host} deleted"
         return Result(self.name, comment, {"deleted": gone}, {"host": host})

@@ -1,0 +1,58 @@
+"""What a host answers of a guest's snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from saltvirt.wire import Fact, seldom
+
+
+@dataclass(frozen=True)
+class KnownSnapshot(Fact):
+    """What the master reads of a snapshot in what `virt.list_snapshots` answers. parent: the one
+    that it was taken on top of. current: the next one is taken on top of it."""
+
+    name: str
+    parent: str | None
+    current: bool
+
+
+@dataclass(frozen=True)
+class SnapshotTaken(Fact):
+    """What `virt.snapshot` answers."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotChange(Fact):
+    """What puts a guest back to a snapshot, or deletes some, with `test=True` what it would do.
+    Then, where the change needs it, shared and own: path to the FileIdentity of what is merged,
+    begins anew or goes, by which other hosts are asked about it, and of the guest's other disks,
+    which are no other user; the master hands them on as they are."""
+
+    FUNCTION: ClassVar[str]
+
+    shared: dict[str, Any] = seldom({})
+    own: dict[str, Any] = seldom({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotReverted(SnapshotChange):
+    """What `virt.revert_snapshot` answers. reverted: the name of the snapshot. deleted: the names
+    of those that went after it, `N/A` where none was to go."""
+
+    FUNCTION = "virt.revert_snapshot"
+
+    reverted: str
+    deleted: str | tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotsDeleted(SnapshotChange):
+    """What `virt.delete_snapshots` answers. deleted: name to what was known of it."""
+
+    FUNCTION = "virt.delete_snapshots"
+
+    deleted: dict[str, Any]
