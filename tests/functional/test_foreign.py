@@ -78,6 +78,12 @@ def test_a_folder_that_a_container_has(place, machine):  # noqa: F811
     assert place.why() == "used by theirs (lxc:///system)"
 
 
+def test_of_another_machine_the_guests_of_this_one_say_nothing(place, machine, monkeypatch):  # noqa: F811
+    machine.put("etc/lxc/c1.xml", disk(place.base, "raw"))
+    monkeypatch.setattr(usage.connection, "is_local", lambda conn: False)
+    assert place.why() is None
+
+
 def test_the_connections_own_driver_is_asked_and_not_read(machine):
     machine.put("etc/qemu/c1.xml", "")
     machine.put("etc/lxc/c2.xml", "")

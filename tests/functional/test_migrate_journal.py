@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -90,3 +91,106 @@ def test_a_file_in_which_something_else_is_is_named(tmp_path, text, words):
     listed = move_journal.unfinished(tmp_path)
     assert listed["db1"] == UnfinishedMigration(ENTRY.target)
     assert listed["web1"] == UnfinishedMigration("", wrong=str(said.value))
+
+
+def mode(path):
+    return path.stat().st_mode & 0o7777
+
+
+def test_it_is_the_systems_own(tmp_path):
+    folder = tmp_path / "migrations"
+    with move_journal.Journal(folder, "web1") as journal:
+        journal.write(ENTRY)
+        journal.ask_to_end()
+        assert mode(folder) == 0o700
+        names = ("web1.json", "web1.json.lock", "web1.json.abort")
+        assert {name: mode(folder / name) for name in names} == dict.fromkeys(names, 0o600)
+
+
+def test_who_is_asked_to_end_is_the_one_that_holds_it(tmp_path):
+    """What was asked of one before, or after it was over, is no order to the next."""
+    journal = move_journal.Journal(tmp_path, "web1")
+    journal.ask_to_end()
+    with journal:
+        assert not journal.is_to_end()
+        journal.ask_to_end()
+        assert journal.is_to_end()
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_file_of_a_writer_that_was_killed_goes_with_it(tmp_path):
+    with move_journal.Journal(tmp_path, "web1") as journal:
+        (tmp_path / "web1.json.new").write_text("{")
+        journal.close()
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(OperationFailed, match="no migration of web1 from here is unfinished"):
+        journal.begun()
+
+
+def test_a_lock_that_its_holder_removes_meanwhile_is_taken_anew(tmp_path, monkeypatch):
+    """Two that wait for the same file would hold two different ones."""
+    journal, real, removed = move_journal.Journal(tmp_path, "web1"), move_journal.fcntl.flock, []
+
+    def flock(handle, how):
+        real(handle, how)
+        if not removed:
+            removed.append(handle)
+            os.unlink(f"{journal.path}.lock")
+        elif len(removed) == 1:  # and another one is there by now
+            removed.append(handle)
+            os.unlink(f"{journal.path}.lock")
+            (tmp_path / "web1.json.lock").touch()
+
+    monkeypatch.setattr(move_journal.fcntl, "flock", flock)
+    with journal:
+        monkeypatch.undo()
+        with pytest.raises(OperationFailed, match="another migration of web1 is at work here"):
+            move_journal.Journal(tmp_path, "web1").__enter__()
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_nothing_stays_open(tmp_path):
+    before = descriptors()
+    with move_journal.Journal(tmp_path, "web1") as journal:
+        assert descriptors() == before + 1
+        journal.write(ENTRY)
+        for _ in range(2):
+            assert move_journal.at_work(move_journal.Journal(tmp_path, "web1"))
+        assert descriptors() == before + 1
+    assert not move_journal.at_work(move_journal.Journal(tmp_path, "web1"))
+    assert descriptors() == before
+
+
+def test_it_is_on_the_disk_before_the_next_thing_is_done(tmp_path, monkeypatch):
+    """The whole of it first, then its name."""
+    path, synced = tmp_path / "web1.json", []
+
+    def fsync(fd):
+        seen = os.fstat(fd)
+        synced.append((stat.S_ISDIR(seen.st_mode), seen.st_size, path.exists()))
+
+    monkeypatch.setattr(move_journal.os, "fsync", fsync)
+    move_journal.put(str(path), ENTRY)
+    (folder, size, there), (also, _, after) = synced
+    assert (folder, size, there) == (False, path.stat().st_size, False)
+    assert (also, after) == (True, True)
+    move_journal.put(str(path), JournalEntry(GuestReport("a", "u", "h", True, "x"), "b"))
+    assert move_journal.read(str(path), JournalEntry).target == "b", "and nothing of the longer one"
+
+
+def test_only_journals_are_migrations(tmp_path):
+    for name in ("web2.json", "web1.json", "web1.json.new", "web1.json.lock", "notes"):
+        (tmp_path / name).touch()
+    assert move_journal.names(tmp_path) == ["web1", "web2"]
+    assert move_journal.names(tmp_path / "none") == []
+
+
+def test_a_folder_in_the_place_of_a_journal_is_named(tmp_path):
+    (tmp_path / "web1.json").mkdir()
+    with pytest.raises(BadAnswer, match=r"web1\.json: it cannot be read: Is a directory"):
+        move_journal.Journal(tmp_path, "web1").read()
+    with pytest.raises(OperationFailed, match=r"cannot write .*web1\.json: Is a directory"):
+        move_journal.put(str(tmp_path / "web1.json"), ENTRY)

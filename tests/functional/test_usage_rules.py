@@ -259,6 +259,12 @@ def test_a_guest_that_is_asked_for_does_not_count_and_what_it_is_based_on_does(p
     assert place.why(but="none") == "used by web1"
 
 
+def test_a_path_that_merely_stands_in_a_guest_that_is_asked_for_says_nothing_of_it(place):
+    above = create(place.base.parent / "loose.qcow2", place.base)
+    dom = place.guest(os=f"<kernel>{above}</kernel>")
+    assert place.why(but=dom.UUIDString()) == f"used by {above}"
+
+
 def test_what_runs_is_known(place):
     dom = place.guest(disk(place.base, "raw"))
     keys = usage.keys_of(place.conn, str(place.base))
@@ -343,6 +349,12 @@ def test_what_a_disk_on_a_server_is_based_on_is_not_known(place, format, below, 
 
 POOLED = "<disk type='volume'>{}<source pool='{}' volume='{}'/>{}<target dev='vda'/></disk>"
 QCOW2 = "<driver type='qcow2'/>"
+
+
+def test_disks_that_are_no_files_of_a_guest_that_is_asked_for(place):
+    nowhere = POOLED.format(QCOW2, "gone", "v", "").replace("vda", "vdb")
+    dom = place.guest(SERVED.format("qcow2", "") + nowhere)
+    assert place.why(but=dom.UUIDString()) is None
 
 
 @pytest.mark.parametrize(
