@@ -78,6 +78,7 @@ may be missing. What is there has its type, or the answer is refused, with the h
 # where they are, and who tells them
 _FACTS = (
     ("placement/facts.py", "What `virt.inventory` answers"),
+    ("placement/account.py", "What goes with a request to a host"),
     ("answers/guests.py", "What a host answers of all its guests"),
     ("answers/maintenance.py", "What a host answers of its maintenance"),
     ("answers/made.py", "What a host answers of a guest that it made or renamed"),

@@ -237,7 +237,7 @@ class Clone(_NewName):
 
     def _asked(self, host: str) -> dict[str, Any]:
         terms = inventory.terms(self.fleet, host, policy.of_master(self.fleet.opts))
-        return {**super()._asked(host), "placement": terms}
+        return {**super()._asked(host), "placement": terms.to_answer()}
 
     def _hidden(self, asked: dict[str, Any]) -> dict[str, Any]:
         _, hidden = secret.split(asked)

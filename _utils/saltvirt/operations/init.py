@@ -191,7 +191,7 @@ class Init:
         self.keys = KeyStore(fleet.opts)
         self.slot = slots.Slots(())
         self.unreachable: dict[str, str] = {}
-        self.terms: dict[str, dict[str, Any]] = {}
+        self.terms: dict[str, account.PlacementTerms] = {}
 
     def check(self) -> Checked:
         """Where it would be made, and what it would take there."""
@@ -319,10 +319,15 @@ class Init:
         decision.rejected.update((h, ("syndic", why)) for h, why in others.items())
         return decision
 
+    def _for(self, host: str) -> dict[str, Any]:
+        """The arguments of ``virt.init`` on the host."""
+        terms = self.terms.get(host)
+        return {**self.wanted.for_host(), "placement": terms.to_answer() if terms else None}
+
     def ask(self, host: str) -> None:
         """Has the host say, for a test, whether it could make the guest: it looks at the image,
         too. Raises what it says; without what is secret, which only the making needs."""
-        asked = {**self.wanted.for_host(), "placement": self.terms.get(host), "test": True}
+        asked = {**self._for(host), "test": True}
         self.fleet.one(host, "virt.init", secret.without(asked), long=True)
 
     def others_keys(self, hosts: Iterable[str]) -> dict[str, str]:
@@ -392,7 +397,7 @@ class Init:
         name = self.wanted.name
         pillar = self.wanted.pillar
         seeded = self.wanted.arguments.get("seed", True)
-        asked, hidden = secret.split({**self.wanted.for_host(), "placement": self.terms.get(host)})
+        asked, hidden = secret.split(self._for(host))
         handing_in = authorization.handing_in(self.fleet, host, name, undo, pillar, hidden)
         with handing_in if seeded or hidden else contextlib.nullcontext():
             made = self.make_on(host, asked)
@@ -570,7 +575,7 @@ def deliver(
 
 def _start(fleet: Fleet, host: str, name: str, policy: PlacementPolicy) -> None:
     """Starts it; when the host's answer is missing, its state is what counts."""
-    asked = {"name": name, "placement": account.terms(None, policy)}
+    asked = {"name": name, "placement": account.terms(None, policy).to_answer()}
     try:
         fleet.one(host, "virt.start", asked, long=True)
     except errors.ConnectionFailed:

@@ -58,7 +58,7 @@ def _reckoned(host: facts.Host) -> facts.Host:
     return host
 
 
-def terms(fleet: Fleet, host: str, policy: PlacementPolicy) -> dict[str, Any]:
+def terms(fleet: Fleet, host: str, policy: PlacementPolicy) -> account.PlacementTerms:
     """What goes with a request to a host: see placement.account. What a host that did not answer
     has promised is not in it."""
     hosts, _ = gather(fleet)

@@ -63,7 +63,7 @@ class PowerPlan:
 def _start(fleet: Fleet, name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of the host's ``virt.start``: it admits by the master's policy."""
     terms = account.terms(None, policy.of_master(fleet.opts))
-    return {"name": names.guest(name), **options, "placement": terms}
+    return {"name": names.guest(name), **options, "placement": terms.to_answer()}
 
 
 def plan(

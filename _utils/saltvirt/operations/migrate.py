@@ -72,7 +72,7 @@ class Targets:
     request."""
 
     names: list[str]
-    terms: dict[str, dict[str, Any]]
+    terms: dict[str, account.PlacementTerms]
 
 
 def targets(
@@ -202,7 +202,7 @@ def _reported(seen: MigrationLocations, host: str | None) -> dict[str, Any]:
 
 def _terms(seen: MigrationLocations, found: Targets, host: str) -> dict[str, Any]:
     """The same, with the policy by which all hosts count."""
-    return {**_reported(seen, host), "placement": found.terms[host]}
+    return {**_reported(seen, host), "placement": found.terms[host].to_answer()}
 
 
 def _closed(seen: MigrationLocations, host: str | None) -> str | None:

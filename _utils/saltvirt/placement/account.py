@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from saltvirt.wire import Fact, seldom
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
@@ -159,22 +161,34 @@ def _knowing(host: Host, promised: Counter[str | None]) -> Host:
     return replace(host, stores={**host.stores, **reserved}) if reserved else host
 
 
-def with_reserved(host: Host, elsewhere: dict[str, float]) -> Host:
+def with_reserved(host: Host, elsewhere: dict[str, int]) -> Host:
     """The facts.Host, told what others promise: {name of shared storage: bytes}."""
     found = {
-        name: replace(store, elsewhere_bytes=int(elsewhere[store.shared]))
+        name: replace(store, elsewhere_bytes=elsewhere[store.shared])
         for name, store in host.storage.items()
         if store.shared in elsewhere
     }
     return replace(host, stores={**host.stores, **found}) if found else host
 
 
-def terms(host: Host | None, policy: PlacementPolicy) -> dict[str, Any]:
-    """What goes with a request to a host, as plain data: the policy, and what the host cannot
-    know. host: a facts.Host of :func:`joined`, or None."""
+@dataclass(frozen=True)
+class PlacementTerms(Fact):
+    """What goes with a request to a host, as its ``placement``. policy: the master's, which
+    ``policy.from_config`` reads there; None: that of the host's configuration. elsewhere: name of
+    shared storage to the bytes that the thin disks of other hosts' guests may still grow, which the
+    host cannot know."""
+
+    policy: dict[str, Any] | None = None
+    elsewhere: dict[str, int] = seldom({})
+
+
+def terms(host: Host | None, policy: PlacementPolicy) -> PlacementTerms:
+    """What goes with a request to a host. host: a facts.Host of :func:`joined`, or None."""
     stores = host.storage.values() if host else ()
-    elsewhere = {one.shared: one.elsewhere_bytes for one in stores if one.elsewhere_bytes}
-    return {"policy": policy.sent(), **({"elsewhere": elsewhere} if elsewhere else {})}
+    elsewhere = {
+        one.shared: one.elsewhere_bytes for one in stores if one.shared and one.elsewhere_bytes
+    }
+    return PlacementTerms(policy.sent(), elsewhere)
 
 
 def taken(

@@ -127,11 +127,9 @@ def test_a_host_is_told_what_others_promise():
     alone, other = shared("hv1", 30), shared("hv2", 40)
     seen = account.joined([alone, other])[0]
     terms = account.terms(seen, PLAIN)
-    assert terms["elsewhere"] == {"nfs nas:/vm": 40 * GIB}
-    assert (
-        account.with_reserved(alone, terms["elsewhere"]).free_pool_bytes(PLAIN, "nfs") == 30 * GIB
-    )
-    assert "elsewhere" not in account.terms(host(), PLAIN)
+    assert terms.elsewhere == {"nfs nas:/vm": 40 * GIB}
+    assert account.with_reserved(alone, terms.elsewhere).free_pool_bytes(PLAIN, "nfs") == 30 * GIB
+    assert "elsewhere" not in account.terms(host(), PLAIN).to_answer()
 
 
 def test_a_guest_on_shared_storage_moves_without_wanting_room_there():
@@ -325,4 +323,4 @@ def test_a_disk_in_a_pool_is_charged_to_the_pool():
 
 
 def test_of_a_host_that_was_not_heard_only_the_policy_is_known():
-    assert account.terms(None, PLAIN) == {"policy": PLAIN.sent()}
+    assert account.terms(None, PLAIN).to_answer() == {"policy": PLAIN.sent()}

@@ -86,10 +86,11 @@ class Cloud:
 
     def admits(self, name, asked, terms):
         """The host's own admission: what it has now, and what the master sent."""
-        sent = json.loads(json.dumps(terms))
+        sent = json.loads(json.dumps(terms.to_answer()))
+        sent = account.PlacementTerms.from_answer(sent, "placement")
         there = facts.host_from_inventory(name, self.answers[name])
-        there = account.with_reserved(there, sent.get("elsewhere") or {})
-        return choose.admits(there, asked, policy.from_config(sent["policy"]))
+        there = account.with_reserved(there, sent.elsewhere)
+        return choose.admits(there, asked, policy.from_config(sent.policy))
 
     def make(self, name, asked):
         """The guest and its thin disks are there."""

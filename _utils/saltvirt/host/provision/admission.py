@@ -42,7 +42,7 @@ class AdmissionConfig:
     get: settings.Get
     images_dir: str
     pool: str | None = None
-    terms: dict[str, Any] | None = None
+    terms: account.PlacementTerms | None = None
     overcommit: bool = False
 
     @classmethod
@@ -66,14 +66,14 @@ class AdmissionConfig:
 
         What the configuration here says more strictly holds either way, see placement.facts.Host.
         """
-        sent = (self.terms or {}).get("policy")
+        sent = self.terms.policy if self.terms else None
         if sent is None:
             sent = settings.mapping(self.get, "placement")
         return from_config(sent)
 
-    def elsewhere(self) -> dict[str, float]:
+    def elsewhere(self) -> dict[str, int]:
         """{name of shared storage: what the thin disks of other hosts' guests may still grow}."""
-        return (self.terms or {}).get("elsewhere") or {}
+        return self.terms.elsewhere if self.terms else {}
 
     def guest(self, what: str, *names: str) -> AbstractContextManager[None]:
         """The locks of guests, for a ``with`` block: see ``guest_lock.held``."""
@@ -94,9 +94,8 @@ def config_of(get: settings.Get, given: dict[str, Any]) -> AdmissionConfig:
     given: its keyword arguments, from which ``placement`` and ``overcommit`` are taken; None is as
     if they were not given.
     """
-    terms, overcommit = given.pop("placement", None), given.pop("overcommit", None)
-    if terms is not None and not isinstance(terms, dict):
-        raise errors.InvalidInput(f"placement: a dictionary that the runner sends, not {terms!r}")
+    sent, overcommit = given.pop("placement", None), given.pop("overcommit", None)
+    terms = account.PlacementTerms.from_answer(sent, "placement") if sent is not None else None
     if overcommit is None:
         overcommit = settings.boolean(get, "overcommit", False)
     if not isinstance(overcommit, bool):
