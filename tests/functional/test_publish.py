@@ -1,11 +1,17 @@
 """What a master lists: the served folders and nothing else."""
 
+import io
+import shutil
 import subprocess
+import zipfile
 
 import pytest
 
+from tests.lab import paths
 from tests.lab.publish import publish
 from tests.lab.sh import LabError
+
+PACKED = paths.REPOSITORY / "_utils/saltvirt/packed.py"
 
 
 def git(repository, *arguments):
@@ -24,6 +30,7 @@ def tree(tmp_path):
     for name in files:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(name)
+    shutil.copy(PACKED, tree / "_utils/saltvirt")
     (tree / ".gitignore").write_text("__pycache__/\n")
     return tree
 
@@ -32,8 +39,25 @@ def test_tests_and_docs_are_not_published(tree, tmp_path):
     remote = tmp_path / "remote.git"
     publish(tree, remote)
     assert git(remote, "ls-tree", "-r", "--name-only", "published") == [
-        "LICENSE", "_modules/virt.py", "_utils/saltvirt/units.py", "formulas/libvirt/init.sls",
+        "LICENSE", "_modules/virt.py", "_utils/saltvirt/__init__.py",
+        "_utils/saltvirt/library.zip", "formulas/libvirt/init.sls",
     ]  # fmt: skip
+
+
+def test_the_library_is_one_file_and_what_unpacks_it(tree, tmp_path):
+    remote = tmp_path / "remote.git"
+    publish(tree, remote)
+    show = ["git", "-C", str(remote), "show"]
+    found = subprocess.run(
+        [*show, "published:_utils/saltvirt/library.zip"], check=True, capture_output=True
+    ).stdout
+    with zipfile.ZipFile(io.BytesIO(found)) as archive:
+        assert archive.namelist() == ["saltvirt/packed.py", "saltvirt/units.py"]
+        assert archive.read("saltvirt/units.py") == b"_utils/saltvirt/units.py"
+    begins = subprocess.run(
+        [*show, "published:_utils/saltvirt/__init__.py"], check=True, capture_output=True
+    ).stdout
+    assert begins == PACKED.read_bytes()
 
 
 def test_each_change_is_a_commit_on_the_last_and_no_change_is_none(tree, tmp_path):

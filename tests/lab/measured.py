@@ -22,10 +22,13 @@ patch = _exit
 sigterm = True
 data_file = {data}
 include = {include}
+omit = */utils/saltvirt/__init__.py
 disable_warnings = no-data-collected,module-not-measured
 """
 # where Salt keeps what it has synced, in a machine
 SYNCED = "/var/cache/salt/*/extmods"
+# the folder beside it where packed.py unpacks the library
+UNPACKED = "saltvirt-library"
 # the same below a home, and the tree there
 AT_HOME = "extmods"
 TREE = "tree"

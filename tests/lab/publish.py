@@ -2,12 +2,16 @@
 
 gitfs cannot hide files: what is in the branch that a master lists is what every
 minion can read. So the branch is made of the served folders only; tests/ and
-docs/ stay out of it. The user's own index and repository are not touched.
+docs/ stay out of it. The library is one file there (_utils/saltvirt/packed.py says
+why). The user's own index and repository are not touched.
 """
 
+import io
 import os
+import runpy
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 from tests.lab.sh import LabError, run
@@ -16,6 +20,7 @@ SERVED = (
     "_modules", "_runners", "_states", "_pillar", "_output", "_engines", "_grains", "_utils",
     "_returners", "_beacons", "formulas", "README.md", "LICENSE",
 )  # fmt: skip
+LIBRARY, ARCHIVE = "_utils/saltvirt", "library.zip"
 BRANCH = "published"
 WHO = {
     "GIT_AUTHOR_NAME": "Salt Virt", "GIT_AUTHOR_EMAIL": "salt-virt@localhost",
@@ -39,6 +44,7 @@ def publish(tree, remote, branch=BRANCH, message="Published from a working tree"
         if not served:
             raise LabError(f"{tree} has none of the folders that a master serves")
         git("add", "--all", "--", *served)
+        pack(git, tree)
         content = git("write-tree")
         if parent and git("rev-parse", f"{parent}^{{tree}}") == content:
             return parent
@@ -46,6 +52,28 @@ def publish(tree, remote, branch=BRANCH, message="Published from a working tree"
         commit = git("commit-tree", *parents, "-m", message, content)
         git("push", "-q", str(remote), f"{commit}:refs/heads/{branch}")
         return commit
+
+
+def pack(git, tree):
+    """Have the library as one file in the index, and what unpacks it."""
+    names = sorted(git("ls-files", "-z", "--", f"{LIBRARY}/").rstrip("\0").split("\0"))
+    unpacks = (tree / LIBRARY / "packed.py").read_bytes()
+    git("rm", "-r", "-q", "--cached", "--", LIBRARY)
+    git.put(f"{LIBRARY}/__init__.py", unpacks)
+    git.put(f"{LIBRARY}/{ARCHIVE}", packed(tree, names))
+
+
+def packed(tree, names):
+    """The archive (bytes) of the library's files of a tree; the same for the same files."""
+    rules = runpy.run_path(str(tree / LIBRARY / "packed.py"))
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            entry = zipfile.ZipInfo(str(Path(name).relative_to("_utils")))
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            archive.writestr(entry, (tree / name).read_bytes())
+        archive.comment = b"0" * rules["DIGITS"]
+    return rules["sealed"](content.getvalue())
 
 
 class Git:
@@ -60,6 +88,14 @@ class Git:
 
     def __call__(self, *arguments, check=True):
         return run(["git", *arguments], env=self.env, cwd=self.tree, check=check).stdout.strip()
+
+    def put(self, path, content):
+        """Have a file of this content (bytes) in the index."""
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            blob = self("hash-object", "-w", "--no-filters", file.name)
+        self("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
 
     def fetch(self, remote, branch):
         """The commit at which the remote's branch is, fetched; None when there is none."""

@@ -87,6 +87,7 @@ def settings(data):
         f"    /tmp/sv*/{measured.TREE}/{name}"
         for name in PUBLISHED
     )
+    machines += f"\nlibrary =\n    {paths.REPOSITORY / '_utils'}\n    **/{measured.UNPACKED}/*"
     return CONFIG.format(data=data, source=source, machines=machines)
 
 

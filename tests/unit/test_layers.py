@@ -11,8 +11,13 @@ from tests.tools import api, docs, layers
 # what would give the pure layer a clock, files or processes
 IMPURE = {"os", "time", "subprocess", "socket", "pathlib", "tempfile", "shutil", "random"}
 FILES = sorted(layers.LIBRARY.rglob("*.py"))
-# the package itself belongs to no layer
-IN_LAYERS = [path for path in FILES if path != layers.LIBRARY / "__init__.py"]
+# the package itself, and what unpacks it, belong to no layer
+NO_LAYER = {layers.LIBRARY / "__init__.py", layers.LIBRARY / "packed.py"}
+IN_LAYERS = [path for path in FILES if path not in NO_LAYER]
+
+
+def test_what_unpacks_the_library_stands_alone():
+    assert not [name for name in layers.imports(layers.LIBRARY / "packed.py") if "saltvirt" in name]
 
 
 def name_of(path):

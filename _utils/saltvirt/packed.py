@@ -1,0 +1,179 @@
+"""What the published branch has as ``saltvirt/__init__.py``: the library is in one file beside it.
+
+``library.zip`` holds this package, and ends with the digest of all before that. It is unpacked
+once, whole or not at all, into a folder of Salt's ``extension_modules`` that has the digest's name:
+``saltvirt-library/DIGEST/saltvirt``. From then on this module is the package that is there. A sync
+does not look there, so what Python compiles stays. A process that uses a folder holds a lock on
+it; folders that nobody uses are removed when another is unpacked.
+
+Where no archive is beside it, as in the library itself, this file does nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import importlib.machinery
+import io
+import os
+import shutil
+import tempfile
+import time
+import zipfile
+
+ARCHIVE, STORE = "library.zip", "saltvirt-library"
+_LOCK = "in-use"
+# hexadecimal digits of a SHA-256; the archive's comment for zip
+DIGITS = 64
+# a sync writes a file bit by bit
+_SYNC_S, _PAUSE_S = 3.0, 0.1
+# others can remove what is just unpacked for another version, and again
+_TRIES = 5
+# a folder without its lock is just being made, or was by who died at once
+_ABANDONED_S = 3600
+
+
+def digest(archive: str) -> str:
+    """The digest that an archive ends with; an empty text while it is not there or not whole."""
+    try:
+        with open(archive, "rb") as file:
+            file.seek(-DIGITS, os.SEEK_END)
+            found = file.read().decode("ascii")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return found if len(found) == DIGITS and set(found) <= set("0123456789abcdef") else ""
+
+
+def sealed(archive: bytes) -> bytes:
+    """The content of an archive, whose comment has room for it, with its digest at the end."""
+    return archive[:-DIGITS] + hashlib.sha256(archive[:-DIGITS]).hexdigest().encode()
+
+
+def begin(package: dict[str, object]) -> None:
+    """Make a module, by its globals, the package that is in the archive beside it."""
+    archive = os.path.join(os.path.dirname(os.path.abspath(str(package["__file__"]))), ARCHIVE)
+    folder = _held(archive)
+    root = os.path.join(folder, "saltvirt")
+    path = os.path.join(root, "__init__.py")
+    package.update(__file__=path, __path__=[root], PACKED=(archive, os.path.basename(folder)))
+    code = importlib.machinery.SourceFileLoader("saltvirt", path).get_code("saltvirt")
+    assert code
+    exec(code, package)
+
+
+def _held(archive: str) -> str:
+    """The folder of the unpacked archive, which nobody removes while this process lives."""
+    store = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(archive))), STORE)
+    try:
+        for _ in range(_TRIES):
+            folder = os.path.join(store, digest(archive) or "none")
+            if _hold(folder):
+                return folder
+            _unpack(_whole(archive), store)
+    except OSError as exc:
+        raise ImportError(
+            f"the library of Salt Virt cannot be unpacked into {store}: {exc}. "
+            "Salt must be able to write there once after each update"
+        ) from exc
+    raise ImportError(f"the library of Salt Virt is removed from {store} again and again")
+
+
+def _hold(folder: str) -> bool:
+    """Lock the folder for the life of this process and of its forks; False: it is not there."""
+    path = os.path.join(folder, _LOCK)
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    with contextlib.suppress(BlockingIOError, FileNotFoundError):
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(lock), os.stat(path)):
+            return True
+    os.close(lock)  # somebody is removing it
+    return False
+
+
+def _whole(archive: str) -> bytes:
+    """What is in the archive. Raises ImportError when it is not whole, also after the time that a
+    sync takes."""
+    until = time.monotonic() + _SYNC_S
+    while True:
+        with contextlib.suppress(FileNotFoundError), open(archive, "rb") as file:
+            content = file.read()
+            if content == sealed(content):
+                return content
+        if time.monotonic() > until:
+            raise ImportError(
+                f"the library of Salt Virt is incomplete here: {archive} is missing or broken. "
+                "Run saltutil.sync_all again"
+            )
+        time.sleep(_PAUSE_S)
+
+
+def _unpack(content: bytes, store: str) -> None:
+    """Have what is in an archive in its folder, and no folder in the store that nobody uses."""
+    owner = os.stat(os.path.dirname(store))
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(store, 0o700)
+        _keep(store, owner)
+    _remove_unused(store)
+    part = tempfile.mkdtemp(prefix="new-", dir=store)
+    try:
+        with open(os.path.join(part, _LOCK), "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                archive.extractall(part)
+            for place, _, names in os.walk(part):
+                for path in (place, *(os.path.join(place, name) for name in names)):
+                    _keep(path, owner)
+            os.rename(part, os.path.join(store, content[-DIGITS:].decode()))
+            _keep(store, owner)
+    except OSError as exc:
+        # another process was quicker, or took it for one that nobody uses: look again
+        if exc.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT):
+            raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _keep(path: str, owner: os.stat_result) -> None:
+    """Have the file or folder on the disk, for a power cut can leave files that are there and
+    empty; and give it to the owner of the folder above: root can run a job of a Salt that is not
+    root's."""
+    if os.geteuid() == 0 and owner.st_uid != 0:
+        os.chown(path, owner.st_uid, owner.st_gid)
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _remove_unused(store: str) -> None:
+    for name in os.listdir(store):
+        with contextlib.suppress(OSError):
+            _remove(os.path.join(store, name))
+
+
+def _remove(folder: str) -> None:
+    """Remove the folder, unless a process uses or makes it."""
+    try:
+        lock = os.open(os.path.join(folder, _LOCK), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if time.time() - os.stat(folder).st_mtime > _ABANDONED_S:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # who looks for it now finds it whole or not at all
+        gone = tempfile.mkdtemp(prefix="old-", dir=os.path.dirname(folder))
+        os.rename(folder, os.path.join(gone, "library"))
+        shutil.rmtree(gone, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+if __name__ == "saltvirt":
+    begin(globals())
