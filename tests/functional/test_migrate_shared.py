@@ -146,10 +146,9 @@ def test_the_marker_is_written_as_who_may_where_root_is_nobody(disk, monkeypatch
         "_run",
         lambda owner, *argv: owner not in (None, (0, 0)) and as_root(owner, *argv),
     )
-    top = os.path.dirname(folder)
-    while os.stat(top).st_uid == 0 and not os.stat(top).st_mode & 0o001:
-        os.chmod(top, os.stat(top).st_mode | 0o011)  # pytest's own folders
-        top = os.path.dirname(top)
+    for above in Path(folder).parents:  # pytest's own, and it closes the upper ones at each start
+        if above.stat().st_uid == 0 and not above.stat().st_mode & 0o001:
+            above.chmod(above.stat().st_mode | 0o011)
     with shared_folders.put([disk]) as marks:
         [mark] = marks.values()
         assert os.stat(f"{folder}/{mark}").st_uid == NOBODY

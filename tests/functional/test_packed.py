@@ -7,7 +7,6 @@ import sys
 import textwrap
 import time
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -213,7 +212,7 @@ class TestSomebodyElse:
     @pytest.fixture(autouse=True)
     def reachable(self, place):
         for folder in (place.folder, *place.folder.parents):
-            if folder.stat().st_uid == 0 and folder != Path("/") and folder != Path("/tmp"):
+            if folder.stat().st_uid == 0 and not folder.stat().st_mode & 0o001:
                 folder.chmod(folder.stat().st_mode | 0o055)
 
     def test_a_folder_that_may_not_be_written_is_named(self, place):
