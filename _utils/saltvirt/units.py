@@ -7,7 +7,7 @@ libvirt's own scaling: https://libvirt.org/formatdomain.html#memory-allocation
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from saltvirt.errors import InvalidInput
@@ -21,7 +21,8 @@ for _letter, _factor in _BINARY.items():
     _SCALE[f"{_letter.lower()}ib"] = _factor
     _SCALE[f"{_letter.lower()}b"] = 1000 ** (list(_BINARY).index(_letter) + 1)
 
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+_SIZE = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-z]*)")
+_COUNT = re.compile(r"[0-9]{1,20}")
 
 
 def parse_bytes(value: object, default_unit: str = "MiB", what: str = "size") -> int:
@@ -32,17 +33,16 @@ def parse_bytes(value: object, default_unit: str = "MiB", what: str = "size") ->
     """
     if isinstance(value, bool):
         raise InvalidInput(f"{what} {value!r} is not a size")
-    match = _SIZE.fullmatch(str(value))
+    match = _SIZE.fullmatch(written(value))
     if not match:
-        raise InvalidInput(f"{what} {value!r} is not a positive size such as 512, 512MiB or 2G")
+        raise InvalidInput(
+            f"{what} {shown(value)} is not a positive size such as 512, 512MiB or 2G"
+        )
     number, unit = match.groups()
     scale = _SCALE.get((unit or default_unit).lower())
     if scale is None:
         raise InvalidInput(f"{what} {value!r}: unknown unit {unit!r}; use KiB, MiB, GiB or TiB")
-    try:
-        size = int(Decimal(number) * scale)
-    except InvalidOperation as exc:
-        raise InvalidInput(f"{what} {value!r} is not a size") from exc
+    size = int(Decimal(number) * scale)
     if size <= 0:
         raise InvalidInput(f"{what} {value!r} must be more than zero")
     return size
@@ -58,8 +58,8 @@ def parse_kib(value: object, default_unit: str = "MiB", what: str = "memory") ->
 
 def parse_count(value: Any, what: str = "cpu") -> int:
     """A positive whole number, as int. Raises InvalidInput."""
-    if isinstance(value, bool) or not re.fullmatch(r"[0-9]+", str(value).strip()):
-        raise InvalidInput(f"{what} {value!r} is not a positive whole number")
+    if isinstance(value, bool) or not _COUNT.fullmatch(written(value)):
+        raise InvalidInput(f"{what} {shown(value)} is not a positive whole number")
     number = int(value)
     if number < 1:
         raise InvalidInput(f"{what} {value!r} must be at least 1")
@@ -69,14 +69,14 @@ def parse_count(value: Any, what: str = "cpu") -> int:
 def parse_number(value: Any, what: str, most: float = 2**31 - 1) -> float:
     """A number from 0, such as seconds, as float. Raises InvalidInput."""
     fits = isinstance(value, (int, float, str)) and not isinstance(value, bool)
-    if not fits or not re.fullmatch(r"[0-9]{1,20}(\.[0-9]+)?(e-[0-9]{1,3})?", _written(value)):
+    if not fits or not re.fullmatch(r"[0-9]{1,20}(\.[0-9]+)?(e-[0-9]{1,3})?", written(value)):
         raise InvalidInput(f"{what} must be a number from 0, not {shown(value)}")
     if float(value) > most:
         raise InvalidInput(f"{what} must be a number from 0 to {most}, not {shown(value)}")
     return float(value)
 
 
-def _written(number: object) -> str:
+def written(number: object) -> str:
     """As text; of one that is too long for that none."""
     try:
         return str(number).strip()

@@ -3,6 +3,8 @@ import pytest
 from saltvirt import units
 from saltvirt.errors import InvalidInput
 
+HUGE = pytest.param(16**5000, id="huge")  # Python refuses to write it
+
 
 @pytest.mark.parametrize(
     ("value", "size"),
@@ -12,16 +14,36 @@ def test_parse_bytes(value, size):
     assert units.parse_bytes(value) == size
 
 
-@pytest.mark.parametrize("value", [0, -1, "", "abc", "1 parsec", True, "1e3", "0G", [], "-2G"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(0, -1, "", "abc", "1 parsec", True, "1e3", "0G", [], "-2G"),
+        *("9" * 5000, HUGE, "1." + "0" * 5000),
+    ],
+)
 def test_parse_bytes_refuses(value):
     with pytest.raises(InvalidInput, match="size"):
         units.parse_bytes(value)
 
 
-@pytest.mark.parametrize("value", [0, -1, "x", 1.5, None, True, "1.0", ""])
+@pytest.mark.parametrize("value", [0, -1, "x", 1.5, None, True, "1.0", "", "9" * 5000, HUGE])
 def test_parse_count_refuses(value):
     with pytest.raises(InvalidInput, match="cpu"):
         units.parse_count(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (61, "must be a number from 0 to 60, not 61"),
+        ("60.5", "must be a number from 0 to 60, not '60.5'"),
+        (-1, "must be a number from 0, not -1"),
+        pytest.param(16**5000, "must be a number from 0, not a int too large to show", id="huge"),
+    ],
+)
+def test_parse_number_refuses(value, message):
+    with pytest.raises(InvalidInput, match=f"^wait {message}$"):
+        units.parse_number(value, "wait", 60)
 
 
 @pytest.mark.parametrize(

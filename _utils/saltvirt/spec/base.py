@@ -30,9 +30,6 @@ class _Remove:
     def __bool__(self) -> bool:
         return False
 
-    def __copy__(self) -> _Remove:
-        return self
-
     def __deepcopy__(self, memo: dict[int, Any]) -> _Remove:
         return self
 

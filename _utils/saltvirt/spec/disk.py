@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from saltvirt import units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Part, key, part
@@ -21,6 +22,8 @@ _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^:\s/]+)(:(?P<port>\d+))?")
 @dataclass
 class HostSpec(Part):
     """A server: ``name:port``, or a dictionary."""
+
+    NONE_REMOVES = False
 
     name: str | None = key(values.text)
     port: int | None = key(values.port)
@@ -43,6 +46,8 @@ def host(value: Any, what: str) -> HostSpec:
 @dataclass
 class AuthSpec(Part):
     """Who we are to a server; the password stands in a libvirt secret."""
+
+    NONE_REMOVES = False
 
     username: str | None = key(values.text)
     type: str | None = key(values.choice("ceph", "iscsi", "chap", "volume"))
@@ -81,13 +86,17 @@ class NetworkSourceSpec(Part):
 
 def from_url(url: str, what: str) -> NetworkSourceSpec:
     """A NetworkSourceSpec from ``http://host:port/path?query``, ``rbd://host/pool/image``…"""
-    split = urlsplit(url)
+    try:
+        split = urlsplit(url)
+        port = split.port
+    except ValueError as exc:
+        raise InvalidInput(f"{what} {units.shown(url)} is not a URL: {exc}") from exc
     if split.scheme not in PROTOCOLS or not split.hostname:
         raise InvalidInput(f"{what} {url!r} is not a URL of {', '.join(PROTOCOLS)}")
     return NetworkSourceSpec(
         protocol=split.scheme,
         name=split.path if split.scheme in ("http", "https") else split.path.lstrip("/"),
-        hosts=[HostSpec(name=split.hostname, port=split.port)],
+        hosts=[HostSpec(name=split.hostname, port=port)],
         query=split.query or None,
     )
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from saltvirt import units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Part, key
@@ -13,14 +14,14 @@ from saltvirt.spec.base import Part, key
 _PCI = re.compile(
     r"(?:pci_|0x)?([0-9a-f]{4})[:_]([0-9a-f]{2})[:_]([0-9a-f]{2})[._]([0-7])", re.IGNORECASE
 )
+_HEX = re.compile(r"(0x)?[0-9a-f]{1,8}", re.IGNORECASE)
 _USB = re.compile(r"([0-9a-f]{4}):([0-9a-f]{4})", re.IGNORECASE)
 
 
 def _hex(value: Any, what: str) -> int:
-    try:
-        return int(str(value), 16)
-    except ValueError as exc:
-        raise InvalidInput(f"{what} {value!r} is not a hexadecimal number") from exc
+    if not _HEX.fullmatch(units.written(value)):
+        raise InvalidInput(f"{what} {units.shown(value)} is not a hexadecimal number")
+    return int(str(value), 16)
 
 
 @dataclass
@@ -29,6 +30,8 @@ class HostDeviceSpec(Part):
 
     name: libvirt's name of it, where there is one.
     """
+
+    NONE_REMOVES = False
 
     name: str | None = key(values.text)
     type: str | None = key(values.choice("pci", "usb", "mdev"))

@@ -44,6 +44,8 @@ TYPES = {
 class DeviceSpec(Part):
     """A source device: a path, or for iSCSI the target's qualified name."""
 
+    NONE_REMOVES = False
+
     path: str = key(values.text)
     part_separator: bool | None = key(values.boolean)
 
@@ -102,6 +104,8 @@ class PciSpec(Part):
 @dataclass
 class ParentAddressSpec(Part):
     """The adapter's parent by its place."""
+
+    NONE_REMOVES = False
 
     unique_id: int | None = key(values.number())
     address: PciSpec | None = key(part(PciSpec))

@@ -17,6 +17,8 @@ PARAMETERS = ("interfaceid", "profileid", "managerid", "typeid", "typeidversion"
 class TagSpec(Part):
     """One VLAN tag."""
 
+    NONE_REMOVES = False
+
     id: int | None = key(values.number(0, 4095))
     native_mode: str | None = key(values.choice("tagged", "untagged"), name="nativeMode")
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 
-_CPUSET = re.compile(r"\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*")
+_CPUSET = re.compile(r"\^?\d{1,9}(-\d{1,9})?(,\^?\d{1,9}(-\d{1,9})?)*")
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+-]*")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
@@ -34,8 +35,8 @@ def number(low: int = 0, high: int | None = None) -> Parser[int]:
     """A parser for whole numbers in a range."""
 
     def parse(value: Any, what: str) -> int:
-        if isinstance(value, bool) or not re.fullmatch(r"-?\d+", str(value).strip()):
-            raise InvalidInput(f"{what} {value!r} is not a whole number")
+        if isinstance(value, bool) or not _WHOLE.fullmatch(units.written(value)):
+            raise InvalidInput(f"{what} {units.shown(value)} is not a whole number")
         result = int(value)
         if result < low or (high is not None and result > high):
             limit = f"from {low} to {high}" if high is not None else f"at least {low}"
@@ -122,7 +123,7 @@ def cpuset(value: Any, what: str) -> str:
     """A set of CPUs or nodes, ``0-3,^2`` or a number, as libvirt writes it: ``0-1,3``."""
     text = str(value).replace(" ", "")
     if not _CPUSET.fullmatch(text):
-        raise InvalidInput(f"{what} {value!r} is not a set of numbers such as 0-3,^2,8")
+        raise InvalidInput(f"{what} {units.shown(value)} is not a set of numbers such as 0-3,^2,8")
     chosen = numbers(text)
     if not chosen:
         raise InvalidInput(f"{what} {value!r} is an empty set")

@@ -67,7 +67,7 @@ def test_netmask_prefix_and_cidr_are_the_same():
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
-        ("bridge is not possible", {"forward": "hostdev", "bridge": "br0", "addresses": "0:0"}),
+        ("bridge is not possible", {"forward": "hostdev", "bridge": "br0"}),
         ("addresses or physical_function", {"forward": "hostdev"}),
         ("needs bridge", {"forward": "bridge"}),
         ("ipv4_config is not", {"forward": "bridge", "bridge": "b", "ipv4_config": NET}),
@@ -79,11 +79,27 @@ def test_netmask_prefix_and_cidr_are_the_same():
         ("start is behind", {"ipv4_config": {**NET, "dhcp_ranges": [BACKWARDS]}}),
         ("of two IP versions", {"ipv4_config": {**NET, "dhcp_ranges": [MIXED]}}),
         ("not IPv6", {"ipv6_config": NET}),
+        ("network: name is missing", {"name": None}),
+        ("passthrough needs interfaces or", {"forward": "passthrough"}),
+        ("addresses '046d:c52b' is not a PCI address such as 0000:04:00.1",
+         {"forward": "hostdev", "addresses": "0000:04:00.1 046d:c52b"}),
+        ("network:nat:address: start and end are needed",
+         {"forward": "nat", "ipv4_config": NET, "nat": {"address": {"start": "10.0.0.1"}}}),
+        ("network:domain: name is missing", {"domain": {"localOnly": True}}),
+        (r"portgroups\[0\]: name is missing", {"portgroups": [{"default": True}]}),
+        (r"forwarders\[0\]: domain or addr is needed", {"dns": {"forwarders": [{}]}}),
+        (r"srvs\[0\]: name and protocol are needed", {"dns": {"srvs": [{"name": "ldap"}]}}),
+        (r"dhcp_ranges\[0\]: start and end are needed",
+         {"ipv4_config": {**NET, "dhcp_ranges": [{"start": "10.0.0.2"}]}}),
+        (r"hosts\[0\]: ip is missing", {"ipv4_config": {**NET, "hosts": [{"name": "a"}]}}),
+        ("bootp: file is missing", {"ipv4_config": {**NET, "bootp": {"server": "10.0.0.1"}}}),
+        ("'10.0.0.0/33' is not an address with its network",
+         {"ipv4_config": {"cidr": "10.0.0.0/33"}}),
+        ("10.1.0.2 of dhcp_ranges is not in 10.0.0.0/24",
+         {"ipv4_config": {**NET, "dhcp_ranges": [{"start": "10.0.0.2", "end": "10.1.0.2"}]}}),
     ],
 )  # fmt: skip
 def test_what_libvirt_would_refuse_is_refused_before(message, arguments):
-    if arguments.get("addresses"):
-        arguments = {**arguments, "addresses": "0000:04:00.1"}
     with pytest.raises(InvalidInput, match=message):
         net(**arguments)
 
@@ -98,11 +114,28 @@ def test_what_libvirt_would_refuse_is_refused_before(message, arguments):
         ("did you mean 'permissions'", "dir", {"target": "/a", "permisions": {}}),
         ("octal", "dir", {"target": "/a", "permissions": {"mode": "0999"}}),
         ("either password or secret", "rbd", {"source_name": "a", "source_auth": USER}),
+        ("auth: username is missing", "rbd", {"source_name": "a", "source_auth": {"type": "ceph"}}),
+        ("secret: type and value are needed", "rbd",
+         {"source_name": "a", "source_auth": {**USER, "secret": {"type": "uuid"}}}),
+        (r"devices\[0\]: path is missing", "disk", {"source_devices": [{"part_separator": True}]}),
+        ("pool p: ptype is missing; one of dir, disk, ", None, {}),
     ],
 )  # fmt: skip
 def test_wrong_pools_are_refused(message, kind, arguments):
     with pytest.raises(InvalidInput, match=message):
         pool_spec.parse("p", kind, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "arguments"),
+    [
+        ("name is missing", None, {"size": 1}),
+        ("volume v: size is missing", "v", {"size": None}),
+    ],
+)
+def test_wrong_volumes_are_refused(message, name, arguments):
+    with pytest.raises(InvalidInput, match=message):
+        volume_spec.parse(name, **arguments)
 
 
 def test_a_mode_that_yaml_read_as_a_number():

@@ -8,7 +8,7 @@ import pytest
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import guest, pool, profiles
 from saltvirt.spec.base import REMOVE
-from saltvirt.spec.values import cpuset, numbers
+from saltvirt.spec.values import cpuset, numbers, paths
 
 
 def parse(update=False, **arguments):
@@ -56,6 +56,12 @@ def test_none_inside_a_dictionary_removes():
     assert spec.boot.kernel is REMOVE
 
 
+def source(**other):
+    """A disk named a on a server."""
+    there = {"protocol": "iscsi", "name": "iqn.a:b/1", "hosts": ["h"]}
+    return {"name": "a", "source": {**there, **other}}
+
+
 WRONG = [
     ({"cpu": None}, "cpu is missing"),
     ({"cpu": -1}, "cpu '?-1"),
@@ -69,7 +75,12 @@ WRONG = [
     ({"cpu": {"maximum": 1, "cpuset": "a-b"}}, "cpu:cpuset 'a-b'"),
     ({"cpu": {"maximum": 1, "model": {"vendor_id": "short"}}}, "12 characters"),
     ({"cpu": {"maximum": 1, "tuning": {"vcpusched": [{"priority": 3}]}}}, "scheduler is missing"),
+    ({"cpu": "9" * 5000}, "cpu '9+ … is not a positive whole number"),
+    ({"cpu": 16**5000}, "cpu a int too large to show is not"),
+    ({"cpu": {"maximum": 1, "cpuset": "9" * 5000}}, "cpu:cpuset '9+ … is not a set of numbers"),
+    ({"mem": "9" * 5000}, "mem '9+ … is not a positive size"),
     ({"mem": "lots"}, "mem 'lots'"),
+    ({"mem": "1b"}, "mem '1b' is less than 1 KiB"),
     ({"mem": {"boot": 512, "max": "1g"}}, "max needs slots"),
     ({"mem": {"boot": 512, "current": 1024}}, "current is more than boot"),
     ({"mem": {"boot": "2g", "max": "1g", "slots": 1}}, "boot is more than max"),
@@ -79,6 +90,7 @@ WRONG = [
     ({"boot": {"kernel": "boot/vmlinuz"}}, "absolute path"),
     ({"boot_dev": "hd usb"}, "boot_dev: unknown 'usb'"),
     ({"boot_dev": "hd hd"}, "twice"),
+    ({"boot_dev": 5}, "boot_dev 5 is not a list of boot devices"),
     ({"numatune": {"memory": {"mode": "lax"}}}, "numatune:memory:mode"),
     ({"hypervisor_features": {"kvm-hint-dedicatd": True}}, "did you mean 'kvm-hint-dedicated'"),
     ({"clock": {"timezone": "CET", "adjustment": 5}}, "exclude each other"),
@@ -90,6 +102,21 @@ WRONG = [
     ({"disks": [{"name": "a", "backing_store_path": "/b"}]}, "needs backing_store_format"),
     ({"disks": [{"name": "a", "source_file": "../../etc/shadow"}]}, "absolute path"),
     ({"disks": [{"name": "a", "source": {"protocol": "nbd"}}]}, "hosts is missing"),
+    ({"disks": [source(hosts=["a b"])]}, "hosts.0. 'a b' is not a host name with an optional port"),
+    ({"disks": [source(hosts=["h:0"])]}, "hosts.0. '0' must be from 1 to 65535"),
+    ({"disks": [source(auth={"username": "u"})]}, "auth: name the libvirt secret by either usage"),
+    ({"disks": [source(protocol=None)]}, "source: protocol is missing; one of rbd, "),
+    ({"disks": [source(name=None)]}, "disks:a:source: name is missing"),
+    ({"disks": [{"name": "a", "source": "smb://h/x"}]}, "'smb://h/x' is not a URL of rbd, "),
+    ({"disks": [{"name": "a", "source": "http:///x"}]}, "'http:///x' is not a URL of rbd, "),
+    ({"disks": [{"name": "a", "source": "http://h:99999/x"}]}, "is not a URL: Port out of range"),
+    ({"disks": [{"name": "a", "source_file": "http://h:a/x"}]}, "disks:a 'http://h:a/x' is not a"),
+    ({"disks": [{"name": "a", "source_file": "http://[::1/x"}]}, "is not a URL: Invalid IPv6"),
+    ({"disks": [{"name": "a", "target": "nvme0n1"}]}, "target 'nvme0n1' is not a target such as"),
+    ({"disks": [{"name": "a", "image": "/b", "overlay_image": True, "format": "raw"}]},
+     "overlay_image needs format qcow2, not raw"),
+    ({"disks": [{"name": "a", "source": "http://h/x", "source_file": "/b"}]},
+     "disks:a: give either source or source_file"),
     ({"disks": [{"name": "a/b"}]}, "disks:a/b:name"),
     ({"disks": {"name": "a"}}, "disks must be a list"),
     ({"disks": ["a"]}, r"disks\[0\] must be a dictionary"),
@@ -98,13 +125,30 @@ WRONG = [
     ({"interfaces": [{"name": "e", "mode": "vepa"}]}, "type direct"),
     ({"interfaces": [{"name": "e", "target": "vnet0"}]}, "libvirt's own"),
     ({"interfaces": [{"name": "e", "vlan": 5000}]}, "from 0 to 4095"),
+    ({"interfaces": [{"name": "e", "vlan": "x"}]}, "vlan 'x' is not a whole number"),
+    ({"interfaces": [{"name": "e", "vlan": {"tags": []}}]}, "vlan: tags is missing"),
+    ({"interfaces": [{"name": "e", "vlan": {"tags": [{"id": None}]}}]}, "tags.0.: id is missing"),
+    ({"interfaces": [{"name": "e", "vlan": {"trunk": False, "tags": [{"id": 1}, {"id": 2}]}}]},
+     "vlan: more than one tag needs trunk"),
+    ({"interfaces": [{"name": "e", "mtu": "9" * 5000}]}, "mtu '9+ … is not a whole number"),
+    ({"interfaces": [{"name": "e", "gateways": ["192.0.2"]}]}, "gateways.0. '192.0.2' is no IP"),
+    ({"interfaces": [{"name": "e", "addresses": ["192.0.2.7/33"]}]},
+     "addresses.0. '192.0.2.7/33' is no address such as 192.0.2.7/24"),
+    ({"interfaces": ["e"]}, "interfaces.0. must be a dictionary, not 'e'"),
     ({"graphics": {"port": 1}}, "type is missing"),
     ({"graphics": "vcn"}, "did you mean 'vnc'"),
     ({"graphics": {"type": "vnc", "tls_port": 5901}}, "tls_port is for spice"),
     ({"graphics": {"type": "vnc", "port": 99999}}, "from 1 to 65535"),
+    ({"graphics": {"type": "vnc", "listen": {"type": "network"}}}, "listen: network is missing"),
+    ({"graphics": {"type": "vnc", "listen": "1:2"}}, "listen: '1:2' is not an address"),
     ({"serials": [{"type": "file"}]}, "needs a path"),
     ({"serials": ["tpc"]}, "did you mean 'tcp'"),
     ({"host_devices": [{"type": "pci", "bus": "1"}]}, "slot, function missing"),
+    ({"host_devices": [{"type": "pci", "bus": None, "slot": 1, "function": 0}]}, "bus missing"),
+    ({"host_devices": [{"type": "usb", "vendor": "0x46d", "product": "mouse"}]},
+     "product 'mouse' is not a hexadecimal number"),
+    ({"host_devices": [{"type": "pci", "bus": "f" * 5000}]}, "bus 'f+ … is not a hexadecimal"),
+    ({"host_devices": [{"rom_file": "/rom"}]}, "host_devices.0.: name or type is missing"),
     ({"tpm": {"device": "/dev/tpm0"}}, "type passthrough"),
     ({"watchdog": {"action": "explode"}}, "watchdog:action"),
     ({"stop_on_reboot": True, "on_reboot": "restart"}, "contradict"),
@@ -116,7 +160,10 @@ WRONG = [
     ({"metadata": {"a b": "c"}}, "metadata"),
     ({"title": "two\x00lines"}, "title"),
     ({"autostart": "maybe"}, "autostart"),
-]
+    ({"disk": ["web"]}, "disk profile .'web'. is not the name of a profile"),
+    ({"disks": [{"name": "a", "target": "vdb"}, {"name": "b", "target": "vdb"}]},
+     "disks: the target vdb is asked for twice"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG)
@@ -151,6 +198,32 @@ def test_the_short_arguments_of_the_runner():
     assert (spec.disks[0].image, spec.disks[0].overlay_image) == ("salt://a.img", True)
     spec = parse(serial_type="None", enable_vnc=False)
     assert (spec.serials, spec.graphics) == (None, None)
+
+
+def test_a_parser_is_asked_for_what_was_not_said():
+    """None says nothing, as in an SLS whose variable has no value."""
+    spec = parse(tpm=None, rng=None, watchdog=None, memballoon=None)
+    assert (spec.tpm, spec.rng, spec.watchdog, spec.memballoon) == (None, None, None, None)
+
+
+def test_how_a_timer_catches_up():
+    spec = parse(clock={"timers": {"rtc": {"catchup": {"slew": 120, "limit": None}}}})
+    timer = spec.clock.timers["rtc"]
+    assert (timer.slew, timer.threshold, timer.limit) == (120, None, REMOVE)
+
+
+def test_a_topology_that_says_a_part_makes_no_number():
+    """It goes with any maximum: libvirt counts the rest."""
+    cpu = parse(cpu={"maximum": 4, "topology": {"cores": 4}}).cpu
+    assert (cpu.topology.total(), cpu.topology.cores) == (None, 4)
+
+
+def test_none_in_an_item_of_a_list_is_not_said():
+    """There is nothing that it could take away: the item is written anew."""
+    (device,) = parse(host_devices=[{"name": "usb_1_1_2", "type": None}]).host_devices
+    assert (device.type, device.resolved) == (None, False)
+    (disk,) = parse(disk=None, disks=[source(hosts=[{"name": "h", "port": None}])]).disks
+    assert disk.source.hosts[0].port is None
 
 
 def test_two_specs_share_nothing():
@@ -204,6 +277,14 @@ def test_host_devices(word, found):
 def test_cpu_sets_are_written_as_libvirt_does(text, canonical):
     assert cpuset(text, "cpuset") == canonical
     assert numbers(canonical) == numbers(str(text).replace(" ", ""))
+
+
+@pytest.mark.parametrize("given", ["/srv/a", {"/srv/a": None}, ["/srv/a", 5], 5])
+def test_one_path_is_no_list_of_paths(given):
+    """A text taken for a list would be its letters."""
+    assert paths(("/srv/a",), "unused") == ["/srv/a"]
+    with pytest.raises(InvalidInput, match=r"^unused .* is not a list of paths$"):
+        paths(given, "unused")
 
 
 def test_an_empty_cpu_set():
