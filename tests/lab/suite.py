@@ -8,8 +8,8 @@ from tests.lab.recipe import Recipe
 
 # what takes longest begins first
 ALL = ("tests/integration", "tests/rootless", "tests/functional", "tests/unit")
-# each has up to two labs, of some 3 GiB
-MOST_WORKERS = 3
+# each has up to two labs
+MOST_WORKERS, WORKER_GIB = 3, 4
 
 
 def everything(arguments, say):
@@ -29,13 +29,15 @@ def everything(arguments, say):
 
 
 def side_by_side():
-    """pytest's arguments for a worker a core, each with labs of its own; none in a kept lab.
+    """pytest's arguments for some workers, each with labs of its own; none in a kept lab.
 
-    Much of a lab's time is waiting: for Salt's time-outs, for booting guests.
+    One more than there are cores: much of a lab's time is waiting, for Salt's time-outs and for
+    guests that boot. Where memory is scarce, fewer.
     """
     if os.environ.get("SALTVIRT_LAB_KEEP") == "1":
         return []
-    workers = min(os.cpu_count() or 1, MOST_WORKERS)
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
+    workers = max(1, min((os.cpu_count() or 1) + 1, MOST_WORKERS, gib // WORKER_GIB))
     return ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
