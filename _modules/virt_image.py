@@ -111,7 +111,7 @@ def image_fetch(source, image_hash=None, saltenv="base", test=False, **kwargs):
     folder, replaces = _folder(), None
     if sources.kind(source) in (sources.SALT, sources.WEB):
         there = cache.known(folder)
-        replaces = [one["file"] for one in there if one["source"] == sources.shown(source)]
+        replaces = [one.file for one in there if one.source == sources.shown(source)]
     find = cache.look if test else cache.fetch
     found = find(source, folder, download, image_hash, place=place)
     words = ("path", "format", "virtual_size_bytes", "sha256")

@@ -84,8 +84,8 @@ def test_known_is_what_is_whole(store):
     with open(store.path("mine.raw"), "wb"):
         pass
     found = list(cache.known(store.images))
-    assert [one["file"] for one in found] == ["alpine-0.raw", "debian-0.raw"]
-    assert found[0] == {**second, "path": store.path("alpine-0.raw")}
+    assert [one.file for one in found] == ["alpine-0.raw", "debian-0.raw"]
+    assert found[0] == cache.ImageNote(**second, path=store.path("alpine-0.raw"))
     assert cache.here("salt://gone", store.images) is None
 
 

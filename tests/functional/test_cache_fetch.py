@@ -5,6 +5,7 @@ import errno
 import hashlib
 import os
 import stat
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -70,12 +71,11 @@ def test_an_image_comes_once_and_is_named_by_its_content(images):
     assert (again, len(master.fetched), len(master.asked)) == (found, 1, 2)
     cache.fetch(SOURCE, images, Master(v=2))
     [known] = cache.known(images)
-    assert known["fetched"] > 0
-    del known["fetched"]
-    assert known == {
-        "file": os.path.basename(path), "path": path, "format": "raw", "size_bytes": MIB,
-        "sums": {"sha256": SHA, "sha512": hashlib.sha512(RAW).hexdigest()}, "source": SOURCE,
-    }  # fmt: skip
+    assert known.fetched > 0
+    assert replace(known, fetched=0) == cache.ImageNote(
+        file=os.path.basename(path), path=path, format="raw", size_bytes=MIB, fetched=0,
+        sums={"sha256": SHA, "sha512": hashlib.sha512(RAW).hexdigest()}, source=SOURCE,
+    )  # fmt: skip
 
 
 def test_a_new_version_is_a_new_file(images):
@@ -100,7 +100,7 @@ def test_it_is_what_the_master_said_it_has(images, kind, hsum, words):
     if words is None:
         cache.fetch(SOURCE, images, master)
         [known] = cache.known(images)
-        assert set(known["sums"]) == {"sha256", "sha512"} | ({kind} & {"md5"})
+        assert set(known.sums) == {"sha256", "sha512"} | ({kind} & {"md5"})
     else:
         with pytest.raises(errors.ImageError, match=f"^{SOURCE} {words}"):
             cache.fetch(SOURCE, images, master)
@@ -120,7 +120,7 @@ def test_it_is_what_was_demanded(images):
     assert len(master.asked) == asked, "with a hash nobody need be asked"
     sha384 = hashlib.sha384(RAW).hexdigest()
     assert cache.fetch(SOURCE, images, master, sha384) == found
-    assert "sha384" in next(cache.known(images))["sums"]
+    assert "sha384" in next(cache.known(images)).sums
 
 
 @pytest.mark.parametrize("where", ["salt", "web", "path"])

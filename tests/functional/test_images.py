@@ -623,7 +623,7 @@ def test_a_new_version_leaves_the_old_file_alone(tmp_path, master, raw):
     assert (old.format, new.format) == ("qcow2", "raw")
     assert Path(old.path).read_bytes() == before
     assert len(files(images)) == 2
-    assert [one["path"] for one in cache.known(images)] == sorted([old.path, new.path])
+    assert [one.path for one in cache.known(images)] == sorted([old.path, new.path])
 
 
 def test_what_the_master_lacks_is_named_and_nothing_is_kept(tmp_path, master):
@@ -1064,7 +1064,7 @@ def test_an_image_by_ftp_goes_on_where_it_was_cut(tmp_path, ftp, raw):
     assert sum(verb == "RETR" for verb, _ in ftp.log) == downloads
     qemu_img("convert", "-O", "raw", raw, file)
     assert cache.fetch(address, tmp_path / "images").path != found.path
-    kept = [json.dumps(one) for one in cache.known(tmp_path / "images")]
+    kept = [json.dumps(one.to_answer()) for one in cache.known(tmp_path / "images")]
     assert len(kept) == 2
     assert "s3cret" not in "".join(kept)
 

@@ -87,6 +87,7 @@ _FACTS = (
     ("answers/removal.py", "What a host answers of what it would remove"),
     ("operations/begun.py", "What the master writes down while a guest is made"),
     ("host/storage/shared.py", "What other hosts are asked about storage"),
+    ("images/cache.py", "What is written down of an image in the cache"),
     ("migration/facts.py", "What a migration asks of the guest's host"),
     ("migration/journal.py", "What a migration writes down"),
     ("host/provision/disk_notes.py", "What is written down while disks are made"),

@@ -18,7 +18,7 @@ import json
 import os
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
@@ -26,9 +26,10 @@ from saltvirt.host.storage import bounded
 from saltvirt.images import checksum, header, inspect, locks, room, sources, storage, web
 from saltvirt.migration.storage import coming
 from saltvirt.units import human_bytes
+from saltvirt.wire import Fact, untold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from saltvirt.images.checksum import Demanded
     from saltvirt.images.sources import Client, Progress, SaltFiles, Version
@@ -51,6 +52,21 @@ class CachedImage:
     virtual_size_bytes: int
     sha256: str | None
     source: str
+
+
+@dataclass(frozen=True)
+class ImageNote(Fact):
+    """What is known of a file in the cache. file: its name; path: where it is, which is not
+    written. sums: of its content, by their algorithm. source: its address, as it is shown. fetched:
+    in seconds since 1970."""
+
+    file: str
+    format: str
+    size_bytes: int
+    sums: dict[str, str]
+    source: str
+    fetched: float
+    path: str = untold("")
 
 
 @dataclass(frozen=True)
@@ -190,10 +206,14 @@ def _local(source: str, place: ImageFile, demanded: Demanded | None) -> CachedIm
     return CachedImage(info.path, info.format, info.virtual_size_bytes, sums.get("sha256"), source)
 
 
-def _record(folder: _Folder, name: str) -> Any:
+def _note(folder: _Folder, name: str) -> ImageNote | None:
     """What is known of a file in the cache, or None when it is not whole."""
-    meta = folder.read(".meta", name + ".json")
-    return meta if meta and bounded.is_file(folder.path(name)) else None
+    path = folder.path(name)
+    try:
+        note = ImageNote.from_answer(folder.read(".meta", name + ".json"), path)
+    except errors.BadAnswer:
+        return None
+    return replace(note, path=path) if bounded.is_file(path) else None
 
 
 def _cached(
@@ -203,14 +223,12 @@ def _cached(
     index = folder.read(".index", key(request.source) + ".json")
     if not index or index["version"] != version:
         return None
-    meta = _record(folder, index["file"])
-    if not meta or (
-        request.demanded and meta["sums"].get(request.demanded[0]) != request.demanded[1]
-    ):
+    note = _note(folder, index["file"])
+    if not note or (request.demanded and note.sums.get(request.demanded[0]) != request.demanded[1]):
         return None
     if touch:
         os.utime(folder.path(".meta", index["file"] + ".json"))
-    return _image(folder, meta, request.source)
+    return _image(note, request.source)
 
 
 def _by_hash(folder: _Folder, request: _ImageRequest, touch: bool = True) -> CachedImage | None:
@@ -219,9 +237,8 @@ def _by_hash(folder: _Folder, request: _ImageRequest, touch: bool = True) -> Cac
     return _cached(folder, request, index["version"], touch) if index and request.demanded else None
 
 
-def _image(folder: _Folder, meta: Mapping[str, Any], source: str) -> CachedImage:
-    path, sums = folder.path(meta["file"]), meta["sums"]
-    return CachedImage(path, meta["format"], meta["size_bytes"], sums["sha256"], source)
+def _image(note: ImageNote, source: str) -> CachedImage:
+    return CachedImage(note.path, note.format, note.size_bytes, note.sums["sha256"], source)
 
 
 def _looked_at(part: str, shown: str) -> inspect.ImageInfo:
@@ -256,19 +273,20 @@ def _admit(folder: _Folder, part: str, request: _ImageRequest, version: Version)
     os.chmod(part, 0o444)
     with open(part, "rb") as file:
         os.fsync(file.fileno())
-    meta = {
-        "file": name,
-        "format": info.format,
-        "size_bytes": info.virtual_size_bytes,
-        "sums": sums,
-        "source": sources.shown(source),
-        "fetched": time.time(),
-    }
+    note = ImageNote(
+        file=name,
+        format=info.format,
+        size_bytes=info.virtual_size_bytes,
+        sums=sums,
+        source=sources.shown(source),
+        fetched=time.time(),
+        path=folder.path(name),
+    )
     # who is killed between the two leaves a note of nothing, not an image that nobody knows
-    folder.write(meta, ".meta", name + ".json")
-    os.rename(part, folder.path(name))
+    folder.write(note.to_answer(), ".meta", name + ".json")
+    os.rename(part, note.path)
     folder.write({"version": version, "file": name}, ".index", key(source) + ".json")
-    return _image(folder, meta, source)
+    return _image(note, source)
 
 
 def _download(folder: _Folder, request: _ImageRequest, version: Version) -> CachedImage:
@@ -402,18 +420,18 @@ def here(source: str, cache_dir: str = DEFAULT_DIR, place: ImageFile | None = No
             return _local(source, place or ImageFile(source), None).virtual_size_bytes
         store = _Folder(cache_dir)
         index = store.read(".index", key(source) + ".json")
-        meta = _record(store, index["file"]) if index else None
-        return meta["size_bytes"] if meta else None
+        note = _note(store, index["file"]) if index else None
+        return note.size_bytes if note else None
 
 
-def known(cache_dir: str) -> Iterator[dict[str, Any]]:
-    """What is in the cache: dicts as in ``.meta``, with ``path``."""
+def known(cache_dir: str) -> Iterator[ImageNote]:
+    """What is in the cache."""
     store = _Folder(cache_dir)
     try:
         for name in sorted(bounded.names(store.base)):
-            meta = None if name.startswith(".") else _record(store, name)
-            if meta:
-                yield {**meta, "path": store.path(name)}
+            note = None if name.startswith(".") else _note(store, name)
+            if note:
+                yield note
     except (FileNotFoundError, NotADirectoryError):
         return
     except bounded.Silent as exc:

@@ -68,7 +68,7 @@ def _read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str)
 def _images(folder: str) -> frozenset[str]:
     """The addresses of the cached images; none of a folder that does not answer."""
     try:
-        return frozenset(meta["source"] for meta in cache.known(folder))
+        return frozenset(note.source for note in cache.known(folder))
     except errors.OperationFailed:
         return frozenset()
 

@@ -32,17 +32,17 @@ def listed(conn: libvirt.virConnect, images_dir: str) -> dict[str, dict[str, Any
     """The cache's images, as ``virt.images`` returns them."""
     used = users(conn, images_dir)
     return {
-        meta["file"]: {
-            "path": meta["path"],
-            "source": meta["source"],
-            "format": meta["format"],
-            "size_bytes": meta["size_bytes"],
-            "allocated_bytes": bounded.stat(meta["path"]).st_blocks * 512,
-            "sha256": meta["sums"]["sha256"],
-            "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(meta["fetched"])),
-            "used_by": used.of(usage.keys_of(conn, meta["path"])),
+        note.file: {
+            "path": note.path,
+            "source": note.source,
+            "format": note.format,
+            "size_bytes": note.size_bytes,
+            "allocated_bytes": bounded.stat(note.path).st_blocks * 512,
+            "sha256": note.sums["sha256"],
+            "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(note.fetched)),
+            "used_by": used.of(usage.keys_of(conn, note.path)),
         }
-        for meta in cache.known(images_dir)
+        for note in cache.known(images_dir)
     }
 
 
@@ -55,7 +55,7 @@ def prune(
     fetched or asked for within that time stays.
     Returns {"removed": [names], "kept": {name: reason}}. Raises NotFound, Refused.
     """
-    found = {meta["file"]: meta for meta in cache.known(images_dir)}
+    found = {note.file: note for note in cache.known(images_dir)}
     name = None if name is None else str(name)
     if name is not None and name not in found:
         raise errors.NotFound(f"there is no image {name} in {cache.folder(images_dir)}")
@@ -73,15 +73,15 @@ def prune(
 
 
 def _forget(
-    conn: libvirt.virConnect, images_dir: str, meta: dict[str, Any], grace_s: float
+    conn: libvirt.virConnect, images_dir: str, note: cache.ImageNote, grace_s: float
 ) -> str | None:
     """Removes an image, unless somebody began to use it since the first question; why it stays."""
-    path = meta["path"]
+    path = note.path
     with usage.closed(conn, [path]) as held:
-        why = held[path] or _why(conn, users(conn, images_dir), meta)
-        why = why or _just_used(images_dir, meta["file"], grace_s)
+        why = held[path] or _why(conn, users(conn, images_dir), note)
+        why = why or _just_used(images_dir, note.file, grace_s)
         if not why:
-            cache.forget(images_dir, meta["file"])
+            cache.forget(images_dir, note.file)
     return why
 
 
@@ -92,12 +92,12 @@ def _just_used(images_dir: str, name: str, grace_s: float) -> str | None:
     return "used within the last minutes" if used and time.time() - used < grace_s else None
 
 
-def _why(conn: libvirt.virConnect, used: usage.Usage, meta: dict[str, Any]) -> str | None:
+def _why(conn: libvirt.virConnect, used: usage.Usage, note: cache.ImageNote) -> str | None:
     """Why an image must stay, in words, or None."""
-    keys = usage.keys_of(conn, meta["path"])
+    keys = usage.keys_of(conn, note.path)
     by = used.of(keys)
     if by:
         return f"needed by {', '.join(by)}"
-    others = usage.others_may_have(conn, meta["path"])
+    others = usage.others_may_have(conn, note.path)
     others = others and f"other hosts may need it, too: {others}"
     return used.why(keys) or others
