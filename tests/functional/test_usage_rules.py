@@ -302,30 +302,42 @@ class Definitions:
         return f"<domain n='{flags}'/>"
 
     def hasManagedSaveImage(self, flags):
-        return self.saved
+        return self.saved and not flags
 
     def managedSaveGetXMLDesc(self, flags):
-        return "<saved/>"
+        return f"<saved n='{flags}'/>"
 
     def listAllSnapshots(self, flags):
         if self.code is not None:
             raise failure(self.code)
-        return [SimpleNamespace(getXMLDesc=lambda flags: "<snapshot/>")]
+        return described("snapshot", flags & libvirt.VIR_DOMAIN_SNAPSHOT_LIST_ROOTS)
 
     def listAllCheckpoints(self, flags):
-        return [SimpleNamespace(getXMLDesc=lambda flags: "<checkpoint/>")]
+        return described("checkpoint", flags & libvirt.VIR_DOMAIN_CHECKPOINT_LIST_ROOTS)
+
+
+def described(kind, roots):
+    """One, and one on that."""
+    both = [
+        SimpleNamespace(getXMLDesc=lambda flags, n=number: f"<{kind} n='{n}' flags='{flags}'/>")
+        for number in (1, 2)
+    ]
+    return both[:1] if roots else both
 
 
 def test_all_definitions_of_a_guest_count():
+    """Without what is secret in them."""
     inactive = f"<domain n='{libvirt.VIR_DOMAIN_XML_INACTIVE}'/>"
-    found = ["<domain n='0'/>", inactive, "<snapshot/>", "<checkpoint/>"]
+    first = ["<domain n='0'/>", inactive]
+    checkpoints = [f"<checkpoint n='{number}' flags='0'/>" for number in (1, 2)]
+    found = [*first, *(f"<snapshot n='{number}' flags='0'/>" for number in (1, 2)), *checkpoints]
     assert list(usage.texts(Definitions())) == found
-    assert list(usage.texts(Definitions(saved=True))) == [*found, "<saved/>"]
+    assert list(usage.texts(Definitions(saved=True))) == [*found, "<saved n='0'/>"]
     for code in (
         *(libvirt.VIR_ERR_NO_SUPPORT, libvirt.VIR_ERR_OPERATION_UNSUPPORTED),
         *(libvirt.VIR_ERR_NO_DOMAIN_SNAPSHOT, libvirt.VIR_ERR_NO_DOMAIN_CHECKPOINT),
     ):
-        assert list(usage.texts(Definitions(code))) == [*found[:2], "<checkpoint/>"]
+        assert list(usage.texts(Definitions(code))) == [*first, *checkpoints]
     with pytest.raises(libvirt.libvirtError):
         list(usage.texts(Definitions(libvirt.VIR_ERR_INTERNAL_ERROR)))
 
@@ -580,6 +592,79 @@ def test_a_volume_whose_storage_does_not_answer_is_a_doubt(place, monkeypatch):
     assert "what is on /nas is not known: it does not answer" in place.why()
 
 
+def test_a_device_that_does_not_answer_is_not_asked_of_libvirt(place, monkeypatch):
+    """libvirtd would wait for it, and all others for libvirtd."""
+    place.pool("there", place.above.parent, start=True)
+    volume = volume_of(place, "above.qcow2", place.base)
+    monkeypatch.setattr(usage, "_mode", lambda path: stat.S_IFBLK)
+    monkeypatch.setattr(bounded, "head", silent)
+    reader = usage._Reader(place.conn, None)
+    reader.volume(volume)
+    assert (reader.found.users, reader.found.unknown) == ({}, [])
+
+
+def test_what_a_path_is_and_whose(place, monkeypatch):
+    path = str(place.base)
+    assert (stat.S_ISREG(usage._mode(path)), usage._owner(path)) == (True, os.getuid())
+    assert (usage._mode("/gone"), usage._owner("/gone")) == (0, None)
+    monkeypatch.setattr(bounded, "stat", silent)
+    assert (usage._mode(path), usage._owner(path)) == (usage._SILENT, None)
+
+
+SERVER = "<source><host name='h'/><name>there</name></source>"
+
+
+def pool_without_files(place, target, kind="rbd"):
+    made = place.conn.storagePoolDefineXML(
+        f"<pool type='{kind}'><name>there</name>{SERVER}<target><path>{target}</path></target>"
+        "</pool>"
+    )
+    made.create(0)
+
+
+def test_a_volume_in_no_folder_needs_what_it_stands_on(place, monkeypatch):
+    pool_without_files(place, "/told")
+    volume = volume_of(place, "x", place.base)
+    assert place.why() == f"used by {volume.path()}"
+    monkeypatch.setattr(
+        identity, "below", lambda path: ["/dev/all"] if path == str(place.base) else []
+    )
+    reader = usage._Reader(place.conn, None)
+    reader.volume(volume)
+    assert str(place.base) in reader.found.users
+    assert not any(key[0] == "whole" for key in reader.found.users), "a part is not all of it"
+
+
+def test_the_target_of_a_pool_without_files_is_no_folder_of_images(place):
+    create(place.above, place.base)
+    pool_without_files(place, place.above.parent, "logical")
+    assert place.why() is None
+
+
+class Elsewhere:
+    """A volume with another path."""
+
+    def __init__(self, volume, path):
+        self._volume, self._path = volume, path
+
+    def path(self):
+        return self._path
+
+    def __getattr__(self, name):
+        return getattr(self._volume, name)
+
+
+def test_a_volume_that_is_not_here_is_no_file_of_this_host(place, monkeypatch):
+    place.pool("there", place.above.parent, start=True)
+    create(place.above, place.base)
+    monkeypatch.chdir(place.above.parent)
+    reader = usage._Reader(place.conn, None)
+    reader.volume(Elsewhere(volume_of(place, "x"), place.above.name))
+    reader.local = False
+    reader.volume(volume_of(place, place.above.name))
+    assert reader.found.users == {}
+
+
 @pytest.mark.parametrize(
     ("error", "doubts"),
     [
@@ -606,6 +691,13 @@ def test_what_this_host_swaps_to_stays(place, monkeypatch):
     monkeypatch.setattr(mounts, "lines", lambda path: lines.get(path, []))
     assert place.why() == "used by this host, for its swap"
     lines[usage._SWAPS] = [f"{place.base} Type", "swap.raw file 1 0 -2"]
+    assert place.why() is None
+
+
+def test_a_mount_whose_source_is_but_a_name_uses_no_file(place, monkeypatch):
+    monkeypatch.chdir(place.base.parent)
+    row = f"1 2 3:4 / /mnt rw - tmpfs {place.base.name} rw"
+    monkeypatch.setattr(mounts, "lines", lambda path: [row] if path == mounts.TABLE else [])
     assert place.why() is None
 
 
