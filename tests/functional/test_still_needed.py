@@ -169,9 +169,15 @@ def test_no_qemu_opens_what_a_migration_takes_away_here(place, monkeypatch):  # 
     assert opens(place.base) == ""
 
 
+def cached(place):  # noqa: F811
+    return image_users.cache.ImageNote(
+        file="base.raw", path=str(place.base), format="raw", size_bytes=0, sums={"sha256": "0"},
+        source="salt://base.raw", fetched=0,
+    )  # fmt: skip
+
+
 def test_an_image_that_a_qemu_has_open_stays_in_the_cache(place, monkeypatch):  # noqa: F811
-    meta = {"file": "base.raw", "path": str(place.base), "used": 0}
-    monkeypatch.setattr(image_users.cache, "known", lambda folder: [meta])
+    monkeypatch.setattr(image_users.cache, "known", lambda folder: [cached(place)])
     monkeypatch.setattr(image_users.cache, "forget", lambda folder, name: None)
     with opened(place.base, "raw", "-r"):
         assert (
@@ -270,8 +276,7 @@ WAYS = [name for name in vars(Going) if not name.startswith("_")]
 @pytest.fixture
 def at_the_end(place, monkeypatch):  # noqa: F811
     """Has a function called just before a file goes, once: with its path."""
-    meta = {"file": "base.raw", "path": str(place.base), "used": 0}
-    monkeypatch.setattr(image_users.cache, "known", lambda folder: [meta])
+    monkeypatch.setattr(image_users.cache, "known", lambda folder: [cached(place)])
     monkeypatch.setattr(image_users.cache, "forget", lambda folder, name: os.unlink(place.base))
     called, real = [], os.unlink
 
@@ -315,8 +320,7 @@ def test_who_began_to_use_it_before_nobody_could_open_it_any_more_is_asked(place
             place.guest(disk(path, "raw"), name="web9")
         return real(path)
 
-    meta = {"file": "base.raw", "path": str(place.base), "used": 0}
-    monkeypatch.setattr(image_users.cache, "known", lambda folder: [meta])
+    monkeypatch.setattr(image_users.cache, "known", lambda folder: [cached(place)])
     monkeypatch.setattr(image_users.cache, "forget", lambda folder, name: os.unlink(place.base))
     monkeypatch.setattr(confirm.remote_storage, "delete", lambda conn, path: os.unlink(path))
     monkeypatch.setattr(usage.unchanged_disks, "closed", late)
