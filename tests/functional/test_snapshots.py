@@ -7,6 +7,10 @@ pytest.importorskip("salt")
 
 from salt.exceptions import CommandExecutionError
 
+from saltvirt import errors
+from saltvirt.operations.snapshots import Delete, Revert, Snapshot
+from tests.functional.cloud import Fleet
+
 
 @pytest.fixture
 def dom(conn):
@@ -127,6 +131,72 @@ def test_revert_to_the_only_and_current_one(virt, dom):
     assert dom.isActive()
     with pytest.raises(CommandExecutionError, match="no snapshot before the current one"):
         virt["virt.revert_snapshot"]("test")
+
+
+@pytest.fixture
+def runner(virt, chain, tmp_path):
+    """The runner's hosts: one, whose guest ``test`` has the snapshots a, b and c."""
+    return Fleet(virt, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "comment", "changes"),
+    [
+        (Snapshot, ["d"], "a snapshot of test on hv1 would be taken", {"snapshot": "d"}),
+        (Revert, [], "test on hv1 would be put back to b", {"reverted": "b"}),
+        (Revert, ["a"], "test on hv1 would be put back to a", {"reverted": "a"}),
+        (Delete, [["b"]], "b of test on hv1 would be deleted", {"deleted": ["b"]}),
+        (
+            Delete,
+            [["b"], True],
+            "b, c of test on hv1 would be deleted",
+            {"deleted": ["b", "c"]},
+        ),
+        (
+            Delete,
+            [None],
+            "a, b, c of test on hv1 would be deleted",
+            {"deleted": ["a", "b", "c"]},
+        ),
+    ],
+)
+def test_the_runner_says_what_it_would_do_and_then_does_that(
+    runner, chain, kind, given, comment, changes
+):
+    found = kind(runner, "test", *given).check()
+    assert (found.comment, found.changes, found.reasons) == (comment, changes, ())
+    assert (names(chain), current(chain)) == (["a", "b", "c"], "c")
+    done = kind(runner, "test", *given).run()
+    there = {Snapshot: ["a", "b", "c", "d"], Revert: ["a", "b", "c"]}
+    gone = changes.get("deleted", [])
+    assert names(chain) == there.get(kind, [name for name in "abc" if name not in gone])
+    assert current(chain) == changes.get("reverted", "d") if kind is not Delete else True
+    assert " would be " not in done.comment
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "why"),
+    [
+        (Snapshot, ["a"], "test on hv1 has a snapshot a already"),
+        (Revert, ["z"], "test on hv1 has no snapshot z; it has: a, b, c"),
+        (Delete, [["z"]], "hv1: test has no snapshot z"),
+        (Delete, [[]], "hv1: name the snapshots of test to delete"),
+    ],
+)
+def test_the_runners_refusals_are_the_same_asked_and_done(runner, chain, kind, given, why):
+    [said] = kind(runner, "test", *given).check().reasons
+    assert why in said
+    with pytest.raises(errors.VirtError) as raised:
+        kind(runner, "test", *given).run()
+    assert raised.value.text == said
+    assert (names(chain), current(chain)) == (["a", "b", "c"], "c")
+
+
+def test_the_runner_puts_nothing_back_to_before_the_first_one(runner, dom):
+    dom.snapshotLookupByName("c").delete()
+    dom.snapshotLookupByName("b").delete()
+    [said] = Revert(runner, "test").check().reasons
+    assert said == "test on hv1 has no snapshot before the current one; it has: a"
 
 
 RECORD = """<saltvirt:guest xmlns:saltvirt="https://saltproject.io/xmlns/salt-virt/1" version="1">

@@ -65,6 +65,27 @@ def test_what_is_there_is_left_and_only_what_the_deployment_made_is_unlisted(tmp
     assert found.changes() == {}
 
 
+def test_one_that_is_on_two_hosts_is_neither_made_nor_taken_for_there(tmp_path):
+    facts = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"}
+    found = plan(Cloud(tmp_path, {"hv1": {"a": facts}, "hv2": {"a": facts}}), {"a": {"mem": 512}})
+    assert found.failed == {"a": "it is on more than one host: hv1, hv2"}
+    assert (found.placed, found.there, found.differs) == ({}, {}, {})
+
+
+def test_a_host_that_does_not_say_whether_it_is_whole_is_said_of_the_guest_that_stays(tmp_path):
+    facts = {"vcpus": 1, "memory_kib": 1 << 19, "state": "shutdown", "creating": True}
+    cloud = Cloud(tmp_path, {"hv1": {"a": facts}})
+
+    def silent(host, *_asked, **_options):
+        return down(host).get()
+
+    cloud.one = silent
+    found = plan(cloud, {"a": {"mem": 512, "start": False}})
+    assert (found.there, found.placed) == ({"a": "hv1"}, {})
+    [why] = found.differs["a"]
+    assert why.startswith("hv1: down")
+
+
 def test_a_wrong_word_and_a_size_for_an_unknown_disk_are_refused():
     with pytest.raises(errors.InvalidInput, match="guest a: unknown 'imgae', did you mean 'image'"):
         deploy.wanted("a", {"imgae": "x"})

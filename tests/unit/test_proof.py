@@ -196,9 +196,9 @@ class Bus:
             self.due.append((self.t + sum(after_s), f"salt/job/{jid}/ret/{name}", event))
 
     def get_event(self, wait, tag, full, match_type="startswith"):
-        prefix = tag.strip("()").split("|")[0]
+        prefixes = tuple(tag.strip("()").split("|"))
         for one in self.due:
-            if one[0] <= self.t and one[1].startswith(prefix):
+            if one[0] <= self.t and one[1].startswith(prefixes):
                 self.due.remove(one)
                 return {"tag": one[1], "data": one[2]}
         self.t += wait
@@ -371,3 +371,11 @@ def test_a_ping_in_anothers_name_is_none(monkeypatch, ask, minions):
     assert (found.kind, set(told) - {client.WORKING}) == (answer.DOWN, {"test.ping"})
     assert took_s < 8
     assert "another minion answers in its name" in found.error
+
+
+def test_what_comes_of_a_host_without_a_key_is_proven_by_nothing(tmp_path, minions):
+    """Only a master of masters believes the syndic, which has the key."""
+    opts, said = {"pki_dir": str(tmp_path)}, {"return": signed(minions)}
+    assert client.Fleet(opts).proven("hv1", JID, "virt.vm_state", said) is None
+    found = client.Fleet({**opts, "order_masters": True}).proven("hv1", JID, "virt.vm_state", said)
+    assert found == said["return"]["said"]

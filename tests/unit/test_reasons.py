@@ -9,6 +9,7 @@ from saltvirt.fleet import authorization, target
 from saltvirt.fleet.answer import FAILED, Answer, down
 from saltvirt.operations import deploy, lock, operation
 from saltvirt.operations.authorize import Authorize
+from saltvirt.operations.eject import Eject
 from saltvirt.operations.identity import Clone, Rename
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.migrate import Migrate
@@ -95,6 +96,46 @@ def reasons(one):
 def init(cloud, **given):
     wanted = InitRequest(**{"name": "new", "cpu": 1, "mem": 64, "image": None, **given})
     return Init(cloud, BY, wanted, Report(cloud, wanted.name, "init"))
+
+
+def would(one):
+    """What a check says that would be done; nothing was."""
+    found = one.check()
+    assert (one.fleet.done, found.reasons) == ([], ())
+    return found
+
+
+def test_what_init_would_make_has_the_numbers_and_where(tmp_path):
+    cloud = Cloud(tmp_path)
+    found = would(init(cloud, name="fresh", cpu=2, wait_for="address", host="hv2"))
+    takes = {
+        "host": "hv2", "vcpus": 2, "memory_mib": 64, "disk_bytes": 0, "pools": {}, "bridges": [],
+        "networks": [],
+    }  # fmt: skip
+    assert found.changes == {"created": takes}
+    assert found.comment == (
+        "fresh would be created on hv2: 2 vCPUs, 64 MiB of memory, 0 B of disk"
+    )
+    assert found.more["host"] == "hv2"
+    assert found.answer()["fresh"]["result"] is None
+
+
+def test_who_would_be_allowed_to_what(tmp_path):
+    cloud = Cloud(tmp_path)
+    found = would(Authorize(cloud, "c", "hv2"))
+    assert found.comment.startswith("hv2 would be allowed to hand in the key of c once, within")
+    assert authorization.Authorizations(cloud.opts).hosts() == set()
+    Authorize(cloud, "c", "hv2").run()
+    assert authorization.Authorizations(cloud.opts).hosts() == {"hv2"}
+
+
+def test_of_a_minion_that_is_no_guest_of_this_master_no_host_is_asked(tmp_path):
+    cloud = Cloud(tmp_path)
+    cloud.ask = None
+    found = Eject(cloud, "stranger").check()
+    assert (found.nothing, found.comment) == (
+        True, "stranger is no guest that this master made",
+    )  # fmt: skip
 
 
 def test_of_init(tmp_path):

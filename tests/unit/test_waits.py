@@ -8,8 +8,10 @@ import pytest
 
 pytest.importorskip("salt")
 
+from salt.exceptions import SaltClientError, SaltReqTimeoutError
+
 from saltvirt import errors, settings
-from saltvirt.fleet import client, peers, proof, target
+from saltvirt.fleet import answer, client, peers, proof, target
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.provision import guest_builder
 from saltvirt.images import download_slot, locks, tools
@@ -329,6 +331,29 @@ def test_a_return_that_the_bus_did_not_bring_is_read_where_the_master_keeps_it(c
     (found,) = fleet.ask(["hv1"], "virt.init", long=True)
     assert found.data == ANSWER
     assert fleet.bus.t < 15
+
+
+def test_where_the_master_cannot_read_what_it_wrote_down_the_return_is_lost_in_time(cloud, caplog):
+    fleet = cloud(hv1=Host(after_s=8, lost="bus"))
+
+    def broken(_jid):
+        raise OSError("the database is locked")
+
+    fleet.bus.get_cache_returns = broken
+    assert ask(fleet)["hv1"][0] == answer.LOST
+    assert "the database is locked" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [SaltClientError, SaltReqTimeoutError])
+def test_a_master_that_takes_no_job_is_said(cloud, kind):
+    fleet = cloud(hv1=Host())
+
+    def refuse(*_asked, **_options):
+        raise kind("no answer")
+
+    fleet.bus.pub = refuse
+    with pytest.raises(errors.ConnectionFailed, match="the Salt master does not answer: no answer"):
+        ask(fleet)
 
 
 def test_a_job_that_ended_without_a_return_is_lost_but_not_at_once(cloud):

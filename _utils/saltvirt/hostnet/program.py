@@ -13,7 +13,7 @@ TIMEOUT_S = 60
 
 def run(argv: Sequence[str], text: str | None = None, must: bool = False) -> str:
     """What a program printed, "" where it failed or is not here; with ``must`` that raises
-    OperationFailed with its last words."""
+    OperationFailed with its first line about an error, or its last words."""
     try:
         done = subprocess.run(
             argv, input=text, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
@@ -23,6 +23,8 @@ def run(argv: Sequence[str], text: str | None = None, must: bool = False) -> str
             raise OperationFailed(f"{argv[0]}: {exc}") from exc
         return ""
     if done.returncode and must:
-        words = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        # nft and iptables-restore say more behind it: where it is, or how to ask for help
+        words = [line for line in lines if "error" in line.lower()][:1] or lines[-1:]
         raise OperationFailed(f"{' '.join(argv)}: {' '.join(words) or 'failed'}")
     return "" if done.returncode else done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +23,7 @@ from saltvirt.placement import policy
 from saltvirt.revert import Revert
 
 
-class _NewName:
+class _NewName(abc.ABC):
     """What a rename and a copy have in common.
 
     name, new: of the guest, and the new one. options: more arguments of the host's function. sure:
@@ -53,9 +54,9 @@ class _NewName:
             return self._planned(host, plan)
         return reasons.checked(self.name)
 
+    @abc.abstractmethod
     def _planned(self, host: str, plan: dict[str, Any]) -> Checked:
         """In words. plan: what the host says that it would do."""
-        raise NotImplementedError
 
     @contextlib.contextmanager
     def _both(self) -> Iterator[None]:

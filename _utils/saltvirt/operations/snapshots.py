@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -58,7 +59,7 @@ def run(fleet: Fleet, host: str, change: type[Change], arguments: dict[str, Any]
     return change.from_answer(data, host)
 
 
-class _OfSnapshots:
+class _OfSnapshots(abc.ABC):
     """What all operations on a guest's snapshots have in common.
 
     host: where the guest is and nowhere else, though not every host answers.
@@ -87,11 +88,13 @@ class _OfSnapshots:
         with lock.guest(self.fleet.opts, names.guest(self.name), self.verb):
             yield there(self.fleet, self.name, self.host)
 
+    @abc.abstractmethod
     def _planned(self, host: str, known: There) -> Checked:
-        raise NotImplementedError
+        """What it would do, in words."""
 
+    @abc.abstractmethod
     def _done(self, host: str, known: There) -> Result:
-        raise NotImplementedError
+        """Does it."""
 
 
 class Snapshot(_OfSnapshots):

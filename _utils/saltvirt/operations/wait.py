@@ -17,11 +17,10 @@ PING_S = 30
 ASK_S, BRIEF_S = 20, 5
 
 
-def check(kind: str) -> str:
-    """The kind, when there is such a one. Raises InvalidInput."""
+def check(kind: str) -> None:
+    """Raises InvalidInput unless there is such a kind."""
     if kind not in KINDS:
         raise errors.InvalidInput(f"wait_for {kind!r}: it is one of {', '.join(KINDS)}")
-    return kind
 
 
 def until(fleet: Fleet, host: str, name: str, kind: str, timeout_s: float) -> float:

@@ -156,9 +156,10 @@ def _addresses(host: str) -> Collection[str]:
         pass
     try:
         found = socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)
-    except OSError as exc:
+    except (OSError, UnicodeError) as exc:  # the latter: it can be no name
+        why = exc.strerror if isinstance(exc, OSError) else exc
         raise InvalidInput(
-            f"the other hypervisor {host} has no address here ({exc.strerror}): it must be in DNS "
+            f"the other hypervisor {host} has no address here ({why}): it must be in DNS "
             "or /etc/hosts, or set libvirt:firewall:hosts to addresses"
         ) from exc
     return {address(str(item[4][0]).partition("%")[0]) for item in found}

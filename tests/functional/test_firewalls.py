@@ -1,0 +1,234 @@
+"""Each firewall's rules, as it lists them: made, made anew, and taken away with nothing else.
+
+nft and iptables are the real ones, in a network namespace; ufw and firewalld answer as they do.
+"""
+
+import shutil
+import subprocess
+
+import pytest
+
+from saltvirt.hostnet import program
+from saltvirt.hostnet.firewall import firewalld, iptables, nftables, ufw
+from saltvirt.hostnet.firewall.rules import Rules
+
+SPACE = "salt-virt-rules"
+RULES = Rules(
+    open=((16514, 16514), (49152, 49215)), shut=((16509, 16509),), hosts=("10.0.0.7", "fd00::/64")
+)
+OTHER = Rules(open=((16514, 16514),), shut=(), hosts=("10.0.0.8",))
+
+
+@pytest.fixture
+def run():
+    """``program.run`` in a network namespace of its own."""
+    missing = [tool for tool in ("ip", "nft", "iptables", "ip6tables") if not shutil.which(tool)]
+    if missing:
+        pytest.skip(f"no {missing[0]}")
+    subprocess.run(["ip", "netns", "add", SPACE], check=True)
+    inside = ("ip", "netns", "exec", SPACE)
+    try:
+        yield lambda argv, *more, **options: program.run((*inside, *argv), *more, **options)
+    finally:
+        subprocess.run(["ip", "netns", "del", SPACE], check=True)
+
+
+OTHERS = """
+table inet filter {
+  chain input {
+    type filter hook input priority 0; policy drop;
+    tcp dport 22 accept
+  }
+  chain forward {
+    type filter hook forward priority 0; policy accept;
+  }
+}
+table ip six {
+  chain in {
+    type filter hook input priority 5;
+  }
+}
+table ip6 six {
+  chain in {
+    type filter hook input priority 5;
+  }
+}
+"""
+
+
+def test_nftables_has_a_table_and_a_way_through_those_of_others(run):
+    run(("nft", "-f", "-"), OTHERS, must=True)
+    before = run(("nft", "list", "ruleset"))
+    assert nftables.runs(run)
+    assert nftables.listing(run) == ""
+    nftables.apply(run, RULES)
+    own = run(("nft", "list", "table", "inet", "salt_virt"))
+    assert "ip saddr 10.0.0.7 tcp dport { 16514, 49152-49215 } accept" in own
+    assert "ip6 saddr fd00::/64 tcp dport { 16514, 49152-49215 } accept" in own
+    assert own.index("accept") < own.index("tcp dport { 16514, 49152-49215 } drop")
+    assert "tcp dport 16509 drop" in own
+    theirs = run(("nft", "list", "chain", "inet", "filter", "input"))
+    assert theirs.count('comment "salt-virt"') == 2
+    assert theirs.index("salt-virt") < theirs.index("tcp dport 22")
+    four, six = (run(("nft", "list", "table", family, "six")) for family in ("ip", "ip6"))
+    assert ("10.0.0.7" in four, "fd00::" in four) == (True, False)
+    assert ("10.0.0.7" in six, "fd00::" in six) == (False, True)
+    made = nftables.listing(run)
+    nftables.apply(run, RULES)
+    assert nftables.listing(run) == made
+    nftables.apply(run, OTHER)
+    assert "10.0.0.7" not in run(("nft", "list", "ruleset"))
+    nftables.remove(run)
+    assert run(("nft", "list", "ruleset")) == before
+
+
+@pytest.mark.parametrize("tool", ["iptables", "ip6tables"])
+def test_iptables_has_a_chain_that_is_asked_first(run, tool):
+    run((tool, "-A", "INPUT", "-p", "tcp", "--dport", "22", "-j", "ACCEPT"), must=True)
+    before = run((tool, "-S"))
+    assert iptables.listing(run) == ""
+    iptables.apply(run, RULES)
+    host = {"iptables": "10.0.0.7/32", "ip6tables": "fd00::/64"}[tool]
+    tcp = "-A SALT_VIRT{} -p tcp -m tcp --dport {} -j {}".format
+    assert run((tool, "-S", "SALT_VIRT")).splitlines() == [
+        "-N SALT_VIRT",
+        "-A SALT_VIRT -i lo -j RETURN",
+        tcp(f" -s {host}", "16514", "ACCEPT"),
+        tcp(f" -s {host}", "49152:49215", "ACCEPT"),
+        *(tcp("", ports, "DROP") for ports in ("16514", "49152:49215", "16509")),
+    ]
+    assert run((tool, "-S", "INPUT")).splitlines()[1] == "-A INPUT -j SALT_VIRT"
+    made = iptables.listing(run)
+    iptables.apply(run, RULES)
+    assert iptables.listing(run) == made
+    assert iptables.wanted(RULES) != iptables.wanted(OTHER)
+    iptables.apply(run, OTHER)
+    assert host not in run((tool, "-S"))
+    iptables.remove(run)
+    assert run((tool, "-S")) == before
+
+
+def test_iptables_is_in_use_when_somebody_else_has_a_rule(run):
+    assert not iptables.runs(run)
+    iptables.apply(run, OTHER)
+    assert not iptables.runs(run), "that is ours"
+    run(("iptables", "-P", "INPUT", "DROP"), must=True)
+    assert iptables.runs(run)
+
+
+class Ufw:
+    """ufw that is enabled; rules of somebody else are there."""
+
+    def __init__(self):
+        self.rules = ["allow 22/tcp", "deny 16514/tcp comment 'salt-virtual'"]
+
+    def __call__(self, argv, text=None, must=False):
+        assert argv[0] == "ufw"
+        if argv[1:] == ("status",):
+            return "Status: active\n"
+        if argv[1:] == ("show", "added"):
+            return "Added user rules (see 'ufw status' for running firewall):\n" + "".join(
+                f"ufw {rule}\n" for rule in self.rules
+            )
+        if argv[1] == "prepend":
+            assert (argv[-2:], must) == (("comment", "salt-virt"), True)
+            self.rules.insert(0, f"{' '.join(argv[2:-2])} comment 'salt-virt'")
+        else:
+            assert argv[1] == "delete"
+            self.rules.remove(f"{' '.join(argv[2:])} comment 'salt-virt'")
+        return ""
+
+
+def test_ufw_has_our_rules_in_front_in_their_order():
+    run = Ufw()
+    before = list(run.rules)
+    assert ufw.runs(run)
+    assert ufw.listing(run) == ""
+    ufw.apply(run, OTHER)
+    ufw.apply(run, RULES)
+    assert ufw.listing(run).splitlines() == ufw.wanted(RULES) == [
+        "allow from 10.0.0.7 to any port 16514 proto tcp",
+        "allow from fd00::/64 to any port 16514 proto tcp",
+        "allow from 10.0.0.7 to any port 49152:49215 proto tcp",
+        "allow from fd00::/64 to any port 49152:49215 proto tcp",
+        *("deny 16514/tcp", "deny 49152:49215/tcp", "deny 16509/tcp"),
+    ]  # fmt: skip
+    assert run.rules[-2:] == before
+    ufw.remove(run)
+    assert run.rules == before
+
+
+class Firewalld:
+    """firewalld with zones of an interface, of a source, of libvirt's, and none by default."""
+
+    THEIRS = 'rule family="ipv4" source address="10.0.0.9" accept'
+
+    def __init__(self):
+        self.rules = {(zone, kept): [self.THEIRS] for zone in ("work", "trusted", "libvirt",
+                      "public") for kept in (True, False)}  # fmt: skip
+
+    def __call__(self, argv, text=None, must=False):
+        assert argv[0] == "firewall-cmd"
+        if argv[1] == "--state":
+            return "running\n"
+        if argv[1] == "--get-active-zones":
+            return (
+                "libvirt\n  interfaces: virbr0\ntrusted\n  sources: 10.1.0.0/16\n"
+                "work (default)\n  interfaces: eth0\n"
+            )
+        if argv[1] == "--get-default-zone":
+            return "public\n"
+        options = dict(one.lstrip("-").split("=", 1) for one in argv[1:] if "=" in one)
+        rules = self.rules[options["zone"], "--permanent" in argv]
+        if "--list-rich-rules" in argv:
+            return "".join(f"{rule}\n" for rule in rules)
+        if "add-rich-rule" in options:
+            assert must
+            rules.append(options["add-rich-rule"])
+        else:
+            rules.remove(options["remove-rich-rule"])
+        return ""
+
+
+def test_firewalld_has_our_rules_in_each_zone_now_and_after_a_start():
+    run = Firewalld()
+    assert firewalld.runs(run)
+    assert firewalld.zones(run) == ["public", "trusted", "work"], "libvirt's own is its own"
+    assert firewalld.listing(run) == ""
+    firewalld.apply(run, OTHER)
+    firewalld.apply(run, RULES)
+    wanted = firewalld.wanted(RULES)
+    assert wanted[:2] == [
+        'rule priority="-16514" family="ipv4" source address="10.0.0.7" port port="16514" '
+        'protocol="tcp" accept',
+        'rule priority="-16514" family="ipv4" source address="10.0.0.7" port port="49152-49215" '
+        'protocol="tcp" accept',
+    ]
+    assert 'family="ipv6" source address="fd00::/64"' in wanted[2]
+    assert wanted[4:] == [
+        f'rule priority="-16513" port port="{ports}" protocol="tcp" drop'
+        for ports in ("16514", "49152-49215", "16509")
+    ]
+    for (zone, _kept), rules in run.rules.items():
+        assert rules == [run.THEIRS, *(wanted if zone != "libvirt" else [])]
+    assert sorted(firewalld.listing(run).splitlines()) == sorted(
+        f"{zone} {rule}" for zone in firewalld.zones(run) for rule in wanted * 2
+    )
+    firewalld.remove(run)
+    assert run.rules == Firewalld().rules
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("sh", "-c", "echo one; echo two >&2; exit 3"), r"^sh -c .*: two$"),
+        (("sh", "-c", "echo one; exit 3"), ": one$"),
+        (("sh", "-c", "echo 2: Error: wrong word; echo '  ^'; exit 1"), ": 2: Error: wrong word$"),
+        (("false",), "^false: failed$"),
+        (("/no/such/program",), "^/no/such/program: .*No such file"),
+    ],
+)
+def test_what_a_program_that_must_work_says_is_in_the_error(argv, said):
+    assert program.run(argv) == ""
+    with pytest.raises(program.OperationFailed, match=said):
+        program.run(argv, must=True)
