@@ -3,6 +3,7 @@ that is asked before a deletion, and no inventory, waits with it."""
 
 import errno
 import fcntl
+import math
 import os
 import signal
 import threading
@@ -102,6 +103,31 @@ def test_one_that_answers_is_read_as_any_other(asked, tmp_path):
     assert bounded.real("/with\0nul") == "/with\0nul"
     with pytest.raises(ValueError, match="null"):
         bounded.stat(f"{asked}/with\0nul")
+
+
+def test_one_below_another_is_asked_for_itself(asked, monkeypatch):
+    """What is dead below costs nothing of what is above it."""
+    below = asked / "in" / "below"
+    (below / "x").mkdir(parents=True)
+    row, real = mounts.Mount("0:41", "/", str(below), "nfs4", "dead:/export"), mounts.read
+    monkeypatch.setattr(mounts, "read", lambda: [*real(), row])
+    assert bounded.real(f"{below}/x/../x") == f"{below}/x"
+    monkeypatch.setattr(bounded, "_silent", {str(below): math.inf})
+    with pytest.raises(bounded.Silent, match=f"{below} does not answer"):
+        bounded.stat(f"{below}/x")
+    assert bounded.names(str(asked)) == ["in"]
+
+
+def test_who_ends_without_an_answer_is_silent_and_the_next_is_asked(asked, monkeypatch, tmp_path):
+    mute = tmp_path / "mute.py"
+    mute.write_text("import socket\nsocket.socket(fileno=0).recv(65536)\n")
+    bounded._leave()
+    with monkeypatch.context() as patch:
+        patch.setattr(bounded.looks, "__file__", str(mute))
+        with pytest.raises(bounded.Silent, match=f"{asked} does not answer"):
+            bounded.stat(str(asked))
+    monkeypatch.setattr(bounded, "_silent", {})
+    assert bounded.stat(str(asked)).st_ino == os.stat(asked).st_ino
 
 
 def test_a_process_that_was_forked_has_its_own_to_ask(asked):
@@ -389,6 +415,8 @@ def test_what_is_open_is_not_known_there(dead, place):  # noqa: F811
     """A file system that dies after everything else was asked."""
     with pytest.raises(bounded.Silent):
         unchanged_disks.is_open(f"{dead}/x")
+    with pytest.raises(bounded.Silent), unchanged_disks.closed(f"{dead}/x"):
+        pass
     assert usage.held(place.conn, f"{dead}/x") == f"{dead} does not answer"
 
 

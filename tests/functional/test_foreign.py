@@ -240,6 +240,49 @@ def test_a_chain_of_any_depth_is_read_in_good_time(place, machine):  # noqa: F81
     assert place.why() == "used by theirs (qemu:///session of alice)"
 
 
+@pytest.mark.parametrize(("leads_to", "doubt"), [("gone", False), ("x.xml", True)])
+def test_a_definition_that_goes_while_it_is_looked_for_is_none(machine, place, leads_to, doubt):  # noqa: F811
+    """And what cannot be opened, here for a link that leads to itself, may be one."""
+    (machine.config / "x.xml").symlink_to(machine.config / leads_to)
+    assert bool(place.why()) == doubt
+    assert not doubt or "x.xml, a guest of qemu:///session of alice, cannot be" in place.why()
+
+
+def test_what_is_no_guest_and_a_folder_that_is_gone_need_nothing(place, machine):  # noqa: F811
+    (machine.config / "x.xml").write_text(f"<network><bridge name='{place.base}'/></network>")
+    folder = "<filesystem type='mount'><source dir='/nowhere/x'/><target dir='/'/></filesystem>"
+    machine.put(machine.config / "y.xml", folder)
+    assert place.why() is None
+
+
+def test_users_whom_no_table_names_are_found_by_their_folders(place, machine, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(foreign_guests, "PASSWD", str(machine.root / "none"))
+    machine.put(machine.config / "x.xml", disk(place.base, "raw"))
+    os.chown(machine.home, ALICE, 0)
+    os.chown(place.base, ALICE, 0)
+    place.base.chmod(0o600)
+    assert place.why() == "used by theirs (qemu:///session of alice)"
+
+
+@pytest.mark.parametrize("where", ["of one", "of all"])
+def test_what_users_have_whom_nobody_knows_may_be_anything(place, machine, monkeypatch, where):  # noqa: F811
+    """A home of which not even the owner can be told: he may have a guest with any disk."""
+    monkeypatch.setattr(bounded, "LIST_S", 1)
+    monkeypatch.setattr(bounded, "PATIENCE_S", 1)
+    monkeypatch.setattr(bounded, "_table", [])
+    place.base.chmod(0o600)
+    folder = machine.root / "home"
+    if where == "of one":
+        folder = folder / "bob"
+        folder.mkdir()
+    assert place.why() is None
+    monkeypatch.setattr(bounded, "_table", [])
+    with hung.mounted(folder):
+        user = "bob" if where == "of one" else f"whoever has a folder in {folder}"
+        assert f"the guests of qemu:///session of {user} are not known" in place.why()
+        assert foreign_guests.may_open(ALICE, f"{folder}/x"), "what cannot be told"
+
+
 def test_a_home_that_does_not_answer(place, machine, monkeypatch):  # noqa: F811
     monkeypatch.setattr(bounded, "LIST_S", 1)
     monkeypatch.setattr(bounded, "PATIENCE_S", 1)

@@ -108,6 +108,39 @@ def test_qemu_cannot_write_to_a_disk_that_is_copied_and_another_may_read_it(disk
     assert qemu_io(disk, "write 0 4k").returncode == 0
 
 
+def test_what_is_written_to_a_device_that_is_copied_is_seen(disk):
+    """No lock of ours keeps a QEMU of libvirt's from a device."""
+    if os.geteuid() != 0:
+        pytest.skip("a loop device needs root")
+    made = subprocess.run(
+        ["losetup", "--find", "--show", disk], check=True, capture_output=True, text=True
+    )
+    device = made.stdout.strip()
+    try:
+        with unchanged_disks.Unchanged("web1", [device]) as unchanged:
+            unchanged.check()
+            with open(device, "wb") as file:
+                file.write(b"new")
+                file.flush()
+                os.fsync(file.fileno())
+            with pytest.raises(errors.OperationFailed, match=f"{device} of web1 was written to"):
+                unchanged.check()
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def test_where_it_cannot_be_told_who_writes_nothing_is_copied(disk, monkeypatch):
+    unknown = (False, "Input/output error"), os.open(disk, os.O_RDONLY)
+    monkeypatch.setattr(unchanged_disks.bounded, "stilled", lambda path: unknown)
+    with (
+        pytest.raises(errors.OperationFailed, match=f"cannot lock {disk}: Input/output error"),
+        unchanged_disks.Unchanged("web1", [disk]),
+    ):
+        pass
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(unknown[1])
+
+
 def test_a_disk_that_qemu_writes_to_is_not_copied(disk):
     argv = ["qemu-io", "-f", "raw", str(disk)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:

@@ -1,6 +1,7 @@
 """Hostile images as volumes of a real storage pool, by every door of pools and volumes: libvirt
 takes their formats from their content, and starts qemu-img by it."""
 
+import errno
 import os
 import shutil
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.host.storage import upload
 from tests.functional.conftest import load
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.hostile import only
@@ -184,6 +186,31 @@ def test_an_upload_is_data(host, tmp_path, name):
     with judged():
         DOORS["volume_clone"](host)
     unharmed(host)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_file_that_cannot_be_read_to_its_end_leaves_the_volume_as_large_as_it_was(
+    host, tmp_path, monkeypatch, sparse
+):
+    source, real = tmp_path / "elsewhere/source", os.lseek
+    source.write_bytes(b"x" * 65536)
+    host.call("volume_define", "p", "v", "1M", format="raw")
+
+    def fails(descriptor, at, what):
+        if what == os.SEEK_DATA or (what == os.SEEK_SET and at):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(descriptor, at, what)
+
+    def torn(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(upload.os, "lseek", fails)
+    monkeypatch.setattr(upload._Reader, "read", torn)
+    with pytest.raises(errors.OperationFailed, match=f"upload {source}: Input/output"):
+        host.call("volume_upload", "p", "v", str(source), sparse=sparse)
+    monkeypatch.undo()
+    assert (host.folder / "v").stat().st_size == MIB
+    assert host.call("volume_upload", "p", "v", str(source), sparse=sparse) is True
 
 
 @pytest.mark.parametrize(

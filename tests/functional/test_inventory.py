@@ -49,6 +49,36 @@ def test_groups_come_from_our_metadata(conn, tmp_path):
     assert found["guests"]["web1"]["state"] == "shutdown"
 
 
+def test_what_a_guest_will_take_is_counted_while_it_is_made(conn, tmp_path):
+    """Its record says what it will have; a disk that it only reads takes nothing, one in a pool
+    that does not run is on nothing that is known."""
+    (tmp_path / "cd.iso").write_bytes(bytes(4096))
+    made = tmp_path / "vda.raw"
+    ours = (
+        '<metadata><s:guest xmlns:s="https://saltproject.io/xmlns/salt-virt/1" creating="1:1:x">'
+        f'<s:disk target="vda" path="{made}" size="1073741824"/></s:guest></metadata>'
+    )
+    disks = (
+        f"<disk type='file'><source file='{tmp_path}/cd.iso'/><target dev='vdb'/><readonly/></disk>"
+        "<disk type='volume'><source pool='off' volume='v'/><target dev='vdc'/></disk>"
+    )
+    xml = conn.lookupByName("test").XMLDesc().replace("<name>test<", "<name>web1<")
+    xml = xml[: xml.index("<uuid>")] + xml[xml.index("</uuid>") + 7 :]
+    before = inventory.read(conn, lambda key, default=None: default, tmp_path).to_answer()
+    xml = xml.replace("</name>", "</name>" + ours).replace("</devices>", disks + "</devices>")
+    conn.defineXML(xml)
+    found = inventory.read(conn, lambda key, default=None: default, tmp_path).to_answer()
+    shown = {disk.get("path") or disk["pool"] for disk in found["guests"]["web1"]["disks"]}
+    assert shown == {"/guest/diskimage1", "off"}
+    (store,) = (
+        name
+        for name, one in found["stores"].items()
+        if one["promised_bytes"] != before["stores"].get(name, one)["promised_bytes"]
+    )
+    grown = found["stores"][store]["promised_bytes"] - before["stores"][store]["promised_bytes"]
+    assert grown == 2**30
+
+
 @pytest.mark.parametrize("code", range(8))
 def test_every_state_that_holds_memory_counts_in_full(code):
     holds = code not in (libvirt.VIR_DOMAIN_SHUTOFF, libvirt.VIR_DOMAIN_CRASHED)

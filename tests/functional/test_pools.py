@@ -1,5 +1,7 @@
 """Pools and volumes on libvirt's test driver; with real disks: tests/integration."""
 
+import os
+
 import pytest
 
 libvirt = pytest.importorskip("libvirt")
@@ -8,8 +10,20 @@ pytest.importorskip("salt")
 from salt.exceptions import CommandExecutionError
 
 from saltvirt import errors
-from saltvirt.host.storage import pool_state, shared
+from saltvirt.host.storage import pool as host_pool
+from saltvirt.host.storage import (
+    pool_source,
+    pool_state,
+    secret,
+    shared,
+    volume_content,
+    volume_state,
+)
 from saltvirt.host.storage import volume as host_volume
+from saltvirt.spec import pool as pool_spec
+from saltvirt.spec import volume as volume_spec
+from saltvirt.states import pools
+from saltvirt.states import volumes as volumes_state
 
 TARGET = {"target": "/srv/lab"}
 
@@ -316,3 +330,148 @@ def test_what_a_pool_is_made_of_goes_with_it(conn, monkeypatch, kind, why):
     ).create()
     assert pool_state.remove(conn, "vg", purge=True).changes["deleted"] is True
     assert names(conn) == ["default-pool"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_pool_that_does_not_run_is_not_purged_unless_it_is_gone(conn, tmp_path, there):
+    """Its volumes are not known. Of one that was being purged the folder is gone."""
+    folder = tmp_path / "lab"
+    if there:
+        folder.mkdir()
+    conn.storagePoolDefineXML(
+        f"<pool type='dir'><name>lab</name><target><path>{folder}</path></target></pool>"
+    )
+    if there:
+        with pytest.raises(errors.InvalidInput, match=r"lab on .* does not run, so its volumes are"):
+            pool_state.remove(conn, "lab", purge=True)
+        assert names(conn) == ["default-pool", "lab"]
+    else:
+        assert pool_state.remove(conn, "lab", purge=True).changes == {"undefined": True}
+        assert names(conn) == ["default-pool"]
+
+
+def test_of_a_volume_group_that_does_not_run_nothing_is_known(conn):
+    conn.storagePoolDefineXML(
+        "<pool type='logical'><name>vg</name><source><name>vg</name></source>"
+        "<target><path>/dev/none</path></target></pool>"
+    )
+    with pytest.raises(errors.InvalidInput, match=r"vg on .* does not run"):
+        pool_state.remove(conn, "vg", purge=True)
+
+
+def test_what_a_server_gives_stays_with_it(conn):
+    conn.storagePoolDefineXML(
+        "<pool type='iscsi'><name>lun</name><source><host name='nas'/><device path='iqn.x'/>"
+        "</source><target><path>/dev/disk/by-path</path></target></pool>"
+    ).create()
+    done = pool_state.remove(conn, "lun", purge=True)
+    assert done.changes == {"stopped": True, "undefined": True}
+    assert done.notes == ["Volumes of a pool of type iscsi cannot be deleted"]
+
+
+def test_of_another_machine_a_pool_may_be_in_the_folder_of_another(conn, monkeypatch):
+    """Its files cannot be looked at."""
+    for name, folder in (("one", "/srv/lab"), ("two", "/srv/lab/two")):
+        conn.storagePoolDefineXML(
+            f"<pool type='dir'><name>{name}</name><target><path>{folder}</path></target></pool>"
+        )
+    pool = conn.storagePoolLookupByName("one")
+    with pytest.raises(errors.InvalidInput, match="storage pool two is in it"):
+        pool_state._refuse_nested(conn, pool)
+    monkeypatch.setattr(pool_state.connection, "is_local", lambda conn: False)
+    pool_state._refuse_nested(conn, pool)
+
+
+def test_a_pool_that_cannot_be_started_anew_runs_with_what_it_had(virt, conn, monkeypatch):
+    virt["virt.pool_define"]("lab", "dir", **TARGET)
+
+    def fails(*_):
+        raise errors.OperationFailed("cannot build it")
+
+    monkeypatch.setattr(pool_state.host_pool, "build", fails)
+    spec = pool_spec.parse("lab", "dir", target="/srv/other")
+    with pytest.raises(errors.OperationFailed, match="cannot build it"):
+        pool_state.converge(conn, pools.DesiredPool("lab", spec, True, False, restart=True))
+    assert conn.storagePoolLookupByName("lab").isActive()
+    assert "<path>/srv/lab</path>" in xml(conn)
+
+
+def test_a_pool_of_guests_is_not_deleted(virt, conn):
+    disk = "<disk type='volume'><source pool='default-pool' volume='a'/><target dev='vdy'/></disk>"
+    text = conn.lookupByName("test").XMLDesc()
+    text = text.replace("<name>test<", "<name>web1<").replace("6695eb01", "6695eb02")
+    conn.createXML(text.replace("</devices>", disk + "</devices>"))
+    virt["virt.volume_define"]("default-pool", "a", 8)
+    with pytest.raises(CommandExecutionError, match="default-pool has volumes of web1"):
+        virt["virt.pool_delete"]("default-pool")
+    with pytest.raises(CommandExecutionError, match="a in default-pool is open in web1: shut it"):
+        virt["virt.volume_clone"]("default-pool", "a", "b")
+    assert volumes(conn) == ["a"]
+
+
+def test_a_volume_of_a_volume_group_has_all_its_room(virt, conn):
+    """With less it would be a snapshot to LVM."""
+    conn.storagePoolDefineXML(
+        "<pool type='logical'><name>vg</name><source><name>vg</name></source>"
+        "<target><path>/dev/vg</path></target></pool>"
+    ).create()
+    virt["virt.volume_define"]("vg", "lv", 8)
+    pool = conn.storagePoolLookupByName("vg")
+    assert pool.storageVolLookupByName("lv").info()[1:] == [8 << 20, 8 << 20]
+    assert volume_content._free_bytes(pool) == pool.info()[3], "no folder tells its room"
+
+
+def test_the_permissions_of_a_volume(virt, conn, tmp_path):
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    virt["virt.pool_define"]("lab", "dir", target=str(folder))
+    virt["virt.volume_define"]("lab", "a", 8)
+
+    def converge(**given):
+        spec = volume_spec.parse("a", 8, permissions=given)
+        return volume_state.converge(conn, volumes_state.DesiredVolume("lab", spec))
+
+    with pytest.raises(errors.OperationFailed, match=f"volume a: {folder}/a: No such file"):
+        converge(owner=os.geteuid(), mode="0640")
+    (folder / "a").touch(0o600)
+    with pytest.raises(errors.Unsupported, match=f"label of {folder}/a cannot be changed: use ch"):
+        converge(label="system_u:object_r:x_t:s0", mode="0640")
+    assert (folder / "a").stat().st_mode & 0o777 == 0o600
+    group = 4002 if os.geteuid() == 0 else os.getegid()
+    assert set(converge(owner=os.geteuid(), group=group, mode="0640").changes) >= {"mode"}
+    there = (folder / "a").stat()
+    assert (there.st_uid, there.st_gid, there.st_mode & 0o777) == (os.geteuid(), group, 0o640)
+
+
+def test_a_connection_that_is_closed_is_not_taken_for_a_pool_that_is_gone():
+    closed = libvirt.open("test:///default")
+    closed.close()
+    with pytest.raises(libvirt.libvirtError, match="invalid connection"):
+        host_pool.lookup(closed, "default-pool")
+
+
+def test_a_secret_that_cannot_be_looked_for_is_named_as_the_pool_does(conn):
+    """The test driver has no secrets: on a host that has them it is named by its use."""
+    pool = conn.storagePoolDefineXML(
+        "<pool type='rbd'><name>far</name><source><host name='mon' port='3300'/><name>rbd</name>"
+        "<auth type='ceph' username='salt'><secret uuid='2ec115d7-3a88-3ceb-bc12-0ac909a6fd87'/>"
+        "</auth></source></pool>"
+    )
+    found = pool_source.direct(conn, pool, "web1_vda").auth
+    assert (found.usage, found.uuid) == (None, "2ec115d7-3a88-3ceb-bc12-0ac909a6fd87")
+    assert found.username == "salt"
+
+
+def test_a_password_has_no_mark_before_there_is_a_key(monkeypatch, tmp_path):
+    monkeypatch.setattr(secret, "KEY", str(tmp_path / "state" / "secret-key"))
+    auth = {"username": "salt", "password": "hush"}
+    spec = pool_spec.parse(
+        "p", "iscsi", target="/dev/disk/by-path", source_hosts=["nas"], source_devices=["iqn.x"],
+        source_auth=auth,
+    )  # fmt: skip
+    assert secret._mark(spec, secret._key()) == "-"
+    key = secret._key(make=True)
+    assert (secret._key(), len(key)) == (key, 32)
+    assert secret._mark(spec, key) not in ("-", secret._mark(spec, b"another"))
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["secret-key"]
+    assert (tmp_path / "state" / "secret-key").stat().st_mode & 0o777 == 0o600

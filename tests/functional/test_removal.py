@@ -180,3 +180,22 @@ def test_where_the_variables_are_is_known_to_all_that_ask(place, os, where):  # 
     assert files.paths(root) == ({where} if where else device)
     assert {path for path, _ in files.named(place.conn, root)} == files.paths(root)
     assert (references.Name(path=where, format="raw") in references.of_tree(root)) == bool(where)
+
+
+def test_a_disk_in_a_pool_is_known_by_the_path_of_its_volume(place):  # noqa: F811
+    pool = place.pool("there", place.base.parent, start=True)
+    pool.createXML("<volume><name>v</name><capacity>1024</capacity></volume>", 0)
+    source = "<source pool='there' volume='{}'/><target dev='{}'/>"
+    devices = "".join(
+        f"<disk type='volume'>{source.format(volume, target)}{more}</disk>"
+        for volume, target, more in (("v", "vda", ""), ("none", "vdb", ""), ("v", "vdc", ""))
+    )
+    dom = place.guest(devices)
+    root = ElementTree.fromstring(dom.XMLDesc())
+    path = f"{place.base.parent}/v"
+    assert {one for one, _ in files.named(place.conn, root)} == {path}
+    assert files.writable(place.conn, root) == {path}
+    for one in root.iterfind("devices/disk"):
+        ElementTree.SubElement(one, "readonly")
+    assert files.writable(place.conn, root) == set()
+    assert files.volume_path(place.conn, "there", None) is None

@@ -15,6 +15,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.storage import (
+    answers,
     bounded,
     chains,
     foreign_guests,
@@ -97,6 +98,11 @@ def test_a_file_of_another_machine_is_its_path(far, monkeypatch):
     assert usage.held(far.conn, path) is None
     with usage.closed(far.conn, [path]) as held:
         assert held == {path: None}
+
+
+def test_the_folder_of_a_pool_of_another_machine_is_not_looked_for_here(far, monkeypatch):
+    monkeypatch.setattr(bounded, "room", None)
+    answers.pool(far.pool("there", far.base.parent, start=True))
 
 
 def test_a_part_of_a_device_is_found_by_all_of_it(place, monkeypatch):

@@ -295,6 +295,22 @@ def test_what_a_device_is_made_of(machine, monkeypatch):
     assert identity.below("/nowhere") == []
 
 
+def test_what_lies_on_parts_of_one_disk_is_asked_for_once(machine, monkeypatch):
+    """And what the kernel says no parts of is a disk itself, also one that is gone by now."""
+    monkeypatch.setattr(bounded, "_DEVICES", str(machine.numbers))
+    numbers = {"/dev/sda1": DISK + 1, "/dev/sdb": DISK + 16}
+    machine.device(DISK + 1, "a/cciss!c0d0/p1", partition="1")
+    machine.device(DISK + 16, "a/sdb")
+
+    def seen(path):
+        return SimpleNamespace(st_mode=machine.kind, st_rdev=numbers[path])
+
+    monkeypatch.setattr(bounded, "os", SimpleNamespace(**{**vars(os), "stat": seen}))
+    assert [bounded._disks(path) for path in numbers] == ["/dev/cciss/c0d0", "/dev/sdb"]
+    machine.kind = stat.S_IFREG
+    assert bounded._disks("/dev/sdb") is None
+
+
 def test_what_is_mounted_is_read_as_the_kernel_says_it(tmp_path):
     table = tmp_path / "mountinfo"
     table.write_text(

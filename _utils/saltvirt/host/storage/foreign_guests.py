@@ -165,14 +165,14 @@ def _users() -> Iterator[tuple[int, str, str, str]]:
         if len(row) >= 6 and row[2].isdigit() and row[5].startswith("/"):
             found.setdefault((int(row[2]), os.path.normpath(row[5])), row[0])
     known = {home for _, home in found}
-    for home in _quietly(HOMES):
+    for home in _below(HOMES, found):
         if home not in known:
             try:
                 found[bounded.stat(home).st_uid, home] = os.path.basename(home)
             except OSError:
                 found[-1, home] = os.path.basename(home)
     at_work = {uid for uid, _ in found}
-    for folder in _quietly(RUNTIME):
+    for folder in _below(RUNTIME, found):
         name = os.path.basename(folder)
         if name.isdigit() and int(name) not in at_work:
             found[int(name), "/nonexistent"] = f"user {name}"
@@ -180,10 +180,13 @@ def _users() -> Iterator[tuple[int, str, str, str]]:
         yield uid, name, home, os.path.join(RUNTIME, str(uid))
 
 
-def _quietly(folder: str) -> list[str]:
+def _below(folder: str, found: dict[tuple[int, str], str]) -> list[str]:
+    """The paths in a folder of users'. Where they are not known they are somebody's whom nobody
+    knows."""
     try:
         return _listed(folder)
     except OSError:
+        found[-1, folder] = f"whoever has a folder in {folder}"
         return []
 
 

@@ -79,9 +79,8 @@ def is_stored(conn: libvirt.virConnect, spec: PoolSpec) -> bool:
     """Is the PoolSpec's password the one that its secret was given last?"""
     wanted: Secret = secret.for_pool(spec, _mark(spec, _key()))
     found = find(conn, wanted)
-    if found is None:
-        return False
-    return Secret.fromstring(found.XMLDesc(0)).description == wanted.description
+    has = Secret.fromstring(found.XMLDesc(0)).description if found is not None else None
+    return has == wanted.description
 
 
 def forget_for_pool(conn: libvirt.virConnect, pool: Pool) -> None:

@@ -49,6 +49,8 @@ def upload(
         what = f"upload {path} to volume {name} in storage pool {pool}"
         with translated(what), _same_size(volume, capacity):
             _send(conn, volume, _Reader(descriptor, size), part.offset, sparse)
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot upload {path}: {exc.strerror}") from exc
     finally:
         os.close(descriptor)
     return True
