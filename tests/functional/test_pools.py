@@ -342,7 +342,7 @@ def test_a_pool_that_does_not_run_is_not_purged_unless_it_is_gone(conn, tmp_path
         f"<pool type='dir'><name>lab</name><target><path>{folder}</path></target></pool>"
     )
     if there:
-        with pytest.raises(errors.InvalidInput, match=r"lab on .* does not run, so its volumes are"):
+        with pytest.raises(errors.InvalidInput, match=r"lab on .* does not run, so its"):
             pool_state.remove(conn, "lab", purge=True)
         assert names(conn) == ["default-pool", "lab"]
     else:
