@@ -79,6 +79,17 @@ def test_a_new_disk_is_made_and_goes_with_the_guest(guest):
     assert list(guest.images.iterdir()) == []
 
 
+def test_a_disk_on_another_bus_is_still_the_guests_own(guest):
+    guest.update(disks=[{**SYSTEM, "model": "scsi"}])
+    disk = guest.tree().find("devices/disk")
+    assert (disk.find("target").attrib, sources(guest.tree())) == (
+        {"dev": "sda", "bus": "scsi"},
+        [str(guest.images / "g1_system.raw")],
+    )
+    guest.modules["virt.purge"]("g1")
+    assert list(guest.images.iterdir()) == []
+
+
 @pytest.mark.parametrize("runs", [False, True])
 def test_a_disk_of_no_format_is_what_its_definition_says(guest, runs):
     """It is made as qcow2; libvirt and QEMU take one of which no format is said for raw."""

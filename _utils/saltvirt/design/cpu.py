@@ -79,8 +79,6 @@ def _topology(spec: CpuSpec, domain: Domain) -> None:
     if not cpu.sockets or not maximum or spec.topology:
         return
     each = (cpu.dies or 1) * (cpu.clusters or 1) * (cpu.cores or 1) * (cpu.threads or 1)
-    if cpu.sockets * each == maximum:
-        return
     if maximum % each:
         cpu.cores, cpu.threads = 1, 1
         cpu.dies, cpu.clusters = cpu.dies and 1, cpu.clusters and 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saltvirt.design.put import put
-from saltvirt.design.source import Source, places
+from saltvirt.design.source import Source, owns, places
 from saltvirt.diff import match
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.xml.controller import Controller
@@ -142,8 +142,11 @@ def edit(spec: DiskSpec, disk: Disk, domain: Domain, context: Context) -> None:
         disk.source, disk.type, disk.driver_type = None, "file", "raw"
     if spec.model and spec.model != disk.bus:
         taken = {other.target for other in domain.disks}
+        ours = [own for own in domain.record.disks if owns(own, disk)]
         disk.bus, disk.address = bus(spec, domain, context), None
         disk.target = spec.target or target(disk.bus, taken)
+        for own in ours:
+            own.target = disk.target
     put(disk, spec, *_PLAIN, "discard", iothread="iothread_id", boot_order="boot_order")
     _check(spec, disk, domain)
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from saltvirt.xml.disk import Disk
     from saltvirt.xml.domain import Domain
     from saltvirt.xml.graphics import Graphics, Listen
-    from saltvirt.xml.hostdev import HostDevice
     from saltvirt.xml.interface import Interface
 
 # bookkeeping of libvirt's, never a difference
@@ -35,7 +34,6 @@ _DEFAULTS = {
     "interface": {"link_state": "up"},
     "watchdog": {"action": "reset"},
     "tpm": {"version": "2.0"},
-    "hostdev": {"mode": "subsystem"},
     "timer": {},
 }
 # property of an element that libvirt fills in where it was left open
@@ -50,7 +48,6 @@ _FILLED = {
     "tpm": ("persistent_state", "version"),
     "rng": ("model",),
     "memballoon": ("stats_period_s", "autodeflate", "free_page_reporting"),
-    "hostdev": ("driver", "managed", "model", "rom_bar"),
     "controller": ("model", "ports", "queues"),
     "input": ("bus",),
     "cpu": ("mode", "model", "check", "match", "fallback", "migratable", "vendor"),
@@ -187,7 +184,7 @@ def devices(wanted: Element, actual: Element) -> tuple[dict[str, Any], dict[str,
 def _device(device: Element) -> dict[str, Any]:
     data = plain(device, skip=_NOISE)
     special: dict[str, Callable[[Any, dict[str, Any]], None]]
-    special = {"disk": _disk, "graphics": _graphics, "interface": _interface, "hostdev": _host}
+    special = {"disk": _disk, "graphics": _graphics, "interface": _interface}
     if device.TAG == "console":
         data.pop("target_port", None)  # libvirt numbers them by itself
     if device.TAG in special:
@@ -248,9 +245,3 @@ def _interface(nic: Interface, data: dict[str, Any]) -> None:
     port = data.get("virtualport", {})
     if port.get("type") == "openvswitch":
         port.pop("interfaceid", None)
-
-
-def _host(device: HostDevice, data: dict[str, Any]) -> None:
-    for name in ("source_address", "vendor", "product"):
-        data.pop(name, None)
-    data["source"] = device.source_key()

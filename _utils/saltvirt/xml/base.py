@@ -129,14 +129,11 @@ def make(element: Element, steps: Steps) -> ElementTree.Element:
 
 
 def remove(element: Element, steps: Steps) -> None:
-    """Takes the node at these steps away, and its parents that hold nothing else."""
-    top = element.node
-    path = [] if top is None else [top]
+    """Takes the node at these steps, which is there, away, and its parents that hold nothing
+    else."""
+    path = [cast(ElementTree.Element, element.node)]
     for step in steps:
-        below = path[-1].find(step) if path else None
-        if below is None:
-            return
-        path.append(below)
+        path.append(cast(ElementTree.Element, path[-1].find(step)))
     while len(path) > 1:
         node, parent = path.pop(), path[-1]
         index = list(parent).index(node)

@@ -8,14 +8,6 @@ from saltvirt.xml.disk_backing import BackingStore
 from saltvirt.xml.disk_source import DiskSource
 from saltvirt.xml.kinds import FLAG, INT, ON_OFF
 
-_TYPE_OF = (
-    ("file", "file"),
-    ("dev", "block"),
-    ("pool", "volume"),
-    ("protocol", "network"),
-    ("dir", "dir"),
-)
-
 
 class Disk(Device):
     """``<disk>``."""
@@ -57,12 +49,6 @@ class Disk(Device):
     product = Prop("product")
     logical_block_size = Prop("blockio/@logical_block_size", INT)
     physical_block_size = Prop("blockio/@physical_block_size", INT)
-
-    def set_source(self, source: DiskSource | None) -> None:
-        """Points the disk at a DiskSource, or at none: sets its type to match."""
-        self.source = source
-        if source:
-            self.type = next(kind for name, kind in _TYPE_OF if getattr(source, name))
 
     @property
     def removable_medium(self) -> bool:

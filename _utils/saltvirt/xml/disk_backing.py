@@ -7,15 +7,10 @@ from saltvirt.xml.disk_source import DiskSource
 
 
 class BackingStore(Element):
-    """``<backingStore>``; the next one down is its own child of the same name."""
+    """``<backingStore>``: the next image of the chain."""
 
     TAG = "backingStore"
 
     type = Prop("@type")
     format = Prop("format/@type")
     source = Child("source", DiskSource)
-
-    @property
-    def below(self) -> BackingStore:
-        """The next image of the chain, false at its end."""
-        return BackingStore.at(self, ("backingStore",))

@@ -21,10 +21,6 @@ class ForwardAddress(PciAddress):
 
     connections = Prop("@connections", INT)
 
-    def key(self) -> tuple[int | None, ...]:
-        """The four numbers of the PCI address."""
-        return (self.domain or 0, self.bus, self.slot, self.function)
-
 
 class Forward(Element):
     """``<forward>``; absent for an isolated network."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from saltvirt.xml.base import Children, Element, Prop
-from saltvirt.xml.kinds import FLAG, INT, KIB
+from saltvirt.xml.kinds import FLAG, INT
 
 
 class Page(Element):
@@ -14,16 +14,6 @@ class Page(Element):
     size = Prop("@size", INT)
     unit = Prop("@unit")
     nodeset = Prop("@nodeset")
-
-    @property
-    def size_kib(self) -> int | None:
-        """The page size, in KiB."""
-        return KIB.scaled(self.size, self.unit)
-
-    @size_kib.setter
-    def size_kib(self, value: int | None) -> None:
-        self.size = value
-        self.unit = "KiB" if value is not None else None
 
 
 class MemoryBacking(Element):

@@ -84,6 +84,11 @@ def test_an_emulator_of_its_own_for_one_virt_type():
     )
 
 
+def test_a_host_that_says_nothing_of_itself():
+    found = caps.parse("<capabilities/>")
+    assert (found.host, found.guests) == (caps.HostCapabilities(), ())
+
+
 def test_another_document_is_refused():
     with pytest.raises(InvalidInput, match="capabilities"):
         caps.parse("<domain/>")

@@ -11,6 +11,7 @@ from saltvirt.diff.changes import changes
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec import guest
 from saltvirt.xml.audio import Audio, RedirDevice
+from saltvirt.xml.watchdog import Watchdog
 from tests import golden
 
 CAPS = caps.parse(golden.read("caps/qemu.xml"), golden.read("caps/qemu-kvm-domain.xml"))
@@ -286,6 +287,45 @@ def test_what_needs_spice_goes_with_it():
     actual.redirdevs.append(RedirDevice(bus="usb", type="spicevmc"))
     wanted = domain.amend(guest.parse("web1", update=True, graphics="vnc"), actual, CAPS)
     assert (len(wanted.audios), len(wanted.redirdevs), len(wanted.channels)) == (0, 0, 1)
+
+
+def test_what_libvirt_and_qemu_add_by_themselves_is_no_difference():
+    """The disk to boot from, the watchdog of the machine q35, the port of a web socket."""
+    actual = existing(machine="q35", graphics={"type": "vnc", "websocket": -1})
+    assert [item.dev for item in actual.os.boots] == ["hd"]
+    actual.watchdogs.append(Watchdog(model="itco", action="reset"))
+    assert update(actual, boot_dev=[], watchdog=False) == []
+    actual.graphics[0].websocket = None
+    assert update(actual, graphics={"type": "vnc", "websocket": -1}) == []
+    actual.watchdogs[0].model = "i6300esb"
+    assert "watchdogs" in shown(update(actual, watchdog=False))
+
+
+def test_a_scheduler_of_the_emulator_is_taken_away():
+    sched = {"scheduler": "rr", "priority": 3}
+    actual = existing(cpu={"maximum": 2, "tuning": {"emulatorsched": sched}})
+    assert (actual.cputune.emulatorsched, actual.cputune.emulatorsched_priority) == ("rr", 3)
+    spec = guest.parse("web1", update=True, cpu={"tuning": {"emulatorsched": None}})
+    assert not domain.amend(spec, actual, CAPS, given()).cputune
+
+
+def test_a_target_that_a_disk_before_it_got_is_taken():
+    first, second = ({"name": name, "source_file": f"/{name}"} for name in "bc")
+    with pytest.raises(InvalidInput, match="disk c: the target vdb is taken"):
+        update(existing(), disks=[{"name": "system"}, first, {**second, "target": "vdb"}])
+
+
+def test_a_disk_gets_another_bus():
+    """With a target that is free on it, no address, and as the guest's own as before."""
+    actual = existing()
+    actual.disks[0].address.type = "pci"
+    spec = guest.parse("web1", update=True, disks=[{"name": "system", "model": "scsi"}])
+    known = Source(path=MADE.path, format="qcow2")
+    wanted = domain.amend(spec, actual, CAPS, Given(sources={"system": known}))
+    (disk,) = wanted.disks
+    assert (disk.bus, disk.target, disk.source.file) == ("scsi", "sda", MADE.path)
+    assert not disk.address
+    assert [(own.target, own.path) for own in wanted.record.disks] == [("sda", MADE.path)]
 
 
 def test_states_of_single_cpus_follow_their_number():

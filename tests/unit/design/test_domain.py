@@ -106,6 +106,9 @@ def test_xen_has_no_channel_for_spice():
         ({"disks": [{"name": "a", "source_file": "/a", "iothread_id": 2}]}, "0 iothreads"),
         ({"disks": [{"name": "a", "source_file": "/a", "io": "native", "cache": "writeback"}]},
          "needs cache none"),
+        ({"rng": True, "capabilities": ("xen", "xen-hvm-domain")}, "no random number device"),
+        ({"disks": [{"name": "cd", "device": "cdrom"}], "capabilities": ("lxc", None)},
+         "disk cd: a container takes image files and block devices"),
         ({"host_devices": ["usb_9_9"]}, "no device 'usb_9_9'"),
         ({"mem": 512, "cpu": {"maximum": 1, "numa": {0: {"cpus": 0, "memory": "1g"}}}}, "1 GiB"),
     ],
@@ -119,6 +122,64 @@ def test_what_the_host_cannot_do_is_said_before(arguments, message):
     with pytest.raises(VirtError, match=message) as error:
         build(capabilities, **arguments)
     assert "\n" not in str(error.value)
+
+
+def without(start, end):
+    """A QEMU host of which libvirt does not tell what stands between two texts."""
+    text = golden.read("caps/qemu-kvm-domain.xml")
+    before, rest = text.split(start, 1)
+    return caps.parse(golden.read("caps/qemu.xml"), before + start + end + rest.split(end, 1)[1])
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "arguments", "message"),
+    [
+        ("<tpm supported='yes'>", "</tpm>", {"tpm": True}, "tpm: this host has no emulator"),
+        ("<disk supported='yes'>", "</disk>", {}, "names no bus for a disk"),
+    ],
+)
+def test_a_host_whose_device_can_be_nothing(start, end, arguments, message):
+    with pytest.raises(Unsupported, match=message):
+        build(without(start, end), **arguments)
+
+
+def test_a_host_without_devices_of_its_own_for_guests():
+    text = golden.read("caps/qemu-kvm-domain.xml").replace(
+        "<hostdev supported='yes'>", "<hostdev supported='no'>"
+    )
+    with pytest.raises(Unsupported, match="host_devices: this host's guests can have none"):
+        build(caps.parse(golden.read("caps/qemu.xml"), text), host_devices=["0000:03:00.0"])
+
+
+def test_the_bus_of_a_lun_and_of_a_disk_on_vmware():
+    lun = {"name": "a", "device": "lun", "source_file": "/dev/b"}
+    (disk,) = build(disk=None, disks=[lun]).disks
+    assert (disk.device, disk.bus, disk.target) == ("lun", "scsi", "sda")
+    esx = """<capabilities><host><cpu><arch>x86_64</arch></cpu></host><guest><os_type>hvm</os_type>
+      <arch name='x86_64'><domain type='vmware'/></arch></guest></capabilities>"""
+    (disk,) = build(caps.parse(esx)).disks
+    assert (disk.bus, disk.target) == ("scsi", "sda")
+
+
+def test_native_io_needs_no_cache():
+    (disk,) = build(disks=[{"name": "system", "io": "native"}]).disks
+    assert (disk.io, disk.cache) == ("native", "none")
+
+
+def test_a_container_on_a_block_device():
+    lxc = host("lxc", None)
+    (root,) = build(lxc, disk=None, disks=[{"name": "a", "source_file": "/dev/vg0/a"}]).filesystems
+    assert (root.type, root.source_dev, root.source_file) == ("block", "/dev/vg0/a", None)
+    assert (root.target, root.driver_type) == ("/", None)
+
+
+def test_xen_of_which_libvirt_does_not_tell_a_machine():
+    assert build(host("xen", None)).os.machine == "xenfv"
+
+
+def test_spinlocks_of_hyper_v_have_a_number_of_retries():
+    features = build(hypervisor_features={"hyperv-spinlocks": True}).features
+    assert (features.hyperv_spinlocks, features.hyperv_spinlocks_retries) == (True, 8191)
 
 
 def test_a_display_listens_on_the_host_only():
@@ -149,6 +210,9 @@ def test_devices_that_cannot_be_given():
         domain.build(spec, host(), given)
     xml = """<device><capability type='pci'><domain>0</domain><bus>3</bus><slot>0x1f</slot>
       <function>2</function></capability></device>"""
+    given.node_devices["usb_1_1_2"] = "<device><capability type='pci'/></device>"
+    with pytest.raises(InvalidInput, match="<capability> has no <domain>"):
+        domain.build(spec, host(), given)
     given.node_devices["usb_1_1_2"] = xml
     (device,) = domain.build(spec, host(), given).host_devices
     assert device.source_key() == ("pci", 0, 3, 0x1F, 2)

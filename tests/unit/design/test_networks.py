@@ -138,6 +138,14 @@ def test_wrong_volumes_are_refused(message, name, arguments):
         volume_spec.parse(name, **arguments)
 
 
+def test_a_pool_of_another_type_keeps_its_uuid_and_nothing_of_its_source():
+    nfs = {"target": "/a", "source_hosts": ["h"], "source_dir": "/b", "source_format": "nfs"}
+    actual = pool.build(pool_spec.parse("p", "netfs", **nfs))
+    actual.uuid, actual.source.vendor = SECRET, "acme"
+    wanted = pool.build(pool_spec.parse("p", "fs", target="/a", source_devices=["/dev/b"]), actual)
+    assert (wanted.uuid, wanted.source.format, wanted.source.vendor) == (SECRET, None, None)
+
+
 def test_a_mode_that_yaml_read_as_a_number():
     spec = pool_spec.parse("p", "dir", target="/a", permissions={"mode": 0o711})
     assert spec.permissions.mode == "0711"

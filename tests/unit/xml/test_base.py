@@ -6,6 +6,7 @@ from saltvirt.errors import InvalidInput
 from saltvirt.xml import metadata
 from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
+from saltvirt.xml.graphics import Graphics
 
 DOCUMENT = """<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
   <name>a</name>
@@ -36,6 +37,7 @@ def test_sizes_are_read_in_their_unit():
 def test_an_absent_element_is_false_until_it_is_written():
     domain = Domain.fromstring(DOCUMENT)
     assert not domain.cpu
+    assert domain.cpu.tostring() == ""
     assert domain.cpu.model is None
     domain.cpu.model = "Westmere"
     assert domain.cpu
@@ -64,7 +66,17 @@ def test_only_properties_can_be_given():
         Disk(colour="red")
 
 
-@pytest.mark.parametrize("text", ["", "<a", "<network/>"])
+def test_what_a_class_declares_is_seen_on_it():
+    found = (Domain.name.path, Domain.cpu.path, Domain.disks.path, Domain.disks.kind)
+    assert found == ("name", "cpu", "devices/disk", Disk)
+
+
+def test_the_password_of_a_display_is_in_no_message():
+    display = Graphics(type="vnc", port=5901, password="hush-hush")
+    assert repr(display) == f"{display}" == "<Graphics type='vnc' port=5901>"
+
+
+@pytest.mark.parametrize("text", ["", "<a", "<network/>", None, 5, b"<domain/>"])
 def test_another_document_is_refused(text):
     with pytest.raises(InvalidInput):
         Domain.fromstring(text)
