@@ -332,6 +332,21 @@ def test_a_full_disk_refuses_and_leaves_no_part(server, tmp_path, monkeypatch):
     assert len(server.log) == 1, "asking again makes no room"
 
 
+def test_by_ftp_a_full_disk_is_what_it_is_and_not_asked_again(tmp_path):
+    (tmp_path / "ftp").mkdir()
+    (tmp_path / "ftp" / "debian.raw").write_bytes(OLD)
+    server = ftpd.Server(tmp_path / "ftp", "me", "s3cret")
+    try:
+        address = f"ftp://me:s3cret@{server.address}/debian.raw"
+        version = web.client(address).version(address)
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            web.client(address).fetch(address, "/dev/full", version, lambda *_: None)
+        assert room.is_full(caught.value)
+        assert sum(verb == "RETR" for verb, _ in server.log) == 1
+    finally:
+        server.stop()
+
+
 def test_by_ftp_what_changes_meanwhile_is_begun_anew(tmp_path, monkeypatch):
     """Here nothing but the size and the time tell one file from another."""
     monkeypatch.setattr(web, "_PAUSE_S", 0.01)

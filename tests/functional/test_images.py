@@ -2,6 +2,7 @@
 
 import email.message
 import hashlib
+import http.client
 import json
 import os
 import socketserver
@@ -22,6 +23,7 @@ from saltvirt import errors
 from saltvirt.images import (
     cache,
     chain,
+    checksum,
     clone,
     confined,
     header,
@@ -29,6 +31,7 @@ from saltvirt.images import (
     locks,
     room,
     sources,
+    storage,
     tools,
 )
 from saltvirt.images import web as web_of
@@ -96,6 +99,28 @@ def test_tools_do_not_speak_for_the_minions_service(monkeypatch):
     said = tools.run(["env"], "see the environment").decode()
     assert "NOTIFY_SOCKET" not in said
     assert "LC_ALL=C\n" in said
+
+
+@pytest.mark.parametrize("run", [tools.run, confined.run])
+def test_a_tool_that_is_not_installed_is_named(run):
+    with pytest.raises(errors.Unsupported, match=r"^no-such-tool is not installed on this host$"):
+        run(["no-such-tool"], "do it")
+
+
+def test_a_tool_that_does_not_listen_is_not_waited_for():
+    said = tools.run(["sh", "-c", "exec <&-; echo said"], "talk", stdin=b"x" * MIB)
+    assert said == b"said\n"
+    assert tools.run(["cat"], "talk", stdin=b"x" * MIB, timeout_s=None) == b"x" * MIB
+
+
+def test_a_tool_that_says_that_it_is_done_and_goes_on_has_its_time():
+    with pytest.raises(errors.OperationFailed, match=r"cannot wait: sh took longer than 0.5 s"):
+        tools.run(["sh", "-c", "exec >&- 2>&-; exec sleep 60"], "wait", timeout_s=0.5)
+
+
+def test_a_process_without_a_pipe_has_none():
+    with pytest.raises(ValueError, match="no such pipe"):
+        tools.pipe(None)
 
 
 # -- what is an image ---------------------------------------------------------------------
@@ -325,6 +350,25 @@ def test_a_confined_tool_reaches_what_it_was_given_and_nothing_else(tmp_path):
 
 
 @confined_only
+def test_who_is_not_root_has_the_limits_alone(tmp_path, monkeypatch):
+    """There is nothing that such a user could take from a tool that it has not itself."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    limits = confined.Limits(20, file_bytes=MIB)
+    assert confined.command(["cat", "/a"], ["/a"], limits=limits) == [*limits.argv(), "cat", "/a"]
+    (tmp_path / "a").write_text("hello")
+    assert confined.run(["cat", str(tmp_path / "a")], "read it") == b"hello"
+    assert confined.run(["sh", "-c", "ulimit -c"], "see the limits") == b"0\n"
+
+
+@confined_only
+def test_where_nothing_can_be_shown_to_a_tool_nothing_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(confined, "_ROOT", "/proc/none/root")
+    with pytest.raises(errors.OperationFailed, match=r"^cannot read it: /proc/none: No such file"):
+        confined.run(["touch", str(tmp_path / "a")], "read it")
+    assert not (tmp_path / "a").exists()
+
+
+@confined_only
 def test_a_confined_tool_has_limits(tmp_path):
     big = tmp_path / "big"
     big.touch()
@@ -418,6 +462,9 @@ def test_a_name_with_a_nul_in_it_is_refused(tmp_path):
     evil.write_bytes(evil.read_bytes().replace(b"baseXfile", b"base\0file"))
     with pytest.raises(errors.ImageError, match="NUL"):
         inspect.inspect(evil, "qcow2")
+    for read in (storage.reading, lambda path: storage.head(path, 4)):
+        with pytest.raises(errors.ImageError, match=r"^'/a\\x00b' is neither a file nor a block"):
+            read("/a\0b")
 
 
 # -- what an image is based on -------------------------------------------------------------
@@ -450,6 +497,16 @@ def test_a_chain_knows_data_files_and_where_it_breaks(tmp_path):
     found = chain.read(top, "qcow2")
     assert [link.path for link in found.links] == [str(top), str(gone)]
     assert "does not exist" in found.broken
+
+
+def test_a_chain_that_leads_back_or_too_deep_has_an_end(tmp_path, monkeypatch):
+    one, other = tmp_path / "one", tmp_path / "other"
+    for path, backing in ((one, other), (other, one)):
+        qemu_img("create", "-q", "-f", "qcow2", "-u", "-b", backing, "-F", "qcow2", path, "1M")
+    found = chain.read(one, "qcow2")
+    assert ([link.path for link in found.links], found.broken) == ([str(one), str(other)], None)
+    monkeypatch.setattr(chain, "_DEEPEST", 2)
+    assert chain.read(one, "qcow2").broken == f"{one} has more than 2 backing files"
 
 
 def test_the_base_of_a_qed_is_known_though_qed_is_no_image(tmp_path, raw):
@@ -533,6 +590,83 @@ def test_what_exists_is_left_as_it_is(tmp_path, qcow2):
     with pytest.raises(errors.AlreadyExists):
         clone.clone(inspect.inspect(qcow2), target, "qcow2")
     assert target.read_text() == "mine"
+
+
+def test_a_name_that_is_taken_while_the_disk_is_made_stays(tmp_path):
+    target = tmp_path / "vm.raw"
+
+    def fill(path):
+        Path(path).write_text("ours")
+        target.write_text("theirs")
+
+    with pytest.raises(errors.AlreadyExists, match=r"vm.raw exists already and is left as it is$"):
+        clone.whole(str(target), fill)
+    assert (target.read_text(), os.listdir(tmp_path)) == ("theirs", ["vm.raw"])
+
+
+def test_two_do_not_make_one_disk(tmp_path):
+    target = str(tmp_path / "vm.raw")
+    with clone.part_of(target) as part:
+        Path(part).write_text("first")
+        with pytest.raises(errors.AlreadyExists, match=r"vm.raw is being made by another process"):
+            clone.whole(target, lambda path: Path(path).write_text("second"))
+        assert Path(part).read_text() == "first"
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_disk_of_another_format_is_refused(tmp_path, qcow2):
+    with pytest.raises(errors.InvalidInput, match="raw or qcow2, not 'vmdk'"):
+        clone.clone(inspect.inspect(qcow2), tmp_path / "vm", "vmdk")
+
+
+def test_a_device_that_is_too_small_is_not_written_to(tmp_path, qcow2, monkeypatch):
+    device = tmp_path / "device"
+    device.write_bytes(b"x" * MIB)
+    monkeypatch.setattr(clone, "_is_device", lambda path: path == str(device))
+    with pytest.raises(errors.ImageError, match=r"device has 1 MiB and the disk needs 64 MiB$"):
+        clone.clone(inspect.inspect(qcow2), device, "raw")
+    assert device.read_bytes() == b"x" * MIB
+
+
+def test_an_image_that_becomes_shorter_while_it_is_copied_is_no_disk(tmp_path, raw, monkeypatch):
+    monkeypatch.setattr(clone, "_CHUNK", MIB)
+    with (
+        open(raw, "r+b") as source,
+        open(tmp_path / "vm.raw", "wb") as target,
+        pytest.raises(OSError, match="became shorter while it was copied"),
+    ):
+        clone.copy_sparse(source, target, lambda done, _: source.truncate(21 * MIB))
+
+
+def test_what_the_kernel_refuses_is_neither_a_hole_nor_another_way_to_copy(tmp_path, raw):
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        list(clone._extents(-1, MIB))
+    with (
+        open(raw, "ab") as source,
+        open(tmp_path / "vm.raw", "wb") as target,
+        pytest.raises(OSError, match="Bad file descriptor"),
+    ):
+        clone.copy_sparse(source, target)
+    assert allocated(tmp_path / "vm.raw") == 0
+
+
+def test_a_conversion_that_gets_no_further_is_ended(monkeypatch):
+    monkeypatch.setattr(clone, "_STALLED_S", 0)
+    with subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE) as process:
+        said = clone._follow(process, MIB, lambda *_: None)
+    assert (said, process.returncode) == (b"qemu-img got no further for 0 s", -9)
+
+
+def test_an_image_with_damaged_tables_is_no_disk(tmp_path, qcow2):
+    target = tmp_path / "vm.raw"
+    target.touch()
+    found = inspect.inspect(qcow2)
+    with open(qcow2, "r+b") as file:
+        (tables,) = struct.unpack(">40xQ", file.read(48))
+        file.seek(tables)
+        file.write(struct.pack(">Q", 1 << 63 | 1 << 50))
+    with pytest.raises(errors.ImageError, match=r"cannot convert .*disk.qcow2 to .*: qemu-img: "):
+        clone._convert(found, str(target), "raw", lambda *_: None)
 
 
 def test_a_failure_leaves_nothing_and_what_a_crash_left_is_used_up(tmp_path, qcow2):
@@ -641,7 +775,8 @@ def test_what_is_no_image_is_not_kept(tmp_path, master):
 
 
 @pytest.mark.parametrize(
-    "source", ["debian.qcow2", "../x", "file:///etc/passwd", "s3://x/y", "salt://", "", "http://"]
+    "source",
+    ["debian.qcow2", "../x", "file:///etc/passwd", "s3://x/y", "salt://", "", "http://", "/a\nb"],
 )
 def test_an_address_that_means_nothing_is_refused(tmp_path, source):
     with pytest.raises(errors.InvalidInput):
@@ -663,6 +798,28 @@ def test_the_demanded_hash(tmp_path, master):
         found = cache.fetch("salt://debian.qcow2", tmp_path / "images", master, image_hash)
         assert found.sha256 == hashlib.sha256(content).hexdigest()
     assert master.copies == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        ("SHA256 (a.img) = {a}\nSHA256 (b.img) = {b}\n", "b"),
+        ("{b}\n", "b"),
+        ("{a}\n{b}  b.img\n", "b"),
+        ("{b} *./pool/b.img\n{a}  b.img.asc\n", "b"),
+        ("{a}\n{b}  c.img\n", None),
+        ("MD5 (b.img) = {b}\n", None),
+        ("", None),
+    ],
+)
+def test_a_list_of_hashes_as_it_is_written(text, digits):
+    known = {"a": "a1" * 32, "b": "b2" * 32}
+    if digits is None:
+        with pytest.raises(errors.ImageError, match=r"^SUMS lists no hash of b\.img$"):
+            checksum.from_list(text.format(**known), "b.img", "SUMS")
+        return
+    found = checksum.from_list(text.format(**known), "b.img", "SUMS")
+    assert found == ("sha256", known[digits])
 
 
 def test_a_wrong_hash_keeps_nothing(tmp_path, master, raw):
@@ -855,6 +1012,30 @@ def test_where_a_server_may_not_lead(start, leads, why):
     assert "secret" not in str(caught.value)
 
 
+def test_a_server_that_leads_to_no_port_is_not_followed():
+    with pytest.raises(http.client.InvalidURL, match="Port out of range"):
+        web_of._Redirects().redirect_request(
+            web_of._request("http://user:secret@a.example/x"),
+            *(None, 302, "moved", email.message.Message(), "http://a.example:99999/y"),
+        )
+
+
+def test_a_server_that_knows_no_head_tells_no_version():
+    class Plain(BaseHTTPRequestHandler):
+        def log_message(self, *_args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Plain) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            address = f"http://127.0.0.1:{server.server_address[1]}/a.img"
+            assert web_of.client(address).version(address) == {}
+            with pytest.raises(errors.ImageError, match="HTTP 501"):
+                web_of.read_list(address)
+        finally:
+            server.shutdown()
+
+
 def test_credentials_stay_where_only_the_path_changes():
     request = web_of._request("https://user:secret@a.example/x")
     moved = [request, None, 302, "moved", email.message.Message()]
@@ -1027,6 +1208,40 @@ def test_a_copy_from_the_master_goes_on_where_it_stopped(tmp_path, master):
     assert offsets == sorted(set(offsets))
 
 
+def salt_files(chunk, digest=None):
+    """The master's files of which ``chunk`` has the bytes."""
+
+    def hash_file(source, saltenv):
+        if digest is None:
+            raise TimeoutError("no answer")
+        return digest
+
+    return sources.SaltFiles({"cp.hash_file": hash_file}, None, lambda _s, _e, at: chunk(at))
+
+
+def test_a_master_that_does_not_answer_is_one_line(monkeypatch, tmp_path):
+    asked = []
+
+    def chunk(offset):
+        asked.append(offset)
+        raise errors.ImageError("the master restarts")
+
+    monkeypatch.setattr(sources, "_PAUSE_S", 0)
+    found = salt_files(chunk)
+    with pytest.raises(errors.ImageError, match=r"^cannot ask the master for salt://a: no answer$"):
+        found.version("salt://a")
+    with pytest.raises(errors.ImageError, match="the master restarts"):
+        found.fetch("salt://a", str(tmp_path / "a"), {}, lambda *_: None)
+    assert asked == [0] * 4
+
+
+def test_a_list_of_hashes_of_the_masters_has_an_end():
+    text = b"\xff" + b"a" * MIB
+    assert salt_files(lambda at: text[at:]).read("salt://SUMS") == "\ufffd" + "a" * MIB
+    with pytest.raises(errors.ImageError, match="a list of hashes is larger than 4194304 bytes"):
+        salt_files(lambda at: text).read("salt://SUMS")
+
+
 def test_a_file_that_changes_while_it_is_copied_is_not_kept(tmp_path, master):
     from saltvirt.images import sources
 
@@ -1092,6 +1307,9 @@ def test_the_demanded_hash_from_a_list_in_the_web(tmp_path, web, qcow2):
     Web.files = {"/SHA256SUMS": f"{'0' * 64}  other.qcow2\n".encode()}
     with pytest.raises(errors.ImageError, match=r"lists no hash of debian\.qcow2"):
         cache.fetch(image, tmp_path / "other", None, f"{web}/SHA256SUMS")
+    with pytest.raises(errors.NotFound, match="/none does not exist: HTTP 404"):
+        cache.fetch(image, tmp_path / "other", None, f"{web}/none")
+    assert files(tmp_path / "other") == []
 
 
 def test_what_runs_confined_has_memory_for_its_threads():

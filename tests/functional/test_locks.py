@@ -1,6 +1,7 @@
 """Locks of this host, which nobody but root may take or lead elsewhere."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -39,6 +40,18 @@ def test_waiting_ends_with_who_holds_it(held):
         locks.exclusive(path, patience_s=0.3),
     ):
         pass
+
+
+def test_a_lock_that_nobody_names_is_another_process(tmp_path):
+    """One that is free by now; and one whose process left it to a child and ended."""
+    path = tmp_path / "one"
+    with open(path, "w") as file:
+        assert locks.holder(file.fileno()) == "another process"
+        keep = ["sh", "-c", f"exec 9>{path}; flock 9; echo held; read line"]
+        with subprocess.Popen(keep, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout.readline() == b"held\n"
+            assert re.fullmatch(r"process \d+ \(ended\)", locks.holder(file.fileno()))
+            process.stdin.close()
 
 
 def test_a_holder_that_gets_on_is_waited_for(held):
