@@ -237,6 +237,7 @@ def test_a_guest_runs_while_its_process_lives(tmp_path):
     ):
         (tmp_path / f"run/qemu/{name}.xml").write_text(text)
     (tmp_path / "run/qemu/driver.pid").write_text("11")
+    (tmp_path / "run/qemu/ended.xml").symlink_to(tmp_path / "gone")  # between two looks
     assert running.names(tmp_path / "run", tmp_path / "proc") == ["half", "lives"]
 
 

@@ -10,6 +10,7 @@ libvirt = pytest.importorskip("libvirt")
 
 from saltvirt.errors import InvalidInput
 from saltvirt.host.node import event_connection, events
+from tests.clock import until
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +129,113 @@ def test_numbers_are_named_by_their_own_enumeration():
         }
         assert everything <= set(details)
     assert events._LIFE(999) == "unknown"
+
+
+@pytest.fixture
+def listener(heard, monkeypatch):
+    """A function of a URI that starts a second Listener, which tries again at once."""
+    monkeypatch.setattr(event_connection, "_RETRY_S", 0.01)
+    running = []
+
+    def start(uri, sent):
+        one = event_connection.Listener(uri, [("domain", "lifecycle")], lambda *e: sent.append(e))
+        thread = threading.Thread(target=one.run, daemon=True)
+        thread.start()
+        running.append((one, thread))
+        return one
+
+    yield start
+    for one, thread in running:
+        one.stop()
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+
+
+def said(caplog, words):
+    return [one.getMessage() for one in caplog.records if words in one.getMessage()]
+
+
+def test_a_libvirt_that_is_not_there_is_said_once_and_heard_when_it_comes(listener, conn, caplog):
+    sent = []
+    one = listener("qemu+unix:///system?socket=/no/such", sent)
+    until(lambda: said(caplog, "cannot connect to qemu+unix"), "a complaint")
+    tried = []
+    one._session, session = lambda: tried.append(session()), one._session
+    until(lambda: len(tried) > 3, "more tries")
+    assert len(said(caplog, "cannot connect")) == 1
+    one.uri = "test:///default"
+    dom = conn.lookupByName("test")
+
+    def heard_of_it():
+        dom.suspend()
+        dom.resume()
+        return sent
+
+    until(heard_of_it, "an event")
+    assert sent[0][:3] == ("test:///default", "domain", "lifecycle")
+
+
+def test_a_connection_that_libvirt_closes_is_made_again(listener, conn, caplog):
+    sent = []
+    one = listener("test:///default", sent)
+    dom = conn.lookupByName("test")
+
+    def heard_of_it():
+        dom.suspend()
+        dom.resume()
+        return sent
+
+    until(heard_of_it, "an event")
+    one._closed(None, libvirt.VIR_CONNECT_CLOSE_REASON_KEEPALIVE, None)
+    until(lambda: said(caplog, "lost test:///default: connecting again"), "a complaint")
+    del sent[:]
+    until(heard_of_it, "an event of the new connection")
+    assert one._lost is None
+
+
+def test_what_a_viewer_does_is_told_with_both_addresses():
+    _names, convert = events.EVENTS["domain"]["graphics"]
+    local = {"family": 0, "node": "10.0.0.1", "service": "5900"}
+    remote = {"family": 1, "node": "fd00::9", "service": "40000"}
+    found = convert(1, local, remote, "sasl", [("x509dname", "CN=me"), ("saslUsername", "me")])
+    assert found == {
+        "phase": "initialize", "authScheme": "sasl",
+        "local": {"family": "ipv4", "node": "10.0.0.1", "service": "5900"},
+        "remote": {"family": "ipv6", "node": "fd00::9", "service": "40000"},
+        "subject": [{"type": "x509dname", "name": "CN=me"}, {"type": "saslUsername", "name": "me"}],
+    }  # fmt: skip
+    assert convert(9, {**local, "family": 9}, remote, "", [])["local"]["family"] == "unknown"
+    assert events.EVENTS["domain"]["pmwakeup"][1](0) == {"reason": "unknown"}
+
+
+def test_an_event_that_the_binding_does_not_have_is_left_out(wait_for, conn, caplog, monkeypatch):
+    caplog.set_level("INFO")
+    monkeypatch.setitem(events.EVENTS["domain"], "newer", ("NO_SUCH_EVENT", events._lifecycle))
+    undos = events.register(conn, [("domain", "newer"), ("domain", "lifecycle")], print)
+    assert len(undos) == 1
+    assert said(caplog, "has no domain/newer events")
+    undos[0]()
+
+
+def test_what_goes_wrong_with_one_event_is_logged_and_the_next_is_told(conn, caplog):
+    sent = []
+
+    def send(kind, event, data):
+        if not sent:
+            sent.append(None)
+            raise OSError("the bus is gone")
+        sent.append((kind, event, data))
+
+    _names, convert = events.EVENTS["domain"]["lifecycle"]
+    told = events._callback("domain", "lifecycle", convert, send)
+    dom = conn.lookupByName("test")
+    for _ in range(2):
+        told(conn, dom, libvirt.VIR_DOMAIN_EVENT_STARTED, 0, None)
+    assert said(caplog, "could not send a domain/lifecycle event")
+    [_, (_, _, data)] = sent
+    assert (data["event"], data["domain"]["name"]) == ("started", "test")
+
+
+def test_each_kind_of_object_is_named_by_what_it_has(conn):
+    device = conn.listAllDevices()[0]
+    assert events._identity("nodedev", device) == {"name": device.name()}

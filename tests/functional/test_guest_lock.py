@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,6 +76,39 @@ def test_within_an_operation_the_same_thread_has_it_already(tmp_path):
         thread.start()
         thread.join()
         assert refused
+
+
+def test_who_is_at_work_is_told_of_held_locks_alone(tmp_path):
+    assert guest_lock.owners(tmp_path / "none") == {}
+    (tmp_path / "left.lock").write_text("virt.init, process 7, since yesterday")
+    with guest_lock.held(tmp_path, "virt.clone", "web1", "a/b"):
+        found = guest_lock.owners(tmp_path)
+        assert sorted(found) == ["a/b", "web1"]
+        assert found["web1"].startswith(f"virt.clone, process {os.getpid()}, since 20")
+    with open(tmp_path / "left.lock", "r+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate()
+        assert guest_lock.owners(tmp_path) == {"left": "an operation that has just begun"}
+
+
+def test_a_lock_that_its_holder_has_just_removed_is_taken_anew(tmp_path, monkeypatch):
+    """It was opened before its holder was done, and locked after: nobody else would see it."""
+    path = tmp_path / "web1.lock"
+    locked = []
+
+    def late(file, how):
+        fcntl.flock(file, how)
+        if not locked:
+            path.unlink()
+        locked.append(how)
+
+    names = {"LOCK_EX": fcntl.LOCK_EX, "LOCK_NB": fcntl.LOCK_NB, "flock": late}
+    monkeypatch.setattr(guest_lock, "fcntl", SimpleNamespace(**names))
+    with guest_lock.held(tmp_path, "virt.start", "web1", wait_s=30):
+        assert len(locked) == 2
+        assert "virt.start, process" in path.read_text()
+        with path.open() as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @pytest.mark.parametrize("name", ["a/../b", "..", "ü" * 150, "half \udc80"])

@@ -8,17 +8,15 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
+from saltvirt import errors
+from saltvirt.host import own_files
 from saltvirt.host.domain import lookup
-from saltvirt.host.node import inventory
+from saltvirt.host.migration import reservations
+from saltvirt.host.node import hugepages, inventory
 from saltvirt.host.storage import usage
+from saltvirt.images import locks
+from saltvirt.migration import reservation
 from saltvirt.placement import facts
-
-
-@pytest.fixture
-def conn():
-    conn = libvirt.open("test:///default")
-    yield conn
-    conn.close()
 
 
 def test_guests_and_sizes(conn, tmp_path):
@@ -131,3 +129,48 @@ def test_bridges_are_told_from_other_devices():
     assert "'br7': 'bridge'" in done.stdout
     assert "'veth7': 'veth'" in done.stdout
     assert done.stdout.strip().endswith("['br7']")
+
+
+def test_what_a_guest_on_its_way_takes_of_a_folder_and_of_a_pool_is_counted(
+    conn, tmp_path, monkeypatch
+):
+    """Its reservation is a file's name; the pool is the test driver's own."""
+    folder, own = tmp_path / "arrivals", tmp_path / "images"
+    folder.mkdir()
+    own.mkdir()
+    monkeypatch.setattr(locks, "RUN", str(tmp_path / "run"))
+    here = reservations.here
+    monkeypatch.setattr(inventory.reservations, "here", lambda names: here(names, str(folder)))
+
+    def read():
+        found = inventory.read(conn, lambda key, default=None: default, str(own))
+        grows = {**found.stores, **found.pools}
+        return found, {name: one.promised_bytes for name, one in grows.items()}
+
+    _, before = read()
+    coming = reservation.Reservation(
+        "web9", 2048, 3, 1, ((str(own), 5 << 20), ("default-pool", 7 << 20))
+    )
+    (folder / coming.file).touch()
+    found, after = read()
+    assert found.arriving == {"web9": facts.Arriving(3, 2048, None)}
+    more = {name: after[name] - before[name] for name in before if after[name] != before[name]}
+    assert sorted(more.values()) == [5 << 20, 7 << 20]
+    assert more["default-pool"] == 7 << 20
+
+
+def test_a_kernel_that_tells_no_size_of_huge_pages_has_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(hugepages, "_MEMINFO", str(tmp_path / "meminfo"))
+    assert hugepages.usual_kib() == 0
+    (tmp_path / "meminfo").write_text("MemTotal: 1 kB\n")
+    assert hugepages.usual_kib() == 0
+    (tmp_path / "meminfo").write_text("MemTotal: 1 kB\nHugepagesize:    2048 kB\n")
+    assert hugepages.usual_kib() == 2048
+
+
+def test_a_file_that_is_not_for_this_process_is_said_with_what_to_do():
+    with pytest.raises(errors.OperationFailed) as raised, own_files.permitted():
+        raise PermissionError(13, "Permission denied", "/var/lib/salt-virt/x")
+    assert raised.value.text.startswith(
+        "/var/lib/salt-virt/x is not for this minion: Permission denied; it has to run as root"
+    )

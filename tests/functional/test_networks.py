@@ -1,11 +1,19 @@
 """Networks on libvirt's test driver; with bridges and DHCP: tests/integration."""
 
+import errno
+import socket
+import struct
+import subprocess
+
 import pytest
 
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from salt.exceptions import CommandExecutionError
+
+from saltvirt.host.network import links, network_state, own_address
+from saltvirt.host.network import network as networks
 
 IP = {"cidr": "10.9.0.0/24", "dhcp_ranges": [{"start": "10.9.0.10", "end": "10.9.0.99"}]}
 DIRECT = {"interfaces": "eth8 eth9"}
@@ -169,3 +177,63 @@ def test_an_error_of_libvirt_is_one_line(conn):
         conn.networkDefineXML("<network>\n<")
     assert str(caught.value).startswith("cannot define it: ")
     assert "\n" not in str(caught.value)
+
+
+def test_an_error_that_is_not_about_the_name_is_libvirts_own():
+    closed = libvirt.open("test:///default")
+    closed.close()
+    with pytest.raises(libvirt.libvirtError, match="invalid connection"):
+        networks.lookup(closed, "default")
+
+
+def test_a_network_that_runs_is_not_started_again(conn):
+    there = conn.networkLookupByName("default")
+    assert network_state._start_again(conn, there) is None
+    assert there.isActive()
+    there.destroy()
+    network_state._start_again(conn, there)
+    assert there.isActive()
+
+
+def test_a_guest_with_an_interface_on_no_network_is_none_of_a_networks(conn):
+    dom = conn.createXML(
+        "<domain type='test'><name>apart</name><memory>1024</memory><os><type>hvm</type></os>"
+        "<devices><interface type='user'/></devices></domain>"
+    )
+    there = conn.networkLookupByName("default")
+    assert [name for name, _ in network_state._interfaces(conn, there)] == ["test"]
+    dom.destroy()
+
+
+# -- what the kernel tells of this host ----------------------------------------------------------
+
+
+def attribute(kind, content):
+    padding = b"\0" * (-len(content) % 4)
+    return struct.pack("=HH", 4 + len(content), kind) + content + padding
+
+
+def test_an_attribute_without_a_length_ends_what_is_read():
+    good = attribute(3, b"br0\0")
+    assert dict(links._attributes(good)) == {3: b"br0\0"}
+    assert dict(links._attributes(good + b"\0" * 8 + good)) == {3: b"br0\0"}
+
+
+def test_an_error_of_the_kernel_is_one_of_the_system():
+    ours, kernels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, kernels:
+        kernels.send(struct.pack("=IHHIIi", 36, 2, 0, 1, 0, -errno.EPERM) + b"\0" * 16)
+        with pytest.raises(PermissionError):
+            list(links._messages(ours))
+
+
+def test_the_addresses_of_this_host_are_those_that_others_reach(monkeypatch):
+    told = subprocess.run(["ip", "-o", "addr", "show"], capture_output=True, text=True, check=True)
+    here = own_address.own()
+    assert all(f" {address}/" in told.stdout for address in here)
+    assert not {"127.0.0.1", "::1"} & set(here)
+    assert [own_address.own(address) for address in here] == [[address] for address in here]
+    assert own_address.own("localhost") == []
+    assert own_address.own("no such name") == []
+    monkeypatch.setenv("PATH", "/no/such/folder")
+    assert own_address.own() == []
