@@ -12,7 +12,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.design import secret as design
-from saltvirt.host.storage import secret
+from saltvirt.host.storage import pool_state, secret
 from saltvirt.revert import Revert
 from saltvirt.spec.pool import PoolAuthSpec, PoolSpec
 from saltvirt.xml.pool import Pool
@@ -167,3 +167,20 @@ def test_a_longer_part_of_a_killed_process_is_not_what_is_left_of_it(tmp_path, m
     monkeypatch.setattr(secret, "KEY", str(path))
     (tmp_path / f"secret-key.{os.getpid()}").write_bytes(b"x" * 64)
     assert len(secret._key(make=True)) == 32
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_pool_is_purged_with_its_folder(conn, tmp_path, persistent):
+    """libvirt forgets a transient one when it is stopped, before what it is made of is deleted."""
+    folder = tmp_path / "there"
+    folder.mkdir()
+    text = f"<pool type='dir'><name>store</name><target><path>{folder}</path></target></pool>"
+    made = conn.storagePoolDefineXML(text) if persistent else conn.storagePoolCreateXML(text)
+    if persistent:
+        made.create()
+    made.createXML("<volume><name>a</name><capacity>1024</capacity></volume>", 0)
+    found = pool_state.remove(conn, "store", purge=True)
+    wanted = {"stopped": True, "deleted_volumes": ["a"], "deleted": True, "undefined": True}
+    assert found.changes == wanted
+    assert not folder.exists()
+    assert conn.listAllStoragePools() == []

@@ -294,9 +294,12 @@ def _delete(
                 undo.push("start the pool again", pool.create, 0)
             host_pool.stop(pool)
         if changes.get("deleted"):
+            if not persistent:  # it is gone since it was stopped: libvirt deletes by a definition
+                pool = conn.storagePoolDefineXML(definition.tostring(), 0)
+                undo.push("forget the pool again", pool.undefine)
             host_pool.delete(pool)
         undo.success()
-    if persistent:
+    if persistent or changes.get("deleted"):
         host_pool.undefine(conn, pool)
     else:
         secret.forget_for_pool(conn, definition)
