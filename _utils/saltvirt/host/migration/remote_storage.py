@@ -456,7 +456,7 @@ def _upload(stream: libvirt.virStream, path: str, progress: Progress) -> None:
                 if not is_data:
                     stream.sendHole(length)
                     continue
-                for sent in _sent(stream, file, start, length):
+                for sent in _sent(stream, file, path, (start, length)):
                     done += sent
                     progress(done, total)
             stream.finish()
@@ -466,13 +466,16 @@ def _upload(stream: libvirt.virStream, path: str, progress: Progress) -> None:
             raise
 
 
-def _sent(stream: libvirt.virStream, file: BinaryIO, start: int, length: int) -> Iterator[int]:
-    """Sends a section; yields the size of each block that went."""
+def _sent(
+    stream: libvirt.virStream, file: BinaryIO, path: str, section: tuple[int, int]
+) -> Iterator[int]:
+    """Sends a section (where, bytes); yields the size of each block that went."""
+    start, length = section
     file.seek(start)
     while length:
         block = file.read(min(length, _BLOCK))
         if not block:
-            raise errors.OperationFailed(f"{file.name} became shorter while it was copied")
+            raise errors.OperationFailed(f"{path} became shorter while it was copied")
         length -= len(block)
         size = len(block)
         while block:
