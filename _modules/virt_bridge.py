@@ -11,7 +11,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt.errors import InvalidInput
-from saltvirt.hostnet.bridge import bridge as bridges
+from saltvirt.hostnet.bridge import bridges
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__

@@ -16,7 +16,7 @@ saltvirt = saltvirt.fresh()
 from saltvirt import settings
 from saltvirt.host import connection
 from saltvirt.host.domain import lifecycle
-from saltvirt.host.network import network, network_state
+from saltvirt.host.network import network_state, networks
 from saltvirt.spec import network as network_spec
 from saltvirt.states.networks import DesiredNetwork
 
@@ -124,7 +124,7 @@ def network_define(
     """
     spec = _spec(locals())
     with _connect(kwargs) as conn:
-        return network.define(conn, spec, start, autostart)
+        return networks.define(conn, spec, start, autostart)
 
 
 def network_update(
@@ -179,7 +179,7 @@ def network_update(
     """
     spec = _spec(locals())
     with _connect(kwargs) as conn:
-        return network.update(conn, spec, test)
+        return networks.update(conn, spec, test)
 
 
 def network_converge(
@@ -263,7 +263,7 @@ def list_networks(**kwargs):
         salt 'hyper*' virt.list_networks
     """
     with _connect(kwargs) as conn:
-        return network.names(conn)
+        return networks.names(conn)
 
 
 def network_info(name=None, **kwargs):
@@ -286,7 +286,7 @@ def network_info(name=None, **kwargs):
         salt 'hyper*' virt.network_info default
     """
     with _connect(kwargs) as conn:
-        return network.infos(conn, name)
+        return networks.infos(conn, name)
 
 
 def network_get_xml(name, **kwargs):
@@ -307,7 +307,7 @@ def network_get_xml(name, **kwargs):
         salt 'hyper*' virt.network_get_xml default
     """
     with _connect(kwargs) as conn:
-        return network.lookup(conn, name).XMLDesc(0)
+        return networks.lookup(conn, name).XMLDesc(0)
 
 
 def network_start(name, **kwargs):
@@ -329,7 +329,7 @@ def network_start(name, **kwargs):
         salt 'hyper*' virt.network_start default
     """
     with _connect(kwargs) as conn:
-        return network.start(network.lookup(conn, name))
+        return networks.start(networks.lookup(conn, name))
 
 
 def network_stop(name, **kwargs):
@@ -351,7 +351,7 @@ def network_stop(name, **kwargs):
         salt 'hyper*' virt.network_stop default
     """
     with _connect(kwargs) as conn:
-        return network.stop(network.lookup(conn, name))
+        return networks.stop(networks.lookup(conn, name))
 
 
 def network_undefine(name, **kwargs):
@@ -372,7 +372,7 @@ def network_undefine(name, **kwargs):
         salt 'hyper*' virt.network_undefine default
     """
     with _connect(kwargs) as conn:
-        return network.undefine(network.lookup(conn, name))
+        return networks.undefine(networks.lookup(conn, name))
 
 
 def network_set_autostart(name, state="on", **kwargs):
@@ -394,4 +394,4 @@ def network_set_autostart(name, state="on", **kwargs):
         salt 'hyper*' virt.network_set_autostart default off
     """
     with _connect(kwargs) as conn:
-        return network.set_autostart(network.lookup(conn, name), lifecycle.on_off(state))
+        return networks.set_autostart(networks.lookup(conn, name), lifecycle.on_off(state))

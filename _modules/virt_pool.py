@@ -17,7 +17,7 @@ from saltvirt import settings
 from saltvirt.host import connection
 from saltvirt.host.capabilities import of_pool
 from saltvirt.host.domain import lifecycle
-from saltvirt.host.storage import pool, pool_state, volume
+from saltvirt.host.storage import pool_state, pools, volumes
 from saltvirt.spec import pool as pool_spec
 from saltvirt.states.pools import DesiredPool
 
@@ -122,7 +122,7 @@ def pool_define(
     """
     spec = _spec(locals())
     with _connect(kwargs) as conn:
-        return pool.define(conn, spec, pool.PoolOptions(start, transient, build))
+        return pools.define(conn, spec, pools.PoolOptions(start, transient, build))
 
 
 def pool_update(
@@ -167,7 +167,7 @@ def pool_update(
     """
     spec = _spec(locals())
     with _connect(kwargs) as conn:
-        return pool.update(conn, spec, test)
+        return pools.update(conn, spec, test)
 
 
 def pool_converge(
@@ -269,7 +269,7 @@ def list_pools(**kwargs):
         salt 'hyper*' virt.list_pools
     """
     with _connect(kwargs) as conn:
-        return pool.names(conn)
+        return pools.names(conn)
 
 
 def pool_info(name=None, **kwargs):
@@ -293,7 +293,7 @@ def pool_info(name=None, **kwargs):
         salt 'hyper*' virt.pool_info images
     """
     with _connect(kwargs) as conn:
-        return pool.infos(conn, name)
+        return pools.infos(conn, name)
 
 
 def pool_get_xml(name, **kwargs):
@@ -314,7 +314,7 @@ def pool_get_xml(name, **kwargs):
         salt 'hyper*' virt.pool_get_xml images
     """
     with _connect(kwargs) as conn:
-        return pool.lookup(conn, name).XMLDesc(0)
+        return pools.lookup(conn, name).XMLDesc(0)
 
 
 def pool_start(name, **kwargs):
@@ -336,7 +336,7 @@ def pool_start(name, **kwargs):
         salt 'hyper*' virt.pool_start images
     """
     with _connect(kwargs) as conn:
-        return pool.start(pool.lookup(conn, name))
+        return pools.start(pools.lookup(conn, name))
 
 
 def pool_build(name, overwrite=False, **kwargs):
@@ -363,7 +363,7 @@ def pool_build(name, overwrite=False, **kwargs):
         salt 'hyper*' virt.pool_build images
     """
     with _connect(kwargs) as conn:
-        return pool.build(conn, pool.lookup(conn, name), overwrite)
+        return pools.build(conn, pools.lookup(conn, name), overwrite)
 
 
 def pool_stop(name, **kwargs):
@@ -385,7 +385,7 @@ def pool_stop(name, **kwargs):
         salt 'hyper*' virt.pool_stop images
     """
     with _connect(kwargs) as conn:
-        return pool.stop(pool.lookup(conn, name))
+        return pools.stop(pools.lookup(conn, name))
 
 
 def pool_undefine(name, **kwargs):
@@ -409,7 +409,7 @@ def pool_undefine(name, **kwargs):
         salt 'hyper*' virt.pool_undefine images
     """
     with _connect(kwargs) as conn:
-        return pool.undefine(conn, pool.lookup(conn, name))
+        return pools.undefine(conn, pools.lookup(conn, name))
 
 
 def pool_delete(name, **kwargs):
@@ -433,7 +433,7 @@ def pool_delete(name, **kwargs):
         salt 'hyper*' virt.pool_delete images
     """
     with _connect(kwargs) as conn:
-        return volume.delete_pool(conn, pool.lookup(conn, name))
+        return volumes.delete_pool(conn, pools.lookup(conn, name))
 
 
 def pool_refresh(name, **kwargs):
@@ -455,7 +455,7 @@ def pool_refresh(name, **kwargs):
         salt 'hyper*' virt.pool_refresh images
     """
     with _connect(kwargs) as conn:
-        return pool.refresh(pool.lookup(conn, name))
+        return pools.refresh(pools.lookup(conn, name))
 
 
 def pool_set_autostart(name, state="on", **kwargs):
@@ -477,7 +477,7 @@ def pool_set_autostart(name, state="on", **kwargs):
         salt 'hyper*' virt.pool_set_autostart images off
     """
     with _connect(kwargs) as conn:
-        return pool.set_autostart(pool.lookup(conn, name), lifecycle.on_off(state))
+        return pools.set_autostart(pools.lookup(conn, name), lifecycle.on_off(state))
 
 
 def pool_list_volumes(name, **kwargs):
@@ -499,4 +499,4 @@ def pool_list_volumes(name, **kwargs):
         salt 'hyper*' virt.pool_list_volumes images
     """
     with _connect(kwargs) as conn:
-        return pool.volume_names(pool.lookup(conn, name))
+        return pools.volume_names(pools.lookup(conn, name))

@@ -17,7 +17,7 @@ from saltvirt import settings
 from saltvirt.answers.snapshots import SnapshotReverted, SnapshotsDeleted
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock
-from saltvirt.host.snapshot import snapshot as host_snapshot
+from saltvirt.host.snapshot import snapshots
 from saltvirt.host.storage import shared
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def list_snapshots(domain=None, **kwargs):
         salt 'hyper1' virt.list_snapshots web1
     """
     with _connect(kwargs) as conn:
-        return host_snapshot.listing(conn, domain)
+        return snapshots.listing(conn, domain)
 
 
 def snapshot(
@@ -94,9 +94,9 @@ def snapshot(
         salt 'hyper1' virt.snapshot web1
         salt 'hyper1' virt.snapshot web1 name=before-upgrade disk_only=True
     """
-    wanted = host_snapshot.SnapshotRequest(name, suffix, description, disk_only, quiesce)
+    wanted = snapshots.SnapshotRequest(name, suffix, description, disk_only, quiesce)
     with _locked("snapshot", domain), _connect(kwargs) as conn:
-        return {"name": host_snapshot.create(conn, domain, wanted)}
+        return {"name": snapshots.create(conn, domain, wanted)}
 
 
 def delete_snapshots(name, *names, **kwargs):
@@ -133,10 +133,10 @@ def delete_snapshots(name, *names, **kwargs):
     names = (*names, *kwargs.pop("names", ()))
     if test:
         with _connect(kwargs) as conn:
-            found, stake = host_snapshot.plan_delete(conn, name, names, everything, children)
+            found, stake = snapshots.plan_delete(conn, name, names, everything, children)
         return SnapshotsDeleted(deleted=found, **_places(stake)).to_answer()
     with _locked("delete_snapshots", name), _connect(kwargs) as conn:
-        return host_snapshot.delete(conn, name, names, everything, children, unused)
+        return snapshots.delete(conn, name, names, everything, children, unused)
 
 
 def _places(stake):
@@ -177,10 +177,10 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
     places = {}
     if test:
         with _connect(kwargs) as conn:
-            reverted, deleted, stake = host_snapshot.plan_revert(conn, name, vm_snapshot, cleanup)
+            reverted, deleted, stake = snapshots.plan_revert(conn, name, vm_snapshot, cleanup)
         places = _places(stake)
     else:
         with _locked("revert_snapshot", name), _connect(kwargs) as conn:
-            reverted, deleted = host_snapshot.revert(conn, name, vm_snapshot, cleanup, unused)
-    gone = tuple(deleted) if cleanup else host_snapshot.NONE
+            reverted, deleted = snapshots.revert(conn, name, vm_snapshot, cleanup, unused)
+    gone = tuple(deleted) if cleanup else snapshots.NONE
     return SnapshotReverted(reverted=reverted, deleted=gone, **places).to_answer()

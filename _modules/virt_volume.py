@@ -16,8 +16,7 @@ saltvirt = saltvirt.fresh()
 from saltvirt import settings, units
 from saltvirt.host import connection
 from saltvirt.host.domain import lookup
-from saltvirt.host.storage import upload, volume_state
-from saltvirt.host.storage import volume as host_volume
+from saltvirt.host.storage import upload, volume_state, volumes
 from saltvirt.spec import values
 from saltvirt.spec import volume as volume_spec
 from saltvirt.states.volumes import DesiredVolume
@@ -57,7 +56,7 @@ def volume_infos(pool=None, volume=None, **kwargs):
         salt 'hyper*' virt.volume_infos images
     """
     with _connect(kwargs) as conn:
-        return host_volume.infos(conn, pool, volume)
+        return volumes.infos(conn, pool, volume)
 
 
 def volume_define(
@@ -109,7 +108,7 @@ def volume_define(
     words |= {"permissions": permissions, "backing_store": backing_store}
     spec = volume_spec.parse(name, size, **words)
     with _connect(kwargs) as conn:
-        return host_volume.define(conn, pool, spec)
+        return volumes.define(conn, pool, spec)
 
 
 def volume_converge(
@@ -209,7 +208,7 @@ def volume_delete(pool, volume, force=False, **kwargs):
         salt 'hyper1' virt.volume_delete images web1.qcow2
     """
     with _connect(kwargs) as conn:
-        return host_volume.delete(conn, pool, volume, force)
+        return volumes.delete(conn, pool, volume, force)
 
 
 def volume_upload(pool, volume, file, offset=0, length=0, sparse=False, **kwargs):
@@ -268,7 +267,7 @@ def volume_resize(pool, volume, size, shrink=False, **kwargs):
     """
     size_bytes = units.parse_bytes(size)
     with _connect(kwargs) as conn:
-        return host_volume.resize(conn, pool, volume, size_bytes, shrink)
+        return volumes.resize(conn, pool, volume, size_bytes, shrink)
 
 
 def volume_clone(pool, volume, name, target_pool=None, **kwargs):
@@ -296,7 +295,7 @@ def volume_clone(pool, volume, name, target_pool=None, **kwargs):
         salt 'hyper1' virt.volume_clone images base.qcow2 web1.qcow2
     """
     with _connect(kwargs) as conn:
-        return host_volume.clone(conn, pool, volume, name, target_pool)
+        return volumes.clone(conn, pool, volume, name, target_pool)
 
 
 def define_vol_xml_str(xml, pool=None, **kwargs):
@@ -321,7 +320,7 @@ def define_vol_xml_str(xml, pool=None, **kwargs):
     """
     pool = pool or settings.text(__salt__["config.get"], "storagepool", "default")
     with _connect(kwargs) as conn:
-        return host_volume.define_xml(conn, pool, xml)
+        return volumes.define_xml(conn, pool, xml)
 
 
 def define_vol_xml_path(path, pool=None, **kwargs):

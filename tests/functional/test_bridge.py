@@ -7,7 +7,7 @@ import pytest
 
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
 from saltvirt.host.node import running
-from saltvirt.hostnet.bridge import bridge, ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
+from saltvirt.hostnet.bridge import bridges, ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
 from tests import golden
 
@@ -85,7 +85,7 @@ def test_ifupdown_what_is_not_plain_is_left_to_a_person(text):
 @pytest.mark.parametrize("name", ["", "../x", "a b", "b" * 16, "-r"])
 def test_a_name_that_is_none_is_refused_before_anything_changes(name):
     with pytest.raises(InvalidInput):
-        bridge.over(name, "eth0", (None, None))
+        bridges.over(name, "eth0", (None, None))
 
 
 def host(tmp_path, files=None, told=None):
@@ -296,7 +296,7 @@ def test_a_tagged_interface_has_a_name_that_the_kernel_takes():
 @pytest.mark.parametrize("vlan", [0, 4095, -1, "x", "1 2", 1.5, True])
 def test_a_vlan_that_is_none_is_refused_before_anything_changes(vlan):
     with pytest.raises(InvalidInput, match="is no VLAN"):
-        bridge.over("br100", "eth0", (None, None), vlan=vlan)
+        bridges.over("br100", "eth0", (None, None), vlan=vlan)
 
 
 def kept(folder, **about):
@@ -306,13 +306,13 @@ def kept(folder, **about):
 
 
 def test_a_bridge_below_others_stays_until_they_are_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr(bridge, "KEPT", tmp_path)
+    monkeypatch.setattr(bridges, "KEPT", tmp_path)
     kept(tmp_path, bridge="br0", interface="nosuch0")
     kept(tmp_path, bridge="br100", interface="nosuch0", vlan=100, port="nosuch0.100")
-    assert bridge.ours("br100")["vlan"] == 100
+    assert bridges.ours("br100")["vlan"] == 100
     with pytest.raises(OperationFailed, match=r"^br100 is over a VLAN of nosuch0: remove it"):
-        bridge.back("br0")
-    assert bridge.ours("br0")
+        bridges.back("br0")
+    assert bridges.ours("br0")
 
 
 OVS = {"ovs-vsctl --version": "ovs-vsctl 3.1", "ovs-vsctl --timeout=10": "some-uuid\n"}
@@ -325,7 +325,7 @@ def linked(tmp_path, **about):
 
 def test_while_a_way_back_is_armed_what_it_puts_back_stays(tmp_path, monkeypatch):
     """A minion died over its own network: the timer of its change has still to put it back."""
-    monkeypatch.setattr(bridge, "KEPT", tmp_path)
+    monkeypatch.setattr(bridges, "KEPT", tmp_path)
     kept = tmp_path / "br0"
     kept.mkdir()
     (kept / "old-0").write_text("as it was")
@@ -335,11 +335,11 @@ def test_while_a_way_back_is_armed_what_it_puts_back_stays(tmp_path, monkeypatch
         calls.append(argv)
         return "ActiveState=active\n" if argv[:2] == ("systemctl", "show") else ""
 
-    monkeypatch.setattr(bridge.program, "run", run)
+    monkeypatch.setattr(bridges.program, "run", run)
     found = SimpleNamespace(files={}, before=[], apply=[], undo=[["true"]])
     about = {"bridge": "br0", "interface": "eth0", "port": "eth0", "vlan": None, "type": "linux"}
     with pytest.raises(OperationFailed, match=r"put back by salt-virt-network-back\.timer"):
-        bridge._make(about, found, None, 1)
+        bridges._make(about, found, None, 1)
     assert (kept / "old-0").read_text() == "as it was"
     assert len(calls) == 1
 

@@ -17,13 +17,20 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.host.domain import overview, purge
 from saltvirt.host.node import inventory
-from saltvirt.host.storage import bounded, looks, mounts, shared, unchanged_disks, usage
-from saltvirt.host.storage import pool as host_pool
-from saltvirt.host.storage import volume as host_volume
+from saltvirt.host.storage import (
+    bounded,
+    looks,
+    mounts,
+    pools,
+    shared,
+    unchanged_disks,
+    usage,
+    volumes,
+)
 from saltvirt.images import storage
 from saltvirt.placement import facts, policy
 from saltvirt.placement.filters import disk as disk_filter
-from saltvirt.placement.filters import pools
+from saltvirt.placement.filters import pools as pools_filter
 from tests.functional import hung, hung_disk
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
@@ -406,7 +413,7 @@ def test_no_guest_is_placed_there(dead, place):  # noqa: F811
     place.pool("nas", dead, start=True)
     host = facts.host_from_inventory("hv1", read(place.conn, f"{dead}/images"))
     request = facts.PlacementRequest("web1", 1, 1, pools={"nas": 1}, disk_bytes=1)
-    words = pools.reason(host, request, policy.PlacementPolicy())
+    words = pools_filter.reason(host, request, policy.PlacementPolicy())
     assert words == f"pool nas is on {dead}, which does not answer"
     assert disk_filter.reason(host, request, policy.PlacementPolicy()) == f"{dead} does not answer"
 
@@ -426,19 +433,17 @@ def test_libvirt_is_not_sent_into_a_pool_there(dead, place, monkeypatch):  # noq
     pool.createXML("<volume><name>v</name><capacity>1024</capacity></volume>", 0)
     other = "<volume><name>w</name><capacity>1024</capacity></volume>"
     for doing, ask in {
-        "refresh storage pool nas": lambda: host_pool.refresh(pool),
-        "stop storage pool nas": lambda: host_pool.stop(pool),
-        "start storage pool nas": lambda: host_pool.start(pool),
-        "delete the resources of storage pool nas": lambda: host_pool.delete(pool),
-        "use volume v in storage pool nas": lambda: host_volume.lookup(place.conn, "nas", "v"),
-        "make a volume in storage pool nas": lambda: host_volume.define_xml(
-            place.conn, "nas", other
-        ),
+        "refresh storage pool nas": lambda: pools.refresh(pool),
+        "stop storage pool nas": lambda: pools.stop(pool),
+        "start storage pool nas": lambda: pools.start(pool),
+        "delete the resources of storage pool nas": lambda: pools.delete(pool),
+        "use volume v in storage pool nas": lambda: volumes.lookup(place.conn, "nas", "v"),
+        "make a volume in storage pool nas": lambda: volumes.define_xml(place.conn, "nas", other),
     }.items():
         with pytest.raises(errors.OperationFailed, match=f"^cannot {doing}: {dead} does not answ"):
             ask()
     with pytest.raises(errors.OperationFailed, match=f"{dead} does not answer"):
-        host_volume.clone(place.conn, "nas", "v", "w")
+        volumes.clone(place.conn, "nas", "v", "w")
     assert pool.isActive()
     assert pool.listVolumes() == ["v"]
     place.guest("<disk type='volume'><source pool='nas' volume='v'/><target dev='vda'/></disk>")
@@ -449,6 +454,6 @@ def test_libvirt_is_not_sent_into_a_pool_there(dead, place, monkeypatch):  # noq
 def test_volumes_are_listed_without_those_of_it(dead, place):  # noqa: F811
     pool = place.pool("nas", dead, start=True)
     pool.createXML("<volume><name>v</name><capacity>1024</capacity></volume>", 0)
-    assert host_volume.infos(place.conn)["nas"] == {
+    assert volumes.infos(place.conn)["nas"] == {
         "v": {"error": f"{dead} does not answer", "used_by": []}
     }

@@ -201,7 +201,7 @@ class Purge(Rename):
 class Revert(Host):
     """Back to the first of two external snapshots; what it had then is there, and nothing else."""
 
-    FILES = ("host/snapshot/snapshot.py", "host/snapshot/layers.py")
+    FILES = ("host/snapshot/snapshots.py", "host/snapshot/layers.py")
 
     def prepare(self):
         self.clear()
@@ -237,7 +237,7 @@ class Revert(Host):
 class Delete(Revert):
     """Both external snapshots are deleted, or the verb says why not: no layer is lost."""
 
-    FILES = ("host/snapshot/snapshot.py", "host/snapshot/needs.py")
+    FILES = ("host/snapshot/snapshots.py", "host/snapshot/needs.py")
 
     def act(self):
         with contextlib.suppress(Exception):  # before libvirt 9.0 it merges no external ones
@@ -318,7 +318,7 @@ class Eject(Host):
 class PoolDeleted(Host):
     """A pool with its volumes and its folder."""
 
-    FILES = ("host/storage/pool_state.py", "host/storage/pool.py")
+    FILES = ("host/storage/pool_state.py", "host/storage/pools.py")
 
     def prepare(self):
         self.clear()
@@ -401,7 +401,7 @@ class Seed(Host):
 class Pool(Host):
     """A pool as a state wants it: there, running, started with the host; then another folder."""
 
-    FILES = ("host/storage/pool_state.py", "host/storage/pool.py")
+    FILES = ("host/storage/pool_state.py", "host/storage/pools.py")
 
     def prepare(self):
         self.clear()
@@ -424,7 +424,7 @@ class Pool(Host):
 class Volume(Upload):
     """A volume is copied and grown."""
 
-    FILES = ("host/storage/volume.py", "host/storage/volume_state.py")
+    FILES = ("host/storage/volumes.py", "host/storage/volume_state.py")
 
     def act(self):
         if "w" not in self.names():

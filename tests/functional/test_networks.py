@@ -12,8 +12,7 @@ pytest.importorskip("salt")
 
 from salt.exceptions import CommandExecutionError
 
-from saltvirt.host.network import links, network_state, own_address
-from saltvirt.host.network import network as networks
+from saltvirt.host.network import links, network_state, networks, own_address
 
 IP = {"cidr": "10.9.0.0/24", "dhcp_ranges": [{"start": "10.9.0.10", "end": "10.9.0.99"}]}
 DIRECT = {"interfaces": "eth8 eth9"}

@@ -9,8 +9,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.storage import pool_state, secret, shared, unchanged_disks, usage
-from saltvirt.host.storage import volume as host_volume
+from saltvirt.host.storage import pool_state, secret, shared, unchanged_disks, usage, volumes
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 
@@ -72,7 +71,7 @@ def test_a_pool_that_guests_have_volumes_of(place, pool, purge, runs, words):
     dom = place.guest(disk(place.base, "raw"))
     if runs:
         dom.create()
-    assert host_volume.users_of_pool(place.conn, pool) == (["web1"], ["web1"] if runs else [])
+    assert volumes.users_of_pool(place.conn, pool) == (["web1"], ["web1"] if runs else [])
     if words:
         with pytest.raises(errors.InvalidInput, match=words):
             remove(place, purge=purge, test=True)
@@ -113,7 +112,7 @@ def test_of_a_pool_of_a_storage_network_nothing_is_deleted(place, monkeypatch, a
     if active:
         made.create()
         volume(made, "unit:0:0:1")
-    monkeypatch.setattr(pool_state.host_pool, "delete", None)
+    monkeypatch.setattr(pool_state.pools, "delete", None)
     found = remove(place, purge=True)
     stopped = {"stopped": True} if active else {}
     assert found.changes == {**stopped, "undefined": True}
@@ -150,7 +149,7 @@ def test_a_pool_that_cannot_be_deleted_runs_again(place, monkeypatch, persistent
     def fail(_pool):
         raise errors.OperationFailed("busy")
 
-    monkeypatch.setattr(pool_state.host_pool, "delete", fail)
+    monkeypatch.setattr(pool_state.pools, "delete", fail)
     with pytest.raises(errors.OperationFailed, match="busy"):
         remove(place, purge=True)
     assert ("there" in names(place)) is persistent
@@ -197,7 +196,7 @@ def test_what_others_need_of_a_pool_is_no_reason_where_it_is_forced(place, pool)
 
 
 def test_a_volume_that_nobody_needs_goes(place, pool):
-    assert host_volume.delete(place.conn, "there", "base.raw") is True
+    assert volumes.delete(place.conn, "there", "base.raw") is True
     assert pool.listVolumes() == []
 
 
@@ -215,11 +214,11 @@ def test_a_volume_stays_while_it_is_open_or_others_may_have_it(
     monkeypatch.setattr(usage, "held", lambda conn, path: held)
     monkeypatch.setattr(shared, "why", lambda path: others)
     with pytest.raises(errors.InvalidInput, match=words):
-        host_volume.delete(place.conn, "there", "base.raw")
+        volumes.delete(place.conn, "there", "base.raw")
     with pytest.raises(errors.InvalidInput, match=words):
-        host_volume.delete_all(place.conn, "there", ["base.raw"])
+        volumes.delete_all(place.conn, "there", ["base.raw"])
     assert pool.listVolumes() == ["base.raw"]
-    host_volume.delete_all(place.conn, "there", ["base.raw"], force=True)
+    volumes.delete_all(place.conn, "there", ["base.raw"], force=True)
     assert pool.listVolumes() == []
 
 
@@ -227,7 +226,7 @@ def test_who_uses_it_is_said_before_who_has_it_open(place, pool, monkeypatch):
     place.guest(disk(place.base, "raw"))
     monkeypatch.setattr(usage, "held", lambda conn, path: "it is open")
     with pytest.raises(errors.InvalidInput, match="is a disk of web1, or what it is based on"):
-        host_volume.delete(place.conn, "there", "base.raw")
+        volumes.delete(place.conn, "there", "base.raw")
 
 
 def test_a_volume_and_what_stands_on_it_go_together_alone(place, pool):
@@ -235,10 +234,10 @@ def test_a_volume_and_what_stands_on_it_go_together_alone(place, pool):
     volume(pool, "over.qcow2")
     words = f"volume base.raw in there is what {over} is based on; force=True deletes it anyway"
     with pytest.raises(errors.InvalidInput, match=words):
-        host_volume.delete(place.conn, "there", "base.raw")
+        volumes.delete(place.conn, "there", "base.raw")
     with pytest.raises(errors.InvalidInput, match=words):
-        host_volume.delete_all(place.conn, "there", ["base.raw"])
-    host_volume.delete_all(place.conn, "there", ["base.raw", "over.qcow2"])
+        volumes.delete_all(place.conn, "there", ["base.raw"])
+    volumes.delete_all(place.conn, "there", ["base.raw", "over.qcow2"])
     assert pool.listVolumes() == []
 
 
@@ -253,10 +252,10 @@ def test_nobody_opens_it_while_it_goes(place, pool, monkeypatch):
 
     monkeypatch.setattr(unchanged_disks, "closed", closed)
     [one] = pool.listAllVolumes()
-    with host_volume.unused(place.conn, "there", [one]):
+    with volumes.unused(place.conn, "there", [one]):
         assert taken == [str(place.base)]
     assert taken == [str(place.base), "let go"]
-    host_volume.refuse_used(place.conn, "there", [one])
+    volumes.refuse_used(place.conn, "there", [one])
     assert pool.listVolumes() == ["base.raw"]
 
 
@@ -264,9 +263,9 @@ def test_a_pool_that_a_guest_has_a_disk_in_is_not_deleted(place, pool):
     place.guest(disk(place.base, "raw"))
     pool.destroy()
     with pytest.raises(errors.InvalidInput, match="storage pool there has volumes of web1"):
-        host_volume.delete_pool(place.conn, pool)
+        volumes.delete_pool(place.conn, pool)
     place.conn.lookupByName("web1").undefine()
-    assert host_volume.delete_pool(place.conn, pool) is True
+    assert volumes.delete_pool(place.conn, pool) is True
 
 
 def test_of_a_pool_that_runs_libvirt_deletes_nothing(place, monkeypatch):
@@ -275,13 +274,13 @@ def test_of_a_pool_that_runs_libvirt_deletes_nothing(place, monkeypatch):
     made.create()
     monkeypatch.setattr(shared, "why", lambda path: "its device")
     with pytest.raises(errors.OperationFailed, match="is active"):
-        host_volume.delete_pool(place.conn, made)
+        volumes.delete_pool(place.conn, made)
 
 
 def test_what_is_read_of_a_volume_without_a_guest(place, pool):
     [one] = pool.listAllVolumes()
-    used, keys = host_volume.users(place.conn, one)
+    used, keys = volumes.users(place.conn, one)
     assert (str(place.base) in keys, used.guests(keys)) == (True, [])
     place.guest(disk(place.base, "raw"))
-    used, keys = host_volume.users(place.conn, one)
+    used, keys = volumes.users(place.conn, one)
     assert used.guests(keys) == ["web1"]

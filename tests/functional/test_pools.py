@@ -10,7 +10,6 @@ pytest.importorskip("salt")
 from salt.exceptions import CommandExecutionError
 
 from saltvirt import errors
-from saltvirt.host.storage import pool as host_pool
 from saltvirt.host.storage import (
     pool_source,
     pool_state,
@@ -19,7 +18,8 @@ from saltvirt.host.storage import (
     volume_content,
     volume_state,
 )
-from saltvirt.host.storage import volume as host_volume
+from saltvirt.host.storage import pools as host_pools
+from saltvirt.host.storage import volumes as host_volumes
 from saltvirt.spec import pool as pool_spec
 from saltvirt.spec import volume as volume_spec
 from saltvirt.states import pools
@@ -52,7 +52,7 @@ def xml(conn, name="lab"):
     return conn.storagePoolLookupByName(name).XMLDesc()
 
 
-def volumes(conn, name="default-pool"):
+def volumes_of(conn, name="default-pool"):
     return sorted(conn.storagePoolLookupByName(name).listVolumes())
 
 
@@ -184,7 +184,7 @@ def test_volumes(virt, conn):
     assert virt["virt.volume_clone"]("default-pool", "a.raw", "c.raw") is True
     assert pool.storageVolLookupByName("c.raw").info()[1] == 8 << 20
     assert virt["virt.volume_delete"]("default-pool", "a.raw") is True
-    assert volumes(conn) == ["b.raw", "c.raw"]
+    assert volumes_of(conn) == ["b.raw", "c.raw"]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_volumes(virt, conn):
 def test_volume_define_refuses(virt, conn, arguments, error):
     with pytest.raises(CommandExecutionError, match=error):
         virt["virt.volume_define"](**{"pool": "default-pool", **arguments})
-    assert volumes(conn) == []
+    assert volumes_of(conn) == []
 
 
 def test_volumes_from_xml(virt, conn, tmp_path):
@@ -208,7 +208,7 @@ def test_volumes_from_xml(virt, conn, tmp_path):
     assert virt["virt.define_vol_xml_str"](text.format("x"), "default-pool") is True
     (tmp_path / "v.xml").write_text(text.format("y"))
     assert virt["virt.define_vol_xml_path"](str(tmp_path / "v.xml"), pool="default-pool") is True
-    assert volumes(conn) == ["x", "y"]
+    assert volumes_of(conn) == ["x", "y"]
     with pytest.raises(CommandExecutionError, match="no storage pool 'default' on"):
         virt["virt.define_vol_xml_str"](text.format("z"))
     with pytest.raises(CommandExecutionError, match="/nowhere"):
@@ -236,7 +236,7 @@ def test_a_volume_of_a_guest_is_not_deleted_unless_forced(virt, conn):
         with pytest.raises(CommandExecutionError, match="is a disk of web1"):
             virt["virt.volume_delete"]("default-pool", name)
     assert virt["virt.volume_delete"]("default-pool", "a.raw", force=True) is True
-    assert volumes(conn) == ["b.raw"]
+    assert volumes_of(conn) == ["b.raw"]
     conn.lookupByName("web1").undefine()
 
 
@@ -292,7 +292,7 @@ class MadeTransient:
 def test_a_pool_that_becomes_transient_while_it_is_removed(conn, monkeypatch):
     text = "<pool type='dir'><name>lab</name><target><path>/srv/lab</path></target></pool>"
     found = MadeTransient(conn, conn.storagePoolDefineXML(text))
-    monkeypatch.setattr(pool_state.host_pool, "lookup", lambda *_: found)
+    monkeypatch.setattr(pool_state.pools, "lookup", lambda *_: found)
     assert pool_state.remove(conn, "lab").changes == {"stopped": True, "undefined": True}
     assert names(conn) == ["default-pool"]
 
@@ -314,7 +314,7 @@ def test_what_other_hosts_may_have_is_not_deleted_with_its_pool(conn, monkeypatc
     assert pool.isActive()
     pool.destroy()
     with pytest.raises(errors.InvalidInput, match="vg stays: other hosts may have it"):
-        host_volume.delete_pool(conn, pool)
+        host_volumes.delete_pool(conn, pool)
     pool.create()
     done = pool_state.remove(conn, "vg", purge=True, force=True)
     assert (done.changes["deleted"], names(conn)) == (True, ["default-pool"])
@@ -388,7 +388,7 @@ def test_a_pool_that_cannot_be_started_anew_runs_with_what_it_had(virt, conn, mo
     def fails(*_):
         raise errors.OperationFailed("cannot build it")
 
-    monkeypatch.setattr(pool_state.host_pool, "build", fails)
+    monkeypatch.setattr(pool_state.pools, "build", fails)
     spec = pool_spec.parse("lab", "dir", target="/srv/other")
     with pytest.raises(errors.OperationFailed, match="cannot build it"):
         pool_state.converge(conn, pools.DesiredPool("lab", spec, True, False, restart=True))
@@ -406,7 +406,7 @@ def test_a_pool_of_guests_is_not_deleted(virt, conn):
         virt["virt.pool_delete"]("default-pool")
     with pytest.raises(CommandExecutionError, match="a in default-pool is open in web1: shut it"):
         virt["virt.volume_clone"]("default-pool", "a", "b")
-    assert volumes(conn) == ["a"]
+    assert volumes_of(conn) == ["a"]
 
 
 def test_a_volume_of_a_volume_group_has_all_its_room(virt, conn):
@@ -447,7 +447,7 @@ def test_a_connection_that_is_closed_is_not_taken_for_a_pool_that_is_gone():
     closed = libvirt.open("test:///default")
     closed.close()
     with pytest.raises(libvirt.libvirtError, match="invalid connection"):
-        host_pool.lookup(closed, "default-pool")
+        host_pools.lookup(closed, "default-pool")
 
 
 def test_a_secret_that_cannot_be_looked_for_is_named_as_the_pool_does(conn):

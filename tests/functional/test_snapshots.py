@@ -230,7 +230,7 @@ def test_which_snapshot_is_newer_is_told_by_seconds_not_by_the_wall_clock(monkey
     """In the hour after summer time ends, the wall shows the same times again."""
     import time
 
-    from saltvirt.host.snapshot import snapshot
+    from saltvirt.host.snapshot import snapshots
 
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
@@ -254,8 +254,8 @@ def test_which_snapshot_is_newer_is_told_by_seconds_not_by_the_wall_clock(monkey
 
     there = {"late": Made("late", at + 2400), "early": Made("early", at)}
     try:
-        assert snapshot._newer("early", there) == ["late"]
-        assert snapshot._newer("late", there) == []
+        assert snapshots._newer("early", there) == ["late"]
+        assert snapshots._newer("late", there) == []
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -12,9 +12,10 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.answers.snapshots import SnapshotReverted, SnapshotsDeleted
 from saltvirt.fleet.answer import Answer
-from saltvirt.host.snapshot import layers, snapshot
+from saltvirt.host.snapshot import layers, snapshots
 from saltvirt.host.storage import identity, usage
-from saltvirt.operations import proof, snapshots
+from saltvirt.operations import proof
+from saltvirt.operations.snapshots import plan, run, there
 from tests.functional.conftest import load
 from tests.functional.test_shared import nas  # noqa: F401
 from tests.functional.test_still_needed import opened
@@ -54,15 +55,15 @@ def layered(where):
 def calls(monkeypatch):
     """What libvirt, or we instead of it, would have done to the files."""
     done = []
-    monkeypatch.setattr(snapshot, "_revert_layers", lambda *a: done.append("revert") or [])
+    monkeypatch.setattr(snapshots, "_revert_layers", lambda *a: done.append("revert") or [])
     return done
 
 
 ACTS = {
-    "delete": lambda conn, **more: snapshot.delete(conn, "web1", ["two"], **more),
-    "all": lambda conn, **more: snapshot.delete(conn, "web1", [], everything=True, **more),
-    "revert": lambda conn, **more: snapshot.revert(conn, "web1", "two", **more),
-    "cleanup": lambda conn, **more: snapshot.revert(conn, "web1", "one", cleanup=True, **more),
+    "delete": lambda conn, **more: snapshots.delete(conn, "web1", ["two"], **more),
+    "all": lambda conn, **more: snapshots.delete(conn, "web1", [], everything=True, **more),
+    "revert": lambda conn, **more: snapshots.revert(conn, "web1", "two", **more),
+    "cleanup": lambda conn, **more: snapshots.revert(conn, "web1", "one", cleanup=True, **more),
 }
 
 
@@ -88,7 +89,7 @@ def test_newer_external_ones_are_merged_also_when_it_goes_back_to_an_internal_on
     layer(dom, "later", place.base)
     place.guest(disk(place.base, "raw"), name="web2")
     with pytest.raises(errors.Refused, match=rf"{place.base} would be lost, and is needed by web2"):
-        snapshot.revert(place.conn, "web1", "first", cleanup=True)
+        snapshots.revert(place.conn, "web1", "first", cleanup=True)
     assert len(dom.listAllSnapshots()) == 2
 
 
@@ -167,7 +168,7 @@ class Cloud:
 def test_the_runner_asks_all_hosts_before(monkeypatch):
     monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
     cloud = Cloud(Answer("hv2", {"/nfs/a": None, "/nfs/b": "used by web9"}))
-    done = snapshots.run(cloud, "hv1", SnapshotsDeleted, {"name": "web1"})
+    done = run(cloud, "hv1", SnapshotsDeleted, {"name": "web1"})
     assert done.deleted == {}
     assert cloud.called == [
         ("virt.delete_snapshots", {"name": "web1", "test": True}),
@@ -182,7 +183,7 @@ def test_of_what_is_the_hosts_own_nobody_else_is_asked():
             return {"deleted": {}, "shared": {}, "own": {"/nfs/b": {}}}
 
     cloud = Host(Answer("hv2", error="down"))
-    told, shared = snapshots.plan(cloud, "hv1", SnapshotsDeleted, {"name": "web1"})
+    told, shared = plan(cloud, "hv1", SnapshotsDeleted, {"name": "web1"})
     assert (told.own, shared, cloud.called) == ({"/nfs/b": {}}, [], [])
 
 
@@ -201,7 +202,7 @@ def test_the_snapshots_of_a_guest_are_asked_of_its_host(said, known):
             assert long is False
             return {"web1": said}
 
-    host, found = snapshots.there(Host(None), "web1")
+    host, found = there(Host(None), "web1")
     assert (host, list(found)) == ("hv2", known)
     assert all(one.parent is None for one in found.values())
 
@@ -218,7 +219,7 @@ def test_one_that_uses_it_or_is_silent_keeps_the_layers(monkeypatch, answer):
     monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: {})
     cloud = Cloud(answer)
     with pytest.raises(errors.Refused, match="/nfs/a on hv1 would be lost, and other hosts may"):
-        snapshots.run(cloud, "hv1", SnapshotReverted, {"name": "web1"})
+        run(cloud, "hv1", SnapshotReverted, {"name": "web1"})
     assert len(cloud.called) == 2
 
 

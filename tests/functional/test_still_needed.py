@@ -17,8 +17,15 @@ from saltvirt.host.domain import purge, removal
 from saltvirt.host.migration import confirm, target_leftovers
 from saltvirt.host.provision import disk_notes, disks, pool_disk, seed_drive, undo_disks
 from saltvirt.host.snapshot import layers, needs
-from saltvirt.host.storage import chains, identity, image_users, pool_state, references, usage
-from saltvirt.host.storage import volume as host_volume
+from saltvirt.host.storage import (
+    chains,
+    identity,
+    image_users,
+    pool_state,
+    references,
+    usage,
+    volumes,
+)
 from saltvirt.images import clone
 from saltvirt.migration.facts import GuestReport
 from saltvirt.revert import Revert
@@ -110,8 +117,8 @@ def test_a_volume_that_a_qemu_has_open_is_not_deleted(place):  # noqa: F811
     pool = place.pool("there", place.base.parent, start=True)
     pool.createXML("<volume><name>base.raw</name><capacity>1024</capacity></volume>", 0)
     with opened(place.base, "raw"), pytest.raises(errors.InvalidInput, match="has it open"):
-        host_volume.delete(place.conn, "there", "base.raw")
-    assert host_volume.delete(place.conn, "there", "base.raw")
+        volumes.delete(place.conn, "there", "base.raw")
+    assert volumes.delete(place.conn, "there", "base.raw")
 
 
 def test_disks_on_qemus_own_command_line_count():
@@ -359,7 +366,7 @@ def test_nobody_begins_to_use_a_volume_that_just_goes(place, monkeypatch, how): 
 
     monkeypatch.setattr(usage, "read", read)
     if how == "volume":
-        host_volume.delete(place.conn, "there", "base.raw")
+        volumes.delete(place.conn, "there", "base.raw")
     elif how == "pool":
         pool_state.remove(place.conn, "there", purge=True)
     else:
@@ -372,8 +379,8 @@ def test_a_pool_goes_in_portions_with_what_stands_on_them(place, monkeypatch):  
     create(place.base.parent / "above.qcow2", place.base)
     for name in ("base.raw", "above.qcow2"):
         pool.createXML(f"<volume><name>{name}</name><capacity>1024</capacity></volume>", 0)
-    monkeypatch.setattr(host_volume, "_AT_ONCE", 1)
-    host_volume.delete_all(place.conn, "there", ["base.raw", "above.qcow2"])
+    monkeypatch.setattr(volumes, "_AT_ONCE", 1)
+    volumes.delete_all(place.conn, "there", ["base.raw", "above.qcow2"])
     assert pool.listVolumes() == []
 
 

@@ -62,8 +62,8 @@ def test_a_bridge_that_cuts_the_host_off_is_taken_back(cloud):
     before = addresses(cloud, "hv2", "eth0")
     script = (
         "import sys; sys.path.insert(0, '/var/cache/salt/minion/extmods/utils')\n"
-        "from saltvirt.hostnet.bridge import bridge\n"
-        "bridge.over('br0', 'eth0', (None, None), ('10.77.0.1', 9), 3)\n"
+        "from saltvirt.hostnet.bridge import bridges\n"
+        "bridges.over('br0', 'eth0', (None, None), ('10.77.0.1', 9), 3)\n"
     )
     done = cloud.exec("hv2", ["/opt/salt/bin/python", "-c", script], check=False)
     assert "eth0 was put back as it was" in done.stderr
@@ -76,9 +76,9 @@ def test_a_bridge_that_cuts_the_host_off_is_taken_back(cloud):
 def test_a_minion_that_dies_meanwhile_is_put_back_by_the_timer(cloud):
     script = (
         "import os, sys; sys.path.insert(0, '/var/cache/salt/minion/extmods/utils')\n"
-        "from saltvirt.hostnet.bridge import bridge\n"
-        "bridge._within = lambda *a: os._exit(9)\n"
-        "bridge.over('br0', 'eth0', (None, None), ('10.77.0.1', 4506), -25)\n"
+        "from saltvirt.hostnet.bridge import bridges\n"
+        "bridges._within = lambda *a: os._exit(9)\n"
+        "bridges.over('br0', 'eth0', (None, None), ('10.77.0.1', 4506), -25)\n"
     )
     cloud.exec("hv2", ["/opt/salt/bin/python", "-c", script], check=False)
     assert link(cloud, "hv2", "br0") is not None

@@ -8,30 +8,27 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, unless_gone
-from saltvirt.host.network import links
-from saltvirt.host.network import network as host_network
+from saltvirt.host.network import links, networks
 from saltvirt.images import tools
 from saltvirt.revert import Revert
-from saltvirt.states import networks
+from saltvirt.states.networks import DesiredNetwork, NetworkFacts, changed, created, restarts
 from saltvirt.states.outcome import Outcome
 
 
-def converge(
-    conn: libvirt.virConnect, desired: networks.DesiredNetwork, test: bool = False
-) -> Outcome:
+def converge(conn: libvirt.virConnect, desired: DesiredNetwork, test: bool = False) -> Outcome:
     """Makes it so; the Outcome. test: change nothing, only say what would change."""
     spec = desired.spec
-    if spec.name not in host_network.names(conn):
-        outcome = networks.created(desired)
+    if spec.name not in networks.names(conn):
+        outcome = created(desired)
         if not test:
-            host_network.define(conn, spec, bool(desired.running), desired.autostart)
+            networks.define(conn, spec, bool(desired.running), desired.autostart)
         return outcome
-    network = host_network.lookup(conn, spec.name)
-    difference = host_network.compare(network, spec)
+    network = networks.lookup(conn, spec.name)
+    difference = networks.compare(network, spec)
     facts = _facts(conn, network, difference)
-    outcome = networks.changed(desired, facts)
+    outcome = changed(desired, facts)
     if outcome.changes and not test:
-        again = networks.restarts(desired, facts)
+        again = restarts(desired, facts)
         with Revert() as undo:
             _carry_out(conn, network, difference, outcome.changes, again, undo)
             undo.success()
@@ -39,10 +36,10 @@ def converge(
 
 
 def _facts(
-    conn: libvirt.virConnect, network: libvirt.virNetwork, difference: host_network.Difference
-) -> networks.NetworkFacts:
+    conn: libvirt.virConnect, network: libvirt.virNetwork, difference: networks.Difference
+) -> NetworkFacts:
     persistent = bool(network.isPersistent())
-    return networks.NetworkFacts(
+    return NetworkFacts(
         active=bool(network.isActive()),
         persistent=persistent,
         autostart=bool(persistent and network.autostart()),
@@ -56,7 +53,7 @@ def _facts(
 def _carry_out(
     conn: libvirt.virConnect,
     network: libvirt.virNetwork,
-    difference: host_network.Difference,
+    difference: networks.Difference,
     changes: dict[str, Any],
     again: bool,
     undo: Revert,
@@ -65,13 +62,13 @@ def _carry_out(
     if again:
         undo.push("start the network again", _start_again, conn, network)
     if difference.redefined or difference.live or "persistent" in changes:
-        host_network.apply(conn, network, difference, live=not again)
+        networks.apply(conn, network, difference, live=not again)
         old = difference.current.tostring()
         undo.push("put the network back", conn.networkDefineXML, old)
     if "autostart" in changes:
-        host_network.set_autostart(network, changes["autostart"]["new"])
+        networks.set_autostart(network, changes["autostart"]["new"])
     if again:
-        host_network.stop(network)
+        networks.stop(network)
     if again or "active" in changes:
         _start_again(conn, network)
 
@@ -80,7 +77,7 @@ def _start_again(conn: libvirt.virConnect, network: libvirt.virNetwork) -> None:
     """Starts a network that does not run, and connects the guests that were on it."""
     if network.isActive():
         return
-    host_network.start(network)
+    networks.start(network)
     try:
         bridge = network.bridgeName()
     except libvirt.libvirtError:  # this mode has none
@@ -93,7 +90,7 @@ def _interfaces(
     conn: libvirt.virConnect, network: libvirt.virNetwork
 ) -> Iterator[tuple[str, ElementTree.Element]]:
     """(guest's name, ``<interface>``) of the running guests on a network or its own bridge."""
-    name, bridge = network.name(), host_network.own_bridge(network)
+    name, bridge = network.name(), networks.own_bridge(network)
     for dom in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE):
         with unless_gone():
             for node in ElementTree.fromstring(dom.XMLDesc(0)).iterfind("devices/interface"):
@@ -125,9 +122,9 @@ def remove(conn: libvirt.virConnect, name: str, force: bool = False, test: bool 
     Raises InvalidInput when running guests are on it, unless ``force``.
     """
     outcome = Outcome(f"network {name}", quiet="is not there")
-    if str(name) not in host_network.names(conn):
+    if str(name) not in networks.names(conn):
         return outcome
-    network = host_network.lookup(conn, name)
+    network = networks.lookup(conn, name)
     on_it = users(conn, network)
     if on_it and not force:
         raise errors.InvalidInput(
@@ -139,7 +136,7 @@ def remove(conn: libvirt.virConnect, name: str, force: bool = False, test: bool 
     outcome.switch("defined", True, False, "removed")
     if not test:
         if active:
-            host_network.stop(network)
+            networks.stop(network)
         if persistent:
-            host_network.undefine(network)
+            networks.undefine(network)
     return outcome

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.storage import identity, secret, usage, volume
-from saltvirt.host.storage import pool as host_pool
+from saltvirt.host.storage import identity, pools, secret, usage, volumes
 from saltvirt.revert import Revert
-from saltvirt.states import pools
 from saltvirt.states.outcome import Outcome
+from saltvirt.states.pools import DesiredPool, PoolFacts, PoolStep, created
 
 if TYPE_CHECKING:
     from saltvirt.diff.change import Change
@@ -27,14 +26,14 @@ _FOREIGN = ("iscsi", "iscsi-direct", "mpath", "scsi")
 _AUTH = ("source/auth_uuid", "source/auth_usage")
 
 
-def converge(conn: libvirt.virConnect, desired: pools.DesiredPool, test: bool = False) -> Outcome:
+def converge(conn: libvirt.virConnect, desired: DesiredPool, test: bool = False) -> Outcome:
     """Makes it so; the Outcome. test: change nothing, only say what would change."""
-    if desired.name not in host_pool.names(conn):
-        outcome = pools.created(desired, conn.getHostname())
+    if desired.name not in pools.names(conn):
+        outcome = created(desired, conn.getHostname())
         if desired.spec and not test:
             _create(conn, desired, desired.spec)
         return outcome
-    pool = host_pool.lookup(conn, desired.name)
+    pool = pools.lookup(conn, desired.name)
     step = _step(conn, pool, desired)
     outcome = step.outcome()
     if outcome.changes and not test:
@@ -43,21 +42,19 @@ def converge(conn: libvirt.virConnect, desired: pools.DesiredPool, test: bool = 
     return outcome
 
 
-def _create(conn: libvirt.virConnect, desired: pools.DesiredPool, spec: PoolSpec) -> None:
+def _create(conn: libvirt.virConnect, desired: DesiredPool, spec: PoolSpec) -> None:
     build = spec.type in _BUILT or bool(spec.type == "zfs" and spec.source_devices)
     running = bool(desired.running or desired.transient)
-    host_pool.define(conn, spec, host_pool.PoolOptions(running, desired.transient, build))
+    pools.define(conn, spec, pools.PoolOptions(running, desired.transient, build))
     if desired.autostart and not desired.transient:
-        host_pool.set_autostart(host_pool.lookup(conn, desired.name), True)
+        pools.set_autostart(pools.lookup(conn, desired.name), True)
 
 
-def _step(
-    conn: libvirt.virConnect, pool: libvirt.virStoragePool, desired: pools.DesiredPool
-) -> pools.PoolStep:
+def _step(conn: libvirt.virConnect, pool: libvirt.virStoragePool, desired: DesiredPool) -> PoolStep:
     """Who uses it is asked only where it must be stopped."""
     spec, persistent = desired.spec, bool(pool.isPersistent())
-    found = host_pool.compare(conn, pool, spec) if spec else None
-    facts = pools.PoolFacts(
+    found = pools.compare(conn, pool, spec) if spec else None
+    facts = PoolFacts(
         active=bool(pool.isActive()),
         persistent=persistent,
         autostart=bool(persistent and pool.autostart()),
@@ -65,11 +62,11 @@ def _step(
         now=_shown(spec, found.now) if found else [],
         new_password=_password_differs(conn, pool, spec),
     )
-    step = pools.PoolStep(desired, facts)
+    step = PoolStep(desired, facts)
     if not step.stops:
         return step
-    users = tuple(volume.users_of_pool(conn, pool)[1])
-    return pools.PoolStep(desired, replace(facts, users=users))
+    users = tuple(volumes.users_of_pool(conn, pool)[1])
+    return PoolStep(desired, replace(facts, users=users))
 
 
 def _shown(spec: PoolSpec | None, changes: list[Change]) -> list[Change]:
@@ -85,7 +82,7 @@ def _password_differs(
     if not spec or not secret.has_password(spec):
         return False
     uuid = secret.uuid_for_pool(conn, spec)
-    named = host_pool.configured_pool(pool).source.auth_uuid
+    named = pools.configured_pool(pool).source.auth_uuid
     return uuid is None or uuid != named or not secret.is_stored(conn, spec)
 
 
@@ -96,7 +93,7 @@ class _Change:
         self,
         conn: libvirt.virConnect,
         pool: libvirt.virStoragePool,
-        step: pools.PoolStep,
+        step: PoolStep,
         changes: dict[str, Any],
     ) -> None:
         self.conn, self.pool, self.step, self.changes = conn, pool, step, changes
@@ -115,9 +112,9 @@ class _Change:
             if spec and (facts.redefined or facts.new_password or "persistent" in changes):
                 self._define(spec, undo)
             if "autostart" in changes:
-                host_pool.set_autostart(self.pool, changes["autostart"]["new"])
+                pools.set_autostart(self.pool, changes["autostart"]["new"])
             if step.restarts:
-                host_pool.stop(self.pool)
+                pools.stop(self.pool)
             start = step.restarts or "active" in changes
             if start or facts.redefined:
                 self._build_and_start(start)
@@ -126,8 +123,8 @@ class _Change:
     def _wanted(self, spec: PoolSpec, undo: Revert) -> tuple[str, str]:
         """(the definition that it shall have, the one that it has), as text."""
         uuid = secret.store_for_pool(self.conn, spec, undo)
-        wanted = host_pool.compare(self.conn, self.pool, spec, uuid).wanted
-        return wanted.tostring(), host_pool.configured_pool(self.pool).tostring()
+        wanted = pools.compare(self.conn, self.pool, spec, uuid).wanted
+        return wanted.tostring(), pools.configured_pool(self.pool).tostring()
 
     def _define(self, spec: PoolSpec, undo: Revert) -> None:
         wanted, old = self._wanted(spec, undo)
@@ -153,10 +150,10 @@ class _Change:
     def _build_and_start(self, start: bool) -> None:
         if self.pool.isActive():
             return
-        if host_pool.read(self.pool).type in _BUILT:
-            host_pool.build(self.conn, self.pool)
+        if pools.read(self.pool).type in _BUILT:
+            pools.build(self.conn, self.pool)
         if start:
-            host_pool.start(self.pool)
+            pools.start(self.pool)
 
     def _start_again(self) -> None:
         if not self.pool.isActive():
@@ -176,26 +173,26 @@ def remove(
     ``purge`` any; and with ``purge`` when other hosts may have what it is made of.
     """
     outcome = Outcome(f"storage pool {name}", quiet="is not there")
-    if str(name) not in host_pool.names(conn):
+    if str(name) not in pools.names(conn):
         return outcome
-    pool = host_pool.lookup(conn, name)
+    pool = pools.lookup(conn, name)
     _refuse_users(conn, pool, purge, force)
     # in this order: a transient pool that does not run is gone
-    kind, persistent, active = host_pool.read(pool).type, pool.isPersistent(), pool.isActive()
-    volumes = _to_delete(conn, pool, kind, outcome) if purge else []
-    if volumes:
-        _refuse_needed(conn, pool, volumes, force)
-        outcome.changes["deleted_volumes"] = volumes
+    kind, persistent, active = pools.read(pool).type, pool.isPersistent(), pool.isActive()
+    doomed = _to_delete(conn, pool, kind, outcome) if purge else []
+    if doomed:
+        _refuse_needed(conn, pool, doomed, force)
+        outcome.changes["deleted_volumes"] = doomed
     outcome.changes |= {"stopped": True} if active else {}
     if purge and _goes(conn, pool, kind, outcome):
         if not force:
-            volume.refuse_shared(conn, pool)
+            volumes.refuse_shared(conn, pool)
         outcome.changes["deleted"] = True
     outcome.changes["undefined"] = True
     outcome.done.append("purged" if purge else "removed, what it holds stays")
     if not test:
         with translated(f"delete storage pool {name}"):
-            volume.delete_all(conn, name, volumes, force)
+            volumes.delete_all(conn, name, doomed, force)
             _delete(conn, pool, outcome.changes, bool(persistent))
     return outcome
 
@@ -203,7 +200,7 @@ def remove(
 def _refuse_users(
     conn: libvirt.virConnect, pool: libvirt.virStoragePool, purge: bool, force: bool
 ) -> None:
-    everyone, running = volume.users_of_pool(conn, pool)
+    everyone, running = volumes.users_of_pool(conn, pool)
     users = everyone if purge else running
     if users and not force:
         raise errors.InvalidInput(
@@ -213,22 +210,22 @@ def _refuse_users(
 
 
 def _refuse_needed(
-    conn: libvirt.virConnect, pool: libvirt.virStoragePool, volumes: list[str], force: bool
+    conn: libvirt.virConnect, pool: libvirt.virStoragePool, doomed: list[str], force: bool
 ) -> None:
     """Refuses what else than a guest needs a volume, or may."""
     _refuse_nested(conn, pool)
     if not force:
-        found = [pool.storageVolLookupByName(one) for one in volumes]
-        volume.refuse_used(conn, pool.name(), found)
+        found = [pool.storageVolLookupByName(one) for one in doomed]
+        volumes.refuse_used(conn, pool.name(), found)
 
 
 def _refuse_nested(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> None:
     """Raises InvalidInput for a pool whose files are those of another pool, too."""
-    target = host_pool.read(pool).path
+    target = pools.read(pool).path
     if not target or not connection.is_local(conn):
         return
     for other in conn.listAllStoragePools():
-        path = host_pool.read(other).path
+        path = pools.read(other).path
         if other.name() == pool.name() or not path:
             continue
         how = None
@@ -245,7 +242,7 @@ def _refuse_nested(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> No
 
 def _is_gone(pool: libvirt.virStoragePool, kind: str | None) -> bool:
     """Whether the folder of a stopped pool is not there, as when it was being deleted."""
-    target = host_pool.read(pool).path
+    target = pools.read(pool).path
     if kind not in usage.FILES or not target:
         return False
     return not usage.is_there(pool.connect(), target)
@@ -257,7 +254,7 @@ def _goes(
     """Whether what the pool is made of is deleted, too."""
     if not pool.isActive() and _is_gone(pool, kind):
         return False
-    target = host_pool.read(pool).path
+    target = pools.read(pool).path
     if kind in usage.FILES and target and connection.is_local(conn) and os.path.islink(target):
         outcome.notes.append(f"Its folder {target} is a symbolic link, which stays")
         return False
@@ -277,8 +274,8 @@ def _to_delete(
             f"storage pool {pool.name()} on {conn.getHostname()} does not run, so its volumes are "
             "not known; virt.pool_running starts it"
         )
-    host_pool.refresh(pool)
-    return host_pool.volume_names(pool)
+    pools.refresh(pool)
+    return pools.volume_names(pool)
 
 
 def _delete(
@@ -287,19 +284,19 @@ def _delete(
     changes: dict[str, Any],
     persistent: bool,
 ) -> None:
-    definition = host_pool.configured_pool(pool)
+    definition = pools.configured_pool(pool)
     with Revert() as undo:
         if changes.get("stopped"):
             if persistent:
                 undo.push("start the pool again", pool.create, 0)
-            host_pool.stop(pool)
+            pools.stop(pool)
         if changes.get("deleted"):
             if not persistent:  # it is gone since it was stopped: libvirt deletes by a definition
                 pool = conn.storagePoolDefineXML(definition.tostring(), 0)
                 undo.push("forget the pool again", pool.undefine)
-            host_pool.delete(pool)
+            pools.delete(pool)
         undo.success()
     if persistent or changes.get("deleted"):
-        host_pool.undefine(conn, pool)
+        pools.undefine(conn, pool)
     else:
         secret.forget_for_pool(conn, definition)

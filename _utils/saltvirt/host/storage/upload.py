@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from saltvirt import errors, units
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.storage import files
-from saltvirt.host.storage import volume as host_volume
+from saltvirt.host.storage import files, volumes
 from saltvirt.images import storage
 
 # formats whose file is larger or smaller than the disk it describes
@@ -36,7 +35,7 @@ def upload(
     sparse: holes of the file stay holes, and are not sent.
     Raises InvalidInput, before anything is written, when the file does not fit.
     """
-    volume = host_volume.lookup(conn, pool, name)
+    volume = volumes.lookup(conn, pool, name)
     try:
         descriptor = storage.descriptor(path)
     except OSError as exc:
@@ -67,14 +66,14 @@ def _checked_size(
     """How many bytes are to be sent."""
     size = os.lseek(descriptor, 0, os.SEEK_END)
     size = min(size, part.length) if part.length else size
-    info = host_volume.describe(volume)
+    info = volumes.describe(volume)
     if info["format"] in _RAW and part.offset + size > capacity:
         raise errors.InvalidInput(
             f"{path} does not fit: {units.human_bytes(size)} at {part.offset} in volume "
             f"{volume.name()} of {units.human_bytes(capacity)}; virt.volume_resize gives "
             "it another size, as after a sparse upload that was killed"
         )
-    users, own = host_volume.users(conn, volume)
+    users, own = volumes.users(conn, volume)
     if users.running(own):
         raise errors.InvalidInput(
             f"volume {volume.name()} is open in {', '.join(users.running(own))}: shut it down first"
@@ -115,7 +114,7 @@ def _same_size(volume: libvirt.virStorageVol, capacity: int) -> Iterator[None]:
 
 def _keep_size(volume: libvirt.virStorageVol, capacity: int) -> None:
     with contextlib.suppress(errors.OperationFailed):  # an image that cannot be told: not raw
-        info = host_volume.describe(volume)
+        info = volumes.describe(volume)
         if info["format"] in _RAW and info["capacity"] < capacity:
             volume.resize(capacity, 0)
     path = _file(volume)

@@ -10,30 +10,26 @@ from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt
-from saltvirt.host.storage import pool as host_pool
-from saltvirt.host.storage import volume as host_volume
-from saltvirt.host.storage import volume_content
-from saltvirt.states import volumes
+from saltvirt.host.storage import pools, volume_content, volumes
 from saltvirt.states.outcome import Outcome
+from saltvirt.states.volumes import DesiredVolume, VolumeFacts, changed, created, needs_users
 
 if TYPE_CHECKING:
     from saltvirt.spec.storage import PermissionsSpec
 
 
-def converge(
-    conn: libvirt.virConnect, desired: volumes.DesiredVolume, test: bool = False
-) -> Outcome:
+def converge(conn: libvirt.virConnect, desired: DesiredVolume, test: bool = False) -> Outcome:
     """Makes it so; the Outcome. test: change nothing, only say what would change.
 
     Raises OperationFailed for what cannot be changed in a volume that is there.
     """
     volume = _find(conn, desired.pool, desired.spec.name)
     if volume is None:
-        outcome = volumes.created(desired)
+        outcome = created(desired)
         if not test:
-            host_volume.define(conn, desired.pool, desired.spec)
+            volumes.define(conn, desired.pool, desired.spec)
         return outcome
-    outcome = volumes.changed(desired, _facts(conn, volume, desired))
+    outcome = changed(desired, _facts(conn, volume, desired))
     if outcome.changes and not test:
         _carry_out(conn, desired, volume.path(), outcome.changes)
     return outcome
@@ -42,22 +38,22 @@ def converge(
 def _find(conn: libvirt.virConnect, pool: str, name: str) -> libvirt.virStorageVol | None:
     """The virStorageVol, looked for anew where libvirt does not know it; None without."""
     with contextlib.suppress(errors.NotFound):
-        return host_volume.lookup(conn, pool, name)
-    host_pool.refresh(host_pool.lookup(conn, pool))
+        return volumes.lookup(conn, pool, name)
+    pools.refresh(pools.lookup(conn, pool))
     with contextlib.suppress(errors.NotFound):
-        return host_volume.lookup(conn, pool, name)
+        return volumes.lookup(conn, pool, name)
     return None
 
 
 def _facts(
-    conn: libvirt.virConnect, volume: libvirt.virStorageVol, desired: volumes.DesiredVolume
-) -> volumes.VolumeFacts:
+    conn: libvirt.virConnect, volume: libvirt.virStorageVol, desired: DesiredVolume
+) -> VolumeFacts:
     """Who uses it is asked only where it matters."""
     there, kind = volume_content.definition(volume), volume.info()[0]
     has = there.permissions
-    facts = volumes.VolumeFacts(
-        pool_type=host_pool.read(host_pool.lookup(conn, desired.pool)).type,
-        type=host_volume.TYPES[kind] if kind < len(host_volume.TYPES) else "unknown",
+    facts = VolumeFacts(
+        pool_type=pools.read(pools.lookup(conn, desired.pool)).type,
+        type=volumes.TYPES[kind] if kind < len(volumes.TYPES) else "unknown",
         format=there.format,
         backing=(there.backing_path, there.backing_format) if there.backing_path else None,
         size_bytes=there.capacity_bytes or 0,
@@ -66,15 +62,15 @@ def _facts(
         group=has.group,
         label=has.label,
     )
-    if not volumes.needs_users(desired, facts):
+    if not needs_users(desired, facts):
         return facts
-    used, own = host_volume.users(conn, volume)
+    used, own = volumes.users(conn, volume)
     return replace(facts, users=tuple(used.running(own)))
 
 
 def _carry_out(
     conn: libvirt.virConnect,
-    desired: volumes.DesiredVolume,
+    desired: DesiredVolume,
     path: str,
     changes: Mapping[str, object],
 ) -> None:
@@ -82,8 +78,8 @@ def _carry_out(
     if spec.permissions and {"mode", "owner", "group", "label"} & set(changes):
         _set_permissions(path, spec.name, spec.permissions, changes)
     if "size_bytes" in changes:
-        host_volume.resize(conn, desired.pool, spec.name, spec.size_bytes, desired.shrink)
-    host_pool.refresh(host_pool.lookup(conn, desired.pool))
+        volumes.resize(conn, desired.pool, spec.name, spec.size_bytes, desired.shrink)
+    pools.refresh(pools.lookup(conn, desired.pool))
 
 
 def _set_permissions(
@@ -109,14 +105,14 @@ def remove(
 ) -> Outcome:
     """Deletes a volume; the Outcome. One that a guest or another volume uses only with force."""
     outcome = Outcome(f"volume {name} in storage pool {pool}", quiet="is not there")
-    if str(pool) not in host_pool.names(conn):
+    if str(pool) not in pools.names(conn):
         return outcome
     volume = _find(conn, pool, name)
     if volume is None:
         return outcome
     if not force:
-        host_volume.refuse_used(conn, pool, [volume])
+        volumes.refuse_used(conn, pool, [volume])
     outcome.switch("defined", True, False, "deleted")
     if not test:
-        host_volume.delete(conn, pool, name, force)
+        volumes.delete(conn, pool, name, force)
     return outcome

@@ -10,8 +10,7 @@ from saltvirt import errors, units
 from saltvirt.design.volume import build
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt, translate, translated
-from saltvirt.host.storage import answers, bounded, files, identity, usage, volume_content
-from saltvirt.host.storage import pool as host_pool
+from saltvirt.host.storage import answers, bounded, files, identity, pools, usage, volume_content
 from saltvirt.xml.volume import Volume
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class Unread(TypedDict):
 
 def lookup(conn: libvirt.virConnect, pool: str, name: str) -> libvirt.virStorageVol:
     """The virStorageVol of this name in the pool, which must run. Raises NotFound."""
-    there = host_pool.lookup(conn, pool)
+    there = pools.lookup(conn, pool)
     if not there.isActive():
         raise errors.OperationFailed(
             f"storage pool {pool} on {conn.getHostname()} is not running; virt.pool_start starts it"
@@ -70,7 +69,7 @@ def infos(
     Every volume is read once, as any may be what another is based on. A pool or a volume
     that cannot be read costs its own entry an ``error``.
     """
-    read = {p.name(): _read_pool(p) for p in host_pool.running(conn)}
+    read = {p.name(): _read_pool(p) for p in pools.running(conn)}
     used = usage.read(conn, images=False)
     found = {}
     for pool_name, volumes in read.items():
@@ -115,12 +114,12 @@ def delete_pool(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> bool:
         raise errors.InvalidInput(f"storage pool {pool.name()} has volumes of {', '.join(guests)}")
     if not pool.isActive():
         refuse_shared(conn, pool)
-    return host_pool.delete(pool)
+    return pools.delete(pool)
 
 
 def refuse_shared(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> None:
     """Raises InvalidInput for a virStoragePool that is made of what other hosts may have."""
-    there = host_pool.read(pool)
+    there = pools.read(pool)
     if there.type in usage.FILES:  # of these only a folder goes, and only an empty one
         return
     devices = [device.path for device in there.source.devices if device.path]
@@ -134,16 +133,16 @@ def refuse_shared(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> Non
 
 def define(conn: libvirt.virConnect, pool: str, spec: VolumeSpec) -> bool:
     """Makes the volume of a VolumeSpec; True."""
-    there = host_pool.lookup(conn, pool)
+    there = pools.lookup(conn, pool)
     wanted = build(spec)
-    if host_pool.read(there).type == "logical" and not spec.backing_store:
+    if pools.read(there).type == "logical" and not spec.backing_store:
         wanted.allocation_bytes = wanted.capacity_bytes  # anything less is a snapshot to LVM
     return _make(conn, there, wanted, wanted.tostring())
 
 
 def define_xml(conn: libvirt.virConnect, pool: str, xml: str) -> bool:
     """Makes a volume from its XML text; True."""
-    return _make(conn, host_pool.lookup(conn, pool), Volume.fromstring(xml), xml)
+    return _make(conn, pools.lookup(conn, pool), Volume.fromstring(xml), xml)
 
 
 def _make(conn: libvirt.virConnect, pool: libvirt.virStoragePool, wanted: Volume, xml: str) -> bool:
@@ -270,7 +269,7 @@ def clone(
     whose content leads to other files, or for which the pool has no room.
     """
     volume = lookup(conn, pool, name)
-    target = host_pool.lookup(conn, target_pool or pool)
+    target = pools.lookup(conn, target_pool or pool)
     used, own = users(conn, volume)
     if used.running(own):
         raise errors.InvalidInput(
