@@ -87,7 +87,9 @@ def settings(data):
         f"    /tmp/sv*/{measured.TREE}/{name}"
         for name in PUBLISHED
     )
-    machines += f"\nlibrary =\n    {paths.REPOSITORY / '_utils'}\n    **/{measured.UNPACKED}/*"
+    # each version of it is in a folder of its own; a pattern must not end with a wildcard
+    library = paths.REPOSITORY / "_utils" / "saltvirt"
+    machines += f"\nlibrary =\n    {library}\n    **/{measured.UNPACKED}/*/saltvirt"
     return CONFIG.format(data=data, source=source, machines=machines)
 
 

@@ -1,6 +1,7 @@
 """What `make coverage` prints of lines that no test reaches."""
 
-from tests.tools import unreached
+from tests.lab import measured
+from tests.tools import coverage, unreached
 
 SOURCE = """\
 import os
@@ -58,3 +59,10 @@ def test_each_line_of_the_file_has_a_reason():
     for name, reason in unreached.reasons().items():
         assert len(name.split(" | ")) >= 3, name
         assert len(reason.split()) > 3, name
+
+
+def test_where_machines_have_the_library_is_what_coverage_takes():
+    """A pattern of [paths] must not end with a wildcard: every run fails in its report then."""
+    lines = coverage.settings("/data").splitlines()
+    assert f"    **/{measured.UNPACKED}/*/saltvirt" in lines
+    assert [line for line in lines if line.endswith("*")] == []
