@@ -67,9 +67,10 @@ def plan(host: TlsHost) -> TlsOutcome:
 
 
 def _keeps_key(place_of_key: layout.TlsFile, cert_pem: str | None) -> bool:
-    """True when the key that is here is the one of the certificate."""
+    """True when the key that is here is the one of the certificate, or there need be none: a
+    pillar made by hand may have no pair for QEMU."""
     if not cert_pem:
-        return not place_of_key.source.startswith("qemu-")
+        return place_of_key.source.startswith("qemu-")
     try:
         key = certs.load_key(files.read(place_of_key.path))
     except PkiError:

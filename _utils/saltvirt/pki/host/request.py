@@ -144,12 +144,13 @@ def _complete(found: Mapping[str, Any]) -> None:
     for use in USES:
         if use.authority != "libvirt" and use.key not in found:
             continue  # from a pillar made by hand, or by Salt's own ext_pillar
-        missing = [name for name in (use.key, use.cert) if not found.get(name)]
+        prefix = "qemu-" if use.authority == "qemu" else ""
+        needed = (use.key, use.cert, f"{prefix}cacert.pem")
+        missing = [name for name in needed if not found.get(name)]
         if missing:
             raise PkiError(f"the pillar lacks libvirt.{' and libvirt.'.join(missing)}")
         key = certs.load_key(found[use.key].encode())
         cert = certs.load_certs(found[use.cert].encode())[0]
-        prefix = "qemu-" if use.authority == "qemu" else ""
         cas = certs.load_certs(found[f"{prefix}cacert.pem"].encode())
         if not certs.belong_together(cert, key):
             raise PkiError(f"libvirt.{use.key} does not belong to libvirt.{use.cert}")
