@@ -123,12 +123,12 @@ def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, pr
 
         salt hv1 seed.mkconfig tmp=/root/web1 id_=web1
     """
-    folder = tmp or tempfile.mkdtemp()
     request = minion.SeedRequest(
         config=base.mapping(config or {}, "config"), pub_key=pub_key, priv_key=priv_key
     )
     name = names.guest(id_ or request.config.get("id") or "")
     data = _hypervisor().data(name, request)
+    folder = tmp or tempfile.mkdtemp()
     texts = {
         "config": ("minion", seed_data.to_yaml(seed_data.minion_config(data)), 0o640),
         "pubkey": ("minion.pub", data.public_key, 0o600),

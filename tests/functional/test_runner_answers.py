@@ -1,11 +1,13 @@
 """What a caller of Salt 3007's RunnerClient finds in the answers."""
 
+import fcntl
 import importlib.util
 
 import pytest
 
 pytest.importorskip("salt")
 
+from saltvirt.operations import lifecycle
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import REPOSITORY, load
 
@@ -21,7 +23,7 @@ def runner(request, tmp_path, monkeypatch, conn):
     fleet.__class__ = type("Cloud", (Fleet,), {
         "__enter__": lambda self: self, "__exit__": lambda self, *_: None,
     })  # fmt: skip
-    monkeypatch.setattr(module, "Fleet", lambda _opts: fleet)
+    monkeypatch.setattr(module, "Fleet", lambda _opts: fleet, raising=False)
     module.__opts__ = {}
     return module
 
@@ -46,3 +48,59 @@ def test_an_old_name_answers_as_the_new_one(runner):
     failed = runner.stop("gone")["data"]
     assert (failed["retcode"], failed["gone"]["result"]) == (1, False)
     assert runner.stop("test", timeout="soon") == runner.shutdown("test", timeout="soon")
+
+
+@pytest.mark.parametrize("runner", ["virt_guest"], indirect=True)
+def test_a_word_that_deletes_no_snapshot_deletes_none(runner):
+    failed = runner.delete_snapshots("test", al=True)["data"]
+    assert failed["retcode"] == 1
+    assert "al is no argument of virt.delete_snapshots" in str(failed)
+
+
+def test_power_a_guest_that_is_paused_stays_so_over_a_reset(runner, conn, tmp_path):
+    conn.lookupByName("test").suspend()
+    found = lifecycle.plan(runner.Fleet({}), "test", "reset")
+    assert (found.host, found.before, found.after) == ("hv1", "paused", "paused")
+
+
+def test_when_no_host_is_free_each_ones_reason_is_said(runner):
+    """The test driver's host has promised more memory than it has."""
+    failed = runner.next_host()["data"]
+    assert failed["retcode"] == 1
+    assert "no host is free: hv1: " in str(failed)
+
+
+@pytest.mark.parametrize("runner", ["virt_pki"], indirect=True)
+def test_a_ca_that_some_still_trust_is_no_rotation_that_is_done(runner, tmp_path, monkeypatch):
+    runner.__opts__ = {"pki_dir": str(tmp_path)}
+    late = {"hv7": "down", "hv2": "no answer"}
+    for told, comment in (
+        ((None, late), "the new CA is in use; still trusting the old one: hv2 (no answer); "
+                       "hv7 (down)"),
+        (("trust", late), "the rotation waits in phase 'trust' for hv2 (no answer); hv7 (down). "),
+    ):  # fmt: skip
+        monkeypatch.setattr(runner.cloud, "rotate", lambda *_asked, told=told: told)
+        found = runner.rotate_ca()["data"]
+        assert (found["retcode"], found["CA"]["result"]) == (1, False)
+        assert found["CA"]["comment"].startswith(comment)
+
+
+@pytest.mark.parametrize("runner", ["virt_start"], indirect=True)
+def test_what_a_start_has_run_is_told_as_it_ended(runner, tmp_path, monkeypatch):
+    ran = []
+    runner.__opts__ = {"cachedir": str(tmp_path)}
+    monkeypatch.setattr(runner.target, "hosts", lambda _opts: ["hv1"])
+    done = {"outputter": "highstate", "retcode": 1}
+    runner.__salt__ = {"state.orchestrate": lambda **asked: ran.append(asked) or done}
+    found = runner.started("hv1")["data"]
+    assert found["hv1"]["result"] is False
+    assert found["hv1"]["comment"] == "hv1: virt.orch.hypervisor failed"
+    assert found["hv1"]["orchestration"] == done
+    assert (found["retcode"], ran) == (1, [{"mods": "virt.orch.hypervisor",
+                                            "pillar": {"hypervisor": "hv1"}}])  # fmt: skip
+    assert "nothing to do" in runner.started("web1")["data"]["web1"]["comment"]
+    with (tmp_path / "virt/starts/hv1.next").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        waits = runner.started("hv1")["data"]["hv1"]
+    assert (waits["result"], len(ran)) == (True, 1)
+    assert "another run of it waits already" in waits["comment"]

@@ -10,9 +10,11 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet import answer
+from saltvirt.operations import wait
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.placement import policy
 from saltvirt.spec import guest
+from tests.clock import Clock
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import load_with_folders
 from tests.functional.test_init import image, info  # noqa: F401
@@ -203,3 +205,34 @@ def test_no_host_but_the_chosen_one_is_told_the_mark_of_the_operation():
     assert wanted.for_host()["metadata"] == {"owner": "me", "operation": wanted.operation}
     assert wanted.operation not in str(wanted.for_all())
     assert wanted.operation != InitRequest("web1", 1, 64, "/a").operation
+
+
+@pytest.fixture
+def waiting(runner, monkeypatch):
+    """A function that makes a guest, starts it and waits for it, in the time of the test."""
+    fleet, _ = runner
+    clock = Clock()
+    fleet.now = clock.monotonic
+    monkeypatch.setattr(wait, "time", clock)
+
+    def init(kind):
+        nics = [{"name": "e", "network": "default"}]
+        wanted = InitRequest(
+            "web1", 1, 64, None, "test", wait_for=kind, wait_s=10,
+            arguments={"seed": False, "disk": None, "interfaces": nics},
+        )  # fmt: skip
+        return Init(fleet, ROOMY, wanted, fleet.report("web1", "init")).run()
+
+    return init
+
+
+def test_a_guest_is_waited_for_until_somebody_knows_its_address(waiting, conn):
+    assert waiting("address").more == {"host": "hv1", "state": "running"}
+    assert conn.lookupByName("web1").isActive()
+
+
+def test_a_guest_whose_agent_never_answers_stays_and_is_said(waiting, conn):
+    with pytest.raises(errors.OperationFailed) as raised:
+        waiting("agent")
+    assert raised.value.text == ("web1 runs on hv1, but its agent did not answer within 10 s")
+    assert conn.lookupByName("web1").isActive()

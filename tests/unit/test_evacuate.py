@@ -459,3 +459,16 @@ def test_a_difference_of_just_the_least_gain_is_as_planned(tmp_path, monkeypatch
     monkeypatch.setattr(rebalance, "LEAST_GAIN", now - 0.25)
     planned = [rebalance.RebalanceMove(f"g{i}", "hv1", "hv1", 0.5, 0.25) for i in range(2)]
     assert len(balance(cloud, cloud.move).move(planned).moved) == 2
+
+
+def test_where_there_is_no_host_that_is_the_reason(tmp_path):
+    cloud = four_on_one(tmp_path)
+
+    def none(_only=None):
+        raise NotFound("no hypervisor")
+
+    cloud.hosts = none
+    one = balance(cloud, cloud.move)
+    assert one.check().reasons == ("no hypervisor",)
+    with pytest.raises(NotFound):
+        one.run()

@@ -5,17 +5,19 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.answers.made import GuestKey
 from saltvirt.fleet import authorization, target
 from saltvirt.fleet.answer import FAILED, Answer, down
-from saltvirt.operations import deploy, lock, operation
+from saltvirt.operations import deploy, held, lock, operation, slots
 from saltvirt.operations.authorize import Authorize
 from saltvirt.operations.eject import Eject
 from saltvirt.operations.identity import Clone, Rename
-from saltvirt.operations.init import Init, InitRequest
+from saltvirt.operations.init import Init, InitRequest, deliver, handed_in
 from saltvirt.operations.migrate import Migrate
 from saltvirt.operations.purge import Purge
 from saltvirt.operations.report import Report
 from saltvirt.placement import policy
+from tests.clock import Clock
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
 HOST["images_folder"] = {"path": "/x", "total_bytes": 1 << 40, "free_bytes": 1 << 40}
@@ -120,6 +122,69 @@ def test_what_init_would_make_has_the_numbers_and_where(tmp_path):
     assert found.answer()["fresh"]["result"] is None
 
 
+def test_no_more_hosts_are_tried_than_the_attempts_when_each_has_a_reason_of_its_own(tmp_path):
+    cloud = Cloud(tmp_path, init="refused: its image is another")
+    cloud.opts["virt"]["attempts"] = 1
+    one = init(cloud, name="fresh", arguments={"seed": False})
+    with pytest.raises(errors.Refused, match=r"no host took fresh: hv[12]: its image is another$"):
+        one.run()
+    cloud.refused["virt.init"] = "refused: no room: 1 GiB is free"
+    with pytest.raises(errors.Refused, match=r"hv1.*; hv2|hv2.*; hv1"):
+        one.run()
+
+
+def test_who_waits_for_other_inits_is_told_for_whom(tmp_path, monkeypatch):
+    cloud, clock, steps = Cloud(tmp_path), Clock(), []
+    cloud.opts["virt"]["inits_at_once"] = 1
+    monkeypatch.setattr(held, "time", clock)
+    other = slots.deploying(cloud.opts, None, "virt.init of other")
+    other.__enter__()
+    clock.sleep = lambda _seconds: other.__exit__(None, None, None)
+    one = init(cloud, name="fresh")
+    one.report.step = lambda *said, **_more: steps.append(said)
+    with one.deploying():
+        [(step, text)] = steps
+    assert (step, text.startswith("fresh: waiting: 1 ")) == ("queued", True)
+
+
+class Says:
+    """A host that answers as it is told to."""
+
+    def __init__(self, **answers):
+        self.answers = {f"virt.{name}": said for name, said in answers.items()}
+
+    def one(self, _host, fun, _asked=None, **_options):
+        if isinstance(self.answers[fun], Exception):
+            raise self.answers[fun]
+        return self.answers[fun]
+
+
+@pytest.mark.parametrize("state", ["running", "shutdown"])
+def test_when_the_answer_to_a_start_is_lost_the_guests_state_is_what_counts(tmp_path, state):
+    """And a start that was answered is none before libvirt says so."""
+    lost = Says(start=errors.ConnectionFailed("hv1: no answer"), vm_state={"web1": state})
+    done = Says(start=True, vm_state={"web1": state})
+    report = Report(Cloud(tmp_path), "web1", "init")
+    for fleet, why in (
+        (lost, "hv1: no answer"),
+        (done, "hv1: web1 was started but libvirt says shutdown"),
+    ):
+        if state == "running":
+            assert deliver(fleet, report, "hv1", "web1", start_by=BY) == "running"
+        else:
+            with pytest.raises(errors.VirtError, match=f"^{why}$"):
+                deliver(fleet, report, "hv1", "web1", start_by=BY)
+    assert deliver(lost, report, "hv1", "web1") == state
+
+
+def test_a_pillar_for_a_guest_without_a_minion_is_refused(tmp_path):
+    cloud = Cloud(tmp_path)
+    report, made = Report(cloud, "web1", "init"), GuestKey(name="web1")
+    assert handed_in(cloud, report, "hv1", "web1", made) is None
+    with pytest.raises(errors.InvalidInput, match="web1 has no disk of an image, so no minion"):
+        handed_in(cloud, report, "hv1", "web1", made, {"role": "web"})
+
+
 def test_who_would_be_allowed_to_what(tmp_path):
     cloud = Cloud(tmp_path)
     found = would(Authorize(cloud, "c", "hv2"))
@@ -208,6 +273,17 @@ def test_of_a_migration_to_a_host_that_is_down(tmp_path):
     checked = Migrate(cloud, BY, "a", "hv2", Report(cloud, "a", "migrate")).check()
     assert checked.reasons == (f"hv2: {down('hv2').error}", "vda is a CD")
     assert (cloud.examined, cloud.done) == ([("hv1", None)], [])
+
+
+def test_of_a_migration_that_its_source_cannot_examine(tmp_path):
+    """What both reasons are is said, and not only the first."""
+    cloud = Cloud(tmp_path, migratable="libvirt does not answer any more")
+    cloud.maintenance = "disks"
+    one = Migrate(cloud, BY, "a", "hv2", Report(cloud, "a", "migrate"))
+    assert one.check().reasons == (
+        "hv2 is in maintenance: disks",
+        "hv1: libvirt does not answer any more",
+    )
 
 
 def test_that_somebody_is_at_work_is_one(tmp_path):

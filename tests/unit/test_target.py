@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.fleet import target
+from saltvirt.fleet import client, target
 
 GROUPS = {"cloud": "L@hv1,hv2", "wide": "N@cloud or rack*", "list": ["L@hv1"]}
 
@@ -157,3 +157,22 @@ def test_what_an_earlier_minion_told_is_forgotten_where_the_master_keeps_it(monk
     target.forget({} if kept is None else {"minion_data_cache": kept}, "web1")
     banks = [("minions/web1", "data"), ("grains", "web1"), ("pillar", "web1")]
     assert gone == (banks if kept else [])
+
+
+def test_without_a_hypervisor_it_is_said_what_makes_one(monkeypatch):
+    monkeypatch.setattr(target, "hosts", lambda _opts: [])
+    fleet = client.Fleet(opts("hyper*"))
+    with pytest.raises(errors.NotFound, match="no accepted minion matches virt:hosts"):
+        fleet.hosts()
+    with pytest.raises(errors.NotFound, match=r"'hyper1' is not a hypervisor .*; known: none"):
+        fleet.hosts("hyper1")
+
+
+def test_a_client_reads_the_key_of_a_user_that_there_is():
+    """In what a reactor begins Salt has put the word ``Reactor`` there."""
+    import getpass
+
+    found = client._with_user({"user": "Reactor", "x": 1})
+    assert found == {"user": getpass.getuser(), "x": 1}
+    assert client._with_user({"user": "nobody"})["user"] == "nobody"
+    assert client._with_user({})["user"] == "root"

@@ -449,3 +449,14 @@ def test_what_tells_a_guest_who_it_is_goes_only_when_its_minion_is_proven(monkey
     mock_init = mock.Mock(fleet=fleet, wanted=wanted)
     init.Init.wait(mock_init, "hv1", "minion")
     assert asked == ["virt.seed_eject"] * there
+
+
+def test_a_host_that_is_silent_tells_no_address_and_is_asked_again():
+    said = [answer.silent("hv1", 5), answer.Answer("hv1", {"web1": {"m": {"addresses": ["x"]}}})]
+    fleet = mock.Mock()
+    fleet.gather.side_effect = lambda *_asked: {"hv1": said.pop(0)}
+    assert wait._address(fleet, "hv1", "web1", "address") is False
+    assert wait._address(fleet, "hv1", "web1", "address") is True
+    said.append(answer.Answer("hv1", error="no guest 'web1' on hv1", kind=answer.FAILED))
+    with pytest.raises(errors.OperationFailed, match="hv1: no guest 'web1'"):
+        wait._address(fleet, "hv1", "web1", "address")

@@ -536,3 +536,16 @@ def test_a_source_that_cannot_be_asked_again_has_moved_it_all_the_same(tmp_path)
 
     cloud._clean = silent
     assert run(cloud)["web1"]["migration"]["kept"] == {"/b": "used by db1"}
+
+
+def test_what_stays_of_an_earlier_attempt_is_said_with_its_host(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
+    cloud.left, cloud.kept = {"hv2": {"web1": ["/a", "/b"]}}, {"/b": "web9 uses it"}
+    steps = []
+    one = operation(cloud, "web1", "hv2", Report())
+    one.report.step = lambda *said, **more: steps.append((*said, more))
+    one._take_away()
+    [(step, text, more)] = steps
+    assert (step, more) == ("left", {"host": "hv2"})
+    assert text == "web1: on hv2 /b stays: web9 uses it"
+    assert cloud.asked == [("hv2", "virt.migrate_clean")]
