@@ -1,15 +1,17 @@
 """The bridge under a host's own address: what is written for each way to configure a network."""
 
+import importlib.util
 import json
 from types import SimpleNamespace
 
 import pytest
 
-from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
+from saltvirt.errors import InvalidInput, OperationFailed, Unsupported, VirtError
 from saltvirt.host.node import running
 from saltvirt.hostnet.bridge import bridges, ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.hostnet.bridge.plan import BridgeHost, Vlan
 from tests import golden
+from tests.functional.conftest import REPOSITORY, load
 
 NETWORKD = """\
 [Match]
@@ -379,3 +381,99 @@ def test_open_vswitch_that_is_not_there_or_does_not_run_is_said(tmp_path):
     stopped = host(tmp_path, told={"ovs-vsctl --version": "3.1"})
     with pytest.raises(Unsupported, match="does not answer"):
         ovs.plan("ovs0", None, stopped)
+    with pytest.raises(Unsupported, match=r"^there is no interface eth7$"):
+        ovs.plan("ovs0", "eth7", host(tmp_path, told={**OVS, "ip -j": ""}))
+
+
+def test_of_a_bridge_of_open_vswitch_its_own_database_tells_the_ports():
+    asked = []
+    told = ovs.ports("ovs0", lambda argv: asked.append(argv) or "eth2\nvnet0\n")
+    assert told == ["eth2", "vnet0"]
+    assert asked == [("ovs-vsctl", "--timeout=10", "list-ports", "ovs0")]
+
+
+def test_netplan_with_two_entries_of_one_interface_is_left_to_a_person(tmp_path):
+    tree = json.loads(NETPLAN)
+    tree["network"]["ethernets"]["lan"] = {"match": {"macaddress": "02:00:00:00:00:01"}}
+    with pytest.raises(Unsupported, match="netplan's eth0 and lan both are eth0: by hand"):
+        netplan.find("br0", "eth0", host(tmp_path, {"etc/netplan/50-x.yaml": json.dumps(tree)}))
+
+
+@pytest.mark.parametrize("path", ["n/a", "/run/systemd/network/10-netplan-eth0.network"])
+def test_networkd_leaves_what_no_file_of_the_host_configures_to_the_next(tmp_path, path):
+    told = {"networkctl status": f"Network File: {path}\n"}
+    assert networkd.find("br0", "eth0", host(tmp_path, told=told)) is None
+
+
+def test_ifupdown_takes_the_file_that_has_the_stanza(tmp_path):
+    files = {
+        "etc/network/interfaces": "source /etc/network/interfaces.d/*\n",
+        "etc/network/interfaces.d/lan": "auto eth0\niface eth0 inet dhcp\n",
+    }
+    found = ifupdown.find("br0", "eth0", host(tmp_path, files))
+    [(path, text)] = found.files.items()
+    assert path == "/etc/network/interfaces.d/lan"
+    assert text.startswith("auto br0\niface br0 inet dhcp\n    pre-up")
+    assert ifupdown.find("br0", "eth1", host(tmp_path, files)) is None
+
+
+# -- the execution module ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def virt():
+    return load("test:///default")
+
+
+def test_a_bridge_that_is_not_ours_is_left_by_both_names_of_the_function(virt, caplog):
+    left = "nosuch9 was not made by virt.bridge_create, and is left as it is"
+    assert virt["virt.bridge_remove"]("nosuch9") == left
+    assert "deprecated" not in caplog.text
+    assert virt["virt.bridge_back"]("nosuch9") == left
+    assert "virt.bridge_back is deprecated: use virt.bridge_remove" in caplog.text
+
+
+@pytest.mark.parametrize("function", ["bridge_create", "bridge_over", "bridge_plan"])
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"type": "brctl"}, "type: 'brctl' is no type of bridge: use linux or ovs"),
+        ({"type": "ovs", "vlan": 7}, "vlan is not for a bridge of type ovs"),
+        ({"type": "ovs", "interface": "a b"}, "'a b' cannot be the name of an interface"),
+        ({"type": "linux", "vlan": "7x"}, "'7x' is no VLAN"),
+    ],
+)
+def test_a_slip_is_said_before_anything_changes(virt, caplog, function, given, why):
+    with pytest.raises(VirtError, match=why) as raised:
+        virt[f"virt.{function}"]("nosuch9", **given)
+    assert type(raised.value).__name__ == "InvalidInput"
+    assert ("use virt.bridge_create" in caplog.text) == (function == "bridge_over")
+
+
+def test_the_master_that_must_be_reached_is_the_one_that_this_minion_has():
+    for opts, wanted in (
+        ({"master": "salt", "master_ip": "10.0.0.1", "master_port": 4507}, ("10.0.0.1", 4507)),
+        ({"master": "salt"}, ("salt", 4506)),
+        ({"master": ["a", "b"]}, None),
+        ({"master": "salt", "file_client": "local"}, None),
+    ):
+        module = adapter(opts)
+        assert module._probe() == wanted
+
+
+def test_what_is_written_for_netplan_is_yaml_of_blocks():
+    load_yaml, dump = adapter({})._yaml()
+    tree = {"network": {"bridges": {"br0": {"interfaces": ["eth0"], "dhcp4": True}}}}
+    text = dump(tree)
+    assert load_yaml(text) == tree
+    assert "{" not in text
+
+
+def adapter(opts):
+    """The execution module itself, with these options of a minion."""
+    path = REPOSITORY / "_modules" / "virt_bridge.py"
+    spec = importlib.util.spec_from_file_location("virt_bridge_module", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.__opts__ = opts
+    return module

@@ -1,0 +1,184 @@
+"""A bridge made and taken away, in a network namespace of its own: real links, files and scripts.
+
+How a distribution's tools are told is in test_bridge.py; here ``ip`` alone makes the bridge. Of
+systemd, whose timer would put all back, only the commands are looked at.
+"""
+
+import json
+import shutil
+import socket
+import subprocess
+
+import pytest
+
+from saltvirt.errors import InvalidInput, OperationFailed, Unsupported
+from saltvirt.hostnet import program
+from saltvirt.hostnet.bridge import bridges
+from saltvirt.hostnet.bridge.plan import BridgePlan
+from tests.clock import Clock
+
+SPACE = "salt-virt-bridge"
+YAML = (json.loads, json.dumps)
+IP = ("ip", "link")
+
+
+class Host:
+    """A host with the interface eth0, whose configuration is in files of a folder.
+
+    called: what was asked of systemd. refuses: whether it arms no timer.
+    """
+
+    def __init__(self, folder):
+        self.folder, self.called, self.refuses = folder, [], False
+        self.old, self.gone, self.new = (folder / name for name in ("old.conf", "gone", "d/new"))
+        self.old.write_text("as it was\n")
+        self.gone.write_text("is in the way\n")
+        self.apply = ((*IP, "add", "br0", "type", "bridge"), (*IP, "set", "eth0", "master", "br0"))
+        self.apply += ((*IP, "set", "br0", "up"),)
+
+    def run(self, argv, text=None, must=False):
+        if argv[0].startswith("systemd") or argv[0] == "systemctl":
+            self.called.append(argv)
+            if self.refuses and must:
+                raise OperationFailed("systemd-run: no bus")
+            return ""
+        return program_run(("ip", "netns", "exec", SPACE, *argv), text, must)
+
+    def ip(self, *argv):
+        return self.run(("ip", *argv), must=True)
+
+    def find(self, name, interface, _host):
+        assert name == "br0"
+        files = {str(self.old): "with br0\n", str(self.gone): None, str(self.new): "br0\n"}
+        undo = ((*IP, "delete", "br0"),)
+        return BridgePlan(files, ((*IP, "set", interface, "up"),), self.apply, undo)
+
+    def tagged(self, vlan, host):
+        return self.find(vlan.bridge, vlan.interface, host)
+
+    def files(self):
+        return {p.name: p.read_text() for p in (self.old, self.gone, self.new) if p.exists()}
+
+    def armed(self):
+        """Which way back was armed, and whether it was disarmed after."""
+        ways = [argv[-1].rpartition("/")[2] for argv in self.called if argv[0] == "systemd-run"]
+        stopped = [argv for argv in self.called if argv[:2] == ("systemctl", "stop")]
+        self.called.clear()
+        return ways, len(stopped)
+
+
+BEFORE = {"old.conf": "as it was\n", "gone": "is in the way\n"}
+AFTER = {"old.conf": "with br0\n", "new": "br0\n"}
+program_run = program.run
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    if not shutil.which("ip"):
+        pytest.skip("no ip")
+    one = Host(tmp_path)
+    monkeypatch.setattr(program, "run", one.run)
+    monkeypatch.setattr(bridges, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(bridges, "MANAGERS", (one,))
+    monkeypatch.setattr(bridges, "time", Clock())
+    subprocess.run(["ip", "netns", "add", SPACE], check=True)
+    try:
+        one.ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
+        one.ip("addr", "add", "10.9.0.5/24", "dev", "eth0")
+        yield one
+    finally:
+        subprocess.run(["ip", "netns", "del", SPACE], check=True)
+
+
+def test_it_is_made_over_the_interface_with_the_address_and_taken_away(host):
+    said = bridges.over("br0", None, YAML)
+    assert said == f"br0 over eth0; what was there is in {bridges.KEPT / 'br0'}"
+    assert host.files() == AFTER
+    assert host.armed() == (["restore"], 1)
+    assert "master br0" in host.ip("link", "show", "eth0")
+    assert (bridges.there("br0"), bridges.ours("br0")["interface"]) == (True, "eth0")
+    assert bridges.back("br0") == "eth0 is as it was before br0"
+    assert host.files() == BEFORE
+    assert host.armed() == (["again"], 1)
+    assert (bridges.there("br0"), bridges.ours("br0")) == (False, None)
+    assert not (bridges.KEPT / "br0").exists()
+
+
+def test_over_the_default_route_or_the_interface_that_is_named(host):
+    host.ip("addr", "add", "10.8.0.5/24", "dev", "eth1")
+    with pytest.raises(InvalidInput, match="say which interface: eth0, eth1 have addresses"):
+        bridges.plan("br0", None, YAML)
+    host.ip("link", "set", "eth1", "up")
+    host.ip("link", "set", "eth0", "up")
+    host.ip("route", "add", "default", "via", "10.8.0.1", "dev", "eth1")
+    assert bridges.plan("br0", None, YAML)[0] == "eth1"
+    assert bridges.plan("br0", "eth0", YAML)[0] == "eth0"
+
+
+def test_over_a_vlan_of_a_bridge_of_ours_its_interface_is_meant(host, monkeypatch):
+    bridges.over("br0", "eth0", YAML)
+    asked = []
+    monkeypatch.setattr(host, "tagged", lambda vlan, _host: asked.append(vlan) or "a plan")
+    assert bridges.plan("br100", "br0", YAML, vlan="100") == ("eth0", "a plan")
+    assert bridges.plan("br100", "eth1", YAML, vlan=7) == ("eth1", "a plan")
+    assert [(one.interface, one.number) for one in asked] == [("eth0", 100), ("eth1", 7)]
+    monkeypatch.setattr(bridges, "MANAGERS", ())
+    with pytest.raises(Unsupported, match=r"eth1 is configured neither by netplan.*make br9 over"):
+        bridges.plan("br9", "eth1", YAML)
+
+
+def test_what_does_not_come_up_is_put_back(host):
+    host.apply = host.apply[:1]
+    with pytest.raises(OperationFailed, match="could not be brought up within 60 s, so eth0 was"):
+        bridges.over("br0", "eth0", YAML)
+    assert host.files() == BEFORE
+    assert host.armed() == (["restore"], 1)
+    assert (bridges.there("br0"), bridges.ours("br0")) == (False, None)
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()
+
+
+def test_a_host_that_cannot_reach_its_master_is_put_back_either_way(host):
+    nobody = free_port()
+    why = f"could not reach {nobody[0]}:{nobody[1]} within 9 s, so"
+    with pytest.raises(OperationFailed, match=f"over br0 the host {why} eth0 was put back"):
+        bridges.over("br0", "eth0", YAML, nobody, 9)
+    assert (host.files(), bridges.ours("br0")) == (BEFORE, None)
+    with socket.create_server(("127.0.0.1", 0)) as master:
+        bridges.over("br0", "eth0", YAML, master.getsockname(), 9)
+    host.called.clear()
+    with pytest.raises(OperationFailed, match=f"without br0 the host {why} br0 was put back"):
+        bridges.back("br0", nobody, 9)
+    assert host.files() == AFTER
+    assert host.armed() == (["again"], 1)
+    assert bridges.there("br0")
+    assert bridges.ours("br0")["interface"] == "eth0"
+
+
+def test_without_a_way_back_nothing_is_changed(host):
+    host.refuses = True
+    with pytest.raises(OperationFailed, match=r"^no way back could be armed: systemd-run: no bus$"):
+        bridges.over("br0", "eth0", YAML)
+    assert (host.files(), bridges.there("br0")) == (BEFORE, False)
+
+
+def test_what_is_not_ours_or_is_in_use_or_was_changed_stays(host):
+    with pytest.raises(OperationFailed, match=r"^br0 was not made here, and is left as it is$"):
+        bridges.back("br0")
+    bridges.over("br0", "eth0", YAML)
+    host.ip("link", "set", "eth1", "master", "br0")
+    with pytest.raises(OperationFailed, match=r"^br0 is in use by eth1$"):
+        bridges.back("br0")
+    host.ip("link", "set", "eth1", "nomaster")
+    for path, text in ((host.old, "by hand\n"), (host.gone, "there again\n")):
+        before = path.read_text() if path.exists() else None
+        path.write_text(text)
+        with pytest.raises(OperationFailed, match=f"^{path} was changed since br0 was made"):
+            bridges.back("br0")
+        path.unlink() if before is None else path.write_text(before)
+    assert bridges.there("br0")
+    assert bridges.back("br0") == "eth0 is as it was before br0"
