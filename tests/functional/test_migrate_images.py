@@ -154,3 +154,15 @@ def test_no_guest_is_made_from_an_image_that_is_just_coming(base):
         pass
     with pytest.raises(errors.ImageError, match="just copying"):
         cache.fetch(base.path)
+
+
+def test_an_image_that_another_has_copied_in_that_moment_is_taken_as_it_is(base):
+    class Slower(Target):
+        def copy(self, path, _mode=None, source=None):
+            self.peer.files[path] = CONTENT
+            raise errors.AlreadyExists(path)
+
+    target = Slower(Peer())
+    backing_images.bring(target, base)
+    assert target.peer.files == {base.path: CONTENT}, "its turn is over"
+    assert target.made == [], "it is the other's"

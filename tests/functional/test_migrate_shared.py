@@ -329,3 +329,29 @@ def test_a_lun_is_known_by_its_number_whatever_the_kernel_calls_it():
 def test_an_unreadable_file_is_a_sentence(tmp_path):
     with pytest.raises(errors.OperationFailed, match="cannot read"):
         remote_storage.begin_upload(None, str(tmp_path / "gone"))
+
+
+def test_a_marker_on_another_file_system_than_the_file_is_none(disk, monkeypatch):
+    assert not shared_folders._beside("/nowhere/marker", disk), "what cannot be told"
+    monkeypatch.setattr(shared_folders, "_beside", lambda *_: False)
+    with shared_folders.put([disk]) as marks:
+        assert marks == {}
+        assert os.listdir(os.path.dirname(disk)) == ["web1.qcow2"]
+
+
+class Broken(Pool):
+    """A pool of ours that another migration took for left, and ended."""
+
+    def refresh(self, _flags):
+        raise libvirt.libvirtError("no storage pool")
+
+
+@pytest.mark.parametrize("kind", [Pool, Broken])
+def test_what_never_appears_on_the_target_proves_nothing(disk, monkeypatch, kind):
+    monkeypatch.setattr(shared_folders, "time", Clock())
+    folder = os.path.dirname(disk)
+    with shared_folders.put([disk]) as marks:
+        pool = kind(folder, shown=None, writable=False)
+        shared, why = shared_folders.same(pool, marks[folder], "nfs4")
+    assert shared is None
+    assert "does not show the one made here" in why
