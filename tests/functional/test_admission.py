@@ -12,7 +12,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.host.domain import metadata
 from saltvirt.host.provision import admission, disks
-from saltvirt.placement import facts
+from saltvirt.placement import account, facts
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.domain import Domain
@@ -28,7 +28,8 @@ def get(**virt):
 
 
 def config(terms=None, overcommit=False, **virt):
-    return admission.AdmissionConfig(get(**virt), "/images", None, terms, overcommit)
+    sent = None if terms is None else account.PlacementTerms.from_answer(terms, "placement")
+    return admission.AdmissionConfig(get(**virt), "/images", None, sent, overcommit)
 
 
 # -- what it goes by ----------------------------------------------------------------------
@@ -53,14 +54,15 @@ def test_the_policy_is_the_masters_where_it_has_sent_one():
 
 def test_what_other_hosts_promise_is_what_the_master_says():
     assert config({"elsewhere": {"nas": 5}}).elsewhere() == {"nas": 5}
-    for terms in (None, {}, {"elsewhere": None}):
+    for terms in (None, {}):
         assert config(terms).elsewhere() == {}
 
 
 def test_what_a_call_gives_is_taken_from_it():
     given = {"placement": {"policy": {}}, "overcommit": True, "more": 1}
     found = admission.config_of(get(images="/vm"), given)
-    assert (found.terms, found.overcommit, found.images_dir) == ({"policy": {}}, True, "/vm")
+    sent = account.PlacementTerms(policy={})
+    assert (found.terms, found.overcommit, found.images_dir) == (sent, True, "/vm")
     assert given == {"more": 1}
     for configured in (True, False):
         own = get(images="/vm", overcommit=configured)
@@ -72,7 +74,7 @@ def test_what_a_call_gives_is_taken_from_it():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"placement": []}, r"placement: a dictionary that the runner sends, not \[\]"),
+        ({"placement": []}, "placement: it is not a mapping"),
         ({"overcommit": 1}, "overcommit 1 is not True or False"),
         ({"overcommit": "no"}, "overcommit 'no' is not True or False"),
     ],
