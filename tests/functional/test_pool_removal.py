@@ -76,7 +76,7 @@ def test_a_pool_that_guests_have_volumes_of(place, pool, purge, runs, words):
         with pytest.raises(errors.InvalidInput, match=words):
             remove(place, purge=purge, test=True)
         assert pool.listVolumes() == ["base.raw"]
-    assert remove(place, purge=purge, force=True).changes["undefined"]
+    assert remove(place, purge=purge, force=bool(words)).changes["undefined"]
     assert "there" not in names(place)
     if runs:
         dom.destroy()
@@ -142,7 +142,7 @@ def made(place, persistent):
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_a_pool_that_cannot_be_deleted_runs_again(place, monkeypatch, persistent):
+def test_a_pool_that_cannot_be_deleted_runs_again(place, monkeypatch, caplog, persistent):
     """One that is transient is gone when it is stopped."""
     pool = made(place, persistent)
 
@@ -154,6 +154,7 @@ def test_a_pool_that_cannot_be_deleted_runs_again(place, monkeypatch, persistent
         remove(place, purge=True)
     assert ("there" in names(place)) is persistent
     assert not persistent or pool.isActive()
+    assert "could not undo" not in caplog.text
 
 
 @pytest.mark.parametrize("purge", [True, False])
@@ -183,13 +184,31 @@ def test_folders_of_another_machine_are_not_looked_at(place, pool, monkeypatch):
     pool_state._refuse_nested(place.conn, pool)
 
 
-def test_what_others_need_of_a_pool_is_no_reason_where_it_is_forced(place, pool):
+@pytest.mark.parametrize("test", [True, False])
+def test_what_others_need_of_a_pool_is_no_reason_where_it_is_forced(place, pool, test):
     create(place.base.parent / "over.qcow2", place.base)
-    with pytest.raises(
-        errors.InvalidInput, match=r"base.raw in there is what .*over.qcow2 is based"
-    ):
-        remove(place, purge=True)
-    assert remove(place, purge=True, force=True).changes["deleted_volumes"] == ["base.raw"]
+    words = r"base.raw in there is what .*over.qcow2 is based"
+    with pytest.raises(errors.InvalidInput, match=words):
+        remove(place, purge=True, test=test)
+    found = remove(place, purge=True, force=True, test=test)
+    assert found.changes["deleted_volumes"] == ["base.raw"]
+
+
+@pytest.mark.parametrize(("kind", "local"), [("logical", True), ("dir", False)])
+def test_a_link_is_a_folder_of_this_host_alone(place, monkeypatch, kind, local):
+    (place.root / "there").symlink_to(place.above.parent)
+    monkeypatch.setattr(shared, "why", lambda path: None)
+    pool_of(place, kind, place.root / "there").create()
+    monkeypatch.setattr(pool_state.connection, "is_local", lambda conn: local)
+    found = remove(place, purge=True, test=True, force=True)
+    assert (found.changes["deleted"], found.notes) == (True, [])
+
+
+def test_to_know_which_guests_have_it_no_image_is_read(place, pool, monkeypatch):
+    monkeypatch.setattr(usage._Reader, "pool", None)
+    assert host_volume.users_of_pool(place.conn, pool) == ([], [])
+    [one] = pool.listAllVolumes()
+    assert host_volume.users(place.conn, one)[0].guests([str(place.base)]) == []
 
 
 # -- a volume -----------------------------------------------------------------------------

@@ -179,8 +179,9 @@ def test_a_pool_is_purged_with_its_folder(conn, tmp_path, persistent):
     if persistent:
         made.create()
     made.createXML("<volume><name>a</name><capacity>1024</capacity></volume>", 0)
+    (folder / "b").touch()  # libvirt has not seen it yet
     found = pool_state.remove(conn, "store", purge=True)
-    wanted = {"stopped": True, "deleted_volumes": ["a"], "deleted": True, "undefined": True}
+    wanted = {"stopped": True, "deleted_volumes": ["a", "b"], "deleted": True, "undefined": True}
     assert found.changes == wanted
     assert not folder.exists()
     assert conn.listAllStoragePools() == []

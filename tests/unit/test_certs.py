@@ -172,7 +172,7 @@ def test_what_says_nothing_is_for_nothing():
     bare = with_extensions()
     assert certs.names(bare) == []
     assert not certs.is_ca(bare)
-    assert not certs.has_purpose(bare, certs.SERVER)
+    assert certs.has_purpose(bare, certs.SERVER) is False
     own = certs.authority_identifier(bare)
     assert own == x509.AuthorityKeyIdentifier.from_issuer_public_key(KEY.public_key())
     named = x509.SubjectKeyIdentifier(b"own way")

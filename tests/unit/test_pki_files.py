@@ -55,6 +55,13 @@ def test_the_owner_is_who_is_named(tmp_path, monkeypatch):
     assert asked[1:] == [(tmp_path / "two", 7, 8)]
 
 
+def test_a_folder_is_made_with_those_above_it(tmp_path):
+    assert files.folder(tmp_path / "a" / "b" / "c").is_dir()
+    (tmp_path / "x").touch()
+    with pytest.raises(NotADirectoryError):
+        files.sync_folder(tmp_path / "x")
+
+
 def test_all_of_them_or_none(tmp_path, monkeypatch):
     """What is there stays until all that is new is on the disk."""
     for name in ("a", "b"):

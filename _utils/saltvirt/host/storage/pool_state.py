@@ -292,7 +292,7 @@ def _delete(
             pools.stop(pool)
         if changes.get("deleted"):
             if not persistent:  # it is gone since it was stopped: libvirt deletes by a definition
-                pool = conn.storagePoolDefineXML(definition.tostring(), 0)
+                pool = conn.storagePoolDefineXML(definition.tostring())
                 undo.push("forget the pool again", pool.undefine)
             pools.delete(pool)
         undo.success()

@@ -1,0 +1,492 @@
+"""A guest that is asked for: what was said, which host is asked to make it, what became of it."""
+
+import json
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.answers.made import GuestKey
+from saltvirt.fleet import answer, authorization
+from saltvirt.fleet.answer import Answer
+from saltvirt.operations import init as init_module
+from saltvirt.operations.init import Init, InitRequest
+from saltvirt.operations.operation import Reasons
+from saltvirt.operations.report import Report
+from saltvirt.placement import choose, facts, policy
+from saltvirt.placement.choose import Candidate, Decision
+from saltvirt.revert import Revert
+from tests.unit.test_unique import HOST, MAKES, Cloud
+
+BY = policy.from_config(None, None)
+
+
+def wanted(**more):
+    given = {"name": "web1", "cpu": 1, "mem": 64, "image": None, "start": False, **more}
+    given.setdefault("arguments", {"seed": False})
+    return InitRequest(**given)
+
+
+def init(cloud, **more):
+    return Init(cloud, BY, wanted(**more), Report(cloud, "web1", "init"))
+
+
+def steps(cloud):
+    """What the operation says, in its order."""
+    told = []
+    cloud.tell = lambda tag, data: told.append((tag.rpartition("/")[2], data["message"]))
+    return told
+
+
+# -- what was asked for -------------------------------------------------------------------
+
+
+def test_the_words_of_older_versions_are_the_hypervisor():
+    for word in ("vm_type", "hypervisor_type"):
+        given = {word: "xen", "seed": True}
+        found = wanted(arguments=given)
+        assert (found.hypervisor, found.arguments) == ("xen", {"seed": True})
+        assert word in given, "what was given stays as it was"
+        assert wanted(arguments={word: None}).hypervisor == "kvm"
+    assert wanted(name=123).name == "123"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"hypervisor": 7}, "hypervisor 7 is not a text"),
+        ({"groups": 7}, "groups must be a list of names, not 7"),
+        ({"groups": ["a", 7]}, "groups: 7 is not a name"),
+        ({"groups": ["a\n"]}, "groups: .* is not a name"),
+        ({"arguments": {"metadata": 7}}, "metadata"),
+    ],
+)
+def test_what_is_of_the_wrong_type_is_named(more, words):
+    with pytest.raises(errors.InvalidInput, match=words):
+        wanted(**more)
+
+
+def test_groups_are_a_list_or_one_text():
+    for groups in ("a b", "a,b", ["a", "b"], ("a", "b"), "a, b"):
+        assert wanted(groups=groups).groups == ("a", "b")
+
+
+def test_what_the_host_that_makes_it_is_told():
+    asked = wanted(
+        cpu=2, image="/i", groups="a b", group_policy="separate", labels={"z": 1}, prefer={"y": 2},
+        arguments={"seed": True, "metadata": {"mine": "x"}}, start=True,
+    )  # fmt: skip
+    told = asked.for_host()
+    kept = {"groups": "a b", "group_policy": "separate", "labels": '{"z": 1}', "prefer": '{"y": 2}'}
+    assert told.pop("metadata") == {"mine": "x", **kept, "operation": asked.operation}
+    assert told == {
+        "name": "web1", "cpu": 2, "mem": 64, "image": "/i", "hypervisor": "kvm", "seed": True,
+        "start": False, "approve_key": True,
+    }  # fmt: skip
+    assert wanted().kept() == {}
+    assert len(asked.operation) == 32
+    assert asked.operation != wanted().operation
+
+
+def test_what_every_host_is_told():
+    """To say what it would take; what is only for the guest is for one host."""
+    asked = wanted(
+        arguments={"cloud_init": {"password": "x"}, "metadata": {"mine": "x"},
+                   "graphics": {"type": "vnc", "password": "hush"}},
+    )  # fmt: skip
+    found = asked.for_all()
+    assert found["metadata"] == {"mine": "x"}
+    assert found["graphics"] == {"type": "vnc"}
+    assert asked.arguments["graphics"]["password"] == "hush"
+    assert not set(init_module.SECRET_ARGUMENTS) & set(found)
+    assert wanted(arguments={"graphics": "vnc"}).for_all()["graphics"] == "vnc"
+
+
+@pytest.mark.parametrize(
+    ("mem", "found"),
+    [
+        (64, (64, 0)), ("1GiB", (1024, 0)), ({"boot": 64, "max": 128}, (64, 128)),
+        ({"current": 32}, (32, 0)), ({"boot": 64, "current": 32}, (64, 0)),
+    ],
+)  # fmt: skip
+def test_its_memory(mem, found):
+    request = wanted(mem=mem).request()
+    assert (request.memory_kib, request.max_memory_kib) == tuple(mib * 1024 for mib in found)
+
+
+def test_its_vcpus():
+    for cpu, found in ((3, 3), ({"maximum": 4, "current": 1}, 4), ({}, 1)):
+        assert wanted(cpu=cpu).request().vcpus == found
+
+
+def test_the_request_to_placement():
+    asked = wanted(
+        image="/i", host="hv2", hypervisor=None, groups="a", group_policy="separate",
+        labels={"z": 1}, prefer={"y": 2}, arguments={"arch": "aarch64"},
+    )  # fmt: skip
+    assert asked.request() == facts.PlacementRequest(
+        "web1", 1, 64 * 1024, arch="aarch64", image="/i", labels={"z": 1}, prefer={"y": 2},
+        groups=("a",), group_policy="separate", only="hv2", by_profile=True,
+    )  # fmt: skip
+    assert wanted(hypervisor="xen").request().hypervisor == "xen"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"name": "../a"}, "name"), ({"cpu": 0}, "cpu"), ({"mem": "much"}, "mem"),
+        ({"mem": {"boot": 1, "max": "much"}}, "mem max"),
+        ({"labels": ["a"]}, r"labels: give a dictionary of labels, not \['a'\]"),
+        ({"prefer": "a"}, "prefer: give a dictionary of labels, not 'a'"),
+        ({"group_policy": "together"}, "group_policy 'together': it is one of "),
+    ],
+)  # fmt: skip
+def test_each_part_that_is_wrong_is_named(tmp_path, more, words):
+    with pytest.raises(errors.InvalidInput, match=words):
+        wanted(**more).request()
+    one = init(Cloud(tmp_path), **more)
+    reasons = Reasons()
+    with reasons:
+        one.request(reasons)
+    assert any(words.partition(":")[0] in said for said in reasons.words)
+
+
+@pytest.mark.parametrize("seed", [True, False])
+def test_a_pillar_is_for_a_guest_with_a_key(tmp_path, seed):
+    cloud = Cloud(tmp_path)
+    cloud.opts["ext_pillar"] = [{"virtkey": "_"}]
+    one = init(cloud, pillar={"role": "x"}, arguments={"seed": seed})
+    if seed:
+        one.check_pillar()
+    else:
+        with pytest.raises(errors.InvalidInput, match="a minion's key only with seed"):
+            one.check_pillar()
+    cloud.opts["ext_pillar"] = []
+    with pytest.raises(errors.VirtError, match="ext_pillar"):
+        one.check_pillar()
+    init(cloud, arguments={"seed": seed}).check_pillar()
+
+
+# -- where it goes ------------------------------------------------------------------------
+
+
+def guests(**named):
+    return {name: {"vcpus": 1, "memory_kib": 1024, **more} for name, more in named.items()}
+
+
+@pytest.mark.parametrize("creating", [True, False])
+def test_a_name_is_taken_wherever_it_is(tmp_path, creating):
+    has = {**HOST, "guests": guests(web1={"creating": creating}, other={})}
+    cloud = Cloud(tmp_path, hv1=MAKES, hv2={**MAKES, "virt.inventory": has})
+    with pytest.raises(errors.AlreadyExists) as said:
+        init(cloud, host="hv1").run()
+    half = " (being created, or partially created: see virt.repair name=web1)"
+    assert said.value.text == f"web1 exists already, on hv2{half if creating else ''}"
+    assert ("hv1", "virt.init") not in cloud.called
+
+
+def test_only_the_host_that_was_named_gets_it(tmp_path):
+    cloud = Cloud(tmp_path, hv1=MAKES, hv2=MAKES, hv3=MAKES)
+    for host in ("hv1", "hv2", "hv3"):
+        one = init(cloud, host=host)
+        decision, hosts = one.decide(one.wanted.request(), Reasons(first=True))
+        assert [found.host for found in decision.ranked] == [host]
+        assert len(hosts) == 3, "whose guests have their names"
+
+
+def test_a_host_that_does_not_answer_is_none(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"*": answer.silent("hv1", 15, busy=True)}, hv2=MAKES)
+    one = init(cloud, name_is_free=True)
+    decision, hosts = one.decide(one.wanted.request(), Reasons(first=True))
+    assert [host.name for host in hosts] == ["hv2"]
+    assert decision.rejected["hv1"][0] == "down"
+    assert list(one.terms) == ["hv2"]
+    one = init(cloud, name_is_free=True, host="hv1")
+    with pytest.raises(errors.Refused, match="no host can take web1: hv1: no answer in 15 s"):
+        one.decide(one.wanted.request(), Reasons(first=True))
+
+
+def test_what_all_hosts_say_of_a_profile_is_the_requests_fault():
+    profile = ("profile", "no disk profile x")
+    found = init_module._nowhere("web1", Decision((), {"hv1": profile, "hv2": profile}))
+    assert (type(found), found.text) == (errors.InvalidInput, "web1: no disk profile x")
+    for rejected in (
+        {"hv1": profile, "hv2": ("memory", "full")}, {"hv1": ("memory", "full")}, {},
+        {"hv1": profile, "hv2": ("profile", "another")},
+    ):  # fmt: skip
+        found = init_module._nowhere("web1", Decision((), rejected))
+        assert type(found) is errors.Refused
+        assert "no host can take web1" in found.text
+
+
+@pytest.mark.parametrize("seed", [True, False])
+def test_a_key_that_is_trusted_already_is_another_machines(tmp_path, monkeypatch, seed):
+    one = init(Cloud(tmp_path), arguments={"seed": seed})
+    for status, refused in (("accepted", seed), ("pending", False), (None, False)):
+        monkeypatch.setattr(one.keys, "status", lambda name, status=status: status)
+        if refused:
+            with pytest.raises(errors.KeyRefused, match=r"an accepted key for web1: .*salt-key -d"):
+                one.check_key("web1")
+        else:
+            one.check_key("web1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "others"),
+    [({"seed": True}, True), ({}, True), ({"seed": False}, False),
+     ({"seed": False, "graphics": {"password": "x"}}, True)],
+)  # fmt: skip
+def test_a_host_of_another_master_makes_no_guest_with_a_key(
+    tmp_path, monkeypatch, arguments, others
+):
+    def refuse(_opts, host, _name):
+        if host == "hv1":
+            raise errors.Unsupported("below a syndic")
+
+    monkeypatch.setattr(authorization, "refuse_others", refuse)
+    cloud = Cloud(tmp_path, hv1=MAKES, hv2=MAKES)
+    one = init(cloud, arguments=arguments)
+    found = one.others_keys(["hv1", "hv2"])
+    assert found == ({"hv1": "below a syndic"} if others else {})
+    hosts = [facts.host_from_inventory(name, HOST) for name in ("hv1", "hv2")]
+    decision = one.place(one.wanted.request(), hosts)
+    assert {one.host for one in decision.ranked} == ({"hv2"} if others else {"hv1", "hv2"})
+    assert decision.rejected == ({"hv1": ("syndic", "below a syndic")} if others else {})
+
+
+def test_what_is_secret_is_for_hosts_that_are_named(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        init_module.secret, "refuse_claimed", lambda opts, host, words: asked.append((host, words))
+    )
+    init(Cloud(tmp_path)).check_secrets(["hv1"])
+    init(Cloud(tmp_path), pillar={"x": 1}).check_secrets(["hv1", "hv2"])
+    assert asked == [("hv1", []), ("hv1", ["pillar"]), ("hv2", ["pillar"])]
+
+
+def tried(cloud, monkeypatch, says, **virt):
+    """(what came out, the hosts that were asked) where each host says what is in ``says``."""
+    cloud.opts["virt"] = virt
+    one, asked = init(cloud), []
+
+    def on(host, _undo, _begun):
+        asked.append(host)
+        if isinstance(says[host], Exception):
+            raise says[host]
+        return says[host]
+
+    class Begun:
+        def on(self, host):
+            pass
+
+    monkeypatch.setattr(one, "create_on", on)
+    decision = Decision(tuple(Candidate(host, 1) for host in sorted(says)), {})
+    try:
+        return one.create(decision, Revert(), Begun()), asked
+    except errors.Refused as exc:
+        return exc.text, asked
+
+
+def test_the_next_host_is_asked_while_one_refuses(tmp_path, monkeypatch):
+    no, full = errors.Refused("no image"), errors.NoRoom("full")
+    cloud = Cloud(tmp_path)
+    told = steps(cloud)
+    assert tried(cloud, monkeypatch, {"a": no, "b": full, "c": "made"}) == ("made", ["a", "b", "c"])
+    assert told == [
+        ("placed", "web1: creating it on a"), ("refused", "web1: no image"),
+        ("placed", "web1: creating it on b"), ("refused", "web1: full"),
+        ("placed", "web1: creating it on c"),
+    ]  # fmt: skip
+    crowd = {f"h{number}": full for number in range(9)}
+    said, asked = tried(cloud, monkeypatch, crowd)
+    assert asked == sorted(crowd), "somebody else was faster at each"
+    assert said.endswith("; and 4 more")
+    assert "no host took web1: " in said
+    said, asked = tried(cloud, monkeypatch, dict.fromkeys("abcde", no))
+    assert asked == ["a", "b", "c"]
+    assert tried(cloud, monkeypatch, {"a": no, "b": "made"}, attempts=1)[1] == ["a"]
+    assert tried(cloud, monkeypatch, {"a": full, "b": "made"}, attempts=1)[0] == "made"
+
+
+def test_of_a_crowd_the_first_are_named():
+    assert init_module.refusals_text(list("abcde")) == "a; b; c; d; e"
+    assert init_module.refusals_text(list("abcdef")) == "a; b; c; d; e; and 1 more"
+
+
+# -- what became of it --------------------------------------------------------------------
+
+
+def test_what_could_not_be_undone_is_in_the_error():
+    undo = Revert()
+    with pytest.raises(errors.NoRoom) as said, init_module.naming_what_stays(undo):
+        raise errors.NoRoom("full")
+    assert "could not undo" not in said.value.text
+    undo.failed = ["purge: busy", "key: stays"]
+    with pytest.raises(errors.NoRoom) as said, init_module.naming_what_stays(undo):
+        raise errors.NoRoom("full")
+    end = "full; could not undo: purge: busy; key: stays; see salt-run virt.repair"
+    assert said.value.text.endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("made", "accepted", "pillar", "words"),
+    [
+        (("web2", None), None, None, "hv1 was asked for web1 and answered for 'web2'"),
+        (("web1", "key"), None, None, "the master did not get the key of web1"),
+        (("web1", "key"), "another", None, "the master did not get the key of web1"),
+        (("web1", "key"), " key\n", {"x": 1}, None), (("web1", None), None, None, None),
+        (("web1", None), None, {"x": 1}, "web1 has no disk of an image, so no minion"),
+    ],
+)  # fmt: skip
+def test_the_key_that_a_host_speaks_of_came_in(
+    tmp_path, monkeypatch, made, accepted, pillar, words
+):
+    cloud = Cloud(tmp_path)
+    told = steps(cloud)
+    monkeypatch.setattr(init_module.KeyStore, "accepted", lambda self, name: accepted)
+    asked = cloud, Report(cloud, "web1", "init"), "hv1", "web1"
+    key = GuestKey(name=made[0], host="hv1", pub_key=made[1])
+    if words:
+        with pytest.raises(errors.VirtError, match=words):
+            init_module.handed_in(*asked, key, pillar)
+        assert told == []
+    else:
+        init_module.handed_in(*asked, key, pillar)
+        assert told == [("accepted", "web1: key accepted")] * bool(made[1])
+
+
+@pytest.mark.parametrize(
+    ("start", "state", "start_says", "words"),
+    [
+        (True, "running", True, None),
+        (False, "shutdown", True, None),
+        (True, "paused", True, "hv1: web1 was started but libvirt says paused"),
+        (True, "running", answer.lost("hv1"), None),
+        (True, "shutdown", answer.lost("hv1"), "hv1"),
+        (True, "running", "!no room", "no room"),
+    ],
+)
+def test_a_guest_that_is_made_is_started_where_it_shall_run(
+    tmp_path, start, state, start_says, words
+):
+    cloud = Cloud(tmp_path, hv1={"virt.start": start_says, "virt.vm_state": {"web1": state}})
+    told = steps(cloud)
+    asked = cloud, Report(cloud, "web1", "init"), "hv1", "web1"
+    if words:
+        with pytest.raises(errors.VirtError, match=words):
+            init_module.deliver(*asked, start_by=BY if start else None)
+        assert told == []
+    else:
+        assert init_module.deliver(*asked, start_by=BY if start else None) == state
+        assert told == [("done", f"web1: {state}")]
+    assert (("hv1", "virt.start") in cloud.called) is start
+
+
+def test_it_is_started_by_the_masters_policy(tmp_path):
+    cloud, asked = Cloud(tmp_path), []
+    cloud.one = lambda *given, **how: asked.append((*given, how))
+    init_module._start(cloud, "hv1", "web1", BY)
+    terms = {"policy": BY.sent()}
+    assert asked == [("hv1", "virt.start", {"name": "web1", "placement": terms}, {"long": True})]
+
+
+def test_what_it_would_take_is_told():
+    asked = facts.PlacementRequest(
+        "web1", 2, 2048 * 1024, disk_bytes=3 << 30, pools={"vms": 1 << 30},
+        bridges=frozenset({"b", "a"}), networks=frozenset({"d", "c"}),
+    )  # fmt: skip
+    found = init_module._planned(asked, "hv1", Decision((), {}))
+    assert (
+        found.comment == "web1 would be created on hv1: 2 vCPUs, 2048 MiB of memory, 4 GiB of disk"
+    )
+    assert found.changes == {"created": {
+        "host": "hv1", "vcpus": 2, "memory_mib": 2048, "disk_bytes": 3 << 30,
+        "pools": {"vms": 1 << 30}, "bridges": ["a", "b"], "networks": ["c", "d"],
+    }}  # fmt: skip
+    assert found.more["host"] == "hv1"
+
+
+def on(cloud, said, **more):
+    """What came out of asking hv1, which says that."""
+    cloud.answers["hv1"] = {**MAKES, "virt.init": said}
+    return init(cloud, **more).make_on("hv1", {"name": "web1"})
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "words"),
+    [
+        (answer.down("hv1"), errors.Refused, "hv1: down"),
+        (answer.silent("hv1", 15, busy=True), errors.ConnectionFailed, "it may still be creating"),
+        (Answer("hv1", error="nonsense", kind=answer.BAD), errors.ConnectionFailed, "nonsense; it"),
+        ("!no such image", errors.VirtError, "no such image"),
+    ],
+)
+def test_a_host_that_did_not_say_that_it_made_it(tmp_path, said, error, words):
+    with pytest.raises(error, match=words):
+        on(Cloud(tmp_path), said)
+
+
+def test_a_host_that_made_it_frees_the_slot(tmp_path):
+    cloud = Cloud(tmp_path)
+    cloud.answers["hv1"] = MAKES
+    one, freed = init(cloud), []
+    one.slot.free = lambda: freed.append(True)
+    assert one.make_on("hv1", {}).name == "web1"
+    assert freed == [True]
+    told = steps(cloud)
+    one.idle()
+    assert (len(freed), told[0][0]) == (2, "quiet")
+
+
+LOST = answer.lost("hv1")
+
+
+def has(**more):
+    return {"virt.leftovers": {"guests": {}, "unfinished": [], "migrations": {}, **more}}
+
+
+@pytest.mark.parametrize("image", ["/i", None])
+@pytest.mark.parametrize("seed", [True, False])
+@pytest.mark.parametrize("accepted", ["key", None])
+def test_a_guest_whose_answer_was_lost_is_there_with_its_key(
+    tmp_path, monkeypatch, image, seed, accepted
+):
+    cloud = Cloud(tmp_path)
+    one = init(cloud, image=image, arguments={"seed": seed})
+    mine = {"guests": {"web1": "shutdown"}, "operations": {"web1": one.wanted.operation}}
+    cloud.answers["hv1"] = has(**mine)
+    monkeypatch.setattr(one.keys, "accepted", lambda name: accepted)
+    told = steps(cloud)
+    if image and seed and not accepted:
+        with pytest.raises(errors.ConnectionFailed, match="the master did not get its key"):
+            one.settled("hv1", LOST)
+    else:
+        wanted = GuestKey(name="web1", host="hv1", pub_key=accepted)
+        assert one.settled("hv1", LOST) == wanted
+        assert told[0][0] == "found"
+    assert ("hv1", "virt.purge") not in cloud.called
+
+
+def test_a_host_that_cannot_say_what_it_has_made_may_have_made_it(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"virt.leftovers": "!libvirt is away"})
+    with pytest.raises(
+        errors.ConnectionFailed, match=r"hv1 may have created web1: .*libvirt is away"
+    ):
+        init(cloud).settled("hv1", LOST)
+
+
+def test_metadata_of_the_caller_is_told_as_it_is():
+    assert json.loads(wanted(labels={"b": 1, "a": 2}).kept()["labels"]) == {"a": 2, "b": 1}
+    assert wanted(labels={"b": 1, "a": 2}).kept()["labels"] == '{"a": 2, "b": 1}'
+    assert wanted(arguments={"metadata": None}).for_host()["metadata"].keys() == {"operation"}
+
+
+def test_a_candidate_more_than_is_tried_is_told_no_secret(tmp_path, monkeypatch):
+    cloud = Cloud(tmp_path, **{f"hv{number}": MAKES for number in range(1, 6)})
+    cloud.opts["virt"] = {"attempts": 2}
+    one, asked = init(cloud), []
+    monkeypatch.setattr(one, "check_secrets", lambda hosts: asked.append(list(hosts)))
+    decision, _ = one.decide(one.wanted.request(), Reasons(first=True))
+    assert asked == [[found.host for found in decision.ranked[:2]]]
+    assert len(decision.ranked) == 5 >= choose.NAMED
