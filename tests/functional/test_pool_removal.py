@@ -206,9 +206,9 @@ def test_a_link_is_a_folder_of_this_host_alone(place, monkeypatch, kind, local):
 
 def test_to_know_which_guests_have_it_no_image_is_read(place, pool, monkeypatch):
     monkeypatch.setattr(usage._Reader, "pool", None)
-    assert host_volume.users_of_pool(place.conn, pool) == ([], [])
+    assert volumes.users_of_pool(place.conn, pool) == ([], [])
     [one] = pool.listAllVolumes()
-    assert host_volume.users(place.conn, one)[0].guests([str(place.base)]) == []
+    assert volumes.users(place.conn, one)[0].guests([str(place.base)]) == []
 
 
 # -- a volume -----------------------------------------------------------------------------
