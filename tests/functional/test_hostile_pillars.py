@@ -130,6 +130,16 @@ def engine(master):
     return found["libvirt_events.start"]
 
 
+def test_an_engine_without_the_binding_says_what_mends_it(master, monkeypatch):
+    connection = pytest.importorskip("saltvirt.host.connection")
+    monkeypatch.setattr(connection, "IMPORT_ERROR", ImportError("No module named 'libvirt'"))
+    opts = {**master.opts, "__role": "minion", "engines_dirs": [
+        str(pathlib.Path(__file__).parents[2] / "_engines")]}  # fmt: skip
+    found = salt.loader.engines(opts, {"event.send": print}, {}, {}, {})
+    assert "libvirt_events.start" not in found
+    assert "No module named 'libvirt'" in found.missing_modules["libvirt_events"]
+
+
 @pytest.mark.parametrize("value", [v for v in VALUES if v not in (None, "", [], {}, 0, False)],
                          ids=hostile.show)  # fmt: skip
 def test_what_configuration_says_to_the_engine(engine, value):

@@ -169,6 +169,13 @@ def test_sealed_keys_are_nowhere_in_the_pillar_and_open_only_for_the_asker(maste
         other.open(pillar["libvirt.sealed"])
 
 
+def test_without_a_master_nothing_is_made(master):
+    """As salt-call --local compiles the pillar: by a minion of its own."""
+    master.opts["__role"] = "minion"
+    assert master.pillar("hv1", {**ON_DEMAND, "virtkey": {"name": "web1", "key": "key"}}) == {}
+    assert not master.store.exists()
+
+
 def test_files_of_the_master_are_the_owners_alone(master):
     master.pillar("hv1", ON_DEMAND)
     for path in [master.store, *master.store.rglob("*")]:

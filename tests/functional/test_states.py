@@ -55,6 +55,24 @@ def clean(conn):
                 one.undefine()
 
 
+@pytest.mark.parametrize(
+    ("state", "function", "quiet", "comment"),
+    [
+        ("bridge_absent", "network.interfaces", {}, "There is no bridge x"),
+        ("firewall_absent", "virt.firewall_made", False, "Salt Virt has no rules here"),
+        ("no_guests", "virt.running_names", [], "No guest runs here"),
+    ],
+)
+def test_what_is_as_it_should_be_is_left(virt, state, function, quiet, comment):
+    functions = {function: lambda: quiet, "network.interfaces": dict}
+    opts = {**virt.opts, "states_dirs": [str(REPOSITORY / "_states")], "test": False}
+    states = salt.loader.states(opts, {**functions, function: lambda **_: quiet}, {}, None)
+    told = states[f"virt.{state}"](name="x")
+    assert told == {"name": "x", "result": True, "changes": {}, "comment": comment}
+    wrong = states[f"virt.{state}"](name="x", nmae="y")
+    assert (wrong["result"], "unknown 'nmae'" in wrong["comment"]) == (False, True)
+
+
 def test_a_network_is_defined_changed_started_and_taken_away(apply, conn):
     made = apply("network_defined", "lab", **NET)
     assert made["comment"] == "Network lab defined, marked for autostart"

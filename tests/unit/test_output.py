@@ -65,6 +65,46 @@ def test_a_disk_that_cannot_be_read_shows_its_error(output):
     assert "      Error: pool stopped" in output({"h": {"vm_info": {"a": guest}}}).splitlines()
 
 
+def test_what_is_no_table_is_shown_as_it_is(output):
+    assert output("one\nline") == "one\nline"
+    assert output(["a", 1]) == "['a', 1]"
+    assert output({"hv1": 5, "hv2": "no\x1b[2Jne"}) == "hv1: 5\nhv2: no [2Jne"
+
+
+def test_guests_that_cannot_be_shown_are_named(output):
+    guests = {"a": "no such guest", "b": {"error": "libvirt does not answer", "state": "running"}}
+    assert output({"h": {"vm_info": guests}}).splitlines() == [
+        "h",
+        "  a: no such guest",
+        "  b",
+        "    Error: libvirt does not answer",
+        "    State: running",
+    ]
+
+
+def test_sizes_and_backing_files_of_disks(output):
+    disks = {
+        "vda": {"file": "/a", "virtual size": 5 * 1024**4, "backing file": {"file": "/base"}},
+        "vdb": {"source": "/b", "disk size": "1 GiB", "backing file": "/other", "format": "raw"},
+        "vdc": {"file": "/c", "disk size": 512, "backing file": {"name": "x"}},
+    }
+    assert output({"h": {"vm_info": {"a": {"disks": disks}}}}).splitlines()[2:] == [
+        "    Disk - vda:",
+        "      Size: 5.0T",
+        "      File: /a",
+        "      Backing File: /base",
+        "    Disk - vdb:",
+        "      Size: 1 GiB",
+        "      File: /b",
+        "      File Format: raw",
+        "      Backing File: /other",
+        "    Disk - vdc:",
+        "      Size: 512B",
+        "      File: /c",
+        "      Backing File: {'name': 'x'}",
+    ]
+
+
 def test_a_cdrom_without_medium_and_a_display_without_port(output):
     guest = {"graphics": {"type": "spice", "port": None}, "disks": {"hda": {"file": None}}}
     text = output({"h": {"vm_info": {"a": guest}}})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from saltvirt.errors import NotFound
+from saltvirt.errors import NotFound, VirtError
 from saltvirt.states import migrations
 
 
@@ -26,3 +26,18 @@ class Host:
 def test_a_guest_that_is_not_there(target, said):
     with pytest.raises(NotFound, match=said):
         migrations.migrated(Host(), "web1", target, "hv1")
+
+
+def test_a_guest_that_cannot_move_is_said_by_a_test():
+    class Here(Host):
+        test, verdict = True, {"migratable": False, "reasons": ["no room on hv2", "a disk is here"]}
+
+        def call(self, function, *args, **kwargs):
+            return ["web1"] if function == "list_domains" else self.verdict
+
+    with pytest.raises(VirtError, match=r"^no room on hv2; a disk is here$"):
+        migrations.migrated(Here(), "web1", "hv2", "hv1")
+    Here.verdict = {"migratable": True, "reasons": []}
+    answer = migrations.migrated(Here(), "web1", "hv2", "hv1")
+    assert (answer["result"], answer["comment"]) == (None, "web1 would be moved to hv2")
+    assert answer["changes"] == {"web1": {"host": {"old": "hv1", "new": "hv2"}}}

@@ -7,7 +7,16 @@ from saltvirt.errors import InvalidInput, OperationFailed
 from saltvirt.spec import network as network_spec
 from saltvirt.spec import pool as pool_spec
 from saltvirt.spec import volume as volume_spec
-from saltvirt.states import bridges, deployments, images, networks, pools, result, volumes
+from saltvirt.states import (
+    bridges,
+    deployments,
+    firewalls,
+    images,
+    networks,
+    pools,
+    result,
+    volumes,
+)
 from tests.unit.states.test_states import Host
 
 POOL = pool_spec.parse("p", "dir", target="/srv/p")
@@ -208,6 +217,88 @@ def test_a_bridge_that_is_there_is_left_alone(plan, vlan, kind, words):
     assert [call[0] for call in host.calls] == ["bridge_plan"]
 
 
+@pytest.mark.parametrize(
+    ("interface", "vlan", "over"),
+    [("eth0", None, "over eth0"), ("eth0", 7, "over VLAN 7 of eth0"), (None, None, "over nothing")],
+)
+def test_a_new_bridge_is_over_what_the_plan_found(interface, vlan, over):
+    host = Host(bridge_plan={"there": False, "interface": interface}, bridge_create="made br0")
+    answer = bridges.made(host, "br0", None, 60, vlan, "linux")
+    assert (answer["changes"], answer["comment"]) == ({"br0": over}, "made br0")
+    assert host.calls[1] == ("bridge_create", "br0", None, 60, vlan, "linux")
+    host.test, host.calls = True, []
+    answer = bridges.made(host, "br0", None, 60, vlan, "linux")
+    assert (answer["result"], answer["comment"]) == (None, "The bridge br0 would be made")
+    assert [call[0] for call in host.calls] == ["bridge_plan"]
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "plan", "comment"),
+    [
+        ({}, None, "There is no bridge br0"),
+        ({"br0": {}}, {"there": False}, "There is no bridge br0"),
+        (
+            {"br0": {}},
+            {"there": True, "made": False},
+            "br0 was not made by virt.bridge, and is left as it is",
+        ),
+    ],
+)
+def test_a_bridge_of_somebody_elses_is_not_taken_away(interfaces, plan, comment):
+    host = Host(bridge_plan=plan)
+    host.salt = {"network.interfaces": lambda: interfaces}
+    answer = bridges.absent(host, "br0", 60)
+    assert (answer["result"], answer["changes"], answer["comment"]) == (True, {}, comment)
+    assert "bridge_remove" not in [call[0] for call in host.calls]
+
+
+def test_a_bridge_of_ours_is_taken_away():
+    host = Host(bridge_plan={"there": True, "made": True}, bridge_remove="br0 is gone")
+    host.salt, host.test = {"network.interfaces": lambda: {"br0": {}}}, True
+    answer = bridges.absent(host, "br0", 60)
+    assert (answer["result"], answer["comment"]) == (None, "The bridge br0 would be removed")
+    assert [call[0] for call in host.calls] == ["bridge_plan"]
+    host.test = False
+    answer = bridges.absent(host, "br0", 60)
+    assert (answer["result"], answer["comment"]) == (True, "br0 is gone")
+    assert answer["changes"] == {"br0": "taken away"}
+    assert host.calls[-1] == ("bridge_remove", "br0", 60)
+
+
+def test_rules_of_a_firewall_are_changed_once():
+    plan = {"kind": "nftables", "hosts": ["10.0.0.1"], "differs": True, "rules": "as they shall be"}
+    host = Host(firewall_plan=lambda: plan, firewall_apply=None)
+    host.test = True
+    answer = firewalls.applied(host, "ports")
+    assert (answer["result"], answer["comment"]) == (None, "nftables would be changed")
+    assert answer["changes"] == {"nftables": "as they shall be"}
+    assert host.calls == [("firewall_plan",)]
+    host.test = False
+    assert firewalls.applied(host, "ports")["comment"] == "nftables lets in 10.0.0.1"
+    assert host.calls[-1] == ("firewall_apply",)
+    plan["differs"], plan["hosts"], host.calls = False, [], []
+    answer = firewalls.applied(host, "ports")
+    assert (answer["changes"], answer["comment"]) == ({}, "nftables lets in nobody")
+    assert host.calls == [("firewall_plan",)]
+
+
+@pytest.mark.parametrize(
+    ("made", "test", "result", "comment", "called"),
+    [
+        (False, False, True, "Salt Virt has no rules here", ["firewall_made"]),
+        (True, True, None, "The rules would be removed", ["firewall_made"]),
+        (True, False, True, "The rules were removed", ["firewall_made", "firewall_remove"]),
+    ],
+)
+def test_rules_of_a_firewall_go(made, test, result, comment, called):
+    host = Host(firewall_made=made, firewall_remove=None)
+    host.test = test
+    answer = firewalls.absent(host, "ports")
+    assert (answer["result"], answer["comment"]) == (result, comment)
+    assert answer["changes"] == ({"rules": "removed"} if made else {})
+    assert [call[0] for call in host.calls] == called
+
+
 def deployed(functions, test=False):
     return deployments.deployed(result.StateHost(functions, {}, test), "shop", guests={})
 
@@ -219,6 +310,13 @@ def test_a_deployment_needs_the_master():
     )
     answer = deployed({"saltutil.runner": lambda _function, kwarg: "no such runner"})
     assert "gave no answer: no such runner. This state is for" in answer["comment"]
+
+
+def test_a_deployment_that_failed_keeps_what_was_done():
+    about = {"result": False, "comment": "web2: no room", "changes": {"web1": "made"}}
+    answer = deployed({"saltutil.runner": lambda _function, kwarg: {"data": {"shop": about}}})
+    assert (answer["result"], answer["changes"]) == (False, {"web1": "made"})
+    assert answer["comment"] == "web2: no room"
 
 
 def test_a_deployment_is_what_the_runner_says():

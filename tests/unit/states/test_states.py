@@ -3,7 +3,7 @@
 import pytest
 
 from saltvirt.errors import InvalidInput, NotFound, OperationFailed, Unsupported
-from saltvirt.states import guests, power, result
+from saltvirt.states import guests, outcome, power, result
 
 
 class Host:
@@ -85,6 +85,30 @@ def test_a_name_means_itself_and_a_pattern_all_that_fit():
     assert power.matching(there, "web?") == ["web1", "web2"]
     with pytest.raises(NotFound, match="no guest of this host is mail"):
         power.matching(there, "mail*")
+
+
+@pytest.mark.parametrize(
+    ("names", "result", "comment"),
+    [([], True, "No guest runs here"), (["a", "b"], False, "Guests run here: a, b")],
+)
+def test_a_host_on_which_guests_run_is_not_idle(names, result, comment):
+    answer = power.no_guests(Host(running_names=names), "idle")
+    assert (answer["result"], answer["changes"], answer["comment"]) == (result, {}, comment)
+
+
+@pytest.mark.parametrize(
+    ("changes", "done", "test", "comment"),
+    [
+        ({"a": 1}, [], False, "Pool p updated. Read this"),
+        ({"a": 1}, [], True, "Pool p would be updated. Read this"),
+        ({"a": 1}, ["defined", "started", "defined"], True, "Pool p would be defined, started. R"),
+        ({}, [], True, "Pool p is as it should be. Read this"),
+    ],
+)
+def test_what_was_done_is_one_line(changes, done, test, comment):
+    found = outcome.Outcome("pool p", changes, done, ["Read this"]).show(test)
+    assert found["changes"] == changes
+    assert found["comment"].startswith(comment)
 
 
 def test_one_that_fails_does_not_keep_the_others():

@@ -1,0 +1,174 @@
+"""What the runner tells of the cloud's certificates, and how it moves them to another authority.
+
+The authorities and certificates are real; what hosts answer is made of what they were given.
+"""
+
+import datetime
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt.errors import NotFound
+from saltvirt.fleet.answer import SILENT, Answer
+from saltvirt.pki.authority import ca, cloud, crl, policy, rotation
+from saltvirt.pki.common import certs
+from tests.functional.test_pki_life import DAY, Office
+
+USES = ("server", "client", "qemu-server", "qemu-client")
+
+
+class Hosts:
+    """Stands for the Fleet: hypervisors that take what the master gives, unless they are late."""
+
+    def __init__(self, office, *names):
+        self.office, self.names = office, list(names)
+        self.daemon, self.kept, self.silent = "serves", {}, set()
+
+    def own(self):
+        if not self.names:
+            raise NotFound("virt:hosts matches nobody")
+        return list(self.names)
+
+    def facts(self, host):
+        """What virt.tls_info says of a host that has these certificates."""
+        given = self.kept.get(host) or self.office.give(host)
+        pem = {name: text.encode() for name, text in given.items() if name.endswith("cert.pem")}
+        bundles = (certs.load_certs(pem[f"libvirt.{name}cacert.pem"]) for name in ("", "qemu-"))
+        return {
+            "certs": {
+                use: certs.describe(certs.load_certs(pem[f"libvirt.{use}cert.pem"])[0])
+                for use in USES
+            },
+            "trusted": [certs.fingerprint(cert) for bundle in bundles for cert in bundle],
+            "daemon": self.daemon,
+            "problems": [],
+        }
+
+    def ask(self, hosts, function, timeout_s=None):
+        for host in hosts:
+            if host in self.silent:
+                yield Answer(host, error=SILENT, kind=SILENT)
+                continue
+            found = self.facts(host)
+            yield Answer(host, found if function == cloud.INFO else {"changes": {}, "info": found})
+
+    def rotate(self):
+        said = []
+        return cloud.rotate(self, self.office.store, self.office.rules, (), said.append)
+
+    def shown(self, *args, **kwargs):
+        return cloud.overview(self, self.office.store, self.office.rules, *args, **kwargs)
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    office = Office(tmp_path)
+    office.now = datetime.datetime.now(datetime.timezone.utc)
+    office.give("hv1")
+    return Hosts(office, "hv1")
+
+
+def test_a_host_that_has_what_it_was_given_is_no_problem(hosts):
+    found = hosts.shown()
+    assert cloud.problems(found) == {}
+    assert set(found["hosts"]["hv1"]["certificates"]) == set(USES)
+    assert found["hosts"]["hv1"]["daemon"] == "serves"
+
+
+def test_one_that_never_had_a_certificate_is_not_found(hosts):
+    with pytest.raises(NotFound, match="web1 is no hypervisor of this master and never had a"):
+        hosts.shown("web1")
+    hosts.names.append("hv2")
+    shown = hosts.shown("hv2", ask=False)["hosts"]["hv2"]
+    assert shown == {"certificates": {}, "problems": ["it has no certificates: apply virt.keys"]}
+
+
+def test_one_that_virt_hosts_lost_is_named_until_it_is_revoked(hosts):
+    hosts.names = []
+    (problem,) = hosts.shown()["hosts"]["hv1"]["problems"]
+    assert problem == "virt:hosts does not match it; if it is gone: salt-run virt.revoke hv1"
+    crl.revoke(hosts.office.store, "hv1")
+    shown = hosts.shown()["hosts"]["hv1"]
+    assert (shown["revoked"], shown["problems"]) == (True, [])
+    rows = cloud.table(hosts.shown())
+    assert [row[-1] for row in rows if row[0] == "hv1"] == ["revoked"] * 4
+
+
+def test_a_certificate_that_is_not_on_its_host_is_named(hosts):
+    facts = hosts.facts("hv1")
+    records = cloud.records(hosts.office.store, hosts.office.rules, "hv1")
+    gone = facts["certs"].pop("server")
+    facts["certs"]["other"] = gone
+    facts["certs"]["client"] = {**facts["certs"]["client"], "sha256": "00"}
+    assert cloud.compare(records, facts) == [
+        "server: not on the host: apply virt.keys",
+        f"client: the host has another one ({gone['issuer']}): apply virt.keys",
+        f"other: not made by this master ({gone['issuer']}): apply virt.keys",
+    ]
+
+
+def test_what_the_master_lost_is_not_shown_and_what_is_damaged_is_a_problem(hosts):
+    store = hosts.office.store
+    (path,) = store.host("hv1").glob("clientcert.pem")
+    kept = path.read_bytes()
+    path.unlink()
+    records = cloud.records(store, hosts.office.rules, "hv1")
+    assert set(records) == set(USES) - {"client"}
+    path.write_bytes(kept)
+    store.path("cacert.pem").write_text("nothing")
+    found = hosts.shown(ask=False)
+    assert "readable" in found["CA"]["libvirt"]["problem"]
+    assert found["hosts"]["hv1"]["certificates"] == {}
+    assert set(cloud.problems(found)) == {"CA libvirt", "hv1"}
+
+
+def test_what_will_be_replaced_is_told_with_the_reason(hosts):
+    office = hosts.office
+    office.rules = policy.CertificatePolicy(hosts="*", names={"hv1": ["vip"]})
+    records = cloud.records(office.store, office.rules, "hv1")
+    assert records["server"]["wrong"] == "its names differ"
+    problems = hosts.shown(ask=False)["hosts"]["hv1"]["problems"]
+    assert f"server: {records['server']['wrong']}: apply virt.keys" in problems
+    office.rules = policy.CertificatePolicy(hosts="*", trust_grains=True)
+    records = cloud.records(office.store, office.rules, "hv1")
+    assert all("wrong" not in about for about in records.values())
+
+
+def test_a_rotation_waits_for_every_host_in_each_step(hosts):
+    office = hosts.office
+    hosts.kept["hv1"] = office.give("hv1")
+    assert hosts.rotate() == (rotation.TRUST, {"hv1": "it does not trust both CAs"})
+    assert "also_trusted" in cloud.authorities(office.store)["libvirt"]
+    hosts.silent.add("hv1")
+    assert hosts.rotate() == (rotation.TRUST, {"hv1": SILENT})
+    hosts.silent.clear()
+    hosts.kept["hv1"] = office.give("hv1")  # it trusts both, and has certificates of the old
+    assert hosts.rotate() == (rotation.REISSUE, {"hv1": "it still has certificates of the old CA"})
+    del hosts.kept["hv1"]
+    hosts.daemon = "the daemon still serves certificate 1f"
+    assert hosts.rotate() == (rotation.REISSUE, {"hv1": "the daemon still serves certificate 1f"})
+    hosts.daemon = "does not listen"
+    assert hosts.rotate() == (None, {})
+    assert rotation.phase(office.store) is None
+    assert "also_trusted" not in cloud.authorities(office.store)["libvirt"]
+
+
+def test_of_an_authority_that_has_ended_nobody_is_waited_for(hosts):
+    """Nothing works with it any more, so that no step makes it worse."""
+    office = hosts.office
+    end = certs.not_after(ca.read(office.store, "libvirt").cert)
+    office.now = end - DAY
+    rotation.begin(office.store, office.rules)
+    office.now = end + DAY
+    assert "expired" in cloud.authorities(office.store)["libvirt"]["problem"]
+    hosts.silent.add("hv1")
+    assert hosts.rotate() == (rotation.REISSUE, {"hv1": SILENT})
+
+
+def test_a_master_without_hypervisors_revokes_all_the_same(hosts):
+    hosts.names = []
+    said = []
+    assert cloud.revoke(hosts, hosts.office.store, "hv1", said.append) == {}
+    assert said == ["hv1: 4 certificates revoked, and it gets no new ones"]
+    assert crl.banned(hosts.office.store, "hv1")
