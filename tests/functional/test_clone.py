@@ -49,6 +49,14 @@ def test_a_clone_has_a_disk_an_identity_and_a_record_of_its_own(original):
     assert (original.images / "web1_system.raw").exists()
 
 
+def test_a_test_of_a_clone_says_what_it_would_take_and_makes_nothing(original):
+    before = sorted(original.images.iterdir())
+    found = original.modules["virt.clone"]("web1", "web2", test=True)
+    assert str(original.images / "web2_system.raw") in str(found)
+    assert sorted(original.images.iterdir()) == before
+    assert "web2" not in original.modules["virt.list_domains"]()
+
+
 def test_a_clone_does_not_get_what_told_the_original_who_it_is(original, tmp_path):
     """A volume for cloud-init holds the original's private key."""
     dom = original.conn.lookupByName("web1")

@@ -3,7 +3,9 @@
 import pytest
 
 from saltvirt import errors
-from saltvirt.host.domain import overview
+from saltvirt.host.domain import overview, resize
+from saltvirt.host.node import running
+from tests.functional.conftest import load
 
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
@@ -235,3 +237,102 @@ def test_an_empty_name_is_no_guest(virt):
     for function in ("get_disks", "get_nics", "get_macs", "get_graphics", "get_xml"):
         with pytest.raises(errors.VirtError, match=r"no guest ''|cannot be a guest's name"):
             virt[f"virt.{function}"]("")
+
+
+@pytest.mark.parametrize("path", [7, None, ["/a"]])
+def test_a_path_that_is_no_text_is_none_of_a_file(virt, path):
+    with pytest.raises(errors.VirtError, match="is not the path of a file"):
+        virt["virt.define_xml_path"](path)
+
+
+DISKS = """<domain type='test'><name>disks</name><memory>1024</memory><os><type>hvm</type></os>
+<devices><disk type='file' device='cdrom'><source file='/cd.iso'/><target dev='sda' bus='sata'/>
+<readonly/></disk><disk type='file'><source file='/ro.raw'/><target dev='vda'/><readonly/></disk>
+<disk type='file'><source file='/both.raw'/><target dev='vdb'/><shareable/></disk>
+</devices>
+</domain>"""
+
+
+@pytest.mark.parametrize("target", ["sda", "vda"])
+def test_a_disk_that_is_read_only_does_not_grow(virt, conn, target):
+    conn.defineXML(DISKS)
+    with pytest.raises(errors.VirtError, match=f"^disk {target} of disks cannot be written to$"):
+        virt["virt.resize_disk"]("disks", target, 8)
+
+
+def test_a_disk_that_two_guests_share_on_purpose_may_grow_and_another_not(conn):
+    dom = conn.defineXML(DISKS)
+    other = DISKS.replace("<name>disks", "<name>other").replace("<shareable/>", "")
+    conn.defineXML(other)
+    assert resize.refuse_shared(conn, dom, "vdb") is None
+    with pytest.raises(errors.Refused, match=r"^refused: /both\.raw cannot grow: disks uses it"):
+        resize.refuse_shared(conn, conn.lookupByName("other"), "vdb")
+
+
+# -- what the runner asks of a host, and what it tells -------------------------------------------
+
+
+def test_who_uses_what_lies_on_shared_storage(virt, conn):
+    places = {"/guest/diskimage1": {"path": "/guest/diskimage1"}, "/free": {"path": "/free"}}
+    found = virt["virt.storage_users"](places)
+    assert found["/free"] is None
+    assert "test" in found["/guest/diskimage1"]
+    assert virt["virt.shared_disks"]("test") == {}
+    with pytest.raises(errors.VirtError, match=r"give those of virt\.purge test=True"):
+        virt["virt.storage_users"]({"/a": {"inode": 7}})
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"reason": " "}, "reason is missing: say why"),
+        ({"reason": ["x"]}, "reason is missing: say why"),
+        ({"reason": "disks", "guests": "web1"}, "guests must be a list of names"),
+        ({"reason": "disks", "guests": ["web1", 7]}, "guests must be a list of names"),
+        ({"off": True, "guests": {"web1": 1}}, "guests must be a list of names"),
+    ],
+)
+def test_a_mark_that_says_nothing_is_not_set(virt, given, why):
+    with pytest.raises(errors.VirtError, match=why):
+        virt["virt.maintenance"](**given)
+    assert virt["virt.maintenance"]() is None
+
+
+@pytest.mark.parametrize("guest", [{"cpu": 1}, {"name": "web1", 7: 1}])
+def test_a_guest_that_is_no_arguments_is_said_by_each_host(virt, guest):
+    found = virt["virt.inventory"](guest=guest)
+    assert "guest must be arguments of virt.init, name among them" in found["guest"]["problem"]
+
+
+def test_who_runs_is_told_by_files_where_no_daemon_is_asked(virt):
+    assert virt["virt.running_names"]() == running.names()
+
+
+def test_what_a_master_that_is_not_updated_asks_for_has_both_names(virt):
+    new, old = virt["virt.migrate_locations"](), virt["virt.migrate_census"]()
+    assert old.pop("leavings") == new["target_leftovers"]
+    assert old == new
+
+
+def test_a_wrong_address_for_migrations_is_no_reason_to_say_nothing_of_guests(caplog):
+    virt = load("test:///default", migration={"address": {"network": 7}})
+    found = virt["virt.migrate_locations"]()
+    assert (found.get("address"), found["guests"]) == (None, {"test": "running"})
+    assert "virt:migration:address" in caplog.text
+
+
+def test_a_person_who_gives_a_host_up_for_lost_is_told_to_all(tmp_path):
+    """And nothing is to be ended here, nor taken away."""
+    context = {}
+    virt = load("test:///default", context, lock=str(tmp_path))
+    with pytest.raises(errors.VirtError, match="no migration of web9 from here is unfinished"):
+        virt["virt.migrate_recover"]("web9", lost="hv7")
+    about = {"name": "web9", "lost": "hv7", "host": virt.opts["id"]}
+    assert ("salt/virt/web9/migrate/lost", about) in [tuple(e)[:2] for e in context["events"]]
+    assert virt["virt.migrate_clean"]("web9", test=True) == {}
+
+
+def test_only_a_migration_that_runs_can_be_switched_to_post_copy(virt, conn):
+    why = f"^test is not being migrated from {conn.getHostname()}$"
+    with pytest.raises(errors.VirtError, match=why):
+        virt["virt.migrate_start_postcopy"]("test")

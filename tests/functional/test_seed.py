@@ -515,3 +515,73 @@ def test_another_master_is_not_trusted_by_our_masters_key(tmp_path, hypervisor):
     assert hypervisor.bootstrap() == "#!/bin/sh\n"
     with pytest.raises(errors.InvalidInput, match="both"):
         hypervisor.data("web1", SeedRequest(pub_key="x"))
+
+
+@pytest.fixture
+def adapter(tmp_path, monkeypatch, hypervisor):
+    """The execution module ``seed``, on the hypervisor whose minion trusts MASTER; and the keys
+    that it handed to its master."""
+    from tests.functional.conftest import load
+
+    modules = load("test:///default", lock=str(tmp_path / "lock"))
+    globals_of = modules["seed.mkconfig"].__globals__
+    handed = []
+    monkeypatch.setitem(globals_of, "_hypervisor", lambda: hypervisor)
+    monkeypatch.setattr(
+        globals_of["client"], "hand_in", lambda _functions, name, key: handed.append((name, key))
+    )
+    return modules, handed
+
+
+def test_a_folder_is_seeded_by_the_module_and_its_key_handed_in(tmp_path, adapter):
+    modules, handed = adapter
+    root = system(tmp_path / "root")
+    assert modules["seed.apply"](str(root), "web1", grains={"role": "web"}) is True
+    public = (root / "etc/salt/pki/minion/minion.pub").read_text()
+    assert handed == [("web1", public)]
+    assert (root / "etc/hostname").read_text() == "web1\n"
+    assert modules["seed.apply"](str(root), config={"id": "web2"}, approve_key=False) is True
+    assert (root / "etc/hostname").read_text() == "web2\n"
+    assert len(handed) == 1
+
+
+def test_an_argument_that_seeds_nothing_is_named(tmp_path, adapter):
+    modules, handed = adapter
+    root = system(tmp_path / "root")
+    with pytest.raises(errors.VirtError, match="unknown argument among: grians, startup_states"):
+        modules["seed.apply"](str(root), "web1", grians={}, startup_states="top")
+    assert (root / "etc/hostname").read_text() == "image\n"
+    assert handed == []
+
+
+def test_a_minions_files_are_made_in_a_folder_for_this_user_alone(tmp_path, adapter):
+    yaml = pytest.importorskip("yaml")
+    modules, handed = adapter
+    found = modules["seed.mkconfig"]({"log_level": "debug"}, str(tmp_path), "web1")
+    modes = {what: os.stat(path).st_mode & 0o777 for what, path in found.items()}
+    assert modes == {"config": 0o640, "pubkey": 0o600, "privkey": 0o400}
+    texts = {what: pathlib.Path(path).read_text() for what, path in found.items()}
+    config = yaml.safe_load(texts["config"])
+    assert (config["id"], config["master"], config["log_level"]) == ("web1", "10.0.0.1", "debug")
+    assert handed == [("web1", texts["pubkey"])]
+    assert keys.pair(texts["privkey"], texts["pubkey"])
+    given = modules["seed.mkconfig"](
+        None, str(tmp_path), "web2", pub_key=texts["pubkey"], priv_key=texts["privkey"]
+    )
+    assert pathlib.Path(given["privkey"]).read_text() == texts["privkey"]
+    assert len(handed) == 1, "a key that was given is known to who gave it"
+
+
+def test_for_a_wrong_name_no_folder_is_made(tmp_path, monkeypatch, adapter):
+    modules, handed = adapter
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    before = sorted(os.listdir(tmp_path))
+    for wrong in ({"id_": "a/b"}, {}, {"id_": "web1", "config": 7}):
+        with pytest.raises(errors.VirtError):
+            modules["seed.mkconfig"](**wrong)
+    assert (sorted(os.listdir(tmp_path)), handed) == (before, [])
+    made = modules["seed.mkconfig"](id_="web1")
+    folder = os.path.dirname(made["config"])
+    assert os.path.dirname(folder) == str(tmp_path)
+    assert os.stat(folder).st_mode & 0o777 == 0o700

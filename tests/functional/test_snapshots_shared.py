@@ -232,3 +232,64 @@ def test_layers_that_libvirt_leaves_to_us_go_only_when_nobody_needs_them(nas):  
         assert [os.path.exists(path) for path in (mine, first, second)] == [True, False, True]
     layers.remove(nas.conn, [str(mine)])
     assert not mine.exists()
+
+
+def test_a_libvirt_that_can_go_back_does_so_and_says_what_is_left_to_delete(place):  # noqa: F811
+    dom, _first, _second = layered(place)
+    named = {one.getName(): one for one in dom.listAllSnapshots()}
+    left = snapshots._revert_layers(place.conn, dom, ("one", named), ["two"], ())
+    assert (left, dom.snapshotCurrent().getName()) == (["two"], "one")
+
+
+def test_what_else_goes_wrong_when_libvirt_goes_back_is_its_own_error(place):  # noqa: F811
+    dom, first, _second = layered(place)
+    named = {one.getName(): one for one in dom.listAllSnapshots()}
+    before = os.stat(first).st_ino
+    named["two"].delete()
+    with pytest.raises(libvirt.libvirtError, match="no domain snapshot") as raised:
+        snapshots._revert_layers(place.conn, dom, ("two", named), [], ())
+    assert raised.value.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_SNAPSHOT
+    assert os.stat(first).st_ino == before
+
+
+def test_a_snapshot_with_memory_or_in_the_image_is_no_layer_that_we_begin_anew(place):  # noqa: F811
+    dom, _first, _second = layered(place)
+    dom.snapshotCreateXML("<domainsnapshot><name>inside</name></domainsnapshot>")
+    with pytest.raises(errors.Unsupported, match="cannot revert to snapshot inside: only to ext"):
+        layers.layers(dom.snapshotLookupByName("inside"))
+    found = layers.layers(dom.snapshotLookupByName("one"))
+    assert [(one.target, os.path.basename(one.path)) for one in found] == [("vda", "base.one")]
+
+
+def test_a_layer_without_a_base_is_not_begun_anew(tmp_path):
+    path, fresh = create(tmp_path / "alone.qcow2"), tmp_path / "fresh"
+    with pytest.raises(errors.OperationFailed) as raised:
+        layers.Layer("vda", str(path)).begin_anew(str(fresh))
+    assert raised.value.text == f"cannot reset {path}: it has no backing file"
+    assert not fresh.exists()
+
+
+def test_a_layer_whose_file_has_gone_is_removed_already(place):  # noqa: F811
+    dom, first, second = layered(place)
+    os.unlink(first)
+    dom.connect().defineXML(dom.XMLDesc(0).replace(second, str(place.base)))
+    layers.remove(place.conn, [first, second], guest=dom.UUIDString())
+    assert not os.path.exists(second)
+
+
+def test_a_disk_that_is_put_on_its_layer_has_none_of_the_chain_of_before(place):  # noqa: F811
+    source = f"<format type='raw'/><source file='{place.base}'/>"
+    below = f"<backingStore type='file'>{source}</backingStore>"
+    dom = place.guest(disk("/a", "raw", below=below), name="web1")
+    assert "<backingStore" in dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    layers._point_at(place.conn, dom, [layers.Layer("vda", "/b"), layers.Layer("vdb", "/c")])
+    now = place.conn.lookupByName("web1").XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    assert "<source file='/b'/>" in now
+    assert "type='qcow2'" in now
+    assert "<backingStore" not in now
+
+
+def test_a_guest_that_goes_while_snapshots_are_listed_costs_only_itself(place):  # noqa: F811
+    dom = place.guest(disk(place.base, "raw"), name="going")
+    dom.undefine()
+    assert "Domain not found" in snapshots._described_or_error(dom)["error"]
