@@ -20,8 +20,7 @@ from saltvirt import errors, names, settings
 from saltvirt.host.domain import guest_lock
 from saltvirt.images import inspect
 from saltvirt.minion import client
-from saltvirt.seed import data as seed_data
-from saltvirt.seed import minion, tree
+from saltvirt.seed import data, minion, tree
 from saltvirt.spec import base
 
 if TYPE_CHECKING:
@@ -127,19 +126,19 @@ def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, pr
         config=base.mapping(config or {}, "config"), pub_key=pub_key, priv_key=priv_key
     )
     name = names.guest(id_ or request.config.get("id") or "")
-    data = _hypervisor().data(name, request)
+    found = _hypervisor().data(name, request)
     folder = tmp or tempfile.mkdtemp()
     texts = {
-        "config": ("minion", seed_data.to_yaml(seed_data.minion_config(data)), 0o640),
-        "pubkey": ("minion.pub", data.public_key, 0o600),
-        "privkey": ("minion.pem", data.private_key, 0o400),
+        "config": ("minion", data.to_yaml(data.minion_config(found)), 0o640),
+        "pubkey": ("minion.pub", found.public_key, 0o600),
+        "privkey": ("minion.pem", found.private_key, 0o400),
     }
     paths = {}
     for what, (file_name, text, mode) in texts.items():
         paths[what] = os.path.join(folder, file_name)
         _write(paths[what], text, mode)
     if approve_key and not (pub_key and priv_key):
-        client.hand_in(__salt__, name, data.public_key)
+        client.hand_in(__salt__, name, found.public_key)
     return paths
 
 

@@ -13,7 +13,7 @@ saltvirt = saltvirt.fresh()
 from saltvirt import settings
 from saltvirt.host import connection
 from saltvirt.host.domain import addresses, lookup
-from saltvirt.host.domain import console as consoles
+from saltvirt.host.domain import console as consoles  # the name is a function's here
 from saltvirt.host.domain import screenshot as pictures
 from saltvirt.spec import values
 

@@ -22,7 +22,7 @@ from saltvirt.host.provision import (
     images_folder,
     seed_drive,
 )
-from saltvirt.host.provision import clone as cloning
+from saltvirt.host.provision import clone as cloning  # the name is a function's here
 from saltvirt.host.provision import rename as renaming
 from saltvirt.host.provision import update as updating
 from saltvirt.minion import client, files

@@ -12,13 +12,12 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, settings
 from saltvirt.host import connection
-from saltvirt.host.domain import names_on_disk as on_disk
+from saltvirt.host.domain import names_on_disk as on_disk  # the name is a function's here
 from saltvirt.host.node import inventory as host_inventory
 from saltvirt.host.node import maintenance as mark
 from saltvirt.host.node import running
 from saltvirt.host.provision import admission, guest_builder, images_folder, requirements
-from saltvirt.spec import base, profiles
-from saltvirt.spec import guest as guests
+from saltvirt.spec import base, guest, profiles
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -36,7 +35,7 @@ def _wanted(conn, config_get, place, arguments):
         arguments = base.mapping(arguments, "guest")
         if "name" not in arguments or not all(isinstance(word, str) for word in arguments):
             raise errors.InvalidInput("guest must be arguments of virt.init, name among them")
-        spec = guests.parse(**arguments, known_profiles=profiles.read(config_get))
+        spec = guest.parse(**arguments, known_profiles=profiles.read(config_get))
         admission_config = admission.AdmissionConfig(config_get, place.folder, place.pool)
         # nothing is seeded: what matters is that it could be
         not_yet = guest_builder.not_yet

@@ -17,7 +17,7 @@ from saltvirt import settings
 from saltvirt.host import connection
 from saltvirt.host.domain import lifecycle
 from saltvirt.host.network import network_state, networks
-from saltvirt.spec import network as network_spec
+from saltvirt.spec import network
 from saltvirt.states.networks import DesiredNetwork
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def _connect(kwargs):
 
 def _spec(arguments):
     """The NetworkSpec in a function's ``locals()``."""
-    words = network_spec.NetworkSpec.keys()
-    return network_spec.parse(**{k: v for k, v in arguments.items() if k in words})
+    words = network.NetworkSpec.keys()
+    return network.parse(**{k: v for k, v in arguments.items() if k in words})
 
 
 def network_define(
@@ -216,9 +216,9 @@ def network_converge(
 
         salt 'hyper*' virt.network_converge main bridge=br0 forward=bridge running=True test=True
     """
-    words = network_spec.NetworkSpec.keys()
+    words = network.NetworkSpec.keys()
     given = {word: kwargs.pop(word) for word in [*kwargs] if word in words}
-    spec = network_spec.parse(name=name, **given)
+    spec = network.parse(name=name, **given)
     desired = DesiredNetwork(spec, running, bool(autostart), bool(restart))
     with _connect(kwargs) as conn:
         return network_state.converge(conn, desired, bool(test)).show(bool(test))

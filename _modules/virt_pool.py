@@ -18,7 +18,7 @@ from saltvirt.host import connection
 from saltvirt.host.capabilities import of_pool
 from saltvirt.host.domain import lifecycle
 from saltvirt.host.storage import pool_state, pools, volumes
-from saltvirt.spec import pool as pool_spec
+from saltvirt.spec import pool
 from saltvirt.states.pools import DesiredPool
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def _connect(kwargs):
 
 def _spec(arguments):
     """The PoolSpec in a function's ``locals()``."""
-    words = pool_spec.PoolSpec.keys()
-    return pool_spec.parse(**{k: v for k, v in arguments.items() if k in words})
+    words = pool.PoolSpec.keys()
+    return pool.parse(**{k: v for k, v in arguments.items() if k in words})
 
 
 def pool_capabilities(**kwargs):
@@ -217,7 +217,7 @@ def pool_converge(
     about = {"ptype": ptype, "target": target, "permissions": permissions, "source": source}
     desired = DesiredPool(
         name=str(name),
-        spec=pool_spec.from_state(name=name, **about) if any(about.values()) else None,
+        spec=pool.from_state(name=name, **about) if any(about.values()) else None,
         running=running,
         autostart=bool(autostart),
         transient=bool(transient),

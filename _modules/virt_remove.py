@@ -14,7 +14,7 @@ from saltvirt import errors, settings
 from saltvirt.answers.removal import RemovalPlan
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock, lookup, removal
-from saltvirt.host.domain import purge as purging
+from saltvirt.host.domain import purge as purging  # the name is a function's here
 from saltvirt.host.migration import departed
 from saltvirt.host.provision import admission, disk_notes
 from saltvirt.host.provision import leftovers as left

@@ -17,8 +17,7 @@ from saltvirt import settings, units
 from saltvirt.host import connection
 from saltvirt.host.domain import lookup
 from saltvirt.host.storage import upload, volume_state, volumes
-from saltvirt.spec import values
-from saltvirt.spec import volume as volume_spec
+from saltvirt.spec import values, volume
 from saltvirt.states.volumes import DesiredVolume
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def volume_define(
     """
     words = {"allocation": allocation, "format": format, "type": type, "nocow": nocow}
     words |= {"permissions": permissions, "backing_store": backing_store}
-    spec = volume_spec.parse(name, size, **words)
+    spec = volume.parse(name, size, **words)
     with _connect(kwargs) as conn:
         return volumes.define(conn, pool, spec)
 
@@ -157,7 +156,7 @@ def volume_converge(
     """
     words = {"allocation": allocation, "format": format, "type": type, "nocow": nocow}
     words |= {"permissions": permissions, "backing_store": backing_store}
-    desired = DesiredVolume(str(pool), volume_spec.parse(name, size, **words), bool(shrink))
+    desired = DesiredVolume(str(pool), volume.parse(name, size, **words), bool(shrink))
     with _connect(kwargs) as conn:
         return volume_state.converge(conn, desired, bool(test)).show(bool(test))
 

@@ -22,9 +22,9 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import errors, names, settings, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import explain as explaining
+from saltvirt.operations import explain as explaining  # the name is a function's here
 from saltvirt.operations import find, inventory, operation, report, result
-from saltvirt.operations import init as deploying
+from saltvirt.operations.init import Init, InitRequest
 from saltvirt.placement import capacity as capacities
 from saltvirt.placement import choose, facts, policy
 
@@ -159,11 +159,11 @@ def next_host():
 
 
 def _wanted(name, cpu, mem, image, hypervisor, host, options):
-    """deploying.InitRequest: what is for placement and the runner is taken out of the options."""
+    """InitRequest: what is for placement and the runner is taken out of the options."""
     placing = {k: options.pop(k) for k in ("groups", "group_policy", "labels", "prefer")
                if k in options}  # fmt: skip
     waiting = options.pop("wait_for", "minion" if options.pop("wait", False) else None)
-    return deploying.InitRequest(
+    return InitRequest(
         name, cpu, mem, image, hypervisor, host, options.pop("start", True),
         wait_for=waiting, wait_s=units.parse_number(options.pop("timeout", 300), "timeout"),
         pillar=options.pop("pillar", None),
@@ -327,7 +327,7 @@ def init(
     wanted = _wanted(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, wanted.name, "init", __salt__)
-        return operation.perform(deploying.Init(fleet, _policy(), wanted, progress), test)
+        return operation.perform(Init(fleet, _policy(), wanted, progress), test)
 
 
 @result.reporting

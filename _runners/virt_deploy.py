@@ -11,7 +11,7 @@ saltvirt = saltvirt.fresh()
 from saltvirt import units
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import deploy, operation, report, result
-from saltvirt.placement import policy as policies
+from saltvirt.placement import policy
 from saltvirt.spec import base
 
 if TYPE_CHECKING:
@@ -60,9 +60,7 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
         for guest, options in base.mapping(guests or {}, "guests").items()
     ]
     opts, count = dict(__opts__), units.parse_count(at_once, "at_once")
-    policy, screen = policies.of_master(opts), report.screen(__salt__, opts)
+    by, screen = policy.of_master(opts), report.screen(__salt__, opts)
     with Fleet(opts) as fleet:  # Salt's dunders are not there in its threads
-        makes = deploy.Deploy(
-            fleet, policy, wanted, name, remove=remove, at_once=count, screen=screen
-        )
+        makes = deploy.Deploy(fleet, by, wanted, name, remove=remove, at_once=count, screen=screen)
         return operation.perform(makes, test)

@@ -13,12 +13,12 @@ saltvirt = saltvirt.fresh()
 
 from saltvirt import settings, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import migrate as migrating
+from saltvirt.operations import migrate as migrating  # the name is a function's here
 from saltvirt.operations import operation, recover, report, result, slots, target_leftovers
 from saltvirt.operations.evacuate import Evacuate, Restore
 from saltvirt.operations.rebalance import Rebalance
 from saltvirt.placement import policy
-from saltvirt.placement import rebalance as rebalancing
+from saltvirt.placement.rebalance import THRESHOLD
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -128,7 +128,7 @@ def restore(host, test=False):
 
 
 @result.reporting
-def rebalance(apply=False, threshold=rebalancing.THRESHOLD, test=False):
+def rebalance(apply=False, threshold=THRESHOLD, test=False):
     """
     Moves that would make the cloud more even; with ``apply`` they are made.
 

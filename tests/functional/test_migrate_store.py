@@ -163,8 +163,8 @@ def test_what_an_image_stands_on(tmp_path):
     subprocess.run([*run, "-b", base, "-F", "qcow2", middle], check=True)
     subprocess.run([*run, "-b", "middle", "-F", "qcow2", top], check=True)
     assert [image.path for image in guest_disks.images(top, "qcow2")] == [top, middle, base]
-    assert files.chain(top) == [top, middle, base]
-    assert files.chain(str(tmp_path / "gone")) == [str(tmp_path / "gone")]
+    assert files.chain_paths(top) == [top, middle, base]
+    assert files.chain_paths(str(tmp_path / "gone")) == [str(tmp_path / "gone")]
 
 
 DISK = """<domain><devices><disk type='file' device='disk'><driver name='qemu' type='qcow2'/>

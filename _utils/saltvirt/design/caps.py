@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from saltvirt import units
 from saltvirt.errors import InvalidInput, Unsupported
+from saltvirt.xml import tree
 from saltvirt.xml.tree import child
-from saltvirt.xml.tree import parse as parse_xml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -165,7 +165,7 @@ def _rank(order: Sequence[str]) -> Callable[[str], int]:
 
 def parse(xml: str, domain_xml: str | None = None) -> Caps:
     """Caps from the XML of virConnectGetCapabilities and, if there, of domain capabilities."""
-    root = parse_xml(xml)
+    root = tree.parse(xml)
     if root.tag != "capabilities":
         raise InvalidInput(f"expected a <capabilities> document, not <{root.tag}>")
     guests = tuple(_guest(node) for node in root.findall("guest"))
@@ -233,7 +233,7 @@ def _guest(node: Element) -> Guest:
 
 def parse_domain(xml: str) -> DomainCaps:
     """DomainCaps from the XML of virConnectGetDomainCapabilities."""
-    root = parse_xml(xml)
+    root = tree.parse(xml)
     if root.tag != "domainCapabilities":
         raise InvalidInput(f"expected a <domainCapabilities> document, not <{root.tag}>")
     vcpu, iothreads = root.find("vcpu"), root.find("iothreads")

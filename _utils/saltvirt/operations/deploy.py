@@ -25,7 +25,7 @@ from saltvirt.operations.purge import Purge
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
-from saltvirt.spec import guest as guest_spec
+from saltvirt.spec import guest
 from saltvirt.spec.base import mapping, unknown
 
 DEPLOYMENT = "deployment"
@@ -92,14 +92,14 @@ def _line(word: str, guests: dict[str, str]) -> str:
     return f"{word}: {listed}" if listed else ""
 
 
-def wanted(name: str, guest: dict[str, Any], deployment: str = "default") -> InitRequest:
+def wanted(name: str, definition: dict[str, Any], deployment: str = "default") -> InitRequest:
     """The InitRequest of a guest as pillar describes it. Raises InvalidInput."""
     label = f"guest {name}"
-    known = sorted({*guest_spec.arguments(), *_FOR_US})
-    for word in mapping(guest, label):
+    known = sorted({*guest.arguments(), *_FOR_US})
+    for word in mapping(definition, label):
         if word not in known:
             raise unknown(word, known, label)
-    given = {**_DEFAULTS, **{k: v for k, v in guest.items() if v is not None}}
+    given = {**_DEFAULTS, **{k: v for k, v in definition.items() if v is not None}}
     if "size" in given:
         given["disks"] = _sized(label, given)
     own = mapping(given.pop("metadata", {}), f"{label}: metadata")

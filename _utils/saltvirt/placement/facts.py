@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from saltvirt.placement import account
-from saltvirt.placement import policy as policies
+from saltvirt.placement import account, policy
 from saltvirt.wire import Fact, seldom, untold
 
 if TYPE_CHECKING:
@@ -334,11 +333,11 @@ def host_of(name: str, inventory: Inventory) -> Host:
         networks=inventory.networks,
         pools=inventory.pools,
         images=inventory.images,
-        labels=policies.mapping(inventory.labels, "virt:labels"),
+        labels=policy.mapping(inventory.labels, "virt:labels"),
         maintenance=inventory.maintenance,
-        ratios=policies.ratios(inventory.ratios),
+        ratios=policy.ratios(inventory.ratios),
         needs=inventory.guest,
-        limits=policies.limits(inventory.placement),
+        limits=policy.limits(inventory.placement),
         hugepages={int(size): kib for size, kib in inventory.hugepages.items()},
         page_kib=inventory.hugepage_kib or 0,
         stores=inventory.stores,
@@ -349,10 +348,10 @@ def host_of(name: str, inventory: Inventory) -> Host:
     for store in {*host.mounts.values(), host.images_store}:
         host.storage[store]  # a mount of what it does not tell of is known here, not in a choice
     account.takes(
-        PlacementRequest(name, 1, 1, by_profile=True).at(host), host, policies.PlacementPolicy()
+        PlacementRequest(name, 1, 1, by_profile=True).at(host), host, policy.PlacementPolicy()
     )
     host.free_memory_kib(
-        policies.PlacementPolicy()
+        policy.PlacementPolicy()
     )  # what does not add up is known here, not in a choice
     return host
 

@@ -115,7 +115,7 @@ class CpuSpec(Part):
                 raise InvalidInput(f"{what}:vcpus has {number}, the last one is {maximum - 1}")
 
 
-def parse(value: Any, what: str = "cpu") -> CpuSpec:
+def parse_cpu(value: Any, what: str = "cpu") -> CpuSpec:
     """A CpuSpec from a number or a dictionary; None or 0 say nothing.
 
     A number alone is how many CPUs there shall be, all of them running.

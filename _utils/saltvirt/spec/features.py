@@ -24,7 +24,7 @@ VALUES = {
 }
 
 
-def parse(value: Any, what: str = "hypervisor_features") -> dict[str, Any] | None:
+def parse_features(value: Any, what: str = "hypervisor_features") -> dict[str, Any] | None:
     """{property of xml.features.Features: value} from the user's dictionary, or None.
 
     Dashes and underscores are the same in names.

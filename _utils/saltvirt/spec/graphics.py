@@ -59,7 +59,7 @@ class GraphicsSpec(Part):
             raise InvalidInput(f"{what}: tls_port is for spice")
 
 
-def parse(value: Any, what: str = "graphics") -> GraphicsSpec | None:
+def parse_graphics(value: Any, what: str = "graphics") -> GraphicsSpec | None:
     """A GraphicsSpec from a dictionary or just the type; None says nothing."""
     if value is None:
         return None

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from saltvirt import names, settings
 from saltvirt.spec import chardev, devices, guest_devices, profiles, rules, values
-from saltvirt.spec import cpu as cpus
-from saltvirt.spec import features as feature
-from saltvirt.spec import graphics as display
-from saltvirt.spec import memory as memories
 from saltvirt.spec.base import part, unknown
 from saltvirt.spec.boot import BootSpec, boot_devices
 from saltvirt.spec.clock import ClockSpec
+from saltvirt.spec.cpu import CpuSpec, parse_cpu
 from saltvirt.spec.deploy import DeploySpec
 from saltvirt.spec.disk import DiskSpec
+from saltvirt.spec.features import parse_features
+from saltvirt.spec.graphics import GraphicsSpec, parse_graphics
 from saltvirt.spec.hostdev import HostDeviceSpec
+from saltvirt.spec.memory import MemorySpec, parse_memory
 from saltvirt.spec.nic import NicSpec
 from saltvirt.spec.numatune import NumaTuneSpec
 
@@ -56,8 +56,8 @@ class GuestSpec:
     """
 
     name: str
-    cpu: cpus.CpuSpec = _key(cpus.parse)
-    memory: memories.MemorySpec = _key(memories.parse)
+    cpu: CpuSpec = _key(parse_cpu)
+    memory: MemorySpec = _key(parse_memory)
     hypervisor: str | None = _key(_optional(_hypervisor))
     os_type: str | None = _key(_optional(_os_type))
     arch: str | None = _key(_optional(values.word))
@@ -67,12 +67,12 @@ class GuestSpec:
     boot: BootSpec | None = _key(_optional(part(BootSpec)))
     boot_dev: list[str] | None = _key(_optional(boot_devices))
     numatune: NumaTuneSpec | None = _key(_optional(part(NumaTuneSpec)))
-    features: dict[str, Any] | None = _key(feature.parse)
+    features: dict[str, Any] | None = _key(parse_features)
     clock: ClockSpec | None = _key(_optional(part(ClockSpec)))
     on_poweroff: str | None = _key(_optional(values.choice(*ON_STOP)))
     on_reboot: str | None = _key(_optional(values.choice(*ON_STOP)))
     on_crash: str | None = _key(_optional(values.choice(*ON_CRASH)))
-    graphics: display.GraphicsSpec | None = _key(display.parse)
+    graphics: GraphicsSpec | None = _key(parse_graphics)
     serials: list[chardev.CharSpec] | None = _key(chardev.parse)
     consoles: list[chardev.CharSpec] | None = _key(chardev.parse)
     host_devices: list[HostDeviceSpec] | None = _key(

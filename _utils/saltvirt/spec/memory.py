@@ -55,7 +55,7 @@ class MemorySpec(Part):
             raise InvalidInput(f"{what}: max needs slots, the number of memory modules to add")
 
 
-def parse(value: Any, what: str = "mem") -> MemorySpec:
+def parse_memory(value: Any, what: str = "mem") -> MemorySpec:
     """A MemorySpec from a size in MiB (or with a unit) or a dictionary; None or 0 say nothing."""
     if value in (None, 0, "", "0"):
         return MemorySpec()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def shorthands(spec: GuestSpec, more: Mapping[str, Any]) -> None:
     """The arguments that stand for a longer one."""
     if values.boolean(more.get("enable_vnc") or False, "enable_vnc") and spec.graphics is None:
-        spec.graphics = graphics.parse("vnc")
+        spec.graphics = graphics.parse_graphics("vnc")
     kind = more.get("serial_type")
     if kind not in (None, "None", "none", "") and spec.serials is None:
         spec.serials = chardev.parse({"type": kind}, "serial_type")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 from saltvirt.host.connection import libvirt
 from saltvirt.host.node import boot
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MARKS = ("deployment", "operation")
 
 
-def of_tree(tree: ET.Element) -> GuestRecord:
+def of_tree(tree: ElementTree.Element) -> GuestRecord:
     """The GuestRecord in a domain's parsed XML; false when we did not make it."""
     return Domain(tree).record
 
@@ -36,7 +36,7 @@ def unmark(record: GuestRecord) -> None:
     record.entries = [entry for entry in record.entries if entry.key not in _MARKS]
 
 
-def disk_paths(conn: libvirt.virConnect, trees: Iterable[ET.Element]) -> set[str]:
+def disk_paths(conn: libvirt.virConnect, trees: Iterable[ElementTree.Element]) -> set[str]:
     """The paths of the disks that records name, those of pools as far as they are there.
 
     A block device that no pool made for the guest was there before: an image was put onto it,
@@ -69,7 +69,7 @@ def _plain(record: GuestRecord) -> str:
     node = record.copy().need()
     for one in node.iter():
         one.tag = one.tag.rpartition("}")[2]
-    return ET.tostring(node, encoding="unicode")
+    return ElementTree.tostring(node, encoding="unicode")
 
 
 def _started(pid: int) -> str:

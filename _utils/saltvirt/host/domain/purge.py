@@ -7,10 +7,10 @@ import itertools
 import logging
 import os
 import stat
-import xml.etree.ElementTree as ET
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host import connection
@@ -41,7 +41,9 @@ class PurgePlan:
     unsure: list[str] = field(default_factory=list)
 
 
-def _own_disks(conn: libvirt.virConnect, tree: ET.Element) -> Iterator[tuple[str, str, str | None]]:
+def _own_disks(
+    conn: libvirt.virConnect, tree: ElementTree.Element
+) -> Iterator[tuple[str, str, str | None]]:
     """(path, its declared format, reason to keep it or None) of each disk in a domain's XML."""
     for node in tree.iterfind("devices/disk"):
         source = node.find("source")
@@ -66,7 +68,7 @@ def _snapshot_files(dom: libvirt.virDomain) -> Iterator[tuple[str, str, bool]]:
     """(path, its format, whether it is memory) of what the domain's snapshots left here."""
     with contextlib.suppress(libvirt.libvirtError):
         for snapshot in dom.listAllSnapshots():
-            tree = ET.fromstring(snapshot.getXMLDesc())
+            tree = ElementTree.fromstring(snapshot.getXMLDesc())
             for memory in tree.iterfind("memory[@file]"):
                 yield memory.attrib["file"], "raw", True
             for disk in tree.iterfind("disks/disk"):
@@ -98,10 +100,12 @@ def plan(
     made = {files.real(path) for path in metadata.disk_paths(conn, trees)}
     found: dict[str, str | None] = dict.fromkeys(made)
     for path, format, memory in _snapshot_files(dom):
-        its = not ours or (recorded and (memory or not made.isdisjoint(files.chain(path, format))))
+        its = not ours or (
+            recorded and (memory or not made.isdisjoint(files.chain_paths(path, format)))
+        )
         found[files.real(path)] = None if its else NOT_MADE
     for path, format, reason in (one for tree in trees for one in _own_disks(conn, tree)):
-        chain = files.chain(path, format)
+        chain = files.chain_paths(path, format)
         if not ours:
             found[files.real(path)] = reason
         elif made.isdisjoint(chain):

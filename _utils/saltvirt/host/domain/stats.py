@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from xml.etree import ElementTree
 
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
@@ -24,7 +24,7 @@ class Reading:
 
     name: str
     stats: dict[str, Any]
-    tree: ET.Element | None = None
+    tree: ElementTree.Element | None = None
     error: str | None = None
 
     @property
@@ -50,7 +50,8 @@ def _kinds() -> int:
 
 
 def blocks(
-    conn: libvirt.virConnect, domains: Collection[tuple[libvirt.virDomain, Sequence[ET.Element]]]
+    conn: libvirt.virConnect,
+    domains: Collection[tuple[libvirt.virDomain, Sequence[ElementTree.Element]]],
 ) -> dict[str, dict[str, Any]]:
     """libvirt's statistics of the disks, by UUID, for pairs of a virDomain and its parsed
     definitions; none of a domain for whose disks libvirt would wait for ever."""
@@ -60,9 +61,9 @@ def blocks(
     return {dom.UUIDString(): found for dom, found in pairs}
 
 
-def tree(dom: libvirt.virDomain) -> ET.Element:
+def tree(dom: libvirt.virDomain) -> ElementTree.Element:
     """The domain's XML as it is now, parsed."""
-    return ET.fromstring(dom.XMLDesc(0))
+    return ElementTree.fromstring(dom.XMLDesc(0))
 
 
 def _read(dom: libvirt.virDomain, stats: dict[str, Any], with_xml: bool) -> Reading:

@@ -15,8 +15,7 @@ from saltvirt.host.connection import libvirt, translated, unless_gone
 from saltvirt.host.domain import lookup, removal
 from saltvirt.host.migration import confirm, departed, reservations, target_leftovers
 from saltvirt.host.migration.move_journal import Journal
-from saltvirt.migration import journal as steps
-from saltvirt.migration import outcome, transport
+from saltvirt.migration import journal, outcome, transport
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import JournalEntry, MadeThere
 
@@ -150,7 +149,7 @@ def _ended(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEnt
     report, left, keep_source = entry.report, entry.left, entry.keep_source
     deleted: list[str] = []
     kept: dict[str, str] = {}
-    if entry.phase == steps.MOVED:
+    if entry.phase == journal.MOVED:
         ended, why = MOVED, _gone_since(peer, report)
         if why:  # what stayed here may be the last there is of it
             keep_source, kept = True, dict.fromkeys(left, why)
@@ -188,7 +187,7 @@ def not_run_there(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: Jou
         if here is None or there is None:
             return
         target = peer.getHostname()
-        if entry.phase == steps.BEGUN:
+        if entry.phase == journal.BEGUN:
             why = f"{target} has a guest {name} that this migration did not create there"
         else:  # of a running guest no copy is whole before libvirt has moved it
             ran = target_leftovers.written_since(peer, entry.made)
@@ -213,7 +212,7 @@ def run_on(conn: libvirt.virConnect, report: GuestReport, step: str | None) -> N
         by_somebody = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER]
         if here is None or here.state() != by_somebody:
             return
-        if step == steps.PAUSED:
+        if step == journal.PAUSED:
             here.resume()
             return
     name = report.name

@@ -23,8 +23,7 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import metadata, purge
 from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import existing_disk, undo_disks
-from saltvirt.host.storage import answers, bounded, deletion, files, usage
-from saltvirt.host.storage import shared as shared_storage
+from saltvirt.host.storage import answers, bounded, deletion, files, shared, usage
 from saltvirt.images import clone
 from saltvirt.wire import Fact
 
@@ -225,7 +224,7 @@ def _is_second(used: usage.Usage, path: str) -> bool:
         and seen.st_nlink > 1
         and bool(used.guests([("file", seen.st_dev, seen.st_ino)]))
         and not used.why(names)
-        and not shared_storage.why(path)
+        and not shared.why(path)
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host import connection
@@ -51,10 +51,10 @@ def _attach(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
 
 def _update(dom: libvirt.virDomain, change: Change, _wanted: Domain) -> None:
     # where the device sits can differ between the running guest and its definition
-    device = ET.fromstring(change.xml)
+    device = ElementTree.fromstring(change.xml)
     for part in (*device.findall("address"), *device.findall("alias")):
         device.remove(part)
-    text = ET.tostring(device, encoding="unicode")
+    text = ElementTree.tostring(device, encoding="unicode")
     dom.updateDeviceFlags(text, libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
 

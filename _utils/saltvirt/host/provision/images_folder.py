@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
 from dataclasses import dataclass
+from xml.etree import ElementTree
 
 from saltvirt import errors, settings
 from saltvirt.host import connection
@@ -30,7 +30,7 @@ def configured(get: settings.Get) -> ImagesFolder:
         return ImagesFolder(value)
     with connection.connect(settings.connection(get, {})) as conn:
         try:
-            tree = ET.fromstring(conn.storagePoolLookupByName(value).XMLDesc(0))
+            tree = ElementTree.fromstring(conn.storagePoolLookupByName(value).XMLDesc(0))
         except libvirt.libvirtError as exc:
             raise errors.InvalidInput(
                 f"virt:images {value!r} is neither an absolute path nor a storage pool of "

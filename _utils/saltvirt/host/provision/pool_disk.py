@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, TypedDict, cast
+from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host import connection
@@ -48,7 +48,7 @@ def _pool(conn: libvirt.virConnect, name: str) -> libvirt.virStoragePool:
 
 def _partition(pool: libvirt.virStoragePool) -> str:
     """The name that the next volume of a pool of partitions must have, e.g. ``sdb2``."""
-    device = tree.child(ET.fromstring(pool.XMLDesc()), "source/device").get("path", "")
+    device = tree.child(ElementTree.fromstring(pool.XMLDesc()), "source/device").get("path", "")
     base = os.path.basename(os.path.realpath(device))
     taken = [int(m.group(1)) for v in pool.listVolumes() if (m := re.search(r"(\d+)$", v))]
     return f"{base}{max(taken, default=0) + 1}"
@@ -147,7 +147,7 @@ def _file_from_image(
     guest: str | None,
     note: Note | None,
 ) -> None:
-    folder = ET.fromstring(pool.XMLDesc()).findtext("target/path")
+    folder = ElementTree.fromstring(pool.XMLDesc()).findtext("target/path")
     path = os.path.join(folder or "", work.volume or "")
     overlay = bool(work.spec.overlay_image)
     clone.clone(

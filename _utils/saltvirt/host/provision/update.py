@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from saltvirt.host.provision.disks import Work
     from saltvirt.host.provision.guest_builder import Tools
     from saltvirt.host.provision.reservation import GrowthReservation
-    from saltvirt.placement.facts import Disk as PlacedDisk
+    from saltvirt.placement import facts
     from saltvirt.placement.facts import PlacementRequest
     from saltvirt.spec.guest import GuestSpec
     from saltvirt.xml.disk import Disk
@@ -306,7 +306,7 @@ class Update:
             request = replace(request, disks=(*request.disks, *self.grown()))
             admission.check(self.conn, self.tools.admission_config, request, new=False, only=asked)
 
-    def grown(self) -> Iterator[PlacedDisk]:
+    def grown(self) -> Iterator[facts.Disk]:
         """What the disks that are there get more, as facts.Disk."""
         for disk in self.actual.disks:
             if disk.target in self.sizes:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import stat
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, unless_gone
 from saltvirt.host.storage import bounded
-from saltvirt.images import chain as image_chain
+from saltvirt.images import chain
 
 
 def real(path: str) -> str:
@@ -19,16 +19,16 @@ def real(path: str) -> str:
     return bounded.real(path) if path.startswith("/") else path
 
 
-def chain(path: str, format: str | None = None) -> list[str]:
+def chain_paths(path: str, format: str | None = None) -> list[str]:
     """The file and all that it is based on, as real paths.
 
     format: what is declared of it; see saltvirt.images.chain.
     """
-    found = image_chain.read(path, format)
+    found = chain.read(path, format)
     return [link.path for link in found.links] + list(found.aside)
 
 
-def format_of(node: ET.Element) -> str | None:
+def format_of(node: ElementTree.Element) -> str | None:
     """The format that an element with a source declares for it, or None."""
     if node.tag == "nvram":
         return node.get("format", "raw")
@@ -36,19 +36,19 @@ def format_of(node: ET.Element) -> str | None:
     return kind.get("type") if kind is not None else None
 
 
-def declared(disk: ET.Element) -> str:
+def declared(disk: ElementTree.Element) -> str:
     """The format that a definition declares for a disk; libvirt takes raw where it says none."""
     return format_of(disk) or "raw"
 
 
-def variables(nvram: ET.Element) -> str | None:
+def variables(nvram: ElementTree.Element) -> str | None:
     """Where the firmware's variables are, in both of libvirt's ways to write it; "" for what is no
     file of this host, None where libvirt has not chosen yet."""
     source = nvram.find("source")
     return nvram.text or None if source is None else source.get("file", "")
 
 
-def named(conn: libvirt.virConnect, tree: ET.Element) -> Iterator[tuple[str, str | None]]:
+def named(conn: libvirt.virConnect, tree: ElementTree.Element) -> Iterator[tuple[str, str | None]]:
     """(path, declared format or None) of every local path that a domain's XML names as storage,
     firmware files included. A disk in a pool is there by the path of its volume."""
     for node in tree.iter():
@@ -73,13 +73,13 @@ def format_by_domains(conn: libvirt.virConnect, path: str) -> str | None:
     return "raw" if "raw" in found else min(found, default=None)
 
 
-def _volume_of(conn: libvirt.virConnect, source: ET.Element) -> str | None:
+def _volume_of(conn: libvirt.virConnect, source: ElementTree.Element) -> str | None:
     if not source.get("volume"):
         return None
     return volume_path(conn, source.get("pool"), source.get("volume"))
 
 
-def paths(tree: ET.Element) -> set[str]:
+def paths(tree: ElementTree.Element) -> set[str]:
     """Every local path that a domain's XML names as storage, firmware files included."""
     found = {
         value
@@ -90,12 +90,12 @@ def paths(tree: ET.Element) -> set[str]:
     return found | set(filter(None, map(variables, tree.iter("nvram"))))
 
 
-def trees(dom: libvirt.virDomain) -> list[ET.Element]:
+def trees(dom: libvirt.virDomain) -> list[ElementTree.Element]:
     """The domain's XML as it runs and as it starts next, parsed."""
     found = []
     for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
         with unless_gone():
-            found.append(ET.fromstring(dom.XMLDesc(flags)))
+            found.append(ElementTree.fromstring(dom.XMLDesc(flags)))
     return found
 
 
@@ -117,13 +117,13 @@ def require_pool(conn: libvirt.virConnect, name: str) -> None:
             raise errors.OperationFailed(f"storage pool {name} is not started: start it first")
 
 
-def volume_paths(conn: libvirt.virConnect, tree: ET.Element) -> set[str]:
+def volume_paths(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
     """The paths of the disks that a domain's XML gives as pool and volume."""
     pairs = [(s.get("pool"), s.get("volume")) for s in tree.iter("source") if s.get("volume")]
     return {path for path in (volume_path(conn, *pair) for pair in pairs) if path}
 
 
-def writable(conn: libvirt.virConnect, tree: ET.Element) -> set[str]:
+def writable(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
     """The real paths of the disks that a domain may write to."""
     found = set()
     for node in tree.iterfind("devices/disk"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-import xml.etree.ElementTree as ET
+from xml.etree import ElementTree
 
 from saltvirt.design.source import Source
 from saltvirt.host.connection import libvirt
@@ -18,7 +18,7 @@ _FILES = ("dir", "fs", "netfs")
 
 def type_of(pool: libvirt.virStoragePool) -> str | None:
     """libvirt's word for a pool's type."""
-    return ET.fromstring(pool.XMLDesc()).get("type")
+    return ElementTree.fromstring(pool.XMLDesc()).get("type")
 
 
 def direct(
@@ -29,7 +29,7 @@ def direct(
     pool: the virStoragePool. volume: a name, also of one that is still to be made. xen: for a
     guest of Xen's, whose driver knows no pools.
     """
-    root = ET.fromstring(pool.XMLDesc())
+    root = ElementTree.fromstring(pool.XMLDesc())
     kind = root.get("type")
     if kind in SERVERS:
         return _on_server(conn, kind, tree.child(root, "source"), volume)
@@ -40,7 +40,9 @@ def direct(
     return None
 
 
-def _on_server(conn: libvirt.virConnect, kind: str, source: ET.Element, volume: str) -> Source:
+def _on_server(
+    conn: libvirt.virConnect, kind: str, source: ElementTree.Element, volume: str
+) -> Source:
     hosts = [
         HostSpec(name=host.get("name"), port=int(port) if (port := host.get("port")) else None)
         for host in source.findall("host")
@@ -57,7 +59,7 @@ def _on_server(conn: libvirt.virConnect, kind: str, source: ET.Element, volume: 
     )
 
 
-def _auth(conn: libvirt.virConnect, node: ET.Element | None) -> AuthSpec | None:
+def _auth(conn: libvirt.virConnect, node: ElementTree.Element | None) -> AuthSpec | None:
     """The secret by its usage, which is the same on other hosts, where that can be told."""
     if node is None:
         return None

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 from xml.etree import ElementTree
 
+import saltvirt.design.pool
 from saltvirt import errors
-from saltvirt.design import pool as design
 from saltvirt.diff.pool_changes import changes
 from saltvirt.host.connection import libvirt, translate, translated
 from saltvirt.host.definition import configured
@@ -99,7 +99,7 @@ def define(conn: libvirt.virConnect, spec: PoolSpec, making: PoolOptions) -> boo
         )
     with translated(f"define storage pool {name}"), Revert() as undo:
         uuid = secret.store_for_pool(conn, spec, undo)
-        text = design.build(spec, secret_uuid=uuid).tostring()
+        text = saltvirt.design.pool.build(spec, secret_uuid=uuid).tostring()
         if making.transient:
             flags = libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if making.build else 0
             conn.storagePoolCreateXML(text, flags)
@@ -136,7 +136,7 @@ def compare(
     """The Difference between a virStoragePool and its PoolSpec."""
     current = configured_pool(pool)
     uuid = secret_uuid or secret.uuid_for_pool(conn, spec)
-    wanted = design.build(spec, current, uuid)
+    wanted = saltvirt.design.pool.build(spec, current, uuid)
     now = changes(wanted, read(pool)) if pool.isActive() else []
     return Difference(wanted, changes(wanted, current), now)
 
