@@ -37,6 +37,7 @@ def data():
         public_key=public,
         master="10.0.0.1",
         master_public_key="MASTER\n",
+        master_sign_key="SIGN\n",
         hostname="web1.example.org",
         grains={"role": "web"},
     )
@@ -62,6 +63,7 @@ def test_the_minion_is_whole_in_our_user_data(data):
     assert texts["/etc/salt/pki/minion/minion.pem"] == data.private_key
     assert files["/etc/salt/pki/minion/minion.pem"]["permissions"] == "0400"
     assert texts["/etc/salt/pki/minion/minion_master.pub"] == "MASTER\n"
+    assert texts["/etc/salt/pki/minion/master_sign.pub"] == "SIGN\n"
     assert yaml.safe_load(texts["/etc/salt/minion"])["grains"] == {"role": "web"}
     assert (config["hostname"], config["fqdn"]) == ("web1", "web1.example.org")
     assert ["systemctl", "restart", "salt-minion"] in config["runcmd"]
@@ -102,6 +104,14 @@ def test_the_network_by_mac_addresses():
         {"to": "::/0", "via": "2001:db8::1"},
     ]
     assert found["nic1"]["nameservers"]["search"] == ["example.org"]
+
+
+def test_a_host_that_can_make_no_volume_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not nocloud.available()
+    with pytest.raises(errors.Unsupported, match="install xorriso, genisoimage or mkisofs"):
+        nocloud.write(str(tmp_path / "x.iso"), {"user-data": "u"})
+    assert not (tmp_path / "x.iso").exists()
 
 
 @needs_iso

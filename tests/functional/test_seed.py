@@ -14,7 +14,7 @@ from saltvirt import errors, seed
 from saltvirt.images import locks
 from saltvirt.seed import backends, keys
 from saltvirt.seed.data import minion_config, to_yaml
-from saltvirt.seed.tree import DirTree
+from saltvirt.seed.tree import DirTree, Room
 from tests.functional.test_cloudinit import NICS
 
 needs_guestfish = pytest.mark.skipif(not shutil.which("guestfish"), reason="no guestfish here")
@@ -122,6 +122,8 @@ def test_what_is_no_plain_data_is_refused(data):
         to_yaml({"x": object()})
     with pytest.raises(errors.InvalidInput):
         seed.SeedData(id="../x", private_key="", public_key="")
+    with pytest.raises(errors.InvalidInput, match="install is image, boot or never, not 'later'"):
+        seed.SeedData("web1", "", "", install="later")
     assert minion_config(data)["id"] == "web1.example.org"
 
 
@@ -188,6 +190,97 @@ def test_no_system_and_no_minion_are_told_apart(tmp_path, data):
         shutil.rmtree(root)
 
 
+def test_a_minion_of_uyunis_has_a_folder_of_its_own(tmp_path, data):
+    root = system(tmp_path / "root")
+    (root / "usr/bin/salt-minion").rename(root / "usr/bin/venv-salt-minion")
+    units = root / "usr/lib/systemd/system"
+    (units / "salt-minion.service").rename(units / "venv-salt-minion.service")
+    seed.apply(str(root), None, data)
+    folder = root / "etc/venv-salt-minion"
+    assert (folder / "minion_id").read_text() == data.id
+    assert (folder / "pki/minion/minion.pem").read_text() == data.private_key
+    assert '"pki_dir": "/etc/venv-salt-minion/pki/minion"' in (folder / "minion").read_text()
+    assert "venv-salt-minion.service" in os.listdir(root / ENABLED)
+
+
+def without_minion(tmp_path):
+    root = system(tmp_path / "root")
+    (root / "usr/bin/salt-minion").unlink()
+    return root
+
+
+def test_where_nothing_can_install_a_minion_nothing_is_written(tmp_path, pair):
+    root = without_minion(tmp_path)
+    before = sorted(root.rglob("*")), (root / "etc/salt/minion").read_text()
+    with pytest.raises(errors.SeedFailed, match="has no salt-minion and there is no bootstrap scr"):
+        seed.apply(str(root), None, seed.SeedData("web1", *pair, install="boot"))
+
+    def gone():
+        raise FileNotFoundError(2, "No such file or directory", "/srv/bootstrap.sh")
+
+    data = seed.SeedData("web1", *pair, install="boot", bootstrap=gone)
+    with pytest.raises(errors.SeedFailed, match=f"^cannot seed {root}: No such file or directory$"):
+        seed.apply(str(root), None, data)
+    assert (sorted(root.rglob("*")), (root / "etc/salt/minion").read_text()) == before
+
+
+def test_a_full_file_system_is_seen_before_anything_is_written(tmp_path, data, monkeypatch):
+    root = system(tmp_path / "root")
+    monkeypatch.setattr(DirTree, "room", lambda _self: Room(False, 1000, None))
+    with pytest.raises(errors.SeedFailed, match=r"file system is full: 1000 bytes$"):
+        seed.apply(str(root), None, data)
+    assert (root / "etc/hostname").read_text() == "image\n"
+
+
+NSPAWN = """#!/bin/sh
+# systemd-nspawn -q --register=no --resolv-conf=bind-host -D ROOT /bin/sh SCRIPT ARGUMENT…
+[ "$4" = -D ] && [ "$6" = /bin/sh ] || exit 9
+cd "$5" && stat -c %a ".$7" >said && cat ".$7" >>said || exit 8
+shift 7 && echo "$@" >>said
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        ("touch usr/bin/salt-minion", None),
+        ("true", "ended well but left no salt-minion; it is partially seeded: "),
+        ("echo no route >&2; exit 1", "cannot run the bootstrap script inside of the image: no ro"),
+    ],
+)
+def test_a_script_installs_the_minion_inside_of_the_image(tmp_path, pair, monkeypatch, does, why):
+    """The program here stands for systemd-nspawn; tests/integration has the real one."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "systemd-nspawn"
+    program.write_text(NSPAWN + does)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    root = without_minion(tmp_path)
+    data = seed.SeedData(
+        "web1", *pair, install="image", bootstrap=lambda: "echo hi\n", bootstrap_args="-X git v1"
+    )
+    (root / "root").mkdir()
+    if why:
+        with pytest.raises(errors.SeedFailed, match=why):
+            seed.apply(str(root), None, data)
+    else:
+        assert seed.apply(str(root), None, data) == "directory"
+    assert (root / "said").read_text() == "700\necho hi\n-X git v1\n"
+    assert os.listdir(root / "root") == []
+    assert (root / "etc/salt/pki/minion/minion.pem").read_text() == pair[0]
+
+
+def test_a_host_that_can_run_no_script_says_so_before_anything_is_written(
+    tmp_path, pair, monkeypatch
+):
+    root = without_minion(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    data = seed.SeedData("web1", *pair, install="image", bootstrap=lambda: "#!/bin/sh\n")
+    with pytest.raises(errors.Unsupported, match="this host can run no script inside of an image"):
+        seed.apply(str(root), None, data)
+    assert (root / "etc/hostname").read_text() == "image\n"
+
+
 def test_a_minion_is_installed_at_the_first_boot(tmp_path, pair):
     root = system(tmp_path / "root")
     (root / "usr/bin/salt-minion").unlink()
@@ -252,6 +345,19 @@ def test_addresses_by_network_manager(tmp_path, pair, files):
     assert (found["ipv4"]["dns"], found["ipv4"]["dns-search"]) == ("192.0.2.53;", "example.org;")
     assert found["ipv6"]["address1"] == "2001:db8::7/64"
     assert (root / "etc/resolv.conf").read_text() == "nameserver 192.0.2.1\n"
+
+
+@pytest.mark.parametrize(
+    ("address", "methods"),
+    [("192.0.2.7/24", ("manual", "auto")), ("2001:db8::7/64", ("disabled", "manual"))],
+)
+def test_a_family_without_addresses_is_off_or_by_itself(tmp_path, pair, address, methods):
+    nics = [{"mac": "52:54:00:00:00:02", "addresses": [address]}]
+    root = addressed(tmp_path, pair, MANAGER, nics)
+    [path] = (root / "etc/NetworkManager/system-connections").iterdir()
+    found = configparser.ConfigParser()
+    found.read(path)
+    assert (found["ipv4"]["method"], found["ipv6"]["method"]) == methods
 
 
 def test_addresses_by_ifupdown(tmp_path, pair):
@@ -585,3 +691,37 @@ def test_for_a_wrong_name_no_folder_is_made(tmp_path, monkeypatch, adapter):
     folder = os.path.dirname(made["config"])
     assert os.path.dirname(folder) == str(tmp_path)
     assert os.stat(folder).st_mode & 0o777 == 0o700
+
+
+def test_a_pair_that_is_given_as_text_or_as_files(tmp_path, hypervisor, pair):
+    from saltvirt.seed.minion import SeedRequest
+
+    paths = [tmp_path / "minion.pem", tmp_path / "minion.pub"]
+    for path, text in zip(paths, pair, strict=True):
+        path.write_text(text)
+    for private, public in (pair, map(str, paths)):
+        data = hypervisor.data("web1", SeedRequest(priv_key=private, pub_key=public))
+        assert (data.private_key, data.public_key) == pair
+    paths[0].unlink()
+    with pytest.raises(errors.InvalidInput, match=f"^priv_key: cannot read {paths[0]}: No such"):
+        hypervisor.data("web1", SeedRequest(priv_key=str(paths[0]), pub_key=str(paths[1])))
+
+
+def test_how_a_minion_comes_into_the_guest(hypervisor):
+    from saltvirt.seed.minion import SeedRequest
+
+    def install(**given):
+        return hypervisor.data("web1", SeedRequest(**given)).install
+
+    assert install() == "image"
+    assert install(install=False) == "never"
+    assert install(install=False, prep_install=True) == "boot"
+
+
+def test_a_script_that_cannot_be_fetched_is_one_line(hypervisor):
+    def offline():
+        raise OSError("no route to host")
+
+    hypervisor._call["config.gather_bootstrap_script"] = offline
+    with pytest.raises(errors.SeedFailed, match=r"cannot fetch Salt's bootstrap script: no route"):
+        hypervisor.bootstrap()

@@ -202,6 +202,17 @@ def test_what_never_ends_is_not_read(tmp_path, data, make, why):
         seed.apply(str(root), None, data)
 
 
+def test_a_folder_of_endless_names_is_not_listed(tmp_path, monkeypatch):
+    monkeypatch.setattr("saltvirt.seed.tree.MOST_NAMES", 3)
+    for name in "abc":
+        (tmp_path / name).touch()
+    with DirTree(tmp_path) as tree:
+        assert tree.names("/") == ["a", "b", "c"]
+        (tmp_path / "d").touch()
+        with pytest.raises(errors.SeedFailed, match=r"^/ in the guest has more than 3 files$"):
+            tree.names("/")
+
+
 def test_many_files_of_netplan_are_not_all_read(tmp_path):
     root = system(tmp_path / "root")
     netplan = root / "etc/netplan"
@@ -251,6 +262,143 @@ def test_guestfish_is_not_waited_for_without_end(session):
         session.run("sleep", 600, timeout_s=1)
 
 
+def test_guestfish_that_ends_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "guestfish").write_text("#!/bin/sh\nread -r line\necho no appliance >&2\n")
+    (tmp_path / "guestfish").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with guestfish.Session() as session:
+        for _ in range(2):  # it has ended the second time
+            with pytest.raises(errors.SeedFailed, match=r"^guestfish ended: no appliance$"):
+                session.run("run")
+            session._process.wait()
+            session._seen = 0
+
+
+def test_guestfish_that_does_not_end_is_ended(tmp_path, monkeypatch):
+    (tmp_path / "guestfish").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "guestfish").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(guestfish, "_END_S", 0.1)
+    with guestfish.Session() as session:
+        process = session._process
+    assert process.returncode == -9
+
+
+class Appliance:
+    """Stands for a guestfish that runs: command and arguments to what it says, or an error."""
+
+    def __init__(self, **answers):
+        self.answers, self.asked = answers, []
+
+    def run(self, command, *arguments, timeout_s=None):
+        self.asked.append((command, *arguments))
+        found = self.answers.get(command.replace("-", "_"), "")
+        found = found(*arguments) if callable(found) else found
+        if found is None:
+            raise errors.SeedFailed(f"libguestfs: {command} {arguments}")
+        return found.encode()
+
+    def text(self, *command):
+        return self.run(*command).decode().strip()
+
+    def mounted(self):
+        return [asked[1:] for asked in self.asked if asked[0] in ("mount", "umount-all")]
+
+
+PARTS = {"list_partitions": "/dev/sda1 /dev/sda2", "vfs_type": "ext4"}
+
+
+def test_a_plain_disk_without_a_system_is_looked_at_more_closely():
+    one = Appliance(list_devices="/dev/sda", vfs_type="ext4", is_dir="true")
+    guestfish._mount(one)
+    assert one.mounted() == [("/dev/sda", "/")]
+    other = Appliance(
+        list_devices="/dev/sda", vfs_type="ext4", is_dir="false", inspect_os="/dev/sda",
+        inspect_get_mountpoints="/: btrfsvol:/dev/sda/root\n",
+    )  # fmt: skip
+    guestfish._mount(other)
+    assert other.mounted() == [("/dev/sda", "/"), (), ("btrfsvol:/dev/sda/root", "/")]
+
+
+def test_the_system_is_mounted_as_its_own_table_says():
+    """One of its folders that cannot be mounted is left out; the system itself is not."""
+    points = "/var/log: /dev/vg/log\n/: /dev/vg/root\n/var: /dev/vg/var\n"
+    known = {**PARTS, "inspect_os": "/dev/vg/root", "inspect_get_mountpoints": points}
+    found = Appliance(**known, mount=lambda device, _point: None if "var" in device else "")
+    guestfish._mount(found)
+    assert found.mounted() == [
+        ("/dev/vg/root", "/"), ("/dev/vg/var", "/var"), ("/dev/vg/log", "/var/log"),
+    ]  # fmt: skip
+    with pytest.raises(errors.SeedFailed, match="libguestfs: mount"):
+        guestfish._mount(Appliance(**known, mount=None))
+    two = Appliance(**PARTS, inspect_os="/dev/sda1 /dev/sda2")
+    with pytest.raises(errors.SeedFailed, match=r"^there are 2 operating systems on it$"):
+        guestfish._mount(two)
+    assert two.mounted() == []
+
+
+def test_a_system_of_no_known_name_is_one_that_has_its_folders():
+    held = []
+
+    def mount(device, _point):
+        held[:] = [device]
+        return None if device == "/dev/broken" else ""
+
+    systems = "/dev/swap: swap\n/dev/broken: ext4\n/dev/data: xfs\n/dev/root: ext4\n"
+    known = {**PARTS, "list_filesystems": systems, "mount": mount}
+    found = Appliance(**known, is_dir=lambda path: str(held == ["/dev/root"]).lower())
+    guestfish._mount(found)
+    assert found.mounted() == [("/dev/broken", "/"), ("/dev/data", "/"), (), ("/dev/root", "/")]
+    with pytest.raises(errors.SeedFailed, match="no file system on it has an operating system"):
+        guestfish._mount(Appliance(**known, is_dir="false"))
+
+
+@pytest.mark.parametrize("kvm", [True, False])
+def test_an_appliance_that_does_not_start_is_tried_by_software_alone(monkeypatch, kvm):
+    begun = []
+
+    class Broken(Appliance):
+        def __init__(self, software_only):
+            begun.append(software_only)
+            super().__init__(run=None)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_exc):
+            pass
+
+    monkeypatch.setattr(guestfish, "Session", Broken)
+    monkeypatch.setattr(guestfish.os.path, "exists", lambda path: kvm and path == "/dev/kvm")
+    with pytest.raises(errors.SeedFailed, match="libguestfs: run"):
+        guestfish.opened("/disk", "qcow2").__enter__()
+    assert begun == ([False, True] if kvm else [False])
+
+
+def test_what_is_written_and_run_by_libguestfs():
+    uploaded = []
+
+    def upload(source, _path):
+        uploaded.append(pathlib.Path(source).read_bytes())
+        return ""
+
+    found = Appliance(is_dir="true", is_file="false", upload=upload)
+    tree = guestfish.Tree(found)
+    for content in (b"a\0b", b"x" * 100_000):
+        tree.write("/etc/a", content, 0o640)
+        assert uploaded.pop() == content
+        assert found.asked[-2:] == [("chown", 0, 0, "/etc/a"), ("chmod", "0640", "/etc/a")]
+        assert ("rm-f", "/etc/a") in found.asked
+    found.answers["sh"] = None
+    with pytest.raises(errors.SeedFailed):
+        tree.run_script("echo hi\n", "-X git")
+    script = found.asked[-1][1]
+    assert found.asked[-1] == ("rm-f", script)
+    assert ("write", script, "echo hi\n") in found.asked
+    assert ("chmod", "0700", script) in found.asked
+    assert found.asked[-2] == ("sh", f"exec /bin/sh {script} -X git >/dev/null")
+
+
 def test_libguestfs_is_told_to_read_regular_files_of_some_size():
     answers = {"is-file": b"true\n", "filesize": str(1024**4).encode()}
     asked = []
@@ -274,6 +422,46 @@ def test_libguestfs_is_told_to_read_regular_files_of_some_size():
     assert "download" not in asked
 
 
+# -- servers of a disk ---------------------------------------------------------------------
+
+
+def test_a_server_that_shows_nothing_is_ended_with_its_words(monkeypatch):
+    monkeypatch.setattr(mounted, "_TIMEOUT_S", 0.5)
+    for does in ("echo no fuse >&2; exit 1", "echo no fuse >&2; exec sleep 60"):
+        with (
+            subprocess.Popen(["sh", "-c", does], stderr=subprocess.PIPE) as process,
+            pytest.raises(errors.SeedFailed, match=r"^cannot show /disk: no fuse$"),
+        ):
+            mounted._until(lambda: False, process, "show /disk")
+
+
+def test_a_server_that_does_not_end_is_ended(monkeypatch):
+    monkeypatch.setattr(mounted, "_TIMEOUT_S", 0.2)
+    argv = ["sh", "-c", "trap '' TERM; echo ready >&2; while :; do sleep 0.1; done"]
+    with mounted._daemon(argv) as process:
+        assert process.stderr.readline() == b"ready\n"
+    assert process.returncode == -9
+
+
+def test_a_device_of_nbd_that_nobody_uses_is_taken(tmp_path, monkeypatch):
+    for name in ("nbd0", "nbd0p1", "nbd1", "nbd10"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "nbd0" / "pid").touch()
+    there = [str(tmp_path / name) for name in ("nbd10", "nbd0p1", "nbd1", "nbd0")]
+    monkeypatch.setattr(mounted.glob, "glob", lambda _pattern: list(there))
+    (tmp_path / "qemu-nbd").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert mounted.available("nbd")
+    assert mounted._free_nbd() == ("/dev/nbd1", f"{tmp_path}/nbd1/size")
+    (tmp_path / "nbd1" / "pid").touch()
+    assert mounted._free_nbd()[0] == "/dev/nbd10"
+    (tmp_path / "nbd10" / "pid").touch()
+    with pytest.raises(errors.SeedFailed, match=r"no /dev/nbd. is free: load the kernel's module"):
+        mounted._free_nbd()
+    there.clear()
+    assert not mounted.available("nbd")
+
+
 # -- which back end -----------------------------------------------------------------------
 
 
@@ -287,6 +475,11 @@ def test_auto_is_libguestfs_or_says_what_to_install(tmp_path, monkeypatch):
     assert backends.choose(disk, "fuse") == "fuse"
     monkeypatch.setattr(guestfish, "available", lambda: True)
     assert backends.choose(disk) == "libguestfs"
+    with pytest.raises(errors.InvalidInput, match=r"^virt:seed:backend is one of auto, "):
+        backends.choose(disk, "kpartx")
+    with pytest.raises(errors.InvalidInput, match=r"disk.qcow2 is no directory, as virt:seed:back"):
+        backends.choose(disk, "directory")
+    assert backends.choose(str(tmp_path), "fuse") == "directory"
 
 
 # -- tables that lie ----------------------------------------------------------------------
@@ -332,6 +525,32 @@ def test_a_table_that_is_no_table_is_one_line(monkeypatch):
         monkeypatch.setattr(partitions.tools, "run", lambda *_args, said=said, **_more: said)
         with pytest.raises(errors.SeedFailed, match="cannot be read"):
             partitions._table("disk", MIB)
+
+
+def volume_head(text, offset, ring=4096, length=None, magic=b" LVM2 x[5A%r0N*>"):
+    """The head of a physical volume whose metadata area begins at 4096; the text lies in its ring
+    at an offset, and goes on behind the area's header where the ring ends."""
+    head, area = bytearray(16384), 4096
+    head[512:520] = b"LABELONE"
+    struct.pack_into("<I", head, 532, 32)  # where the volume's header is, from the label
+    struct.pack_into("<QQQQ", head, 512 + 32 + 40, 0, 0, area, ring)
+    head[area + 4 : area + 20] = magic
+    struct.pack_into("<Q", head, area + 32, ring)
+    struct.pack_into("<QQ", head, area + 40, offset, len(text) if length is None else length)
+    first = text[: ring - offset]
+    head[area + offset : area + offset + len(first)] = first
+    head[area + 512 : area + 512 + len(text) - len(first)] = text[len(first) :]
+    return bytes(head)
+
+
+def test_lvm_metadata_lies_in_a_ring():
+    text = b"volumes { " + b"x" * 1000 + b" }"
+    for offset in (512, 3000, 4096 - 10, 4096 - 1):
+        assert partitions._metadata(volume_head(text, offset)) == text.decode()
+    with pytest.raises(errors.SeedFailed, match="its LVM metadata cannot be read: use the back en"):
+        partitions._metadata(volume_head(text, 512, magic=bytes(16)))
+    with pytest.raises(errors.SeedFailed, match="its LVM metadata is too large: use the back end"):
+        partitions._metadata(volume_head(text, 512, length=2 * MIB))
 
 
 def test_damaged_lvm_metadata_is_one_line(tmp_path):
