@@ -271,6 +271,16 @@ def test_a_path_that_merely_stands_in_a_guest_that_is_asked_for_says_nothing_of_
     assert place.why(but=dom.UUIDString()) == f"used by {above}"
 
 
+def test_a_disk_that_a_guest_has_as_raw_is_no_image_and_what_merely_stands_there_is(place):
+    create(place.above, place.base)
+    place.pool("there", place.above.parent)
+    dom = place.guest(disk(place.above, "raw"))
+    assert place.why() is None
+    dom.undefine()
+    place.guest(os=f"<kernel>{place.above}</kernel>")
+    assert place.why() == f"used by {place.above}"
+
+
 def test_what_runs_is_known(place):
     dom = place.guest(disk(place.base, "raw"))
     keys = usage.keys_of(place.conn, str(place.base))
@@ -367,6 +377,14 @@ def test_what_a_disk_on_a_server_is_based_on_is_not_known(place, format, below, 
 
 POOLED = "<disk type='volume'>{}<source pool='{}' volume='{}'/>{}<target dev='vda'/></disk>"
 QCOW2 = "<driver type='qcow2'/>"
+
+
+def test_a_volume_that_is_there_is_no_doubt(place):
+    place.pool("there", place.above.parent, start=True)
+    volume_of(place, create(place.above).name)
+    place.guest(POOLED.format(QCOW2, "there", place.above.name, ""))
+    assert place.why(place.above) == "used by web1"
+    assert place.why() is None
 
 
 def test_disks_that_are_no_files_of_a_guest_that_is_asked_for(place):
@@ -617,7 +635,7 @@ def test_what_a_path_is_and_whose(place, monkeypatch):
     assert (usage._mode(path), usage._owner(path)) == (usage._SILENT, None)
 
 
-SERVER = "<source><host name='h'/><name>there</name></source>"
+SERVER = "<source><host name='h'/><device path='/dev/x'/><name>there</name></source>"
 
 
 def pool_without_files(place, target, kind="rbd"):
@@ -643,8 +661,16 @@ def test_a_volume_in_no_folder_needs_what_it_stands_on(place, monkeypatch):
 
 def test_the_target_of_a_pool_without_files_is_no_folder_of_images(place):
     create(place.above, place.base)
-    pool_without_files(place, place.above.parent, "logical")
+    pool_without_files(place, place.above.parent, "disk")
     assert place.why() is None
+
+
+def test_an_image_that_cannot_be_read_is_a_doubt(place, monkeypatch):
+    found = chains.Chain([str(place.above)], unreadable="cannot read it")
+    monkeypatch.setattr(chains, "read", lambda path: found)
+    reader = usage._Reader(place.conn, None)
+    reader.image(str(place.above))
+    assert reader.found.unknown == ["cannot read it"]
 
 
 class Elsewhere:
