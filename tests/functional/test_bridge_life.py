@@ -5,6 +5,7 @@ systemd, whose timer would put all back, only the commands are looked at.
 """
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -182,3 +183,42 @@ def test_what_is_not_ours_or_is_in_use_or_was_changed_stays(host):
         path.unlink() if before is None else path.write_text(before)
     assert bridges.there("br0")
     assert bridges.back("br0") == "eth0 is as it was before br0"
+
+
+# what of Open vSwitch is asked, with the kernel's own bridge
+OVS = """#!/bin/sh
+for word; do case $word in --*) shift;; *) break;; esac; done
+case $1 in
+    "") echo 3.1;;
+    show) echo here;;
+    list-br) ;;
+    add-br) exec ip link add $2 type bridge;;
+    add-port) exec ip link set $3 master $2;;
+    list-ports) ip -o link show master $2 | sed 's/^[0-9]*: \\([^@:]*\\).*/\\1/';;
+    del-br) exec ip link delete $2;;
+    *) exit 1;;
+esac
+"""
+
+
+def test_a_bridge_of_open_vswitch_goes_the_same_ways(host, tmp_path, monkeypatch):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "ovs-vsctl").write_text(OVS)
+    (folder / "ovs-vsctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    with pytest.raises(Unsupported, match=r"eth0 has the address 10\.9\.0\.5"):
+        bridges.over_ovs("ovs0", "eth0")
+    said = bridges.over_ovs("ovs0", "eth1")
+    assert said == f"ovs0 over eth1; what was there is in {bridges.KEPT / 'ovs0'}"
+    assert (bridges.ours("ovs0")["type"], host.armed()) == ("ovs", (["restore"], 1))
+    assert "master ovs0" in host.ip("link", "show", "eth1")
+    host.ip("link", "add", "vnet0", "type", "veth", "peer", "name", "guest")
+    host.ip("link", "set", "vnet0", "master", "ovs0")
+    with pytest.raises(OperationFailed, match=r"^ovs0 is in use by vnet0$"):
+        bridges.back("ovs0")
+    host.ip("link", "delete", "vnet0")
+    assert bridges.back("ovs0") == "eth1 is as it was before ovs0"
+    assert not bridges.there("ovs0")
+    assert bridges.over_ovs("ovs0", None).startswith("ovs0 over nothing; ")
+    assert bridges.back("ovs0") == "All is as it was before ovs0"

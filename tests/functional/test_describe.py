@@ -18,6 +18,7 @@ from saltvirt.host.domain import (
     describe,
     disk_info,
     lifecycle,
+    overview,
     placement_facts,
     screenshot,
 )
@@ -110,6 +111,18 @@ def test_the_cpu_time_is_the_domains_or_else_that_of_its_cpus():
     cpus = {"vcpu.maximum": 3, "vcpu.0.time": 5, "vcpu.2.time": 7}
     assert describe.cpu_time(cpus) == 12
     assert describe.cpu_time({**cpus, "cpu.time": 20}) == 20
+
+
+def test_a_volume_whose_size_libvirt_has_told_is_not_asked_of_its_pool(conn):
+    tree = ElementTree.fromstring(
+        "<domain><devices><disk type='volume'><source pool='gone' volume='v'/>"
+        "<target dev='vda'/></disk></devices></domain>"
+    )
+    known, unknown = {"vda": {"virtual size": 9}}, {"vda": {}}
+    overview._volumes(conn, tree, known)
+    assert known == {"vda": {"virtual size": 9}}
+    overview._volumes(conn, tree, unknown)
+    assert "no storage pool with matching name 'gone'" in unknown["vda"]["error"]
 
 
 def image(name, **more):
@@ -225,6 +238,15 @@ def test_a_guest_that_sleeps_is_woken_and_not_resumed(tmp_path):
     with pytest.raises(errors.VirtError, match=r"cannot resume asleep: .*virDomainPMWakeup"):
         virt["virt.resume"]("asleep")
     assert virt["virt.vm_state"]() == {"asleep": "pmsuspended"}
+
+
+def test_who_may_not_press_is_told_so_while_the_guest_runs_on(conn):
+    seen = libvirt.openReadOnly("test:///default")
+    dom = seen.lookupByName("test")
+    with pytest.raises(errors.VirtError, match=r"^cannot shut down test: .*read only access"):
+        lifecycle.shutdown(dom, timeout_s=30)
+    assert dom.isActive()
+    seen.close()
 
 
 # -- the picture of its screen -----------------------------------------------------------------

@@ -239,3 +239,8 @@ def test_what_goes_wrong_with_one_event_is_logged_and_the_next_is_told(conn, cap
 def test_each_kind_of_object_is_named_by_what_it_has(conn):
     device = conn.listAllDevices()[0]
     assert events._identity("nodedev", device) == {"name": device.name()}
+    dom = conn.lookupByName("test")
+    assert events._identity("secret", dom) == {"uuid": dom.UUIDString()}, "it has no name"
+    network = conn.networkLookupByName("default")
+    named = {"name": "default", "uuid": network.UUIDString()}
+    assert events._identity("network", network) == named

@@ -174,3 +174,22 @@ def test_a_file_that_is_not_for_this_process_is_said_with_what_to_do():
     assert raised.value.text.startswith(
         "/var/lib/salt-virt/x is not for this minion: Permission denied; it has to run as root"
     )
+
+
+def test_a_guest_that_is_made_while_they_are_listed_is_told_the_next_time(conn, tmp_path):
+    class Coming:
+        def __getattr__(self, name):
+            return getattr(conn, name)
+
+        def getAllDomainStats(self, *arguments):
+            conn.defineXML(
+                "<domain type='test'><name>new</name><memory>1024</memory><os><type>hvm</type></os>"
+                "</domain>"
+            )
+            return conn.getAllDomainStats(*arguments)
+
+    def guests(of):
+        return sorted(inventory.read(of, lambda key, default=None: default, str(tmp_path)).guests)
+
+    assert guests(Coming()) == ["test"]
+    assert guests(conn) == ["new", "test"]

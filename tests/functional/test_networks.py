@@ -236,3 +236,18 @@ def test_the_addresses_of_this_host_are_those_that_others_reach(monkeypatch):
     assert own_address.own("no such name") == []
     monkeypatch.setenv("PATH", "/no/such/folder")
     assert own_address.own() == []
+
+
+def test_a_network_that_goes_while_they_are_read_costs_only_itself(conn):
+    conn.networkDefineXML("<network><name>going</name></network>")
+
+    class Going:
+        def listAllNetworks(self):
+            found = conn.listAllNetworks()
+            conn.networkLookupByName("going").undefine()
+            return found
+
+    found = networks.infos(Going())
+    assert sorted(found) == ["default", "going"]
+    assert "no network with matching" in found["going"]["error"]
+    assert found["default"]["active"] is True

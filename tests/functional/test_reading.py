@@ -336,3 +336,14 @@ def test_only_a_migration_that_runs_can_be_switched_to_post_copy(virt, conn):
     why = f"^test is not being migrated from {conn.getHostname()}$"
     with pytest.raises(errors.VirtError, match=why):
         virt["virt.migrate_start_postcopy"]("test")
+
+
+def test_a_volume_that_is_no_file_grows_in_its_pool(conn):
+    """The test driver cannot; its words name what was asked of it."""
+    pool = conn.storagePoolLookupByName("default-pool")
+    volume = pool.createXML("<volume><name>lv</name><capacity>1048576</capacity></volume>")
+    try:
+        with pytest.raises(libvirt.libvirtError, match="virStorageVolResize"):
+            resize._grow_stopped(conn, volume.path(), "raw", 4 << 20)
+    finally:
+        volume.delete()

@@ -48,6 +48,8 @@ def test_without_an_operation_nothing_is_made(host, conn):
     _, modules = host
     with pytest.raises(errors.VirtError, match="the master does not give what is secret of web1"):
         init(modules)
+    with pytest.raises(errors.VirtError, match="the master does not give what is secret of web2"):
+        modules["virt.clone"]("test", "web2", from_master=True)
     assert [dom.name() for dom in conn.listAllDomains()] == ["test"]
 
 

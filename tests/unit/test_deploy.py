@@ -1,12 +1,14 @@
 """What a deployment plans, on a cloud of plain data."""
 
+import contextlib
+
 import pytest
 
 pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import deploy
+from saltvirt.operations import deploy, operation
 from saltvirt.placement import policy
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
@@ -208,3 +210,60 @@ def test_what_is_not_listed_stays_unless_it_is_to_go(tmp_path, purged):
     assert one.check().nothing is True
     assert one.run().complete is True
     assert purged == []
+
+
+# -- what is made ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """What was done, in its order. refuses: hosts that do not take a guest."""
+    done, refuses = [], set()
+
+    class Init:
+        def __init__(self, _fleet, _policy, wanted, _report):
+            self.wanted = wanted
+
+        def run(self):
+            host = self.wanted.host or "hv2"
+            done.append(("init", self.wanted.name, self.wanted.host))
+            if host in refuses:
+                raise errors.Refused(f"{host}: no room")
+            return operation.Result(self.wanted.name, "made", more={"host": host})
+
+    def remove(_fleet, name, host):
+        done.append(("remove", name, host))
+
+    monkeypatch.setattr(deploy, "Init", Init)
+    monkeypatch.setattr(deploy.unended, "remove", remove)
+    monkeypatch.setattr(deploy, "Fleet", lambda _opts: contextlib.nullcontext())
+    return done, refuses
+
+
+def carried_out(tmp_path, plan, **guest):
+    one = deploy.Deploy(Cloud(tmp_path), None, [deploy.wanted("a", {"mem": 512, **guest}, "shop")])
+    one._carry_out(plan)
+    return plan
+
+
+def test_where_a_host_refuses_meanwhile_another_is_looked_for(tmp_path, made):
+    done, refuses = made
+    refuses.add("hv1")
+    found = carried_out(tmp_path, deploy.DeployPlan(placed={"a": "hv1"}))
+    assert (found.placed, found.failed) == ({"a": "hv2"}, {})
+    assert done == [("init", "a", "hv1"), ("init", "a", None)]
+
+
+def test_a_guest_that_must_be_on_a_host_is_made_nowhere_else(tmp_path, made):
+    done, refuses = made
+    refuses.add("hv1")
+    found = carried_out(tmp_path, deploy.DeployPlan(placed={"a": "hv1"}), host="hv1")
+    assert (found.placed, done) == ({}, [("init", "a", "hv1")])
+    assert found.failed == {"a": "refused: hv1: no room"}
+
+
+def test_what_is_half_made_goes_before_it_is_made_again(tmp_path, made):
+    done, _ = made
+    found = carried_out(tmp_path, deploy.DeployPlan(placed={"a": "hv1"}, again={"a": "hv3"}))
+    assert done == [("remove", "a", "hv3"), ("init", "a", "hv1")]
+    assert found.placed == {"a": "hv1"}
