@@ -51,22 +51,27 @@ def _child(function, trace, writer):
 
 
 class Trace:
-    """Counts the lines of these files of the library; at the one wanted the process is killed."""
+    """Counts the lines of these files of the library; at the one wanted the process is killed.
 
-    def __init__(self, files, at=None):
+    names: of the functions whose lines count; None: of all in the files."""
+
+    def __init__(self, files, at=None, names=None):
         self.files = {str(LIBRARY / "saltvirt" / file) for file in files}
         self.at = at
+        self.names = names
         self.passed = 0
         self.writer = None
 
     def __call__(self, frame, event, _arg):
-        if frame.f_code.co_filename not in self.files:
+        code = frame.f_code
+        if code.co_filename not in self.files or code.co_name not in (self.names or [code.co_name]):
             return None
         if event == "line":
             self.passed += 1
             if self.passed == self.at:
-                place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                os.write(self.writer, json.dumps(place).encode())
+                if self.writer is not None:
+                    place = f"{code.co_filename}:{frame.f_lineno}"
+                    os.write(self.writer, json.dumps(place).encode())
                 os.kill(os.getpid(), signal.SIGKILL)
         return self
 

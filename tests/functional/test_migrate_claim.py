@@ -20,13 +20,14 @@ THEIRS = b"somebody else's disk"
 # somebody else is quicker (theirs), or nobody is. Prints a list of what came out.
 EACH_LINE = """
 import json, os, signal, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 import libvirt
 from saltvirt.host.migration import move_journal, prepare, recovery, remote_storage
 from saltvirt.host.migration import target_leftovers
 from saltvirt.host.storage import shared
 from saltvirt.migration.facts import BackingFile, GuestReport
 from saltvirt.migration.journal import JournalEntry, MadeThere
+from tests.functional.killing import Trace, apart
 
 uri, folder, theirs = sys.argv[2], sys.argv[3], sys.argv[4].encode()
 wanted = json.loads(sys.argv[5])
@@ -50,19 +51,9 @@ def make(journal, conn):
     target.file(path, *wanted["wanted"], backing, source=wanted["source"])
 
 def killed_at(line):
-    left = [line]
-    def trace(frame, event, _arg):
-        code = frame.f_code
-        if code.co_filename not in traced or code.co_name not in names:
-            return None
-        if event == "line":
-            left[0] -= 1
-            if not left[0]:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return trace
     with move_journal.Journal(folder + "/journals", "web1") as journal:
         conn = libvirt.open(uri)
-        sys.settrace(trace)
+        sys.settrace(Trace(traced, line, names))
         make(journal, conn)
         sys.settrace(None)
 
@@ -75,23 +66,6 @@ def clean():
     kept = {**{path: why for path, why in said.items() if path not in gone}, **kept}
     return gone, kept, made.to_answer()
 
-def apart(what, *args):
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if not pid:
-        os.close(reader)
-        try:
-            os.write(writer, json.dumps(what(*args)).encode())
-            os._exit(0)
-        except BaseException as exc:
-            sys.stderr.write(f"{exc!r}\\n")
-            os._exit(1)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        text = file.read()
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return code, json.loads(text) if text else None
-
 found, line = [], 0
 while True:
     line += 1
@@ -102,13 +76,13 @@ while True:
         if os.path.exists(path):
             os.unlink(path)
         move_journal.Journal(folder + "/journals", "web1").close()
-        code, _ = apart(killed_at, line)
+        code, _ = apart(lambda: killed_at(line))
         there = os.path.exists(path)
         if quicker and not there:
             with open(path, "wb") as file:
                 file.write(theirs)
         done = apart(clean)
-        assert done[0] == 0, "the clean-up failed"
+        assert done[0] == 0, done[1]
         gone, kept, entry = done[1]
         seen["quicker" if quicker else "alone"] = {
             "code": code, "there": there, "after": os.path.exists(path), "gone": gone,

@@ -22,7 +22,7 @@ DATA = "what the guest wrote"
 
 BEGIN = """
 import contextlib, json, os, signal, subprocess, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 import libvirt
 from saltvirt.host.migration import target_leftovers, remote_storage, reservations
 from saltvirt.host.storage import shared
@@ -52,6 +52,7 @@ from saltvirt.host.migration import (
 from saltvirt.host.migration.move_journal import Journal
 from saltvirt.migration import checks, options, storage, transport
 from saltvirt.migration.facts import GuestReport, MachineReport, TargetReport
+from tests.functional.killing import Trace, apart
 
 step, data, pid, clean = int(sys.argv[5]), sys.argv[6], sys.argv[7], sys.argv[8]
 reservations.room.reasons = lambda *_: []
@@ -89,16 +90,6 @@ def begin():
     conn.close()
 
 def killed_at(line):
-    left = [line]
-    def trace(frame, event, _arg):
-        code = frame.f_code
-        if code.co_filename not in traced or code.co_name not in names:
-            return None
-        if event == "line":
-            left[0] -= 1
-            if not left[0]:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return trace
     conn, peer = libvirt.open(source), libvirt.open(target)
     dom = conn.lookupByName("web1")
     report = GuestReport(
@@ -111,7 +102,7 @@ def killed_at(line):
     with Journal(journals, "web1") as journal:
         ends = migration.Ends(conn, peer, dom)
         one = migration.Migration(ends, report, host, request, order, journal)
-        sys.settrace(trace)
+        sys.settrace(Trace(traced, line, names))
         done = one.run()
         sys.settrace(None)
     return done.kept
@@ -124,24 +115,6 @@ def end():
     done = subprocess.run(argv, stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)
 
-def apart(what, *args):
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reader)
-        try:
-            os.write(writer, json.dumps(what(*args)).encode())
-            os._exit(0)
-        except BaseException as exc:
-            import traceback
-            traceback.print_exc()
-            os._exit(1)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        text = file.read()
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return code, json.loads(text) if text else None
-
 def hosts():
     found = []
     for uri in (source, target):
@@ -153,12 +126,12 @@ def hosts():
 found, line = [], 1
 while True:
     apart(begin)
-    code, kept = apart(killed_at, line)
+    code, kept = apart(lambda: killed_at(line))
     seen = {{"line": line, "code": code, "kept": kept, "before": apart(hosts)[1]}}
     noted = Journal(journals, "web1").read()
     seen["whole"] = bool(noted.looks) if noted and noted.phase == "moving" else None
     code, seen["end"] = apart(end)
-    assert not code, f"line {{line}}: it could not be ended"
+    assert not code, f"line {{line}}: it could not be ended: {{seen['end']}}"
     seen["after"], seen["here"] = apart(hosts)[1], os.path.exists(path)
     seen["left"] = [
         name for place in ("reservations", "target_leftovers", "journals")
