@@ -2,11 +2,11 @@
 
 import signal
 import subprocess
-import time
 
 import pytest
 
-from tests.lab import bare, paths
+from tests.clock import until
+from tests.lab import bare, paths, process
 from tests.lab.fixtures import skip_without_lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -62,7 +62,7 @@ def test_what_a_killed_one_left_goes_with_the_next(roots):
         assert child.stdout.readline() == "begun\n"
         [root] = {path for path in bare.HOME.glob("root-*") if path.is_dir()} - roots
         child.kill()
-    time.sleep(0.5)
+    until(lambda: process.recall(root.with_suffix(".pid")) is None, "its maker is dead")
     assert root.exists()
     bare.sweep()
     assert not root.exists()

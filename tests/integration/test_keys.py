@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 
 import pytest
 
@@ -340,6 +339,17 @@ def trace(cloud, on):
     back(cloud)
 
 
+def recorded(cloud, words):
+    """Waits until the recorder of events has written down these words, which are said now: what
+    was said before is written down then, too."""
+
+    def heard():
+        cloud.salt("hv1", "test.echo", words)
+        return words in cloud.exec("master", "cat /var/log/events 2>/dev/null || true").stdout
+
+    cloud.wait(heard, words)
+
+
 @pytest.fixture(params=["pillar", "csr"])
 def traced(cloud, request):
     """Everything is logged, and the event bus is recorded. The mode is the parameter."""
@@ -352,7 +362,7 @@ def traced(cloud, request):
         "systemd-run --unit=record-events --collect sh -c "
         "'exec salt-run state.event pretty=True > /var/log/events 2>&1'",
     )
-    time.sleep(3)
+    recorded(cloud, "the recorder hears")
     yield cloud
     cloud.exec("master", f"systemctl stop record-events; rm -f {path}", check=False)
     trace(cloud, False)
@@ -372,7 +382,7 @@ def test_no_private_key_is_anywhere_but_in_its_file(traced, request):
     pillars = cloud.salt("*", "pillar.items")
     assert cloud.run("virt.certs").rc == 0
     cloud.salt("hv*", "virt.tls_info")
-    time.sleep(2)
+    recorded(cloud, "all was recorded")
     lines = fragments(cloud)
     assert len(lines) == 2 + 8
     assert not [line for line in lines if line in json.dumps(pillars)]

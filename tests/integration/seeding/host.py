@@ -1,7 +1,6 @@
 """What a hypervisor of the lab has, and what is in its guests' disks."""
 
 import json
-import time
 
 MINION_CONFIG = "/etc/salt/minion.d/seeding.conf"
 PYTHON = "/opt/salt/bin/python"
@@ -73,6 +72,5 @@ class Host:
         self.sh(
             f"end=$(( $(date +%s) + {timeout_s} ))\n"
             f"until {condition}; do [ $(date +%s) -lt $end ] || exit 9; done\n"
-            "pkill -9 -f '[s]alt-minion' || true"
+            "while pkill -9 -f '[s]alt-minion'; do [ $(date +%s) -lt $end ] || exit 9; done"
         )
-        time.sleep(0.5)
