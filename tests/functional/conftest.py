@@ -78,7 +78,7 @@ def only_test(conn):
             if dom.isActive():
                 dom.destroy()
             if persistent:
-                dom.undefine()
+                dom.undefineFlags(2)  # VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
 
 
 @pytest.fixture

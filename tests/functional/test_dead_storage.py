@@ -17,6 +17,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.host.domain import overview, purge
 from saltvirt.host.node import inventory
+from saltvirt.host.provision import existing_disk
 from saltvirt.host.storage import (
     bounded,
     looks,
@@ -424,6 +425,8 @@ def test_what_is_open_is_not_known_there(dead, place):  # noqa: F811
         unchanged_disks.is_open(f"{dead}/x")
     with pytest.raises(bounded.Silent), unchanged_disks.closed(f"{dead}/x"):
         pass
+    with pytest.raises(bounded.Silent):
+        existing_disk.is_block(f"{dead}/x")
     assert usage.held(place.conn, f"{dead}/x") == f"{dead} does not answer"
 
 

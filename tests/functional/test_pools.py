@@ -13,7 +13,6 @@ from saltvirt import errors
 from saltvirt.host.storage import (
     pool_source,
     pool_state,
-    secret,
     shared,
     volume_content,
     volume_state,
@@ -460,18 +459,3 @@ def test_a_secret_that_cannot_be_looked_for_is_named_as_the_pool_does(conn):
     found = pool_source.direct(conn, pool, "web1_vda").auth
     assert (found.usage, found.uuid) == (None, "2ec115d7-3a88-3ceb-bc12-0ac909a6fd87")
     assert found.username == "salt"
-
-
-def test_a_password_has_no_mark_before_there_is_a_key(monkeypatch, tmp_path):
-    monkeypatch.setattr(secret, "KEY", str(tmp_path / "state" / "secret-key"))
-    auth = {"username": "salt", "password": "hush"}
-    spec = pool_spec.parse(
-        "p", "iscsi", target="/dev/disk/by-path", source_hosts=["nas"], source_devices=["iqn.x"],
-        source_auth=auth,
-    )  # fmt: skip
-    assert secret._mark(spec, secret._key()) == "-"
-    key = secret._key(make=True)
-    assert (secret._key(), len(key)) == (key, 32)
-    assert secret._mark(spec, key) not in ("-", secret._mark(spec, b"another"))
-    assert [path.name for path in (tmp_path / "state").iterdir()] == ["secret-key"]
-    assert (tmp_path / "state" / "secret-key").stat().st_mode & 0o777 == 0o600

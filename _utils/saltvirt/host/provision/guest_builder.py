@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import time
 from collections.abc import Callable, Collection
@@ -119,7 +120,7 @@ class GuestRequest:
     autostart: bool = False
 
 
-class GuestBuilder:
+class GuestBuilder(abc.ABC):
     """One guest being made. A subclass says what it is made from: ``check``, ``fetch`` and
     ``definition``."""
 
@@ -172,17 +173,17 @@ class GuestBuilder:
             self.start()
         return self.result(pub_key)
 
+    @abc.abstractmethod
     def check(self) -> None:
         """Refuses what can be refused before anything is changed or fetched."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def fetch(self) -> None:
         """Sets the image of each Work that is made from one, and sees that it fits."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def definition(self) -> Domain:
         """The xml Domain, its record naming the disks that are made."""
-        raise NotImplementedError
 
     def clean_leftover(self) -> None:
         """Takes away what a process that died while making this guest left, or disks for it."""

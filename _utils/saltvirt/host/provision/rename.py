@@ -138,7 +138,7 @@ class Rename:
             admission.name_is_free(self.conn, self.guest.name)
             # the name last: as long as it has the old one, the same rename can be asked for again
             metadata.unmark(self.model.record)
-            _point(self.model, {move.old: move.new for move in moves})
+            _point(self.model, moves)
             undo.push("define it as it was", self.conn.defineXML, self.before)
             self.dom = lookup.define(self.conn, self.model.tostring())
             self.dom.rename(self.guest.name, 0)
@@ -178,16 +178,18 @@ def seeded_disk(model: Domain) -> Disk | None:
     return next((disk for disk in found if disk.source), None)
 
 
-def _point(model: Domain, moved: dict[str, str]) -> None:
+def _point(model: Domain, moves: list[FileMove]) -> None:
     """Points the definition and our record in it to the new names."""
-    by_name = {os.path.basename(old): os.path.basename(new) for old, new in moved.items()}
+    moved = {move.old: move.new for move in moves}
+    name = os.path.basename
+    in_pools = {(move.pool, name(move.old)): name(move.new) for move in moves if move.pool}
     for source in (disk.source for disk in model.disks if disk.source):
         source.file = moved.get(source.file or "", source.file)
     for own in model.record.disks:
         own.path = moved.get(own.path or "", own.path)
     for place in [d.source for d in model.disks if d.source] + [*model.record.disks]:
         if place.pool:
-            place.volume = by_name.get(place.volume, place.volume)
+            place.volume = in_pools.get((place.pool, place.volume or ""), place.volume)
 
 
 def rename(conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tools) -> Renamed:
