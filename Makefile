@@ -6,7 +6,7 @@ SALT ?= 3008
 ARGS ?=
 
 .PHONY: help test test-unit test-rootless test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
-	demo demo-down publish bench corpus chaos coverage parity mutation site changelog release
+	demo demo-down publish bench corpus chaos coverage parity mutation site wheel changelog release
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -17,8 +17,8 @@ test: lint ## everything: unit, functional and lab tests (root, Debian 12)
 test-unit: ## the unit tests: no root, seconds
 	$(LAB) pytest -q tests/unit $(ARGS)
 
-test-rootless: ## a master and minions of an unprivileged user on libvirt's test driver: SALT=3007
-	SALTVIRT_LAB_SALT=$(SALT) $(LAB) rootless -q $(ARGS)
+test-rootless: ## a master and minions of an unprivileged user on libvirt's test driver: SALT=3007 WAY=pip
+	SALTVIRT_LAB_SALT=$(SALT) SALTVIRT_WAY=$(WAY) $(LAB) rootless -q $(ARGS)
 
 test-lab: ## the lab tests only
 	$(LAB) test -m lab $(ARGS)
@@ -76,6 +76,9 @@ docs: ## the references from the docstrings, and the picture of the layers from 
 
 site: ## the manuals as a site in build/site, without warnings
 	$(LAB) site $(ARGS)
+
+wheel: ## what pip installs on masters and hypervisors, into build/wheel
+	$(LAB) wheel $(ARGS)
 
 changelog: ## what the fragments in changelog.d would become
 	$(LAB) release --draft

@@ -9,6 +9,7 @@ what is not given comes from ``virt:connection:uri`` and ``virt:connection:auth`
 
 import collections
 import os
+import platform
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -16,7 +17,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, settings
+from saltvirt import errors, origin, settings
+from saltvirt.answers.versions import Versions
 from saltvirt.host import connection
 from saltvirt.host.capabilities import query
 from saltvirt.host.node import detect, devices, info
@@ -289,6 +291,34 @@ def get_profiles(hypervisor=None, **kwargs):
     with _connect(kwargs) as conn:
         hypervisor = hypervisor or query.preferred_type(conn)
     return profiles.show(profiles.read(__salt__["config.get"]), hypervisor)
+
+
+def versions():
+    """
+    Which Salt Virt, Salt, Python and libvirt are used here.
+
+    libvirt's daemon is not asked: it may be down.
+
+    :return: a dict: ``salt_virt``, ``way`` (``sync`` or ``pip``: how it came here), ``digest``
+        (12 hexadecimal digits of the library's files, the same for the same files by either way),
+        ``path`` (the folder that it is imported from), ``salt``, ``python``, ``libvirt`` (of the
+        library; None without the Python binding)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.versions
+    """
+    return Versions(
+        salt_virt=saltvirt.__version__,
+        way=origin.way(),
+        digest=origin.digest(),
+        path=origin.folder(),
+        salt=__grains__["saltversion"],
+        python=platform.python_version(),
+        libvirt=connection.library_version(),
+    ).to_answer()
 
 
 def nesthash(value=None):

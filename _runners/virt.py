@@ -13,6 +13,7 @@ Which minions are hypervisors is the master's own configuration:
       hosts: 'hyper*'   # a compound target; default: minions that report themselves
 """
 
+import platform
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,13 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt import errors, names, settings, units
+import salt.version
+
+from saltvirt import errors, names, origin, settings, units
+from saltvirt.answers.versions import Versions
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import explain as explaining  # the name is a function's here
-from saltvirt.operations import find, inventory, operation, report, result
+from saltvirt.operations import find, installed, inventory, operation, report, result
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.placement import capacity as capacities
 from saltvirt.placement import choose, facts, policy
@@ -130,6 +134,41 @@ def host_info(host=None):
         found = {h.name: inventory.summary(h, _policy()) for h in hosts}
         found.update({name: {"error": why} for name, why in unreachable.items()})
         return {**found, **({"retcode": 1} if unreachable else {})}
+
+
+@result.reporting
+def versions(host=None):
+    """
+    Which Salt Virt, Salt, Python and libvirt each hypervisor uses, and which of them lag behind
+    the master.
+
+    :param host: minion id of one hypervisor to ask alone
+
+    :return: under ``versions``: ``table``, ``master`` and ``hosts`` (host to what its
+        ``virt.versions`` says, or to ``error``), ``lagging`` (host to what to do: the files of its
+        library are not the master's). Exit code 1 when a host lags or says nothing.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.versions
+        salt-run virt.versions hyper3 --out=json
+    """
+    own = Versions(
+        salt_virt=saltvirt.__version__,
+        way=origin.way(),
+        digest=origin.digest(),
+        path=origin.folder(),
+        salt=salt.version.__version__,
+        python=platform.python_version(),
+        libvirt=None,
+    )
+    with Fleet(__opts__) as fleet:
+        found = installed.versions(fleet, own, host)
+    shown = {"versions": {"table": installed.table(found), **found}}
+    wrong = found["lagging"] or any("error" in one for one in found["hosts"].values())
+    return {**shown, "retcode": 1} if wrong else shown
 
 
 @result.reporting

@@ -27,11 +27,11 @@ from tests.tools import coverage
 # verbs that are about the tree, not about a lab
 OF_THE_TREE = (
     "test", "pytest", "rootless", "ruff", "mypy", "bench", "corpus", "chaos", "coverage", "parity",
-    "mutation",     "site", "release",
+    "mutation", "site", "release", "wheel",
 )  # fmt: skip
 MODULES = {
     "parity": "tests.parity", "mutation": "tests.tools.mutation", "site": "tests.tools.site",
-    "release": "tests.tools.release",
+    "release": "tests.tools.release", "wheel": "tests.tools.wheel",
 }  # fmt: skip
 
 
@@ -79,7 +79,8 @@ def parser():
                        ("parity", "compare Salt 3007's virt and this tree's"),
                        ("mutation", "change what decides: do the tests notice?"),
                        ("site", "build the manuals as a site"),
-                       ("release", "set the version and write the changelog")):  # fmt: skip
+                       ("release", "set the version and write the changelog"),
+                       ("wheel", "build what pip installs")):  # fmt: skip
         verb = verbs.add_parser(name, help=text, prefix_chars="\0")
         verb.add_argument("arguments", nargs=argparse.REMAINDER)
     verb = verbs.add_parser("bare", help="run a command on a Debian that has nothing")
@@ -191,7 +192,7 @@ VERBS = {
     "test": tests, "pytest": tests, "rootless": tests, "ruff": tests, "mypy": tests,
     "bench": tests, "corpus": tests,
     "chaos": tests, "coverage": tests, "parity": tests, "mutation": tests,
-    "site": tests, "release": tests,
+    "site": tests, "release": tests, "wheel": tests,
     "matrix": matrixed, "bare": barely,
 }  # fmt: skip
 

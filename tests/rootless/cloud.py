@@ -4,6 +4,7 @@ folder, all their ports are free ones."""
 import contextlib
 import json
 import multiprocessing
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.clock import until
 from tests.lab import paths
 from tests.lab.publish import BRANCH, publish
 from tests.rootless.libvirtd import Libvirtd
+from tests.tools import wheel
 
 HOSTS = ("hv1", "hv2")
 # a machine may be busy: how long whoever is there may take to answer
@@ -36,13 +38,16 @@ _QUIET = {"log_level_logfile": "warning", "log_level": "warning", "keysize": 204
 
 class Cloud:
     """``master``: the master's daemon. ``minions``: id to a minion's daemon. ``libvirtds``: id to
-    the daemon that the minion's libvirt is. ``events``: what came over the master's bus. ``tree``:
-    the folder of salt:// before gitfs."""
+    the daemon that the minion's libvirt is. ``way``: how Salt Virt comes to all of them, ``sync``
+    (by gitfs) or ``pip``. ``events``: what came over the master's bus. ``tree``: the folder of
+    salt:// before gitfs."""
 
     hosts = HOSTS
 
-    def __init__(self, root):
-        self.root = root
+    def __init__(self, root, way="sync"):
+        self.root, self.way, self.site = root, way, root / "site"
+        if way == "pip":
+            self.install()
         self.events = EventListener(timeout=3600)  # how long it keeps what it heard
         self.factories = FactoriesManager(
             root_dir=root / "salt", log_server_port=0, log_server_level="error",
@@ -51,12 +56,14 @@ class Cloud:
         self.minions, self.libvirtds = {}, {}
         self._pool = ThreadPoolExecutor()
         # a process of its own, for Salt's loader takes the library from what was synced
-        self._runner = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        context = multiprocessing.get_context("spawn")
+        self._runner = ProcessPoolExecutor(1, context, _import_from, [str(self.site)])
 
     def start(self):
-        """All of it, synced from a git repository by gitfs."""
+        """All of it, and Salt Virt there."""
         self.events.start()
-        publish(paths.REPOSITORY, self.root / "git")
+        if self.way == "sync":
+            publish(paths.REPOSITORY, self.root / "git")
         self.libvirtds = {host: Libvirtd(self.root / host) for host in HOSTS}
         self.master = self.factories.salt_master_daemon("master", overrides=self.master_config())
         self.tree = Path(self.master.config["file_roots"]["base"][0])
@@ -75,6 +82,14 @@ class Cloud:
         second.result()
         self.synced |= self.salt("hv2", "saltutil.sync_all")
 
+    def install(self):
+        """Have what `make wheel` builds on the path of every Salt that is started from now on."""
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+        found = wheel.build(self.root / "wheel")
+        subprocess.run([*pip, "--no-deps", "--target", self.site, found], check=True)
+        path = [str(self.site), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+
     def stop(self):
         """End all of it."""
         for one in self.minions.values():
@@ -92,11 +107,17 @@ class Cloud:
         return {
             **_QUIET, "timeout": 15, "gather_job_timeout": 10, "worker_threads": 3,
             "auto_accept": True, "fileserver_list_cache_time": 20,
+            **(self.by_gitfs() if self.way == "sync" else {}),
+            "virt": {"hosts": "hv*", "placement": ROOMY},
+            "pytest-master": {"log": {"disabled": True}},
+        }  # fmt: skip
+
+    def by_gitfs(self):
+        """What of the master's configuration serves Salt Virt."""
+        return {
             "fileserver_backend": ["roots", "gitfs"], "gitfs_provider": "gitpython",
             "gitfs_base": BRANCH, "gitfs_update_interval": 600,
             "gitfs_remotes": [f"file://{self.root / 'git'}"],
-            "virt": {"hosts": "hv*", "placement": ROOMY},
-            "pytest-master": {"log": {"disabled": True}},
         }  # fmt: skip
 
     def minion(self, name):
@@ -180,6 +201,11 @@ class _Client(salt.client.LocalClient):
         super().__init__(mopts=opts)
 
     close = salt.client.LocalClient.destroy
+
+
+def _import_from(site):
+    """In a process of its own, that has its parent's path: import from a folder, too."""
+    sys.path.append(site)
 
 
 def _run(opts, fun, arguments, named):

@@ -19,7 +19,7 @@ def cloud():
     from tests.rootless.cloud import Cloud
 
     with process.folder("sv") as root:  # the paths of sockets must be short
-        found = Cloud(Path(root))
+        found = Cloud(Path(root), os.environ.get("SALTVIRT_WAY") or "sync")
         try:
             found.start()
             yield found

@@ -3,6 +3,7 @@
 import os
 
 import psutil
+import pytest
 
 from tests.clock import until
 
@@ -19,6 +20,8 @@ def test_nobody_here_is_root(cloud):
 
 
 def test_sync(cloud):
+    if cloud.way == "pip":
+        pytest.skip("nothing of ours is synced: pip brought it")
     for kinds in cloud.synced.values():
         assert "modules.virt" in kinds["modules"]
         assert "grains.virt_host" in kinds["grains"]

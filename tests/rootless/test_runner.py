@@ -1,5 +1,8 @@
 """The runner as it is typed: ``salt-run virt.…``, its outputter, its exit codes."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 # in an order in which they can be called
@@ -69,3 +72,29 @@ def test_a_libvirt_that_hangs_holds_up_nobody_else(cloud):
     assert "does not answer within 3 s" in found["hv1"]["error"]
     assert found["hv2"]["running"] == ["test"]
     assert found["retcode"] == 1
+
+
+def test_versions_say_what_is_used_where(cloud):
+    code, lines = cloud.typed("virt.versions")
+    assert code == 0, lines
+    assert lines[0].split() == ["host", "Salt", "Virt", "by", "digest", "Salt", "Python", "libvirt"]
+    assert [line.split()[0] for line in lines[1:]] == ["master", "hv1", "hv2"]
+    assert len({tuple(line.split()[1:4]) for line in lines[1:]}) == 1
+    _, plain = cloud.typed("virt.versions", "--out=json")
+    found = json.loads("\n".join(plain))["versions"]
+    assert {one["way"] for one in (found["master"], *found["hosts"].values())} == {cloud.way}
+
+
+def test_versions_name_the_host_that_lags(cloud):
+    if cloud.way == "pip":
+        pytest.skip("one folder is the library of all of them here")
+    found = cloud.run("virt.versions")["versions"]
+    added = Path(found["hosts"]["hv2"]["path"]) / "added.py"
+    added.write_text("")
+    try:
+        code, lines = cloud.typed("virt.versions")
+    finally:
+        added.unlink()
+    assert code == 1
+    assert not lines[2].endswith("sync_all")
+    assert lines[3].endswith("another version than the master's: salt hv2 saltutil.sync_all")

@@ -11,13 +11,15 @@ from tests.tools import api, docs, layers
 # what would give the pure layer a clock, files or processes
 IMPURE = {"os", "time", "subprocess", "socket", "pathlib", "tempfile", "shutil", "random"}
 FILES = sorted(layers.LIBRARY.rglob("*.py"))
-# the package itself, and what unpacks it, belong to no layer
-NO_LAYER = {layers.LIBRARY / "__init__.py", layers.LIBRARY / "packed.py"}
+# the package itself, and what finds it, belong to no layer
+STARTERS = ("packed.py", "extension/__init__.py")
+NO_LAYER = {layers.LIBRARY / name for name in ("__init__.py", "origin.py", *STARTERS)}
 IN_LAYERS = [path for path in FILES if path not in NO_LAYER]
 
 
-def test_what_unpacks_the_library_stands_alone():
-    assert not [name for name in layers.imports(layers.LIBRARY / "packed.py") if "saltvirt" in name]
+@pytest.mark.parametrize("name", STARTERS)
+def test_what_finds_the_library_stands_alone(name):
+    assert not [one for one in layers.imports(layers.LIBRARY / name) if "saltvirt" in one]
 
 
 def name_of(path):

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from saltvirt import errors, plain, wire
-from saltvirt.answers import guests, made, maintenance, migration, removal, snapshots
+from saltvirt.answers import guests, made, maintenance, migration, removal, snapshots, versions
 from saltvirt.placement import facts
 
 NUMBER = (int, float)
@@ -50,6 +50,7 @@ ANSWERS = {
     "virt.purge": bool, "virt.remove_made": bool,
     "virt.revert_snapshot": snapshots.SnapshotReverted,
     "virt.delete_snapshots": snapshots.SnapshotsDeleted,
+    "virt.versions": versions.Versions,
     "virt.shared_disks": {str: str},
     "virt.storage_users": {str: (str, None)},
     "virt.migratable": migration.Migratable,

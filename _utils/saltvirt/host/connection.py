@@ -58,6 +58,14 @@ def require_binding() -> None:
         )
 
 
+def library_version() -> str | None:
+    """Of libvirt's library, such as ``9.0.0``; None without the binding."""
+    if IMPORT_ERROR is not None:
+        return None
+    number: int = libvirt.getVersion()
+    return f"{number // 1000000}.{number // 1000 % 1000}.{number % 1000}"
+
+
 # who is silent for so many signs of life, so many seconds apart, is taken for gone
 _ALIVE_EVERY_S, _ALIVE_TIMES = 5, 5
 _KEEPALIVE = "keepalive timeout"
