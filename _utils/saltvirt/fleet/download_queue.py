@@ -15,12 +15,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from saltvirt import errors, settings
-
-# of one who waits or copies: ``host``, ``image``, ``copies``, ``seen``, ``since``
-Place = dict[str, Any]
+from saltvirt.wire import Fact
 
 AT_ONCE = 4
 LEASE_S = 60
@@ -30,6 +29,23 @@ HELD_S = 3600
 # a host that asks for more at a time than this is told to wait
 _PER_HOST = 16
 _IMAGE = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass
+class QueuePlace(Fact):
+    """One who waits or copies. seen: when it last asked, in seconds since 1970. copies: it may
+    copy, since then."""
+
+    host: str
+    image: str
+    seen: float
+    copies: bool = False
+    since: float | None = None
+
+
+@dataclass
+class _Queue(Fact):
+    places: list[QueuePlace]
 
 
 def at_once(opts: dict[str, Any]) -> int:
@@ -56,21 +72,21 @@ class DownloadQueue:
         with self._queue() as queue:
             now = self._now()
             # one of a clock that was ahead is as old as one of long ago
-            queue[:] = [p for p in queue if abs(now - p["seen"]) < LEASE_S]
-            mine = next((p for p in queue if (p["host"], p["image"]) == (host, image)), None)
+            queue[:] = [p for p in queue if abs(now - p.seen) < LEASE_S]
+            mine = next((p for p in queue if (p.host, p.image) == (host, image)), None)
             if done:
                 queue[:] = [p for p in queue if p is not mine]
                 return 0
-            if mine is None and sum(p["host"] == host for p in queue) >= _PER_HOST:
+            if mine is None and sum(p.host == host for p in queue) >= _PER_HOST:
                 return len(queue)
             if mine is None:
-                mine = {"host": host, "image": image, "copies": False}
+                mine = QueuePlace(host, image, now)
                 queue.append(mine)
             ahead = _before(queue, mine, now) + 1 - self._limit
-            mine["seen"] = now
-            if ahead <= 0 and not mine["copies"]:
-                mine.update(copies=True, since=now)
-            return 0 if mine["copies"] else ahead
+            mine.seen = now
+            if ahead <= 0 and not mine.copies:
+                mine.copies, mine.since = True, now
+            return 0 if mine.copies else ahead
 
     @staticmethod
     def _lock(file: TextIO, path: str) -> None:
@@ -87,7 +103,7 @@ class DownloadQueue:
                 time.sleep(0.02)
 
     @contextlib.contextmanager
-    def _queue(self) -> Iterator[list[Place]]:
+    def _queue(self) -> Iterator[list[QueuePlace]]:
         """The queue as a list of places, locked; what is changed in it is kept."""
         os.makedirs(self._folder, exist_ok=True)
         path = os.path.join(self._folder, "copies")
@@ -98,31 +114,23 @@ class DownloadQueue:
             yield queue
             file.seek(0)
             file.truncate()
-            json.dump(queue, file)
+            json.dump([place.to_answer() for place in queue], file)
 
 
-def _read(file: TextIO) -> list[Place]:
+def _read(file: TextIO) -> list[QueuePlace]:
     """The places in a file; none of one that is new, or damaged: who copies asks again."""
     try:
-        found = json.load(file)
-        return found if isinstance(found, list) and all(map(_is_place, found)) else []
-    except (ValueError, RecursionError):
+        return _Queue.from_answer({"places": json.load(file)}, "copies").places
+    except (ValueError, RecursionError, errors.BadAnswer):
         return []
 
 
-def _is_place(one: Any) -> bool:
-    return (
-        isinstance(one, dict)
-        and isinstance(one.get("host"), str)
-        and isinstance(one.get("image"), str)
-        and isinstance(one.get("copies"), bool)
-        and all(isinstance(one.get(key, 0), (int, float)) for key in ("seen", "since"))
-        and "seen" in one
-    )
-
-
-def _before(queue: list[Place], mine: Place, now: float) -> int:
+def _before(queue: list[QueuePlace], mine: QueuePlace, now: float) -> int:
     """How many places before it hold this one up."""
-    before = [p for p in queue[: queue.index(mine)] if now - p.get("since", now) <= HELD_S]
-    hosts = {place["host"] for place in before}
-    return len(before) if mine["host"] in hosts else len(hosts)
+    before = [
+        p
+        for p in queue[: queue.index(mine)]
+        if now - (now if p.since is None else p.since) <= HELD_S
+    ]
+    hosts = {place.host for place in before}
+    return len(before) if mine.host in hosts else len(hosts)
