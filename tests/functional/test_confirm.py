@@ -144,6 +144,7 @@ def test_what_the_guest_left_goes(place, gone):
     assert (sorted(deleted), kept) == (sorted(paths), {})
     assert sorted(gone) == sorted([str(place.base), str(second)])
     assert not os.path.lexists(place.root / "link")
+    assert not os.path.exists(target_leftovers.FOLDER), "there is nothing to note"
 
 
 def test_a_disk_that_another_guest_needs_stays(place, gone):
@@ -202,3 +203,16 @@ def test_what_others_may_have_is_noted_for_them(place, gone, monkeypatch):
     deleted, kept = confirm.remove_source(place.conn, WEB1, [str(place.base)])
     assert (deleted, list(kept), gone) == ([], [str(place.base)], [])
     assert target_leftovers.names() == ["web1"]
+
+
+def test_what_could_not_be_noted_is_said_with_what_is_kept(place, gone, monkeypatch):
+    def full(name, paths):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shared, "why", lambda path: "nfs4")
+    monkeypatch.setattr(target_leftovers, "note_here", full)
+    _, kept = confirm.remove_source(place.conn, WEB1, [str(place.base)])
+    assert "were not asked: " in kept[str(place.base)]
+    assert kept[str(place.base)].endswith(
+        "it could not be noted: [Errno 28] No space left on device"
+    )

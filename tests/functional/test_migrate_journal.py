@@ -39,7 +39,7 @@ def test_what_is_written_is_read_until_it_is_closed(tmp_path):
     with move_journal.Journal(tmp_path, "web1") as journal:
         assert journal.read() is None
         journal.write(ENTRY)
-        assert journal.read() == ENTRY
+        assert journal.read() == journal.begun() == ENTRY
     with move_journal.Journal(tmp_path, "web1") as journal:
         assert journal.read().created == ("/a",)
         journal.close()
@@ -142,8 +142,10 @@ def test_a_lock_that_its_holder_removes_meanwhile_is_taken_anew(tmp_path, monkey
             (tmp_path / "web1.json.lock").touch()
 
     monkeypatch.setattr(move_journal.fcntl, "flock", flock)
+    before = descriptors()
     with journal:
         monkeypatch.undo()
+        assert descriptors() == before + 1
         with pytest.raises(OperationFailed, match="another migration of web1 is at work here"):
             move_journal.Journal(tmp_path, "web1").__enter__()
 
@@ -179,6 +181,12 @@ def test_it_is_on_the_disk_before_the_next_thing_is_done(tmp_path, monkeypatch):
     assert (also, after) == (True, True)
     move_journal.put(str(path), JournalEntry(GuestReport("a", "u", "h", True, "x"), "b"))
     assert move_journal.read(str(path), JournalEntry).target == "b", "and nothing of the longer one"
+
+
+def test_a_migration_that_ends_while_it_is_asked_for_is_none(tmp_path, monkeypatch):
+    (tmp_path / "web1.json").touch()
+    monkeypatch.setattr(move_journal.Journal, "read", lambda _journal: None)
+    assert move_journal.unfinished(tmp_path) == {}
 
 
 def test_only_journals_are_migrations(tmp_path):

@@ -11,7 +11,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.migration import departed, recovery, reservations
+from saltvirt.host.migration import api, departed, move_journal, recovery, reservations
 from saltvirt.migration.journal import BEGUN, MOVED, MOVING, PAUSED, PAUSING, JournalEntry
 from saltvirt.migration.outcome import Side
 from tests.clock import Clock
@@ -372,6 +372,19 @@ def test_the_files_that_were_written_to_there_are_named(peer, dom, monkeypatch):
     )
     with pytest.raises(errors.MigrationFailed, match=words):
         recovery.not_run_there(dom.connect(), peer, entry)
+
+
+def test_the_target_is_the_one_of_the_journal(job, monkeypatch):
+    """Whichever the guest is to go to by now."""
+    monkeypatch.setattr(
+        api.peer, "connect", lambda transport, *_who: contextlib.nullcontext(transport.uri)
+    )
+    with recovery.at(job, "qemu+tls://hv2/system") as found:
+        assert found == "qemu+tls://hv2/system" != job.transport.uri
+
+
+def test_a_guest_that_was_never_on_its_way_may_start(dom, job):
+    assert move_journal.may_start(dom, job.journals) is None
 
 
 # -- once more ----------------------------------------------------------------------------

@@ -203,6 +203,14 @@ def test_one_that_was_cleaned_away_is_made_again_to_be_renewed(libvirtd, tmp_pat
     conn.close()
 
 
+def test_the_first_one_makes_their_folder(libvirtd, tmp_path, monkeypatch, asked):
+    monkeypatch.setattr(reservations, "FOLDER", str(tmp_path / "arrivals"))
+    conn = libvirt.open(libvirtd.uri)
+    path = reserve(conn)
+    assert [str(file) for file in (tmp_path / "arrivals").iterdir()] == [path]
+    conn.close()
+
+
 # -- this host's own ----------------------------------------------------------------------
 
 

@@ -58,6 +58,12 @@ def test_what_it_holds_is_written_down(dead, dom, lost):
     assert move_journal.Journal(dead.journals, "web1").read() is None
 
 
+def test_what_it_holds_is_written_down_beside_what_others_hold(dead, dom):
+    left(dead, name="db1")
+    end(dom.connect(), dead, report(dom), phase=BEGUN)
+    assert unreachable_target.noted(dead.journals) == ["db1@hv2", "web1@hv2"]
+
+
 def test_a_guest_that_is_not_here_may_be_there(dead, dom):
     """Nobody has seen it go, and its target has not been sent it."""
     conn, about = dom.connect(), report(dom)
