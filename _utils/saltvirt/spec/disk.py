@@ -16,6 +16,7 @@ BUSES = ("virtio", "scsi", "sata", "ide", "usb", "fdc", "xen", "sd")
 PROTOCOLS = ("rbd", "gluster", "http", "https", "ftp", "ftps", "tftp", "iscsi", "nbd", "ssh")
 FORMATS = ("qcow2", "raw", "vmdk", "vdi", "qed", "vhdx", "vpc", "qcow")
 _TARGET = re.compile(r"(vd|sd|hd|xvd|fd)[a-z]{1,3}|fd[ab]")
+_CREDENTIALS = re.compile(r"//[^/@]*@")
 _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^:\s/]+)(:(?P<port>\d+))?")
 
 
@@ -86,19 +87,22 @@ class NetworkSourceSpec(Part):
 
 def from_url(url: str, what: str) -> NetworkSourceSpec:
     """A NetworkSourceSpec from ``http://host:port/path?query``, ``rbd://host/pool/image``…"""
+    shown = units.shown(_CREDENTIALS.sub("//…@", url))
     try:
         split = urlsplit(url)
         port = split.port
-    except ValueError as exc:
-        raise InvalidInput(f"{what} {units.shown(url)} is not a URL: {exc}") from exc
+    except ValueError:
+        raise InvalidInput(f"{what} {shown} is not a URL: its host or port is none") from None
     if split.scheme not in PROTOCOLS or not split.hostname:
-        raise InvalidInput(f"{what} {url!r} is not a URL of {', '.join(PROTOCOLS)}")
-    return NetworkSourceSpec(
+        raise InvalidInput(f"{what} {shown} is not a URL of {', '.join(PROTOCOLS)}")
+    found = NetworkSourceSpec(
         protocol=split.scheme,
         name=split.path if split.scheme in ("http", "https") else split.path.lstrip("/"),
         hosts=[HostSpec(name=split.hostname, port=port)],
         query=split.query or None,
     )
+    found.check(what)
+    return found
 
 
 def _source(value: Any, what: str) -> NetworkSourceSpec:

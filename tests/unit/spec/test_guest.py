@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from saltvirt.errors import InvalidInput
-from saltvirt.spec import guest, pool, profiles
+from saltvirt.spec import guest, network, pool, profiles
 from saltvirt.spec.base import REMOVE
 from saltvirt.spec.values import cpuset, numbers, paths
 
@@ -109,9 +109,10 @@ WRONG = [
     ({"disks": [source(name=None)]}, "disks:a:source: name is missing"),
     ({"disks": [{"name": "a", "source": "smb://h/x"}]}, "'smb://h/x' is not a URL of rbd, "),
     ({"disks": [{"name": "a", "source": "http:///x"}]}, "'http:///x' is not a URL of rbd, "),
-    ({"disks": [{"name": "a", "source": "http://h:99999/x"}]}, "is not a URL: Port out of range"),
+    ({"disks": [{"name": "a", "source": "http://h:99999/x"}]}, "not a URL: its host or port"),
     ({"disks": [{"name": "a", "source_file": "http://h:a/x"}]}, "disks:a 'http://h:a/x' is not a"),
-    ({"disks": [{"name": "a", "source_file": "http://[::1/x"}]}, "is not a URL: Invalid IPv6"),
+    ({"disks": [{"name": "a", "source_file": "http://[::1/x"}]}, "not a URL: its host or port"),
+    ({"disks": [{"name": "a", "source": "rbd://h"}]}, "disks:a:source: name is missing"),
     ({"disks": [{"name": "a", "target": "nvme0n1"}]}, "target 'nvme0n1' is not a target such as"),
     ({"disks": [{"name": "a", "image": "/b", "overlay_image": True, "format": "raw"}]},
      "overlay_image needs format qcow2, not raw"),
@@ -320,6 +321,13 @@ def test_what_should_be_a_dictionary_may_hold_a_secret_and_is_not_shown(made):
         made("{username: u, password: hush")
 
 
+@pytest.mark.parametrize("url", ["http://me:hush@h:a/x", "smb://me:hush@h/x", "rbd://me:hush@h"])
+def test_a_password_in_the_address_of_a_disk_is_not_shown(url):
+    with pytest.raises(InvalidInput, match="disks:a") as error:
+        parse(disks=[{"name": "a", "source": url}])
+    assert "hush" not in str(error.value)
+
+
 @pytest.mark.parametrize("given", [{"chpasswd": "hush"}, ["hush"], "hush\0"])
 def test_user_data_may_hold_a_password_and_is_not_shown(given):
     with pytest.raises(InvalidInput, match=r"user_data is not a text$"):
@@ -328,6 +336,8 @@ def test_user_data_may_hold_a_password_and_is_not_shown(given):
 
 def test_salts_own_bookkeeping_is_dropped():
     assert parse(__pub_jid="1", __pub_fun="virt.init").name == "web1"
+    made = network.parse("lab", bridge="br1", __pub_jid="1", __id__="lab")
+    assert made == network.parse("lab", bridge="br1")
 
 
 def test_a_spec_of_salts_yaml_with_strings_for_numbers():
