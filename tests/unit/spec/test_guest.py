@@ -164,6 +164,8 @@ WRONG = [
     ({"disk": ["web"]}, "disk profile .'web'. is not the name of a profile"),
     ({"disks": [{"name": "a", "target": "vdb"}, {"name": "b", "target": "vdb"}]},
      "disks: the target vdb is asked for twice"),
+    ({"boot_dev": "hd", "disks": [{"name": "a", "boot_order": 1}]},
+     "boot_dev and the boot_order of a exclude each other: give one"),
 ]  # fmt: skip
 
 
