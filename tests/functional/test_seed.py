@@ -12,7 +12,7 @@ import pytest
 
 from saltvirt import errors, seed
 from saltvirt.images import locks
-from saltvirt.seed import backends, keys
+from saltvirt.seed import backends, guest, keys
 from saltvirt.seed.data import minion_config, to_yaml
 from saltvirt.seed.tree import DirTree, Room
 from tests.functional.test_cloudinit import NICS
@@ -145,6 +145,22 @@ def test_without_the_masters_key_the_images_own_is_gone(tmp_path, pair):
     seed.apply(str(root), None, seed.SeedData("web1", *pair, master="10.0.0.1"))
     assert not (root / "etc/salt/pki/minion/minion_master.pub").exists()
     assert (root / "etc/hostname").read_text() == "image\n"
+
+
+def test_who_dies_when_the_images_ssh_keys_are_gone_leaves_a_guest_that_makes_new_ones(
+    tmp_path, data
+):
+    class Dies(DirTree):
+        def remove(self, path):
+            super().remove(path)
+            if "ssh_host" in path:
+                raise KeyboardInterrupt
+
+    root = system(tmp_path / "root")
+    with pytest.raises(KeyboardInterrupt):
+        guest.seed(Dies(root), data)
+    seed.apply(str(root), None, data)
+    expect_seeded(DirTree(root), data)
 
 
 def test_resets_are_options(tmp_path, pair):

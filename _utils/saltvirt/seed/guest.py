@@ -116,11 +116,12 @@ def enable(tree: Files, unit: str) -> None:
 def _reset_ssh_keys(tree: Files) -> None:
     paths = [f"/etc/ssh/{n}" for n in tree.names("/etc/ssh") if n.startswith("ssh_host_")]
     found = [path for path in paths if not tree.is_dir(path)]
-    for path in found:
-        tree.remove(path)
+    # first: who is killed in between finds no keys the next time, and nothing would make new ones
     if found and has_systemd(tree):
         tree.write(f"{_UNIT_FOLDERS[0]}/{firstboot.SSH_UNIT}", firstboot.SSH_KEYS.encode(), 0o644)
         enable(tree, firstboot.SSH_UNIT)
+    for path in found:
+        tree.remove(path)
 
 
 def _install(tree: Files, data: SeedData) -> str | None:
