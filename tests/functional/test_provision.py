@@ -200,12 +200,12 @@ def test_a_clone_of_volumes_and_of_disks_of_other_names(web1, pool, tmp_path):
 
 
 def test_a_disk_that_is_neither_a_file_nor_a_volume_is_not_cloned(web1):
-    with_disk(web1, "<disk type='block'><source dev='/dev/null'/><target dev='vdb'/></disk>")
+    with_disk(web1, "<disk type='block'><source dev='/dev/vg/none'/><target dev='vdb'/></disk>")
     with pytest.raises(
-        errors.Unsupported, match=r"disk vdb of web1 is on /dev/null: only files an"
+        errors.Unsupported, match=r"disk vdb of web1 is on /dev/vg/none: only files"
     ):
         web1.modules["virt.clone"]("web1", "web2")
-    assert pool_disk.place_of(web1.conn, "/dev/null") == (None, None)
+    assert pool_disk.place_of(web1.conn, "/dev/vg/none") == (None, None)
     found = web1.conn.storagePoolLookupByName("default-pool")
     found.createXML("<volume><name>v</name><capacity>1024</capacity></volume>")
     assert pool_disk.place_of(web1.conn, "/default-pool/v") == ("default-pool", "v")
