@@ -81,7 +81,7 @@ def test_what_a_call_gives_is_taken_from_it():
 )
 def test_what_is_none_of_these_is_named(given, words):
     with pytest.raises(errors.InvalidInput, match=words):
-        admission.config_of(get(images="/vm"), given)
+        admission.config_of(get(images="/vm"), {**given})
 
 
 # -- whose name it is ---------------------------------------------------------------------
