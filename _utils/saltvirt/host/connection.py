@@ -28,6 +28,7 @@ __all__ = [
     "is_local",
     "keep_events_running",
     "libvirt",
+    "named",
     "require_binding",
     "translate",
     "translated",
@@ -145,6 +146,24 @@ def translated(doing: str | None = None) -> Iterator[None]:
             raise
         about = f"cannot {doing}: " if doing else ""
         raise errors.InvalidInput(f"{about}libvirt does not take this: {exc}") from exc
+
+
+@contextlib.contextmanager
+def named(
+    conn: libvirt.virConnect,
+    code: int,
+    what: str,
+    names: Callable[[libvirt.virConnect], list[str]] | None = None,
+) -> Iterator[None]:
+    """Makes libvirt's error of this code NotFound: it has none of this name. Any other stays as it
+    is. what: the thing and its name. names: what there is instead, to be told."""
+    try:
+        yield
+    except libvirt.libvirtError as exc:
+        if exc.get_error_code() != code:
+            raise
+        there = f"; it has: {', '.join(names(conn)) or 'none'}" if names else ""
+        raise errors.NotFound(f"no {what} on {conn.getHostname()}{there}") from exc
 
 
 def _of_binding(exc: Exception) -> bool:

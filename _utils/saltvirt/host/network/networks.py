@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from saltvirt import errors
 from saltvirt.design.network import build
 from saltvirt.diff.network_changes import changes
-from saltvirt.host.connection import libvirt, translate, translated
+from saltvirt.host.connection import libvirt, named, translate, translated
 from saltvirt.host.definition import configured
 from saltvirt.revert import Revert
 from saltvirt.spec.network import OWN_BRIDGE
@@ -25,15 +25,8 @@ _COMMANDS = {"modify": 1, "delete": 2, "add": 3}
 
 def lookup(conn: libvirt.virConnect, name: str) -> libvirt.virNetwork:
     """The virNetwork of this name. Raises NotFound, naming the host and what it has."""
-    try:
+    with named(conn, libvirt.VIR_ERR_NO_NETWORK, f"network {str(name)!r}", names):
         return conn.networkLookupByName(str(name))
-    except libvirt.libvirtError as exc:
-        if exc.get_error_code() != libvirt.VIR_ERR_NO_NETWORK:
-            raise
-        there = ", ".join(names(conn)) or "none"
-        raise errors.NotFound(
-            f"no network {str(name)!r} on {conn.getHostname()}; it has: {there}"
-        ) from exc
 
 
 def names(conn: libvirt.virConnect) -> list[str]:

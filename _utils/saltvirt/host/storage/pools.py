@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 from xml.etree import ElementTree
@@ -9,7 +11,7 @@ from xml.etree import ElementTree
 import saltvirt.design.pool
 from saltvirt import errors
 from saltvirt.diff.pool_changes import changes
-from saltvirt.host.connection import libvirt, translate, translated
+from saltvirt.host.connection import libvirt, named, translate, translated
 from saltvirt.host.definition import configured
 from saltvirt.host.storage import answers, secret
 from saltvirt.revert import Revert
@@ -26,15 +28,8 @@ _FORMATTED = {"disk", "fs", "logical"}
 
 def lookup(conn: libvirt.virConnect, name: str) -> libvirt.virStoragePool:
     """The virStoragePool of this name. Raises NotFound, naming the host and what it has."""
-    try:
+    with named(conn, libvirt.VIR_ERR_NO_STORAGE_POOL, f"storage pool {str(name)!r}", names):
         return conn.storagePoolLookupByName(str(name))
-    except libvirt.libvirtError as exc:
-        if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_POOL:
-            raise
-        there = ", ".join(names(conn)) or "none"
-        raise errors.NotFound(
-            f"no storage pool {str(name)!r} on {conn.getHostname()}; it has: {there}"
-        ) from exc
 
 
 def names(conn: libvirt.virConnect) -> list[str]:
@@ -189,34 +184,39 @@ def build(conn: libvirt.virConnect, pool: libvirt.virStoragePool, overwrite: boo
     return True
 
 
+@contextlib.contextmanager
+def _asking(pool: libvirt.virStoragePool, doing: str) -> Iterator[None]:
+    """libvirt looks at the pool's storage in this block: only where that answers. Its errors are
+    ours there."""
+    with translated(f"{doing} storage pool {pool.name()}"):
+        answers.pool(pool)
+        yield
+
+
 def start(pool: libvirt.virStoragePool) -> bool:
     """Starts it; True."""
-    with translated(f"start storage pool {pool.name()}"):
-        answers.pool(pool)
+    with _asking(pool, "start"):
         pool.create(0)
     return True
 
 
 def stop(pool: libvirt.virStoragePool) -> bool:
     """Stops it; True. What it holds stays."""
-    with translated(f"stop storage pool {pool.name()}"):
-        answers.pool(pool)
+    with _asking(pool, "stop"):
         pool.destroy()
     return True
 
 
 def refresh(pool: libvirt.virStoragePool) -> bool:
     """Has libvirt look again at what it holds; True."""
-    with translated(f"refresh storage pool {pool.name()}"):
-        answers.pool(pool)
+    with _asking(pool, "refresh"):
         pool.refresh(0)
     return True
 
 
 def delete(pool: libvirt.virStoragePool) -> bool:
     """Deletes what the pool is made of; True. It must be stopped, and its volumes unused."""
-    with translated(f"delete the resources of storage pool {pool.name()}"):
-        answers.pool(pool)
+    with _asking(pool, "delete the resources of"):
         pool.delete(libvirt.VIR_STORAGE_POOL_DELETE_NORMAL)
     return True
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from saltvirt import errors, units
 from saltvirt.design.volume import build
 from saltvirt.host import connection
-from saltvirt.host.connection import libvirt, translate, translated
+from saltvirt.host.connection import libvirt, named, translate, translated
 from saltvirt.host.storage import answers, bounded, files, identity, pools, usage, volume_content
 from saltvirt.xml.volume import Volume
 
@@ -47,18 +47,13 @@ def lookup(conn: libvirt.virConnect, pool: str, name: str) -> libvirt.virStorage
         raise errors.OperationFailed(
             f"storage pool {pool} on {conn.getHostname()} is not running; virt.pool_start starts it"
         )
-    try:
+    what = f"volume {str(name)!r} in storage pool {pool}"
+    with named(conn, libvirt.VIR_ERR_NO_STORAGE_VOL, what):
         found = there.storageVolLookupByName(str(name))
         with translated(f"use volume {name} in storage pool {pool}"):
             answers.pool(there)
             answers.volume(found)
         return found
-    except libvirt.libvirtError as exc:
-        if exc.get_error_code() != libvirt.VIR_ERR_NO_STORAGE_VOL:
-            raise
-        raise errors.NotFound(
-            f"no volume {str(name)!r} in storage pool {pool} on {conn.getHostname()}"
-        ) from exc
 
 
 def infos(
