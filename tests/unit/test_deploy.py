@@ -2,6 +2,8 @@
 
 import contextlib
 
+import contextlib
+
 import pytest
 
 pytest.importorskip("salt")
@@ -267,3 +269,269 @@ def test_what_is_half_made_goes_before_it_is_made_again(tmp_path, made):
     found = carried_out(tmp_path, deploy.DeployPlan(placed={"a": "hv1"}, again={"a": "hv3"}))
     assert done == [("remove", "a", "hv3"), ("init", "a", "hv1")]
     assert found.placed == {"a": "hv1"}
+
+
+# -- what a guest is described by ---------------------------------------------------------
+
+
+def test_what_is_not_said_is_as_init_has_it():
+    found = deploy.wanted("a", {"mem": 64, "image": None, "nic": None})
+    assert found.arguments == {
+        "seed": True, "install": True, "disk": "default", "nic": "default",
+        "metadata": {"deployment": "default"},
+    }  # fmt: skip
+    assert (found.cpu, found.hypervisor, found.host, found.start) == (1, "kvm", None, True)
+    assert (found.wait_for, found.wait_s, found.name_is_free) == (None, 300, False)
+    assert deploy.wanted("a", {"memory": "1GiB"}).mem == "1GiB"
+    assert deploy.wanted("a", {"memory": "1GiB", "mem": 64}).mem == 64
+
+
+def test_what_is_said_is_asked_for():
+    said = {
+        "mem": 64, "wait": True, "timeout": "7", "start": False, "name_is_free": 1, "host": "hv2",
+        "metadata": {"mine": "x"}, "pillar": {"role": "x"}, "disk": "fast",
+    }  # fmt: skip
+    found = deploy.wanted("a", said, "shop")
+    assert (found.wait_for, found.wait_s, found.start) == ("minion", 7, False)
+    assert (found.name_is_free, found.host, found.pillar) == (True, "hv2", {"role": "x"})
+    assert found.arguments["metadata"] == {"mine": "x", "deployment": "shop"}
+    assert found.arguments["disk"] == "fast"
+    assert deploy.wanted("a", {"wait": True, "wait_for": "address"}).wait_for == "address"
+    assert said["metadata"] == {"mine": "x"}
+
+
+@pytest.mark.parametrize("profile", [{}, {"disk": "default"}, {"disk_profile": "default"}])
+def test_a_size_is_that_of_the_first_disk(profile):
+    found = deploy.wanted("a", {"mem": 64, "size": "9GiB", **profile}).arguments
+    assert found["disks"] == [{"name": "system", "size": "9GiB"}]
+    assert "size" not in found
+
+
+# -- what is planned ----------------------------------------------------------------------
+
+
+def test_no_guest_is_named_like_a_hypervisor(tmp_path):
+    cloud = Cloud(tmp_path)
+    cloud.opts["virt"] = {"hosts": "hv*"}
+    found = plan(cloud, {"hv7": {"mem": 64}, "web1": {"mem": 64}})
+    assert (list(found.placed), list(found.failed)) == (["web1"], ["hv7"])
+
+
+class Asked(Cloud):
+    """A cloud that says what each guest would take of hv1: too much of its disk."""
+
+    def __init__(self, tmp_path):
+        super().__init__(tmp_path)
+        self.asked = []
+
+    def ask(self, hosts, function, kwarg=None, **options):
+        if kwarg:
+            self.asked.append(kwarg)
+        for found in super().ask(hosts, function):
+            needs = {"disk_bytes": 1 << (50 if found.host == "hv1" else 10)}
+            yield Answer(found.host, {**found.data, "guest": needs}) if kwarg else found
+
+
+def test_what_each_would_take_of_a_host_is_asked_once_for_all_that_are_alike(tmp_path):
+    cloud = Asked(tmp_path)
+    guests = {"a": {"mem": 64}, "b": {"mem": 64}, "c": {"mem": 64, "nic": "other"}}
+    assert plan(cloud, guests).placed == dict.fromkeys("abc", "hv2")
+    assert sorted(asked["guest"]["nic"] for asked in cloud.asked) == ["default", "other"]
+
+
+def test_what_differs_is_said_in_words(tmp_path):
+    facts = {"vcpus": 1, "memory_kib": 3 << 20, "state": "shutdown", "groups": ["x", "y"]}
+    cloud = Cloud(tmp_path, {"hv1": {"a": facts, "b": {**facts, "groups": []}}})
+    found = plan(cloud, {"a": {"mem": "2GiB"}, "b": {"mem": "3GiB", "groups": "z", "start": False}})
+    assert found.differs == {
+        "a": ["memory 3 GiB, not 2 GiB", "groups x y, not none", "state shutdown, not running"],
+        "b": ["groups none, not z"],
+    }
+    same = {"mem": "3GiB", "groups": "y,x", "start": False, "host": "hv1"}
+    assert plan(cloud, {"a": same}).differs == {}
+
+
+def test_what_is_planned_in_words():
+    found = deploy.DeployPlan(
+        placed={"b": "hv1", "a": "hv2"}, again={"a": "hv1"}, started={"c": "hv3"},
+        removed={"d": "hv4"}, failed={"e": "no room"},
+    )  # fmt: skip
+    assert found.changes() == {
+        "a": {"old": "hv1", "new": "hv2"}, "b": {"old": None, "new": "hv1"},
+        "c": {"old": "hv3", "new": "hv3"}, "d": {"old": "hv4", "new": None},
+    }  # fmt: skip
+    half, whole = deploy._HALF, deploy._WHOLE
+    assert found.text(test=True) == (
+        f"would be deployed: a on hv2, b on hv1; {half} would be removed before: a on hv1; "
+        f"{whole} would be ended: c on hv3; would be removed: d on hv4; e failed: no room"
+    )
+    assert deploy.DeployPlan().text() == "nothing is listed"
+
+
+# -- what an init that died has left ------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", [None, "hv2"])
+@pytest.mark.parametrize(
+    ("what", "words", "changes", "differs"),
+    [
+        (deploy.unended.AGAIN, None, "again", {}), (deploy.unended.START, None, "started", {}),
+        (None, "somebody is at it", None, {"a": ["cpu 1, not 2", "somebody is at it"]}),
+        (None, None, None, {"a": ["cpu 1, not 2"]}),
+    ],
+)  # fmt: skip
+def test_what_was_not_ended_is_made_again_or_started(
+    tmp_path, monkeypatch, host, what, words, changes, differs
+):
+    monkeypatch.setattr(deploy.unended, "judge", lambda *_asked: (what, words))
+    facts = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"}
+    where = {"host": host} if host else {}
+    cloud = Cloud(tmp_path, {"hv1": {"a": facts}})
+    found = plan(cloud, {"a": {"mem": 1024, "cpu": 2, **where}})
+    again, started = changes == "again", changes == "started"
+    assert found.again == ({"a": "hv1"} if again else {})
+    assert found.placed == ({"a": host or "hv1"} if again else {})
+    assert found.started == ({"a": "hv1"} if started else {})
+    assert found.there == ({} if changes else {"a": "hv1"})
+    moved = ["host hv1, not hv2"] if host and not changes else []
+    said = {name: [lines[0], *moved, *lines[1:]] for name, lines in differs.items()}
+    assert found.differs == said
+
+
+# -- what is refused, and made ------------------------------------------------------------
+
+
+class Made:
+    """In the place of Init: what it is asked, and what it says."""
+
+    says, asked = {}, []
+
+    def __init__(self, _fleet, _policy, wanted, _report):
+        self.wanted = wanted
+
+    def _say(self, what, *more):
+        self.asked.append((what, self.wanted.name, *more))
+        found = self.says.get((what, self.wanted.name))
+        if found:
+            raise found
+
+    def request(self, _reasons):
+        self._say("request")
+
+    def check_key(self, name):
+        self._say("key")
+
+    def check_secrets(self, hosts):
+        self._say("secrets", *hosts)
+
+    def run(self):
+        self._say("run", self.wanted.host)
+        return type("Done", (), {"more": {"host": self.wanted.host or "hv9"}})
+
+
+@pytest.fixture
+def inits(monkeypatch):
+    monkeypatch.setattr(Made, "says", {})
+    monkeypatch.setattr(Made, "asked", [])
+    monkeypatch.setattr(deploy, "Init", Made)
+    return Made
+
+
+@pytest.mark.parametrize("what", ["request", "key", "secrets"])
+@pytest.mark.parametrize("again", [True, False])
+def test_what_init_would_refuse_has_failed(tmp_path, inits, what, again):
+    inits.says = {(what, "a"): errors.Refused("no")}
+    one = deployed(Cloud(tmp_path), ["a", "b", "there"])
+    found = deploy.DeployPlan(
+        placed={"a": "hv1", "b": "hv2"}, again={"a": "hv1"} if again else {}, there={"there": "x"}
+    )
+    one._refuse(found)
+    if what == "key" and again:  # it goes with what is half made
+        assert (found.placed, found.failed) == ({"a": "hv1", "b": "hv2"}, {})
+        assert ("key", "a") not in inits.asked
+    else:
+        assert (found.placed, found.again, list(found.failed)) == ({"b": "hv2"}, {}, ["a"])
+    assert not [asked for asked in inits.asked if asked[1] == "there"]
+    assert ("secrets", "b", "hv2") in inits.asked
+    assert ("key", "b") in inits.asked
+
+
+@pytest.fixture
+def carried(monkeypatch):
+    """What is done to guests that an init has left; the fleet of a thread."""
+    done = []
+    monkeypatch.setattr(
+        deploy.unended, "start",
+        lambda _fleet, _policy, wanted, host, _report: done.append(("start", wanted.name, host)),
+    )  # fmt: skip
+    monkeypatch.setattr(
+        deploy.unended, "remove", lambda _fleet, name, host: done.append(("remove", name, host))
+    )
+    monkeypatch.setattr(
+        deploy, "Fleet", lambda opts: contextlib.nullcontext(Cloud(opts["pki_dir"]))
+    )
+    return done
+
+
+def test_each_is_made_where_it_was_placed_and_one_that_fails_stops_no_other(
+    tmp_path, inits, carried
+):
+    inits.says = {("run", "b"): errors.OperationFailed("broken")}
+    one = deployed(Cloud(tmp_path), ["a", "b", "c", "d"], at_once=0)
+    found = deploy.DeployPlan(
+        placed={"a": "hv1", "b": "hv2", "d": "hv2"}, again={"b": "hv1", "d": "hv1"},
+        started={"c": "hv3"},
+    )  # fmt: skip
+    one._carry_out(found)
+    assert found.placed == {"a": "hv1", "d": "hv2"}
+    assert (found.started, found.failed) == ({"c": "hv3"}, {"b": "broken"})
+    assert found.again == {"d": "hv1"}
+    wanted = [("remove", "b", "hv1"), ("remove", "d", "hv1"), ("start", "c", "hv3")]
+    assert sorted(carried) == wanted
+    assert sorted(inits.asked) == [("run", "a", "hv1"), ("run", "b", "hv2"), ("run", "d", "hv2")]
+
+
+def test_a_start_that_fails_is_named(tmp_path, inits, carried, monkeypatch):
+    def fail(*_asked):
+        raise errors.OperationFailed("no start")
+
+    monkeypatch.setattr(deploy.unended, "start", fail)
+    found = deploy.DeployPlan(started={"c": "hv3"})
+    deployed(Cloud(tmp_path), ["c"])._carry_out(found)
+    assert (found.started, found.failed) == ({}, {"c": "no start"})
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_so_many_are_made_at_a_time(tmp_path, monkeypatch, at_once):
+    workers = []
+    real = deploy.ThreadPoolExecutor
+
+    def pool(max_workers):
+        workers.append(max_workers)
+        return real(max_workers=max_workers)
+
+    monkeypatch.setattr(deploy, "ThreadPoolExecutor", pool)
+    for number in (0, at_once):
+        deployed(Cloud(tmp_path), [], at_once=number)._carry_out(deploy.DeployPlan())
+    assert workers == [1, at_once]
+
+
+def test_steps_of_many_are_lines(tmp_path):
+    class Screen:
+        lines = []
+
+        def line(self, text):
+            self.lines.append(text)
+
+    deploy._Lines(Screen()).line("a: placed")
+    deploy._Lines(None).line("a: placed")
+    assert Screen.lines == ["a: placed"]
+
+
+def test_what_is_planned_is_carried_out(tmp_path, inits, carried):
+    done = deployed(Cloud(tmp_path), ["a"]).run()
+    assert (list(done.changes), done.complete) == (["a"], True)
+    assert [asked[:2] for asked in inits.asked] == [("run", "a")]
+    inits.says = {("key", "a"): errors.KeyRefused("known")}
+    found = deployed(Cloud(tmp_path), ["a"]).check()
+    assert found.reasons == ("a: known",)
