@@ -2,8 +2,6 @@
 
 import contextlib
 
-import contextlib
-
 import pytest
 
 pytest.importorskip("salt")
