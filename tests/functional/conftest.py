@@ -71,7 +71,10 @@ def empty():
 
 
 def only_test(conn):
-    """The driver's host lives on between tests: takes away what is not its own."""
+    """The driver's host lives on between tests: takes away what is not its own, and has its guest
+    run."""
+    import libvirt
+
     for dom in conn.listAllDomains():
         if dom.name() != "test":
             persistent = dom.isPersistent()
@@ -79,6 +82,10 @@ def only_test(conn):
                 dom.destroy()
             if persistent:
                 dom.undefineFlags(2)  # VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+        elif not dom.isActive():
+            dom.create()
+        elif dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED:
+            dom.resume()
 
 
 @pytest.fixture

@@ -433,6 +433,17 @@ def test_a_bridge_that_is_not_ours_is_left_by_both_names_of_the_function(virt, c
     assert "virt.bridge_back is deprecated: use virt.bridge_remove" in caplog.text
 
 
+def test_a_bridge_of_ours_whose_file_was_changed_since_is_left(tmp_path, monkeypatch):
+    module = adapter({})
+    monkeypatch.setattr(module.bridges, "KEPT", tmp_path)
+    file = tmp_path / "10-br0.network"
+    file.write_text("by hand")
+    kept(tmp_path, bridge="br0", interface="nosuch0", files={str(file): "0" * 64})
+    with pytest.raises(VirtError, match=f"{file} was changed since br0 was made: remove it by"):
+        module.bridge_remove("br0")
+    assert file.read_text() == "by hand"
+
+
 @pytest.mark.parametrize("function", ["bridge_create", "bridge_over", "bridge_plan"])
 @pytest.mark.parametrize(
     ("given", "why"),

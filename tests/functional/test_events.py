@@ -188,9 +188,14 @@ def test_a_connection_that_libvirt_closes_is_made_again(listener, conn, caplog):
     until(heard_of_it, "an event")
     one._closed(None, libvirt.VIR_CONNECT_CLOSE_REASON_KEEPALIVE, None)
     until(lambda: said(caplog, "lost test:///default: connecting again"), "a complaint")
+    until(lambda: one._lost is None, "a new connection")
     del sent[:]
     until(heard_of_it, "an event of the new connection")
-    assert one._lost is None
+    dom.destroy()
+    dom.create()
+    until(lambda: sent[-1][3]["event"] == "started", "the last event")
+    told = [data["event"] for *_, data in sent]
+    assert told.count("stopped") == 1, "the connection that was lost tells no more"
 
 
 def test_what_a_viewer_does_is_told_with_both_addresses():

@@ -197,6 +197,8 @@ def test_who_would_be_allowed_to_what(tmp_path):
 def test_of_a_minion_that_is_no_guest_of_this_master_no_host_is_asked(tmp_path):
     cloud = Cloud(tmp_path)
     cloud.ask = None
+    [why] = Eject(cloud, "a/b").check().reasons
+    assert "'a/b' cannot be" in why
     found = Eject(cloud, "stranger").check()
     assert (found.nothing, found.comment) == (
         True, "stranger is no guest that this master made",

@@ -80,8 +80,7 @@ class Listener:
             libvirt.virEventRunDefaultImpl()
         if self._lost is not None:
             self._complain(f"lost {where}: connecting again")
-            return
-        for undo in undos:
+        for undo in undos:  # of a lost one, too: libvirt keeps it as long as it has a callback
             with contextlib.suppress(libvirt.libvirtError):
                 undo()
 
