@@ -22,6 +22,7 @@ virt.migrate`` does the same by the guest's name alone.
         longest_pause: 60     # seconds, of policy pause
 """
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
@@ -78,17 +79,17 @@ def _job(vm_, target, kwargs):
     }
     address = given.pop("address", None)
     get = __salt__["config.get"]
-    network = options.network(get)
-    configured = settings.option(get, "migration:address")
-    network["address"] = where.of_target(address, configured, own_address.own)
+    configured = options.configured(get)
+    of_host = settings.option(get, "migration:address")
+    address = where.of_target(address, of_host, own_address.own)
     tunnel = settings.boolean(get, "tunnel", False)
-    wanted = options.parse(given, tunnel, network["policy"])
+    wanted = options.parse(given, tunnel, configured.policy)
     name = names.guest(vm_)
     return api.MigrationJob(
         name=name,
         transport=transport.parse(target, wanted.tunnel),
         options=wanted,
-        network=network,
+        configured=dataclasses.replace(configured, address=address),
         username=user,
         password=password,
         locks=guest_lock.folder(__salt__["config.get"]),

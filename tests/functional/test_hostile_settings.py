@@ -1,6 +1,7 @@
 """Every setting of the wrong type, with whatever reads it: one line that names it, or a value that
 can be meant."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,10 +73,10 @@ def seeds(get):
 
 
 def migrates(get):
-    network = options.network(get)
-    options.parse({}, settings.boolean(get, "tunnel", False), network["policy"])
-    migration_policy.limits(2**30, network)
-    return network
+    configured = options.configured(get)
+    options.parse({}, settings.boolean(get, "tunnel", False), configured.policy)
+    migration_policy.limits(2**30, configured)
+    return configured
 
 
 def address(get):
@@ -150,8 +151,8 @@ MINION = {
     "nic:default": lambda get: guests.parse(**PROFILED, known_profiles=profiles.read(get)),
     "tunnel": migrates,
     "migration": migrates,
-    **{f"migration:{key}": migrates
-       for key in ("policy", "bandwidth", "disks_port", *options.SECONDS)},
+    **{f"migration:{field.name}": migrates
+       for field in dataclasses.fields(options.MigrationSettings) if field.name != "address"},
     "migration:address": address,
     "seed": seeds,
     **{f"seed:{key}": seeds

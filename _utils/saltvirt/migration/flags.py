@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from saltvirt.migration import where
 from saltvirt.migration.facts import GuestReport, TargetReport
-from saltvirt.migration.options import Options
+from saltvirt.migration.options import MigrationSettings, Options
 from saltvirt.migration.transport import Transport
 
 MIB = 1024 * 1024
@@ -61,16 +61,17 @@ def discarding(guest: GuestReport, host: TargetReport, disks: Iterable[str]) -> 
 
 
 def parameters(
-    options: Options, disks: Iterable[str], network: Mapping[str, Any], zeroes: Iterable[str] = ()
+    options: Options,
+    disks: Iterable[str],
+    configured: MigrationSettings,
+    zeroes: Iterable[str] = (),
 ) -> dict[str, Any]:
     """libvirt's typed parameters of a migration, by their VIR_MIGRATE_PARAM_* names.
 
     disks: target names (``vda``) of the disks to copy; zeroes: of those, see discarding.
-    network: dict of ``virt:migration``: ``address`` (where the target's QEMU is reached),
-    ``disks_port``, ``bandwidth`` (MiB/s).
     """
     found = {
-        "BANDWIDTH": options.max_bandwidth or network.get("bandwidth"),
+        "BANDWIDTH": options.max_bandwidth or configured.bandwidth,
         "BANDWIDTH_POSTCOPY": options.postcopy_bandwidth,
         "PARALLEL_CONNECTIONS": options.parallel_connections,
         "COMPRESSION": list(options.comp_methods),
@@ -82,7 +83,7 @@ def parameters(
         "AUTO_CONVERGE_INCREMENT": options.auto_converge_increment,
         "MIGRATE_DISKS": list(disks),
         "MIGRATE_DISKS_DETECT_ZEROES": list(zeroes),
-        "DISKS_PORT": network.get("disks_port"),
-        "URI": where.uri(network.get("address")),
+        "DISKS_PORT": configured.disks_port,
+        "URI": where.uri(configured.address),
     }
     return {name: value for name, value in found.items() if value not in (None, [])}

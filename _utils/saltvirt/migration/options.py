@@ -21,8 +21,6 @@ COPY_STORAGE = {
 }
 COMPRESSIONS = ("mt", "xbzrle")
 POLICIES = ("safe", "converge", "postcopy", "pause")
-# the settings of virt:migration that are seconds
-SECONDS = ("timeout_per_gib", "timeout", "stall_timeout", "downtime_step", "longest_pause")
 # of no meaning for a guest that is paused
 OF_LIVE = ("policy", "max_downtime", "auto_converge", "postcopy")
 # old arguments and calls, and what has taken their place
@@ -89,19 +87,37 @@ def parse(given: Mapping[str, Any], tunnel: bool = False, policy: str = Options.
     return options
 
 
-def network(get: Callable[..., Any]) -> dict[str, Any]:
-    """``virt:migration`` of a hypervisor, but its address. get: Salt's ``config.get``.
+@dataclass(frozen=True)
+class MigrationSettings:
+    """``virt:migration`` of a hypervisor; None: not set. bandwidth: in MiB/s; times in
+    seconds. address: where the target's QEMU is reached, in this migration."""
+
+    policy: str = Options.policy
+    bandwidth: int | None = None
+    disks_port: int | None = None
+    timeout_per_gib: float | None = None
+    timeout: float | None = None
+    stall_timeout: float | None = None
+    downtime_step: float | None = None
+    longest_pause: float | None = None
+    address: str | None = None
+
+
+def configured(get: Callable[..., Any]) -> MigrationSettings:
+    """The MigrationSettings of this host, without an address. get: Salt's ``config.get``.
 
     Raises InvalidInput, which names the setting.
     """
-    found: dict[str, Any] = {
-        "policy": settings.choice(get, "migration:policy", Options.policy, POLICIES),
-        "bandwidth": settings.integer(get, "migration:bandwidth", None),
-        "disks_port": settings.integer(get, "migration:disks_port", None, most=65535),
-    }
-    for key in SECONDS:
-        found[key] = settings.number(get, f"migration:{key}")
-    return {key: value for key, value in found.items() if value is not None}
+    return MigrationSettings(
+        policy=settings.choice(get, "migration:policy", Options.policy, POLICIES),
+        bandwidth=settings.integer(get, "migration:bandwidth", None),
+        disks_port=settings.integer(get, "migration:disks_port", None, most=65535),
+        timeout_per_gib=settings.number(get, "migration:timeout_per_gib"),
+        timeout=settings.number(get, "migration:timeout"),
+        stall_timeout=settings.number(get, "migration:stall_timeout"),
+        downtime_step=settings.number(get, "migration:downtime_step"),
+        longest_pause=settings.number(get, "migration:longest_pause"),
+    )
 
 
 def is_not_live(options: Options, virt_type: str | None) -> bool:

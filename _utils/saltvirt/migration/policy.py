@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from saltvirt.migration.options import MigrationSettings
 
 GIB = 1024**3
 
@@ -91,20 +94,16 @@ class Progress:
         return max(0, min(100, round(100 * (self.total - self.remaining) / self.total)))
 
 
-def limits(size_bytes: int, given: Mapping[str, Any], name: str = "converge") -> MigrationPolicy:
-    """The MigrationPolicy for a guest with that much memory and disk to move.
-
-    given: dict of ``virt:migration``: ``timeout_per_gib`` (s), ``timeout`` (s, the whole),
-    ``stall_timeout`` (s), ``downtime_step`` (s), ``longest_pause`` (s).
-    """
-    per_gib = float(given.get("timeout_per_gib") or 300)
-    timeout_s = float(given.get("timeout") or max(300, per_gib * size_bytes / GIB))
+def limits(size_bytes: int, given: MigrationSettings, name: str = "converge") -> MigrationPolicy:
+    """The MigrationPolicy for a guest with that much memory and disk to move."""
+    per_gib = float(given.timeout_per_gib or 300)
+    timeout_s = float(given.timeout or max(300, per_gib * size_bytes / GIB))
     return MigrationPolicy(
         name=name,
         timeout_s=timeout_s,
-        stall_s=float(given.get("stall_timeout") or 150),
-        step_s=float(given.get("downtime_step") or 10),
-        pause_s=float(given.get("longest_pause") or 60),
+        stall_s=float(given.stall_timeout or 150),
+        step_s=float(given.downtime_step or 10),
+        pause_s=float(given.longest_pause or 60),
     )
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from saltvirt.errors import InvalidInput
 from saltvirt.migration import flags, options, transport
+from saltvirt.migration.options import MigrationSettings
 from tests.unit.migration import facts
 
 
@@ -27,7 +28,8 @@ def test_salts_arguments_reach_libvirt():
         "PEER2PEER", "LIVE", "TLS", "PERSIST_DEST", "UNDEFINE_SOURCE", "COMPRESSED", "POSTCOPY",
         "AUTO_CONVERGE", "ABORT_ON_ERROR", "NON_SHARED_INC",
     }  # fmt: skip
-    assert flags.parameters(asked, ["vda"], {"address": "10.0.0.2", "disks_port": 49999}) == {
+    configured = MigrationSettings(address="10.0.0.2", disks_port=49999)
+    assert flags.parameters(asked, ["vda"], configured) == {
         "BANDWIDTH": 100, "BANDWIDTH_POSTCOPY": 50, "COMPRESSION": ["mt", "xbzrle"],
         "COMPRESSION_MT_LEVEL": 0, "COMPRESSION_MT_THREADS": 2, "COMPRESSION_MT_DTHREADS": 3,
         "COMPRESSION_XBZRLE_CACHE": 65536, "AUTO_CONVERGE_INITIAL": 20,
@@ -49,12 +51,12 @@ def test_holes_stay_where_both_libvirts_and_the_disk_allow_it(ours, theirs, disc
     guest = facts.guest(libvirt=ours, disks=[facts.disk(discard=discard)])
     zeroes = flags.discarding(guest, facts.host(libvirt=theirs), ["vda"])
     assert zeroes == found
-    given = flags.parameters(options.parse({}), ["vda"], {}, zeroes)
+    given = flags.parameters(options.parse({}), ["vda"], MigrationSettings(), zeroes)
     assert given.get("MIGRATE_DISKS_DETECT_ZEROES", []) == found
 
 
 def test_nothing_asked_means_libvirts_own_choice():
-    assert flags.parameters(options.parse({}), [], {}) == {}
+    assert flags.parameters(options.parse({}), [], MigrationSettings()) == {}
     names = flags.flags(options.parse({"policy": "safe"}), transport.parse("hv2"), None, live=True)
     assert names == {
         "PEER2PEER",
@@ -198,8 +200,8 @@ def test_what_the_call_leaves_out_is_as_the_host_is_configured():
 def test_the_settings_of_a_hypervisor():
     given = {"virt:migration:bandwidth": 50, "virt:migration:disks_port": 65535,
              "virt:migration:timeout": 9}  # fmt: skip
-    found = options.network(lambda key, default=None: given.get(key, default))
-    assert found == {"policy": "converge", "bandwidth": 50, "disks_port": 65535, "timeout": 9}
+    found = options.configured(lambda key, default=None: given.get(key, default))
+    assert found == MigrationSettings("converge", bandwidth=50, disks_port=65535, timeout=9)
     given["virt:migration:disks_port"] = 65536
     with pytest.raises(InvalidInput, match="virt:migration:disks_port"):
-        options.network(lambda key, default=None: given.get(key, default))
+        options.configured(lambda key, default=None: given.get(key, default))

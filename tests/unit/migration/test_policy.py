@@ -1,6 +1,7 @@
 import pytest
 
 from saltvirt.migration import policy as p
+from saltvirt.migration.options import MigrationSettings
 
 MIB = 1024**2
 
@@ -153,15 +154,16 @@ def test_converge_raises_the_downtime_in_steps():
 
 
 def test_time_outs_grow_with_the_guest():
-    assert p.limits(1, {}).timeout_s == 300
-    assert p.limits(10 * p.GIB, {}).timeout_s == 3000
-    assert p.limits(10 * p.GIB, {"timeout_per_gib": 150, "stall_timeout": 7}).timeout_s == 1500
-    assert p.limits(10 * p.GIB, {"timeout": 5}).timeout_s == 5
+    assert p.limits(1, MigrationSettings()).timeout_s == 300
+    assert p.limits(10 * p.GIB, MigrationSettings()).timeout_s == 3000
+    given = MigrationSettings(timeout_per_gib=150, stall_timeout=7)
+    assert p.limits(10 * p.GIB, given).timeout_s == 1500
+    assert p.limits(10 * p.GIB, MigrationSettings(timeout=5)).timeout_s == 5
 
 
 def test_the_limits_are_the_documented_ones():
-    assert p.limits(1, {}) == p.MigrationPolicy("converge", 300, 150, 10, 60)
-    given = {"timeout": 1, "stall_timeout": 2, "downtime_step": 3, "longest_pause": 4}
+    assert p.limits(1, MigrationSettings()) == p.MigrationPolicy("converge", 300, 150, 10, 60)
+    given = MigrationSettings(timeout=1, stall_timeout=2, downtime_step=3, longest_pause=4)
     assert p.limits(1, given, "safe") == p.MigrationPolicy("safe", 1, 2, 3, 4)
 
 

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from saltvirt.migration import policy as p
+from saltvirt.migration.options import MigrationSettings
 
 GIB = 2**30
 LINK = 112 * 10**6  # bytes/s, 1 GbE
@@ -28,7 +29,7 @@ class Guest:
         self.throttles = throttles
 
     def run(self, name):
-        return Run(self).go(p.limits(self.memory + self.disk, {}, name))
+        return Run(self).go(p.limits(self.memory + self.disk, MigrationSettings(), name))
 
 
 class Run:
@@ -144,7 +145,7 @@ def test_the_memory_of_a_guest_with_disks_goes_like_that_of_one_without(seed):
         "area": int(memory * chance.choice([0.01, 0.2, 1])), "throttles": chance.random() < 0.5,
     }  # fmt: skip
     name = chance.choice(["safe", "converge", "postcopy", "pause"])
-    given = p.limits(memory + disk, {}, name)  # the same patience for both
+    given = p.limits(memory + disk, MigrationSettings(), name)  # the same patience for both
     with_disks, without = Run(Guest(memory, disk, **more)), Run(Guest(memory, 0, **more))
     found, bare = with_disks.go(given), without.go(given)
     if with_disks.at_s < given.timeout_s:
@@ -181,7 +182,7 @@ def test_a_pause_is_for_the_last_bit(memory, kind):
 @pytest.mark.parametrize("after_s", [10, 190, 250, 400])
 def test_a_cut_network_is_noticed_in_each_phase(name, after_s):
     run = Run(Guest(32 * GIB, 20 * GIB, writes=LINK / 3))
-    policy = p.limits(52 * GIB, {}, name)
+    policy = p.limits(52 * GIB, MigrationSettings(), name)
     cut, last = 0, None
     for _ in range(1500):
         if run.at_s < after_s:

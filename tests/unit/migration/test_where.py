@@ -63,7 +63,10 @@ def test_what_is_no_network_is_refused():
     ("address", "uri"), [("10.9.0.2", "tcp://10.9.0.2"), ("fd00::2", "tcp://[fd00::2]")]
 )
 def test_as_libvirt_wants_it(address, uri):
-    assert flags.parameters(options.parse({}), [], {"address": address})["URI"] == uri
+    assert (
+        flags.parameters(options.parse({}), [], options.MigrationSettings(address=address))["URI"]
+        == uri
+    )
 
 
 @pytest.mark.parametrize("told", ["10.9.0.2/x", "a b", "-x", "hv2?x=1", "\n"])

@@ -27,7 +27,7 @@ from saltvirt.host.migration import (
 )
 from saltvirt.migration import checks, storage
 from saltvirt.migration.facts import GuestReport, TargetReport
-from saltvirt.migration.options import Options
+from saltvirt.migration.options import MigrationSettings, Options
 from saltvirt.migration.transport import Transport
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.settings import Connection
@@ -35,7 +35,7 @@ from saltvirt.settings import Connection
 
 @dataclass(frozen=True)
 class MigrationJob:
-    """What to do. network: dict of ``virt:migration``. local: our own libvirt; username and
+    """What to do. configured: this host's ``virt:migration``. local: our own libvirt; username and
     password are the target's. placement, ratios, limits, certificates, overcommit: see
     checks.CheckedMigration. tell: called with a dict at each step: ``text``, and while data travels
     ``percent``, ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``.
@@ -44,7 +44,7 @@ class MigrationJob:
     name: str
     transport: Transport
     options: Options
-    network: dict[str, Any] = field(default_factory=dict)
+    configured: MigrationSettings = field(default_factory=MigrationSettings)
     username: str | None = None
     password: str | None = None
     local: Connection = field(default_factory=Connection)

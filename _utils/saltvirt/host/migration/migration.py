@@ -143,7 +143,9 @@ class Migration:
     def _live(self) -> None:
         options = self.job.options
         size = self.report.memory_kib * 1024 + sum(plan.moved_bytes for plan in self.copied)
-        network = {**self.job.network, **({"timeout": options.timeout} if options.timeout else {})}
+        configured = self.job.configured
+        if options.timeout:
+            configured = replace(configured, timeout=options.timeout)
         disks = [plan.target for plan in self.copied]
         zeroes = flags.discarding(self.report, self.host, disks)
         job = live.Job(
@@ -157,8 +159,8 @@ class Migration:
                     proven=storage.proven(self.plans),
                 )
             ),
-            parameters=flags.parameters(options, disks, self.job.network, zeroes),
-            policy=policy.limits(size, network, "safe" if self.not_live else options.policy),
+            parameters=flags.parameters(options, disks, configured, zeroes),
+            policy=policy.limits(size, configured, "safe" if self.not_live else options.policy),
             max_downtime=options.max_downtime,
             pausing=self._pausing,
         )
