@@ -84,6 +84,13 @@ def test_what_is_none_of_these_is_named(given, words):
         admission.config_of(get(images="/vm"), {**given})
 
 
+def test_the_locks_of_guests_lie_below_those_of_the_host(tmp_path):
+    by = config(lock=str(tmp_path / "lock"))
+    with by.guest("virt.update", "web1", "web2"):
+        files = os.listdir(tmp_path / "lock" / "guests")
+    assert len([name for name in files if name.startswith(("web1", "web2"))]) == 2
+
+
 # -- whose name it is ---------------------------------------------------------------------
 
 
@@ -276,6 +283,11 @@ def test_what_a_definition_wants():
     assert (
         admission.request_of(Domain.fromstring(WHOLE.format(mode="host-model"))).cpu_model is None
     )
+
+
+def test_the_bridges_of_vmware_are_port_groups_of_its_own():
+    text = WHOLE.format(mode="custom").replace("type='kvm'", "type='vmware'")
+    assert admission.request_of(Domain.fromstring(text)).bridges == frozenset()
 
 
 def test_what_an_empty_definition_wants():

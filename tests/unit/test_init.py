@@ -1,5 +1,6 @@
 """A guest that is asked for: what was said, which host is asked to make it, what became of it."""
 
+import contextlib
 import json
 
 import pytest
@@ -91,10 +92,9 @@ def test_what_the_host_that_makes_it_is_told():
 
 def test_what_every_host_is_told():
     """To say what it would take; what is only for the guest is for one host."""
-    asked = wanted(
-        arguments={"cloud_init": {"password": "x"}, "metadata": {"mine": "x"},
-                   "graphics": {"type": "vnc", "password": "hush"}},
-    )  # fmt: skip
+    secrets = dict.fromkeys(init_module.SECRET_ARGUMENTS, "x")
+    graphics = {"type": "vnc", "password": "hush"}
+    asked = wanted(arguments={**secrets, "metadata": {"mine": "x"}, "graphics": graphics})
     found = asked.for_all()
     assert found["metadata"] == {"mine": "x"}
     assert found["graphics"] == {"type": "vnc"}
@@ -191,7 +191,7 @@ def test_only_the_host_that_was_named_gets_it(tmp_path):
     for host in ("hv1", "hv2", "hv3"):
         one = init(cloud, host=host)
         decision, hosts = one.decide(one.wanted.request(), Reasons(first=True))
-        assert [found.host for found in decision.ranked] == [host]
+        assert ([found.host for found in decision.ranked], decision.rejected) == ([host], {})
         assert len(hosts) == 3, "whose guests have their names"
 
 
@@ -490,3 +490,137 @@ def test_a_candidate_more_than_is_tried_is_told_no_secret(tmp_path, monkeypatch)
     decision, _ = one.decide(one.wanted.request(), Reasons(first=True))
     assert asked == [[found.host for found in decision.ranked[:2]]]
     assert len(decision.ranked) == 5 >= choose.NAMED
+
+
+def test_what_fails_is_said(tmp_path):
+    cloud = Cloud(tmp_path, hv1={**MAKES, "virt.init": "!no such image"})
+    told = steps(cloud)
+    with pytest.raises(errors.VirtError, match="no such image"):
+        init(cloud).run()
+    assert told[-1][0] == "failed"
+
+
+def test_the_host_that_has_one_of_the_name_is_not_asked_to_make_another(tmp_path):
+    has = {**HOST, "guests": guests(web1={})}
+    cloud = Cloud(tmp_path, hv1={**MAKES, "virt.inventory": has})
+    [why] = init(cloud).check().reasons
+    assert why == "web1 exists already, on hv1"
+    assert ("hv1", "virt.init") not in cloud.called
+
+
+def test_no_guest_is_named_like_a_hypervisor(tmp_path):
+    cloud = Cloud(tmp_path, hv1=MAKES)
+    cloud.opts["virt"] = {"hosts": "web*"}
+    with pytest.raises(errors.InvalidInput, match="web1"):
+        init(cloud).run()
+    assert cloud.called == []
+
+
+def test_a_host_that_is_busy_is_waited_for(tmp_path):
+    """It may have a guest of the name, or be the best one."""
+    cloud, how = Cloud(tmp_path, hv1=MAKES), []
+    real = cloud.ask
+
+    def ask(hosts, fun, kwarg=None, **options):
+        how.append((fun, options.get("patient")))
+        return real(hosts, fun, kwarg)
+
+    cloud.ask = ask
+    one = init(cloud)
+    one.decide(one.wanted.request(), Reasons(first=True))
+    assert how[0] == ("virt.inventory", True)
+
+
+def test_what_is_at_work_on_the_name_is_a_reason(tmp_path, monkeypatch):
+    def taken(_opts, name):
+        raise errors.OperationFailed(f"{name} is being moved")
+
+    monkeypatch.setattr(init_module.lock, "refuse_taken", taken)
+    assert init(Cloud(tmp_path, hv1=MAKES)).check().reasons == ("web1 is being moved",)
+
+
+def test_of_the_hosts_that_are_asked_for_alone_it_is_said_that_they_are_down(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"*": answer.silent("hv1", 15, busy=True)}, hv2=MAKES)
+    one = init(cloud, name_is_free=True, host="hv2")
+    assert one.decide(one.wanted.request(), Reasons(first=True))[0].rejected == {}
+    assert list(one.unreachable) == ["hv1"]
+
+
+def test_who_waits_is_told_for_whom(tmp_path):
+    cloud = Cloud(tmp_path)
+    told = steps(cloud)
+    init(cloud).queued("4 at once")
+    assert told == [("queued", "web1: waiting: 4 at once")]
+
+
+def heard(cloud):
+    """(function, what it is told, how) of each question to one host."""
+    asked, real = [], cloud.one
+
+    def one(host, fun, kwarg=None, **options):
+        asked.append((fun, kwarg, options))
+        return real(host, fun, kwarg)
+
+    cloud.one = one
+    return asked
+
+
+def test_a_host_is_asked_whether_it_could_make_it(tmp_path):
+    cloud = Cloud(tmp_path, hv1=MAKES)
+    one, asked = init(cloud), heard(cloud)
+    one.decide(one.wanted.request(), Reasons(first=True))
+    one.ask("hv1")
+    [(fun, told, how)] = asked
+    assert (fun, told["test"], how) == ("virt.init", True, {"long": True})
+    assert told["placement"] == one.terms["hv1"].to_answer()
+    assert one._for("another")["placement"] is None
+
+
+@pytest.mark.parametrize(("start", "waits"), [(True, "minion"), (False, "minion"), (True, None)])
+def test_a_guest_that_was_started_is_waited_for(tmp_path, monkeypatch, start, waits):
+    works = {**MAKES, "virt.start": True, "virt.vm_state": {"web1": "running"}}
+    cloud = Cloud(tmp_path, hv1={**works, "virt.seed_eject": True})
+    told, asked = steps(cloud), heard(cloud)
+    monkeypatch.setattr(init_module.wait, "until", lambda *_asked: 3.2)
+    monkeypatch.setattr(init_module.target, "reported", lambda _opts, _name: True)
+    init(cloud, start=start, wait_for=waits).run()
+    says = [
+        ("waiting", "web1: waiting for its minion"),
+        ("answered", "web1: its minion answered after 3 s"),
+    ]
+    eject = ("virt.seed_eject", {"name": "web1"}, {"long": True})
+    assert ([one for one in told if one in says] == says) is bool(start and waits)
+    assert (eject in asked) is bool(start and waits)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "handed"),
+    [
+        ({"seed": True}, True), ({}, True), ({"seed": False}, False),
+        ({"seed": False, "graphics": {"password": "x"}}, True),
+    ],
+)  # fmt: skip
+def test_a_host_hands_in_a_key_and_gets_what_is_secret_while_it_makes_the_guest(
+    tmp_path, monkeypatch, arguments, handed
+):
+    cloud, around = Cloud(tmp_path, hv1=MAKES), []
+
+    @contextlib.contextmanager
+    def handing_in(*_asked):
+        around.append("begun")
+        yield
+        around.append(("hv1", "virt.init") in cloud.called)
+
+    monkeypatch.setattr(authorization, "handing_in", handing_in)
+    started = []
+    begun = type("Begun", (), {"starting": lambda self: started.append(True)})()
+    assert init(cloud, arguments=arguments).create_on("hv1", Revert(), begun).host == "hv1"
+    assert around == (["begun", True] if handed else [])
+    assert started == [True], "from now on it may run"
+
+
+def test_a_host_that_answers_for_another_guest_has_made_none(tmp_path):
+    made = {"name": "web2", "pub_key": None, "disks": []}
+    cloud = Cloud(tmp_path, hv1={**MAKES, "virt.init": made, "virt.purge": {}})
+    with pytest.raises(errors.OperationFailed, match="was asked for web1 and answered for 'web2'"):
+        init(cloud).run()
