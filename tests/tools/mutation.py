@@ -90,13 +90,16 @@ TRUST = {
 }
 WHICH_HOST = {
     "host.node.detect": (),
+    "host.provision.admission": ("test_admission", "test_locks"),
     "migration.*": (),
     "operations.alone": (),
     "operations.away": (),
+    "operations.deploy": (),
     "operations.evacuate": (),
     "operations.find": (),
     "operations.held": (),
     "operations.identity": ("test_identity",),
+    "operations.init": (),
     "operations.lock": (),
     "operations.migrate": (),
     "operations.moves": (),
@@ -233,6 +236,9 @@ def _pass(block, index):
 
 
 def _line(node, nodes):
+    """Where all tests come by that run it: of an IfExp over some lines each line is one case's."""
+    if isinstance(node, ast.IfExp):
+        return node.test.lineno
     if hasattr(node, "lineno"):
         return node.lineno
     return next(n.target.lineno for n in nodes if n is node)

@@ -345,6 +345,9 @@ def test_what_differs_is_said_in_words(tmp_path):
         "a": ["memory 3 GiB, not 2 GiB", "groups x y, not none", "state shutdown, not running"],
         "b": ["groups none, not z"],
     }
+    exact = Cloud(tmp_path, {"hv1": {"a": {"vcpus": 1, "memory_kib": 1000 << 10}}})
+    said = plan(exact, {"a": {"mem": "1010MiB", "start": False}}).differs
+    assert said == {"a": ["memory 1000 MiB, not 1010 MiB"]}
     same = {"mem": "3GiB", "groups": "y,x", "start": False, "host": "hv1"}
     assert plan(cloud, {"a": same}).differs == {}
 

@@ -363,7 +363,7 @@ def test_the_key_that_a_host_speaks_of_came_in(
         (False, "shutdown", True, None),
         (True, "paused", True, "hv1: web1 was started but libvirt says paused"),
         (True, "running", answer.lost("hv1"), None),
-        (True, "shutdown", answer.lost("hv1"), "hv1"),
+        (True, "shutdown", answer.lost("hv1"), answer.lost("hv1").error),
         (True, "running", "!no room", "no room"),
     ],
 )
@@ -434,9 +434,19 @@ def test_a_host_that_made_it_frees_the_slot(tmp_path):
     one.slot.free = lambda: freed.append(True)
     assert one.make_on("hv1", {}).name == "web1"
     assert freed == [True]
+    how = []
+    real = cloud.gather
+
+    def gather(hosts, fun, kwarg=None, **options):
+        how.append((fun, options["long"]))
+        return real(hosts, fun, kwarg)
+
+    cloud.gather = gather
+    one.make_on("hv1", {})
+    assert how == [("virt.init", True)], "it may take as long as it goes on"
     told = steps(cloud)
     one.idle()
-    assert (len(freed), told[0][0]) == (2, "quiet")
+    assert (len(freed), told[0][0]) == (3, "quiet")
 
 
 LOST = answer.lost("hv1")
@@ -447,18 +457,18 @@ def has(**more):
 
 
 @pytest.mark.parametrize("image", ["/i", None])
-@pytest.mark.parametrize("seed", [True, False])
+@pytest.mark.parametrize("seed", [True, False, None])
 @pytest.mark.parametrize("accepted", ["key", None])
 def test_a_guest_whose_answer_was_lost_is_there_with_its_key(
     tmp_path, monkeypatch, image, seed, accepted
 ):
     cloud = Cloud(tmp_path)
-    one = init(cloud, image=image, arguments={"seed": seed})
+    one = init(cloud, image=image, arguments={} if seed is None else {"seed": seed})
     mine = {"guests": {"web1": "shutdown"}, "operations": {"web1": one.wanted.operation}}
     cloud.answers["hv1"] = has(**mine)
     monkeypatch.setattr(one.keys, "accepted", lambda name: accepted)
     told = steps(cloud)
-    if image and seed and not accepted:
+    if image and seed is not False and not accepted:
         with pytest.raises(errors.ConnectionFailed, match="the master did not get its key"):
             one.settled("hv1", LOST)
     else:
@@ -474,6 +484,14 @@ def test_a_host_that_cannot_say_what_it_has_made_may_have_made_it(tmp_path):
         errors.ConnectionFailed, match=r"hv1 may have created web1: .*libvirt is away"
     ):
         init(cloud).settled("hv1", LOST)
+
+
+def test_a_host_that_is_busy_may_take_long_to_say_what_it_has(tmp_path):
+    cloud = Cloud(tmp_path, hv1=has())
+    asked = heard(cloud)
+    with pytest.raises(errors.Refused, match="nothing was created there"):
+        init(cloud).settled("hv1", LOST)
+    assert [how["long"] for *_, how in asked] == [True]
 
 
 def test_metadata_of_the_caller_is_told_as_it_is():
@@ -589,6 +607,7 @@ def test_a_guest_that_was_started_is_waited_for(tmp_path, monkeypatch, start, wa
         ("answered", "web1: its minion answered after 3 s"),
     ]
     eject = ("virt.seed_eject", {"name": "web1"}, {"long": True})
+    assert ("virt.start" in [fun for fun, *_ in asked]) is start
     assert ([one for one in told if one in says] == says) is bool(start and waits)
     assert (eject in asked) is bool(start and waits)
 
