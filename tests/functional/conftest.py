@@ -81,7 +81,7 @@ def only_test(conn):
             if dom.isActive():
                 dom.destroy()
             if persistent:
-                dom.undefineFlags(2)  # VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+                dom.undefineFlags(1 | 2)  # with its saved memory and its snapshots
         elif not dom.isActive():
             dom.create()
         elif dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED:
