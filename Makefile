@@ -40,6 +40,7 @@ publish: ## push the branch that masters list: make publish REMOTE=URL
 	python3 -m tests.lab.publish "$(REMOTE)" $(or $(BRANCH),published)
 
 bench: ## ratios against peers and floors: placement, images; query, 20 minions and virt.migrate in a lab of its own
+	$(LAB) bench highstate
 	$(LAB) bench placement
 	$(LAB) bench images
 	$(LAB) --name bench up 2

@@ -17,6 +17,8 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
+import salt.version
+
 from saltvirt import errors, origin, settings
 from saltvirt.answers.versions import Versions
 from saltvirt.host import connection
@@ -315,7 +317,7 @@ def versions():
         way=origin.way(),
         digest=origin.digest(),
         path=origin.folder(),
-        salt=__grains__["saltversion"],
+        salt=salt.version.__version__,
         python=platform.python_version(),
         libvirt=connection.library_version(),
     ).to_answer()

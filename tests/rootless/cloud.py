@@ -39,8 +39,8 @@ _QUIET = {"log_level_logfile": "warning", "log_level": "warning", "keysize": 204
 class Cloud:
     """``master``: the master's daemon. ``minions``: id to a minion's daemon. ``libvirtds``: id to
     the daemon that the minion's libvirt is. ``way``: how Salt Virt comes to all of them, ``sync``
-    (by gitfs) or ``pip``. ``events``: what came over the master's bus. ``tree``: the folder of
-    salt:// before gitfs."""
+    (by gitfs), ``pip``, or ``none``. ``events``: what came over the master's bus. ``tree``: the
+    folder of salt:// before gitfs."""
 
     hosts = HOSTS
 
@@ -152,10 +152,13 @@ class Cloud:
         with contextlib.closing(_Client(self.opts())) as client:
             return client.cmd(target, fun, arguments, PATIENCE_S, "compound", kwarg=named)
 
+    def called(self, host, *arguments):
+        """The ended process of ``salt-call …`` on a minion."""
+        return self._program("salt-call", "-c", self.minions[host].config_dir, *arguments)
+
     def call(self, host, fun, *arguments, **named):
         """What ``salt-call fun …`` prints on a minion; it must succeed."""
-        config = self.minions[host].config_dir
-        done = self._program("salt-call", "-c", config, "--out=json", fun, *words(arguments, named))
+        done = self.called(host, "--out=json", fun, *words(arguments, named))
         assert done.returncode == 0, done
         return json.loads(done.stdout)["local"]
 
