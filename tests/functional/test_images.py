@@ -8,6 +8,7 @@ import os
 import socketserver
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -36,6 +37,7 @@ from saltvirt.images import (
 )
 from saltvirt.images import web as web_of
 from tests.functional import ftpd
+from tests.lab import paths
 
 MIB = 1024 * 1024
 pytestmark = pytest.mark.skipif(
@@ -1323,3 +1325,34 @@ def test_what_runs_confined_has_memory_for_its_threads():
         "[t.start() for t in all]; [t.join() for t in all]\n"
     )
     confined.run(["/usr/bin/python3", "-c", program], "start threads")
+
+
+SHARE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from saltvirt.images import cache, clone
+source, target = (Path(sys.argv[1]) / name for name in ("image.raw", "web1.raw"))
+content = bytes(510) + b"\\x55\\xaa" + bytes(range(256)) * 32768
+source.write_bytes(content)
+made = clone.clone(cache.fetch(str(source)), str(target), "raw")
+same = target.read_bytes() == content
+with open(target, "r+b") as file:
+    file.write(b"the guest's")
+print(made.method, same, source.read_bytes() == content)
+"""
+
+
+def test_a_file_system_that_shares_blocks_copies_none(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    disk, folder = tmp_path / "disk", tmp_path / "xfs"
+    folder.mkdir()
+    with open(disk, "wb") as file:
+        file.truncate(512 * MIB)
+    subprocess.run(["mkfs.xfs", "-q", "-m", "reflink=1", disk], check=True)
+    script = 'mount -o loop "$1" "$2" && exec "$3" -c "$4" "$2" "$5"'
+    given = [disk, folder, sys.executable, SHARE, paths.REPOSITORY / "_utils"]
+    argv = ["unshare", "-m", "sh", "-c", script, "sh", *given]
+    done = subprocess.run(list(map(str, argv)), check=False, capture_output=True, text=True)
+    assert done.stdout == "reflink True True\n", done.stderr
