@@ -40,8 +40,8 @@ SEED = os.environ.get("HOSTILE_SEED", "1")
 ASKS = {
     "virt.vm_state", "virt.full_info", "virt.inventory", "virt.leftovers", "virt.migrate_locations",
     "virt.guest_addresses", "virt.list_snapshots", "virt.vm_info", "virt.migrate_unfinished",
-    "virt.storage_users", "virt.migratable", "virt.tls_info", "virt.names_on_disk", "test.ping",
-    "saltutil.find_job",
+    "virt.storage_users", "virt.migratable", "virt.tls_info", "virt.names_on_disk", "virt.versions",
+    "test.ping", "saltutil.find_job",
 }  # fmt: skip
 GUESTS = {"hv1": {"web1": "running", "db1": "shutdown"}, "hv2": {"web2": "running"}}
 
@@ -56,7 +56,7 @@ def recorded():
     asked = {
         "virt.full_info": {}, "virt.inventory": {"guest": guest}, "virt.leftovers": {},
         "virt.migrate_locations": {}, "virt.guest_addresses": {"vm_": "test"},
-        "virt.vm_info": {"vm_": "test"}, "virt.tls_info": {},
+        "virt.vm_info": {"vm_": "test"}, "virt.tls_info": {}, "virt.versions": {},
     }  # fmt: skip
     found = {fun: json.loads(json.dumps(modules[fun](**kw))) for fun, kw in asked.items()}
     modules["virt.snapshot"](domain="test", name="s1")
@@ -101,6 +101,9 @@ class Host:
     def full_info(self, **_more):
         real = self.real["virt.full_info"]
         return {**real, "vm_info": self._each(real["vm_info"])}
+
+    def versions(self, **_more):
+        return self.real["virt.versions"]
 
     def inventory(self, guest=None, **_more):
         real = self.real["virt.inventory"]
@@ -270,7 +273,8 @@ class Cloud(Fleet):
 
 # verb: (its arguments, the guests that they are about, whether hv1 has broken-off operations)
 VERBS = {
-    "query": ({}, ()), "list": ({}, ()), "host_info": ({}, ()), "next_host": ({}, ()),
+    "query": ({}, ()), "list": ({}, ()), "host_info": ({}, ()), "versions": ({}, ()),
+    "next_host": ({}, ()),
     "vm_info": ({"name": "web1"}, ()), "where": ({"name": "web1"}, ()),
     "explain": ({"name": "new1", "cpu": 1, "mem": 64, "hypervisor": "test"}, ()),
     "capacity": ({"cpu": 1, "mem": 64, "hypervisor": "test", "disk": "default"}, ()),
@@ -312,8 +316,8 @@ VERBS = {
     "certs": ({}, ()), "rotate_ca": ({}, ()), "revoke": ({"host": "hv1"}, ()),
 }  # fmt: skip
 RUNNERS = {
-    "virt": ("query", "list", "host_info", "next_host", "explain", "capacity", "init", "vm_info",
-             "where"),
+    "virt": ("query", "list", "host_info", "versions", "next_host", "explain", "capacity", "init",
+             "vm_info", "where"),
     "virt_deploy": ("deployed",),
     "virt_migrate": ("migrate", "evacuate", "restore", "rebalance", "migratable", "migrate_abort",
                      "migrate_recover", "migrate_unfinished"),

@@ -284,7 +284,7 @@ def free(host):
 def test_all_hosts_have_to_say_that_they_do_not_use_it():
     cloud = Cloud(free("hv2"), free("hv3"))
     done = purging.on_host(cloud, "hv1", "web1")
-    assert (done["delete"], done["keep"]) == (["/nfs/a", "/own"], {"/cd": "a medium"})
+    assert (done.delete, done.keep) == (["/nfs/a", "/own"], {"/cd": "a medium"})
     assert cloud.called[1] == ("virt.storage_users", ["hv2", "hv3"])
     assert cloud.called[-1] == ("hv1", "virt.purge", {"vm_": "web1", "unused": ["/nfs/a"]})
 
@@ -303,8 +303,8 @@ def test_all_hosts_have_to_say_that_they_do_not_use_it():
 def test_silence_and_doubt_keep_it(answer, words):
     cloud = Cloud(free("hv2"), answer)
     done = purging.on_host(cloud, "hv1", "web1")
-    assert words in done["keep"]["/nfs/a"]
-    assert done["delete"] == ["/own"]
+    assert words in done.keep["/nfs/a"]
+    assert done.delete == ["/own"]
     assert cloud.called[-1][2]["unused"] == []
     with pytest.raises(errors.OperationFailed, match=r"/nfs/a on hv1 stays"):
         purging.leftover(cloud, "hv1", "web1")
@@ -315,14 +315,14 @@ def test_a_hypervisor_that_virt_hosts_lost_keeps_it(monkeypatch):
     lost = {"hv4": "virt:hosts does not match it"}
     monkeypatch.setattr(proof, "unmatched", lambda opts, hosts: lost if "hv4" not in hosts else {})
     done = purging.on_host(Cloud(free("hv2")), "hv1", "web1")
-    assert done["delete"] == ["/own"]
-    assert "hv4: virt:hosts does not match it" in done["keep"]["/nfs/a"]
+    assert done.delete == ["/own"]
+    assert "hv4: virt:hosts does not match it" in done.keep["/nfs/a"]
 
 
 def test_a_master_of_masters_does_not_know_all_hosts(no_master):
     done = purging.on_host(Cloud(free("hv2"), order_masters=True), "hv1", "web1")
-    assert "hosts below one that does not answer" in done["keep"]["/nfs/a"]
-    assert done["delete"] == ["/own"]
+    assert "hosts below one that does not answer" in done.keep["/nfs/a"]
+    assert done.delete == ["/own"]
 
 
 def test_nobody_is_asked_about_what_is_the_hosts_own():
