@@ -104,7 +104,7 @@ def test_the_targets_disk_fills_up(cloud, guests):
     folder = "/var/lib/libvirt/images/small"
     for host in cloud.hosts:
         cloud.exec(host, f"mkdir -p {folder}")
-    cloud.exec("hv2", f"mount -t tmpfs -o size=200M none {folder}")
+    cloud.exec("hv2", f"mount -t tmpfs -o size=400M none {folder}")
     try:
         guest = guests("f-full", folder=folder).define("hv1", "256M").fill("hv1", 100).start("hv1")
         cloud.exec("master", f"salt --async hv1 virt.migrate f-full hv2 max_bandwidth={SLOW}")
