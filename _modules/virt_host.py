@@ -9,7 +9,6 @@ what is not given comes from ``virt:connection:uri`` and ``virt:connection:auth`
 
 import collections
 import os
-import platform
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -17,10 +16,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-import salt.version
-
 from saltvirt import errors, origin, settings
-from saltvirt.answers.versions import Versions
 from saltvirt.host import connection
 from saltvirt.host.capabilities import query
 from saltvirt.host.node import detect, devices, info
@@ -312,15 +308,7 @@ def versions():
 
         salt 'hyper*' virt.versions
     """
-    return Versions(
-        salt_virt=saltvirt.__version__,
-        way=origin.way(),
-        digest=origin.digest(),
-        path=origin.folder(),
-        salt=salt.version.__version__,
-        python=platform.python_version(),
-        libvirt=connection.library_version(),
-    ).to_answer()
+    return origin.versions(connection.library_version()).to_answer()
 
 
 def nesthash(value=None):

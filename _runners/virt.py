@@ -13,7 +13,6 @@ Which minions are hypervisors is the master's own configuration:
       hosts: 'hyper*'   # a compound target; default: minions that report themselves
 """
 
-import platform
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,10 +20,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-import salt.version
-
 from saltvirt import errors, names, origin, settings, units
-from saltvirt.answers.versions import Versions
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import explain as explaining  # the name is a function's here
 from saltvirt.operations import find, installed, inventory, operation, report, result
@@ -155,17 +151,8 @@ def versions(host=None):
         salt-run virt.versions
         salt-run virt.versions hyper3 --out=json
     """
-    own = Versions(
-        salt_virt=saltvirt.__version__,
-        way=origin.way(),
-        digest=origin.digest(),
-        path=origin.folder(),
-        salt=salt.version.__version__,
-        python=platform.python_version(),
-        libvirt=None,
-    )
     with Fleet(__opts__) as fleet:
-        found = installed.versions(fleet, own, host)
+        found = installed.versions(fleet, origin.versions(), host)
     shown = {"versions": {"table": installed.table(found), **found}}
     wrong = found["lagging"] or any("error" in one for one in found["hosts"].values())
     return {**shown, "retcode": 1} if wrong else shown

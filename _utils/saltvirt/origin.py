@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
+
+import salt.version
 
 import saltvirt
+from saltvirt.answers.versions import Versions
 
 SYNCED, PIP = "sync", "pip"
 
@@ -33,3 +37,16 @@ def digest() -> str:
                     content = file.read()
                 found.update(f"{os.path.relpath(path, home)}:{len(content)}:".encode() + content)
     return found.hexdigest()[:12]
+
+
+def versions(libvirt: str | None = None) -> Versions:
+    """What is used here. libvirt: the version of its library."""
+    return Versions(
+        salt_virt=saltvirt.__version__,
+        way=way(),
+        digest=digest(),
+        path=folder(),
+        salt=salt.version.__version__,
+        python=platform.python_version(),
+        libvirt=libvirt,
+    )
