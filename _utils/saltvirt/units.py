@@ -107,3 +107,8 @@ def human_bytes(size: float) -> str:
         number, unit = number / 1024, larger.pop()
     whole = unit == "B" or number > 999
     return f"{number:.0f} {unit}" if whole else f"{number:.3g} {unit}"
+
+
+def dotted(version: int) -> str:
+    """A version as libvirt counts it, of itself and of QEMU: 9000000 is ``9.0.0``."""
+    return f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"

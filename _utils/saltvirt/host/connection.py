@@ -11,12 +11,12 @@ import contextlib
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar
 from urllib.parse import urlsplit
 
 import saltvirt
-from saltvirt import errors
+from saltvirt import errors, units
 from saltvirt.host.storage import bounded
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IMPORT_ERROR",
+    "Unread",
     "connect",
+    "infos",
     "is_local",
     "keep_events_running",
     "libvirt",
@@ -63,8 +65,7 @@ def library_version() -> str | None:
     """Of libvirt's library, such as ``9.0.0``; None without the binding."""
     if IMPORT_ERROR is not None:
         return None
-    number: int = libvirt.getVersion()
-    return f"{number // 1000000}.{number // 1000 % 1000}.{number % 1000}"
+    return units.dotted(libvirt.getVersion())
 
 
 # who is silent for so many signs of life, so many seconds apart, is taken for gone
@@ -272,3 +273,23 @@ def connect(settings: Connection) -> Iterator[libvirt.virConnect]:
     finally:
         with contextlib.suppress(libvirt.libvirtError):
             conn.close()
+
+
+class Unread(TypedDict):
+    """Why a network, a pool or a volume could not be read."""
+
+    error: str
+
+
+def infos(
+    things: Iterable[Any], name: str | None, read: Callable[[Any], _T]
+) -> dict[str, _T | Unread]:
+    """What ``read`` tells of each of libvirt's things, or of those of a name, by name."""
+    found: dict[str, _T | Unread] = {}
+    for thing in things:
+        if name is None or thing.name() == str(name):
+            try:
+                found[thing.name()] = read(thing)
+            except libvirt.libvirtError as exc:
+                found[thing.name()] = {"error": str(translate(exc))}
+    return found

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from saltvirt import errors
 from saltvirt.design.network import build
 from saltvirt.diff.network_changes import changes
-from saltvirt.host.connection import libvirt, named, translate, translated
+from saltvirt.host import connection
+from saltvirt.host.connection import Unread, libvirt, named, translated
 from saltvirt.host.definition import configured
 from saltvirt.revert import Revert
 from saltvirt.spec.network import OWN_BRIDGE
@@ -36,14 +37,7 @@ def names(conn: libvirt.virConnect) -> list[str]:
 
 def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, NetworkInfo | Unread]:
     """What is known of each network, by name: see ``virt.network_info``."""
-    found: dict[str, NetworkInfo | Unread] = {}
-    for network in conn.listAllNetworks():
-        if name is None or network.name() == str(name):
-            try:
-                found[network.name()] = _info(network)
-            except libvirt.libvirtError as exc:
-                found[network.name()] = {"error": str(translate(exc))}
-    return found
+    return connection.infos(conn.listAllNetworks(), name, _info)
 
 
 def define(
@@ -79,12 +73,6 @@ class NetworkInfo(TypedDict):
     persistent: bool
     pending: bool
     leases: list[dict[str, Any]]
-
-
-class Unread(TypedDict):
-    """Why a network could not be read."""
-
-    error: str
 
 
 @dataclass(frozen=True)

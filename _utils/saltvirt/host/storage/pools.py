@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 import saltvirt.design.pool
 from saltvirt import errors
 from saltvirt.diff.pool_changes import changes
-from saltvirt.host.connection import libvirt, named, translate, translated
+from saltvirt.host import connection
+from saltvirt.host.connection import Unread, libvirt, named, translated
 from saltvirt.host.definition import configured
 from saltvirt.host.storage import answers, secret
 from saltvirt.revert import Revert
@@ -44,14 +45,7 @@ def running(conn: libvirt.virConnect) -> list[libvirt.virStoragePool]:
 
 def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, PoolInfo | Unread]:
     """What is known of each pool, by name: see ``virt.pool_info``."""
-    found: dict[str, PoolInfo | Unread] = {}
-    for pool in conn.listAllStoragePools():
-        if name is None or pool.name() == str(name):
-            try:
-                found[pool.name()] = _info(pool)
-            except libvirt.libvirtError as exc:
-                found[pool.name()] = {"error": str(translate(exc))}
-    return found
+    return connection.infos(conn.listAllStoragePools(), name, _info)
 
 
 class PoolInfo(TypedDict):
@@ -67,12 +61,6 @@ class PoolInfo(TypedDict):
     pending: bool
     target_path: str | None
     type: str | None
-
-
-class Unread(TypedDict):
-    """Why a pool could not be read."""
-
-    error: str
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from saltvirt import errors, units
 from saltvirt.design.volume import build
 from saltvirt.host import connection
-from saltvirt.host.connection import libvirt, named, translate, translated
+from saltvirt.host.connection import Unread, libvirt, named, translate, translated
 from saltvirt.host.storage import answers, bounded, files, identity, pools, usage, volume_content
 from saltvirt.xml.volume import Volume
 
@@ -32,12 +32,6 @@ class VolumeInfo(TypedDict):
     allocation: int
     backing_store: dict[str, str | None] | None
     format: str | None
-
-
-class Unread(TypedDict):
-    """Why a volume, or a pool, could not be read."""
-
-    error: str
 
 
 def lookup(conn: libvirt.virConnect, pool: str, name: str) -> libvirt.virStorageVol:

@@ -34,8 +34,8 @@ def _emulator(guest: GuestReport, host: TargetReport) -> Iterator[str]:
 def _versions(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     if guest.active and _series(host.qemu) < _series(guest.qemu):
         yield (
-            f"QEMU {_dotted(host.qemu)} on {host.hostname} is older than "
-            f"{_dotted(guest.qemu)} on the source: a running guest moves only to the same "
+            f"QEMU {units.dotted(host.qemu)} on {host.hostname} is older than "
+            f"{units.dotted(guest.qemu)} on the source: a running guest moves only to the same "
             "or a newer one; stop it to move it cold"
         )
 
@@ -43,10 +43,6 @@ def _versions(guest: GuestReport, host: TargetReport) -> Iterator[str]:
 def _series(version: int) -> int:
     """The parts of libvirt's number that make QEMU incompatible: major and minor."""
     return version // 1000
-
-
-def _dotted(version: int) -> str:
-    return f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
 
 
 def _machine_type(guest: GuestReport, host: TargetReport) -> Iterator[str]:
