@@ -155,6 +155,14 @@ def said(caplog, words):
     return [one.getMessage() for one in caplog.records if words in one.getMessage()]
 
 
+def provoked(conn, sent):
+    """Gives cause for events; those that came."""
+    dom = conn.lookupByName("test")
+    dom.suspend()
+    dom.resume()
+    return sent
+
+
 def test_a_libvirt_that_is_not_there_is_said_once_and_heard_when_it_comes(listener, conn, caplog):
     sent = []
     one = listener("qemu+unix:///system?socket=/no/such", sent)
@@ -164,33 +172,20 @@ def test_a_libvirt_that_is_not_there_is_said_once_and_heard_when_it_comes(listen
     until(lambda: len(tried) > 3, "more tries")
     assert len(said(caplog, "cannot connect")) == 1
     one.uri = "test:///default"
-    dom = conn.lookupByName("test")
-
-    def heard_of_it():
-        dom.suspend()
-        dom.resume()
-        return sent
-
-    until(heard_of_it, "an event")
+    until(lambda: provoked(conn, sent), "an event")
     assert sent[0][:3] == ("test:///default", "domain", "lifecycle")
 
 
 def test_a_connection_that_libvirt_closes_is_made_again(listener, conn, caplog):
     sent = []
     one = listener("test:///default", sent)
-    dom = conn.lookupByName("test")
-
-    def heard_of_it():
-        dom.suspend()
-        dom.resume()
-        return sent
-
-    until(heard_of_it, "an event")
+    until(lambda: provoked(conn, sent), "an event")
     one._closed(None, libvirt.VIR_CONNECT_CLOSE_REASON_KEEPALIVE, None)
     until(lambda: said(caplog, "lost test:///default: connecting again"), "a complaint")
     until(lambda: one._lost is None, "a new connection")
     del sent[:]
-    until(heard_of_it, "an event of the new connection")
+    until(lambda: provoked(conn, sent), "an event of the new connection")
+    dom = conn.lookupByName("test")
     dom.destroy()
     dom.create()
     until(lambda: sent[-1][3]["event"] == "started", "the last event")
