@@ -78,9 +78,12 @@ ExecStart=-udevadm trigger --action=add /sys/class/tty/ttyS0
 """
 JOURNAL = "[Journal]\nStorage=volatile\n"
 MINION_SPEED = "enable_fqdns_grains: False\nenable_gpu_grains: False\n"
-# modules of the initrd: for a virtio disk, network, agent channel and the power button always,
-# for other disks when there is no virtio disk
-FIRST = ("virtio_pci", "virtio_blk", "ext4", "virtio_net", "virtio_console", "button", "evdev")
+# modules of the initrd: for a virtio disk, network, agent channel, memory balloon and the power
+# button always, for other disks when there is no virtio disk
+FIRST = (
+    "virtio_pci", "virtio_blk", "ext4", "virtio_net", "virtio_console", "virtio_balloon", "button",
+    "evdev",
+)  # fmt: skip
 SECOND = ("virtio_scsi", "ata_piix", "sd_mod")
 INIT = """\
 #!/busybox sh
