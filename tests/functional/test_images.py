@@ -667,10 +667,31 @@ def test_an_image_with_damaged_tables_is_no_disk(tmp_path, qcow2):
         (tables,) = struct.unpack(">40xQ", file.read(48))
         file.seek(tables)
         file.write(struct.pack(">Q", 1 << 63 | 0x10200))  # where no table begins
-    with pytest.raises(
-        errors.ImageError, match=r"cannot convert .*disk.qcow2 to .*Image is corrupt"
-    ):
+    with pytest.raises(errors.ImageError, match=r"cannot use image .*disk.qcow2: "):
         clone._convert(found, str(target), "raw", lambda *_: None)
+
+
+def cut(path):
+    """What holds an image's content is gone, and its tables name it still."""
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def test_a_cut_image_on_this_host_is_not_converted_to_a_disk_of_zeros(tmp_path, qcow2):
+    cut(qcow2)
+    with pytest.raises(errors.ImageError, match=r"cannot use image .*disk.qcow2: .*end of the file"):
+        clone.clone(inspect.inspect(qcow2), tmp_path / "vm.raw", "raw")
+    assert sorted(os.listdir(tmp_path)) == ["disk.qcow2", "disk.raw"]
+
+
+def test_nor_is_what_is_based_on_one(tmp_path, qcow2):
+    top = tmp_path / "top.qcow2"
+    qemu_img("create", "-q", "-f", "qcow2", "-b", qcow2, "-F", "qcow2", top)
+    whole = inspect.inspect(top, "qcow2")
+    clone.clone(whole, tmp_path / "vm.raw", "raw")
+    same_content(qcow2, tmp_path / "vm.raw")
+    cut(qcow2)
+    with pytest.raises(errors.ImageError, match=r"cannot use image .*disk.qcow2: .*end of the file"):
+        clone.clone(whole, tmp_path / "other.raw", "raw")
 
 
 def test_a_failure_leaves_nothing_and_what_a_crash_left_is_used_up(tmp_path, qcow2):

@@ -252,7 +252,7 @@ def _looked_at(part: str, shown: str) -> inspect.ImageInfo:
             )
         info = inspect.inspect(part)
         _not_empty(info, part)
-        inspect.check(info)
+        inspect.check(info.path, info.format)
     except errors.ImageError as exc:
         raise errors.ImageError(exc.text.replace(str(part), shown)) from exc
     return info

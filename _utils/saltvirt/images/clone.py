@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from saltvirt import errors
-from saltvirt.images import confined, header, inspect, storage, tools
+from saltvirt.images import chain, confined, header, inspect, storage, tools
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
@@ -173,6 +173,8 @@ def _convert(
     image: inspect.ImageInfo, target: str, format: str, progress: Progress, existing: bool = False
 ) -> str:
     """Another format, a chain, or a target that exists: qemu-img reads and writes it."""
+    for link in chain.read(image.path, image.format).links:
+        inspect.check(link.name, link.format, image.files)
     argv = ["qemu-img", "convert", "-p", "-f", image.format, "-O", format]
     argv += ["-n"] if existing else []
     size = image.virtual_size_bytes

@@ -132,16 +132,20 @@ def inspect(
     )
 
 
-def check(info: ImageInfo) -> None:
-    """Reads a qcow2's tables through. Raises ImageError when they are damaged or it was cut."""
-    if info.format != "qcow2":
+def check(path: str, format: str | None, files: Collection[str] = ()) -> None:
+    """Reads a qcow2's tables through. Raises ImageError when they are damaged or it was cut: what
+    lies beyond its end is nothing but zeros to QEMU.
+
+    files: the names of all that it is based on.
+    """
+    if format != "qcow2":
         return
     leaks_only = 3
     confined.run(
-        ["qemu-img", "check", "-q", "-U", "-f", "qcow2", info.path],
-        f"use image {info.path}",
+        ["qemu-img", "check", "-q", "-U", "-f", "qcow2", path],
+        f"use image {path}",
         errors.ImageError,
-        reads=[info.path],
+        reads={path, *files},
         limits=confined.Limits(_CHECK_S, _CHECK_MEMORY),
         good=(0, leaks_only),
     )

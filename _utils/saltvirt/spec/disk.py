@@ -95,6 +95,11 @@ def from_url(url: str, what: str) -> NetworkSourceSpec:
         raise InvalidInput(f"{what} {shown} is not a URL: its host or port is none") from None
     if split.scheme not in PROTOCOLS or not split.hostname:
         raise InvalidInput(f"{what} {shown} is not a URL of {', '.join(PROTOCOLS)}")
+    if "@" in split.netloc:
+        raise InvalidInput(
+            f"{what} {shown} names a user, which a URL cannot hand over safely: give source as a "
+            "dictionary, with the user as auth: username and the libvirt secret as auth: usage"
+        )
     found = NetworkSourceSpec(
         protocol=split.scheme,
         name=split.path if split.scheme in ("http", "https") else split.path.lstrip("/"),
