@@ -678,7 +678,9 @@ def cut(path):
 
 def test_a_cut_image_on_this_host_is_not_converted_to_a_disk_of_zeros(tmp_path, qcow2):
     cut(qcow2)
-    with pytest.raises(errors.ImageError, match=r"cannot use image .*disk.qcow2: .*end of the file"):
+    with pytest.raises(
+        errors.ImageError, match=r"cannot use image .*disk.qcow2: .*end of the file"
+    ):
         clone.clone(inspect.inspect(qcow2), tmp_path / "vm.raw", "raw")
     assert sorted(os.listdir(tmp_path)) == ["disk.qcow2", "disk.raw"]
 
@@ -690,7 +692,9 @@ def test_nor_is_what_is_based_on_one(tmp_path, qcow2):
     clone.clone(whole, tmp_path / "vm.raw", "raw")
     same_content(qcow2, tmp_path / "vm.raw")
     cut(qcow2)
-    with pytest.raises(errors.ImageError, match=r"cannot use image .*disk.qcow2: .*end of the file"):
+    with pytest.raises(
+        errors.ImageError, match=r"cannot use image .*disk.qcow2: .*end of the file"
+    ):
         clone.clone(whole, tmp_path / "other.raw", "raw")
 
 
@@ -1335,6 +1339,23 @@ def test_the_demanded_hash_from_a_list_in_the_web(tmp_path, web, qcow2):
     with pytest.raises(errors.NotFound, match="/none does not exist: HTTP 404"):
         cache.fetch(image, tmp_path / "other", None, f"{web}/none")
     assert files(tmp_path / "other") == []
+
+
+def test_a_list_of_hashes_that_was_cut_says_nothing_of_the_image(tmp_path, web, qcow2):
+    right = hashlib.sha256(qcow2.read_bytes()).hexdigest()
+    lines = f"{right}  debian.qcow2\n{'0' * 64}  debian.qcow2.asc\n"
+    Web.files, Web.cut_after = {"/SHA256SUMS": lines.encode()}, len(lines) - 5
+    with pytest.raises(errors.ImageError, match=r"cannot fetch .*/SHA256SUMS: .*5 more expected"):
+        cache.fetch(f"{web}/debian.qcow2", tmp_path / "images", None, f"{web}/SHA256SUMS")
+    assert not (tmp_path / "images").exists()
+
+
+def test_a_list_of_hashes_that_is_too_long_is_not_read_in_part(tmp_path, web, raw):
+    Web.files = {"/SHA256SUMS": b"a" * (4 * MIB + 1)}
+    (tmp_path / "SUMS").write_bytes(Web.files["/SHA256SUMS"])
+    for where in (f"{web}/SHA256SUMS", str(tmp_path / "SUMS")):
+        with pytest.raises(errors.ImageError, match="larger than 4194304 bytes"):
+            cache.fetch(str(raw), tmp_path / "images", None, where)
 
 
 def test_what_runs_confined_has_memory_for_its_threads():

@@ -166,11 +166,13 @@ def _client(source: str, download: SaltFiles | None) -> Client:
 def _read_list(path: str) -> str:
     try:
         with storage.reading(path) as file:
-            return file.read(sources.LONGEST_LIST).decode("utf-8", "replace")
+            data = file.read(sources.LONGEST_LIST + 1)
     except OSError as exc:
         raise errors.ImageError(
             f"cannot read the list of hashes {path}: {exc.strerror or exc}"
         ) from exc
+    sources.short(len(data))
+    return data.decode("utf-8", "replace")
 
 
 def _verify(

@@ -94,7 +94,8 @@ def stem(source: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip(".-_")[:80] or "image"
 
 
-def _short(done: int, _total: int | None) -> None:
+def short(done: int, _total: int | None = None) -> None:
+    """Raises ImageError where a list of hashes has more bytes than one is read of."""
     if done > LONGEST_LIST:
         raise errors.ImageError(f"a list of hashes is larger than {LONGEST_LIST} bytes")
 
@@ -169,6 +170,6 @@ class SaltFiles:
         """The text of a small file, such as SHA256SUMS."""
         with tempfile.TemporaryDirectory() as folder:
             target = os.path.join(folder, "list")
-            self._go_on(source, target, _short)
+            self._go_on(source, target, short)
             with open(target, encoding="utf-8", errors="replace") as file:
                 return file.read()

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from saltvirt import errors
 from saltvirt.host.node import boot
 from saltvirt.images import room, served
-from saltvirt.images.sources import LONGEST_LIST, shown
+from saltvirt.images.sources import LONGEST_LIST, short, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -265,12 +265,17 @@ def client(source: str) -> Http | Ftp:
 
 
 def read_list(url: str) -> str:
-    """The text of a small file, such as SHA256SUMS."""
+    """The text of a small file, such as SHA256SUMS, whole. Raises NotFound, ImageError."""
     try:
         with _open(_request(url)) as reply:
-            return reply.read(LONGEST_LIST).decode("utf-8", "replace")
+            data = reply.read(LONGEST_LIST + 1)
+            short(len(data))
+            announced = reply.headers.get("Content-Length", "")
+            if announced.isdigit() and len(data) < int(announced):  # read() is content with fewer
+                raise http.client.IncompleteRead(data, int(announced) - len(data))
     except _BROKEN as exc:
         raise _failed(url, exc) from exc
+    return data.decode("utf-8", "replace")
 
 
 def remember(part: str, version: Version) -> None:
