@@ -39,9 +39,10 @@ publish: ## push the branch that masters list: make publish REMOTE=URL
 	@test -n "$(REMOTE)" || { echo "make publish REMOTE=URL [BRANCH=published]"; exit 2; }
 	python3 -m tests.lab.publish "$(REMOTE)" $(or $(BRANCH),published)
 
-bench: ## ratios against peers and floors: placement, images; query, 20 minions and virt.migrate in a lab of its own
+bench: ## ratios against peers and floors: placement, a deployment of 1,000 guests, images; query, 20 minions and virt.migrate in a lab of its own
 	$(LAB) bench highstate
 	$(LAB) bench placement
+	$(LAB) bench deploy
 	$(LAB) bench images
 	$(LAB) --name bench up 2
 	$(LAB) --name bench sync >/dev/null

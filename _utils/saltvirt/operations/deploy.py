@@ -6,7 +6,6 @@ nothing else is ever taken for a guest that is no longer listed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
@@ -18,12 +17,13 @@ from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.progress import Screen
-from saltvirt.operations import inventory, lock, unended, unique
+from saltvirt.operations import lock, unended, unique
 from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.operation import Checked, Reasons, Result
+from saltvirt.operations.picture import Picture, kind_of
 from saltvirt.operations.purge import Purge
 from saltvirt.operations.report import Report
-from saltvirt.placement import account, choose, facts
+from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.spec import guest
 from saltvirt.spec.base import mapping, unknown
@@ -141,57 +141,45 @@ def plan(
     policy: PlacementPolicy,
     guests: Sequence[InitRequest],
     deployment: str = "default",
+    picture: Picture | None = None,
 ) -> DeployPlan:
     """What would be done for these InitRequests, the biggest first; each is simulated, so that the
-    next one sees it. Changes nothing."""
-    hosts, unreachable = inventory.gather(fleet, fleet.hosts())
-    cloud, found = {host.name: host for host in hosts}, DeployPlan()
-    needs = _Needs(fleet)
-    requests = {wanted.name: (wanted.request(), wanted) for wanted in guests}
-    for name, (request, wanted) in sorted(
-        requests.items(), key=lambda item: (-item[1][0].memory_kib, item[0])
+    next one sees it. Changes nothing. picture: that has then what was placed."""
+    picture, found = picture or Picture(fleet, policy), DeployPlan()
+    there: dict[str, dict[str, facts.Guest]] = {}
+    for host in picture.hosts:
+        for one in host.guests:
+            there.setdefault(one.name, {})[host.name] = one
+            if one.deployment == str(deployment):
+                found.unlisted[one.name] = host.name
+    requests = [(wanted, wanted.request()) for wanted in guests]
+    # of those of one size the alike ones follow each other: less is looked at anew
+    for wanted, request in sorted(
+        requests,
+        key=lambda pair: (-pair[1].memory_kib, kind_of(pair[0]), pair[1].groups, pair[0].name),
     ):
-        places = {h.name: g for h in hosts for g in h.guests if g.name == name}
-        if places:
-            _keep(found, wanted, request, places)
+        name = wanted.name
+        found.unlisted.pop(name, None)
+        if name in there:
+            _keep(found, wanted, request, there[name])
             try:
-                _not_ended(fleet, found, wanted, places, deployment)
+                _not_ended(fleet, found, wanted, there[name], deployment)
             except errors.VirtError as exc:
                 found.differs.setdefault(name, []).append(exc.text)
             continue
         try:
             target.refuse_host(fleet.opts, name)
-            seeded = bool(wanted.arguments.get("seed"))
-            unique.check(fleet, name, unreachable, seeded=seeded, sure=wanted.name_is_free)
-            needs.look(cloud, wanted)
-            _place(found, cloud, request, policy)
+            unique.check(
+                fleet, name, picture.unreachable, seeded=bool(wanted.arguments.get("seed")),
+                sure=wanted.name_is_free, files=picture.files,
+            )  # fmt: skip
+            decision = picture.place(fleet, wanted, request)
+            if not decision.ranked:
+                raise errors.Refused(f"no host can take it: {decision.reasons()}")
+            found.placed[name] = decision.ranked[0].host
         except errors.VirtError as exc:
             found.failed[name] = exc.text
-    found.unlisted = {
-        guest.name: host.name
-        for host in hosts
-        for guest in host.guests
-        if guest.deployment == str(deployment) and guest.name not in requests
-    }
     return found
-
-
-class _Needs:
-    """What guests would take of each host; asked once for all guests that are alike."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
-        self.known: dict[str, dict[str, facts.Needs | None]] = {}
-
-    def look(self, cloud: dict[str, facts.Host], wanted: InitRequest) -> None:
-        """Gives each host of the cloud the Needs of this guest."""
-        alike = {word: value for word, value in wanted.for_all().items() if word != "name"}
-        key = json.dumps(alike, sort_keys=True, default=str)
-        if key not in self.known:
-            hosts, _ = inventory.gather(self.fleet, sorted(cloud), wanted.for_all())
-            self.known[key] = {host.name: host.needs for host in hosts}
-        for name, host in cloud.items():
-            cloud[name] = replace(host, needs=self.known[key].get(name))
 
 
 def _keep(
@@ -248,25 +236,6 @@ def _compare(
         yield "groups", " ".join(guest.groups) or "none", " ".join(request.groups) or "none"
     if wanted.start and guest.state != "running":
         yield "state", guest.state, "running"
-
-
-def _place(
-    found: DeployPlan,
-    cloud: dict[str, facts.Host],
-    request: facts.PlacementRequest,
-    policy: PlacementPolicy,
-) -> None:
-    decision = choose.choose(cloud.values(), request, policy)
-    if not decision.ranked:
-        raise errors.Refused(f"no host can take it: {decision.reasons()}")
-    best = decision.ranked[0].host
-    found.placed[request.name] = best
-    asked = request.at(cloud[best])
-    new = facts.Guest(
-        asked.name, "", "running", asked.vcpus, asked.memory_kib, groups=asked.groups,
-        max_memory_kib=asked.max_memory_kib, page_kib=asked.page_kib, type=asked.type,
-    )  # fmt: skip
-    cloud.update(account.taken(cloud, best, request, new))
 
 
 class Deploy:

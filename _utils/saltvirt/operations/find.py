@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,14 +14,37 @@ from saltvirt.fleet.client import Fleet
 BELOW = "this master has syndics: hosts below one that does not answer are not known here"
 
 
+class Files:
+    """What libvirt's files tell of the names on hosts that did not answer: where libvirt alone is
+    silent, they do. The hosts are asked once, when somebody first wants to know."""
+
+    def __init__(self, hosts: Iterable[str] = ()) -> None:
+        self._hosts = hosts
+        self._names: dict[str, frozenset[str]] | None = None
+        self._lock = threading.Lock()
+
+    def names(self, fleet: Fleet) -> dict[str, frozenset[str]]:
+        """Host to the names of its guests, of those of the hosts whose files could be read."""
+        with self._lock:
+            if self._names is None:
+                answers = fleet.ask(sorted(self._hosts), "virt.names_on_disk")
+                self._names = {
+                    one.host: frozenset(one.data)
+                    for one in answers
+                    if one.ok and isinstance(one.data, list)
+                }
+            return self._names
+
+
 @dataclass(frozen=True)
 class Locations:
     """guests: name to {host: state}. unreachable: host to why it did not answer. unknown: why there
-    may be hosts that are not known, or None."""
+    may be hosts that are not known, or None. files: of the unreachable."""
 
     guests: dict[str, dict[str, str]] = field(default_factory=dict)
     unreachable: dict[str, str] = field(default_factory=dict)
     unknown: str | None = None
+    files: Files = field(default_factory=Files, compare=False, repr=False)
 
     def host_of(self, name: str) -> str:
         """The one host that has the guest.
@@ -57,7 +81,7 @@ def locations(fleet: Fleet, hosts: list[str] | None = None) -> Locations:
         else:
             states[answer.host] = answer.data or {}
     unknown = BELOW if fleet.opts.get("order_masters") else None
-    return Locations(by_name(states), unreachable, unknown)
+    return Locations(by_name(states), unreachable, unknown, Files(unreachable))
 
 
 def leftovers(fleet: Fleet, host: str, **options: Any) -> Leftovers:

@@ -8,6 +8,7 @@ least one of two sees both.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from saltvirt import errors
 from saltvirt.fleet.client import Fleet
@@ -15,6 +16,8 @@ from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import begun, find
 from saltvirt.operations.report import Report
 
+# asks all hosts where the guests are
+Look = Callable[[Fleet], find.Locations]
 # what an operator says who knows that no silent host has such a guest
 ARGUMENT = "name_is_free"
 # of two that were made at once one may take so long to go; and so often it is looked for
@@ -28,34 +31,43 @@ def check(
     *,
     seeded: bool = False,
     sure: bool = False,
+    files: find.Files | None = None,
 ) -> None:
     """Raises unless no host that did not answer can have a guest of this name.
 
     unreachable: host to why it did not answer; the others were asked. Where only libvirt is silent,
     its files tell the names. seeded: a new guest with a key: no guest of that name with one is
-    anywhere, as long as the master has never seen a key of it. sure: the operator says so.
+    anywhere, as long as the master has never seen a key of it. sure: the operator says so. files:
+    of the unreachable, when many names are asked about.
     Raises AlreadyExists, OperationFailed.
     """
     _not_at_work(fleet, name, unreachable)
     if not unreachable or sure:
         return
     never = seeded and KeyStore(fleet.opts).status(name) is None
-    _of_silent(fleet, name, unreachable, never)
+    _of_silent(fleet, name, unreachable, never, files)
 
 
 def resolve(
-    fleet: Fleet, report: Report, name: str, host: str, *, seeded: bool = False, sure: bool = False
+    fleet: Fleet,
+    report: Report,
+    name: str,
+    host: str,
+    *,
+    seeded: bool = False,
+    sure: bool = False,
+    look: Look = find.locations,
 ) -> None:
     """Raises unless the guest that was made on the host is the only one of its name.
 
     Of two that were made at once the one on the host that comes first by its name stays, when the
     other one goes. That is taken back by whoever made it, as is this one when this raises: it
     must not have been started. seeded, sure: as in :func:`check`, when the name was found free.
+    look: asks all hosts, after it is called: so after the guest was made.
     Raises AlreadyExists, OperationFailed.
     """
-    end = None
+    end, now = None, look(fleet)
     while True:
-        now = find.locations(fleet)
         others = sorted(set(now.guests.get(name, {})) - {host})
         if not others:
             break
@@ -69,14 +81,21 @@ def resolve(
             end = time.monotonic() + YIELD_S
             report.step("twice", f"{name}: made on {places}, too: that one has to go")
         time.sleep(LOOK_S)
+        now = find.locations(fleet)
     unreachable = {one: why for one, why in now.unreachable.items() if one != host}
     if unreachable and not sure:
-        _of_silent(fleet, name, unreachable, seeded)
+        _of_silent(fleet, name, unreachable, seeded, now.files)
 
 
-def _of_silent(fleet: Fleet, name: str, unreachable: dict[str, str], never: bool) -> None:
+def _of_silent(
+    fleet: Fleet,
+    name: str,
+    unreachable: dict[str, str],
+    never: bool,
+    files: find.Files | None = None,
+) -> None:
     """Raises when the guest may be on a host that does not answer. never: none with a key is."""
-    there = silent(fleet, name, unreachable)
+    there = silent(fleet, name, unreachable, files)
     record = begun.of(fleet.opts, name)
     if record and record.host in there:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.since))
@@ -111,14 +130,15 @@ def _advice() -> str:
     )
 
 
-def silent(fleet: Fleet, name: str, unreachable: dict[str, str]) -> dict[str, str]:
-    """Those of the unreachable of which nothing is known. Raises AlreadyExists."""
-    found = dict(unreachable)
-    for answer in fleet.ask(sorted(unreachable), "virt.names_on_disk"):
-        if answer.ok and isinstance(answer.data, list):
-            if name in answer.data:
-                raise errors.AlreadyExists(
-                    f"{name} exists already, on {answer.host}, whose libvirt does not answer"
-                )
-            del found[answer.host]
-    return found
+def silent(
+    fleet: Fleet, name: str, unreachable: dict[str, str], files: find.Files | None = None
+) -> dict[str, str]:
+    """Those of the unreachable of which nothing is known. files: of these, when others want to know
+    of them, too. Raises AlreadyExists."""
+    known = (files or find.Files(unreachable)).names(fleet)
+    for host in sorted(known):
+        if name in known[host] and host in unreachable:
+            raise errors.AlreadyExists(
+                f"{name} exists already, on {host}, whose libvirt does not answer"
+            )
+    return {host: why for host, why in unreachable.items() if host not in known}

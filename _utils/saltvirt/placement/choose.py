@@ -63,15 +63,45 @@ def choose(hosts: Iterable[Host], request: PlacementRequest, policy: PlacementPo
 
     hosts: iterable of facts.Host. Returns a Decision; no host left is an empty ranking.
     """
-    passed, rejected = [], {}
-    for host in hosts:
-        asked = request.at(host)
-        fell = _first(host, asked, policy, filters.ALL)
-        if fell:
-            rejected[host.name] = fell
-        else:
-            passed.append((host, asked))
-    return Decision(tuple(_rank(passed, request.name, policy)), rejected)
+    return Choices(policy).choose(hosts, request)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What was found of a host: the reason it fell for, or weigher to its raw score."""
+
+    host: Host
+    fell: Reason | None
+    scores: dict[str, float]
+
+
+class Choices:
+    """The same for many guests, one after the other. Of guests that differ in nothing but their
+    names only the hosts are looked at again that changed since: those that are another object."""
+
+    def __init__(self, policy: PlacementPolicy) -> None:
+        self._policy = policy
+        self._alike: PlacementRequest | None = None
+        self._seen: dict[str, _Seen] = {}
+
+    def choose(self, hosts: Iterable[Host], request: PlacementRequest) -> Decision:
+        """As :func:`choose`."""
+        alike = replace(request, name="")  # no filter and no weigher goes by the name
+        if alike != self._alike:
+            self._alike, self._seen = alike, {}
+        found = [self._look(host, request) for host in hosts]
+        passed = {one.host.name: one.scores for one in found if not one.fell}
+        rejected = {one.host.name: one.fell for one in found if one.fell}
+        return Decision(tuple(_rank(passed, request.name, self._policy)), rejected)
+
+    def _look(self, host: Host, request: PlacementRequest) -> _Seen:
+        seen = self._seen.get(host.name)
+        if seen is None or seen.host is not host:
+            asked = request.at(host)
+            fell = _first(host, asked, self._policy, filters.ALL)
+            scores = {} if fell else _scores(host, asked, self._policy)
+            seen = self._seen[host.name] = _Seen(host, fell, scores)
+        return seen
 
 
 def admits(
@@ -118,18 +148,24 @@ def _some_filters(but: Collection[str], only: Collection[str] | None) -> list[Mo
     return [named[name] for name in named if name not in but and name in (only or named)]
 
 
+def _scores(host: Host, asked: PlacementRequest, policy: PlacementPolicy) -> dict[str, float]:
+    """Weigher to its raw score. asked: the PlacementRequest as it is on the host."""
+    return {
+        name: module.score(host, asked, policy)
+        for name, module in weights.ALL.items()
+        if policy.weights.get(name, 0)
+    }
+
+
 def _rank(
-    passed: list[tuple[Host, PlacementRequest]], guest: str, policy: PlacementPolicy
+    passed: dict[str, dict[str, float]], guest: str, policy: PlacementPolicy
 ) -> list[Candidate]:
-    """passed: pairs of a Host and the PlacementRequest as it is there."""
-    parts: dict[str, dict[str, float]] = {host.name: {} for host, _ in passed}
-    for name, module in weights.ALL.items():
-        multiplier = policy.weights.get(name, 0)
-        if not multiplier or not passed:
-            continue
-        raw = {host.name: module.score(host, asked, policy) for host, asked in passed}
+    """passed: host to its raw scores."""
+    parts: dict[str, dict[str, float]] = {host: {} for host in passed}
+    for name in next(iter(passed.values()), {}):
+        raw = {host: scores[name] for host, scores in passed.items()}
         for host, value in _scaled(raw).items():
-            parts[host][name] = multiplier * value
+            parts[host][name] = policy.weights[name] * value
     found = [Candidate(host, sum(shares.values()), shares) for host, shares in parts.items()]
     return sorted(found, key=lambda c: (-round(c.score / EPSILON), _digest(guest, c.host), c.host))
 

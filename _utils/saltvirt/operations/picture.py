@@ -1,0 +1,167 @@
+"""All hosts as they told of themselves once, with each guest where it was placed since. So many
+guests are placed, and the hosts are asked once."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from saltvirt import errors
+from saltvirt.fleet import authorization, secret
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import find, inventory
+from saltvirt.placement import account, choose, facts
+from saltvirt.placement.policy import PlacementPolicy
+
+if TYPE_CHECKING:
+    from saltvirt.operations.init import InitRequest
+
+# what a guest is called, and what it is told of itself, takes nothing of a host
+_TAKES_NOTHING = ("name", "metadata")
+# which address an interface has is nothing that a host is short of
+_ADDRESSES = {
+    "a MAC": re.compile(r"([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}"),
+    "an IPv4": re.compile(r"(\d{1,3}\.){3}\d{1,3}"),
+    "an IPv4 with prefix": re.compile(r"(\d{1,3}\.){3}\d{1,3}/\d{1,2}"),
+}
+
+
+class Picture:
+    """The hosts that answered; several threads may place guests in it.
+
+    unreachable: host to why it did not answer. files: what the files of those tell of names.
+    """
+
+    def __init__(self, fleet: Fleet, policy: PlacementPolicy) -> None:
+        hosts, self.unreachable = inventory.gather(fleet, fleet.hosts(), patient=True)
+        self.files = find.Files([*self.unreachable])
+        self._policy, self._choices = policy, choose.Choices(policy)
+        self._cloud = {host.name: host for host in hosts}
+        # what guests of a kind take of each host, and of which kind the hosts are told now
+        self._needs: dict[str, dict[str, facts.Needs | None]] = {}
+        self._kind = ""
+        self._placed: dict[str, _Placed] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def hosts(self) -> list[facts.Host]:
+        """As they are in the picture now."""
+        return [*self._cloud.values()]
+
+    def place(
+        self,
+        fleet: Fleet,
+        wanted: InitRequest,
+        request: facts.PlacementRequest,
+        but: Collection[str] = (),
+    ) -> choose.Decision:
+        """Where the guest goes. The first of the ranking has it then, in the picture, and no other
+        host. but: hosts that have refused it."""
+        with self._lock:
+            self._placed.pop(request.name, None)
+            self._look(fleet, wanted)
+            others = _others_keys(fleet, wanted, self._cloud)
+            able = [host for name, host in self._cloud.items() if name not in {*others, *but}]
+            decision = self._choices.choose(able, request)
+            decision.rejected.update(others)
+            if decision.ranked:
+                self._take(decision.ranked[0].host, request)
+            return decision
+
+    def host_of(self, name: str) -> str | None:
+        """The host that the guest was placed on, when it is one that answers."""
+        with self._lock:
+            placed = self._placed.get(name)
+            return placed.host if placed and placed.host in self._cloud else None
+
+    def terms(self, host: str) -> account.PlacementTerms:
+        """What goes with a request to the host: see placement.account."""
+        with self._lock:
+            return account.terms(self._cloud.get(host), self._policy)
+
+    def refused(self, fleet: Fleet, name: str, host: str) -> None:
+        """The host that the guest was placed on has refused it: that one host is asked again. What
+        was placed there besides is still to come, unless the host has it."""
+        found, unreachable = inventory.gather(fleet, [host])
+        with self._lock:
+            self._placed.pop(name, None)
+            self.unreachable.update(unreachable)
+            self._cloud.pop(host, None)
+            self._kind = ""
+            if not found:
+                return
+            hosts = account.joined([*self._cloud.values(), found[0]])
+            self._cloud = {one.name: one for one in hosts}
+            there = {guest.name for guest in found[0].guests}
+            for other, placed in self._placed.items():
+                if placed.host == host and other not in there:
+                    self._cloud = placed.in_cloud(self._cloud)
+
+    def _look(self, fleet: Fleet, wanted: InitRequest) -> None:
+        """Gives each host the Needs of this guest. The hosts are asked once for all guests that
+        are alike."""
+        kind = kind_of(wanted)
+        if kind not in self._needs:
+            hosts, _ = inventory.gather(fleet, sorted(self._cloud), wanted.for_all(), patient=True)
+            self._needs[kind] = {host.name: host.needs for host in hosts}
+        if kind != self._kind:
+            needs, self._kind = self._needs[kind], kind
+            for name, host in self._cloud.items():
+                self._cloud[name] = replace(host, needs=needs.get(name))
+
+    def _take(self, host: str, request: facts.PlacementRequest) -> None:
+        asked = request.at(self._cloud[host])
+        guest = facts.Guest(
+            asked.name, "", "running", asked.vcpus, asked.memory_kib, groups=asked.groups,
+            max_memory_kib=asked.max_memory_kib, page_kib=asked.page_kib, type=asked.type,
+        )  # fmt: skip
+        placed = self._placed[request.name] = _Placed(host, replace(asked, by_profile=False), guest)
+        self._cloud = placed.in_cloud(self._cloud)
+
+
+class _Placed:
+    """Where a guest was placed. request: with what the host's profiles make of it."""
+
+    def __init__(self, host: str, request: facts.PlacementRequest, guest: facts.Guest) -> None:
+        self.host, self.request, self.guest = host, request, guest
+
+    def in_cloud(self, cloud: dict[str, facts.Host]) -> dict[str, facts.Host]:
+        """The cloud with the guest on its host."""
+        return account.taken(cloud, self.host, self.request, self.guest)
+
+
+def kind_of(wanted: InitRequest) -> str:
+    """Guests of one kind take the same of a host: it is asked once for all of them."""
+    takes = {key: value for key, value in wanted.for_all().items() if key not in _TAKES_NOTHING}
+    return json.dumps(_without_addresses(takes), sort_keys=True, default=str)
+
+
+def _without_addresses(value: Any) -> Any:
+    """The same for guests that differ in the addresses of their interfaces alone."""
+    if isinstance(value, dict):
+        return {str(key): _without_addresses(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_addresses(one) for one in value]
+    if isinstance(value, str):
+        return next((word for word, shape in _ADDRESSES.items() if shape.fullmatch(value)), value)
+    return value
+
+
+def _others_keys(
+    fleet: Fleet, wanted: InitRequest, hosts: Collection[str]
+) -> dict[str, choose.Reason]:
+    """Host to why it is none for a guest with a key: those that hand it to another master."""
+    found: dict[str, Any] = {}
+    if not fleet.opts.get("order_masters"):
+        return found
+    asked, hidden = secret.split(wanted.for_host())
+    for host in hosts if hidden or asked.get("seed", True) else ():
+        try:
+            authorization.refuse_others(fleet.opts, host, wanted.name)
+        except errors.Unsupported as exc:
+            found[host] = ("syndic", exc.text)
+    return found

@@ -1,0 +1,121 @@
+"""A cloud of plain data that counts what it is asked.
+
+What counts: ``published`` has one entry a job that the master publishes, with its function and the
+hosts that it goes to. One publication to a list of hosts is one job of the master, and on each host
+of the list one process of its minion: ``minions`` counts those, and is what many hosts feel.
+"""
+
+import threading
+from collections import Counter
+
+from saltvirt.fleet.answer import FAILED, Answer, down
+
+HOST = {
+    "cpus": 64, "memory_kib": 512 << 20, "arch": "x86_64", "types": ["kvm", "qemu"],
+    "images_folder": {"path": "/x", "total_bytes": 1 << 43, "free_bytes": 1 << 43,
+                      "promised_bytes": 0},
+    "bridges": ["br0"], "networks": ["default"],
+}  # fmt: skip
+NEEDS = {"disk_bytes": 10 << 30, "networks": ["default"], "image_here": False}
+
+
+class Cloud:
+    """hosts: how many. guests: host to {guest: its facts}. dead: hosts that answer nothing."""
+
+    def __init__(self, tmp_path, hosts, guests=None, dead=(), **virt):
+        folder = str(tmp_path)
+        self.opts = {"pki_dir": folder, "cachedir": folder, "timeout": 1,
+                     "virt": {"queue_timeout": 60, **virt}, "minimum_auth_version": 3}  # fmt: skip
+        self.names = [f"hv{number:03}" for number in range(hosts)]
+        self.guests = {host: dict((guests or {}).get(host, {})) for host in self.names}
+        self.dead, self.published = set(dead), []
+        self.refuses, self.lock = {}, threading.Lock()
+        self.gone, self.answered = {}, set()
+
+    # -- what a fleet is asked ------------------------------------------------------------
+
+    def __call__(self, _opts):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exc):
+        pass
+
+    def hosts(self, only=None):
+        return [only] if only else list(self.names)
+
+    def seen(self, hosts):
+        return set(hosts) - self.dead
+
+    def ask(self, hosts, fun, kwarg=None, **_options):
+        hosts = list(hosts)
+        with self.lock:
+            self.published.append((fun, hosts))
+        for host in hosts:
+            if host in self.dead:
+                yield down(host)
+            else:
+                with self.lock:
+                    found = getattr(self, fun.replace(".", "_"))(host, **(kwarg or {}))
+                yield found if isinstance(found, Answer) else Answer(host, found)
+
+    def gather(self, hosts, fun, kwarg=None, **options):
+        return {one.host: one for one in self.ask(hosts, fun, kwarg, **options)}
+
+    def one(self, host, fun, kwarg=None, **options):
+        return self.gather([host], fun, kwarg, **options)[host].get()
+
+    def tell(self, _tag, _data):
+        pass
+
+    # -- what was counted -----------------------------------------------------------------
+
+    @property
+    def jobs(self):
+        """Function to how many jobs of it were published."""
+        return Counter(fun for fun, _ in self.published)
+
+    @property
+    def minions(self):
+        """Function to how many minions were asked it, all jobs together."""
+        return Counter(fun for fun, hosts in self.published for _ in hosts)
+
+    # -- what a host answers --------------------------------------------------------------
+
+    def virt_inventory(self, host, guest=None):
+        mine = self.guests[host]
+        promised = sum(one.get("disk_bytes", 0) for one in mine.values())
+        shown = {name: {k: v for k, v in one.items() if k != "disk_bytes"}
+                 for name, one in mine.items()}  # fmt: skip
+        found = {**HOST, "guests": shown}
+        found["images_folder"] = {**HOST["images_folder"], "promised_bytes": promised}
+        return {**found, "guest": NEEDS} if guest else found
+
+    def virt_vm_state(self, host, vm_=None):
+        states = {name: one["state"] for name, one in self.guests[host].items()}
+        return states if vm_ is None else {vm_: states[vm_]} if vm_ in states else {}
+
+    def virt_init(self, host, name, cpu, mem, **_more):
+        if host in self.refuses:
+            return Answer(host, error=self.refuses[host], kind=FAILED)
+        self.guests[host][name] = {
+            "vcpus": cpu, "memory_kib": mem << 10, "state": "shutdown", "disk_bytes": 10 << 30,
+        }  # fmt: skip
+        return {"name": name, "pub_key": None, "disks": []}
+
+    def virt_start(self, host, name, **_more):
+        self.guests[host][name]["state"] = "running"
+        return True
+
+    def virt_purge(self, host, vm_, test=False, **_more):
+        if test:
+            return {"delete": [], "keep": {}, "shared": [], "unsure": []}
+        return bool(self.guests[host].pop(vm_))
+
+    def virt_leftovers(self, _host):
+        return {"guests": {}, "unfinished": [], "migrations": {}}
+
+    def virt_names_on_disk(self, host):
+        return Answer(host, error="no such function", kind=FAILED)
