@@ -3,6 +3,7 @@
 import email.message
 import hashlib
 import http.client
+import itertools
 import json
 import os
 import socketserver
@@ -507,8 +508,16 @@ def test_a_chain_that_leads_back_or_too_deep_has_an_end(tmp_path, monkeypatch):
         qemu_img("create", "-q", "-f", "qcow2", "-u", "-b", backing, "-F", "qcow2", path, "1M")
     found = chain.read(one, "qcow2")
     assert ([link.path for link in found.links], found.broken) == ([str(one), str(other)], None)
+    layers = [tmp_path / name for name in "abcd"]
+    for path, backing in itertools.pairwise(layers):
+        qemu_img("create", "-q", "-f", "qcow2", "-u", "-b", backing, "-F", "qcow2", path, "1M")
+    qemu_img("create", "-q", "-f", "qcow2", layers[-1], "1M")
+    monkeypatch.setattr(chain, "_DEEPEST", 3)
+    assert (len(chain.read(layers[0], "qcow2").links), chain.read(layers[0]).broken) == (4, None)
     monkeypatch.setattr(chain, "_DEEPEST", 2)
-    assert chain.read(one, "qcow2").broken == f"{one} has more than 2 backing files"
+    found = chain.read(layers[0], "qcow2")
+    assert found.broken == f"{layers[0]} has more than 2 backing files"
+    assert [link.path for link in found.links] == [str(path) for path in layers[:3]]
 
 
 def test_the_base_of_a_qed_is_known_though_qed_is_no_image(tmp_path, raw):

@@ -12,7 +12,7 @@ from saltvirt.xml.controller import Controller
 from saltvirt.xml.disk import Disk
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from saltvirt.design.context import Context
     from saltvirt.spec.disk import DiskSpec
@@ -72,6 +72,11 @@ def target(kind: str, taken: Collection[str | None]) -> str:
     return PREFIX[kind] + letters(number)
 
 
+def named(specs: Iterable[DiskSpec]) -> set[str | None]:
+    """The targets that were asked for: no other disk gets one of them."""
+    return {spec.target for spec in specs if spec.target}
+
+
 def source_of(spec: DiskSpec, context: Context) -> Source | None:
     """Where a disk's data is; None for an empty drive."""
     if spec.empty:
@@ -100,15 +105,14 @@ def driver(spec: DiskSpec, disk: Disk, source: Source | None, context: Context) 
 
 
 def build(spec: DiskSpec, domain: Domain, context: Context, taken: set[str | None]) -> Disk:
-    """A Disk for a DiskSpec. ``taken`` is the set of targets in use; the new one is added."""
+    """A Disk for a DiskSpec. ``taken`` is the set of targets in use, or asked for; the new one is
+    added."""
     kind = bus(spec, domain, context)
     source = source_of(spec, context)
     disk = Disk(type=source.kind if source else "file", device=spec.device)
     driver(spec, disk, source, context)
     if source:
         disk.source = source.element()
-    if spec.target in taken:
-        raise InvalidInput(f"disk {spec.name}: the target {spec.target} is taken")
     disk.target = spec.target or target(kind, taken)
     disk.bus = kind
     taken.add(disk.target)
@@ -132,8 +136,11 @@ def _check(spec: DiskSpec, disk: Disk, domain: Domain) -> None:
         )
 
 
-def edit(spec: DiskSpec, disk: Disk, domain: Domain, context: Context) -> None:
-    """Lays a DiskSpec onto the Disk it speaks of: medium, driver settings, bus."""
+def edit(
+    spec: DiskSpec, disk: Disk, domain: Domain, context: Context, taken: set[str | None]
+) -> None:
+    """Lays a DiskSpec onto the Disk it speaks of: medium, driver settings, bus. taken: as for
+    :func:`build`."""
     source = _known(spec, context)
     if source is not None and not source.places() & places(disk):
         disk.source, disk.type = source.element(), source.kind
@@ -141,10 +148,10 @@ def edit(spec: DiskSpec, disk: Disk, domain: Domain, context: Context) -> None:
     elif source is None and spec.empty and disk.source:
         disk.source, disk.type, disk.driver_type = None, "file", "raw"
     if spec.model and spec.model != disk.bus:
-        taken = {other.target for other in domain.disks}
         ours = [own for own in domain.record.disks if owns(own, disk)]
         disk.bus, disk.address = bus(spec, domain, context), None
         disk.target = spec.target or target(disk.bus, taken)
+        taken.add(disk.target)
         for own in ours:
             own.target = disk.target
     put(disk, spec, *_PLAIN, "discard", iothread="iothread_id", boot_order="boot_order")
@@ -161,10 +168,10 @@ def amend(spec: GuestSpec, domain: Domain, context: Context) -> None:
     for gone in left:
         if gone.type != "block" or not spec.disks:
             domain.disks.remove(gone)
+    taken = {there.target for there in domain.disks} | named(spec.disks or ())
     for wanted, disk in pairs:
         if disk is not None:
-            edit(wanted, disk, domain, context)
-    taken = {there.target for there in domain.disks}
+            edit(wanted, disk, domain, context, taken)
     for wanted, disk in pairs:
         if disk is None:
             domain.disks.append(build(wanted, domain, context, taken))

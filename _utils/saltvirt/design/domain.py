@@ -211,10 +211,8 @@ def _new_devices(spec: GuestSpec, domain: Domain, found: Context) -> None:
 
 
 def _new_disks(spec: GuestSpec, domain: Domain, found: Context) -> None:
-    taken: set[str | None] = {disk.target for disk in spec.disks or () if disk.target}
+    taken = disks.named(spec.disks or ())
     for disk in spec.disks or ():
-        new = disks.build(disk, domain, found, taken - {disk.target})
-        taken.add(new.target)
-        domain.disks.append(new)
+        domain.disks.append(disks.build(disk, domain, found, taken))
     _record(spec, domain, found)
     disks.controllers(domain, found)

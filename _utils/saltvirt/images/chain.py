@@ -9,7 +9,7 @@ from saltvirt import errors
 from saltvirt.host.storage import bounded
 from saltvirt.images import header
 
-_DEEPEST = 32
+_DEEPEST = 32  # backing files
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ def read(path: str, format: str | None = None) -> Chain:
         here = bounded.real(at)
         if here in (link.path for link in found):
             break
-        found.append(Link(here, format, at))
-        if len(found) == _DEEPEST:
+        if len(found) > _DEEPEST:
             broken = f"{found[0].path} has more than {_DEEPEST} backing files"
             break
+        found.append(Link(here, format, at))
         try:
             head = header.read(here, format)
         except errors.NotFound as exc:

@@ -309,10 +309,14 @@ def test_a_scheduler_of_the_emulator_is_taken_away():
     assert not domain.amend(spec, actual, CAPS, given()).cputune
 
 
-def test_a_target_that_a_disk_before_it_got_is_taken():
+def test_a_target_that_is_asked_for_goes_to_no_disk_before_it():
     first, second = ({"name": name, "source_file": f"/{name}"} for name in "bc")
-    with pytest.raises(InvalidInput, match="disk c: the target vdb is taken"):
-        update(existing(), disks=[{"name": "system"}, first, {**second, "target": "vdb"}])
+    found = update(existing(), disks=[{"name": "system"}, first, {**second, "target": "vdb"}])
+    assert [(one.path, one.new) for one in found] == [("disks:vdc", "/b"), ("disks:vdb", "/c")]
+    other_bus = {"name": "system", "model": "scsi"}
+    found = update(existing(), disks=[other_bus, {**second, "target": "sda"}])
+    wanted = {"disks:vda": None, "disks:sdb": MADE.path, "disks:sda": "/c"}
+    assert {one.path: one.new for one in found if one.path != "controllers"} == wanted
 
 
 def test_a_disk_gets_another_bus():
