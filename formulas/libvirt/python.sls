@@ -1,10 +1,13 @@
 {#- The binding belongs into the Python that runs the minion. A Salt of the distribution runs in the
-    distribution's Python, whose binding is a package; any other Python needs one of its own. #}
+    distribution's Python, whose binding is a package; any other Python needs one of its own.
+    Salt Virt itself goes there where pillar names a wheel of it; otherwise it is synced. #}
 {%- from "libvirt/map.jinja" import libvirt with context %}
 {%- set python = grains.pythonexecutable %}
 {%- set onedir = "/opt/saltstack/salt/" %}
 {%- set has_binding = python ~ " -c 'import libvirt'" %}
 {%- set build = libvirt.python %}
+{#- salt-pip puts it where an update of Salt's packages leaves it #}
+{%- set pip = onedir ~ "salt-pip" if python.startswith(onedir) else python ~ " -m pip" %}
 {%- if build.manage and python.startswith("/usr/bin/") %}
 
 libvirt_python:
@@ -23,10 +26,60 @@ libvirt_python_build:
 
 libvirt_python:
   cmd.run:
-    {#- salt-pip puts it where an update of Salt's packages leaves it #}
-    - name: {{ onedir ~ "salt-pip" if python.startswith(onedir) else python ~ " -m pip" }} install --no-cache-dir '{{ build.requirement }}'
+    - name: {{ pip }} install --no-cache-dir '{{ build.requirement }}'
     - unless: {{ has_binding }}
     - reload_modules: true
     - require:
       - pkg: libvirt_python_build
+{%- endif %}
+{%- if build.salt_virt and python.startswith("/usr/bin/") %}
+
+libvirt_salt_virt:
+  test.fail_without_changes:
+    - name: >-
+        pip does not install into the distribution's Python, {{ python }}, which runs Salt here: let Salt Virt
+        be synced (libvirt:python:salt_virt says otherwise), or use Salt's own packages
+{%- elif build.salt_virt %}
+{%-   set source = build.salt_virt | string %}
+{%-   set file = source.split("?")[0].split("/")[-1] %}
+{%-   set given = source %}
+{%-   set served = source.startswith("salt://") %}
+{%-   set wheel = "/var/cache/salt-virt/wheels/" ~ file %}
+{#-   what pip has written down of one that is installed: its version, and of a file its name and hash #}
+{%-   set installed = python ~ " -c \"from importlib.metadata import distribution; d = distribution('salt-virt'); "
+        ~ "print('==' + d.version, d.read_text('direct_url.json'))\"" %}
+{%-   if served %}
+{%-     set wanted = (salt["cp.hash_file"](source) or {}).get("hsum", "") %}
+{#-     pip before 23.1 writes down the hash that it was given, and no other #}
+{%-     set given = "file://" ~ wheel ~ "#sha256=" ~ wanted %}
+
+libvirt_salt_virt_wheel:
+  file.managed:
+    - name: {{ wheel | yaml_dquote }}
+    - source: {{ source | yaml_dquote }}
+    - makedirs: true
+{%-   elif "==" in source %}
+{%-     set wanted = "==" ~ source.split("==")[1] ~ " " %}
+{%-   else %}
+{%-     set wanted = file if file.endswith(".whl") else "==" %}
+{%-   endif %}
+
+libvirt_salt_virt:
+  cmd.run:
+    - name: {{ (pip ~ " install --no-cache-dir --disable-pip-version-check --no-deps --force-reinstall " ~ (given | quote)) | yaml_dquote }}
+{%-   if served %}
+    - require:
+      - file: libvirt_salt_virt_wheel
+{%-   endif %}
+    - unless: {{ (installed ~ " | grep -qF " ~ (wanted | quote)) | yaml_dquote }}
+    - reload_modules: true
+
+{#-   engines, and what the minion holds in memory, are of the time when it started. It is restarted
+      when this job has answered #}
+libvirt_minion_restarts:
+  cmd.run:
+    - name: {{ ("systemd-run -q --collect sh -c \"timeout 600 tail --pid=$PPID -f /dev/null; systemctl try-restart " ~ build.service ~ "\"") | yaml_dquote }}
+    - order: last
+    - onchanges:
+      - cmd: libvirt_salt_virt
 {%- endif %}

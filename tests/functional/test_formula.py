@@ -3,6 +3,7 @@
 The grains were recorded by Salt's own code from each distribution's os-release file.
 """
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def highstate(tmp_path_factory):
     opts.update(
         id="hv1",
         file_client="local",
-        file_roots={"base": [str(REPOSITORY / "formulas")]},
+        file_roots={"base": [str(REPOSITORY / "formulas"), str(tmp_path_factory.mktemp("srv"))]},
         pillar_roots={"base": []},
         cachedir=str(tmp_path_factory.mktemp("cache")),
         module_dirs=[str(REPOSITORY / "_modules")],
@@ -100,6 +101,60 @@ def test_the_binding_goes_into_the_python_that_runs_salt(render, python, expecte
     assert expected.items() <= chunks[-1].items()
     if "cmd.run" in expected:
         assert chunks[-1]["unless"] == f"{python} -c 'import libvirt'"
+
+
+BY_PIP = "install --no-cache-dir --disable-pip-version-check --no-deps --force-reinstall"
+WHEEL = "salt_virt-0.1.0-py3-none-any.whl"
+
+
+def by_pip(render, source, sls="libvirt.python", python=ONEDIR):
+    """The states that come of a source of Salt Virt, by their ids' first words."""
+    chunks = render("debian-12", sls, {"python": {"salt_virt": source}}, pythonexecutable=python)
+    plain = render("debian-12", sls, pythonexecutable=python)
+    return [chunk for chunk in chunks if chunk not in plain]
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "wanted"),
+    [
+        ("salt-virt==0.1.0", "salt-virt==0.1.0", "'==0.1.0 '"),
+        ("salt-virt", "salt-virt", "=="),
+        (f"/srv/{WHEEL}", f"/srv/{WHEEL}", WHEEL),
+        (f"https://x/{WHEEL}?a=1", f"'https://x/{WHEEL}?a=1'", WHEEL),
+        ("it's", "'it'\"'\"'s'", "=="),
+    ],
+)
+def test_salt_virt_is_installed_by_pip_where_pillar_says_so(render, source, given, wanted):
+    installed, restarted = by_pip(render, source)
+    assert installed["cmd.run"] == f"/opt/saltstack/salt/salt-pip {BY_PIP} {given}"
+    assert installed["unless"].startswith(f"{ONEDIR} -c ")
+    assert installed["unless"].endswith(f" | grep -qF {wanted}")
+    assert installed["reload_modules"] is True
+    assert "systemctl try-restart salt-minion" in restarted["cmd.run"]
+    assert restarted["onchanges"] == [{"cmd": "libvirt_salt_virt"}]
+
+
+def test_a_wheel_that_the_master_serves_is_known_by_its_hash(render, highstate):
+    Path(highstate.state.opts["file_roots"]["base"][1], WHEEL).write_bytes(b"a wheel")
+    digest = hashlib.sha256(b"a wheel").hexdigest()
+    fetched, installed, _ = by_pip(render, f"salt://{WHEEL}", python=BUNDLE)
+    assert fetched["file.managed"] == f"/var/cache/salt-virt/wheels/{WHEEL}"
+    assert fetched["source"] == f"salt://{WHEEL}"
+    given = f"'file://{fetched['file.managed']}#sha256={digest}'"
+    assert installed["cmd.run"] == f"{BUNDLE} -m pip {BY_PIP} {given}"
+    assert installed["unless"].endswith(f" | grep -qF {digest}")
+    assert installed["require"] == [{"file": "libvirt_salt_virt_wheel"}]
+
+
+def test_the_minion_restarts_when_all_else_is_done(render):
+    chunks = render("debian-12", "libvirt", {"python": {"salt_virt": "salt-virt"}})
+    assert "try-restart salt-minion" in chunks[-1]["cmd.run"]
+    assert functions(chunks).index("virt.keys") > chunks.index(by_pip(render, "salt-virt")[0])
+
+
+def test_pip_keeps_out_of_the_distributions_python(render):
+    [refused] = by_pip(render, "salt-virt", python="/usr/bin/python3")
+    assert "pip does not install into" in refused["test.fail_without_changes"]
 
 
 def test_pillar_has_the_last_word(render):

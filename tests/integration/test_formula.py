@@ -1,10 +1,12 @@
 """The formula on hosts that have no bridge yet: everything is made, once."""
 
 import json
+import zipfile
 
 import pytest
 
 from tests.lab.sh import LabError
+from tests.tools import wheel
 
 pytestmark = pytest.mark.lab
 
@@ -212,3 +214,43 @@ def test_settings_of_qemu_are_written_once_and_verification_cannot_be_switched_o
     text = cloud.exec("hv1", "grep ^migrate_tls /etc/libvirt/qemu.conf").stdout.split("\n")
     assert sorted(filter(None, text)) == ["migrate_tls_force = 1", "migrate_tls_x509_verify = 1"]
     assert changes(apply(cloud, "hv1", pillar=pillar)) == {}
+
+
+@pytest.mark.slow
+def test_salt_virt_by_pip_is_installed_once_and_again_when_its_wheel_changes(cloud, tmp_path):
+    """Beside what was synced, which is used all the same."""
+    built = wheel.build(tmp_path)
+    pillar = {"libvirt": {"python": {"salt_virt": f"salt://{built.name}"}}}
+
+    def applied(**kwargs):
+        sls = "libvirt.python"
+        return cloud.salt("hv1", "state.apply", sls, timeout=150, pillar=pillar, **kwargs)
+
+    def changed():
+        answers = applied()
+        assert failures(answers) == {}
+        return {name.split("_|-")[1] for _, name in changes(answers)}
+
+    def minion():
+        return cloud.exec("hv1", "systemctl show -P MainPID salt-minion").stdout.strip()
+
+    def restarted():
+        cloud.wait(lambda: minion() not in (before, "0"), "hv1's minion restarts", 120)
+        cloud.wait_for_minion("hv1")
+
+    everything = {"libvirt_salt_virt_wheel", "libvirt_salt_virt", "libvirt_minion_restarts"}
+    cloud.push("master", built, "/srv/salt")
+    before = minion()
+    assert changed() == everything
+    restarted()
+    assert changed() == set()
+    with zipfile.ZipFile(built, "a") as archive:
+        archive.writestr("salt_virt/added.py", "")
+    cloud.push("master", built, "/srv/salt")
+    told = {name.split("_|-")[1] for _, name in failures(applied(test=True))}
+    assert {"libvirt_salt_virt_wheel", "libvirt_salt_virt"} <= told, "would be changed"
+    before = minion()
+    assert changed() == everything
+    restarted()
+    cloud.exec("hv1", "ls /opt/salt/lib/python3.11/site-packages/salt_virt/added.py")
+    assert cloud.call("hv1", "virt.versions")["way"] == "sync"

@@ -1,10 +1,15 @@
-"""The tutorial in the lab: every command, and what it must have done, asked of libvirt."""
+"""The tutorial in the lab: every command, and what it must have done, asked of libvirt.
+
+Salt Virt comes by sync, or by pip: on the master and hv1 by hand, on hv2 by the formula.
+"""
 
 import json
 import re
 
 import pytest
 
+from tests.lab.fixtures import own_lab
+from tests.tools import wheel
 from tests.tutorial import demo
 from tests.tutorial.steps import IMAGE, STEPS
 
@@ -20,8 +25,8 @@ def title_of(command):
 class Operator:
     """Types the tutorial's commands and remembers what they printed."""
 
-    def __init__(self, cloud):
-        self.cloud = cloud
+    def __init__(self, cloud, way):
+        self.cloud, self.way = cloud, way
         self.printed = []
 
     def types(self, command):
@@ -46,9 +51,30 @@ def files_on(cloud, host, pattern):
     return cloud.exec(host, command).stdout.split()
 
 
-@pytest.fixture(scope="module")
-def operator(fresh_lab):
-    return Operator(fresh_lab)
+@pytest.fixture(scope="module", params=["sync", pytest.param("pip", marks=pytest.mark.slow)])
+def operator(request, tmp_path_factory):
+    for cloud in own_lab(request):
+        if request.param == "pip":
+            by_pip(cloud, wheel.build(tmp_path_factory.mktemp("wheel")))
+        yield Operator(cloud, request.param)
+
+
+def by_pip(cloud, built):
+    """Have nothing of Salt Virt but the formulas served, and its wheel where Salt is."""
+    remote = "  - file:///srv/git/salt-virt.git$"
+    cloud.exec("master", f"sed -i '\\|^{remote}|d' /etc/salt/master")
+    cloud.push("master", built, "/srv/salt")
+    cloud.push("hv1", built, "/srv")
+    pip = "/opt/salt/bin/pip --disable-pip-version-check install --no-index"
+    cloud.exec("master", f"{pip} /srv/salt/{built.name}")
+    cloud.exec("hv1", f"{pip} '/srv/{built.name}[hypervisor]'")
+    top = "base: {hv2: [pip]}"
+    pillar = json.dumps({"libvirt": {"python": {"salt_virt": f"salt://{built.name}"}}})
+    cloud.exec(
+        "master", f"echo '{top}' > /srv/pillar/top.sls; echo '{pillar}' > /srv/pillar/pip.sls"
+    )
+    cloud.restart_master()
+    cloud.restart_minion("hv1")
 
 
 def test_tutorial(operator):
@@ -65,18 +91,28 @@ def plain(operator, cloud, step):
 
 def sync(operator, cloud, step):
     master, _formula, minions = [operator.types(command) for command in step.commands]
+    is_synced = operator.way == "sync"
     for name in ("modules.virt", "modules.seed", "states.virt_keys", "grains.virt_host"):
-        assert name in minions
+        assert (name in minions) is is_synced
     for name in ("runners.virt", "pillar.libvirt", "output.virt_query"):
-        assert name in master
+        assert (name in master) is is_synced
     seen = cloud.exec("master", "salt hv1 cp.list_master --out=json --static").stdout
     served = json.loads(seen)["hv1"]
     assert not [path for path in served if path.split("/")[0] in ("tests", "docs", ".ci")]
+    assert is_synced or not [path for path in served if path.startswith("_")]
+
+
+def minion_of(cloud, host):
+    return cloud.exec(host, "systemctl show -P MainPID salt-minion").stdout.strip()
 
 
 def formula(operator, cloud, step):
+    before = minion_of(cloud, "hv2")
     [text] = [operator.types(command) for command in step.commands]
     assert re.findall(r"Failed:\s+(\d+)", text) == ["0", "0"]
+    if operator.way == "pip":
+        cloud.wait(lambda: minion_of(cloud, "hv2") not in (before, "0"), "hv2's minion restarts")
+        cloud.wait_for_minion("hv2")
     authorities = set()
     for host in ("hv1", "hv2"):
         cloud.exec(host, "ss -Hltn 'sport = :16514' | grep -q 16514")
@@ -93,6 +129,8 @@ def formula_again(operator, cloud, step):
 
 def mutual_tls(operator, cloud, step):
     assert "hv2" in operator.types(step.commands[0])
+    used = cloud.salt("hv*", "virt.versions")
+    assert {one["way"] for one in used.values()} == {operator.way}
     without = "virsh -c 'qemu+tls://hv2/system?pkipath=/nonexistent' hostname"
     assert cloud.exec("hv1", without, check=False).returncode != 0
 

@@ -10,6 +10,10 @@ keysize: 2048
 auto_accept: False
 timeout: 15
 log_level: warning
+# Salt 3008 tells of objects of its own that each salt-run leaves to Python: docs/troubleshooting.md
+log_granular_levels:
+  salt.runner: error
+  salt.minion: error
 fileserver_backend:
   - roots
   - gitfs
