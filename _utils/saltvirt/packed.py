@@ -97,8 +97,9 @@ def _hold(folder: str) -> bool:
 
 def _whole(archive: str) -> bytes:
     """What is in the archive. Raises ImportError when it is not whole, also after the time that a
-    sync takes."""
-    until = time.monotonic() + _SYNC_S
+    sync takes: a sync that began longer ago has ended, and every adapter of a job comes here."""
+    began = max(_written(archive), _written(os.path.dirname(archive)))
+    until = time.monotonic() + min(_SYNC_S, _SYNC_S - (time.time() - began))
     while True:
         with contextlib.suppress(FileNotFoundError), open(archive, "rb") as file:
             content = file.read()
@@ -110,6 +111,13 @@ def _whole(archive: str) -> bytes:
                 "Run saltutil.sync_all again"
             )
         time.sleep(_PAUSE_S)
+
+
+def _written(path: str) -> float:
+    """When a file, or the list of a folder's files, was last written; 0 when it is not there."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.stat(path).st_mtime
+    return 0.0
 
 
 def _unpack(content: bytes, store: str) -> None:

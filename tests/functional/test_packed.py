@@ -152,6 +152,21 @@ def test_who_comes_while_a_sync_writes_waits_for_it(place):
     assert early.communicate() == ("one\n", "")
 
 
+def test_nobody_waits_for_a_sync_that_has_ended(place):
+    """Each adapter of a job comes here: together they would wait for a minute."""
+    place.sync("one", 100)
+    for path in (place.synced / publish.ARCHIVE, place.synced):
+        os.utime(path, (0, 0))
+    code = """
+        import time
+        time.sleep = lambda seconds: print("waits")
+        import saltvirt
+    """
+    out, (line,) = place.run(code)
+    assert out == ""
+    assert "missing or broken" in line
+
+
 def test_many_at_once_have_it_once(place):
     place.sync("one")
     crowd = [place.start(SHOW) for _ in range(12)]

@@ -54,7 +54,10 @@ def test_each_way_of_giving_no_answer_has_its_kind_and_its_words():
             "lost",
             "it has ended the job, but its answer did not reach the master",
         ),
-        answer.unproven("hv1"): ("bad", "not signed with its key"),
+        answer.unproven("hv1"): (
+            "bad",
+            "Salt Virt is not there, or another version of it (salt hv1",
+        ),
     }
     for one, (kind, words) in told.items():
         assert (one.host, one.data, one.kind, one.ok) == ("hv1", None, kind, False)

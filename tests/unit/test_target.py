@@ -162,8 +162,10 @@ def test_what_an_earlier_minion_told_is_forgotten_where_the_master_keeps_it(monk
 def test_without_a_hypervisor_it_is_said_what_makes_one(monkeypatch):
     monkeypatch.setattr(target, "hosts", lambda _opts: [])
     fleet = client.Fleet(opts("hyper*"))
-    with pytest.raises(errors.NotFound, match="no accepted minion matches virt:hosts"):
+    with pytest.raises(errors.NotFound, match=r"no accepted minion matches virt:hosts, 'hyper\*'"):
         fleet.hosts()
+    with pytest.raises(errors.NotFound, match="has no virt:hosts, and no accepted minion says"):
+        client.Fleet({}).hosts()
     with pytest.raises(errors.NotFound, match=r"'hyper1' is not a hypervisor .*; known: none"):
         fleet.hosts("hyper1")
 

@@ -105,8 +105,8 @@ def lost(host: str) -> Answer:
 def unproven(host: str) -> Answer:
     """A host that answers, and does not sign what it says; or somebody else does so for it."""
     error = (
-        "its answer is not signed with its key: another version of this project is there "
-        f"(salt {host} saltutil.sync_all), or another minion answers in its name"
+        "its answer is not signed with its key: Salt Virt is not there, or another version of it "
+        f"(salt {host} saltutil.sync_all); or another minion answers in its name"
     )
     return Answer(host, error=error, kind=BAD)
 

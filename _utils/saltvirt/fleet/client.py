@@ -122,9 +122,7 @@ class Fleet:
             names = ", ".join(known) or "none at all"
             raise errors.NotFound(f"{only!r} is not a hypervisor of this master; known: {names}")
         if not known:
-            raise errors.NotFound(
-                "no hypervisor: no accepted minion matches virt:hosts in the master's configuration"
-            )
+            raise errors.NotFound(f"no hypervisor: {target.nobody(self.opts)}")
         return known if only is None else [only]
 
     def _known(self) -> list[str]:

@@ -29,6 +29,17 @@ def expression(opts: Mapping[str, Any]) -> str:
     return target
 
 
+def nobody(opts: Mapping[str, Any]) -> str:
+    """Why there is no hypervisor, when no minion is one."""
+    found = expression(opts)
+    if found == DEFAULT_TARGET:
+        return (
+            "the master's configuration has no virt:hosts, and no accepted minion says that it is "
+            "one (its grain virt_host)"
+        )
+    return f"no accepted minion matches virt:hosts, {found!r}, in the master's configuration"
+
+
 def hosts(opts: Mapping[str, Any], target: str | None = None) -> list[str]:
     """The accepted minions that are hypervisors, sorted.
 

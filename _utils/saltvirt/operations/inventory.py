@@ -10,7 +10,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
 
-OTHER_VERSION = "answers as another version of this project does: salt {host} saltutil.sync_all"
+OTHER_VERSION = "answers as another version of Salt Virt does: salt {host} saltutil.sync_all"
 
 # the least that a guest can ask for
 _LEAST = facts.PlacementRequest("-", 1, 1, prefer={"-": "-"}, groups=("-",), by_profile=True)
