@@ -26,8 +26,8 @@ test-lab: ## the lab tests only
 test-bare: ## make test on a Debian that has nothing but make, git and python3, as CI runs it
 	$(LAB) bare make test
 
-test-matrix: ## the tutorial on Debian 12 and 13 with Salt 3006, 3007 and 3008
-	$(LAB) matrix
+test-matrix: ## tutorial, keys, states, migration, update on Debian 12 and 13 with Salt 3006 to 3008: ARGS="--only 13/3006 --part keys"
+	$(LAB) matrix $(ARGS)
 
 demo: ## a cloud on this machine and the tutorial in it, command by command
 	python3 -m tests.tutorial.demo --debian $(DEBIAN) --salt $(SALT)

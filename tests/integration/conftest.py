@@ -11,6 +11,7 @@ from tests.lab.fixtures import (  # noqa: F401 - fixtures
     empty_lab,
     fresh_lab,
     lab,
+    mixed_lab,
     shared_lab,
 )
 

@@ -53,6 +53,7 @@ def parser():
             verb.add_argument("hosts", nargs="?", type=int, default=2, metavar="N")
             verb.add_argument("--bare", action="store_true", help="no br0: eth0 has the address")
             verb.add_argument("--empty", action="store_true", help="no br0 and no libvirt")
+            verb.add_argument("--mixed", action="store_true", help="hv2: Debian's other release")
             verb.add_argument("--shared", action="store_true", help="network storage: GlusterFS")
             verb.add_argument("--owner", type=int, metavar="PID", help="go down when PID ends")
     verb = verbs.add_parser("exec", help="run a command in a machine")
@@ -85,8 +86,9 @@ def parser():
         verb.add_argument("arguments", nargs=argparse.REMAINDER)
     verb = verbs.add_parser("bare", help="run a command on a Debian that has nothing")
     verb.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD")
-    verb = verbs.add_parser("matrix", help="run the tutorial on every pair of Debian and Salt")
+    verb = verbs.add_parser("matrix", help="what must hold on each pair of Debian and Salt")
     verb.add_argument("--only", action="append", metavar="DEBIAN/SALT", help="such as 13/3006")
+    verb.add_argument("--part", action="append", choices=list(matrix.PARTS), help="of the tests")
     for name, verb in verbs.choices.items():
         if name in OF_THE_TREE:
             continue
@@ -100,7 +102,8 @@ def up(cloud, given):
     if given.owner:
         process.die_with_parent()
     recipe = Recipe(given.debian, given.salt)
-    cloud.up(given.hosts, recipe, given.bare, given.owner, say, given.empty, given.shared)
+    kinds = (given.empty, given.shared, given.mixed)
+    cloud.up(given.hosts, recipe, given.bare, given.owner, say, *kinds)
     if given.shared:
         storage.serve(cloud)
     say(f"{cloud.name} is up in {time.monotonic() - began:.0f} s: {' '.join(cloud.names())}")
@@ -176,7 +179,7 @@ def tests(_cloud, given):
 
 def matrixed(_cloud, given):
     """Run the tutorial on every pair; 1 when one failed."""
-    return matrix.matrix(given.only, say)
+    return matrix.matrix(given.only, given.part, say)
 
 
 def barely(_cloud, given):

@@ -1,5 +1,6 @@
 """A lab: one master and N hypervisors, up and down."""
 
+import itertools
 import json
 import os
 import shutil
@@ -80,18 +81,20 @@ class Cloud:
 
     def up(
         self, hosts=2, recipe=None, bare=False, owner=None, say=lambda text: None, empty=False,
-        shared=False,
+        shared=False, mixed=False,
     ):  # fmt: skip
         """Bring the lab up; returns when all hypervisors answer test.ping, and libvirt on them
         knows that they run guests of this machine's architecture.
 
         bare: the machines have no br0. empty: nor libvirt; they are to become hypervisors.
         shared: the machines have GlusterFS, see storage.py.
+        mixed: hv2, hv4, ... have Debian's other release.
         owner: pid of a process with which the lab shall go down, however it ends.
         """
         recipe = recipe or Recipe()
         packages.ensure(say)
         below = layers.layers(recipe, say, empty, shared)
+        others = layers.layers(recipe.other, say, empty, shared) if mixed else below
         sweep()
         with self.locked():
             self._remove()
@@ -102,7 +105,8 @@ class Cloud:
                 process.remember(owner, self.folder / "owner.pid")
                 reaper.start(self, owner)
             try:
-                self._boot(hosts, below, bare or empty, "empty" if empty else "hypervisor")
+                kind = "empty" if empty else "hypervisor"
+                self._boot(hosts, (below, others), bare or empty, kind)
                 self._wait(say)
                 if not empty:
                     self._wait_for_libvirt()
@@ -111,14 +115,15 @@ class Cloud:
                 self._remove()
                 raise
 
-    def _boot(self, hosts, below, bare, kind):
+    def _boot(self, hosts, layers_in_turn, bare, kind):
+        below = layers_in_turn[0]
         publish.publish(paths.REPOSITORY, self.repository)
         self.network.make_switch()
         with_kvm = kvm.usable(below.image)
         master, *others = (self._machine(name) for name in self.names())
         master.mount(below.below("master"))
-        for machine in others:
-            machine.mount(below.below(kind))
+        for machine, layer in zip(others, itertools.cycle(layers_in_turn), strict=False):
+            machine.mount(layer.below(kind))
             keys.accept(master, machine)
         prepare_master(master)
         for index, machine in enumerate(others, 1):

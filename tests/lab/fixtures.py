@@ -213,6 +213,12 @@ def bare_lab(request):
 
 
 @pytest.fixture(scope="module")
+def mixed_lab(request):
+    """Like fresh_lab, but hv2 has Debian's other release."""
+    yield from own_lab(request, mixed=True)
+
+
+@pytest.fixture(scope="module")
 def empty_lab(request):
     """Like bare_lab, but the machines have no libvirt, and an apt repository that has it."""
     yield from own_lab(request, empty=True)

@@ -22,6 +22,12 @@ class Recipe:
             raise LabError(f"Salt {self.salt} is not one of {', '.join(SALTS)}")
 
     @property
+    def other(self):
+        """The same with Debian's other release."""
+        (debian,) = set(SUITES) - {self.debian}
+        return Recipe(debian, self.salt)
+
+    @property
     def suite(self):
         """Debian's code name of the release."""
         return SUITES[self.debian]

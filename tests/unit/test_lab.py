@@ -96,12 +96,18 @@ def test_the_matrix_has_every_pair_or_the_chosen():
 
 
 def test_the_table_has_a_line_for_each_pair():
-    text = matrix.table([("12", "3008", "passed", 61.4), ("13", "3006", "failed", 9.0)])
-    assert [line.split() for line in text.splitlines()] == [
-        ["Debian", "Salt", "tutorial", "seconds"],
-        ["12", "3008", "passed", "61"],
-        ["13", "3006", "failed", "9"],
+    first, second = {"keys": "passed", "update": "passed"}, {"keys": "failed", "update": "passed"}
+    rows = [("12", "3008", first, 61.4), ("13", "3006", second, 9.0)]
+    assert [line.split() for line in matrix.table(rows, ["keys", "update"]).splitlines()] == [
+        ["Debian", "Salt", "keys", "update", "seconds"],
+        ["12", "3008", "passed", "passed", "61"],
+        ["13", "3006", "failed", "passed", "9"],
     ]
+
+
+def test_the_matrix_runs_files_that_are_there():
+    files = [file for part in matrix.PARTS.values() for file in part]
+    assert [file for file in files if not (paths.REPOSITORY / file).is_file()] == []
 
 
 MOUNTS = """30 29 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
