@@ -105,3 +105,11 @@ def test_each_file_is_found_whichever_was_loaded_before():
         virt = load("test:///default")
         assert callable(virt["virt.nesthash"])
         assert callable(virt[f"virt.{function.name}"])
+
+
+def test_without_the_binding_there_is_no_version_of_libvirts_library(monkeypatch):
+    from saltvirt.host import connection
+
+    assert connection.library_version().count(".") == 2
+    monkeypatch.setattr(connection, "IMPORT_ERROR", ImportError("no module named libvirt"))
+    assert connection.library_version() is None

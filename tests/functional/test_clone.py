@@ -34,6 +34,21 @@ def original(host, image, tmp_path):  # noqa: F811
     return host
 
 
+def test_a_copy_in_a_pool_that_guests_cannot_name_is_named_by_its_server():
+    from saltvirt.design.source import Source
+    from saltvirt.host.provision import clone, disks
+    from saltvirt.spec.disk import DiskSpec
+    from saltvirt.xml.disk import Disk
+    from saltvirt.xml.metadata import GuestRecord
+
+    disk, made = Disk(target="vda", type="volume"), GuestRecord()
+    place = Source(protocol="rbd", name="rbd/web2")
+    work = disks.Work(DiskSpec(name="vda"), pool="ceph", volume="web2", direct=place)
+    clone.Clone.point(made, disk, work)
+    assert (disk.type, disk.source.protocol, disk.source.name) == ("network", "rbd", "rbd/web2")
+    assert [(own.pool, own.volume) for own in made.disks] == [("ceph", "web2")]
+
+
 def test_a_clone_has_a_disk_an_identity_and_a_record_of_its_own(original):
     made = original.modules["virt.clone"]("web1", "web2")
     old, new = (original.conn.lookupByName(name).XMLDesc() for name in ("web1", "web2"))

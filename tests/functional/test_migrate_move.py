@@ -443,3 +443,12 @@ def test_a_step_of_patience_is_taken_and_counted(dom):
     action = policy.Action(policy.DOWNTIME, 500)
     done, ended = live._act(moving, live.Job("x"), action, policy.Progress(), None)
     assert (moving.asked, done.steps, ended) == ([500], 1, None)
+
+
+def test_a_job_that_has_just_ended_cannot_be_told_anything(dom):
+    dom.create()  # it runs, and nothing moves it
+    action = policy.Action(policy.ABORT, reason="too slow")
+    assert live._act(dom, live.Job("x"), action, policy.Progress(), None) == (
+        policy.Progress(),
+        None,
+    )

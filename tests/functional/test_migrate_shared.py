@@ -355,3 +355,7 @@ def test_what_never_appears_on_the_target_proves_nothing(disk, monkeypatch, kind
         shared, why = shared_folders.same(pool, marks[folder], "nfs4")
     assert shared is None
     assert "does not show the one made here" in why
+
+
+def test_a_folder_where_nobody_may_write_proves_nothing():
+    assert shared_folders._mark("/proc/self/status") is None

@@ -226,6 +226,16 @@ def test_going_back_does_not_bring_back_the_marks_of_that_day(virt, dom):
         dom.connect().defineXML(before)
 
 
+def test_what_libvirt_says_of_going_back_is_passed_on(virt, dom):
+    from saltvirt.host.snapshot import snapshots
+
+    virt["virt.snapshot"]("test", "a")
+    gone = dom.snapshotLookupByName("a")
+    dom.snapshotLookupByName("a").delete()
+    with pytest.raises(libvirt.libvirtError, match="no domain snapshot"):
+        snapshots._revert_layers(dom.connect(), dom, ("a", {"a": gone}), [], ())
+
+
 def test_which_snapshot_is_newer_is_told_by_seconds_not_by_the_wall_clock(monkeypatch):
     """In the hour after summer time ends, the wall shows the same times again."""
     import time

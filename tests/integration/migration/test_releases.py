@@ -48,7 +48,7 @@ def refused(cloud, name, host):
 
 
 def test_the_hosts_see_each_other_and_each_ones_versions(cloud, hosts):
-    answer = cloud.run_json("virt.versions")
+    answer = cloud.run_json("virt.versions")["versions"]
     assert sorted(answer["hosts"]) == sorted(hosts)
     certs = cloud.run_json("virt.certs")
     assert not certs.get("problems"), certs
