@@ -397,9 +397,12 @@ def migrate_recover(vm_, lost=None, **kwargs):
     from saltvirt.host.migration import api  # noqa: PLC0415 - needs the binding
 
     job = _job(vm_, "localhost", kwargs)
-    if lost:
-        about = {"name": job.name, "lost": str(lost), "host": __opts__["id"]}
+
+    def given_up(host):
+        about = {"name": job.name, "lost": host, "host": __opts__["id"]}
         __salt__["event.send"](f"salt/virt/{job.name}/migrate/lost", about)
+
+    job = dataclasses.replace(job, given_up=given_up)
     with connection.connect(job.local) as conn:
         return api.recover(conn, job, str(lost) if lost else None).to_answer()
 

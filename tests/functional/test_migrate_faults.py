@@ -200,18 +200,22 @@ def test_a_dead_target_that_cannot_have_the_guest_pins_it_not(
 
 
 def test_a_dead_target_that_may_run_it_is_for_a_person(job, target, dom):
+    given_up = []
+    job = replace(job, given_up=given_up.append)
     dom.create()
     broken_off(job, dom, MOVING)
     with pytest.raises(errors.ConnectionFailed, match=r"virt\.migrate_recover web1 lost=hv2"):
         api.recover(dom.connect(), job)
     with pytest.raises(errors.InvalidInput, match="was on its way to hv2, not to hv9"):
         api.recover(dom.connect(), job, lost="hv9")
-    assert unfinished(job) == ["web1"]
+    assert (unfinished(job), given_up) == (["web1"], [])
     done = api.recover(dom.connect(), job, lost="hv2")
+    assert given_up == ["hv2"]
     assert (done.outcome, list(done.left)) == ("undone", ["hv2"])
     assert dom.isActive()
     with pytest.raises(errors.InvalidInput, match="no migration of web1 from here is unfinished"):
         api.recover(dom.connect(), job, lost="hv2")
+    assert given_up == ["hv2"]
 
 
 def test_journals_of_an_older_version_are_for_a_person_too(job, target, dom):

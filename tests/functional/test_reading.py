@@ -3,7 +3,9 @@
 import pytest
 
 from saltvirt import errors
+from saltvirt.answers.migration import Recovered
 from saltvirt.host.domain import overview, resize
+from saltvirt.host.migration import api
 from saltvirt.host.node import running
 from tests.functional.conftest import load
 
@@ -321,14 +323,26 @@ def test_a_wrong_address_for_migrations_is_no_reason_to_say_nothing_of_guests(ca
     assert "virt:migration:address" in caplog.text
 
 
-def test_a_person_who_gives_a_host_up_for_lost_is_told_to_all(tmp_path):
-    """And nothing is to be ended here, nor taken away."""
+def test_a_host_is_told_to_be_given_up_for_lost_once_it_is(tmp_path, monkeypatch):
+    """Nothing is to be ended here, nor taken away."""
     context = {}
     virt = load("test:///default", context, lock=str(tmp_path))
+
+    def told():
+        events = [tuple(event)[:2] for event in context.get("events", ())]
+        return [about for tag, about in events if tag == "salt/virt/web9/migrate/lost"]
+
     with pytest.raises(errors.VirtError, match="no migration of web9 from here is unfinished"):
         virt["virt.migrate_recover"]("web9", lost="hv7")
-    about = {"name": "web9", "lost": "hv7", "host": virt.opts["id"]}
-    assert ("salt/virt/web9/migrate/lost", about) in [tuple(e)[:2] for e in context["events"]]
+    assert told() == []
+
+    def recover(_conn, job, lost):
+        job.given_up(lost)
+        return Recovered(name="web9", outcome="undone")
+
+    monkeypatch.setattr(api, "recover", recover)
+    assert virt["virt.migrate_recover"]("web9", lost="hv7")["outcome"] == "undone"
+    assert told() == [{"name": "web9", "lost": "hv7", "host": virt.opts["id"]}]
     assert virt["virt.migrate_clean"]("web9", test=True) == {}
 
 

@@ -143,6 +143,27 @@ def ask(fleet, fun="virt.inventory", **options):
     return found
 
 
+@pytest.mark.parametrize("fails", ["test.ping", "virt.inventory", client.WORKING])
+def test_nothing_is_listened_for_once_a_question_is_over(cloud, monkeypatch, fails):
+    """Nor when the master takes a job no more: in a process that lives long, what would come is
+    kept for ever."""
+    fleet = cloud(seen=[], hv1=Host(after_s=30))
+    ask(fleet, watch=("salt/virt/web1/", lambda tag, data: None))
+    assert fleet.bus.tags == []
+    publish = fleet.bus.pub
+
+    def pub(names, fun, arg, **how):
+        if fails in (fun, *(one["fun"] for one in arg if isinstance(one, dict))):
+            raise SaltClientError("no master")
+        publish(names, fun, arg, **how)
+
+    monkeypatch.setattr(fleet.bus, "pub", pub)
+    fleet.answered.clear()
+    with pytest.raises(errors.ConnectionFailed, match="the Salt master does not answer"):
+        ask(fleet, watch=("salt/virt/web1/", lambda tag, data: None))
+    assert fleet.bus.tags == []
+
+
 def test_a_host_behind_nat_is_heard_though_the_master_sees_no_connection(cloud):
     found = ask(cloud(seen=["hv1"], hv1=Host(), hv2=Host(after_s=2)))
     assert {host: kind for host, (kind, _) in found.items()} == {"hv1": None, "hv2": None}

@@ -262,6 +262,11 @@ class _Patience:
         return self.whole_s if self.patient else 0
 
 
+def _unsubscribe(fleet: Fleet, tag: str) -> None:
+    with contextlib.suppress(ValueError):  # 3006 raises when it is not subscribed
+        fleet.client.event.unsubscribe(tag)
+
+
 class _Job:
     """A published job and the hosts that have not answered yet."""
 
@@ -301,11 +306,23 @@ class _Job:
         if self.unanswered and fun != "test.ping":
             self.ping = salt.utils.jid.gen_jid(self.fleet.opts)
             self.tags.append(f"salt/job/{self.ping}/ret/")
-        for tag in (*self.tags, *filter(None, [self.watch_prefix])):
+        for tag in self._heard():
             self.fleet.client.event.subscribe(tag)
-        self.send(fun, kwarg, self.jid)
-        if self.ping:
-            self.send("test.ping", None, self.ping, self.unanswered)
+        try:
+            self.send(fun, kwarg, self.jid)
+            if self.ping:
+                self.send("test.ping", None, self.ping, self.unanswered)
+        except BaseException:
+            self._listen_no_more()
+            raise
+
+    def _heard(self) -> list[str]:
+        """What the tags begin with that are listened for."""
+        return [*self.tags, *filter(None, [self.watch_prefix])]
+
+    def _listen_no_more(self) -> None:
+        for tag in self._heard():
+            _unsubscribe(self.fleet, tag)
 
     def send(
         self, fun: str, kwarg: dict[str, Any] | None, jid: str, hosts: set[str] | None = None
@@ -329,13 +346,11 @@ class _Job:
         finally:
             if self.probe:
                 self.probe.end()
-            for tag in self.tags:
-                with contextlib.suppress(ValueError):  # 3006 raises when it is not subscribed
-                    self.fleet.client.event.unsubscribe(tag)
+            self._listen_no_more()
 
     def _next(self, wait_s: float) -> Iterator[answer.Answer]:
         """The next return within that time, if one comes; feeds the watcher."""
-        tags = "|".join([*self.tags, *filter(None, [self.watch_prefix])])
+        tags = "|".join(self._heard())
         event = self.fleet.client.event.get_event(
             wait=wait_s, tag=f"({tags})", match_type="regex", full=True
         )
@@ -495,13 +510,17 @@ class _Probe:
         self.jid = salt.utils.jid.gen_jid(self.job.fleet.opts)
         self.sent, self.tag = self.job.now(), f"salt/job/{self.jid}/ret/"
         self.job.fleet.client.event.subscribe(self.tag)
-        self.job.send(self.fun, {"jid": self.job.jid}, self.jid)
+        try:
+            self.job.send(self.fun, {"jid": self.job.jid}, self.jid)
+        except BaseException:
+            self.end()
+            raise
 
     def end(self) -> None:
         """Listens to no answer any more."""
         if self.tag:
-            with contextlib.suppress(ValueError):
-                self.job.fleet.client.event.unsubscribe(self.tag)
+            _unsubscribe(self.job.fleet, self.tag)
+            self.tag = ""
 
     def listen(self) -> None:
         """Takes the answers that have come; so many at a time that nobody's events keep it here."""

@@ -38,7 +38,8 @@ class MigrationJob:
     """What to do. configured: this host's ``virt:migration``. local: our own libvirt; username and
     password are the target's. placement, ratios, limits, certificates, overcommit: see
     checks.CheckedMigration. tell: called with a dict at each step: ``text``, and while data travels
-    ``percent``, ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``.
+    ``percent``, ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``. given_up: called with
+    the target's name before the guest goes on without it because a person said that it is lost.
     """
 
     name: str
@@ -56,6 +57,7 @@ class MigrationJob:
     journals: str = move_journal.FOLDER
     locks: str = guest_lock.FOLDER
     tell: Callable[[dict[str, Any]], None] = lambda event: None
+    given_up: Callable[[str], object] = lambda host: None
 
     def peer(self) -> AbstractContextManager[libvirt.virConnect]:
         return peer.connect(self.transport, self.username, self.password)

@@ -47,7 +47,9 @@ def ended(
     try:
         return recovery.recover(conn, journal, job)
     except errors.ConnectionFailed as exc:
-        if not (lost or _is_safe(conn, entry)):
+        if lost:
+            job.given_up(host)
+        elif not _is_safe(conn, entry):
             raise errors.ConnectionFailed(_way_out(journal.name, host, exc)) from exc
     return _without(conn, journal, entry, host, lost)
 
