@@ -46,6 +46,13 @@ def test_what_is_written_is_read_until_it_is_closed(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_who_holds_a_journal_is_at_work_and_goes_on_to_hold_it(tmp_path):
+    with move_journal.Journal(tmp_path, "web1") as journal:
+        assert move_journal.at_work(journal)
+        assert move_journal.at_work(move_journal.Journal(tmp_path, "web1"))
+    assert not move_journal.at_work(journal)
+
+
 def test_a_second_migration_is_refused_and_a_killed_one_leaves_its_journal(tmp_path):
     argv = [sys.executable, "-c", HOLD, str(LIBRARY), str(tmp_path), ENTRY.target]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as other:

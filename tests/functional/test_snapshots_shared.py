@@ -187,24 +187,41 @@ def test_of_what_is_the_hosts_own_nobody_else_is_asked():
     assert (told.own, shared, cloud.called) == ({"/nfs/b": {}}, [], [])
 
 
+@pytest.fixture
+def of_web1():
+    """(host, name to what is known) of the snapshots of web1, of which hv2 answers that."""
+    return lambda answer: there(_OfSnapshots(answer), "web1")
+
+
+class _OfSnapshots(Cloud):
+    def ask(self, hosts, function, kwarg=None, **_options):
+        for host in hosts:
+            yield Answer(host, {"web1": "running"} if host == "hv2" else {})
+
+    def one(self, host, function, kwarg=None, long=None):
+        assert (host, function, kwarg) == ("hv2", "virt.list_snapshots", {"domain": "web1"})
+        assert long is False
+        return self.answer
+
+
 @pytest.mark.parametrize(
     ("said", "known"),
-    [([{"name": "one", "parent": None, "current": True}], ["one"]), ({"x": 1}, [])],
+    [([{"name": "one", "parent": None, "current": True}], ["one"]), ("N/A", [])],
 )
-def test_the_snapshots_of_a_guest_are_asked_of_its_host(said, known):
-    class Host(Cloud):
-        def ask(self, hosts, function, kwarg=None, **_options):
-            for host in hosts:
-                yield Answer(host, {"web1": "running"} if host == "hv2" else {})
-
-        def one(self, host, function, kwarg=None, long=None):
-            assert (host, function, kwarg) == ("hv2", "virt.list_snapshots", {"domain": "web1"})
-            assert long is False
-            return {"web1": said}
-
-    host, found = there(Host(None), "web1")
+def test_the_snapshots_of_a_guest_are_asked_of_its_host(of_web1, said, known):
+    host, found = of_web1({"web1": said})
     assert (host, list(found)) == ("hv2", known)
     assert all(one.parent is None for one in found.values())
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [({}, "its answer says nothing of web1"), ({"web1": {"error": "it is gone"}}, "it is gone")],
+)
+def test_a_guest_whose_snapshots_are_not_known_is_not_taken_for_one_without(of_web1, said, why):
+    words = f"which snapshots web1 has on hv2 is not known: {why}"
+    with pytest.raises(errors.OperationFailed, match=words):
+        of_web1(said)
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,17 @@ Change = TypeVar("Change", bound=SnapshotChange)
 
 def there(fleet: Fleet, name: str, only: str | None = None) -> tuple[str, There]:
     """(host, name to what is known of it) of a guest's snapshots, of which some are to be taken,
-    put back or deleted. only: as for lifecycle.plan."""
+    put back or deleted. only: as for lifecycle.plan.
+
+    Raises what lifecycle.writes does, OperationFailed where the host cannot tell.
+    """
     host = lifecycle.writes(fleet, name, only)
     found = fleet.one(host, "virt.list_snapshots", {"domain": name}, long=False).get(name)
-    known = [KnownSnapshot.from_answer(one, host) for one in found if isinstance(found, list)]
+    if found is None or isinstance(found, dict):
+        why = found.get("error") if found else f"its answer says nothing of {name}"
+        raise errors.OperationFailed(f"which snapshots {name} has on {host} is not known: {why}")
+    listed = found if isinstance(found, list) else []  # a text where it has none
+    known = [KnownSnapshot.from_answer(one, host) for one in listed]
     return host, {one.name: one for one in known}
 
 

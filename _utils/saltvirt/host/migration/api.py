@@ -38,8 +38,8 @@ class MigrationJob:
     """What to do. configured: this host's ``virt:migration``. local: our own libvirt; username and
     password are the target's. placement, ratios, limits, certificates, overcommit: see
     checks.CheckedMigration. tell: called with a dict at each step: ``text``, and while data travels
-    ``percent``, ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``. given_up: called with
-    the target's name before the guest goes on without it because a person said that it is lost.
+    ``percent``, ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``. given_up: called
+    with the target's name before the guest goes on without it, as a person said that it is lost.
     """
 
     name: str

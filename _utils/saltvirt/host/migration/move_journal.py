@@ -173,9 +173,9 @@ def may_start(dom: libvirt.virDomain, folder: str = FOLDER) -> None:
 
 
 def at_work(journal: Journal) -> bool:
-    """Whether a process holds the journal."""
+    """Whether a process holds the journal, this one included; who holds it goes on to."""
     try:
-        with journal:
+        with Journal(os.path.dirname(journal.path), journal.name):
             return False
     except errors.OperationFailed:
         return True
