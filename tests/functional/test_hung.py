@@ -1,5 +1,6 @@
 """A libvirt that hangs: it is noticed when it is asked for a connection, and in mid-work."""
 
+import contextlib
 import inspect
 import os
 import shutil
@@ -67,6 +68,28 @@ def daemon(tmp_path):
     process.send_signal(signal.SIGCONT)
     process.terminate()
     process.wait(30)
+
+
+def test_a_libvirt_that_is_restarted_while_it_is_asked_is_said_to_be(daemon):
+    """In libvirt's own words, from the second question on, it is an internal error of a socket."""
+    process, path = daemon
+    where = settings.Connection(f"test+unix:///default?socket={path}", timeout_s=30)
+    words = "^libvirt was restarted, or ended, while it was asked: .*client socket is closed"
+    with pytest.raises(errors.ConnectionFailed, match=words), connection.connect(where) as conn:
+        process.kill()
+        process.wait()
+        with contextlib.suppress(libvirt.libvirtError):
+            conn.listAllDomains()
+        conn.listAllDomains()
+
+
+def test_an_error_of_a_libvirt_that_is_there_stays_what_it_is(daemon):
+    where = settings.Connection(f"test+unix:///default?socket={daemon[1]}", timeout_s=30)
+    with (
+        pytest.raises(errors.OperationFailed, match="already running"),
+        connection.connect(where) as conn,
+    ):
+        conn.lookupByName("test").create()
 
 
 def test_who_stops_to_answer_in_mid_work_is_named(daemon, monkeypatch):

@@ -262,7 +262,7 @@ def connect(settings: Connection) -> Iterator[libvirt.virConnect]:
 
     settings: saltvirt.settings.Connection.
     Yields a libvirt.virConnect; a libvirtError in the block becomes one of ours.
-    Raises BindingMissing, ConnectionFailed, StaleLibrary.
+    Raises BindingMissing, ConnectionFailed, also where libvirt ends meanwhile, StaleLibrary.
     """
     saltvirt.check()
     require_binding()
@@ -270,9 +270,23 @@ def connect(settings: Connection) -> Iterator[libvirt.virConnect]:
     try:
         with translated():
             yield conn
+    except errors.OperationFailed as exc:
+        if not isinstance(exc.__cause__, libvirt.libvirtError) or _is_alive(conn):
+            raise
+        raise errors.ConnectionFailed(
+            f"libvirt was restarted, or ended, while it was asked: {exc.text}"
+        ) from exc.__cause__
     finally:
         with contextlib.suppress(libvirt.libvirtError):
             conn.close()
+
+
+def _is_alive(conn: libvirt.virConnect) -> bool:
+    """Whether the connection still is one; asks nobody."""
+    try:
+        return bool(conn.isAlive())
+    except libvirt.libvirtError:  # a driver that has no word for it
+        return True
 
 
 class Unread(TypedDict):
