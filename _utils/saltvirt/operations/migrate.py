@@ -339,7 +339,10 @@ class Migrate:
                 try:
                     return target, self._move(source, target, _terms(seen, found, target))
                 except errors.Refused as exc:
-                    refusals.append(f"{target}: {exc.words}")
+                    # it is the source that says so, of a guest that is named already
+                    why = exc.words.removeprefix(f"{source}: ")
+                    why = why.removeprefix(f"{self.name} stays on {source}: ")
+                    refusals.append(f"{target}: {why}")
                     self.report.step("refused", f"{self.name}: {refusals[-1]}", host=target)
         raise errors.Refused(f"no host took {self.name} from {source}: {'; '.join(refusals)}")
 
