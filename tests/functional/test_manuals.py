@@ -302,6 +302,10 @@ def test_an_outputter_of_a_manual_is_there_in_every_salt(page):
     assert set(named) <= {"json", "virt_query", "yaml"}
 
 
+# pages that a test reads and types, block by block
+FOLLOWED = {
+    "docs/host-died.md": "tests/integration/test_host_died.py",
+}
 # pages whose commands are not typed by a test, and what holds what they say instead
 NOT_RUN = {
     "CONTRIBUTING.md": "the recipes were tried by hand; test_layers looks their files up",
@@ -310,7 +314,6 @@ NOT_RUN = {
     "docs/first-cluster.md": "needs an image from the Internet; integration/test_formula_empty.py "
     "begins with machines without libvirt, test_seed_master.py with cloud-init",
     "docs/formula.md": "integration/test_formula.py applies the same states",
-    "docs/host-died.md": "no host dies for good in the lab; migration/test_failures.py has lost=",
     "docs/hypervisors.md": "integration/test_cloud.py and test_keys.py call the same verbs",
     "docs/images.md": "integration/test_seed_master.py and test_images.py call the same",
     "docs/migration.md": "integration/migration calls the same",
@@ -350,6 +353,10 @@ def test_a_command_of_a_manual_is_typed_by_a_test_or_its_page_is_named_as_not_ru
     left = [one for one in left if one not in commands]
     if name == "README.md":
         left = [one for one in left if not BY_HAND.match(one) and one not in REFUSED]
+    if name in FOLLOWED:
+        follows = (api.REPOSITORY / FOLLOWED[name]).read_text(encoding="utf-8")
+        assert f'"{Path(name).name}"' in follows
+        left = []
     assert name in NOT_RUN or left == [], name
 
 

@@ -25,10 +25,10 @@ call(MOVE_MOUNT, tree, b"", AT_FDCWD, target, EMPTY_PATH)
 """
 
 
-def mount(lab, folder):
-    """Shows a folder of the outer machine to all hypervisors, at FOLDER."""
+def mount(lab, folder, *hosts):
+    """Shows a folder of the outer machine to these hypervisors, or to all, at FOLDER."""
     folder.chmod(0o755)
-    for host in lab.hosts:
+    for host in hosts or lab.hosts:
         leader = str(lab.machine(host).leader())
         subprocess.run(
             [sys.executable, "-c", MOUNT, str(folder), leader, FOLDER],
