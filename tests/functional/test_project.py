@@ -1,5 +1,6 @@
 """What stands around the code: workflows, hooks, templates, the version, the changelog."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -57,6 +58,25 @@ def test_workflows_are_what_github_takes():
     files = sorted((TREE / ".github/workflows").glob("*.yml"))
     done = subprocess.run([*argv, *files], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("workflow", ["tests", "lab"])
+def test_an_expression_of_a_workflow_names_what_is_there(workflow):
+    """The schema does not know it; and a shell reads each command."""
+    jobs = salt.utils.yaml.safe_load(read(f".github/workflows/{workflow}.yml"))["jobs"]
+    for name, job in jobs.items():
+        needs = job.get("needs") or []
+        known = {
+            "matrix": set(job.get("strategy", {}).get("matrix", {})),
+            "steps": {step["id"] for step in job["steps"] if "id" in step},
+            "needs": {needs} if isinstance(needs, str) else set(needs),
+        }
+        assert known["needs"] <= set(jobs), name
+        used = re.findall(r"\$\{\{[^}]*?\b(matrix|steps|needs)\.([\w-]+)", json.dumps(job))
+        assert [one for one in used if one[1] not in known[one[0]]] == [], name
+        for step in job["steps"]:
+            text = re.sub(r"\$\{\{.*?\}\}", "x", step.get("run", ""))
+            subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
 @pytest.mark.parametrize("workflow", ["tests", "lab"])

@@ -85,6 +85,7 @@ _FACTS = (
     ("answers/migration.py", "What a host answers of a migration"),
     ("answers/snapshots.py", "What a host answers of a guest's snapshots"),
     ("answers/removal.py", "What a host answers of what it would remove"),
+    ("fleet/authorization.py", "What is in the permission to hand in a guest's key"),
     ("operations/begun.py", "What the master writes down while a guest is made"),
     ("host/storage/shared.py", "What other hosts are asked about storage"),
     ("images/cache.py", "What is written down of an image in the cache"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -80,13 +81,12 @@ def test_what_is_no_minion_id_names_no_file(opts, host):
 
 def test_a_permission_says_what_the_guest_gets_and_until_when(opts, clock):
     Authorizations(opts).grant("hv1", "web1", pillar={"a": 1}, replace=True)
-    assert Authorizations(opts).redeem("hv1", "web1") == {
-        "until": NOW + authorization.LIFETIME_S, "pillar": {"a": 1}, "replace": True
-    }  # fmt: skip
+    granted = authorization.Permission(NOW + authorization.LIFETIME_S, {"a": 1}, replace=True)
+    assert Authorizations(opts).redeem("hv1", "web1") == granted
     assert there(opts) == []
     assert Authorizations(opts).redeem("hv1", "web1") is None
     Authorizations(opts).grant("hv1", "web1")
-    assert Authorizations(opts).redeem("hv1", "web1")["pillar"] == {}
+    assert Authorizations(opts).redeem("hv1", "web1").pillar == {}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,10 @@ def test_a_permission_is_good_until_its_second_and_none_for_ever(opts, clock, le
     assert there(opts) == []
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"until": "x"}', "[" * 100000])
+LISTED = json.dumps({"until": time.time() + 60, "pillar": ["a"]})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"until": "x"}', "[" * 100000, LISTED])
 def test_what_is_no_permission_permits_nothing(opts, text):
     found = Authorizations(opts)
     put(opts, "hv1", "web1", text)
@@ -133,7 +136,7 @@ def test_an_operations_own_ends_with_it(opts):
         assert found.secret("hv1", "web2") == {}
         assert list(found.expired()) == []
         told = found.redeem("hv1", "web1")
-        assert (told["pillar"], told["held"]) == ({"a": 1}, True)
+        assert (told.pillar, told.held) == ({"a": 1}, True)
         assert found.secret("hv1", "web1") == {}
     with pytest.raises(ZeroDivisionError), found.held("hv1", "web1"):
         raise ZeroDivisionError

@@ -16,12 +16,14 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from saltvirt import errors, names
 from saltvirt.fleet import private, syndic, target
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.revert import Revert
+from saltvirt.wire import Fact, seldom
 
 if TYPE_CHECKING:
     from saltvirt.fleet.client import Fleet
@@ -60,6 +62,20 @@ def refuse_others(opts: dict[str, Any], host: str, name: str) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Permission(Fact):
+    """What is in its file. until: the second of the epoch until which it is good. pillar: what the
+    guest gets with its key. replace: the key takes the place of the one that was accepted for this
+    host's guest. held: it is an operation's, and good only while that holds the file's lock.
+    secret: what the host may ask for meanwhile, see fleet.secret."""
+
+    until: float
+    pillar: dict[str, Any] = seldom({})
+    replace: bool = seldom(False)
+    held: bool = seldom(False)
+    secret: dict[str, Any] = seldom({})
+
+
 class Authorizations:
     """Grants, takes back and redeems permissions. opts: the master's options."""
 
@@ -78,34 +94,39 @@ class Authorizations:
         name: str,
         lifetime_s: float = LIFETIME_S,
         pillar: dict[str, Any] | None = None,
-        **more: Any,
+        replace: bool = False,
     ) -> None:
         """Lets ``host`` hand in one key for ``name`` within ``lifetime_s`` seconds.
 
-        pillar: what the guest gets with it. Raises InvalidInput for a name that virt:hosts keeps,
+        pillar, replace: see Permission. Raises InvalidInput for a name that virt:hosts keeps,
         Unsupported where Salt does not prove who hands it in.
         """
-        os.close(self._written(host, name, lifetime_s, {"pillar": pillar or {}, **more}))
+        granted = Permission(time.time() + lifetime_s, pillar or {}, replace)
+        os.close(self._written(host, name, granted))
 
-    def _written(self, host: str, name: str, lifetime_s: float, content: dict[str, Any]) -> int:
+    def _written(self, host: str, name: str, permission: Permission) -> int:
         """The open file of a new permission, which is locked."""
         refuse_unknown_senders(self._opts)
         self.sweep()
         path = self._path(host, target.refuse_host(self._opts, name))
-        text = json.dumps({"until": time.time() + lifetime_s, **content}, default=str)
-        return private.write_locked(path, text)
+        return private.write_locked(path, json.dumps(permission.to_answer(), default=str))
 
     @contextlib.contextmanager
     def held(
-        self, host: str, name: str, pillar: dict[str, Any] | None = None, **more: Any
+        self,
+        host: str,
+        name: str,
+        pillar: dict[str, Any] | None = None,
+        replace: bool = False,
+        secret: dict[str, Any] | None = None,
     ) -> Iterator[None]:
         """Such a permission for the block; it ends with it, and with the process.
 
-        replace: the new key takes the place of the one that was accepted for this host's guest.
-        secret: what the host may ask for meanwhile, see fleet.secret.
+        pillar, replace, secret: see Permission.
         """
-        content = {"pillar": pillar or {}, "held": True, **more}
-        handle = self._written(host, name, _LONGEST_S, content)
+        until = time.time() + _LONGEST_S
+        permission = Permission(until, pillar or {}, replace, held=True, secret=secret or {})
+        handle = self._written(host, name, permission)
         try:
             yield
         finally:
@@ -134,15 +155,15 @@ class Authorizations:
                     yield host, name
 
     @staticmethod
-    def _read(path: str) -> dict[str, Any] | None:
-        """The permission in the file, None when it is over."""
+    def _read(path: str) -> Permission | None:
+        """The Permission in the file, None when it is over."""
         try:
             with open(path, encoding="utf-8") as file:
-                found: dict[str, Any] = json.load(file)
-                left = found["until"] - time.time()
-                good = 0 <= left <= _LONGEST_S and not (found.get("held") and _free(file))
+                found = Permission.from_answer(json.load(file), path)
+                left = found.until - time.time()
+                good = 0 <= left <= _LONGEST_S and not (found.held and _free(file))
             return found if good else None
-        except (ValueError, TypeError, KeyError, RecursionError, FileNotFoundError):
+        except (ValueError, errors.BadAnswer, RecursionError, FileNotFoundError):
             return None
 
     def sweep(self) -> None:
@@ -157,10 +178,11 @@ class Authorizations:
     def secret(self, host: str, name: str) -> dict[str, Any]:
         """What the host may know for the operation that is under way; {} when there is none."""
         self.sweep()
-        return (self._read(self._path(host, name)) or {}).get("secret") or {}
+        found = self._read(self._path(host, name))
+        return found.secret if found else {}
 
-    def redeem(self, host: str, name: str) -> dict[str, Any] | None:
-        """The permission that the host has for the guest, which is then used up, or None."""
+    def redeem(self, host: str, name: str) -> Permission | None:
+        """The Permission that the host has for the guest, which is then used up, or None."""
         self.sweep()
         taken = os.path.join(self._root, f".{secrets.token_hex()}")
         try:
@@ -178,8 +200,8 @@ def _of_a_killed(path: str, file: BinaryIO) -> bool:
     """Whether a file that nobody holds is of an operation that was killed."""
     if os.path.basename(path).startswith("."):  # it is there for an instant
         return time.time() - os.fstat(file.fileno()).st_mtime > _INSTANT_S
-    with contextlib.suppress(ValueError, AttributeError, RecursionError):
-        return bool(json.load(file).get("held"))
+    with contextlib.suppress(ValueError, errors.BadAnswer, RecursionError):
+        return Permission.from_answer(json.load(file), path).held
     return False
 
 
@@ -235,8 +257,7 @@ def hand_in(opts: dict[str, Any], store: KeyStore, host: str, name: str, pub_pem
         if not permission:
             log.warning("%s handed in a key for %r without a permission", host, name)
             return False
-        pillar = permission.get("pillar") or {}
-        store.accept(name, pub_pem, permission.get("replace", False), host, pillar=pillar)
+        store.accept(name, pub_pem, permission.replace, host, pillar=permission.pillar)
     except errors.VirtError as exc:
         log.warning("%s handed in a key for %r: %s", host, name, exc)
         return False
