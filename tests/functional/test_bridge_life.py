@@ -126,6 +126,8 @@ def test_over_a_vlan_of_a_bridge_of_ours_its_interface_is_meant(host, monkeypatc
     monkeypatch.setattr(bridges, "MANAGERS", ())
     with pytest.raises(Unsupported, match=r"eth1 is configured neither by netplan.*make br9 over"):
         bridges.plan("br9", "eth1", YAML)
+    with pytest.raises(InvalidInput, match="this host has no interface eth7"):
+        bridges.plan("br9", "eth7", YAML)
 
 
 def test_what_does_not_come_up_is_put_back(host):

@@ -36,6 +36,17 @@ def test_who_lets_nobody_in_is_named_within_the_time(tmp_path):
         assert time.monotonic() - began < 10
 
 
+def test_of_another_host_it_may_be_the_port():
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        where = settings.Connection(
+            f"qemu+tcp://127.0.0.1:{deaf.getsockname()[1]}/system", timeout_s=1
+        )
+        with pytest.raises(errors.ConnectionFailed, match="is its port shut, or does its libvirtd"):
+            connection.connect(where).__enter__()
+
+
 def test_the_limit_is_configured():
     configured = {"virt:connection:timeout": 7}
     assert settings.connection(configured.get, {}).timeout_s == 7

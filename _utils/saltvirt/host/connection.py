@@ -211,6 +211,11 @@ def _has_daemon(uri: str | None) -> bool:
     return not (uri or "").startswith("test:") and "/embed" not in (uri or "")
 
 
+def _is_remote(uri: str | None) -> bool:
+    """Whether it is the libvirt of another host."""
+    return bool(urlsplit(uri or "").netloc)
+
+
 def _open(settings: Connection) -> libvirt.virConnect:
     if settings.username or settings.password:
         return libvirt.openAuth(settings.uri, _credentials(settings), 0)
@@ -247,9 +252,12 @@ def _opened(settings: Connection) -> libvirt.virConnect:
             f"cannot connect to {where}: {exc.get_error_message() or exc}"
         ) from exc
     except queue.Empty:
+        why = "does libvirtd hang?"
+        if _is_remote(settings.uri):
+            why = "is its port shut, or does its libvirtd hang?"
         raise errors.ConnectionFailed(
             f"cannot connect to {where}: it does not answer within {settings.timeout_s} s "
-            "(virt:connection:timeout); does libvirtd hang?"
+            f"(virt:connection:timeout); {why}"
         ) from None
     with contextlib.suppress(libvirt.libvirtError):  # a driver of this process
         conn.setKeepAlive(_ALIVE_EVERY_S, _ALIVE_TIMES)

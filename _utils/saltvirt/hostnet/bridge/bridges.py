@@ -78,7 +78,8 @@ def plan(
     the only one with an address. yaml: (load, dump). vlan: the number of the VLAN of the
     interface that the bridge is over; default: over the interface itself.
 
-    Raises Unsupported for a network that is managed in a way we do not know.
+    Raises InvalidInput where there is no such interface, Unsupported for a network that is managed
+    in a way we do not know.
     """
     tag = None if vlan is None else _tag(vlan)
     name = _named(interface) if interface else _main_interface()
@@ -93,6 +94,8 @@ def plan(
             found = manager.find(_named(bridge), name, host)
         if found:
             return name, found
+    if not there(name):
+        raise InvalidInput(f"this host has no interface {name}")
     raise Unsupported(
         f"{name} is configured neither by netplan, NetworkManager, systemd-networkd, wicked, "
         f"network-scripts nor ifupdown: make {bridge} over it by hand, then apply this again"
