@@ -1,12 +1,11 @@
 # make help lists the targets
 LAB := tests/lab/lab
-N ?= 2
 DEBIAN ?= 12
 SALT ?= 3008
 ARGS ?=
 
 .PHONY: help test test-unit test-rootless test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
-	demo demo-down publish bench corpus chaos coverage parity mutation site wheel changelog release
+	demo demo-down publish bench corpus chaos coverage parity mutation site swarm wheel changelog release
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -48,6 +47,9 @@ bench: ## ratios against peers and floors: placement, a deployment of 1,000 gues
 	$(LAB) --name bench sync >/dev/null
 	$(LAB) bench query bench && $(LAB) bench minions bench && $(LAB) bench migrate bench; \
 		code=$$?; $(LAB) --name bench down; exit $$code
+
+swarm: ## a master and N hosts with Salt's own protocol, asked and measured: make swarm N=200 ARGS=--help
+	$(LAB) swarm $(or $(N),20) $(ARGS)
 
 corpus: ## the definitions of libvirt's own tests (Debian's source package) read, edited, defined
 	$(LAB) corpus --live 3 $(ARGS)
@@ -93,7 +95,7 @@ lab-build: ## build what a lab needs, once
 	$(LAB) build --debian $(DEBIAN) --salt $(SALT)
 
 lab-up: ## a cloud on this machine: make lab-up N=3
-	$(LAB) up $(N) --debian $(DEBIAN) --salt $(SALT)
+	$(LAB) up $(or $(N),2) --debian $(DEBIAN) --salt $(SALT)
 
 lab-sync: ## bring this working tree to the running lab
 	$(LAB) sync

@@ -27,11 +27,12 @@ from tests.tools import coverage
 # verbs that are about the tree, not about a lab
 OF_THE_TREE = (
     "test", "pytest", "rootless", "ruff", "mypy", "bench", "corpus", "chaos", "coverage", "parity",
-    "mutation", "site", "release", "wheel",
+    "mutation", "site", "release", "swarm", "wheel",
 )  # fmt: skip
 MODULES = {
     "parity": "tests.parity", "mutation": "tests.tools.mutation", "site": "tests.tools.site",
     "release": "tests.tools.release", "wheel": "tests.tools.wheel",
+    "swarm": "tests.swarm",
 }  # fmt: skip
 
 
@@ -81,6 +82,7 @@ def parser():
                        ("mutation", "change what decides: do the tests notice?"),
                        ("site", "build the manuals as a site"),
                        ("release", "set the version and write the changelog"),
+                       ("swarm", "a master and as many hosts as asked, measured"),
                        ("wheel", "build what pip installs")):  # fmt: skip
         verb = verbs.add_parser(name, help=text, prefix_chars="\0")
         verb.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -195,7 +197,7 @@ VERBS = {
     "test": tests, "pytest": tests, "rootless": tests, "ruff": tests, "mypy": tests,
     "bench": tests, "corpus": tests,
     "chaos": tests, "coverage": tests, "parity": tests, "mutation": tests,
-    "site": tests, "release": tests, "wheel": tests,
+    "site": tests, "release": tests, "swarm": tests, "wheel": tests,
     "matrix": matrixed, "bare": barely,
 }  # fmt: skip
 
