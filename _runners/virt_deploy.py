@@ -31,7 +31,8 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
     differs is named.
 
     All are placed before the first is made, the biggest first, each as if the ones before it
-    were there. A guest that may be on a host which does not answer is not made again.
+    were there: the hosts are asked once for all guests that are alike. A guest that may be on a host
+    which does not answer is not made again.
 
     :param guests: a dict of name to a dict: ``cpu`` (1), ``mem``, ``image``, ``size`` (of the
         disk that the default profile calls ``system``), ``disk`` and ``nic`` (names of
@@ -41,7 +42,8 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
     :param defaults: a dict of what a guest does not say itself
     :param remove: also remove the guests that were made for this deployment and are not listed
         any more, with their own disks and keys. An empty list removes nothing.
-    :param at_once: how many are made at the same time
+    :param at_once: how many are made at the same time; those that are started, or waited for,
+        are not counted
     :param test: only say what would be done
 
     :return: under the deployment's name ``result`` (False when one failed), ``comment``,

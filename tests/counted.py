@@ -20,7 +20,11 @@ NEEDS = {"disk_bytes": 10 << 30, "networks": ["default"], "image_here": False}
 
 
 class Cloud:
-    """hosts: how many. guests: host to {guest: its facts}. dead: hosts that answer nothing."""
+    """hosts: how many. guests: host to {guest: its facts}. dead: hosts that answer nothing.
+
+    refuses: host to what it says against each guest. full_kib: host to the memory that its
+    admission gives its guests. first: called with host, function and arguments before it answers.
+    """
 
     def __init__(self, tmp_path, hosts, guests=None, dead=(), **virt):
         folder = str(tmp_path)
@@ -29,18 +33,21 @@ class Cloud:
         self.names = [f"hv{number:03}" for number in range(hosts)]
         self.guests = {host: dict((guests or {}).get(host, {})) for host in self.names}
         self.dead, self.published = set(dead), []
-        self.refuses, self.lock = {}, threading.Lock()
-        self.gone, self.answered = {}, set()
+        self.refuses, self.full_kib, self.lock = {}, {}, threading.Lock()
+        self.first = lambda host, fun, kwarg: None
 
     # -- what a fleet is asked ------------------------------------------------------------
 
-    def __call__(self, _opts):
+    def __call__(self, _opts, **_more):
         return self
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_exc):
+        pass
+
+    def rest(self):
         pass
 
     def hosts(self, only=None):
@@ -54,6 +61,7 @@ class Cloud:
         with self.lock:
             self.published.append((fun, hosts))
         for host in hosts:
+            self.first(host, fun, kwarg)
             if host in self.dead:
                 yield down(host)
             else:
@@ -100,6 +108,9 @@ class Cloud:
     def virt_init(self, host, name, cpu, mem, **_more):
         if host in self.refuses:
             return Answer(host, error=self.refuses[host], kind=FAILED)
+        promised = sum(one["memory_kib"] for one in self.guests[host].values()) + (mem << 10)
+        if promised > self.full_kib.get(host, promised):
+            return Answer(host, error=f"refused: no room: {host}: memory", kind=FAILED)
         self.guests[host][name] = {
             "vcpus": cpu, "memory_kib": mem << 10, "state": "shutdown", "disk_bytes": 10 << 30,
         }  # fmt: skip
@@ -111,7 +122,7 @@ class Cloud:
 
     def virt_purge(self, host, vm_, test=False, **_more):
         if test:
-            return {"delete": [], "keep": {}, "shared": [], "unsure": []}
+            return {"delete": [], "keep": {}, "shared": {}, "unsure": []}
         return bool(self.guests[host].pop(vm_))
 
     def virt_leftovers(self, _host):

@@ -406,7 +406,7 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
         module = modules[stem]
         monkeypatch.setattr(module, "Fleet", lambda _opts: cloud, raising=False)
         for library in (deploy, migrate):
-            monkeypatch.setattr(library, "Fleet", lambda _opts: cloud)
+            monkeypatch.setattr(library, "Fleet", lambda _opts, **_more: cloud)
         monkeypatch.setattr(module, "__opts__", opts, raising=False)
         cloud.shown = []
         channel = SimpleNamespace(fire_event=lambda data, _tag: cloud.shown.append(data))

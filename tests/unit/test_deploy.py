@@ -1,6 +1,7 @@
 """What a deployment plans, on a cloud of plain data."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,8 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import deploy, operation
+from saltvirt.operations import deploy
+from saltvirt.operations.picture import Picture
 from saltvirt.placement import policy
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
@@ -215,58 +217,14 @@ def test_what_is_not_listed_stays_unless_it_is_to_go(tmp_path, purged):
 # -- what is made ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def made(monkeypatch):
-    """What was done, in its order. refuses: hosts that do not take a guest."""
-    done, refuses = [], set()
-
-    class Init:
-        def __init__(self, _fleet, _policy, wanted, _report):
-            self.wanted = wanted
-
-        def run(self):
-            host = self.wanted.host or "hv2"
-            done.append(("init", self.wanted.name, self.wanted.host))
-            if host in refuses:
-                raise errors.Refused(f"{host}: no room")
-            return operation.Result(self.wanted.name, "made", more={"host": host})
-
-    def remove(_fleet, name, host):
-        done.append(("remove", name, host))
-
-    monkeypatch.setattr(deploy, "Init", Init)
-    monkeypatch.setattr(deploy.unended, "remove", remove)
-    monkeypatch.setattr(deploy, "Fleet", lambda _opts: contextlib.nullcontext())
-    return done, refuses
-
-
-def carried_out(tmp_path, plan, **guest):
-    one = deploy.Deploy(Cloud(tmp_path), None, [deploy.wanted("a", {"mem": 512, **guest}, "shop")])
-    one._carry_out(plan)
-    return plan
-
-
-def test_where_a_host_refuses_meanwhile_another_is_looked_for(tmp_path, made):
-    done, refuses = made
-    refuses.add("hv1")
-    found = carried_out(tmp_path, deploy.DeployPlan(placed={"a": "hv1"}))
-    assert (found.placed, found.failed) == ({"a": "hv2"}, {})
-    assert done == [("init", "a", "hv1"), ("init", "a", None)]
-
-
-def test_a_guest_that_must_be_on_a_host_is_made_nowhere_else(tmp_path, made):
-    done, refuses = made
-    refuses.add("hv1")
-    found = carried_out(tmp_path, deploy.DeployPlan(placed={"a": "hv1"}), host="hv1")
-    assert (found.placed, done) == ({}, [("init", "a", "hv1")])
-    assert found.failed == {"a": "refused: hv1: no room"}
-
-
-def test_what_is_half_made_goes_before_it_is_made_again(tmp_path, made):
-    done, _ = made
-    found = carried_out(tmp_path, deploy.DeployPlan(placed={"a": "hv1"}, again={"a": "hv3"}))
-    assert done == [("remove", "a", "hv3"), ("init", "a", "hv1")]
-    assert found.placed == {"a": "hv1"}
+def pictured(one, found):
+    """The picture of a Deploy in which the guests of a DeployPlan are placed."""
+    seen = Picture(one.fleet, one.policy)
+    for wanted in one.wishes:
+        if wanted.name in found.placed and wanted.name not in found.again:
+            there = replace(wanted, host=found.placed[wanted.name])
+            seen.place(one.fleet, there, there.request())
+    return seen
 
 
 # -- what a guest is described by ---------------------------------------------------------
@@ -407,8 +365,8 @@ class Made:
 
     says, asked = {}, []
 
-    def __init__(self, _fleet, _policy, wanted, _report):
-        self.wanted = wanted
+    def __init__(self, _fleet, _policy, wanted, _report, picture=None, _look=None):
+        self.wanted, self.picture = wanted, picture
 
     def _say(self, what, *more):
         self.asked.append((what, self.wanted.name, *more))
@@ -426,8 +384,9 @@ class Made:
         self._say("secrets", *hosts)
 
     def run(self):
-        self._say("run", self.wanted.host)
-        return type("Done", (), {"more": {"host": self.wanted.host or "hv9"}})
+        host = self.picture.host_of(self.wanted.name)
+        self._say("run", host)
+        return type("Done", (), {"more": {"host": host}})
 
 
 @pytest.fixture
@@ -463,13 +422,13 @@ def carried(monkeypatch):
     done = []
     monkeypatch.setattr(
         deploy.unended, "start",
-        lambda _fleet, _policy, wanted, host, _report: done.append(("start", wanted.name, host)),
+        lambda _fleet, _policy, wanted, host, *_more: done.append(("start", wanted.name, host)),
     )  # fmt: skip
     monkeypatch.setattr(
         deploy.unended, "remove", lambda _fleet, name, host: done.append(("remove", name, host))
     )
     monkeypatch.setattr(
-        deploy, "Fleet", lambda opts: contextlib.nullcontext(Cloud(opts["pki_dir"]))
+        deploy, "Fleet", lambda opts, **_more: contextlib.nullcontext(Cloud(opts["pki_dir"]))
     )
     return done
 
@@ -483,7 +442,7 @@ def test_each_is_made_where_it_was_placed_and_one_that_fails_stops_no_other(
         placed={"a": "hv1", "b": "hv2", "d": "hv2"}, again={"b": "hv1", "d": "hv1"},
         started={"c": "hv3"},
     )  # fmt: skip
-    one._carry_out(found)
+    one._carry_out(found, pictured(one, found))
     assert found.placed == {"a": "hv1", "d": "hv2"}
     assert (found.started, found.failed) == ({"c": "hv3"}, {"b": "broken"})
     assert found.again == {"d": "hv1"}
@@ -498,23 +457,18 @@ def test_a_start_that_fails_is_named(tmp_path, inits, carried, monkeypatch):
 
     monkeypatch.setattr(deploy.unended, "start", fail)
     found = deploy.DeployPlan(started={"c": "hv3"})
-    deployed(Cloud(tmp_path), ["c"])._carry_out(found)
+    one = deployed(Cloud(tmp_path), ["c"])
+    one._carry_out(found, pictured(one, found))
     assert (found.started, found.failed) == ({}, {"c": "no start"})
 
 
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_so_many_are_made_at_a_time(tmp_path, monkeypatch, at_once):
-    workers = []
-    real = deploy.ThreadPoolExecutor
-
-    def pool(max_workers):
-        workers.append(max_workers)
-        return real(max_workers=max_workers)
-
-    monkeypatch.setattr(deploy, "ThreadPoolExecutor", pool)
-    for number in (0, at_once):
-        deployed(Cloud(tmp_path), [], at_once=number)._carry_out(deploy.DeployPlan())
-    assert workers == [1, at_once]
+def test_what_is_half_made_goes_before_it_is_made_again(tmp_path, inits, carried):
+    one = deployed(Cloud(tmp_path), ["a"])
+    found = deploy.DeployPlan(placed={"a": "hv1"}, again={"a": "hv3"})
+    one._carry_out(found, pictured(one, found))
+    assert carried == [("remove", "a", "hv3")]
+    assert inits.asked == [("run", "a", "hv1")]
+    assert found.placed == {"a": "hv1"}
 
 
 def test_steps_of_many_are_lines(tmp_path):

@@ -150,21 +150,27 @@ def test_who_was_only_looked_at_is_asked_a_second_time(tmp_path, monkeypatch):
         assert lock.at_work(config, "web1")
 
 
-def test_one_deployment_at_a_time_and_the_others_wait(tmp_path, clock):
+def test_one_deployment_of_a_name_at_a_time_and_those_of_other_names_besides(tmp_path, clock):
     config = opts(tmp_path, queue_timeout=1)
-    path = tmp_path / "cache" / "virt" / "deployments.lock"
     for _ in range(2):
-        with lock.deployments(config, "virt.deployed of a"):
+        with lock.deployment(config, "../a b"):
+            [path] = (tmp_path / "cache" / "virt" / "deployments").iterdir()
             assert held.is_taken(path)
             with (
-                pytest.raises(errors.OperationFailed, match=r"not its turn yet: .*deployed of a"),
-                lock.deployments(config),
+                pytest.raises(
+                    errors.OperationFailed,
+                    match=r"not its turn yet: virt.deployed \.\./a b, process",
+                ),
+                lock.deployment(config, "../a b"),
             ):
                 pass
+            with lock.deployment(config, "b"):
+                pass
         assert not held.is_taken(path)
-    with lock.deployments(config):
-        assert held.owner(path).startswith("virt.deployed, process")
+        (path.parent / path.name).unlink()
+        [other] = path.parent.iterdir()
+        other.unlink()
     before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(ZeroDivisionError), lock.deployments(config):
+    with pytest.raises(ZeroDivisionError), lock.deployment(config, "a"):
         raise ZeroDivisionError
     assert len(os.listdir("/proc/self/fd")) == before

@@ -2,14 +2,18 @@
 job is said in tests/counted.py."""
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt.operations import deploy, picture
+from saltvirt import errors
+from saltvirt.operations import deploy, picture, together, unique
 from saltvirt.placement import choose, facts, policy
+from tests.clock import Clock, until
 from tests.counted import Cloud
 
 POLICY = policy.from_config(None, None)
@@ -99,7 +103,7 @@ def test_a_host_that_refused_is_asked_again_and_no_other(tmp_path):
     made = [name for name, host in where.items() if host == full][1]
     cloud.guests[full][made] = {"vcpus": 2, "memory_kib": 2 << 20, "state": "running"}
     cloud.published.clear()
-    seen.refused(cloud, "web000", full)
+    seen.look_again(cloud, full, without="web000")
     again = seen.place(cloud, guests[0], guests[0].request(), [full]).ranked[0].host
     assert again != full == where[made]
     assert cloud.published == [("virt.inventory", [full])]
@@ -115,9 +119,258 @@ def test_a_host_that_died_meanwhile_gets_nothing_more(tmp_path):
     [one] = wishes(1)
     first = seen.place(cloud, one, one.request()).ranked[0].host
     cloud.dead.add(first)
-    seen.refused(cloud, one.name, first)
+    seen.look_again(cloud, first, without=one.name)
     assert first in seen.unreachable
     assert [host.name for host in seen.hosts] == [name for name in cloud.names if name != first]
     assert seen.place(cloud, one, one.request()).ranked[0].host != first
     cloud.dead.clear()
     assert seen.host_of("nobody") is None
+
+
+# -- what is made -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def deployed(monkeypatch):
+    """Deploys guests on a Cloud of tests/counted.py; its Result."""
+
+    def run(cloud, guests, at_once=4, name="shop"):
+        monkeypatch.setattr(deploy, "Fleet", cloud)
+        return deploy.Deploy(cloud, POLICY, guests, name, at_once=at_once).run()
+
+    return run
+
+
+@pytest.mark.parametrize(("hosts", "guests"), [(200, 120), (60, 40)])
+def test_what_a_guest_of_many_costs(tmp_path, deployed, hosts, guests):
+    """No more than four minions and a tenth of the hosts are asked a guest, all jobs counted on
+    every host: it was two questions to all hosts a guest, beside four to its own."""
+    cloud = Cloud(tmp_path, hosts)
+    done = deployed(cloud, wishes(guests))
+    assert done.complete, done.comment
+    jobs, minions = cloud.jobs, cloud.minions
+    assert jobs["virt.init"] == jobs["virt.start"] == guests
+    assert jobs["virt.inventory"] == 2
+    looks = [asked for fun, asked in cloud.published if fun == "virt.vm_state" and len(asked) > 1]
+    assert all(len(asked) == hosts for asked in looks)
+    plan = 2 * hosts
+    assert sum(minions.values()) - plan <= guests * (4 + hosts / 10)
+    assert {one["state"] for host in cloud.guests.values() for one in host.values()} == {"running"}
+
+
+def test_each_guest_is_looked_for_after_it_was_made_and_before_it_is_started(tmp_path, deployed):
+    """Every host, by a question that was published after the guest was there: of two masters that
+    make a guest of the same name one at least sees both, as ever."""
+    cloud, seen, wrong = Cloud(tmp_path, hosts=30), {}, []
+
+    def first(host, fun, kwarg):
+        name = (kwarg or {}).get("name")
+        with cloud.lock:
+            if fun == "virt.vm_state" and not kwarg:
+                for guest in (one for has in cloud.guests.values() for one in has):
+                    seen.setdefault(guest, set()).add(host)
+            if fun == "virt.start" and seen.get(name) != set(cloud.names):
+                wrong.append((name, seen.get(name)))
+
+    cloud.first = first
+    assert deployed(cloud, wishes(50)).complete
+    assert (wrong, len(seen)) == ([], 50)
+
+
+def test_one_that_another_master_made_meanwhile_is_not_made_twice(tmp_path, deployed, monkeypatch):
+    """It came to be after the plan, and before this one was there."""
+    monkeypatch.setattr(unique, "time", Clock())
+    cloud = Cloud(tmp_path, hosts=10)
+    theirs = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running", "uuid": "theirs"}
+
+    def first(host, fun, kwarg):
+        if fun == "virt.init" and kwarg["name"] == "web003":
+            cloud.guests["hv000" if host != "hv000" else "hv001"]["web003"] = theirs
+
+    cloud.first = first
+    done = deployed(cloud, wishes(12))
+    assert list(done.more["failed"]) == ["web003"]
+    assert "at the same moment" in done.more["failed"]["web003"]
+    there = [one for has in cloud.guests.values() for name, one in has.items() if name == "web003"]
+    assert there == [theirs]
+    assert sum(len(has) for has in cloud.guests.values()) == 12
+
+
+def test_a_host_that_refuses_is_passed_over_and_it_alone_is_asked_again(tmp_path, deployed):
+    cloud = Cloud(tmp_path, hosts=5)
+    cloud.full_kib = {"hv000": 4 << 20}
+    cloud.refuses = {"hv001": "refused: hv001: it does not like it"}
+    done = deployed(cloud, wishes(20))
+    assert done.complete, done.comment
+    assert not cloud.guests["hv001"]
+    assert len(cloud.guests["hv000"]) == 2
+    asked = [hosts for fun, hosts in cloud.published if fun == "virt.inventory"]
+    assert asked[:2] == [cloud.names, cloud.names]
+    assert {host for hosts in asked[2:] for host in hosts} == {"hv000", "hv001"}
+    assert all(len(hosts) == 1 for hosts in asked[2:])
+
+
+def test_a_guest_that_must_be_on_a_host_is_made_nowhere_else(tmp_path, deployed):
+    cloud = Cloud(tmp_path, hosts=2)
+    cloud.refuses = {"hv001": "refused: no room: hv001: full"}
+    done = deployed(cloud, wishes(1, host="hv001"))
+    assert (done.complete, cloud.jobs["virt.init"]) == (False, 1)
+    assert done.more["failed"] == {"web000": "refused: no host took web000: hv001: full"}
+
+
+def test_where_nobody_takes_it_any_more_all_refusals_are_told(tmp_path, deployed):
+    cloud = Cloud(tmp_path, hosts=2)
+    cloud.refuses = dict.fromkeys(cloud.names, "refused: no room: full")
+    [why] = deployed(cloud, wishes(1)).more["failed"].values()
+    assert (why.count("full"), cloud.jobs["virt.init"]) == (2, 2)
+
+
+def test_a_host_that_died_after_the_plan_gets_no_guest_and_costs_one_try(tmp_path, deployed):
+    cloud = Cloud(tmp_path, hosts=4)
+    tried = []
+
+    def first(host, fun, kwarg):
+        if fun == "virt.init":
+            cloud.dead.add("hv002")
+            tried.extend([host] if host == "hv002" else [])
+
+    cloud.first = first
+    done = deployed(cloud, wishes(12, name_is_free=True), at_once=1)
+    assert done.complete, done.comment
+    assert not cloud.guests["hv002"]
+    assert tried == ["hv002"]
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_so_many_are_made_at_a_time_and_those_that_are_looked_for_take_no_turn(
+    tmp_path, deployed, at_once
+):
+    cloud, lock, at_work, most = Cloud(tmp_path, hosts=50), threading.Lock(), set(), []
+    all_of_them = threading.Barrier(at_once)
+
+    def first(_host, fun, kwarg):
+        if fun == "virt.init":
+            with lock:
+                at_work.add(kwarg["name"])
+                most.append(len(at_work))
+            all_of_them.wait(30)
+            at_work.discard(kwarg["name"])
+
+    cloud.first = first
+    assert deployed(cloud, wishes(3 * at_once), at_once=at_once).complete
+    assert max(most) == at_once
+
+
+def test_two_deployments_at_once_promise_no_host_more_than_it_has(tmp_path, monkeypatch):
+    """Both plan on the same picture; what a host admits decides."""
+    cloud = Cloud(tmp_path, hosts=6)
+    cloud.full_kib = dict.fromkeys(cloud.names, 8 << 20)  # four guests each
+    monkeypatch.setattr(deploy, "Fleet", cloud)
+    names = {"a": [], "b": []}
+    for number, wanted in enumerate(wishes(24)):
+        names["ab"[number % 2]].append(replace(wanted))
+    with ThreadPoolExecutor() as pool:
+        runs = [
+            pool.submit(deploy.Deploy(cloud, POLICY, guests, name).run)
+            for name, guests in names.items()
+        ]
+        done = [run.result() for run in runs]
+    assert [one.comment for one in done if not one.complete] == []
+    assert {host: len(has) for host, has in cloud.guests.items()} == dict.fromkeys(cloud.names, 4)
+
+
+# -- one look for several -----------------------------------------------------------------
+
+
+def looks(monkeypatch, answers):
+    """find.locations in its place answers so, one after the other; who asked."""
+    asked = []
+
+    def locations(fleet):
+        asked.append(fleet)
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(together.find, "locations", locations)
+    return asked
+
+
+class Resting:
+    def rest(self):
+        pass
+
+
+def all_look(pool, one, count):
+    return [pool.submit(one.look, Resting()) for _ in range(count)]
+
+
+def test_one_look_is_for_all_that_came_before_it_began(monkeypatch):
+    asked = looks(monkeypatch, ["first", "second"])
+    one = together.Together(at_once=1, size=3, coming=9)
+    with ThreadPoolExecutor(6) as pool:
+        assert [f.result() for f in all_look(pool, one, 3)] == ["first"] * 3
+        assert [f.result() for f in all_look(pool, one, 3)] == ["second"] * 3
+    assert len(asked) == 2
+
+
+def test_who_comes_while_a_look_is_under_way_gets_the_next(monkeypatch):
+    began, goes_on = threading.Event(), threading.Event()
+    answers = ["first", "second"]
+
+    def locations(_fleet):
+        began.set()
+        goes_on.wait(30)
+        return answers.pop(0)
+
+    monkeypatch.setattr(together.find, "locations", locations)
+    one = together.Together(at_once=1, size=1, coming=0)
+    with ThreadPoolExecutor(4) as pool:
+        [first] = all_look(pool, one, 1)
+        began.wait(30)
+        [late] = all_look(pool, one, 1)
+        goes_on.set()
+        assert (first.result(), late.result()) == ("first", "second")
+
+
+def test_nobody_waits_for_those_that_do_not_come(monkeypatch):
+    asked = looks(monkeypatch, ["found"])
+    one = together.Together(at_once=2, size=50, coming=3)
+    with ThreadPoolExecutor(4) as pool:
+        turns = [one.turn() for _ in range(2)]
+        with turns[0] as first, turns[1] as second:
+            waiting = [pool.submit(turn.look, Resting()) for turn in (first, second)]
+            assert not asked
+            with one.turn():  # the third fails
+                pass
+            assert [each.result() for each in waiting] == ["found", "found"]
+    assert len(asked) == 1
+
+
+def test_nobody_waits_for_others_for_long(monkeypatch):
+    looks(monkeypatch, ["found"])
+    now = Clock()
+    monkeypatch.setattr(together, "time", now)
+    one = together.Together(at_once=1, size=50, coming=50)
+    with ThreadPoolExecutor(1) as pool:
+        [waiting] = all_look(pool, one, 1)
+        until(lambda: one._next.waiting, "it waits")
+        now.now = together.WAIT_S + 1
+        assert waiting.result(30) == "found"
+
+
+def test_of_a_look_that_fails_each_asks_for_himself(monkeypatch):
+    asked = looks(monkeypatch, [errors.ConnectionFailed("no master"), "second"])
+    one = together.Together(at_once=1, size=2, coming=9)
+    with ThreadPoolExecutor(2) as pool:
+        both = all_look(pool, one, 2)
+        with pytest.raises(errors.ConnectionFailed):
+            raise next(e for e in (each.exception() for each in both) if e)
+        assert [each.result() for each in both if not each.exception()] == ["second"]
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(("hosts", "size"), [(0, 1), (3, 1), (10, 2), (200, 20), (2000, 20)])
+def test_for_how_many_a_look_at_so_many_hosts_is(hosts, size):
+    assert together.size_for(hosts) == size

@@ -92,7 +92,7 @@ def test_the_lock_of_a_guest_names_its_owner_and_goes_with_a_kill(tmp_path):
     config = {"cachedir": str(tmp_path), "virt": {"queue_timeout": 1}}
     code = (
         "import sys, time; sys.path.insert(0, '_utils'); from saltvirt.operations import lock\n"
-        f"with lock.guest({config!r}, 'web1', 'virt.clone'), lock.deployments({config!r}):\n"
+        f"with lock.guest({config!r}, 'web1', 'virt.clone'), lock.deployment({config!r}, 'a'):\n"
         "    print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
@@ -102,12 +102,12 @@ def test_the_lock_of_a_guest_names_its_owner_and_goes_with_a_kill(tmp_path):
             pass
         assert f"process {other.pid}" in lock.at_work(config, "web1")
         with (
-            pytest.raises(OperationFailed, match=f"1 s .*virt.deployed, process {other.pid}"),
-            lock.deployments(config),
+            pytest.raises(OperationFailed, match=f"1 s .*virt.deployed a, process {other.pid}"),
+            lock.deployment(config, "a"),
         ):
             pass
         other.kill()
-    with lock.guest(config, "web1", "virt.purge"), lock.deployments(config):
+    with lock.guest(config, "web1", "virt.purge"), lock.deployment(config, "a"):
         pass
     assert lock.at_work(config, "web1") is None
 

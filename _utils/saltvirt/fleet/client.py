@@ -82,10 +82,16 @@ class Fleet:
     """The hosts of this master.
 
     opts: the master's configuration (the runner's ``__opts__``).
-    Use as a context manager: it holds a connection to the master's event bus.
+    Use as a context manager: it holds a connection to the master's event bus. like: one of another
+    thread; what either finds of hosts' connections, both know.
     """
 
-    def __init__(self, opts: dict[str, Any], now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        opts: dict[str, Any],
+        now: Callable[[], float] = time.monotonic,
+        like: Fleet | None = None,
+    ) -> None:
         saltvirt.check()
         self.opts = opts
         self.now = now
@@ -93,14 +99,19 @@ class Fleet:
         self._below: set[str] | None = None
         # hosts whose connection the master does not see: who answered all the same, and who let
         # a whole time-out pass, with when that was
-        self.answered: set[str] = set()
-        self.gone: dict[str, float] = {}
+        self.answered: set[str] = like.answered if like else set()
+        self.gone: dict[str, float] = like.gone if like else {}
         self._keys: dict[str, str | None] = {}
 
     def __enter__(self) -> Fleet:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self.rest()
+
+    def rest(self) -> None:
+        """Lets go of the connection to the master's event bus, until it is used again: what comes
+        meanwhile is not kept for it."""
         if self._client is not None:
             self._client.destroy()
             self._client = None

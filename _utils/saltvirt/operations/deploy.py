@@ -23,6 +23,7 @@ from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.picture import Picture, kind_of
 from saltvirt.operations.purge import Purge
 from saltvirt.operations.report import Report
+from saltvirt.operations.together import Together, size_for
 from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.spec import guest
@@ -280,16 +281,17 @@ class Deploy:
         """Raises InvalidInput for a guest that is described wrongly, and for no guests at all that
         are to be removed."""
         with self._alone():
-            found = plan(self.fleet, self.policy, self.wishes, self.deployment)
+            picture = Picture(self.fleet, self.policy)
+            found = plan(self.fleet, self.policy, self.wishes, self.deployment, picture)
             if self.remove:
                 self.mark_unlisted(found)
                 self.purge(found)
-            self._carry_out(found)
+            self._carry_out(found, picture)
         complete = not found.failed
         return Result(self.deployment, found.text(), found.changes(), found.more(), complete)
 
     def _alone(self) -> AbstractContextManager[None]:
-        return lock.deployments(self.fleet.opts, f"virt.deployed {self.deployment}")
+        return lock.deployment(self.fleet.opts, self.deployment)
 
     def _refuse(self, found: DeployPlan) -> None:
         """Those that are placed and whose init would be refused all the same have failed."""
@@ -310,12 +312,19 @@ class Deploy:
                 found.again.pop(wanted.name, None)
                 found.failed[wanted.name] = "; ".join(reasons.words)
 
-    def _carry_out(self, found: DeployPlan) -> None:
+    def _carry_out(self, found: DeployPlan, picture: Picture) -> None:
         todo = [
             wanted for wanted in self.wishes if wanted.name in {**found.placed, **found.started}
         ]
-        with ThreadPoolExecutor(max_workers=max(1, self.at_once)) as pool:
-            running = {pool.submit(self._make, wanted, found): wanted.name for wanted in todo}
+        size = size_for(len(picture.hosts) + len(picture.unreachable))
+        together = Together(self.at_once, size, coming=len(todo))
+        # while some wait for a look at all hosts others are made
+        workers = max(1, min(len(todo), self.at_once + 2 * size))
+        with ThreadPoolExecutor(max_workers=workers) as pool:
+            running = {
+                pool.submit(self._make, wanted, found, picture, together): wanted.name
+                for wanted in todo
+            }
             for done in as_completed(running):
                 name = running[done]
                 into = found.placed if name in found.placed else found.started
@@ -326,25 +335,31 @@ class Deploy:
                     found.again.pop(name, None)
                     found.failed[name] = exc.text
 
-    def _make(self, wanted: InitRequest, found: DeployPlan) -> str:
+    def _make(
+        self, wanted: InitRequest, found: DeployPlan, picture: Picture, together: Together
+    ) -> str:
         """The host that has made one of them, or started it."""
-        with Fleet(self.fleet.opts) as fleet:
+        with Fleet(self.fleet.opts, like=self.fleet) as fleet, together.turn() as turn:
             report = Report(fleet, wanted.name, "init", _Lines(self.screen))
             if wanted.name in found.started:
                 host = found.started[wanted.name]
-                unended.start(fleet, self.policy, wanted, host, report)
+                unended.start(fleet, self.policy, wanted, host, report, turn.look)
                 return host
             if wanted.name in found.again:
-                unended.remove(fleet, wanted.name, found.again[wanted.name])
-            try:
-                there = replace(wanted, host=found.placed[wanted.name])
-                done = Init(fleet, self.policy, there, report).run()
-            except errors.Refused:
-                if wanted.host:
-                    raise
-                done = Init(fleet, self.policy, wanted, report).run()
+                self._remove_half(fleet, wanted, found, picture)
+            done = Init(fleet, self.policy, wanted, report, picture, turn.look).run()
             made: str = done.more["host"]
             return made
+
+    def _remove_half(
+        self, fleet: Fleet, wanted: InitRequest, found: DeployPlan, picture: Picture
+    ) -> None:
+        """What is half made goes; the guest is placed anew, on that host if it can be."""
+        host = found.again[wanted.name]
+        unended.remove(fleet, wanted.name, host)
+        picture.look_again(fleet, host, without=wanted.name)
+        there = replace(wanted, host=found.placed[wanted.name])
+        picture.place(fleet, there, there.request())
 
     def mark_unlisted(self, found: DeployPlan) -> None:
         """What is not listed is to be removed.

@@ -19,6 +19,7 @@ from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import explain, find, inventory, lock, purge, slots, unique, wait
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.operation import Checked, Reasons, Result
+from saltvirt.operations.picture import Picture
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
@@ -179,11 +180,22 @@ class Placed:
 
 class Init:
     """Deploys a guest. Whatever fails, everything made so far is undone; but a guest that was
-    started and did not answer in time stays: somebody will want to look at it."""
+    started and did not answer in time stays: somebody will want to look at it.
+
+    picture: where the guest was placed as one of many, and its name found free; None: all hosts are
+    asked. look: as unique.resolve takes it.
+    """
 
     def __init__(
-        self, fleet: Fleet, policy: PlacementPolicy, wanted: InitRequest, report: Report
+        self,
+        fleet: Fleet,
+        policy: PlacementPolicy,
+        wanted: InitRequest,
+        report: Report,
+        picture: Picture | None = None,
+        look: unique.Look = find.locations,
     ) -> None:
+        self.picture, self.look = picture, look
         self.fleet = fleet
         self.policy = policy
         self.wanted = wanted
@@ -277,6 +289,8 @@ class Init:
         self, request: facts.PlacementRequest, reasons: Reasons
     ) -> tuple[choose.Decision, list[facts.Host]]:
         """(where it shall go, what the hosts said of themselves). Changes nothing."""
+        if self.picture:
+            return self._decided(request, reasons, self.picture), []
         known = self.fleet.hosts(self.wanted.host)
         asked = self.wanted.for_all()
         hosts, unreachable = inventory.gather(self.fleet, self.fleet.hosts(), asked, patient=True)
@@ -296,6 +310,37 @@ class Init:
             reasons.hold()
         self.terms = {host.name: account.terms(host, self.policy) for host in hosts}
         return decision, hosts
+
+    def _decided(
+        self, request: facts.PlacementRequest, reasons: Reasons, picture: Picture
+    ) -> choose.Decision:
+        """The host that it was placed on, with all of its kind; another one, when that is gone."""
+        self.unreachable = picture.untold()
+        with reasons:
+            self.check_key(request.name)
+        there = picture.host_of(request.name)
+        if there:
+            return choose.Decision((choose.Candidate(there, 0.0),), {})
+        decision = picture.place(self.fleet, self.wanted, request)
+        with reasons:
+            if not decision.ranked:
+                raise _nowhere(request.name, decision)
+        return decision
+
+    def candidates(self, decision: choose.Decision) -> Iterator[str]:
+        """The hosts that are asked to make it, one by one: each but the first when the one before
+        it has refused."""
+        if self.picture is None:
+            yield from (candidate.host for candidate in decision.ranked)
+            return
+        refused: list[str] = []
+        while decision.ranked:
+            refused.append(decision.ranked[0].host)
+            yield refused[-1]
+            self.picture.look_again(self.fleet, refused[-1], without=self.wanted.name)
+            decision = self.picture.place(
+                self.fleet, self.wanted, self.wanted.request(), but=refused
+            )
 
     def check_name(self, name: str, hosts: Iterable[facts.Host]) -> None:
         """Raises when it is taken, or may be."""
@@ -321,7 +366,7 @@ class Init:
 
     def _for(self, host: str) -> dict[str, Any]:
         """The arguments of ``virt.init`` on the host."""
-        terms = self.terms.get(host)
+        terms = self.picture.terms(host) if self.picture else self.terms.get(host)
         return {**self.wanted.for_host(), "placement": terms.to_answer() if terms else None}
 
     def ask(self, host: str) -> None:
@@ -366,10 +411,8 @@ class Init:
         """
         refusals: list[str] = []
         left = self.attempts()
-        for candidate in decision.ranked:
-            if not left:
-                break
-            host = candidate.host
+        for host in self.candidates(decision):
+            self.check_secrets([host])
             self.report.step("placed", f"{self.wanted.name}: creating it on {host}", host=host)
             try:
                 begun.on(host)
@@ -378,6 +421,8 @@ class Init:
                 left -= not isinstance(exc, errors.NoRoom)
                 refusals.append(exc.words)
                 self.report.step("refused", f"{self.wanted.name}: {exc.words}", host=host)
+                if not left:
+                    break
         raise errors.Refused(f"no host took {self.wanted.name}: {refusals_text(refusals)}")
 
     def wait(self, host: str, kind: str) -> None:
@@ -406,6 +451,7 @@ class Init:
         unique.resolve(
             self.fleet, self.report, name, host,
             seeded=bool(self.wanted.arguments.get("seed")), sure=self.wanted.name_is_free,
+            look=self.look,
         )  # fmt: skip
         begun.starting()
         by = self.policy if self.wanted.start else None

@@ -1,14 +1,15 @@
-"""One operation on a guest at a time, on this master."""
+"""One operation at a time on a guest, and on a deployment, on this master."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from saltvirt import errors
+from saltvirt import errors, plain
 from saltvirt.operations import held
 
 # the longest name of a file, in bytes
@@ -71,13 +72,17 @@ def _under_way(name: str, owner: str) -> errors.OperationFailed:
 
 
 @contextlib.contextmanager
-def deployments(opts: held.Opts, what: str = "virt.deployed") -> Iterator[None]:
-    """One deployment at a time on this master, whoever asks for it: the others wait.
+def deployment(opts: held.Opts, name: str) -> Iterator[None]:
+    """One at a time deploys the set of this name on this master, whoever asks for it: the others
+    wait. Those of other names are at work meanwhile.
 
     Raises OperationFailed, with who it is, when another takes longer than ``virt:queue_timeout``.
     """
-    path = Path(opts["cachedir"]) / "virt" / "deployments.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(opts["cachedir"]) / "virt" / "deployments"
+    folder.mkdir(parents=True, exist_ok=True)
+    # users call it as they like, so the name is none for a file
+    path = folder / hashlib.sha256(name.encode(errors="replace")).hexdigest()
+    what = f"virt.deployed {plain.line(name)}"
     handle = held.wait(opts, lambda: held.take(path, what), lambda: held.owner(path))
     try:
         yield

@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.fleet import authorization, secret
@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 # what a guest is called, and what it is told of itself, takes nothing of a host
 _TAKES_NOTHING = ("name", "metadata")
 # which address an interface has is nothing that a host is short of
-_ADDRESSES = {
-    "a MAC": re.compile(r"([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}"),
-    "an IPv4": re.compile(r"(\d{1,3}\.){3}\d{1,3}"),
-    "an IPv4 with prefix": re.compile(r"(\d{1,3}\.){3}\d{1,3}/\d{1,2}"),
-}
+_ADDRESS = re.compile(r'"(([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}|(\d{1,3}\.){3}\d{1,3}(/\d{1,2})?)"')
 
 
 class Picture:
@@ -45,6 +41,7 @@ class Picture:
         self._needs: dict[str, dict[str, facts.Needs | None]] = {}
         self._kind = ""
         self._placed: dict[str, _Placed] = {}
+        self._told: set[str] = set()
         self._lock = threading.Lock()
 
     @property
@@ -78,17 +75,24 @@ class Picture:
             placed = self._placed.get(name)
             return placed.host if placed and placed.host in self._cloud else None
 
+    def untold(self) -> dict[str, str]:
+        """The unreachable, each once: for who first wants to say so."""
+        with self._lock:
+            found = {host: why for host, why in self.unreachable.items() if host not in self._told}
+            self._told.update(found)
+            return found
+
     def terms(self, host: str) -> account.PlacementTerms:
         """What goes with a request to the host: see placement.account."""
         with self._lock:
             return account.terms(self._cloud.get(host), self._policy)
 
-    def refused(self, fleet: Fleet, name: str, host: str) -> None:
-        """The host that the guest was placed on has refused it: that one host is asked again. What
+    def look_again(self, fleet: Fleet, host: str, without: str) -> None:
+        """Asks that one host again: it has refused the guest ``without``, or has it no longer. What
         was placed there besides is still to come, unless the host has it."""
         found, unreachable = inventory.gather(fleet, [host])
         with self._lock:
-            self._placed.pop(name, None)
+            self._placed.pop(without, None)
             self.unreachable.update(unreachable)
             self._cloud.pop(host, None)
             self._kind = ""
@@ -137,25 +141,15 @@ class _Placed:
 def kind_of(wanted: InitRequest) -> str:
     """Guests of one kind take the same of a host: it is asked once for all of them."""
     takes = {key: value for key, value in wanted.for_all().items() if key not in _TAKES_NOTHING}
-    return json.dumps(_without_addresses(takes), sort_keys=True, default=str)
-
-
-def _without_addresses(value: Any) -> Any:
-    """The same for guests that differ in the addresses of their interfaces alone."""
-    if isinstance(value, dict):
-        return {str(key): _without_addresses(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_addresses(one) for one in value]
-    if isinstance(value, str):
-        return next((word for word, shape in _ADDRESSES.items() if shape.fullmatch(value)), value)
-    return value
+    text = json.dumps(takes, sort_keys=True, default=str)
+    return _ADDRESS.sub('"an address"', text)
 
 
 def _others_keys(
     fleet: Fleet, wanted: InitRequest, hosts: Collection[str]
 ) -> dict[str, choose.Reason]:
     """Host to why it is none for a guest with a key: those that hand it to another master."""
-    found: dict[str, Any] = {}
+    found: dict[str, choose.Reason] = {}
     if not fleet.opts.get("order_masters"):
         return found
     asked, hidden = secret.split(wanted.for_host())

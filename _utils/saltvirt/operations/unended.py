@@ -6,7 +6,7 @@ from saltvirt import errors
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import begun, find, lock, purge
+from saltvirt.operations import begun, find, lock, purge, unique
 from saltvirt.operations.init import InitRequest, deliver
 from saltvirt.operations.report import Report
 from saltvirt.placement import facts
@@ -76,16 +76,22 @@ def remove(fleet: Fleet, name: str, host: str) -> None:
 
 
 def start(
-    fleet: Fleet, policy: PlacementPolicy, wanted: InitRequest, host: str, report: Report
+    fleet: Fleet,
+    policy: PlacementPolicy,
+    wanted: InitRequest,
+    host: str,
+    report: Report,
+    look: unique.Look = find.locations,
 ) -> str:
-    """Ends what the killed one had left to do; libvirt's word for the guest's state then."""
+    """Ends what the killed one had left to do; libvirt's word for the guest's state then. look:
+    asks all hosts, after it is called."""
     with lock.guest(fleet.opts, wanted.name, "virt.deployed"):
         record = begun.of(fleet.opts, wanted.name)
         if record is None or record.host != host or record.started:
             raise errors.OperationFailed(
                 f"{wanted.name} on {host} was changed meanwhile: run this again"
             )
-        find.locate(fleet, wanted.name)  # one of another master is named, and neither is started
+        look(fleet).host_of(wanted.name)  # one of another master is named, and neither is started
         begun.starting(fleet.opts, wanted.name)
         by = policy if wanted.start else None
         state = deliver(fleet, report, host, wanted.name, start_by=by)

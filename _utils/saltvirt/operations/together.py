@@ -1,0 +1,107 @@
+"""Many guests are made at once, and all hosts are asked once for several of them whether one has a
+second guest of a name: after they were made, and before any of them is started."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations import find
+
+# a look at all hosts is for so many guests, when so many come; but nobody waits longer for others
+MOST, WAIT_S = 20, 30
+# of few hosts a look costs little, and nobody waits for it: it is for a guest of so many hosts
+_HOSTS = 5
+
+
+def size_for(hosts: int) -> int:
+    """For how many guests one look at so many hosts is: no more than five answers a guest come,
+    or ten for each hundred hosts."""
+    return max(1, min(MOST, hosts // _HOSTS))
+
+
+class _Look:
+    """One look at all hosts, and who waits for it. since: when the first of them came."""
+
+    def __init__(self) -> None:
+        self.waiting, self.since = 0, 0.0
+        self.over = False
+        self.found: find.Locations | None = None
+
+
+class Together:
+    """at_once: how many guests are made at a time. size: for how many there is one look. coming:
+    how many there are in all: when none is left to come, nobody waits for more."""
+
+    def __init__(self, at_once: int, size: int, coming: int, wait_s: float = WAIT_S) -> None:
+        self._turns = threading.Semaphore(max(1, at_once))
+        self._size, self._wait_s, self._coming = size, wait_s, coming
+        self._changed = threading.Condition()
+        self._next, self._looking = _Look(), False
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Turn]:
+        """One of the turns, for the block: for one guest. It ends before, when the guest is
+        there."""
+        self._turns.acquire()
+        one = Turn(self)
+        try:
+            yield one
+        finally:
+            one.end()
+
+    def end_turn(self) -> None:
+        """One less is coming, and another may be made."""
+        self._turns.release()
+        with self._changed:
+            self._coming -= 1
+            self._changed.notify_all()
+
+    def look(self, fleet: Fleet) -> find.Locations:
+        """What a look at all hosts tells that begins after this call. Raises as find.locations."""
+        fleet.rest()
+        with self._changed:
+            mine = self._next
+            mine.since = mine.since if mine.waiting else time.monotonic()
+            mine.waiting += 1
+            self._changed.notify_all()
+            while not mine.over and not self._mine_to_do(mine):
+                self._changed.wait(timeout=1)
+            if mine.over:
+                return mine.found or find.locations(fleet)
+            self._looking, self._next = True, _Look()
+        try:
+            mine.found = find.locations(fleet)
+            return mine.found
+        finally:  # whoever waits for one that failed asks for himself
+            with self._changed:
+                self._looking, mine.over = False, True
+                self._changed.notify_all()
+
+    def _mine_to_do(self, mine: _Look) -> bool:
+        """Whether it is time for this look, which nobody has begun."""
+        if self._looking or mine is not self._next:
+            return False
+        late = time.monotonic() - mine.since > self._wait_s
+        return mine.waiting >= self._size or self._coming <= 0 or late
+
+
+class Turn:
+    """The turn of one guest."""
+
+    def __init__(self, together: Together) -> None:
+        self._together, self._ended = together, False
+
+    def end(self) -> None:
+        """The next guest may be made."""
+        if not self._ended:
+            self._ended = True
+            self._together.end_turn()
+
+    def look(self, fleet: Fleet) -> find.Locations:
+        """The guest is there: as Together.look. The turn ends."""
+        self.end()
+        return self._together.look(fleet)
