@@ -31,8 +31,8 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
     differs is named.
 
     All are placed before the first is made, the biggest first, each as if the ones before it
-    were there: the hosts are asked once for all guests that are alike. A guest that may be on a host
-    which does not answer is not made again.
+    were there: the hosts are asked once for all guests that are alike. A guest that may be on a
+    host which does not answer is not made again.
 
     :param guests: a dict of name to a dict: ``cpu`` (1), ``mem``, ``image``, ``size`` (of the
         disk that the default profile calls ``system``), ``disk`` and ``nic`` (names of
