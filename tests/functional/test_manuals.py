@@ -304,6 +304,7 @@ def test_an_outputter_of_a_manual_is_there_in_every_salt(page):
 
 # pages that a test reads and types, block by block
 FOLLOWED = {
+    "docs/first-cluster.md": "tests/integration/test_first_cluster.py",
     "docs/host-died.md": "tests/integration/test_host_died.py",
 }
 # pages whose commands are not typed by a test, and what holds what they say instead
@@ -311,8 +312,6 @@ NOT_RUN = {
     "CONTRIBUTING.md": "the recipes were tried by hand; test_layers looks their files up",
     "docs/backup.md": "no master is restored in the lab",
     "docs/certificates.md": "test_pki_*.py and integration/test_keys.py call the same",
-    "docs/first-cluster.md": "needs an image from the Internet; integration/test_formula_empty.py "
-    "begins with machines without libvirt, test_seed_master.py with cloud-init",
     "docs/formula.md": "integration/test_formula.py applies the same states",
     "docs/hypervisors.md": "integration/test_cloud.py and test_keys.py call the same verbs",
     "docs/images.md": "integration/test_seed_master.py and test_images.py call the same",

@@ -27,6 +27,8 @@ def sh(cloud, script):
 def test_a_bare_machine_becomes_a_hypervisor_and_is_none_again(cloud):
     assert sh(cloud, "command -v virsh qemu-img || echo none").strip() == "none"
     would = apply(cloud, "libvirt", test=True)
+    for states in would.values():
+        assert [state["comment"] for state in states.values() if state["result"] is False] == []
     assert all(state["result"] is not True for state in would["hv1"].values() if state["changes"])
     assert sh(cloud, "command -v virsh || echo none").strip() == "none"
 
