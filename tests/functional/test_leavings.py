@@ -556,6 +556,17 @@ def test_what_was_written_to_since_its_copy_is_handed_over_by_nobody(target, tmp
     assert "salt-run virt.migrate_recover web1" in kept[same]
 
 
+def test_two_attempts_that_died_at_different_files_are_noted_both(target, tmp_path):
+    with remote_storage.opened(target, str(tmp_path)) as pool:
+        both = [remote_storage.sign(pool, str(tmp_path / name)) for name in ("first", "second")]
+        for making in both:
+            remote_storage.claim(pool, making, "0600")
+    for making in both:
+        target_leftovers.hand_over(target, MadeThere("web1", making=making))
+    gone, kept = target_leftovers.clean(target, "web1")
+    assert (sorted(gone), kept) == ([making.path for making in both], {})
+
+
 def test_what_somebody_put_in_the_way_is_named_and_handed_over_by_nobody(target, tmp_path):
     path = str(tmp_path / "a")
     with remote_storage.opened(target, str(tmp_path)) as pool:
