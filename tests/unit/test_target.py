@@ -1,8 +1,12 @@
 """Which names virt:hosts keeps for hypervisors, by Salt's own reading of a compound target."""
 
+import socket
+
 import pytest
 
 pytest.importorskip("salt")
+
+import salt.config
 
 from saltvirt import errors
 from saltvirt.fleet import client, target
@@ -168,6 +172,22 @@ def test_without_a_hypervisor_it_is_said_what_makes_one(monkeypatch):
         client.Fleet({}).hosts()
     with pytest.raises(errors.NotFound, match=r"'hyper1' is not a hypervisor .*; known: none"):
         fleet.hosts("hyper1")
+
+
+def test_who_tells_of_something_is_not_ended_by_a_master_that_has_stopped(tmp_path, caplog):
+    found = salt.config.master_config(None)
+    found.update(sock_dir=str(tmp_path), cachedir=str(tmp_path))
+    path = tmp_path / "master_event_pull.ipc"
+    with client.Fleet(found) as fleet:
+        with socket.socket(socket.AF_UNIX) as bus:
+            bus.bind(str(path))
+            bus.listen()
+            fleet.tell("salt/virt/x/step", {"guest": "web1"})
+            bus.accept()[0].close()
+        path.unlink()
+        for _ in range(2):
+            fleet.tell("salt/virt/x/failed", {"guest": "web1"})
+    assert "the event salt/virt/x/failed was not sent: " in caplog.text
 
 
 def test_a_client_reads_the_key_of_a_user_that_there_is():

@@ -25,7 +25,7 @@ import salt.client
 import salt.utils.args
 import salt.utils.jid
 import salt.utils.user
-from salt.exceptions import SaltClientError, SaltReqTimeoutError
+from salt.exceptions import SaltClientError, SaltException, SaltReqTimeoutError
 
 import saltvirt
 from saltvirt import errors, settings
@@ -246,8 +246,12 @@ class Fleet:
         return self.gather([host], fun, kwarg, long=long, **options)[host].get()
 
     def tell(self, tag: str, data: dict[str, Any]) -> None:
-        """Fires an event on the master's bus."""
-        self.client.event.fire_event(data, tag)
+        """Fires an event on the master's bus. What is told of ends as it would without: a master
+        that has stopped has no bus."""
+        try:
+            self.client.event.fire_event(data, tag)
+        except (OSError, SaltException) as exc:
+            log.warning("the event %s was not sent: %s", tag, exc)
 
 
 @dataclass(frozen=True)
