@@ -374,8 +374,7 @@ def vm_info(name, quiet=False):
     """
     name = names.guest(str(name))
     with Fleet(__opts__) as fleet:
-        host, _ = find.locate(fleet, name)
-        found = fleet.one(host, "virt.vm_info", {"vm_": name}, long=False)
+        host, found = find.info(fleet, name)
         return {host: {**found, "vm_info": found}}
 
 

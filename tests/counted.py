@@ -117,7 +117,28 @@ class Cloud:
         return {"name": name, "pub_key": None, "disks": []}
 
     def virt_start(self, host, name, **_more):
-        self.guests[host][name]["state"] = "running"
+        return self._become(host, name, "running")
+
+    def virt_vm_info(self, host, vm_):
+        return {vm_: dict(self.guests[host][vm_])} if vm_ in self.guests[host] else {}
+
+    def virt_shutdown(self, host, vm_):
+        return self._become(host, vm_, "shutdown")
+
+    def virt_stop(self, host, name):
+        return self._become(host, name, "shutdown")
+
+    def virt_pause(self, host, vm_):
+        return self._become(host, vm_, "paused")
+
+    def virt_resume(self, host, vm_):
+        return self._become(host, vm_, "running")
+
+    def virt_reset(self, host, vm_):
+        return self._become(host, vm_, "running")
+
+    def _become(self, host, name, state):
+        self.guests[host][name] = {**self.guests[host][name], "state": state}
         return True
 
     def virt_purge(self, host, vm_, test=False, **_more):

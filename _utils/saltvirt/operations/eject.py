@@ -36,7 +36,7 @@ class Eject:
         if not self._is_ours():
             return Result(self.name, self._no_guest())
         with lock.guest(self.fleet.opts, self.name, self.verb):
-            host, _ = find.locate(self.fleet, self.name)
+            host, _ = find.last_seen(self.fleet, self.name) or find.locate(self.fleet, self.name)
             taken = self.fleet.one(host, self.verb, {"name": self.name}, long=True)
         comment = f"{self.name} on {host} has no volume for cloud-init"
         return Result(self.name, comment, {"ejected": True} if taken else {}, {"host": host})

@@ -1,4 +1,5 @@
-"""Where is a guest? One question to all hosts, names and states only."""
+"""Where is a guest? One question to all hosts, names and states only. And where was it last seen?
+What could show by that alone that two hosts have it is asked of all, see docs/runner.md."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from typing import Any
 from saltvirt import errors
 from saltvirt.answers.guests import Leftovers
 from saltvirt.fleet.client import Fleet
+from saltvirt.operations import hints
+from saltvirt.placement import facts
 
 BELOW = "this master has syndics: hosts below one that does not answer are not known here"
 
@@ -103,4 +106,42 @@ def locate(fleet: Fleet, name: str) -> tuple[str, str]:
     """(host, state) of the guest. Raises as Locations.host_of does."""
     found = locations(fleet)
     host = found.host_of(name)
+    hints.keep(fleet.opts, name, host)
     return host, found.guests[name][host]
+
+
+def hinted(fleet: Fleet, name: str) -> str | None:
+    """The host where the guest was last seen, when it is a hypervisor of this master with a
+    connection. What is below a syndic is found by asking all."""
+    host = None if fleet.opts.get("order_masters") else hints.of(fleet.opts, name)
+    if host is None or host not in fleet.hosts() or host not in fleet.seen([host]):
+        return None
+    return host
+
+
+def last_seen(fleet: Fleet, name: str) -> tuple[str, str] | None:
+    """(host, state) of a guest that is active where it was last seen, by that host's own word.
+
+    None when that is not so, or not known: then all are asked. One that is off there may
+    run on another.
+    """
+    host = hinted(fleet, name)
+    if host is None:
+        return None
+    answer = fleet.gather([host], "virt.vm_state", {"vm_": name})[host]
+    state = answer.data.get(name) if answer.ok and answer.data else None
+    return (host, state) if state in facts.ACTIVE else None
+
+
+def info(fleet: Fleet, name: str) -> tuple[str, dict[str, Any]]:
+    """(host, what its ``virt.vm_info`` tells of the guest). Of one that is active where it was last
+    seen no other host is asked. Raises as Locations.host_of does, and as Fleet.one."""
+    host = hinted(fleet, name)
+    if host:
+        answer = fleet.gather([host], "virt.vm_info", {"vm_": name})[host]
+        guest = answer.data.get(name) if answer.ok and answer.data else None
+        if guest and guest.get("state") in facts.ACTIVE:
+            return host, answer.data
+    host, _ = locate(fleet, name)
+    found: dict[str, Any] = fleet.one(host, "virt.vm_info", {"vm_": name}, long=False)
+    return host, found

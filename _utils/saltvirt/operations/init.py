@@ -16,7 +16,7 @@ from saltvirt.fleet import authorization, pillars, secret, target
 from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT, Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import explain, find, inventory, lock, purge, slots, unique, wait
+from saltvirt.operations import explain, find, hints, inventory, lock, purge, slots, unique, wait
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.picture import Picture
@@ -232,6 +232,7 @@ class Init:
                     for host, why in sorted(self.unreachable.items()):
                         self.left_out(host, why)
                     placed = self.make(request, decision)
+                    hints.keep(self.fleet.opts, request.name, placed.host)
                 if self.wanted.wait_for and self.wanted.start:
                     self.wait(placed.host, self.wanted.wait_for)
             except errors.VirtError as exc:

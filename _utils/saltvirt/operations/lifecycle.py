@@ -9,7 +9,7 @@ from typing import Any
 
 from saltvirt import errors, names
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import alone, begun, find
+from saltvirt.operations import alone, begun, find, hints
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.placement import account, policy
 
@@ -77,8 +77,12 @@ def plan(
     on no other. Raises NotFound, InvalidInput (the verb makes no sense now), OperationFailed."""
     verb, name = VERBS[verb_name], names.guest(name)
     reasons = reasons or Reasons(first=True)
-    locations, host = _on(fleet, name, only)
-    before = locations.guests[name][host]
+    seen = None if verb.runs or only else find.last_seen(fleet, name)
+    if seen:
+        host, before = seen
+    else:
+        locations, host = _on(fleet, name, only)
+        before = locations.guests[name][host]
     if verb_name == "reset" and before == PAUSED:
         return PowerPlan(host, before, PAUSED)
     if before not in (*verb.before, verb.after):
@@ -95,6 +99,7 @@ def _on(fleet: Fleet, name: str, only: str | None) -> tuple[find.Locations, str]
     host = locations.host_of(name)
     if only not in (None, host):
         raise errors.NotFound(f"{name} is on {host}, not on {only}")
+    hints.keep(fleet.opts, name, host)
     return locations, host
 
 

@@ -1,0 +1,50 @@
+"""Where guests were last seen: so that one host is asked first, and the others only when a guest is
+not there. Never the truth: whoever goes by a hint asks that host.
+
+A fixed number of small files; guests whose names fall on the same one take turns. What cannot be
+read or written is no hint, and no error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+FILES = 16384
+# longer than an entry ever is: what is not ours is not read
+_MOST = 2048
+
+
+def _path(opts: dict[str, Any], name: str) -> Path:
+    number = int.from_bytes(hashlib.sha256(name.encode(errors="replace")).digest()[:4], "big")
+    return Path(opts["cachedir"]) / "virt" / "seen" / f"{number % FILES}"
+
+
+def of(opts: dict[str, Any], name: str) -> str | None:
+    """The host where the guest was last seen, or None."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        with _path(opts, name).open("rb") as file:
+            found = json.loads(file.read(_MOST))
+        if isinstance(found, list) and len(found) == 2 and found[0] == name:
+            return found[1] if isinstance(found[1], str) else None
+    return None
+
+
+def keep(opts: dict[str, Any], name: str, host: str) -> None:
+    """The guest was seen on the host."""
+    if of(opts, name) == host:
+        return
+    path = _path(opts, name)
+    part = path.with_name(f".{secrets.token_hex(8)}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            part.write_text(json.dumps([name, host]), encoding="utf-8")
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
