@@ -49,8 +49,9 @@ def ok(cloud, *words, **asked):
 
 def test_guests_run_on_and_everything_of_the_old_release_is_the_new_ones(cloud):
     running = counter.Counter(cloud, "upd1").define("hv1").fill("hv1", 5).start("hv1")
-    ok(cloud, "virt.init", "upd2", 1, 64, disks=[{"name": "system", "size": 8}], start=False,
-       host="hv1", seed=False, interfaces=[])  # fmt: skip
+    made = cloud.call("hv1", "virt.init", "upd2", 1, 64, disks=[{"name": "system", "size": 8}],
+                      start=False, seed=False, interfaces=[])  # fmt: skip
+    assert isinstance(made, dict), made
     moved = cloud.run("virt.migrate", "upd1", "hv2")
     assert moved.rc == 0, moved.stdout
     serials = {host: cloud.exec(host, CERTIFICATES).stdout for host in cloud.hosts}

@@ -382,3 +382,11 @@ def test_what_comes_of_a_host_without_a_key_is_proven_by_nothing(tmp_path, minio
     assert client.Fleet(opts).proven("hv1", JID, "virt.vm_state", said) is None
     found = client.Fleet({**opts, "order_masters": True}).proven("hv1", JID, "virt.vm_state", said)
     assert found == said["return"]["said"]
+
+
+@pytest.mark.parametrize("content", [None, b"no key"])
+def test_a_minion_without_a_key_says_so(tmp_path, content):
+    if content:
+        (tmp_path / "minion.pem").write_bytes(content)
+    with pytest.raises(errors.OperationFailed, match=r"minion\.pem"):
+        proof.sign({"pki_dir": str(tmp_path), "id": "hv1"}, JID, "virt.vm_state", {})

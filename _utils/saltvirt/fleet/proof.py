@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 
+from saltvirt import errors
+
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
@@ -61,9 +63,14 @@ def _text(host: str, jid: object, fun: str, returned: Any) -> bytes:
 
 
 def sign(opts: dict[str, Any], jid: object, fun: str, returned: Any) -> dict[str, Any]:
-    """What a host returns. opts: its minion's options. returned: ``return`` and ``retcode``."""
-    with open(os.path.join(opts["pki_dir"], "minion.pem"), "rb") as file:
-        key = cast("RSAPrivateKey", load_pem_private_key(file.read(), None))
+    """What a host returns. opts: its minion's options. returned: ``return`` and ``retcode``.
+    Raises OperationFailed where the minion has no key."""
+    path = os.path.join(opts["pki_dir"], "minion.pem")
+    try:
+        with open(path, "rb") as file:
+            key = cast("RSAPrivateKey", load_pem_private_key(file.read(), None))
+    except (OSError, ValueError) as exc:
+        raise errors.OperationFailed(f"the minion's key signs what it says: {path}: {exc}") from exc
     returned = _sent(returned)
     signed = key.sign(_text(opts["id"], jid, fun, returned), padding.PKCS1v15(), hashes.SHA256())
     return {_SAID: returned, _PROOF: base64.b64encode(signed).decode()}

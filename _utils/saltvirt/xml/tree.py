@@ -35,7 +35,7 @@ def parse(text: object) -> ElementTree.Element:
             ElementTree.register_namespace(prefix, uri)
     try:
         return ElementTree.fromstring(text)
-    except ElementTree.ParseError as exc:
+    except (ElementTree.ParseError, UnicodeEncodeError) as exc:
         raise InvalidInput(f"not an XML document: {exc}") from exc
 
 

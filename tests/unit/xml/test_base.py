@@ -3,7 +3,7 @@
 import pytest
 
 from saltvirt.errors import InvalidInput
-from saltvirt.xml import metadata
+from saltvirt.xml import metadata, tree
 from saltvirt.xml.disk import Disk
 from saltvirt.xml.domain import Domain
 from saltvirt.xml.graphics import Graphics
@@ -92,3 +92,8 @@ def test_a_document_that_is_read_does_not_rename_our_namespace():
     for prefix, uri in (("s", metadata.NAMESPACE), ("saltvirt", "http://elsewhere/")):
         Domain.fromstring(f"<domain xmlns:{prefix}='{uri}'><{prefix}:x/></domain>")
         assert own.tostring() == before
+
+
+def test_a_text_that_no_file_can_hold_is_no_xml():
+    with pytest.raises(InvalidInput, match="not an XML document"):
+        tree.parse("<domain>\udc80</domain>")
