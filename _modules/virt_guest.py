@@ -54,7 +54,7 @@ def _admission_config(given):
     return admission.config_of(__salt__["config.get"], given)
 
 
-def _spec(arguments, **more):
+def _guest_spec(arguments, **more):
     """The GuestSpec of an adapter's arguments, with the host's profiles."""
     known = profiles.read(__salt__["config.get"])
     return guest.parse(**arguments, known_profiles=known, **more)
@@ -208,7 +208,7 @@ def init(
         raise errors.Refused(away)
     if more.pop("from_master", False):
         more.update(client.secrets(__salt__, __opts__, name))
-    spec = _spec({**arguments, **more})
+    spec = _guest_spec({**arguments, **more})
     with _connect(connect) as conn:
         if test:
             return create.preview(conn, spec, _tools(spec.name, spec.deploy, admission_config))
@@ -303,7 +303,7 @@ def update(
     admission_config = _admission_config(more)
     how = updating.How(live, detach, test)
     arguments.update(cpu=cpu or None, mem=mem or None, **more)
-    spec = _spec(arguments, update=True)
+    spec = _guest_spec(arguments, update=True)
     with _connect(connect) as conn:
         return updating.update(
             conn, spec, _tools(name, spec.deploy, admission_config, "update"), how

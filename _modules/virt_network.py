@@ -34,7 +34,7 @@ def _connect(kwargs):
     return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
-def _spec(arguments):
+def _network_spec(arguments):
     """The NetworkSpec in a function's ``locals()``."""
     words = network.NetworkSpec.keys()
     return network.parse(**{k: v for k, v in arguments.items() if k in words})
@@ -122,7 +122,7 @@ def network_define(
             [{start: 192.168.124.10, end: 192.168.124.99}]}"
         salt 'hyper*' virt.network_define main br0 bridge
     """
-    spec = _spec(locals())
+    spec = _network_spec(locals())
     with _connect(kwargs) as conn:
         return networks.define(conn, spec, start, autostart)
 
@@ -177,7 +177,7 @@ def network_update(
         salt 'hyper*' virt.network_update lab None nat test=True \\
             ipv4_config="{cidr: 192.168.124.0/24}"
     """
-    spec = _spec(locals())
+    spec = _network_spec(locals())
     with _connect(kwargs) as conn:
         return networks.update(conn, spec, test)
 

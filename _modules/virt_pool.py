@@ -35,7 +35,7 @@ def _connect(kwargs):
     return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
-def _spec(arguments):
+def _pool_spec(arguments):
     """The PoolSpec in a function's ``locals()``."""
     words = pool.PoolSpec.keys()
     return pool.parse(**{k: v for k, v in arguments.items() if k in words})
@@ -120,7 +120,7 @@ def pool_define(
         salt 'hyper*' virt.pool_define share netfs source_format=cifs \\
             source_dir=samba_share source_hosts="['example.com']" target=/mnt/cifs
     """
-    spec = _spec(locals())
+    spec = _pool_spec(locals())
     with _connect(kwargs) as conn:
         return pools.define(conn, spec, pools.PoolOptions(start, transient, build))
 
@@ -165,7 +165,7 @@ def pool_update(
 
         salt 'hyper*' virt.pool_update images dir target=/srv/images test=True
     """
-    spec = _spec(locals())
+    spec = _pool_spec(locals())
     with _connect(kwargs) as conn:
         return pools.update(conn, spec, test)
 

@@ -35,7 +35,7 @@ def _connect(kwargs):
     return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
-def _admission_config():
+def _admission():
     return admission.AdmissionConfig.configured(__salt__["config.get"])
 
 
@@ -59,7 +59,7 @@ def undefine(vm_, **kwargs):
 
         salt '*' virt.undefine <domain>
     """
-    admission_config = _admission_config()
+    admission_config = _admission()
     with admission_config.guest("virt.undefine", vm_), _connect(kwargs) as conn:
         return removal.undefine(conn, lookup.lookup(conn, vm_))
 
@@ -105,7 +105,7 @@ def purge(vm_, dirs=False, removables=False, disks="own", test=False, unused=(),
     """
     disks = values.choice("own", "made", "none")(disks, "disks")
     unused = values.paths(unused, "unused")
-    admission_config = _admission_config()
+    admission_config = _admission()
     with _connect(kwargs) as conn:
         if test:
             todo = purging.plan(
@@ -173,7 +173,7 @@ def storage_users(places, **kwargs):
     except errors.BadAnswer as exc:
         raise errors.InvalidInput(f"{exc}; give those of virt.purge test=True") from exc
     with _connect(kwargs) as conn:
-        return usage.elsewhere(conn, wanted, _admission_config().images_dir)
+        return usage.elsewhere(conn, wanted, _admission().images_dir)
 
 
 def leftovers(**kwargs):

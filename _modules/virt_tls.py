@@ -9,7 +9,8 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 from saltvirt import settings
 from saltvirt.minion import client
-from saltvirt.pki.host import converge, info, request
+from saltvirt.pki.host import converge, request
+from saltvirt.pki.host import info as certificates
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -40,7 +41,7 @@ def tls_info(basepath="/etc/pki"):
 
         salt 'hv*' virt.tls_info
     """
-    return info.info(__opts__["id"], basepath)
+    return certificates.info(__opts__["id"], basepath)
 
 
 def tls_update(basepath="/etc/pki", reload=None, test=False, **kwargs):
@@ -69,7 +70,7 @@ def tls_update(basepath="/etc/pki", reload=None, test=False, **kwargs):
     return {
         "changes": outcome.changes,
         "notes": outcome.notes,
-        "info": info.info(__opts__["id"], basepath),
+        "info": certificates.info(__opts__["id"], basepath),
     }
 
 

@@ -1,5 +1,6 @@
 """What a master lists: the served folders and nothing else."""
 
+import ast
 import io
 import shutil
 import subprocess
@@ -8,7 +9,7 @@ import zipfile
 import pytest
 
 from tests.lab import paths
-from tests.lab.publish import publish
+from tests.lab.publish import MERGED, publish
 from tests.lab.sh import LabError
 
 PACKED = paths.REPOSITORY / "_utils/saltvirt/packed.py"
@@ -42,6 +43,40 @@ def test_tests_and_docs_are_not_published(tree, tmp_path):
         "LICENSE", "_modules/virt.py", "_utils/saltvirt/__init__.py",
         "_utils/saltvirt/library.zip", "formulas/libvirt/init.sls",
     ]  # fmt: skip
+
+
+def functions(text):
+    return {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+
+
+def test_the_adapters_of_this_tree_are_one_file_a_kind(tmp_path):
+    """A name at the top of one of them that means something else in another keeps them apart."""
+    remote = tmp_path / "remote.git"
+    publish(paths.REPOSITORY, remote)
+    for into, pattern in MERGED.items():
+        listed = git(remote, "ls-tree", "--name-only", "published", f"{into.split('/')[0]}/")
+        assert [name for name in listed if "virt_" in name] == []
+        show = ["git", "-C", str(remote), "show", f"published:{into}"]
+        text = subprocess.run(show, check=True, capture_output=True, text=True).stdout
+        compile(text, into, "exec")
+        given = [paths.REPOSITORY / into, *paths.REPOSITORY.glob(pattern)]
+        assert functions(text) == set().union(*(functions(path.read_text()) for path in given))
+        assert all(path.read_text() in text for path in given)
+
+
+@pytest.mark.parametrize(
+    "other", ["def here():\n    return 2\n", "from y import here\n", "max = 1\n"]
+)
+def test_what_means_something_else_in_another_file_stays_a_file(tree, tmp_path, other):
+    (tree / "_modules/virt.py").write_text("def here():\n    return 1\n")
+    (tree / "_modules/virt_a.py").write_text("def there():\n    return 1\n")
+    publish(tree, tmp_path / "remote.git")
+    listed = ["ls-tree", "--name-only", "published", "_modules/"]
+    assert git(tmp_path / "remote.git", *listed) == ["_modules/virt.py"]
+    (tree / "_modules/virt_b.py").write_text(other)
+    publish(tree, tmp_path / "remote.git")
+    names = ["virt.py", "virt_a.py", "virt_b.py"]
+    assert git(tmp_path / "remote.git", *listed) == [f"_modules/{name}" for name in names]
 
 
 def test_the_library_is_one_file_and_what_unpacks_it(tree, tmp_path):

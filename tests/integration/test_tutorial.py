@@ -92,7 +92,7 @@ def plain(operator, cloud, step):
 def sync(operator, cloud, step):
     master, _formula, minions = [operator.types(command) for command in step.commands]
     is_synced = operator.way == "sync"
-    for name in ("modules.virt", "modules.seed", "states.virt_keys", "grains.virt_host"):
+    for name in ("modules.virt", "modules.seed", "states.virt", "grains.virt_host"):
         assert (name in minions) is is_synced
     for name in ("runners.virt", "pillar.libvirt", "output.virt_query"):
         assert (name in master) is is_synced

@@ -3,9 +3,12 @@
 gitfs cannot hide files: what is in the branch that a master lists is what every
 minion can read. So the branch is made of the served folders only; tests/ and
 docs/ stay out of it. The library is one file there (_utils/saltvirt/packed.py says
-why). The user's own index and repository are not touched.
+why), and so are the execution modules and the states of the name virt: at each highstate a
+minion asks its master for every file. The user's own index and repository are not touched.
 """
 
+import ast
+import builtins
 import io
 import os
 import runpy
@@ -20,6 +23,7 @@ SERVED = (
     "_modules", "_runners", "_states", "_pillar", "_output", "_engines", "_grains", "_utils",
     "_returners", "_beacons", "formulas", "README.md", "LICENSE",
 )  # fmt: skip
+MERGED = {"_modules/virt.py": "_modules/virt_*.py", "_states/virt.py": "_states/virt_*.py"}
 LIBRARY, ARCHIVE = "_utils/saltvirt", "library.zip"
 BRANCH = "published"
 WHO = {
@@ -45,6 +49,7 @@ def publish(tree, remote, branch=BRANCH, message="Published from a working tree"
             raise LabError(f"{tree} has none of the folders that a master serves")
         git("add", "--all", "--", *served)
         pack(git, tree)
+        merge(git, tree)
         content = git("write-tree")
         if parent and git("rev-parse", f"{parent}^{{tree}}") == content:
             return parent
@@ -61,6 +66,48 @@ def pack(git, tree):
     git("rm", "-r", "-q", "--cached", "--", LIBRARY)
     git.put(f"{LIBRARY}/__init__.py", unpacks)
     git.put(f"{LIBRARY}/{ARCHIVE}", packed(tree, names))
+
+
+def merge(git, tree):
+    """Have the files of each of MERGED as one in the index."""
+    for into, pattern in MERGED.items():
+        others = sorted(str(path.relative_to(tree)) for path in tree.glob(pattern))
+        text = others and merged(tree, [into, *others])
+        if text:
+            git("rm", "-q", "--cached", "--", *others)
+            git.put(into, text.encode())
+
+
+def merged(tree, names):
+    """The text of adapters as one file; None where a name would mean something else in it.
+
+    Salt itself makes one module of files that have the same virtual name. Each file is there as it
+    is, below its name, so that a line of a traceback is found again.
+    """
+    bound, texts = {}, []
+    for name in names:
+        texts.append(f"# {name}\n{(tree / name).read_text(encoding='utf-8')}")
+        for what, meaning in bindings(ast.parse(texts[-1])):
+            if hasattr(builtins, what) or bound.setdefault(what, meaning) != meaning:
+                return None
+    return "\n\n".join(texts)
+
+
+def bindings(tree):
+    """(Name, what it means) of each name at the top of a file; None for what is not known."""
+    for node in tree.body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            whence = getattr(node, "module", None)
+            for one in node.names:
+                yield one.asname or one.name, f"{whence} {one.name}"
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name, ast.dump(node)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            # what every adapter begins with
+            if ast.unparse(node) != "saltvirt = saltvirt.fresh()":
+                yield node.targets[0].id, ast.dump(node.value)
+        elif not isinstance(node, ast.If) and ast.get_docstring(ast.Module([node], [])) is None:
+            yield "_", ast.dump(node)
 
 
 def packed(tree, names):
