@@ -49,6 +49,8 @@ def as_nobody(argv, home, env):
     """Run a program as nobody in a copy of this tree; its exit code."""
     tree = home / measured.TREE
     copy(paths.REPOSITORY, tree)
+    # the copy goes with its folder: Python may keep what it compiles, as on any master and minion
+    env = {key: value for key, value in env.items() if key != "PYTHONDONTWRITEBYTECODE"}
     env = measured.at_home(home, env)
     user = pwd.getpwnam(USER)
     run(["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", home])

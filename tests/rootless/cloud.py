@@ -62,6 +62,7 @@ class Cloud:
     def start(self):
         """All of it, and Salt Virt there."""
         self.events.start()
+        self._runner.submit(os.getpid)  # it imports Salt while the master starts
         if self.way == "sync":
             publish(paths.REPOSITORY, self.root / "git")
         self.libvirtds = {host: Libvirtd(self.root / host) for host in HOSTS}
@@ -78,9 +79,10 @@ class Cloud:
         second = self._pool.submit(self.minions["hv2"].start)
         self.run("saltutil.sync_all")
         self.synced = {"hv1": first.result()}
-        self.minions["hv1"].start()
+        first = self._pool.submit(self.minions["hv1"].start)
         second.result()
         self.synced |= self.salt("hv2", "saltutil.sync_all")
+        first.result()
 
     def install(self):
         """Have what `make wheel` builds on the path of every Salt that is started from now on."""
@@ -161,6 +163,13 @@ class Cloud:
         done = self.called(host, "--out=json", fun, *words(arguments, named))
         assert done.returncode == 0, done
         return json.loads(done.stdout)["local"]
+
+    def calls(self, fun, *arguments, **named):
+        """What :meth:`call` returns on all minions, by id; all at once."""
+        at_once = {
+            host: self._pool.submit(self.call, host, fun, *arguments, **named) for host in HOSTS
+        }
+        return {host: one.result() for host, one in at_once.items()}
 
     def typed(self, fun, *arguments, **named):
         """(Exit code, the lines that are shown) of ``salt-run fun …``."""

@@ -54,7 +54,8 @@ def test_applied_by_the_master_on_all_and_again(cloud, tree):
 
 
 def test_and_taken_back_by_salt_call(cloud, tree):
-    for host in cloud.hosts:
-        cloud.salt(host, "virt.start", "test")
-        assert changed(cloud.call(host, "state.apply", "away")) <= {"lan", "store"}
-        assert changed(cloud.call(host, "state.apply", "away")) == set()
+    cloud.salt("hv*", "virt.start", "test")
+    for states in cloud.calls("state.apply", "away").values():
+        assert changed(states) <= {"lan", "store"}
+    for states in cloud.calls("state.apply", "away").values():
+        assert changed(states) == set()
