@@ -98,3 +98,23 @@ def test_versions_name_the_host_that_lags(cloud):
     assert code == 1
     assert not lines[2].endswith("sync_all")
     assert lines[3].endswith("another version than the master's: salt hv2 saltutil.sync_all")
+
+
+def test_many_guests_are_deployed_and_found_there_the_second_time(cloud):
+    """By threads with a Fleet each, and one look at all hosts for several of them."""
+    plain = {
+        "mem": 16, "hypervisor": "test", "seed": False, "size": "1MiB",
+        "interfaces": [{"name": "eth0", "type": "network", "source": "default"}],
+    }  # fmt: skip
+    guests = {f"many{number}": plain for number in range(4)}
+    try:
+        made = cloud.run("virt.deployed", guests, "crowd")["crowd"]
+        assert made["result"] is True, made["comment"]
+        again = cloud.run("virt.deployed", guests, "crowd")["crowd"]
+        assert (again["comment"], again["changes"]) == ("4 there", {})
+    finally:
+        for daemon in cloud.libvirtds.values():
+            for dom in daemon.connection.listAllDomains():
+                if dom.name() in guests:
+                    dom.destroy()
+                    dom.undefine()

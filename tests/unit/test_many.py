@@ -3,6 +3,7 @@ job is said in tests/counted.py."""
 
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.fleet import progress
 from saltvirt.operations import deploy, picture, together, unique
 from saltvirt.placement import choose, facts, policy
 from tests.clock import Clock, until
@@ -374,3 +376,23 @@ def test_of_a_look_that_fails_each_asks_for_himself(monkeypatch):
 @pytest.mark.parametrize(("hosts", "size"), [(0, 1), (3, 1), (10, 2), (200, 20), (2000, 20)])
 def test_for_how_many_a_look_at_so_many_hosts_is(hosts, size):
     assert together.size_for(hosts) == size
+
+
+def test_lines_of_many_threads_are_fired_one_after_the_other():
+    """Salt's channel raised "This event loop is already running" when two were at once."""
+    at_once, most = [], []
+
+    class Channel:
+        def fire_event(self, data, _tag):
+            at_once.append(data)
+            most.append(len(at_once))
+            time.sleep(0.001)
+            at_once.pop()
+
+    one = type(lambda: None)((lambda: None).__code__, {"__jid_event__": Channel()})
+    screen = progress.Screen({"virt.x": one}, "virt_query")
+    with ThreadPoolExecutor(4) as pool:
+        both = ((screen.line, ("a",)), (screen.update, (7, "b")))
+        for done in [pool.submit(say, *what) for say, what in both * 20]:
+            done.result()
+    assert (len(most), max(most)) == (40, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +12,8 @@ QUIET_S = 10
 
 
 class Screen:
-    """The terminal of ``salt-run``, or the log that it is written to.
+    """The terminal of ``salt-run``, or the log that it is written to. Threads may share it: Salt's
+    channel breaks when two fire at once.
 
     functions: the runner's ``__salt__``. outputter: which draws the events. silent: clean data
     was asked for, so nothing is shown.
@@ -25,21 +27,24 @@ class Screen:
         self._updating = False
         self._tenth: float | None = None
         self._logged = 0.0
+        self._lock = threading.Lock()
 
     def line(self, text: str) -> None:
         """A line that stays."""
-        self._updating, self._tenth = False, None
-        self._fire(text)
+        with self._lock:
+            self._updating, self._tenth = False, None
+            self._fire(text)
 
     def update(self, percent: float, text: str) -> None:
         """The line about long work: on a terminal it takes the place of the one before; in a
         log there is one for each tenth of the work, and at least every ten seconds."""
-        now = time.monotonic()
-        news = percent // 10 != self._tenth or now - self._logged > QUIET_S
-        if news:
-            self._tenth, self._logged = percent // 10, now
-        self._fire(text, again=self._updating, passing=not news)
-        self._updating = True
+        with self._lock:
+            now = time.monotonic()
+            news = percent // 10 != self._tenth or now - self._logged > QUIET_S
+            if news:
+                self._tenth, self._logged = percent // 10, now
+            self._fire(text, again=self._updating, passing=not news)
+            self._updating = True
 
     def _fire(self, text: str, **how: Any) -> None:
         if self._channel is not None:
