@@ -142,7 +142,7 @@ class Swarm:
         }
         plan = {"hosts": hosts, "config": str(self.folder / "minion"), "folder": str(about)}
         (self.folder / "plan").write_text(json.dumps(plan))
-        env = {**os.environ, "PYTHONPATH": str(paths.REPOSITORY / "_utils")}
+        env = {**os.environ, "PYTHONPATH": str(self.folder / "master/extmods/utils")}
         with open(self.folder / "minions.log", "wb") as log:
             self.minions = subprocess.Popen(
                 [sys.executable, "-m", "tests.swarm.minions", self.folder / "plan"],
