@@ -7,6 +7,7 @@ import pytest
 
 from tests.lab import paths, process
 from tests.swarm import kinds, measured, seen
+from tests.tools import docs
 
 pytest.importorskip("salt.config")
 pytest.importorskip("libvirt")
@@ -52,3 +53,10 @@ def test_a_wrong_answer_is_said_in_the_table():
     cost = measured.Cost(1.26, jobs=3)
     assert seen.row(20, "list", cost).endswith(" | 3 | 0 | right |")
     assert seen.row(20, "list", cost, wrong=True).endswith(" | WRONG |")
+
+
+def test_the_page_and_the_plot_are_made_from_what_was_seen():
+    pages = docs.pages()
+    for name in ("scale.md", "scale.svg"):
+        path = docs.DOCS / name
+        assert path.read_text(encoding="utf-8") == pages[path], "make docs"

@@ -71,10 +71,10 @@ def _asked(swarm, given, tenth):
         for one in wrong[:10]:
             print(f"WRONG: virt.{verb.name}: {one}", file=sys.stderr, flush=True)
         faults += bool(wrong)
+        if given.keep and not faults:
+            seen.keep(swarm, deployed, found)
     if faults:
         print(swarm.last_words(), file=sys.stderr)
-    if given.keep and not faults:
-        seen.keep(swarm, deployed, found)
     return int(bool(faults))
 
 

@@ -13,7 +13,7 @@ from tests.clock import until
 from tests.lab import paths
 from tests.lab.publish import ARCHIVE, LIBRARY, packed
 from tests.lab.sh import run
-from tests.swarm import kinds, measured
+from tests.swarm import kinds
 from tests.swarm.minions import MASTER
 
 START_S = 300
@@ -162,10 +162,6 @@ class Swarm:
         """The ends of the logs."""
         logs = [self.folder / name for name in ("master/log", "minions.log", "errors")]
         return "\n".join(f"{one}:\n{one.read_text(errors='replace')[-3000:]}" for one in logs)
-
-    def minions_mib(self):
-        """The memory of the process of the minions."""
-        return measured.own_kib(self.minions.pid) / 1024
 
     def typed(self, fun, *arguments, **named):
         """The process of ``salt-run fun …``, that has begun; its answer will be in ``said``."""

@@ -46,7 +46,7 @@ class Master:
 
     def memory_mib(self):
         """What all of them have in memory together."""
-        return sum(own_kib(pid) for pid, _ in process.family(self.pid)) / 1024
+        return sum(_own_kib(pid) for pid, _ in process.family(self.pid)) / 1024
 
     def published(self):
         """How many jobs are written down, without what `salt-run` writes down of itself."""
@@ -58,7 +58,7 @@ class Master:
         return found
 
 
-def own_kib(pid):
+def _own_kib(pid):
     """What a process has in memory; of a page that some share, its part."""
     with suppress(OSError), open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
         return int(next(line for line in file if line.startswith("Pss:")).split()[1])

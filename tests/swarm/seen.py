@@ -63,7 +63,6 @@ def keep(swarm, deployed, found):
         "ill": {kind: len(swarm.of(kind)) for kind in kinds.ILL},
         "deployed": deployed,
         "timeout_s": swarm.timeout_s,
-        "minions_mib": round(swarm.minions_mib()),
         "verbs": {
             verb: {k: round(v, 2) for k, v in asdict(c).items()} for verb, c in found.items()
         },
@@ -84,12 +83,12 @@ def conditions():
     """How it was seen, as Markdown."""
     names = [
         "hosts", "dead, hung, slow", "guests deployed", "`timeout`", "date", "cores",
-        "load of the machine", "Salt", "Python", "minions' process MiB",
+        "load of the machine", "Salt", "Python",
     ]  # fmt: skip
     lines = [_line(names), _line(["---:"] * len(names))]
     for number, one in read().items():
         ill = ", ".join(map(str, one["ill"].values()))
-        words = ("deployed", "timeout_s", "when", "cores", "load", "salt", "python", "minions_mib")
+        words = ("deployed", "timeout_s", "when", "cores", "load", "salt", "python")
         lines.append(_line([number, ill, *(one[word] for word in words)]))
     return "\n".join(lines)
 
@@ -97,7 +96,7 @@ def conditions():
 def plot():
     """The same as SVG: a plot for each of some columns, over the number of hosts."""
     seen = read()
-    verbs = list(next(iter(seen.values()))["verbs"])
+    verbs = list(dict.fromkeys(verb for one in seen.values() for verb in one["verbs"]))
     plots = [(key, title) for key, *_, title in COLUMNS if title]
     width = 2 * _WIDTH + 3 * _GAP
     high = _LEGEND + (len(plots) + 1) // 2 * (_HEIGHT + _TOP + _GAP) + _GAP
@@ -121,7 +120,7 @@ def plot():
 def _plotted(seen, verbs, key, title, left, top):
     """One plot, of a key of Cost."""
     widest = max(seen)
-    most = _round(max(one["verbs"][verb][key] for one in seen.values() for verb in verbs))
+    most = _round(max(cost[key] for one in seen.values() for cost in one["verbs"].values()))
     x0, y0, wide, tall = left + _LEFT, top + _TOP + _HEIGHT, _WIDTH - _LEFT - 8, _HEIGHT - 20
 
     def place(number, value):
@@ -137,10 +136,12 @@ def _plotted(seen, verbs, key, title, left, top):
         x = place(number, 0).split(",")[0]
         lines.append(_text(x, y0 - 2, number, "text-anchor='middle'"))
     for verb, colour in zip(verbs, _COLOURS, strict=False):
-        points = " ".join(place(number, one["verbs"][verb][key]) for number, one in seen.items())
-        lines.append(
-            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
-        )
+        with_it = {n: one["verbs"][verb] for n, one in seen.items() if verb in one["verbs"]}
+        points = [place(number, cost[key]) for number, cost in with_it.items()]
+        way = f'points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="2"'
+        lines.append(f"<polyline {way}/>")
+        for x, y in (point.split(",") for point in points):
+            lines.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>')
     return lines
 
 

@@ -7,6 +7,7 @@ import re
 import sys
 import textwrap
 
+from tests.swarm import seen
 from tests.tools import api, layers
 
 DOCS = api.REPOSITORY / "docs"
@@ -148,6 +149,8 @@ def pages():
         FOLDER / "engine-and-grain.md": engine_and_grain(),
         FOLDER / "facts.md": facts(),
         DOCS / "layers.svg": layers.picture(),
+        DOCS / "scale.md": seen.page((DOCS / "scale.md").read_text(encoding="utf-8")),
+        DOCS / "scale.svg": seen.plot(),
     }
 
 
