@@ -102,8 +102,11 @@ WHICH_HOST = {
     "operations.init": (),
     "operations.lock": (),
     "operations.migrate": (),
+    "operations.hints": (),
     "operations.moves": (),
+    "operations.picture": (),
     "operations.recover": (),
+    "operations.together": (),
     "operations.unique": (),
     "placement.*": (),
 }
