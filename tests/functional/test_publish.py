@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from tests.lab import paths
+from tests.lab import measured, paths
 from tests.lab.publish import MERGED, publish
 from tests.lab.sh import LabError
 
@@ -18,6 +18,12 @@ PACKED = paths.REPOSITORY / "_utils/saltvirt/packed.py"
 def git(repository, *arguments):
     argv = ["git", "-C", str(repository), *arguments]
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+
+
+@pytest.fixture(autouse=True)
+def not_measured(monkeypatch):
+    """As it is published for use."""
+    monkeypatch.delenv(measured.WANTED, raising=False)
 
 
 @pytest.fixture
@@ -62,6 +68,15 @@ def test_the_adapters_of_this_tree_are_one_file_a_kind(tmp_path):
         given = [paths.REPOSITORY / into, *paths.REPOSITORY.glob(pattern)]
         assert functions(text) == set().union(*(functions(path.read_text()) for path in given))
         assert all(path.read_text() in text for path in given)
+
+
+def test_what_is_measured_stays_in_the_files_that_the_tree_has(tmp_path, monkeypatch):
+    monkeypatch.setenv(measured.WANTED, "/tool:/data")
+    publish(paths.REPOSITORY, tmp_path / "remote.git")
+    there = git(tmp_path / "remote.git", "ls-tree", "-r", "--name-only", "published")
+    for pattern in MERGED.values():
+        for path in paths.REPOSITORY.glob(pattern):
+            assert str(path.relative_to(paths.REPOSITORY)) in there
 
 
 @pytest.mark.parametrize(
