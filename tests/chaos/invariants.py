@@ -11,7 +11,7 @@ STAYS = re.compile(
     r"|^/run/salt-virt|^/var/lib/libvirt/(dnsmasq|boot|qemu/(channel|checkpoint|dump|nvram|ram|"
     r"save|snapshot|varstore)(/target)?$)|^/run/libvirt/qemu(/(dbus|slirp|swtpm|passt))?$"
     r"|^/tmp(/systemd-private|/\.)|^/var/tmp/systemd-private"
-    r"|^/var/lib/libvirt/qemu/(channel/target/)?domain-|^/var/cache/salt/master/virt/(locks|slots|starts)"
+    r"|^/var/lib/libvirt/qemu/(channel/target/)?domain-|^/var/cache/salt/master/virt/(locks|seen|slots|starts)"
     r"|^/var/cache/salt/master/virt/[a-z]+$|^/var/cache/salt/master/virt/[a-z]+\.(lock|json)$"
     r"|^/etc/salt/pki/master/(libvirt|\.|(virtkeys(/hv\d+)?|virt-accepted|virtpillars)$)"
     r"|^/var/lib/salt-virt/(arrivals|making|leavings|target_leftovers|migrations|moved)$|/var/lib/salt-virt/moved/"

@@ -9,7 +9,7 @@ from saltvirt import errors
 from saltvirt.fleet import authorization
 from saltvirt.fleet.answer import Answer, down, lost
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import away, begun, find, lock, unique
+from saltvirt.operations import away, begun, find, hints, lock, unique
 from saltvirt.operations.identity import Clone, Rename
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
 from tests.functional.test_trust import Host, cloud  # noqa: F401
@@ -141,6 +141,7 @@ def test_who_is_silent_may_have_the_name_unless_the_operator_knows(named, report
 
 def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monkeypatch):
     away.keep(named.opts, "hv2", ["db1", "web1", "x"])
+    hints.keep(named.opts, "db1", "hv1")
     real, held = named.modules["virt.rename"], []
 
     def rename(**kwarg):
@@ -169,6 +170,7 @@ def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monk
     assert Pillars(named.opts).of("web1", store.accepted) == {"role": "db"}
     assert Pillars(named.opts).of("db1", lambda name: pairs[1]) == {}
     assert away.of(named.opts, "hv2") == {"x"}
+    assert hints.of(named.opts, "db1") is None
     assert lock.at_work(named.opts, "db1") is None
     assert report.failures == []
 

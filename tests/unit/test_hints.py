@@ -55,6 +55,17 @@ def test_what_was_kept_is_told_and_only_for_that_guest(tmp_path, monkeypatch):
     assert {path.name[0] for path in (tmp_path / "virt/seen").iterdir()} != {"."}
 
 
+def test_what_is_forgotten_is_that_guests_own_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(hints, "FILES", 1)
+    opts = {"cachedir": str(tmp_path)}
+    hints.keep(opts, "web1", "hv1")
+    hints.forget(opts, "web2")
+    assert hints.of(opts, "web1") == "hv1"
+    hints.forget(opts, "web1")
+    hints.forget(opts, "web1")
+    assert list((tmp_path / "virt/seen").iterdir()) == []
+
+
 def test_there_are_never_more_files_than_so_many(tmp_path, monkeypatch):
     monkeypatch.setattr(hints, "FILES", 7)
     opts = {"cachedir": str(tmp_path)}

@@ -7,7 +7,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import away, begun, lock, proof, purge
+from saltvirt.operations import away, begun, hints, lock, proof, purge
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.find import BELOW
 from saltvirt.operations.purge import Purge
@@ -215,6 +215,7 @@ def test_all_that_the_master_knows_of_it_goes(tmp_path, keys):
     }  # fmt: skip
     assert done.more == {"host": "hv1"}
     assert (keys["deleted"], begun.of(cloud.opts, "web1")) == (["web1"], None)
+    assert hints.of(cloud.opts, "web1") is None
     assert (away.of(cloud.opts, "hv2"), away.of(cloud.opts, "hv3")) == ({"db1"}, set())
     assert cloud.asked[-1] == ("hv1", "virt.purge", {"vm_": "web1", "unused": []}, True)
 

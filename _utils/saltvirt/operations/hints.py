@@ -48,3 +48,10 @@ def keep(opts: dict[str, Any], name: str, host: str) -> None:
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
+
+
+def forget(opts: dict[str, Any], name: str) -> None:
+    """The guest is nowhere any more."""
+    if of(opts, name) is not None:
+        with contextlib.suppress(OSError):
+            _path(opts, name).unlink()

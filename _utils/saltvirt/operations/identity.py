@@ -14,7 +14,7 @@ from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.operations import away, find, inventory, lock, purge, unique
+from saltvirt.operations import away, find, hints, inventory, lock, purge, unique
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.init import deliver, handed_in, naming_what_stays
 from saltvirt.operations.operation import Checked, Reasons, Result
@@ -170,6 +170,7 @@ class Rename(_NewName):
                 undo.success()
             for gone in (name, new):
                 away.forget(fleet.opts, gone)
+                hints.forget(fleet.opts, gone)
             if made.pub_key:
                 self._forget(host)
         changes = {"name": {"old": name, "new": new}, "disks": [*made.disks]}

@@ -10,7 +10,7 @@ from saltvirt.answers.removal import RemovalPlan
 from saltvirt.fleet import syndic
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations import away, begun, find, lock, proof
+from saltvirt.operations import away, begun, find, hints, lock, proof
 from saltvirt.operations.operation import Checked, Reasons, Result
 
 
@@ -117,6 +117,7 @@ class Purge:
                 raise errors.OperationFailed(f"{host}: libvirt still has {name}")
             begun.forget(fleet.opts, name)
             away.forget(fleet.opts, name)
+            hints.forget(fleet.opts, name)
             goes, why = self._key(host)
             if goes:
                 KeyStore(fleet.opts).delete(name)
