@@ -179,7 +179,7 @@ def test_a_disk_without_a_size_is_no_image(images, monkeypatch):
 
 
 def test_an_image_is_checked_before_it_has_its_name(images, monkeypatch):
-    def check(info):
+    def check(_path, _format):
         raise errors.ImageError("damaged")
 
     monkeypatch.setattr(cache.inspect, "check", check)
