@@ -188,9 +188,15 @@ def test_of_what_is_the_hosts_own_nobody_else_is_asked():
 
 
 @pytest.fixture
-def of_web1():
+def of_web1(tmp_path):
     """(host, name to what is known) of the snapshots of web1, of which hv2 answers that."""
-    return lambda answer: there(_OfSnapshots(answer), "web1")
+
+    def asked(answer):
+        cloud = _OfSnapshots(answer)
+        cloud.opts = {"cachedir": str(tmp_path)}
+        return there(cloud, "web1")
+
+    return asked
 
 
 class _OfSnapshots(Cloud):

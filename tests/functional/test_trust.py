@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 from unittest import mock
 
 import pytest
@@ -193,7 +194,9 @@ def test_a_permission_from_before_virt_hosts_changed_is_void(cloud, store, pairs
 
 def test_a_permission_of_an_operation_ends_with_its_process(opts, store, pairs):  # noqa: F811
     """What kill -9 leaves is a file without the lock."""
-    authorization.Authorizations(opts).grant("hv1", "web1", held=True)
+    found = authorization.Authorizations(opts)
+    left = authorization.Permission(time.time() + 60, held=True)
+    os.close(found._written("hv1", "web1", left))
     assert list(authorization.Authorizations(opts).expired()) == [("hv1", "web1")]
     assert authorization.hand_in(opts, store, "hv1", "web1", pairs[0]) is False
     assert list(authorization.Authorizations(opts).expired()) == []
