@@ -28,15 +28,20 @@ def run(module, function, *arguments, timeout_s=600):
     return done.stdout
 
 
-def _mount(source, target, kind, options=""):
+# of mount(2): nothing more than this mount becomes read-only
+_READ_ONLY = 1 | 32 | 4096
+
+
+def _mount(source, target, kind, options="", flags=0):
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(source.encode(), str(target).encode(), kind.encode(), 0, options.encode()):
+    if libc.mount(source.encode(), str(target).encode(), kind.encode(), flags, options.encode()):
         raise OSError(ctypes.get_errno(), f"cannot mount {kind} on {target}")
 
 
 class Box:
     """The file systems of this process: each top folder is the machine's own below a layer of
-    ours; ``/run`` is empty, so that no daemon is reached; below ``/mnt`` it may write."""
+    ours; ``/run`` is empty, so that no daemon is reached; below ``/mnt`` it may write. No other
+    top folder can be made."""
 
     def __init__(self):
         _mount("box", BOX, "tmpfs")
@@ -53,6 +58,7 @@ class Box:
             work.mkdir(parents=True)
             _mount("overlay", top, "overlay", f"lowerdir={top},upperdir={upper},workdir={work}")
             self.layers[top] = upper
+        _mount("", "/", "", flags=_READ_ONLY)
         os.chdir(os.getcwd())
         self.known = self.written()
 

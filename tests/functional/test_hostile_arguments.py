@@ -45,6 +45,8 @@ def scribble(box):
         with open(path, "w", encoding="utf-8") as file:
             file.write("x")
     os.unlink("/etc/hostname")
+    with pytest.raises(OSError, match="Read-only"):
+        os.mkdir("/salt-virt-was-here")
     print(json.dumps(box.news()))
 
 
