@@ -25,6 +25,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt import settings, units
+from saltvirt.answers.power import Power
 from saltvirt.host import connection
 from saltvirt.host.domain import (
     describe,
@@ -35,11 +36,15 @@ from saltvirt.host.domain import (
     stats,
     vcpus_memory,
 )
+from saltvirt.host.domain import power as powering  # the name is a function's here
 from saltvirt.host.migration import move_journal
+from saltvirt.host.node import steps
 from saltvirt.host.provision import admission
 from saltvirt.spec import values
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from salt_dunders import __salt__
 
 __virtualname__ = "virt"
@@ -568,6 +573,59 @@ def reset(vm_, **kwargs):
         salt '*' virt.reset <domain>
     """
     return _change(vm_, "reset", lifecycle.reset, kwargs)
+
+
+def power(name, verb, when, last_seen=False, timeout=0, overcommit=None, placement=None, **kwargs):
+    """
+    Start, stop, pause, resume or reset a guest that is in one of the given states, and say what
+    became of it. ``salt-run virt.…`` calls it for its verbs by name: one job has all of it.
+
+    :param name: of the guest
+    :param verb: ``start``, ``shutdown``, ``stop``, ``pause``, ``resume`` or ``reset``
+    :param when: list of the states that it is done in; in any other nothing is done
+    :param last_seen: no other host was asked: nothing is done either with one that is off here, or
+        is being moved, or of which a migration was broken off, for it may be on another host
+    :param timeout: of ``shutdown``: how many seconds the guest's system may take; it is asked again
+        every 10 s, and after that time left on
+    :param overcommit: as for ``virt.start``
+    :param placement: as for ``virt.start``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dict: ``before``, the state's word, or None without a guest that surely is the one;
+        ``after``, its state when it was done, or None
+
+    :raises OperationFailed: libvirt refused; the message has its words
+
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.power web1 stop when='[running, paused]'
+    """
+    verb = values.choice("start", "shutdown", "stop", "pause", "resume", "reset")(verb, "verb")
+    when = values.list_of(values.word)(when, "when")
+    timeout_s = units.parse_number(timeout, "timeout")
+    admitted = {"overcommit": overcommit, "placement": placement}
+    acts: dict[str, Callable[[], object]] = {
+        "start": lambda: start(name, **admitted, **kwargs),
+        "stop": lambda: stop(name, **kwargs),
+        "pause": lambda: pause(name, **kwargs),
+        "resume": lambda: resume(name, **kwargs),
+        "reset": lambda: reset(name, **kwargs),
+    }
+    with _locked(verb, name):
+        with _connect(kwargs) as conn:
+            before = powering.before(conn, name, last_seen)
+        if before not in when:
+            return Power(before).to_answer()
+        if verb in acts:
+            acts[verb]()
+    if verb not in acts:  # the lock is not held: who does not want to wait may pull the power
+        where = steps.folder(__salt__["config.get"])
+        _on(name, lifecycle.off_within, kwargs, timeout_s, lambda: steps.made(where))
+    with _connect(kwargs) as conn:
+        return Power(before, powering.after(conn, name)).to_answer()
 
 
 def ctrl_alt_del(vm_, **kwargs):

@@ -13,6 +13,7 @@ saltvirt = saltvirt.fresh()
 from saltvirt import errors, settings, units
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock, resize
+from saltvirt.host.domain import power as powering  # the name is a function's in virt
 from saltvirt.host.migration import departed
 from saltvirt.host.provision import (
     admission,
@@ -441,16 +442,18 @@ def resize_disk(vm_, disk, size, **kwargs):
     return {"before": before, "after": after}
 
 
-def seed_eject(name, **kwargs):
+def seed_eject(name, last_seen=False, **kwargs):
     """
     Take the volume for cloud-init from a guest and delete it: it holds the guest's key.
 
     To be called when the guest has reported in; ``salt-run virt.init … wait=True`` does it.
 
     :param name: of the guest
+    :param last_seen: as for ``virt.power``: no other host was asked where the guest is
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: True when there was one, False when there was none
+    :return: True when there was one, False when there was none; None, with ``last_seen``, when the
+        guest may be on another host: nothing is done then
 
     :raises NotFound: there is no such guest here
 
@@ -462,5 +465,7 @@ def seed_eject(name, **kwargs):
     """
     where = guest_lock.folder(__salt__["config.get"])
     with guest_lock.held(where, "virt.seed_eject", name), _connect(kwargs) as conn:
+        if last_seen and powering.before(conn, name, last_seen) is None:
+            return None
         folder = images_folder.configured(__salt__["config.get"]).folder
         return seed_drive.eject(conn, name, folder)

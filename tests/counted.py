@@ -122,20 +122,18 @@ class Cloud:
     def virt_vm_info(self, host, vm_):
         return {vm_: dict(self.guests[host][vm_])} if vm_ in self.guests[host] else {}
 
-    def virt_shutdown(self, host, vm_):
-        return self._become(host, vm_, "shutdown")
+    def virt_power(self, host, name, verb, when, last_seen=False, **_more):
+        before = self.guests[host].get(name, {}).get("state")
+        if last_seen and before not in ("running", "paused", "pmsuspended"):
+            before = None
+        if before not in when:
+            return {"before": before, "after": None}
+        after = {"shutdown": "shutdown", "stop": "shutdown", "pause": "paused"}.get(verb, "running")
+        self._become(host, name, after)
+        return {"before": before, "after": after}
 
-    def virt_stop(self, host, name):
-        return self._become(host, name, "shutdown")
-
-    def virt_pause(self, host, vm_):
-        return self._become(host, vm_, "paused")
-
-    def virt_resume(self, host, vm_):
-        return self._become(host, vm_, "running")
-
-    def virt_reset(self, host, vm_):
-        return self._become(host, vm_, "running")
+    def virt_seed_eject(self, host, name, last_seen=False):
+        return None if last_seen and name not in self.guests[host] else True
 
     def _become(self, host, name, state):
         self.guests[host][name] = {**self.guests[host][name], "state": state}

@@ -57,6 +57,7 @@ FOR = {
     "virt.init": {"name": "new1", "seed": False, "start": False, "nic": None, "disk": None},
     "virt.update": {"name": "test", "cpu": 0, "mem": 0}, "virt.clone": {"vm_": "web2", "name": "n"},
     "virt.rename": {"vm_": "web2", "name": "n"}, "virt.start": {"name": "web2"},
+    "virt.power": {"name": "test", "verb": "pause", "when": ["running"]},
     "virt.stop": {"name": "test"}, "virt.reboot": {"name": "test"},
     "virt.network_define": {"name": "net9"}, "virt.network_update": {"name": "default"},
     "virt.network_get_xml": {"name": "default"}, "virt.network_start": {"name": "default"},

@@ -27,7 +27,7 @@ import salt.utils.event
 
 from saltvirt.fleet import answer, client, target
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations import away, deploy, held, lifecycle, lock, migrate, unique, wait
+from saltvirt.operations import away, deploy, held, lock, migrate, unique, wait
 from tests.clock import Clock
 from tests.functional import hostile
 from tests.functional.conftest import REPOSITORY, load
@@ -85,15 +85,19 @@ class Host:
             return what(vm_=vm_, name=name, test=test, target=target, **more)
         if fun in ("virt.start", "virt.resume", "virt.reset"):
             self.guests[name or vm_] = "running"
-        elif fun in ("virt.shutdown", "virt.stop"):
-            self.guests[name or vm_] = "shutdown"
-        elif fun == "virt.pause":
-            self.guests[vm_] = "paused"
         elif fun in ("virt.list_snapshots", "virt.vm_info", "virt.guest_addresses"):
             return {name or domain or vm_: self.real[fun]["test"]}
         elif fun == "virt.snapshot":
             return {"name": name or "s3"}
         return True
+
+    def power(self, name=None, verb=None, when=(), last_seen=False, **_more):
+        before = self.guests.get(name)
+        if before not in when or (last_seen and before == "shutdown"):
+            return {"before": before, "after": None}
+        after = {"shutdown": "shutdown", "stop": "shutdown", "pause": "paused"}
+        self.guests[name] = after.get(verb, "running")
+        return {"before": before, "after": self.guests[name]}
 
     def vm_state(self, vm_=None, **_more):
         return {k: v for k, v in self.guests.items() if vm_ in (None, k)}
@@ -374,7 +378,7 @@ class Events:
 def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
     """call(verb, twist) → (Cloud, what the runner returned), with the master as new each time."""
     monkeypatch.setattr(salt.utils.event, "get_event", Events)
-    for waiting in (held, lifecycle, lock, unique, wait):
+    for waiting in (held, lock, unique, wait):
         monkeypatch.setattr(waiting, "time", Clock(time.time()))
     monkeypatch.setattr(target, "reported", lambda _opts, name: name == "web1")
     base = salt.config.master_config(None)

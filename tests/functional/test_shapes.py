@@ -14,6 +14,7 @@ ASKED = {
     "virt.guest_addresses": {"vm_": "test"}, "virt.list_snapshots": {"domain": "test"},
     "virt.snapshot": {"domain": "test", "name": "s1"}, "virt.migrate_unfinished": {},
     "virt.purge": {"vm_": "test", "test": True},
+    "virt.power": {"name": "test", "verb": "pause", "when": ["running"], "last_seen": True},
 }  # fmt: skip
 
 

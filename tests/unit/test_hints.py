@@ -8,22 +8,19 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.fleet.answer import silent
-from saltvirt.operations import find, hints, lifecycle
+from saltvirt.fleet import target
+from saltvirt.fleet.answer import FAILED, Answer, silent
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations import find, hints
+from saltvirt.operations.eject import Eject
 from saltvirt.operations.lifecycle import Lifecycle
 from saltvirt.operations.purge import Purge
-from tests.clock import Clock
 from tests.counted import Cloud
 
 WEB1 = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"}
 OFF = {**WEB1, "state": "shutdown"}
 # what does no harm to another guest of the name: one host is asked
 ONE = {"force_off": "shutdown", "pause": "paused", "shutdown": "shutdown", "reset": "running"}
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch):
-    monkeypatch.setattr(lifecycle, "time", Clock())
 
 
 def cloud_with(tmp_path, hint="hv003", **guests):
@@ -120,8 +117,43 @@ def test_what_does_no_harm_asks_no_other_host(tmp_path, verb):
     cloud = cloud_with(tmp_path, hv003=WEB1)
     done = Lifecycle(cloud, "web1", verb).run()
     assert (done.more["host"], done.more["state"]) == ("hv003", ONE[verb])
-    assert asked(cloud) == {"hv003"}
-    assert sum(cloud.jobs.values()) == 3  # its state, the verb, and libvirt's word for it
+    assert cloud.published == [("virt.power", ["hv003"])]
+
+
+def test_what_it_was_and_what_it_is_are_that_hosts_own_words(tmp_path):
+    cloud = cloud_with(tmp_path, hv003=WEB1)
+    done = Lifecycle(cloud, "web1", "pause").run()
+    assert done.comment == "web1 on hv003 was paused"
+    assert done.changes == {"state": {"old": "running", "new": "paused"}}
+    again = Lifecycle(cloud, "web1", "pause").run()
+    assert (again.comment, again.changes) == ("web1 on hv003 is paused already", {})
+    with pytest.raises(errors.InvalidInput, match="web1 on hv003 is paused: cannot shutdown it"):
+        Lifecycle(cloud, "web1", "shutdown").run()
+    assert Lifecycle(cloud, "web1", "reset").check().more == {"host": "hv003", "state": "paused"}
+
+
+def test_a_host_is_asked_for_no_longer_than_it_may_take(tmp_path):
+    cloud, options = cloud_with(tmp_path, hv003=WEB1), []
+    gather = cloud.gather
+    cloud.gather = lambda *asked, **more: options.append(more) or gather(*asked, **more)
+    Lifecycle(cloud, "web1", "pause").run()
+    cloud.guests["hv003"]["web1"]["state"] = "running"
+    cloud.opts["timeout"] = 50
+    Lifecycle(cloud, "web1", "shutdown", wait_s=60).run()
+    assert options == [{"timeout_s": 20, "patient": True}, {"timeout_s": 110, "patient": True}]
+
+
+def test_what_the_host_is_asked(tmp_path):
+    cloud, heard = cloud_with(tmp_path, hv003=WEB1), []
+    cloud.first = lambda host, fun, kwarg: heard.append(kwarg)
+    Lifecycle(cloud, "web1", "shutdown", wait_s=60).run()
+    cloud.guests["hv003"]["web1"]["state"] = "running"
+    Lifecycle(cloud, "web1", "force_off").run()
+    assert heard == [
+        {"name": "web1", "verb": "shutdown", "when": ["running"], "timeout": 60, "last_seen": True},
+        {"name": "web1", "verb": "stop", "last_seen": True,
+         "when": ["running", "paused", "pmsuspended", "crashed"]},
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", ["start", "resume"])
@@ -139,6 +171,32 @@ def test_a_purge_asks_all_and_refuses_two(tmp_path):
     assert cloud.guests["hv007"]
 
 
+@pytest.mark.parametrize("hint", [None, "hv003", "hv007"])
+def test_a_volume_is_taken_where_the_guest_is(tmp_path, monkeypatch, hint):
+    monkeypatch.setattr(KeyStore, "ours", lambda _keys: {"web1"})
+    monkeypatch.setattr(target, "reported", lambda _opts, _name: True)
+    cloud = cloud_with(tmp_path, hint, hv007=WEB1)
+    done = Eject(cloud, "web1").run()
+    assert (done.more, done.changes) == ({"host": "hv007"}, {"ejected": True})
+    more = [("virt.seed_eject", [hint])] if hint else []
+    if hint != "hv007":
+        more += [("virt.vm_state", cloud.names), ("virt.seed_eject", ["hv007"])]
+    assert cloud.published == more
+    assert hints.of(cloud.opts, "web1") == "hv007"
+
+
+def test_where_taking_it_fails_all_are_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(KeyStore, "ours", lambda _keys: {"web1"})
+    monkeypatch.setattr(target, "reported", lambda _opts, _name: True)
+    cloud, heard = cloud_with(tmp_path, hv003=WEB1), []
+    cloud.first = lambda host, fun, kwarg: heard.append((fun, kwarg))
+    cloud.virt_seed_eject = lambda _host, **_asked: Answer("hv003", error="busy", kind=FAILED)
+    with pytest.raises(errors.OperationFailed, match="hv003: busy"):
+        Eject(cloud, "web1").run()
+    asked = [kwarg for fun, kwarg in heard if fun == "virt.seed_eject"]
+    assert asked == [{"name": "web1", "last_seen": True}, {"name": "web1"}]
+
+
 # -- a hint that is wrong -----------------------------------------------------------------
 
 
@@ -148,8 +206,10 @@ def test_a_wrong_hint_costs_one_question_and_is_put_right(tmp_path, verb, hint):
     cloud = cloud_with(tmp_path, hint, hv007=WEB1)
     done = Lifecycle(cloud, "web1", verb).run()
     assert (done.more["host"], done.more["state"]) == ("hv007", ONE[verb])
-    more = [("virt.vm_state", ["hv003"])] if hint == "hv003" else []
-    assert cloud.published[: len(more) + 1] == [*more, ("virt.vm_state", cloud.names)]
+    more = [("virt.power", ["hv003"])] if hint == "hv003" else []
+    assert cloud.published == [
+        *more, ("virt.vm_state", cloud.names), ("virt.power", ["hv007"]),
+    ]  # fmt: skip
     assert hints.of(cloud.opts, "web1") == "hv007"
     cloud.published.clear()
     assert find.last_seen(cloud, "web1") in (("hv007", ONE[verb]), None)
@@ -168,24 +228,78 @@ def test_what_is_off_where_it_was_last_seen_may_run_elsewhere(tmp_path, verb):
 
 
 @pytest.mark.parametrize("elsewhere", [True, False])
-@pytest.mark.parametrize("connected", [True, False])
-def test_a_silent_host_is_never_taken_for_one_without_the_guest(tmp_path, elsewhere, connected):
+def test_a_host_without_a_connection_is_never_taken_for_one_without_the_guest(tmp_path, elsewhere):
     cloud = cloud_with(tmp_path, hv003=WEB1, **({"hv007": WEB1} if elsewhere else {}))
-    hung = silent("hv003", 15, busy=True)
-    if connected:
-        cloud.virt_vm_state_, cloud.virt_vm_state = (
-            cloud.virt_vm_state,
-            lambda host, vm_=None: hung if host == "hv003" else cloud.virt_vm_state_(host, vm_),
-        )
-    else:
-        cloud.dead.add("hv003")
+    cloud.dead.add("hv003")
     one = Lifecycle(cloud, "web1", "pause")
     if elsewhere:
         assert one.run().more["host"] == "hv007"
         return
-    with pytest.raises(errors.NotFound, match=r"that answered \(hv003: (no answer|down)"):
+    with pytest.raises(errors.NotFound, match=r"that answered \(hv003: down"):
         one.run()
     assert cloud.guests["hv003"]["web1"]["state"] == "running"
+
+
+def test_one_that_loses_its_connection_before_it_is_told_was_told_nothing(tmp_path):
+    cloud = cloud_with(tmp_path, hv003=WEB1, hv007=WEB1)
+    cloud.dead.add("hv003")
+    cloud.seen = set
+    assert Lifecycle(cloud, "web1", "pause").run().more["host"] == "hv007"
+    assert cloud.published[0] == ("virt.power", ["hv003"])
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "words"),
+    [
+        (silent("hv003", 60, busy=True), errors.ConnectionFailed, "hv003: no answer in 60 s"),
+        (Answer("hv003", error="web1: another operation is at work on it here", kind=FAILED),
+         errors.OperationFailed, "hv003: web1: another operation is at work on it here"),
+        (Answer("hv003", {"after": "paused"}), errors.BadAnswer, "hv003: .*before"),
+    ],
+)  # fmt: skip
+def test_one_that_was_told_and_fails_is_believed_and_asked_first_no_more(
+    tmp_path, said, kind, words
+):
+    """It may do it yet: so nothing is done elsewhere by the same call."""
+    cloud = cloud_with(tmp_path, hv003=WEB1, hv007=WEB1)
+    cloud.virt_power = lambda _host, **_asked: said
+    with pytest.raises(kind, match=words):
+        Lifecycle(cloud, "web1", "pause").run()
+    assert cloud.published == [("virt.power", ["hv003"])]
+    assert hints.of(cloud.opts, "web1") is None
+
+
+def test_what_became_of_it_is_what_counts(tmp_path):
+    cloud = cloud_with(tmp_path, hv003=WEB1)
+    cloud.virt_power = lambda _host, **_asked: {"before": "running", "after": "running"}
+    with pytest.raises(errors.OperationFailed, match=r"^web1 on hv003 is running, not shutdown$"):
+        Lifecycle(cloud, "web1", "force_off").run()
+    with pytest.raises(errors.OperationFailed, match="is running after 35 s, not shutdown"):
+        Lifecycle(cloud, "web1", "shutdown", wait_s=35).run()
+
+
+def test_a_guest_that_leaves_between_two_questions_is_said_to_be_gone(tmp_path):
+    cloud = cloud_with(tmp_path, hint=None, hv003=OFF)
+
+    def leaves(_host, fun, _asked):
+        if fun == "virt.power":
+            cloud.guests["hv003"].clear()
+
+    cloud.first = leaves
+    with pytest.raises(errors.NotFound, match="web1 is no longer on hv003: run the command again"):
+        Lifecycle(cloud, "web1", "start").run()
+
+
+def test_one_that_was_started_meanwhile_is_left_alone(tmp_path):
+    cloud = cloud_with(tmp_path, hint=None, hv003=OFF)
+
+    def starts(_host, fun, _asked):
+        if fun == "virt.power":
+            cloud.guests["hv003"]["web1"] = WEB1
+
+    cloud.first = starts
+    done = Lifecycle(cloud, "web1", "start").run()
+    assert (done.comment, done.changes) == ("web1 on hv003 is running already", {})
 
 
 def test_a_host_that_is_no_hypervisor_any_more_or_below_a_syndic_is_no_hint(tmp_path):

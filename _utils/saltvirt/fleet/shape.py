@@ -9,7 +9,16 @@ import math
 from typing import Any
 
 from saltvirt import errors, plain, wire
-from saltvirt.answers import guests, made, maintenance, migration, removal, snapshots, versions
+from saltvirt.answers import (
+    guests,
+    made,
+    maintenance,
+    migration,
+    power,
+    removal,
+    snapshots,
+    versions,
+)
 from saltvirt.placement import facts
 
 NUMBER = (int, float)
@@ -34,6 +43,7 @@ ANSWERS = {
     "virt.names_on_disk": [str],
     "virt.inventory": facts.Inventory,
     "virt.leftovers": guests.Leftovers,
+    "virt.power": power.Power,
     "virt.migrate_locations": guests.MigrationFacts,
     # by the name that hosts have for it which are not updated yet
     "virt.migrate_census": guests.MigrationFacts,

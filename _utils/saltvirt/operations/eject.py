@@ -36,10 +36,24 @@ class Eject:
         if not self._is_ours():
             return Result(self.name, self._no_guest())
         with lock.guest(self.fleet.opts, self.name, self.verb):
-            host, _ = find.last_seen(self.fleet, self.name) or find.locate(self.fleet, self.name)
-            taken = self.fleet.one(host, self.verb, {"name": self.name}, long=True)
+            host, taken = self._where_last_seen() or self._anywhere()
         comment = f"{self.name} on {host} has no volume for cloud-init"
         return Result(self.name, comment, {"ejected": True} if taken else {}, {"host": host})
+
+    def _where_last_seen(self) -> tuple[str, bool] | None:
+        """(the host where the guest was last seen, whether there was a volume); None when that host
+        alone cannot say that this is the guest."""
+        host = find.hinted(self.fleet, self.name)
+        if host is None:
+            return None
+        asked = {"name": self.name, "last_seen": True}
+        answer = self.fleet.gather([host], self.verb, asked, patient=True)[host]
+        return (host, answer.data) if answer.ok and answer.data is not None else None
+
+    def _anywhere(self) -> tuple[str, bool]:
+        """The same by what all hosts say."""
+        host, _ = find.locate(self.fleet, self.name)
+        return host, self.fleet.one(host, self.verb, {"name": self.name}, long=True)
 
     def _is_ours(self) -> bool:
         """Whether this master made it. Raises OperationFailed as long as it has not reached it."""

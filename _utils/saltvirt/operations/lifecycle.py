@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from dataclasses import dataclass
 from typing import Any
 
 from saltvirt import errors, names
+from saltvirt.answers.power import Power
+from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import alone, begun, find, hints
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.placement import account, policy
 
 RUNNING, PAUSED, OFF = "running", "paused", "shutdown"
-PAUSE_S = 1
-# a system that boots does not hear the button: as on the host it is pressed again
-PRESS_AGAIN_S = 10
+# so long a host waits until another operation on the guest has ended: host.domain.guest_lock
+AT_ONCE_S = 20
 
 
 @dataclass(frozen=True)
 class Verb:
-    """function: on the host. before: states it makes sense in. after: what libvirt must say.
+    """asked: the verb of the host's ``virt.power``. before: states it makes sense in. after: what
+    libvirt must say. runs: the guest writes to its disks then, and did not before."""
 
-    parameter: Salt's own signatures differ in how they name the guest. runs: the guest writes to
-    its disks then, and did not before.
-    """
-
-    function: str
+    asked: str
     before: tuple[str, ...]
     after: str
     done: str
-    parameter: str = "vm_"
     runs: bool = False
 
 
 VERBS = {
-    "start": Verb("virt.start", (OFF, "crashed"), RUNNING, "started", "name", runs=True),
-    "shutdown": Verb("virt.shutdown", (RUNNING,), OFF, "shut down"),
-    "force_off": Verb(
-        "virt.stop", (RUNNING, PAUSED, "pmsuspended", "crashed"), OFF, "powered off", "name"
-    ),
-    "pause": Verb("virt.pause", (RUNNING,), PAUSED, "paused"),
-    "resume": Verb("virt.resume", (PAUSED, "pmsuspended"), RUNNING, "resumed", runs=True),
-    "reset": Verb("virt.reset", (RUNNING, PAUSED), RUNNING, "reset"),
+    "start": Verb("start", (OFF, "crashed"), RUNNING, "started", runs=True),
+    "shutdown": Verb("shutdown", (RUNNING,), OFF, "shut down"),
+    "force_off": Verb("stop", (RUNNING, PAUSED, "pmsuspended", "crashed"), OFF, "powered off"),
+    "pause": Verb("pause", (RUNNING,), PAUSED, "paused"),
+    "resume": Verb("resume", (PAUSED, "pmsuspended"), RUNNING, "resumed", runs=True),
+    "reset": Verb("reset", (RUNNING, PAUSED), RUNNING, "reset"),
 }
 
 
@@ -61,7 +54,7 @@ class PowerPlan:
 
 
 def _start(fleet: Fleet, name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of the host's ``virt.start``: it admits by the master's policy."""
+    """The arguments by which a host starts it: it admits by the master's policy."""
     terms = account.terms(None, policy.of_master(fleet.opts))
     return {"name": names.guest(name), **options, "placement": terms.to_answer()}
 
@@ -75,21 +68,37 @@ def plan(
 ) -> PowerPlan:
     """The PowerPlan. Changes nothing. only: the host that has it; the operator knows that it runs
     on no other. Raises NotFound, InvalidInput (the verb makes no sense now), OperationFailed."""
-    verb, name = VERBS[verb_name], names.guest(name)
-    reasons = reasons or Reasons(first=True)
-    seen = None if verb.runs or only else find.last_seen(fleet, name)
+    name = names.guest(name)
+    seen = find.last_seen(fleet, name) if _one_will_do(verb_name, only) else None
     if seen:
-        host, before = seen
-    else:
-        locations, host = _on(fleet, name, only)
-        before = locations.guests[name][host]
+        return _planned(name, verb_name, *seen)
+    return _of_all(fleet, name, verb_name, only, reasons or Reasons(first=True))
+
+
+def _one_will_do(verb_name: str, only: str | None) -> bool:
+    """Whether it does no harm where the guest should be on a second host, too."""
+    return not (VERBS[verb_name].runs or only)
+
+
+def _of_all(
+    fleet: Fleet, name: str, verb_name: str, only: str | None, reasons: Reasons
+) -> PowerPlan:
+    """The PowerPlan by what all hosts say."""
+    locations, host = _on(fleet, name, only)
+    found = _planned(name, verb_name, host, locations.guests[name][host])
+    if VERBS[verb_name].runs and not found.nothing and not only:
+        with reasons:
+            alone.check(fleet, locations, name, host)
+    return found
+
+
+def _planned(name: str, verb_name: str, host: str, before: str) -> PowerPlan:
+    """Raises InvalidInput where the verb makes no sense."""
+    verb = VERBS[verb_name]
     if verb_name == "reset" and before == PAUSED:
         return PowerPlan(host, before, PAUSED)
     if before not in (*verb.before, verb.after):
         raise errors.InvalidInput(f"{name} on {host} is {before}: cannot {verb_name} it")
-    if verb.runs and before != verb.after and not only:
-        with reasons:
-            alone.check(fleet, locations, name, host)
     return PowerPlan(host, before, verb.after)
 
 
@@ -114,7 +123,7 @@ def writes(fleet: Fleet, name: str, only: str | None = None) -> str:
 
 
 class Lifecycle:
-    """Does one of VERBS, and confirms it with libvirt.
+    """Does one of VERBS; its host asks libvirt what became of it, in the same job.
 
     A guest that already is as wanted is left alone. wait_s: how many seconds the guest's own system
     may take. options: more arguments of the host's ``virt.start``. host: where it is and nowhere
@@ -152,11 +161,71 @@ class Lifecycle:
 
     def run(self) -> Result:
         """Raises NotFound, InvalidInput, OperationFailed, NoRoom."""
-        found = plan(self.fleet, self.name, self.verb, self.host)
+        name = names.guest(self.name)
+        done = self._where_last_seen(name) if _one_will_do(self.verb, self.host) else None
+        if done:
+            return done
+        found = _of_all(self.fleet, name, self.verb, self.host, Reasons(first=True))
+        if self._is_done(found):
+            return self._done(found)
+        asked = self._asked(name)
+        said = self.fleet.one(found.host, "virt.power", asked, long=True)
+        told = Power.from_answer(said, found.host)
+        if told.before is None:
+            raise errors.NotFound(f"{name} is no longer on {found.host}: run the command again")
+        return self._judged(name, found.host, told)
+
+    def _where_last_seen(self, name: str) -> Result | None:
+        """Done by the host where the guest was last seen, when that alone can say that this is the
+        one. None when it is not, or was told nothing: then nothing was done.
+
+        A host that fails at it is asked first no more: it may be for the guest's being elsewhere.
+        """
+        host = find.hinted(self.fleet, name)
+        if host is None:
+            return None
+        asked = {**self._asked(name), "last_seen": True}
+        timeout_s = max(self.fleet.opts["timeout"], AT_ONCE_S) + self.wait_s
+        answer = self.fleet.gather([host], "virt.power", asked, timeout_s=timeout_s, patient=True)[
+            host
+        ]
+        if answer.kind == DOWN:
+            return None
+        try:
+            told = Power.from_answer(answer.get(), host)
+        except errors.VirtError:
+            hints.forget(self.fleet.opts, name)
+            raise
+        return self._judged(name, host, told) if told.before else None
+
+    def _asked(self, name: str) -> dict[str, Any]:
+        """The arguments of the host's ``virt.power``."""
+        verb = VERBS[self.verb]
+        asked: dict[str, Any] = {"name": name, "verb": verb.asked, "when": [*verb.before]}
+        if self.verb == "start":
+            asked |= _start(self.fleet, name, self.options)
+        if self.verb == "shutdown":
+            asked["timeout"] = self.wait_s
+        return asked
+
+    def _judged(self, name: str, host: str, told: Power) -> Result:
+        """What its host has done. Raises InvalidInput, OperationFailed when it is not as wanted."""
+        found = _planned(name, self.verb, host, str(told.before))
+        if self._is_done(found):
+            return self._done(found)
+        if told.after != found.after:
+            waited = f" after {self.wait_s:.0f} s" if self.wait_s else ""
+            raise errors.OperationFailed(
+                f"{name} on {host} is {told.after}{waited}, not {found.after}"
+            )
+        if self.verb == "start":  # whoever made it: somebody wants it
+            begun.forget(self.fleet.opts, name)
+        return self._done(found)
+
+    def _done(self, found: PowerPlan) -> Result:
         more = {"host": found.host, "state": found.after}
         if self._is_done(found):
             return Result(self.name, self._already(found), more=more)
-        self._do(found)
         words = f"{self.name} on {found.host} was {VERBS[self.verb].done}"
         return Result(self.name, words, _changes(found), more)
 
@@ -165,31 +234,6 @@ class Lifecycle:
 
     def _already(self, found: PowerPlan) -> str:
         return f"{self.name} on {found.host} is {found.after} already"
-
-    def _do(self, found: PowerPlan) -> None:
-        fleet, host, verb = self.fleet, found.host, VERBS[self.verb]
-        name = names.guest(self.name)
-        starts = self.verb == "start"
-        asked = _start(fleet, name, self.options) if starts else {verb.parameter: name}
-        fleet.one(host, verb.function, asked, long=True)
-        pressed = time.monotonic()
-        end = pressed + self.wait_s
-        while True:
-            after = fleet.one(host, "virt.vm_state", {"vm_": name}).get(name)
-            if after == found.after:
-                if starts:  # whoever made it: somebody wants it
-                    begun.forget(fleet.opts, name)
-                return
-            if time.monotonic() >= end:
-                waited = f" after {self.wait_s:.0f} s" if self.wait_s else ""
-                raise errors.OperationFailed(
-                    f"{name} on {host} is {after}{waited}, not {found.after}"
-                )
-            if self.verb == "shutdown" and time.monotonic() - pressed >= PRESS_AGAIN_S:
-                pressed = time.monotonic()
-                with contextlib.suppress(errors.OperationFailed):  # it is off by now: asked above
-                    fleet.one(host, verb.function, {verb.parameter: name}, long=True)
-            time.sleep(PAUSE_S)
 
 
 def _changes(found: PowerPlan) -> dict[str, Any]:

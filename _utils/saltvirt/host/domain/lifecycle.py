@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from saltvirt import errors
 from saltvirt.host import connection
@@ -39,18 +40,31 @@ def shutdown(dom: libvirt.virDomain, timeout_s: float = 0) -> bool:
     name = dom.name()
     if timeout_s and lookup.state(dom) == "paused":
         raise errors.OperationFailed(f"cannot shut down {name}: it is paused; virt.resume it first")
-    with connection.translated(f"shut down {name}"):
-        if not timeout_s:
+    if not timeout_s:
+        with connection.translated(f"shut down {name}"):
             dom.shutdown()
             return True
-        end = time.monotonic() + timeout_s
-        while time.monotonic() < end:
-            if not _pressed(dom, min(end, time.monotonic() + PRESS_AGAIN_S)):
-                return True
+    if off_within(dom, timeout_s):
+        return True
     raise errors.OperationFailed(
         f"{name}: no response to ACPI shutdown within {timeout_s} s: its system "
         "ignores it, or takes longer; virt.stop powers it off"
     )
+
+
+def off_within(
+    dom: libvirt.virDomain, timeout_s: float, asking: Callable[[], object] = lambda: None
+) -> bool:
+    """Asks the guest's system to power down, again and again until it is off: a system that boots
+    does not hear it. Whether it is off within that time. asking: called each time before."""
+    end = time.monotonic() + timeout_s
+    with connection.translated(f"shut down {dom.name()}"):
+        while True:
+            asking()
+            if not _pressed(dom, min(end, time.monotonic() + PRESS_AGAIN_S)):
+                return True
+            if time.monotonic() >= end:
+                return False
 
 
 def _pressed(dom: libvirt.virDomain, end: float) -> bool:
