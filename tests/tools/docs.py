@@ -84,6 +84,7 @@ _FACTS = (
     ("answers/maintenance.py", "What a host answers of its maintenance"),
     ("answers/made.py", "What a host answers of a guest that it made or renamed"),
     ("answers/migration.py", "What a host answers of a migration"),
+    ("answers/power.py", "What a host answers of a verb by a guest's name"),
     ("answers/snapshots.py", "What a host answers of a guest's snapshots"),
     ("answers/removal.py", "What a host answers of what it would remove"),
     ("fleet/authorization.py", "What is in the permission to hand in a guest's key"),

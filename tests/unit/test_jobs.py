@@ -38,6 +38,14 @@ VERBS = {
     # it could run twice, on one disk: all say first that they do not have it
     "start": ("shutdown", power("start"), [("virt.vm_state", ALL), ("virt.power", ONE)]),
     "resume": ("paused", power("resume"), [("virt.vm_state", ALL), ("virt.power", ONE)]),
+    "a start's test=True": (
+        "shutdown", lambda cloud: Lifecycle(cloud, "web1", "start").check(),
+        [("virt.vm_state", ALL), ("virt.start", ONE)],
+    ),
+    "a pause's test=True": (
+        "running", lambda cloud: Lifecycle(cloud, "web1", "pause").check(),
+        [("virt.vm_state", ONE)],
+    ),
     # what is off there may run elsewhere
     "force_off of one that is off": (
         "shutdown", power("force_off"), [("virt.power", ONE), ("virt.vm_state", ALL)],

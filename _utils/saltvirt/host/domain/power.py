@@ -43,6 +43,7 @@ def _surely_here(dom: libvirt.virDomain) -> bool:
 
 def _has_job(dom: libvirt.virDomain) -> bool:
     """Whether libvirt works at something with it. A driver that knows no jobs moves nothing."""
+    found = False
     with contextlib.suppress(errors.Unsupported), translated():
-        return recovery.has_job(dom)
-    return False
+        found = recovery.has_job(dom)
+    return found

@@ -1,0 +1,119 @@
+"""start, stop and their kin by a guest's name: what is asked of whom, and what is said."""
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.fleet.answer import FAILED, Answer
+from saltvirt.operations import begun
+from saltvirt.operations.lifecycle import VERBS, Lifecycle
+from saltvirt.revert import Revert
+from tests.counted import Cloud
+
+WEB1 = {"vcpus": 1, "memory_kib": 1 << 20}
+RUN, PAUSE, OFF = "running", "paused", "shutdown"
+
+
+def cloud_with(tmp_path, state, host="hv1", **virt):
+    found = Cloud(tmp_path, 2, **virt)
+    found.names = ["hv1", "hv2"]
+    found.guests = {"hv1": {}, "hv2": {}}
+    found.guests[host] = {"web1": {**WEB1, "state": state}}
+    return found
+
+
+def heard_by(cloud):
+    """(function, arguments) of each question that is asked from now on."""
+    heard = []
+    cloud.first = lambda _host, fun, kwarg: heard.append((fun, kwarg))
+    return heard
+
+
+@pytest.mark.parametrize(
+    ("verb", "before", "after"),
+    [
+        ("start", OFF, RUN), ("start", "crashed", RUN), ("shutdown", RUN, OFF),
+        ("force_off", PAUSE, OFF), ("force_off", "crashed", OFF), ("pause", RUN, PAUSE),
+        ("resume", PAUSE, RUN), ("resume", "pmsuspended", RUN), ("reset", RUN, RUN),
+    ],
+)  # fmt: skip
+def test_a_check_says_what_a_run_does(tmp_path, verb, before, after):
+    cloud = cloud_with(tmp_path, before)
+    checked = Lifecycle(cloud, "web1", verb).check()
+    assert cloud.guests["hv1"]["web1"]["state"] == before
+    done = Lifecycle(cloud, "web1", verb).run()
+    change = {} if before == after else {"state": {"old": before, "new": after}}
+    assert checked.changes == done.changes == change
+    assert checked.comment == f"web1 on hv1 would be {VERBS[verb].done}"
+    assert done.comment == f"web1 on hv1 was {VERBS[verb].done}"
+    assert checked.more == {"host": "hv1", "state": before}
+    assert done.more == {"host": "hv1", "state": after}
+    assert cloud.guests["hv1"]["web1"]["state"] == after
+    assert not checked.nothing
+
+
+@pytest.mark.parametrize(
+    ("verb", "state"), [("start", RUN), ("shutdown", OFF), ("force_off", OFF), ("pause", PAUSE)]
+)
+def test_one_that_is_so_already_is_left_alone(tmp_path, verb, state):
+    cloud = cloud_with(tmp_path, state)
+    for one in (Lifecycle(cloud, "web1", verb).check(), Lifecycle(cloud, "web1", verb).run()):
+        assert (one.comment, one.changes) == (f"web1 on hv1 is {state} already", {})
+        assert one.more == {"host": "hv1", "state": state}
+    assert Lifecycle(cloud, "web1", verb).check().nothing
+    assert not {"virt.power", "virt.start"} & {fun for fun, _ in cloud.published[-1:]}
+
+
+@pytest.mark.parametrize(
+    ("verb", "state"),
+    [("start", PAUSE), ("shutdown", PAUSE), ("pause", OFF), ("resume", OFF), ("reset", OFF)],
+)
+def test_a_verb_that_makes_no_sense_is_refused_by_its_name(tmp_path, verb, state):
+    cloud = cloud_with(tmp_path, state)
+    words = f"web1 on hv1 is {state}: cannot {verb} it"
+    with pytest.raises(errors.InvalidInput, match=words):
+        Lifecycle(cloud, "web1", verb).run()
+    assert Lifecycle(cloud, "web1", verb).check().reasons == (words,)
+    assert cloud.guests["hv1"]["web1"]["state"] == state
+
+
+def test_a_reset_leaves_one_paused_that_was(tmp_path):
+    cloud = cloud_with(tmp_path, PAUSE)
+    cloud.virt_power = lambda _host, **_asked: {"before": PAUSE, "after": PAUSE}
+    done = Lifecycle(cloud, "web1", "reset").run()
+    assert (done.comment, done.changes) == ("web1 on hv1 was reset", {})
+    cloud.virt_power = lambda _host, **_asked: {"before": PAUSE, "after": RUN}
+    with pytest.raises(errors.OperationFailed, match="web1 on hv1 is running, not paused"):
+        Lifecycle(cloud, "web1", "reset").run()
+
+
+def test_a_start_goes_by_the_masters_policy_and_what_was_said(tmp_path):
+    cloud = cloud_with(tmp_path, OFF, placement={"memory_ratio": 2.0})
+    heard = heard_by(cloud)
+    start = Lifecycle(cloud, "web1", "start", options={"overcommit": True})
+    start.check()
+    start.run()
+    told = [one for one in heard if one[0] != "virt.vm_state"]
+    (tested, admits), (done, asked) = told
+    assert (tested, done) == ("virt.start", "virt.power")
+    assert admits.pop("test") is True
+    assert admits["placement"]["policy"]["memory_ratio"] == 2.0
+    more = {"verb": "start", "when": [OFF, "crashed"]}
+    assert asked == {**admits, **more} == {**asked, "name": "web1", "overcommit": True}
+
+
+def test_what_a_host_would_not_admit_is_told_by_a_check(tmp_path):
+    cloud = cloud_with(tmp_path, OFF)
+    cloud.virt_start = lambda host, **_asked: Answer(host, error="no room: full", kind=FAILED)
+    assert Lifecycle(cloud, "web1", "start").check().reasons == ("hv1: no room: full",)
+
+
+def test_only_a_start_ends_what_a_killed_init_wrote_down(tmp_path):
+    cloud = cloud_with(tmp_path, RUN)
+
+    begun.Begun(cloud.opts, "web1", "virt.init", Revert()).on("hv1")
+    Lifecycle(cloud, "web1", "force_off").run()
+    assert begun.of(cloud.opts, "web1")
+    Lifecycle(cloud, "web1", "start").run()
+    assert begun.of(cloud.opts, "web1") is None
