@@ -2,6 +2,8 @@
 say itself. What counts as a job is said in tests/counted.py."""
 
 import os
+import stat
+from pathlib import Path
 
 import pytest
 
@@ -73,8 +75,8 @@ def test_there_are_never_more_files_than_so_many(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "damaged",
-    [b"", b"{", b"[1, 2]", b'["web1"]', b'["web1", 7]', b'{"web1": "hv1"}', b"\xff\xfe",
-     b"[" * 4000, b'["web2", "hv1"]'],
+    [b"", b"{", b"7", b"[1, 2]", b'["web1"]', b'["web1", 7]', b'{"web1": "hv1", "1": "hv1"}',
+     b"\xff\xfe", b"[" * 4000, b'["web2", "hv1"]'],
 )  # fmt: skip
 def test_a_damaged_hint_is_none_and_is_replaced(tmp_path, damaged):
     opts = {"cachedir": str(tmp_path)}
@@ -84,6 +86,26 @@ def test_a_damaged_hint_is_none_and_is_replaced(tmp_path, damaged):
     assert hints.of(opts, "web1") is None
     hints.keep(opts, "web1", "hv2")
     assert hints.of(opts, "web1") == "hv2"
+
+
+def test_what_is_known_already_is_not_written_again_and_nobody_else_reads_it(tmp_path):
+    opts = {"cachedir": str(tmp_path)}
+    hints.keep(opts, "web1", "hv1")
+    folder = tmp_path / "virt/seen"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    [path] = folder.iterdir()
+    os.utime(path, ns=(1, 1))
+    hints.keep(opts, "web1", "hv1")
+    assert path.stat().st_mtime_ns == 1
+
+
+def test_who_stops_the_runner_while_it_writes_is_heard(tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        hints.keep({"cachedir": str(tmp_path)}, "web1", "hv1")
 
 
 def test_where_nothing_can_be_written_nothing_is_kept(tmp_path):

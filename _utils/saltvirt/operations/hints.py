@@ -21,7 +21,7 @@ _MOST = 2048
 
 
 def _path(opts: dict[str, Any], name: str) -> Path:
-    number = int.from_bytes(hashlib.sha256(name.encode(errors="replace")).digest()[:4], "big")
+    number = int.from_bytes(hashlib.sha256(name.encode(errors="replace")).digest(), "big")
     return Path(opts["cachedir"]) / "virt" / "seen" / f"{number % FILES}"
 
 
@@ -40,7 +40,7 @@ def keep(opts: dict[str, Any], name: str, host: str) -> None:
     if of(opts, name) == host:
         return
     path = _path(opts, name)
-    part = path.with_name(f".{secrets.token_hex(8)}")
+    part = path.with_name(f".{secrets.token_hex()}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
