@@ -8,7 +8,7 @@ of the list one process of its minion: ``minions`` counts those, and is what man
 import threading
 from collections import Counter
 
-from saltvirt.fleet.answer import FAILED, Answer, down
+from saltvirt.fleet.answer import FAILED, Answer, down, silent
 
 HOST = {
     "cpus": 64, "memory_kib": 512 << 20, "arch": "x86_64", "types": ["kvm", "qemu"],
@@ -21,6 +21,7 @@ NEEDS = {"disk_bytes": 10 << 30, "networks": ["default"], "image_here": False}
 
 class Cloud:
     """hosts: how many. guests: host to {guest: its facts}. dead: hosts that answer nothing.
+    busy: those that answer only who is patient.
 
     refuses: host to what it says against each guest. full_kib: host to the memory that its
     admission gives its guests. first: called with host, function and arguments before it answers.
@@ -32,7 +33,7 @@ class Cloud:
                      "virt": {"queue_timeout": 60, **virt}, "minimum_auth_version": 3}  # fmt: skip
         self.names = [f"hv{number:03}" for number in range(hosts)]
         self.guests = {host: dict((guests or {}).get(host, {})) for host in self.names}
-        self.dead, self.published = set(dead), []
+        self.dead, self.busy, self.published = set(dead), set(), []
         self.refuses, self.full_kib, self.lock = {}, {}, threading.Lock()
         self.first = lambda host, fun, kwarg: None
 
@@ -56,7 +57,7 @@ class Cloud:
     def seen(self, hosts):
         return set(hosts) - self.dead
 
-    def ask(self, hosts, fun, kwarg=None, **_options):
+    def ask(self, hosts, fun, kwarg=None, patient=False, **_options):
         hosts = list(hosts)
         with self.lock:
             self.published.append((fun, hosts))
@@ -64,6 +65,8 @@ class Cloud:
             self.first(host, fun, kwarg)
             if host in self.dead:
                 yield down(host)
+            elif host in self.busy and not patient:
+                yield silent(host, 15, busy=True)
             else:
                 with self.lock:
                     found = getattr(self, fun.replace(".", "_"))(host, **(kwarg or {}))

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.fleet import progress
-from saltvirt.operations import deploy, picture, together, unique
+from saltvirt.fleet import progress, target
+from saltvirt.operations import deploy, init, picture, together, unique
 from saltvirt.placement import choose, facts, policy
 from tests.clock import Clock, until
 from tests.counted import Cloud
@@ -97,7 +97,7 @@ def test_the_files_of_a_silent_libvirt_are_read_once_for_all_names(tmp_path):
 def test_a_host_that_refused_is_asked_again_and_no_other(tmp_path):
     cloud = Cloud(tmp_path, hosts=3)
     seen = picture.Picture(cloud, POLICY)
-    guests = wishes(6)
+    guests = wishes(9)
     where = {w.name: seen.place(cloud, w, w.request()).ranked[0].host for w in guests}
     full = where["web000"]
     theirs = {f"other{n}": {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"} for n in (1, 2)}
@@ -127,6 +127,88 @@ def test_a_host_that_died_meanwhile_gets_nothing_more(tmp_path):
     assert seen.place(cloud, one, one.request()).ranked[0].host != first
     cloud.dead.clear()
     assert seen.host_of("nobody") is None
+
+
+def test_a_busy_host_is_waited_for(tmp_path):
+    cloud = Cloud(tmp_path, hosts=3)
+    cloud.busy = {"hv001"}
+    seen = picture.Picture(cloud, POLICY)
+    [one] = wishes(1, host="hv001")
+    assert [best.host for best in seen.place(cloud, one, one.request()).ranked] == ["hv001"]
+    assert [host.needs is not None for host in seen.hosts] == [True] * 3
+
+
+def test_hosts_that_did_not_change_are_not_looked_at_again(tmp_path, monkeypatch):
+    cloud, looked, kept = Cloud(tmp_path, hosts=6), [], choose._first
+
+    def first_reason(host, asked, *more):
+        if asked.name in ("web000", "web001", "web002"):
+            looked.append(host.name)
+        return kept(host, asked, *more)
+
+    monkeypatch.setattr(choose, "_first", first_reason)
+    seen = picture.Picture(cloud, POLICY)
+    first, second, third = wishes(3)
+    best = seen.place(cloud, first, first.request()).ranked[0].host
+    assert looked == cloud.names
+    seen.place(cloud, second, second.request())
+    assert looked == [*cloud.names, best]
+    third.arguments = dict(reversed(third.arguments.items()))
+    seen.place(cloud, third, third.request())
+    assert len(looked) == 8
+    assert cloud.jobs == {"virt.inventory": 2}
+
+
+def test_what_a_guest_takes_by_the_profiles_of_its_host_counts_once(tmp_path):
+    seen = picture.Picture(cloud := Cloud(tmp_path, hosts=1), POLICY)
+    for one in wishes(2):
+        seen.place(cloud, one, one.request())
+    [host] = seen.hosts
+    assert sum(store.promised_bytes for store in host.storage.values()) == 2 * (10 << 30)
+
+
+def test_a_guest_that_is_nowhere_any_more_is_not_counted_where_it_was(tmp_path):
+    cloud = Cloud(tmp_path, hosts=1)
+    seen = picture.Picture(cloud, POLICY)
+    one, other = wishes(2)
+    for each in (one, other):
+        seen.place(cloud, each, each.request())
+    cloud.dead.add("hv000")
+    seen.look_again(cloud, "hv000", without=other.name)
+    assert not seen.place(cloud, one, one.request()).ranked
+    cloud.dead.clear()
+    seen.look_again(cloud, "hv000", without=other.name)
+    assert [host.guests for host in seen.hosts] == [()]
+
+
+def test_of_each_host_that_did_not_answer_is_told_once(tmp_path):
+    cloud = Cloud(tmp_path, hosts=3, dead=["hv000"])
+    seen = picture.Picture(cloud, POLICY)
+    assert [*seen.untold()] == ["hv000"]
+    assert seen.untold() == {}
+    cloud.dead.add("hv001")
+    seen.look_again(cloud, "hv001", without="nobody")
+    assert [*seen.untold()] == ["hv001"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "others"), [({}, True), ({"seed": True}, True), ({"seed": False}, False),
+                          ({"seed": False, "user_data": "x"}, True)],
+)  # fmt: skip
+def test_a_guest_with_a_key_is_placed_on_no_host_below_a_syndic(
+    tmp_path, monkeypatch, asked, others
+):
+    monkeypatch.setattr(target, "accepted", lambda _opts: ["hv001", "hv002"])
+    cloud = Cloud(tmp_path, hosts=3)
+    cloud.opts["order_masters"] = True
+    seen = picture.Picture(cloud, POLICY)
+    one = init.InitRequest("web1", 1, 64, None, arguments=asked)
+    found = seen.place(cloud, one, one.request())
+    why = ("syndic", "hv000 is below a syndic and hands the key of web1 to its own master: do it "
+                     "there, or with seed=False and nothing that is secret")  # fmt: skip
+    assert found.rejected == ({"hv000": why} if others else {})
+    assert "hv000" not in {one.host for one in found.ranked} or not others
+    assert len(found.ranked) == 3 - others
 
 
 # -- what is made -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import explain, find, hints, inventory, lock, purge, slots, unique, wait
 from saltvirt.operations.begun import Begun
 from saltvirt.operations.operation import Checked, Reasons, Result
-from saltvirt.operations.picture import Picture
+from saltvirt.operations.picture import Picture, others_keys
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
@@ -359,10 +359,10 @@ class Init:
 
     def place(self, request: facts.PlacementRequest, hosts: list[facts.Host]) -> choose.Decision:
         """The ranking of the hosts, and why the others are none for it."""
-        others = self.others_keys([host.name for host in hosts])
+        others = others_keys(self.fleet, self.wanted, [host.name for host in hosts])
         able = [host for host in hosts if host.name not in others]
         decision = choose.choose(able, request, self.policy)
-        decision.rejected.update((h, ("syndic", why)) for h, why in others.items())
+        decision.rejected.update(others)
         return decision
 
     def _for(self, host: str) -> dict[str, Any]:
@@ -375,17 +375,6 @@ class Init:
         too. Raises what it says; without what is secret, which only the making needs."""
         asked = {**self._for(host), "test": True}
         self.fleet.one(host, "virt.init", secret.without(asked), long=True)
-
-    def others_keys(self, hosts: Iterable[str]) -> dict[str, str]:
-        """Host to why it is none for a guest with a key: those that hand it to another master."""
-        found = {}
-        asked, hidden = secret.split(self.wanted.for_host())
-        for host in hosts if hidden or asked.get("seed", True) else ():
-            try:
-                authorization.refuse_others(self.fleet.opts, host, self.wanted.name)
-            except errors.Unsupported as exc:
-                found[host] = exc.text
-        return found
 
     def check_secrets(self, hosts: Iterable[str]) -> None:
         """They go to hosts that the master's configuration names."""

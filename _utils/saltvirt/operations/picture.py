@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -61,7 +61,7 @@ class Picture:
         with self._lock:
             self._placed.pop(request.name, None)
             self._look(fleet, wanted)
-            others = _others_keys(fleet, wanted, self._cloud)
+            others = others_keys(fleet, wanted, self._cloud)
             able = [host for name, host in self._cloud.items() if name not in {*others, *but}]
             decision = self._choices.choose(able, request)
             decision.rejected.update(others)
@@ -145,13 +145,11 @@ def kind_of(wanted: InitRequest) -> str:
     return _ADDRESS.sub('"an address"', text)
 
 
-def _others_keys(
-    fleet: Fleet, wanted: InitRequest, hosts: Collection[str]
+def others_keys(
+    fleet: Fleet, wanted: InitRequest, hosts: Iterable[str]
 ) -> dict[str, choose.Reason]:
     """Host to why it is none for a guest with a key: those that hand it to another master."""
     found: dict[str, choose.Reason] = {}
-    if not fleet.opts.get("order_masters"):
-        return found
     asked, hidden = secret.split(wanted.for_host())
     for host in hosts if hidden or asked.get("seed", True) else ():
         try:
