@@ -396,6 +396,8 @@ BACKINGS = {
     "escapes": "\x1b[2J\x1b]0;pwned\x07\nroot:x:0:0",
     "half a character": "\udcff\udcfe",
     "a comma": "x,file.driver=file",
+    "a name too long": "x" * 300,
+    "what is below a file": "{file}/x",
 }  # fmt: skip
 
 IMAGES = {

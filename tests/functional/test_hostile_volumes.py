@@ -23,6 +23,9 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a libvirtd of our own
 
 QUICK = ["qcow2 on a path, raw", "qcow2 on a fifo"]
 UNREADABLE = ["qcow2 on escapes", "qcow2 on half a character"]
+NOWHERE = ["qcow2 on a name too long", "qcow2 on what is below a file"]
+# the kernel may keep root, too, from the root of another process
+FORBIDDEN = "qcow2 on another's root"
 # what cannot lie in a pool as a volume: libvirt passes it over
 NO_VOLUME = {f"a {kind}" for kind in ("fifo", "socket", "device", "circle", "nowhere", "descriptor",
                                       "memory")}  # fmt: skip
@@ -152,7 +155,7 @@ def test_a_door_of_a_pool(host, name, door):
         assert name not in LED or (name in BESIDE and "format" in door), "it was taken"
 
 
-@pytest.mark.parametrize("name", only(*UNREADABLE, of=VOLUMES))
+@pytest.mark.parametrize("name", only(*UNREADABLE, *NOWHERE, FORBIDDEN, of=VOLUMES))
 def test_one_bad_volume_costs_its_own_entry(host, name):
     put(host, name)
     with judged():
@@ -165,11 +168,15 @@ def test_one_bad_volume_costs_its_own_entry(host, name):
         host.call("pool_info", "p")
     with judged():
         host.call("inventory")
+    if name == FORBIDDEN and not os.access("/proc/1/root/etc/passwd", os.R_OK):
+        with pytest.raises(errors.InvalidInput, match=f"what {host.folder}/evil needs is not kno"):
+            host.call("volume_delete", "p", "good.qcow2")
+        assert host.call("volume_delete", "p", "evil") is True
     assert host.call("volume_delete", "p", "good.qcow2") is True
     unharmed(host)
 
 
-@pytest.mark.parametrize("name", only(QUICK[0], UNREADABLE[1], of=VOLUMES))
+@pytest.mark.parametrize("name", only(QUICK[0], UNREADABLE[1], "QED on a path", of=VOLUMES))
 def test_an_upload_is_data(host, tmp_path, name):
     """Whatever is in the file: what lies in the volume afterwards is that, and leads nowhere."""
     source = tmp_path / "elsewhere/source"

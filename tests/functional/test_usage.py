@@ -391,6 +391,24 @@ def test_what_cannot_be_opened_proves_nothing(place, monkeypatch):
     assert "what web1 needs is not known: cannot read image" in place.why()
 
 
+def test_an_image_on_what_cannot_be_opened_is_named_and_itself_can_go(place, modules, monkeypatch):
+    far, over, read = create(place.above), place.base.parent / "over.qcow2", chains.header.read
+    pool = _two_volumes(place)
+    create(over, far, "qcow2")
+
+    def refuse(path, format=None):
+        if path != str(far):
+            return read(path, format)
+        exc = chains.errors.ImageError(f"cannot read image {path}: Permission denied")
+        raise exc from PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(chains.header, "read", refuse)
+    with pytest.raises(errors.InvalidInput, match=f"what {over} needs is not known: cannot read"):
+        modules["virt.volume_delete"]("there", "base.raw")
+    assert modules["virt.volume_delete"]("there", "over.qcow2") is True
+    assert pool.listVolumes() == ["base.raw"]
+
+
 def test_a_guest_that_cannot_be_read_proves_nothing(place, monkeypatch):
     def fail(dom):
         raise libvirt.libvirtError("no answer")

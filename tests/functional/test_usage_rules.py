@@ -66,6 +66,16 @@ def test_a_doubt_is_said_once_and_of_many_the_first_two():
     assert found.doubts([]) == found.why([]) == f"{words}a; b; and 2 more"
 
 
+def test_a_doubt_about_an_image_is_none_for_what_is_deleted_with_it():
+    found = Usage(images={"/a": "of a", "/b": "of b"}, private={7: ["seven"]})
+    words = "it cannot be proven that nobody uses it: "
+    assert found.doubts([]) == found.why([]) == f"{words}of a; of b"
+    assert found.doubts([], ["/a"]) == found.why([], ["/a"]) == f"{words}of b"
+    assert found.why([], ["/a", "/b"]) is None
+    found.doubt("c")
+    assert found.doubts([], ["/a"]) == f"{words}c; of b"
+
+
 def test_the_doubt_about_a_users_guests_is_about_what_he_may_open(monkeypatch):
     monkeypatch.setattr(
         foreign_guests, "may_open", lambda uid, path: path in (f"/of/{uid}", "pool/x")
@@ -670,7 +680,13 @@ def test_an_image_that_cannot_be_read_is_a_doubt(place, monkeypatch):
     monkeypatch.setattr(chains, "read", lambda path: found)
     reader = usage._Reader(place.conn, None)
     reader.image(str(place.above))
-    assert reader.found.unknown == ["cannot read it"]
+    reader.image(str(place.above))
+    [(file, doubt)] = reader.found.images.items()
+    assert doubt == f"what {place.above} needs is not known: cannot read it"
+    assert reader.found.unknown == []
+    assert reader.found.why(["/x"]) == f"it cannot be proven that nobody uses it: {doubt}"
+    assert reader.found.why(["/x"], [file]) is None
+    assert file == identity.real(str(place.above))
 
 
 class Elsewhere:

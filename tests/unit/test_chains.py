@@ -118,6 +118,8 @@ def test_what_the_system_refuses_is_unreadable_and_other_faults_break_the_chain(
     assert read("/a", "qcow2") == read("/a") == (["/a"], unreadable)
     assert read("/b", "qcow2") == (["/b"], broken)
     assert read("/b") == (["/b"], NOTHING), "what cannot be told is no image"
+    images.heads["/b"] = image_error("/b", "damaged", ValueError("no number"))
+    assert read("/b", "qcow2") == (["/b"], broken)
     other = (None, None, "cannot read /a")
     for kind, seen in (
         (stat.S_IFREG, unreadable), (stat.S_IFBLK, unreadable),
@@ -126,6 +128,18 @@ def test_what_the_system_refuses_is_unreadable_and_other_faults_break_the_chain(
         images.modes["/a"] = kind
         assert read("/a", "qcow2") == (["/a"], seen)
     assert read("/a") == (["/a"], NOTHING)
+
+
+@pytest.mark.parametrize("number", [errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP])
+def test_a_path_that_leads_to_nothing_is_missing(images, number):
+    images.put("/a", "/b", "qcow2")
+    images.heads["/b"] = image_error("/b", "cannot read /b", OSError(number, "x"))
+    assert read("/a", "qcow2") == (["/a", "/b"], ("/b", None, None))
+    images.put("/a", "/b")
+    assert read("/a") == (["/a", "/b"], NOTHING), "nobody says that it is an image"
+    found = chains.Chain(missing="/first")
+    assert chains._next(found, "/b", "qcow2") == []
+    assert found.missing == "/first"
 
 
 def test_the_first_fault_is_said(images):

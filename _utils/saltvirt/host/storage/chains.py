@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -19,6 +20,8 @@ ALONE = {
     *("parallels", "ploop"),
 }
 _DEEPEST = 32
+# of a path where nothing lies, for QEMU neither: below a file, too long, a ring of links
+_NOWHERE = {errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 # a path, and the format that is declared of it
 Part = tuple[str, str | None]
 
@@ -63,12 +66,12 @@ def _next(found: Chain, path: str, format: str | None) -> list[Part]:
         return []
     try:
         head = header.read(path, format)
-    except errors.NotFound:
-        if format:
-            found.missing = found.missing or path
-        return []
-    except errors.ImageError as exc:
-        if isinstance(exc.__cause__, OSError) and _is_storage(path):
+    except (errors.NotFound, errors.ImageError) as exc:
+        cause = exc.__cause__ if isinstance(exc.__cause__, OSError) else None
+        if isinstance(exc, errors.NotFound) or (cause and cause.errno in _NOWHERE):
+            if format:
+                found.missing = found.missing or path
+        elif cause and _is_storage(path):
             found.unreadable = found.unreadable or exc.text
         elif format:
             found.broken = found.broken or exc.text

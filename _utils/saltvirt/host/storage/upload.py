@@ -113,14 +113,27 @@ def _same_size(volume: libvirt.virStorageVol, capacity: int) -> Iterator[None]:
 
 
 def _keep_size(volume: libvirt.virStorageVol, capacity: int) -> None:
-    with contextlib.suppress(errors.OperationFailed):  # an image that cannot be told: not raw
-        info = volumes.describe(volume)
-        if info["format"] in _RAW and info["capacity"] < capacity:
-            volume.resize(capacity, 0)
+    if _is_cut(volume, capacity):
+        volume.resize(capacity, 0)
     path = _file(volume)
     with contextlib.suppress(OSError):
         if path:
             os.removexattr(path, _NOTED)
+
+
+def _is_cut(volume: libvirt.virStorageVol, capacity: int) -> bool:
+    """Whether it is raw and smaller than it was. An image that cannot be told, by libvirt neither,
+    is not raw."""
+    try:
+        info = volumes.describe(volume)
+    except errors.OperationFailed:
+        return False
+    except libvirt.libvirtError as exc:
+        untold = (libvirt.VIR_FROM_STORAGE, libvirt.VIR_ERR_SYSTEM_ERROR)
+        if (exc.get_error_domain(), exc.get_error_code()) != untold:
+            raise
+        return False
+    return info["format"] in _RAW and info["capacity"] < capacity
 
 
 class _Reader:

@@ -59,12 +59,14 @@ class User:
 @dataclass
 class Usage:
     """users: by key (see identity). folders: (real path, User). unknown: sentences that say what
-    could not be read: with one of them nothing is proven to be unused. private: the same of users'
+    could not be read: with one of them nothing is proven to be unused. images: the same of what an
+    image needs, by its real path: not for what is deleted with it. private: the same of users'
     own guests, by the user's number: of what that user may open."""
 
     users: dict[Key, set[User]] = field(default_factory=dict)
     folders: list[tuple[str, User]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    images: dict[str, str] = field(default_factory=dict)
     private: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, keys: Iterable[Key], user: User) -> None:
@@ -100,11 +102,12 @@ class Usage:
         users = self.of(keys, {*doomed} - {None})
         if users:
             return f"used by {', '.join(users)}"
-        return self.doubts([key for key in keys if isinstance(key, str)])
+        return self.doubts([key for key in keys if isinstance(key, str)], {*doomed})
 
-    def doubts(self, paths: Collection[str]) -> str | None:
+    def doubts(self, paths: Collection[str], doomed: Collection[str] = ()) -> str | None:
         """Why it is not proven that nobody uses what has these paths, in words, or None."""
-        unknown = self.unknown or self._private(paths)
+        images = [text for file, text in self.images.items() if file not in doomed]
+        unknown = [*self.unknown, *images] or self._private(paths)
         if unknown:
             more = len(unknown) - _SHOWN
             shown = "; ".join(unknown[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
@@ -492,11 +495,11 @@ class _Reader:
         if identity.of(path) & self.declared:
             return  # a domain uses it, by a format that is declared
         chain = chains.read(path)
+        real = identity.real(path)
         if chain.unreadable:
-            self.found.doubt(chain.unreadable)
-        user = User(path, file=identity.real(path))
+            self.found.images[real] = f"what {path} needs is not known: {chain.unreadable}"
         for part in chain.paths[1:]:
-            self.found.add(identity.of(part), user)
+            self.found.add(identity.of(part), User(path, file=real))
 
     def pool(self, pool: libvirt.virStoragePool) -> None:
         try:
