@@ -186,6 +186,53 @@ def test_a_dead_host_costs_one_time_out_and_then_next_to_nothing(cloud):
     assert ask(fleet)["hv2"][0] is None
 
 
+def test_a_hung_host_costs_one_wait_and_then_two_seconds(cloud):
+    fleet = cloud(hv1=Host(), hv2=Host(after_s=None, says=False))
+    kind, took_s = ask(fleet)["hv2"]
+    assert kind == "no answer"
+    assert 10 <= took_s < 11
+    (again,) = [one for one in fleet.ask(["hv1", "hv2"], "virt.inventory") if one.host == "hv2"]
+    assert again.kind == "no answer"
+    assert again.error == "no answer in 12 s"
+    assert 12 < fleet.bus.t < 13
+    fleet.bus.hosts["hv2"] = Host(after_s=1)
+    assert ask(fleet)["hv2"][0] is None, "it is well again"
+    fleet.bus.hosts["hv2"] = Host(after_s=4)
+    assert ask(fleet)["hv2"][0] is None, "and waited for as any other"
+
+
+def test_a_hung_host_is_waited_for_again_where_it_alone_is_asked_or_time_has_passed(cloud):
+    fleet = cloud(hv1=Host(), hv2=Host(after_s=None, says=False))
+    ask(fleet)
+    fleet.bus.hosts["hv2"] = Host(after_s=4)
+    (alone,) = fleet.ask(["hv2"], "virt.inventory")
+    assert alone.kind is None
+    fleet.bus.hosts["hv2"] = Host(after_s=None, says=False)
+    ask(fleet)
+    fleet.bus.hosts["hv2"] = Host(after_s=4)
+    fleet.bus.t += client.GONE_S - 10
+    assert ask(fleet)["hv2"][0] is None
+
+
+@pytest.mark.parametrize("how", [{"patient": True}, {"long": True}])
+def test_a_hung_host_is_waited_for_again_by_who_has_patience(cloud, how):
+    fleet = cloud(hv1=Host(), hv2=Host(after_s=None, says=False))
+    ask(fleet)
+    fleet.bus.hosts["hv2"] = Host(after_s=4)
+    assert ask(fleet, **how)["hv2"][0] is None
+
+
+def test_a_slow_host_does_not_end_the_wait_for_others_nor_is_it_hung(cloud):
+    fleet = cloud(hv1=Host(after_s=4), hv2=Host(after_s=None, says=False), hv3=Host(after_s=None))
+    found = ask(fleet)
+    assert found["hv3"][0] == "no answer"
+    assert set(fleet.hung) == {"hv2"}, "hv3 is at work and says so"
+    fleet.bus.hosts.pop("hv3")
+    found = ask(fleet)
+    assert found["hv1"][0] is None
+    assert 4 <= found["hv2"][1] < 5
+
+
 def test_a_dead_host_costs_nothing_when_all_connections_are_known(cloud):
     kind, took_s = ask(cloud(seen=["hv1"], all_known=True, hv1=Host(), hv2=None))["hv2"]
     assert kind == "down"
@@ -438,6 +485,7 @@ def test_the_limits_of_the_manual_are_those_of_the_code():
     text = "\n".join(row[1] for row in rows())
     assert f" {slots.QUIET_S} s" in text
     assert f" {client.SILENT_S} s" in text
+    assert f"{client.HUNG_S} s and until" in text
     assert f" {client.RETURNS_S} s" in text
     assert f"after {client.LATE_S} s" in text
     assert f" {tools.TIMEOUT_S} s" in text

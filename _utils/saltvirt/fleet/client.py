@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 # a host that surely has no connection, or has just let a whole time-out pass, gets this much
 GRACE_S = 0.3
 GONE_S = 60
+# one that gave no sign of life for a whole wait, and is asked beside others within GONE_S again
+HUNG_S = 2
 # a silent host is asked whether it still works at the job; it answers within this or is lost
 PROBE_S = 5
 # but a busy host is slow to say so: with a long job, and while it has its connection, it is lost
@@ -101,6 +103,8 @@ class Fleet:
         # a whole time-out pass, with when that was
         self.answered: set[str] = like.answered if like else set()
         self.gone: dict[str, float] = like.gone if like else {}
+        # hosts that have a connection and gave no sign of life for a whole wait, with when
+        self.hung: dict[str, float] = like.hung if like else {}
         self._keys: dict[str, str | None] = {}
 
     def __enter__(self) -> Fleet:
@@ -265,6 +269,11 @@ class _Patience:
     job_s: float
 
     @property
+    def short(self) -> bool:
+        """A question that anybody answers at once."""
+        return not (self.long or self.patient)
+
+    @property
     def whole_s(self) -> float:
         """For a job that is not long, in all."""
         return PATIENCE * self.timeout_s
@@ -299,6 +308,8 @@ class _Job:
         self.waiting = set(hosts)
         self.seen = fleet.seen(hosts)
         self.unanswered = self.waiting - self.seen - fleet.answered
+        hung = {host for host, at in fleet.hung.items() if self.now() - at < GONE_S}
+        self.hung = hung if self.waiting - hung else set()
         self.watch_prefix = watch[0] if watch else ""
         self.watcher = watch[1] if watch else None
         self.quiet_s, self.most_s = quiet[:2] if quiet else (0.0, 0.0)
@@ -410,6 +421,7 @@ class _Job:
         returned = self.fleet.proven(host, jid, fun, event) if self.signed else event
         if returned is not None:
             self.fleet.gone.pop(host, None)
+            self.fleet.hung.pop(host, None)
             self.unanswered.discard(host)
             if host not in self.seen:
                 self.fleet.answered.add(host)
@@ -429,6 +441,8 @@ class _Job:
     def _given_up(self, patience: _Patience) -> Iterator[answer.Answer]:
         waited_s = self.now() - self.started
         yield from self._without_connection(patience.timeout_s, waited_s)
+        if patience.short and waited_s > HUNG_S and self.waiting <= self.hung:
+            yield from self._end(self.waiting, lambda h: answer.silent(h, self._hung_s(h)))
         if self.when_quiet and (waited_s > self.most_s or self._any_quiet()):
             tell, self.when_quiet = self.when_quiet, None
             tell()
@@ -447,6 +461,10 @@ class _Job:
                 yield from self._end(over, lambda h: answer.endless(h, patience.job_s))
             elif waited_s > patience.whole_s:
                 yield from self._lost(self.waiting, waited_s, self.probe)
+
+    def _hung_s(self, host: str) -> float:
+        """For how long there has been no sign of life of a host that is hung."""
+        return self.now() - self.fleet.hung[host]
 
     def _any_quiet(self) -> bool:
         return any(self.now() - self.moved[host] > self.quiet_s for host in self.waiting)
@@ -485,8 +503,10 @@ class _Job:
             self.waiting.discard(host)
             if host in probe.finished:
                 yield answer.lost(host)
-            else:
-                yield answer.silent(host, waited_s, busy=host in probe.alive)
+                continue
+            if host not in probe.seen:
+                self.fleet.hung[host] = self.started
+            yield answer.silent(host, waited_s, busy=host in probe.alive)
 
     def _end(self, hosts: set[str], why: Callable[[str], answer.Answer]) -> Iterator[answer.Answer]:
         for host in sorted(hosts):
