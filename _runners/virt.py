@@ -25,6 +25,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations import explain as explaining  # the name is a function's here
 from saltvirt.operations import find, installed, inventory, operation, report, result
 from saltvirt.operations.init import Init, InitRequest
+from saltvirt.operations.init_list import InitList
 from saltvirt.placement import capacity as capacities
 from saltvirt.placement import choose, facts, policy
 
@@ -284,7 +285,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
     }  # fmt: skip
 
 
-@result.reporting
+@result.reporting_several
 def init(
     name,
     cpu,
@@ -308,7 +309,8 @@ def init(
     Deploy a guest: a host is chosen, the image copied and seeded, the key accepted, the
     guest started, and libvirt asked whether it runs.
 
-    :param name: of the guest; its minion id and host name, too
+    :param name: of the guest; its minion id and host name, too. Several, as ``web1,web2`` or
+        ``'[web1, web2]'``: guests that are alike in all but their names, placed in one pass
     :param cpu: number of virtual CPUs, or the dict of ``virt.init`` on a hypervisor
     :param mem: memory in MiB, or with a unit (``2G``), or the dict of ``virt.init``
     :param image: ``salt://…``, an absolute path on the hypervisor, ``pool://POOL/VOLUME``,
@@ -333,9 +335,11 @@ def init(
         guest has answered, within ``timeout`` seconds (300); ``pillar`` (dict), which this
         master adds to the pillar of that minion and nobody else's, until the guest is purged;
         ``name_is_free=True`` when a hypervisor does not answer, and you know that it has no guest
-        of this name: without, a name that may be taken is refused
+        of this name: without, a name that may be taken is refused; ``at_once`` (4) with several
+        names: how many are made at the same time
 
-    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``
+    :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``; of
+        several each under its own, and the exit code 1 when one of them failed
 
     CLI Example:
 
@@ -343,6 +347,7 @@ def init(
 
         salt-run virt.init web1 2 2048 salt://debian.qcow2
         salt-run virt.init web2 4 4G salt://debian.qcow2 host=hyper2 enable_vnc=True
+        salt-run virt.init web1,web2,web3 1 512 salt://debian.qcow2 test=True
     """
     arguments = {
         "seed": seed, "nic": nic, "install": install, "disk": disk, "saltenv": saltenv,
@@ -350,6 +355,16 @@ def init(
         "serial_type": serial_type, "start": start, **settings.given(kwargs),
     }  # fmt: skip
     test = arguments.pop("test", False)
+    several = names.several(name)
+    if several is not None:
+        at_once = units.parse_count(arguments.pop("at_once", 4), "at_once")
+        wishes = [
+            _wanted(one, cpu, mem, image, hypervisor, host, dict(arguments)) for one in several
+        ]
+        opts = dict(__opts__)  # Salt's dunders are not there in its threads
+        screen = report.screen(__salt__, opts)
+        with Fleet(opts) as fleet:
+            return operation.perform(InitList(fleet, _policy(), wishes, at_once, screen), test)
     wanted = _wanted(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, wanted.name, "init", __salt__)

@@ -31,6 +31,28 @@ def guest(name: object) -> str:
     return text
 
 
+def several(value: object) -> list[str] | None:
+    """The names where several were given: a list, or a text with commas. None for a single one.
+
+    Raises InvalidInput for one that no guest may have, and for one that is there twice.
+    """
+    given = value.split(",") if isinstance(value, str) and "," in value else value
+    if not isinstance(given, list):
+        return None
+    found: list[str] = []
+    for one in given:
+        # YAML reads a name of digits as a number
+        if isinstance(one, bool) or not isinstance(one, (str, int)):
+            raise InvalidInput(f"{one!r} cannot be a guest's name: give a list of names")
+        name = guest(str(one).strip())
+        if name in found:
+            raise InvalidInput(f"{name} is named twice")
+        found.append(name)
+    if not found:
+        raise InvalidInput("the list of names is empty")
+    return found
+
+
 def there(name: object) -> str:
     """The name of a guest that is there, whoever gave it: libvirt takes more than we do.
 

@@ -9,7 +9,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import deploy
+from saltvirt.operations import deploy, report
 from saltvirt.operations.picture import Picture
 from saltvirt.placement import policy
 
@@ -478,8 +478,8 @@ def test_steps_of_many_are_lines(tmp_path):
         def line(self, text):
             self.lines.append(text)
 
-    deploy._Lines(Screen()).line("a: placed")
-    deploy._Lines(None).line("a: placed")
+    report.OneByOne(Screen()).line("a: placed")
+    report.OneByOne(None).line("a: placed")
     assert Screen.lines == ["a: placed"]
 
 

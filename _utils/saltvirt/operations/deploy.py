@@ -7,7 +7,6 @@ nothing else is ever taken for a guest that is no longer listed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,8 +21,8 @@ from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.picture import Picture, kind_of
 from saltvirt.operations.purge import Purge
-from saltvirt.operations.report import Report
-from saltvirt.operations.together import Together, size_for
+from saltvirt.operations.report import OneByOne, Report
+from saltvirt.operations.together import Turn, each
 from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.spec import guest
@@ -316,31 +315,25 @@ class Deploy:
         todo = [
             wanted for wanted in self.wishes if wanted.name in {**found.placed, **found.started}
         ]
-        size = size_for(len(picture.hosts) + len(picture.unreachable))
-        together = Together(self.at_once, size, coming=len(todo))
-        # while some wait for a look at all hosts others are made
-        workers = max(1, min(len(todo), self.at_once + 2 * size))
-        with ThreadPoolExecutor(max_workers=workers) as pool:
-            running = {
-                pool.submit(self._make, wanted, found, picture, together): wanted.name
-                for wanted in todo
-            }
-            for done in as_completed(running):
-                name = running[done]
-                into = found.placed if name in found.placed else found.started
-                try:
-                    into[name] = done.result()
-                except errors.VirtError as exc:
-                    del into[name]
-                    found.again.pop(name, None)
-                    found.failed[name] = exc.text
+        hosts = len(picture.hosts) + len(picture.unreachable)
 
-    def _make(
-        self, wanted: InitRequest, found: DeployPlan, picture: Picture, together: Together
-    ) -> str:
+        def make(wanted: InitRequest, turn: Turn) -> str:
+            return self._make(wanted, found, picture, turn)
+
+        for wanted, done in each(todo, make, self.at_once, hosts):
+            name = wanted.name
+            into = found.placed if name in found.placed else found.started
+            try:
+                into[name] = done.result()
+            except errors.VirtError as exc:
+                del into[name]
+                found.again.pop(name, None)
+                found.failed[name] = exc.text
+
+    def _make(self, wanted: InitRequest, found: DeployPlan, picture: Picture, turn: Turn) -> str:
         """The host that has made one of them, or started it."""
-        with Fleet(self.fleet.opts, like=self.fleet) as fleet, together.turn() as turn:
-            report = Report(fleet, wanted.name, "init", _Lines(self.screen))
+        with Fleet(self.fleet.opts, like=self.fleet) as fleet:
+            report = Report(fleet, wanted.name, "init", OneByOne(self.screen))
             if wanted.name in found.started:
                 host = found.started[wanted.name]
                 unended.start(fleet, self.policy, wanted, host, report, turn.look)
@@ -383,17 +376,3 @@ class Deploy:
             except errors.VirtError as exc:
                 del found.removed[name]
                 found.failed[name] = exc.text
-
-
-class _Lines:
-    """A screen for many at once: each step is a line, and no line takes another's place."""
-
-    def __init__(self, screen: Screen | None) -> None:
-        self.screen = screen
-
-    def line(self, text: str) -> None:
-        if self.screen:
-            self.screen.line(text)
-
-    def update(self, percent: float, text: str) -> None:
-        """How far a copy is would be lost among the lines of the others."""

@@ -218,7 +218,8 @@ class Init:
                 with reasons:
                     self.ask(best.name)
             reasons.hold()
-            return _planned(request.at(best), best.name, decision)
+            table = {"table": explain.table(decision, {})}
+            return planned(request.at(best), best.name, table)
         return reasons.checked(self.wanted.name)
 
     def run(self) -> Result:
@@ -297,12 +298,12 @@ class Init:
         hosts, unreachable = inventory.gather(self.fleet, self.fleet.hosts(), asked, patient=True)
         self.unreachable = unreachable
         with reasons:
-            self.check_name(request.name, hosts)
+            check_name(self.fleet, self.wanted, hosts, self.unreachable)
         decision = self.place(request, [host for host in hosts if host.name in known])
         decision.rejected.update((h, ("down", why)) for h, why in unreachable.items() if h in known)
         with reasons:
             if not decision.ranked:
-                raise _nowhere(request.name, decision)
+                raise nowhere(request.name, decision)
         with reasons:
             self.check_key(request.name)
         with reasons:
@@ -325,7 +326,7 @@ class Init:
         decision = picture.place(self.fleet, self.wanted, request)
         with reasons:
             if not decision.ranked:
-                raise _nowhere(request.name, decision)
+                raise nowhere(request.name, decision)
         return decision
 
     def candidates(self, decision: choose.Decision) -> Iterator[str]:
@@ -342,20 +343,6 @@ class Init:
             decision = self.picture.place(
                 self.fleet, self.wanted, self.wanted.request(), but=refused
             )
-
-    def check_name(self, name: str, hosts: Iterable[facts.Host]) -> None:
-        """Raises when it is taken, or may be."""
-        for host in hosts:
-            there = next((guest for guest in host.guests if guest.name == name), None)
-            if there is not None:
-                half = f" (being created, or partially created: see virt.repair name={name})"
-                raise errors.AlreadyExists(
-                    f"{name} exists already, on {host.name}{half * there.creating}"
-                )
-        unique.check(
-            self.fleet, name, self.unreachable,
-            seeded=bool(self.wanted.arguments.get("seed")), sure=self.wanted.name_is_free,
-        )  # fmt: skip
 
     def place(self, request: facts.PlacementRequest, hosts: list[facts.Host]) -> choose.Decision:
         """The ranking of the hosts, and why the others are none for it."""
@@ -530,7 +517,30 @@ class Init:
             )
 
 
-def _planned(asked: facts.PlacementRequest, host: str, decision: choose.Decision) -> Checked:
+def check_name(
+    fleet: Fleet,
+    wanted: InitRequest,
+    hosts: Iterable[facts.Host],
+    unreachable: dict[str, str],
+    files: find.Files | None = None,
+) -> None:
+    """Raises when the name is taken, or may be. hosts, unreachable: what all of them said, and who
+    said nothing. files: of the unreachable, when many names are asked about."""
+    name = wanted.name
+    for host in hosts:
+        there = next((guest for guest in host.guests if guest.name == name), None)
+        if there is not None:
+            half = f" (being created, or partially created: see virt.repair name={name})"
+            raise errors.AlreadyExists(
+                f"{name} exists already, on {host.name}{half * there.creating}"
+            )
+    unique.check(
+        fleet, name, unreachable, seeded=bool(wanted.arguments.get("seed")),
+        sure=wanted.name_is_free, files=files,
+    )  # fmt: skip
+
+
+def planned(asked: facts.PlacementRequest, host: str, more: dict[str, Any]) -> Checked:
     """The answer to ``test=True``. asked: the request, as this host would count it."""
     takes = {
         "host": host, "vcpus": asked.vcpus, "memory_mib": asked.memory_kib // 1024,
@@ -542,8 +552,7 @@ def _planned(asked: facts.PlacementRequest, host: str, decision: choose.Decision
         f"{asked.name} would be created on {host}: {units.counted(asked.vcpus, 'vCPU')}, "
         f"{takes['memory_mib']} MiB of memory, {disk} of disk"
     )
-    more = {"host": host, "table": explain.table(decision, {})}
-    return Checked(asked.name, comment, {"created": takes}, more)
+    return Checked(asked.name, comment, {"created": takes}, {"host": host, **more})
 
 
 @contextlib.contextmanager
@@ -626,7 +635,7 @@ def refusals_text(refusals: list[str]) -> str:
     return f"{shown}; and {more} more" if more > 0 else shown
 
 
-def _nowhere(name: str, decision: choose.Decision) -> errors.VirtError:
+def nowhere(name: str, decision: choose.Decision) -> errors.VirtError:
     """The error when no host is left: what every host says against the request is its fault."""
     reasons = set(decision.rejected.values())
     if len(reasons) == 1 and next(iter(reasons))[0] == "profile":

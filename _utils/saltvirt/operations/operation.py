@@ -18,10 +18,10 @@ from saltvirt.operations import result
 class Operation(Protocol):
     """What a verb of the runner does."""
 
-    def check(self) -> Checked:
+    def check(self) -> Checked | Several:
         """What it would do, or every reason why it would not. Changes nothing."""
 
-    def run(self) -> Result:
+    def run(self) -> Result | Several:
         """Does it, and takes back what it began when it fails. Raises VirtError."""
 
 
@@ -46,6 +46,20 @@ class Result:
         if not self.complete:
             found[self.about]["result"] = False
             found["retcode"] = 1
+        return found
+
+
+@dataclass(frozen=True)
+class Several:
+    """What was done, or would be, to several: a Result of each."""
+
+    parts: tuple[Result, ...]
+
+    def answer(self) -> dict[str, Any]:
+        """As the runner gives it back: one is short, then all of it is."""
+        found: dict[str, Any] = {}
+        for part in self.parts:
+            found.update(part.answer())
         return found
 
 

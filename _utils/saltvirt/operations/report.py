@@ -24,6 +24,21 @@ class Lines(Protocol):
         """The line about long work."""
 
 
+class OneByOne:
+    """A screen for many at once: each step is a line, and no line takes another's place."""
+
+    def __init__(self, shown_on: Lines | None) -> None:
+        self._screen = shown_on
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+        if self._screen:
+            self._screen.line(text)
+
+    def update(self, percent: float, text: str) -> None:
+        """How far a copy is would be lost among the lines of the others."""
+
+
 def screen(functions: Functions, opts: dict[str, Any]) -> Screen:
     """Where a runner shows its lines. functions, opts: its ``__salt__`` and ``__opts__``."""
     return Screen(functions, result.OUTPUTTER, bool(opts.get("output")))

@@ -46,9 +46,11 @@ def failed(about: str, comment: str) -> Answer:
     return {about: {"result": False, "comment": comment}, "retcode": 1}
 
 
-def _fits(function: Callable[..., Answer], args: Sequence[Any], kwargs: Answer) -> None:
+def _fits(
+    function: Callable[..., Answer], args: Sequence[Any], kwargs: Answer, several: str | None
+) -> None:
     """Raises InvalidInput when a call lacks an argument, has one too many, or one that must be a
-    name is none."""
+    name is none. several: the argument that may also be a list of names."""
     takes = inspect.signature(function)
     try:
         given = takes.bind(*args, **kwargs).arguments
@@ -61,6 +63,7 @@ def _fits(function: Callable[..., Answer], args: Sequence[Any], kwargs: Answer) 
         value, needed = given[word], takes.parameters[word].default is inspect.Parameter.empty
         # YAML reads a name of digits as a number
         fits = isinstance(value, (str, int, type(None))) and not isinstance(value, bool)
+        fits |= word == several and isinstance(value, list)
         if not fits or (needed and value in (None, "")):
             raise errors.InvalidInput(f"{word} must be a name, not {units.shown(value)}")
 
@@ -70,13 +73,21 @@ def reporting(function: Callable[..., Answer]) -> Callable[..., Answer]:
 
     The first argument, or ``name`` or ``host``, says what the line is about.
     """
+    return _reporting(function, None)
 
+
+def reporting_several(function: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The same of one whose ``name`` may also be a list of names."""
+    return _reporting(function, "name")
+
+
+def _reporting(function: Callable[..., Answer], several: str | None) -> Callable[..., Answer]:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Answer:
         about = args[0] if args else kwargs.get("name") or kwargs.get("host") or "virt"
         about = plain.line(units.shown(about) if not isinstance(about, str) else about)
         try:
-            _fits(function, args, kwargs)
+            _fits(function, args, kwargs, several)
             return shown(function(*args, **kwargs))
         except errors.VirtError as exc:
             log.info("virt.%s: %s", function.__name__, exc.text)

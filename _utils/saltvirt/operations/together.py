@@ -6,10 +6,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from typing import TypeVar
 
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import find
+
+T = TypeVar("T")
+Made = TypeVar("Made")
 
 # a look at all hosts is for so many guests, when so many come; but nobody waits longer for others
 MOST, WAIT_S = 20, 30
@@ -21,6 +26,27 @@ def size_for(hosts: int) -> int:
     """For how many guests one look at so many hosts is: no more than five answers a guest come,
     or ten for each hundred hosts."""
     return max(1, min(MOST, hosts // _HOSTS))
+
+
+def each(
+    todo: Sequence[T], make: Callable[[T, Turn], Made], at_once: int, hosts: int
+) -> Iterator[tuple[T, Future[Made]]]:
+    """Makes each, so many at a time, in threads: (which one, what became of it) as they end.
+
+    make: callable of one of them and its Turn. hosts: how many are asked in a look at all.
+    """
+    size = size_for(hosts)
+    together = Together(at_once, size, coming=len(todo))
+
+    def make_one(one: T) -> Made:
+        with together.turn() as turn:
+            return make(one, turn)
+
+    # while some wait for a look at all hosts others are made
+    with ThreadPoolExecutor(max_workers=max(1, min(len(todo), at_once + 2 * size))) as pool:
+        running = {pool.submit(make_one, one): one for one in todo}
+        for done in as_completed(running):
+            yield running[done], done
 
 
 class _Look:

@@ -1,0 +1,124 @@
+"""Deploy several guests that are alike: all are placed in one picture of the hosts, and some are
+made at once. One that fails does not stop the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from saltvirt import errors
+from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.progress import Screen
+from saltvirt.operations import lock
+from saltvirt.operations.init import Init, InitRequest, check_name, nowhere, planned
+from saltvirt.operations.operation import Reasons, Result, Several
+from saltvirt.operations.picture import Picture
+from saltvirt.operations.report import OneByOne, Report
+from saltvirt.operations.together import Turn, each
+from saltvirt.placement import facts
+from saltvirt.placement.policy import PlacementPolicy
+from saltvirt.spec import one as of_one
+
+
+class InitList:
+    """Deploys guests that differ in their names alone, each as Init does.
+
+    wishes: an InitRequest of each. at_once: so many are made at a time. screen: where steps are
+    shown. A host that refuses meanwhile is asked for what it has, it alone, and passed over.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: PlacementPolicy,
+        wishes: Sequence[InitRequest],
+        at_once: int,
+        screen: Screen | None = None,
+    ) -> None:
+        self.fleet, self.policy, self.wishes = fleet, policy, wishes
+        self.at_once, self.screen = at_once, screen
+
+    def check(self) -> Several:
+        """Where each would be made, or why not. Their hosts are not asked whether they could."""
+        picture = self._picture()
+        hosts = picture.hosts
+        return Several(tuple(self._checked(wanted, picture, hosts) for wanted in self.wishes))
+
+    def run(self) -> Several:
+        """Raises InvalidInput for what is wrong of all of them, before anything is made."""
+        picture = self._picture()
+        hosts, placed = picture.hosts, []
+        parts: dict[str, Result] = {}
+        for wanted in self.wishes:
+            try:
+                self._place(wanted, picture, hosts, Reasons(first=True))
+                placed.append(wanted)
+            except errors.VirtError as exc:
+                parts[wanted.name] = _failed(wanted, exc)
+
+        def make(wanted: InitRequest, turn: Turn) -> Result:
+            return self._make(wanted, picture, turn)
+
+        known = len(hosts) + len(picture.unreachable)
+        for wanted, done in each(placed, make, self.at_once, known):
+            try:
+                parts[wanted.name] = done.result()
+            except errors.VirtError as exc:
+                parts[wanted.name] = _failed(wanted, exc)
+        return Several(tuple(parts[wanted.name] for wanted in self.wishes))
+
+    def _picture(self) -> Picture:
+        """The hosts. Raises InvalidInput for what cannot be of all of them."""
+        first = self.wishes[0]
+        own = of_one.guests_own(first.arguments)
+        if own:
+            raise errors.InvalidInput(
+                f"{', '.join(own)}: one guest alone can have that, and these are "
+                f"{len(self.wishes)}: name one, or describe each for virt.deployed"
+            )
+        for question in first.questions():
+            question()
+        self.fleet.hosts(first.host)
+        return Picture(self.fleet, self.policy)
+
+    def _checked(self, wanted: InitRequest, picture: Picture, hosts: list[facts.Host]) -> Result:
+        reasons = Reasons()
+        with reasons:
+            with reasons:
+                lock.refuse_taken(self.fleet.opts, wanted.name)
+            request, chosen = self._place(wanted, picture, hosts, reasons)
+            reasons.hold()
+            best = next(host for host in picture.hosts if host.name == chosen)
+            return planned(request.at(best), chosen, {})
+        return reasons.checked(wanted.name)
+
+    def _place(
+        self, wanted: InitRequest, picture: Picture, hosts: list[facts.Host], reasons: Reasons
+    ) -> tuple[facts.PlacementRequest, str]:
+        """(what it asks for, the host that it is placed on in the picture). hosts: as they were
+        before any was placed. Raises why there is none."""
+        init = Init(self.fleet, self.policy, wanted, self._report(self.fleet, wanted), picture)
+        request = init.request(reasons)
+        with reasons:
+            check_name(self.fleet, wanted, hosts, picture.unreachable, picture.files)
+        with reasons:
+            init.check_key(request.name)
+        reasons.hold()  # who cannot be made takes no other's place
+        decision = picture.place(self.fleet, wanted, request)
+        if not decision.ranked:
+            raise nowhere(request.name, decision)
+        chosen = decision.ranked[0].host
+        with reasons:
+            init.check_secrets([chosen])
+        return request, chosen
+
+    def _make(self, wanted: InitRequest, picture: Picture, turn: Turn) -> Result:
+        with Fleet(self.fleet.opts, like=self.fleet) as fleet:
+            report = self._report(fleet, wanted)
+            return Init(fleet, self.policy, wanted, report, picture, turn.look).run()
+
+    def _report(self, fleet: Fleet, wanted: InitRequest) -> Report:
+        return Report(fleet, wanted.name, "init", OneByOne(self.screen))
+
+
+def _failed(wanted: InitRequest, error: errors.VirtError) -> Result:
+    return Result(wanted.name, error.text, complete=False)

@@ -1,0 +1,295 @@
+"""salt-run virt.init of several names: one plan in one picture, a line of each. What counts as a
+job is said in tests/counted.py."""
+
+import importlib.util
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors, names
+from saltvirt.fleet.answer import FAILED, Answer
+from saltvirt.fleet.keys import KeyStore
+from saltvirt.operations import find, init_list, lock, operation
+from saltvirt.operations.init import InitRequest
+from saltvirt.operations.init_list import InitList
+from saltvirt.placement import policy
+from saltvirt.spec import one as of_one
+from tests.counted import Cloud
+from tests.lab.paths import REPOSITORY
+
+POLICY = policy.from_config(None, None)
+MANY = [f"web{number}" for number in range(40)]
+WEB1 = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"}
+
+
+@pytest.fixture
+def deploy(monkeypatch):
+    """(what the runner gives back, its exit code) of several guests on a Cloud."""
+
+    def run(cloud, several, test=False, screen=None, **more):
+        monkeypatch.setattr(init_list, "Fleet", cloud)
+        given = {"image": None, "start": True, **more}
+        arguments = {"seed": False, **given.pop("arguments", {})}
+        wishes = [InitRequest(n, 1, 512, arguments=dict(arguments), **given) for n in several]
+        found = operation.perform(InitList(cloud, POLICY, wishes, 4, screen), test)
+        return found, found.pop("retcode", 0)
+
+    return run
+
+
+# -- which names --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("web1,web2", ["web1", "web2"]), ("web1, web2", ["web1", "web2"]), ("web1", None),
+        (["web1"], ["web1"]), (["web1", 7], ["web1", "7"]), (7, None), (None, None),
+        ({"web1": 1}, None),
+    ],
+)  # fmt: skip
+def test_several_names_are_a_list_or_a_text_with_commas(said, found):
+    assert names.several(said) == found
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("web1,", "'' cannot be a guest's name"), ([], "the list of names is empty"),
+        (["web1", None], "None cannot be a guest's name: give a list of names"),
+        ([True], "True cannot be"), ([["web1"]], "cannot be a guest's name"),
+        ("a/b,c", "'a/b' cannot be a guest's name"), ("a,b,a", "a is named twice"),
+    ],
+)  # fmt: skip
+def test_a_list_with_one_that_is_no_name_is_refused(said, words):
+    with pytest.raises(errors.InvalidInput, match=words):
+        names.several(said)
+
+
+# -- what cannot be of all of them --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "own"),
+    [
+        ({"interfaces": [{"name": "eth0"}, {"name": "eth1", "mac": "x"}]}, ["interfaces: mac"]),
+        ({"interfaces": [{"addresses": ["192.0.2.1/24"]}]}, ["interfaces: addresses"]),
+        ({"disks": [{"name": "system", "source_file": "/x"}]}, ["disks: source_file"]),
+        ({"disks": [{"source_file": "/x.iso", "device": "cdrom"}]}, []),
+        ({"disks": [{"source_file": "/x", "shareable": True}]}, []),
+        ({"disks": [{"source_file": "/x", "read_only": True}]}, []),
+        ({"disks": [{"source_file": "/x", "read_only": False}]}, ["disks: source_file"]),
+        ({"graphics": {"type": "vnc", "port": 5900}}, ["graphics: port"]),
+        ({"graphics": {"type": "vnc"}}, []), ({"graphics": None}, []), ({"disks": "x"}, []),
+        ({"serials": [{"type": "tcp", "port": 22222}], "consoles": [{"port": 1, "path": "/p"}]},
+         ["serials: port", "consoles: port", "consoles: path"]),
+        ({"config": {"id": "web1", "master": "m"}, "priv_key": "k"}, ["priv_key", "config: id"]),
+        ({"cpu": 1, "disk": "big", "nic": "lan", "pub_key": None}, []),
+    ],
+)  # fmt: skip
+def test_what_is_one_guests_own_is_named(arguments, own):
+    assert of_one.guests_own(arguments) == own
+
+
+def test_and_refused_in_one_line_before_anything_is_asked(tmp_path, deploy):
+    cloud = Cloud(tmp_path, 3)
+    words = r"^interfaces: mac: one guest alone can have that, and these are 40: name one, or"
+    with pytest.raises(errors.InvalidInput, match=words):
+        deploy(cloud, MANY, arguments={"interfaces": [{"name": "eth0", "mac": "x"}]})
+    with pytest.raises(errors.InvalidInput, match="group_policy 'x'"):
+        deploy(cloud, MANY, group_policy="x")
+    assert cloud.published == []
+
+
+def test_a_host_that_is_none_is_said_once(tmp_path, deploy):
+    cloud = Cloud(tmp_path, 3)
+
+    def hosts(only=None):
+        if only:
+            raise errors.NotFound(f"{only!r} is not a hypervisor of this master")
+        return list(cloud.names)
+
+    cloud.hosts = hosts
+    with pytest.raises(errors.NotFound, match="'hv9' is not a hypervisor"):
+        deploy(cloud, MANY, host="hv9")
+
+
+# -- a plan -------------------------------------------------------------------------------------
+
+
+def test_a_test_shows_the_plan_for_all_and_asks_all_hosts_twice(tmp_path, deploy):
+    cloud = Cloud(tmp_path, 20)
+    found, code = deploy(cloud, MANY, test=True)
+    assert (list(found), code) == (MANY, 0)
+    assert {one["result"] for one in found.values()} == {None}
+    web0 = found["web0"]
+    assert web0["comment"] == (
+        f"web0 would be created on {web0['host']}: 1 vCPU, 512 MiB of memory, 10 GiB of disk"
+    )
+    assert web0["changes"]["created"]["host"] == web0["host"]
+    assert "table" not in web0
+    assert len({one["host"] for one in found.values()}) == 20  # each sees those before it
+    assert cloud.jobs == {"virt.inventory": 2}
+
+
+def test_a_test_says_why_one_would_not_be(tmp_path, deploy):
+    cloud = Cloud(tmp_path, 3, {"hv001": {"web1": WEB1}})
+    with lock.guest(cloud.opts, "web2", "virt.clone"):
+        found, code = deploy(cloud, ["web1", "web2", "web3"], test=True)
+    assert code == 1
+    assert [one["result"] for one in found.values()] == [False, False, None]
+    assert found["web1"]["comment"] == "web1 exists already, on hv001"
+    assert "web2: virt.clone" in found["web2"]["comment"]
+    found, code = deploy(cloud, ["web4"], test=True, pillar={"a": 1})
+    assert code == 1
+    assert found["web4"]["comment"].startswith("pillar: ")
+
+
+# -- what is made -------------------------------------------------------------------------------
+
+
+def test_each_is_made_where_it_was_planned_and_none_is_asked_about_alone(tmp_path, deploy):
+    cloud = Cloud(tmp_path, 20)
+    found, code = deploy(cloud, MANY)
+    assert (list(found), code) == (MANY, 0)
+    where = {name: host for host, guests in cloud.guests.items() for name in guests}
+    assert {name: one["host"] for name, one in found.items()} == where
+    assert found["web7"]["comment"] == f"web7 is running on {where['web7']}"
+    of_all = [fun for fun, hosts in cloud.published if len(hosts) == 20]
+    assert of_all.count("virt.inventory") == 2
+    # its own host: init, start and the look; and its part of the looks at all hosts
+    assert len(cloud.published) / len(MANY) <= 4
+
+
+def test_one_that_fails_stops_no_other_and_makes_the_exit_code_1(tmp_path, deploy, monkeypatch):
+    cloud = Cloud(tmp_path, 3, {"hv001": {"web1": WEB1}})
+    monkeypatch.setattr(KeyStore, "status", lambda _k, name: "accepted" if name == "web3" else None)
+    init = cloud.virt_init
+    cloud.virt_init = lambda host, name, **asked: (
+        Answer(host, error="image is broken", kind=FAILED)
+        if name == "web4"
+        else init(host, name, **{**asked, "pub_key": None})
+    )
+    found, code = deploy(cloud, ["web1", "web2", "web4"])
+    assert code == 1
+    assert [one["result"] for one in found.values()] == [False, True, False]
+    assert found["web1"]["comment"] == "web1 exists already, on hv001"
+    assert found["web4"]["comment"].endswith("image is broken")
+    with_key, code = deploy(cloud, ["web3"], arguments={"seed": True})
+    assert code == 1
+    assert "the master already has an accepted key for web3" in with_key["web3"]["comment"]
+
+
+def test_a_host_that_refuses_is_passed_over_and_the_next_ones_know(tmp_path, deploy):
+    cloud = Cloud(tmp_path, 3)
+    cloud.full_kib = {"hv000": 1 << 20}
+    found, code = deploy(cloud, MANY)
+    assert code == 0
+    assert len(cloud.guests["hv000"]) == 2
+    assert sum(map(len, cloud.guests.values())) == 40
+    assert {one["result"] for one in found.values()} == {True}
+
+
+def test_where_there_is_no_room_for_all_those_that_fit_are_made(tmp_path, deploy):
+    cloud = Cloud(tmp_path, 2)
+    found, code = deploy(cloud, [f"web{n}" for n in range(5)], labels={"rack": "a"})
+    assert code == 1
+    assert "no host can take web0: " in found["web0"]["comment"]
+    assert cloud.jobs == {"virt.inventory": 2}
+
+
+def test_a_name_that_may_be_on_a_silent_host_is_refused(tmp_path, deploy):
+    cloud = Cloud(tmp_path, 3, dead=["hv002"])
+    found, code = deploy(cloud, ["web1", "web2"])
+    assert code == 1
+    assert all("it may be on a host that does not answer" in f["comment"] for f in found.values())
+    assert cloud.jobs == {"virt.inventory": 1, "virt.names_on_disk": 1}
+    found, code = deploy(cloud, ["web1", "web2"], name_is_free=True)
+    assert code == 0
+    assert not cloud.guests["hv002"]
+
+
+def test_a_guest_of_another_master_is_found_as_ever(tmp_path, deploy):
+    cloud = Cloud(tmp_path, 3)
+
+    def appears(_host, fun, asked):
+        if fun == "virt.init" and asked["name"] == "web1":
+            cloud.guests["hv000"]["web1"] = {**WEB1, "state": "shutdown"}
+            cloud.guests["hv001"]["web1"] = {**WEB1, "state": "shutdown"}
+
+    cloud.first = appears
+    found, code = deploy(cloud, ["web1", "web2"], host="hv002")
+    assert code == 1
+    assert "web1 was created on hv000" in found["web1"]["comment"]
+    assert found["web2"]["result"] is True
+    assert "web1" not in cloud.guests["hv002"]
+
+
+def test_steps_are_lines_that_say_which_guest(tmp_path, deploy):
+    class Screen:
+        def __init__(self):
+            self.lines = []
+
+        def line(self, text):
+            self.lines.append(text)
+
+    cloud, screen = Cloud(tmp_path, 2, dead=["hv001"]), Screen()
+    deploy(cloud, ["web1", "web2"], name_is_free=True, screen=screen)
+    assert {f"web{n}: creating it on hv000" for n in (1, 2)} < set(screen.lines)
+    assert len([line for line in screen.lines if "without hv001" in line]) == 1
+
+
+def test_one_that_is_there_is_found_by_the_others_of_its_group(tmp_path, deploy):
+    cloud = Cloud(tmp_path, 3)
+    found, _ = deploy(cloud, MANY[:4], test=True, groups=("g",), group_policy="separate")
+    assert [one["result"] for one in found.values()] == [None, None, None, False]
+
+
+# -- the runner's function ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def runner(tmp_path, monkeypatch):
+    """virt.init over a Cloud, whose ``typed`` is what a user of salt-run gets."""
+    spec = importlib.util.spec_from_file_location("runner", REPOSITORY / "_runners/virt.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    cloud = Cloud(tmp_path, 3)
+    module.__opts__, module.__salt__ = cloud.opts, {"event.send": lambda *_a, **_k: None}
+    monkeypatch.setattr(module, "Fleet", cloud)
+    monkeypatch.setattr(init_list, "Fleet", cloud)
+    module.cloud = cloud
+    return module
+
+
+@pytest.mark.parametrize("said", ["web1,web2", ["web1", "web2"]])
+def test_a_list_and_a_text_with_commas_are_the_same_to_the_runner(runner, said):
+    asked = {"cpu": 1, "mem": 512, "image": None, "seed": False}
+    planned = runner.init(said, test=True, **asked)["data"]
+    assert [one["result"] for one in planned.values()] == [None, None]
+    data = runner.init(said, at_once=2, **asked)["data"]
+    assert [one["comment"] for one in data.values()] == [
+        f"{name} is running on {data[name]['host']}" for name in ("web1", "web2")
+    ]
+    assert find.locate(runner.cloud, "web2")[1] == "running"
+    again = runner.init(said, **asked)["data"]
+    assert again.pop("retcode") == 1
+    assert "exists already" in again["web1"]["comment"]
+
+
+def test_a_wrong_list_is_one_line_of_the_runner(runner):
+    data = runner.init(["web1", "web1"], cpu=1, mem=512, image=None)["data"]
+    assert data["retcode"] == 1
+    [line] = [one for one in data.values() if isinstance(one, dict)]
+    assert line["comment"] == "web1 is named twice"
+    data = runner.init("web1,web2", cpu=1, mem=512, image=None, at_once="x")["data"]
+    assert "at_once" in data["web1,web2"]["comment"]
+
+
+def test_one_name_is_as_ever_and_other_verbs_take_no_list(runner):
+    data = runner.init("web1", cpu=1, mem=512, image=None, seed=False)["data"]
+    assert data["web1"]["comment"].startswith("web1 is running on hv00")
+    data = runner.explain(["web1"], 1, 512)["data"]
+    [line] = [one for one in data.values() if isinstance(one, dict)]
+    assert line["comment"].startswith("name must be a name, not ")
