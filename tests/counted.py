@@ -24,7 +24,8 @@ class Cloud:
     busy: those that answer only who is patient.
 
     refuses: host to what it says against each guest. full_kib: host to the memory that its
-    admission gives its guests. first: called with host, function and arguments before it answers.
+    admission gives its guests. unhurried: the functions that may take as long as they want. first:
+    called with host, function and arguments before it answers.
     """
 
     def __init__(self, tmp_path, hosts, guests=None, dead=(), **virt):
@@ -35,6 +36,7 @@ class Cloud:
         self.guests = {host: dict((guests or {}).get(host, {})) for host in self.names}
         self.dead, self.busy, self.published = set(dead), set(), []
         self.refuses, self.full_kib, self.lock = {}, {}, threading.Lock()
+        self.unhurried = set()
         self.first = lambda host, fun, kwarg: None
 
     # -- what a fleet is asked ------------------------------------------------------------
@@ -57,10 +59,11 @@ class Cloud:
     def seen(self, hosts):
         return set(hosts) - self.dead
 
-    def ask(self, hosts, fun, kwarg=None, patient=False, **_options):
+    def ask(self, hosts, fun, kwarg=None, patient=False, long=False, **_options):
         hosts = list(hosts)
         with self.lock:
             self.published.append((fun, hosts))
+            self.unhurried |= {fun} if long else set()
         for host in hosts:
             self.first(host, fun, kwarg)
             if host in self.dead:
@@ -75,8 +78,8 @@ class Cloud:
     def gather(self, hosts, fun, kwarg=None, **options):
         return {one.host: one for one in self.ask(hosts, fun, kwarg, **options)}
 
-    def one(self, host, fun, kwarg=None, **options):
-        return self.gather([host], fun, kwarg, **options)[host].get()
+    def one(self, host, fun, kwarg=None, long=True, **options):
+        return self.gather([host], fun, kwarg, long=long, **options)[host].get()
 
     def tell(self, _tag, _data):
         pass

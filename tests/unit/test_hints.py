@@ -124,6 +124,19 @@ def test_where_nothing_can_be_written_nothing_is_kept(tmp_path):
     assert [*folder.iterdir()] == [path]
 
 
+@pytest.mark.parametrize("state", ["running", "paused"])
+def test_of_an_active_guest_the_host_says_it_where_it_was_last_seen(tmp_path, state):
+    cloud = cloud_with(tmp_path, hv003={**WEB1, "state": state})
+    assert find.last_seen(cloud, "web1") == ("hv003", state)
+    assert cloud.published == [("virt.vm_state", ["hv003"])]
+
+
+def test_who_looks_for_a_guest_keeps_where_it_is(tmp_path):
+    cloud = cloud_with(tmp_path, hint=None, hv003=WEB1)
+    assert find.locate(cloud, "web1") == ("hv003", "running")
+    assert hints.of(cloud.opts, "web1") == "hv003"
+
+
 # -- what one host is asked ---------------------------------------------------------------
 
 
@@ -132,6 +145,34 @@ def test_all_about_a_running_guest_is_one_job_to_one_host(tmp_path):
     host, found = find.info(cloud, "web1")
     assert (host, found["web1"]["state"]) == ("hv003", "running")
     assert cloud.published == [("virt.vm_info", ["hv003"])]
+    assert not cloud.unhurried
+
+
+@pytest.mark.parametrize(
+    ("hint", "asked_first"),
+    [(None, []), ("hv003", [("virt.vm_info", ["hv003"])]), ("hv099", []), ("hv005", [])],
+)
+def test_all_about_a_guest_that_is_not_where_it_was_seen(tmp_path, hint, asked_first):
+    cloud = cloud_with(tmp_path, hint, hv007=WEB1)
+    cloud.dead.add("hv005")
+    host, found = find.info(cloud, "web1")
+    assert (host, found) == ("hv007", {"web1": WEB1})
+    every = ("virt.vm_state", cloud.names)
+    assert cloud.published == [*asked_first, every, ("virt.vm_info", ["hv007"])]
+    assert not cloud.unhurried
+
+
+@pytest.mark.parametrize(
+    "said", [{}, None, {"web2": WEB1}, {"web1": OFF}, {"web1": {}}, silent("hv003", 15)]
+)
+def test_all_about_a_guest_is_not_what_a_host_says_of_others(tmp_path, said):
+    cloud = cloud_with(tmp_path, hv003=WEB1)
+    kept, answers = cloud.virt_vm_info, [said]
+    cloud.virt_vm_info = lambda host, vm_: answers.pop() if answers else kept(host, vm_)
+    assert find.info(cloud, "web1") == ("hv003", {"web1": WEB1})
+    assert [fun for fun, _ in cloud.published] == [
+        "virt.vm_info", "virt.vm_state", "virt.vm_info"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", ONE)
@@ -335,7 +376,8 @@ def test_a_host_that_is_no_hypervisor_any_more_or_below_a_syndic_is_no_hint(tmp_
 
 
 @pytest.mark.parametrize(
-    "said", [{}, None, {"web2": "running"}, {"web1": "shutdown"}, {"web1": "x"}]
+    "said",
+    [{}, None, {"web2": "running"}, {"web1": "shutdown"}, {"web1": "x"}, silent("hv003", 15)],
 )
 def test_what_a_host_says_of_others_is_no_answer(tmp_path, said):
     cloud = cloud_with(tmp_path, hv003=WEB1)

@@ -114,9 +114,7 @@ def hinted(fleet: Fleet, name: str) -> str | None:
     """The host where the guest was last seen, when it is a hypervisor of this master with a
     connection. What is below a syndic is found by asking all."""
     host = None if fleet.opts.get("order_masters") else hints.of(fleet.opts, name)
-    if host is None or host not in fleet.hosts() or host not in fleet.seen([host]):
-        return None
-    return host
+    return host if host in fleet.hosts() and fleet.seen([host]) else None
 
 
 def last_seen(fleet: Fleet, name: str) -> tuple[str, str] | None:
@@ -129,7 +127,7 @@ def last_seen(fleet: Fleet, name: str) -> tuple[str, str] | None:
     if host is None:
         return None
     answer = fleet.gather([host], "virt.vm_state", {"vm_": name})[host]
-    state = answer.data.get(name) if answer.ok and answer.data else None
+    state = (answer.data or {}).get(name)
     return (host, state) if state in facts.ACTIVE else None
 
 
@@ -139,8 +137,8 @@ def info(fleet: Fleet, name: str) -> tuple[str, dict[str, Any]]:
     host = hinted(fleet, name)
     if host:
         answer = fleet.gather([host], "virt.vm_info", {"vm_": name})[host]
-        guest = answer.data.get(name) if answer.ok and answer.data else None
-        if guest and guest.get("state") in facts.ACTIVE:
+        guest = (answer.data or {}).get(name, {})
+        if guest.get("state") in facts.ACTIVE:
             return host, answer.data
     host, _ = locate(fleet, name)
     found: dict[str, Any] = fleet.one(host, "virt.vm_info", {"vm_": name}, long=False)
