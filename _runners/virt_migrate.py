@@ -67,9 +67,9 @@ def migrate(name, target="", test=False, **kwargs):
         return operation.perform(move, test)
 
 
-def _mover(others=False):
+def _mover(others=False, plans=None):
     # Salt's dunders are not there in other threads
-    return migrating.mover(dict(__opts__), _policy(), others)
+    return migrating.mover(dict(__opts__), _policy(), others, plans)
 
 
 @result.reporting
@@ -81,8 +81,9 @@ def evacuate(host, reason="evacuated", test=False):
     ``virt:migration:at_once`` (8) at a time, and ``virt:migration:at_once_per_host`` (2) from or
     to one host. A guest that cannot be moved does not stop the others; what is left is
     named with its reason, and the exit code is 1. The mark comes first, and the host is looked at
-    again at the end: a guest that was being made meanwhile is moved, too, or named. Each goes to
-    a host that ``virt.init`` would have taken for it; where that one refuses, to the next.
+    again at the end: a guest that was being made meanwhile is moved, too, or named. All hosts are
+    asked once for all guests; each goes to a host that ``virt.init`` would have taken for it; where
+    that one refuses, to the next.
 
     :param host: minion id of the hypervisor
     :param reason: shown to whoever asks why the host gets no guests
@@ -98,8 +99,9 @@ def evacuate(host, reason="evacuated", test=False):
     """
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, host, "evacuate", __salt__)
-        move, limits = _mover(others=True), slots.limits(__opts__)
-        drain = Evacuate(fleet, host, _policy(), move, progress, reason, limits)
+        plans: migrating.Plans = {}
+        move, limits = _mover(others=True, plans=plans), slots.limits(__opts__)
+        drain = Evacuate(fleet, host, _policy(), move, progress, reason, limits, plans)
         return operation.perform(drain, test)
 
 
@@ -132,8 +134,8 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False):
     """
     Moves that would make the cloud more even; with ``apply`` they are made.
 
-    Each move is simulated before the next is chosen. When applying, the hosts are asked again
-    after every move, and it stops when they are not as predicted.
+    Each move is simulated before the next is chosen. When applying, the two hosts of a move are
+    asked again after it, and it stops when the cloud is not as predicted.
 
     :param apply: make the moves; default: show them
     :param test: show them, whatever ``apply`` says
@@ -153,7 +155,9 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False):
     threshold = units.parse_number(threshold, "threshold")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, "rebalance", "rebalance", __salt__)
-        even = Rebalance(fleet, _policy(), threshold, _mover(others=True), progress)
+        plans: migrating.Plans = {}
+        move = _mover(others=True, plans=plans)
+        even = Rebalance(fleet, _policy(), threshold, move, progress, plans)
         return operation.perform(even, test or not apply)
 
 

@@ -36,7 +36,7 @@ class Cloud:
         self.guests = {host: dict((guests or {}).get(host, {})) for host in self.names}
         self.dead, self.busy, self.published = set(dead), set(), []
         self.refuses, self.full_kib, self.lock = {}, {}, threading.Lock()
-        self.unhurried = set()
+        self.unhurried, self.marks = set(), {}
         self.first = lambda host, fun, kwarg: None
 
     # -- what a fleet is asked ------------------------------------------------------------
@@ -103,7 +103,7 @@ class Cloud:
         promised = sum(one.get("disk_bytes", 0) for one in mine.values())
         shown = {name: {k: v for k, v in one.items() if k != "disk_bytes"}
                  for name, one in mine.items()}  # fmt: skip
-        found = {**HOST, "guests": shown}
+        found = {**HOST, "guests": shown, "maintenance": self._closed(host)}
         found["images_folder"] = {**HOST["images_folder"], "promised_bytes": promised}
         return {**found, "guest": NEEDS} if guest else found
 
@@ -149,6 +149,26 @@ class Cloud:
         if test:
             return {"delete": [], "keep": {}, "shared": {}, "unsure": []}
         return bool(self.guests[host].pop(vm_))
+
+    def _closed(self, host):
+        return self.marks.get(host, {}).get("reason")
+
+    def virt_maintenance(self, host, reason=None, guests=None, off=False):
+        if off:
+            self.marks.pop(host, None)
+        elif reason:
+            self.marks[host] = {"reason": reason, "guests": list(guests)}
+        return self.marks.get(host)
+
+    def virt_migrate_locations(self, host):
+        return {"guests": self.virt_vm_state(host), "target_leftovers": [], "unfinished": [],
+                "maintenance": self._closed(host)}  # fmt: skip
+
+    def virt_migrate(self, host, vm_, target, **_more):
+        if target in self.refuses:
+            return Answer(host, error=f"refused: {host}: {self.refuses[target]}", kind=FAILED)
+        self.guests[target][vm_] = self.guests[host].pop(vm_)
+        return {"outcome": "moved", "name": vm_, "target": target, "transport": "TLS"}
 
     def virt_leftovers(self, _host):
         return {"guests": {}, "unfinished": [], "migrations": {}}

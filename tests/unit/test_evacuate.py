@@ -17,7 +17,7 @@ from saltvirt.errors import (
     OperationFailed,
 )
 from saltvirt.fleet.answer import Answer, down
-from saltvirt.operations import away, evacuate, moves
+from saltvirt.operations import away, evacuate, inventory, moves
 from saltvirt.operations.evacuate import Evacuate, Restore
 from saltvirt.operations.rebalance import Rebalance
 from saltvirt.placement import policy, rebalance
@@ -447,7 +447,7 @@ def test_a_move_that_fails_ends_the_plan_even_where_the_score_is_near(tmp_path, 
     monkeypatch.setattr(rebalance, "LEAST_GAIN", 9)
     cloud = four_on_one(tmp_path)
     planned = [rebalance.RebalanceMove(f"g{i}", "hv1", "hv2", 0.5, 0.1) for i in range(3)]
-    outcome = balance(cloud, lambda guest, target: stuck()).move(planned)
+    outcome = balance(cloud, lambda guest, target: stuck()).move({}, planned)
     assert outcome.moved == {}
     assert outcome.left.pop("g0") == "it is on a CD"
     assert outcome.left.keys() == {"g1", "g2"}
@@ -455,10 +455,12 @@ def test_a_move_that_fails_ends_the_plan_even_where_the_score_is_near(tmp_path, 
 
 def test_a_difference_of_just_the_least_gain_is_as_planned(tmp_path, monkeypatch):
     cloud = four_on_one(tmp_path)
-    now = rebalance.score(balance(cloud, cloud.move).open_hosts(), PLAIN)
+    found, _ = inventory.gather(cloud)
+    hosts = {host.name: host for host in found if not host.maintenance}
+    now = rebalance.score([*hosts.values()], PLAIN)
     monkeypatch.setattr(rebalance, "LEAST_GAIN", now - 0.25)
     planned = [rebalance.RebalanceMove(f"g{i}", "hv1", "hv1", 0.5, 0.25) for i in range(2)]
-    assert len(balance(cloud, cloud.move).move(planned).moved) == 2
+    assert len(balance(cloud, cloud.move).move(hosts, planned).moved) == 2
 
 
 def test_where_there_is_no_host_that_is_the_reason(tmp_path):

@@ -9,6 +9,7 @@ from saltvirt import errors
 from saltvirt.answers.maintenance import MaintenanceMark
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import away, find, inventory, moves
+from saltvirt.operations import migrate as migrating  # the name is an argument's here
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
 from saltvirt.placement import account, choose, facts
@@ -19,11 +20,14 @@ LOOKS = 5
 
 
 def plan(
-    hosts: Iterable[facts.Host], source_name: str, policy: PlacementPolicy
+    hosts: Iterable[facts.Host],
+    source_name: str,
+    policy: PlacementPolicy,
+    plans: migrating.Plans | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """(guest to target, guest to why it has none), biggest guest first, each simulated.
 
-    hosts: list of facts.Host with the one to drain among them.
+    hosts: list of facts.Host with the one to drain among them. plans: gets the whole of each.
     """
     cloud = {host.name: host for host in hosts}
     source = cloud.pop(source_name)
@@ -36,6 +40,8 @@ def plan(
             unplaced[guest.name] = decision.reasons() or "there is no other host"
             continue
         targets[guest.name] = decision.ranked[0].host
+        if plans is not None:
+            plans[guest.name] = migrating.planned(cloud, source_name, decision, policy)
         cloud = account.taken(cloud, targets[guest.name], request, guest)
     return targets, unplaced
 
@@ -53,8 +59,9 @@ class Evacuate:
 
     migrate: moves.Migrate. reason: what the mark says. limits: as for moves.run. The mark comes
     first, and the host is looked at again until nothing new is on it. What could not be moved is
-    named with its reason; the mark stays either way. It names the guests that leave before they do,
-    as does this master's own list, so that ``restore`` knows them whatever becomes of this process.
+    named with its reason; the mark stays either way. plans: gets what is planned, for ``migrate``,
+    so that the hosts are asked once for all of it. The mark names the guests that leave before they
+    do, as does this master's own list: ``restore`` knows them whatever becomes of this process.
     """
 
     def __init__(
@@ -66,7 +73,9 @@ class Evacuate:
         report: Report,
         reason: str = "evacuated",
         limits: tuple[int, int] = (1, 1),
+        plans: migrating.Plans | None = None,
     ) -> None:
+        self.plans = plans
         self.fleet, self.host, self.policy = fleet, host, policy
         self.migrate, self.report, self.limits = migrate, report, limits
         self.reason = str(reason or "").strip() or "evacuated"
@@ -114,21 +123,31 @@ class Evacuate:
         self._mark(gone | set(outcome.moved))
         return outcome.result(host, f"{host} is in maintenance")
 
+    def _is_empty(self) -> bool:
+        """Whether no guest is left on the host, by its own word. Raises as _plan does."""
+        [here] = self._asked([self.host])
+        return not here.guests
+
+    def _asked(self, hosts: list[str]) -> list[facts.Host]:
+        """Those of the hosts that answer. Raises when the one to drain does not."""
+        found, unreachable = inventory.gather(self.fleet, hosts)
+        if self.host in unreachable:
+            raise errors.ConnectionFailed(f"{self.host}: {unreachable[self.host]}")
+        return found
+
     def _plan(self) -> tuple[dict[str, str], dict[str, str]]:
         """The plan for what is on the host. Raises when it does not answer."""
         self.fleet.hosts(self.host)
-        hosts, unreachable = inventory.gather(self.fleet, self.fleet.hosts())
-        if self.host in unreachable:
-            raise errors.ConnectionFailed(f"{self.host}: {unreachable[self.host]}")
-        return plan(hosts, self.host, self.policy)
+        return plan(self._asked(self.fleet.hosts()), self.host, self.policy, self.plans)
 
     def _again(self, outcome: moves.MovesOutcome) -> tuple[dict[str, str], dict[str, str]]:
         """The same. Once something was moved, silence is no failure of that: it is in the
         outcome."""
+        begun = outcome.moved or outcome.left
         try:
-            return self._plan()
+            return ({}, {}) if begun and self._is_empty() else self._plan()
         except errors.ConnectionFailed as exc:
-            if not outcome.moved and not outcome.left:
+            if not begun:
                 raise
             return {}, {self.host: f"what is left on it is not known: {exc.text}"}
 

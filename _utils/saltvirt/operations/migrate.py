@@ -35,9 +35,9 @@ class MigrationLocations(find.Locations):
     hosts: dict[str, MigrationFacts] = field(default_factory=dict)
 
 
-def locations(fleet: Fleet) -> MigrationLocations:
-    """Where all guests are, and what their hosts say of themselves."""
-    hosts, unreachable = target_leftovers.locations(fleet)
+def locations(fleet: Fleet, only: list[str] | None = None) -> MigrationLocations:
+    """Where all guests are, and what their hosts say of themselves. only: of these hosts alone."""
+    hosts, unreachable = target_leftovers.locations(fleet, only)
     noted: dict[str, list[str]] = {}
     for host, said in hosts.items():
         for name in said.noted:
@@ -73,6 +73,34 @@ class Targets:
 
     names: list[str]
     terms: dict[str, account.PlacementTerms]
+
+
+@dataclass(frozen=True)
+class MovePlan:
+    """Where a guest goes from the source, as one of many that were placed in one picture of the
+    hosts."""
+
+    source: str
+    targets: Targets
+
+
+# guest to its plan
+Plans = dict[str, MovePlan]
+
+
+def planned(
+    cloud: dict[str, facts.Host],
+    source: str,
+    decision: choose.Decision,
+    policy: PlacementPolicy,
+    first: str | None = None,
+) -> MovePlan:
+    """The MovePlan by a Decision over the cloud (name to Host); first: the host that comes first,
+    whatever its rank."""
+    ranked = [candidate.host for candidate in decision.ranked]
+    ranked.sort(key=lambda host: host != first)
+    terms = {host: account.terms(cloud[host], policy) for host in ranked}
+    return MovePlan(source, Targets(ranked, terms))
 
 
 def targets(
@@ -220,7 +248,8 @@ class Migrate:
     """Moves a guest to the target, or where placement would have it.
 
     options: more arguments of the host's ``virt.migrate``. others: another host will do where the
-    target refuses, as it does when no target is given.
+    target refuses, as it does when no target is given. plan: where it goes, when it is one of many:
+    then not all hosts are asked for what they have.
     """
 
     def __init__(
@@ -232,7 +261,9 @@ class Migrate:
         report: Report,
         options: dict[str, Any] | None = None,
         others: bool = False,
+        plan: MovePlan | None = None,
     ) -> None:
+        self.plan = plan
         self.fleet, self.policy, self.report = fleet, policy, report
         self.name, self.target = str(name), target or None
         self.options, self.others = dict(options or {}), others
@@ -305,7 +336,7 @@ class Migrate:
                 raise
 
     def _migrate(self) -> Result:
-        seen = locations(self.fleet)
+        seen = self._planned_hosts() or locations(self.fleet)
         if self.name in seen.unfinished:
             earlier = seen.unfinished[self.name]
             ended = self._end_earlier(earlier)
@@ -327,6 +358,18 @@ class Migrate:
         comment = _sentence(self.name, source, target, done)
         return self._done(comment, _changes(source, target), done)
 
+    def _planned_hosts(self) -> MigrationLocations | None:
+        """What both hosts of the plan say, when the guest is active on the one, and nothing of an
+        earlier migration is in the way: one that is off there may run elsewhere. None: all are to
+        be asked."""
+        if self.plan is None:
+            return None
+        seen = locations(self.fleet, [self.plan.source, self.plan.targets.names[0]])
+        here = [*seen.guests.get(self.name, {}).items()]
+        active = [(self.plan.source, state) for state in facts.ACTIVE]
+        earlier = {*seen.unfinished, *seen.target_leftovers}
+        return seen if len(here) == 1 and here[0] in active and self.name not in earlier else None
+
     def _move_to_one(self, seen: MigrationLocations, source: str) -> tuple[str, Recovered]:
         """(the host that has taken it, what its old host answered): the first that does."""
         found = self._targets(seen, source)
@@ -337,6 +380,7 @@ class Migrate:
             ):
                 self.report.step("target", f"{self.name}: moving it from {source} to {target}")
                 try:
+                    seen = self._heard(seen, target)
                     return target, self._move(source, target, _terms(seen, found, target))
                 except errors.Refused as exc:
                     # it is the source that says so, of a guest that is named already
@@ -346,7 +390,26 @@ class Migrate:
                     self.report.step("refused", f"{self.name}: {refusals[-1]}", host=target)
         raise errors.Refused(f"no host took {self.name} from {source}: {'; '.join(refusals)}")
 
+    def _heard(self, seen: MigrationLocations, target: str) -> MigrationLocations:
+        """The same with what a target of the plan says of itself. Raises Refused where that takes
+        no guests by now."""
+        if self.plan is None:
+            return seen
+        if target not in seen.hosts:
+            more = locations(self.fleet, [target])
+            seen = replace(
+                seen,
+                hosts={**seen.hosts, **more.hosts},
+                unreachable={**seen.unreachable, **more.unreachable},
+            )
+        why = _closed(seen, target)
+        if why:
+            raise errors.Refused(why)
+        return seen
+
     def _targets(self, seen: MigrationLocations, source: str) -> Targets:
+        if self.plan and self.plan.source == source:
+            return self.plan.targets
         try:
             return targets(self.fleet, self.policy, self.name, source, self.request)
         except errors.Refused as exc:
@@ -470,17 +533,24 @@ def _sentence(name: str, source: str, target: str, done: Recovered) -> str:
     return f"{text}; {left}" if left else text
 
 
-def mover(opts: dict[str, Any], policy: PlacementPolicy, others: bool = False) -> moves.Migrate:
+def mover(
+    opts: dict[str, Any],
+    policy: PlacementPolicy,
+    others: bool = False,
+    plans: Plans | None = None,
+) -> moves.Migrate:
     """What operations.moves calls for each guest, in threads of its own.
 
     opts: the master's configuration. others: another host will do where the target refuses; it
-    returns the one that took the guest.
+    returns the one that took the guest. plans: where each goes, by who calls for the moves.
     """
+    known = {} if plans is None else plans
 
     def move(guest: str, target: str) -> str:
         with Fleet(opts) as fleet:
             report = Report(fleet, guest, "migrate")
-            done = Migrate(fleet, policy, guest, target, report, others=others).run()
+            plan = known.get(guest)
+            done = Migrate(fleet, policy, guest, target, report, others=others, plan=plan).run()
         new: str = done.changes.get("host", {}).get("new", target)
         return new
 

@@ -7,9 +7,10 @@ from typing import Any
 from saltvirt import units
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations import inventory, moves
+from saltvirt.operations import migrate as migrating  # the name is an argument's here
 from saltvirt.operations.operation import Checked, Reasons, Result
 from saltvirt.operations.report import Report
-from saltvirt.placement import facts, rebalance
+from saltvirt.placement import account, choose, facts, rebalance
 from saltvirt.placement.policy import PlacementPolicy
 
 ABOUT = "rebalance"
@@ -18,9 +19,10 @@ ABOUT = "rebalance"
 class Rebalance:
     """Makes the moves that make the cloud more even, one by one.
 
-    After each the hosts are asked again; when the cloud is not as the plan predicted (someone else
-    deployed or moved something) the rest is left, with that reason. threshold: a cloud whose score
-    is below it is left alone. migrate: moves.Migrate.
+    After each its hosts are asked again; when the cloud is not as the plan predicted (someone
+    else deployed or moved something) the rest is left, with that reason. threshold: a cloud whose
+    score is below it is left alone. migrate: moves.Migrate. plans: gets what is planned, for
+    ``migrate``, so that the hosts are asked once for all of it.
     """
 
     def __init__(
@@ -30,7 +32,9 @@ class Rebalance:
         threshold: float,
         migrate: moves.Migrate,
         report: Report,
+        plans: migrating.Plans | None = None,
     ) -> None:
+        self.plans = {} if plans is None else plans
         self.fleet, self.policy, self.threshold = fleet, policy, threshold
         self.migrate, self.report = migrate, report
 
@@ -52,17 +56,34 @@ class Rebalance:
 
     def run(self) -> Result:
         """Raises NotFound where there is no host."""
-        _, planned = self._plan()
-        return self.move(planned).result(ABOUT, "rebalanced")
+        hosts, planned = self._plan()
+        cloud = {host.name: host for host in hosts if not host.maintenance}
+        self._keep(cloud, planned)
+        return self.move(cloud, planned).result(ABOUT, "rebalanced")
 
-    def move(self, planned: list[rebalance.RebalanceMove]) -> moves.MovesOutcome:
-        """Makes the planned moves."""
+    def _keep(self, cloud: dict[str, facts.Host], planned: list[rebalance.RebalanceMove]) -> None:
+        """Writes down where each guest goes; where that host refuses, the next best."""
+        for move in planned:
+            source = cloud[move.source]
+            guest = next(guest for guest in source.guests if guest.name == move.guest)
+            others = [host for name, host in cloud.items() if name != move.source]
+            decision = choose.choose(others, facts.of_guest(guest, source), self.policy)
+            self.plans[move.guest] = migrating.planned(
+                cloud, move.source, decision, self.policy, move.target
+            )
+            cloud = rebalance.moved(cloud, move)
+
+    def move(
+        self, cloud: dict[str, facts.Host], planned: list[rebalance.RebalanceMove]
+    ) -> moves.MovesOutcome:
+        """Makes the planned moves. cloud: name to host, of those that are not in maintenance."""
         outcome = moves.MovesOutcome()
         for number, move in enumerate(planned):
             one = moves.GuestMove(move.guest, move.source, move.target)
             step = moves.run([one], self.migrate, self.report)
             outcome.add(step)
-            now = rebalance.score(self.open_hosts(), self.policy)
+            cloud = self._asked_again(cloud, {move.source, move.target, *step.moved.values()})
+            now = rebalance.score([*cloud.values()], self.policy)
             if step.left or abs(now - move.after) > rebalance.LEAST_GAIN:
                 why = f"the cloud's score is {now:.3f}, not {move.after:.3f} as planned; plan again"
                 outcome.left.update({m.guest: why for m in planned[number + 1 :]})
@@ -73,7 +94,9 @@ class Rebalance:
         hosts, _ = inventory.gather(self.fleet)
         return hosts, rebalance.plan(hosts, self.policy, self.threshold)
 
-    def open_hosts(self) -> list[facts.Host]:
-        """The hosts that are not in maintenance."""
-        hosts, _ = inventory.gather(self.fleet)
-        return [host for host in hosts if not host.maintenance]
+    def _asked_again(self, cloud: dict[str, facts.Host], hosts: set[str]) -> dict[str, facts.Host]:
+        """The cloud with these hosts as they are now."""
+        found, _ = inventory.gather(self.fleet, sorted(hosts))
+        kept = [host for name, host in cloud.items() if name not in hosts]
+        there = account.joined([*kept, *(host for host in found if not host.maintenance)])
+        return {host.name: host for host in there}

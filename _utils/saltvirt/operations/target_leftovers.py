@@ -49,16 +49,19 @@ def everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str], dict
     return gone, stay, left
 
 
-def locations(fleet: Fleet) -> tuple[dict[str, MigrationFacts], dict[str, str]]:
-    """(host to what it says of itself and its guests, host to why it did not answer)."""
-    return answer.facts(_answers(fleet), MigrationFacts.from_answer)
+def locations(
+    fleet: Fleet, hosts: list[str] | None = None
+) -> tuple[dict[str, MigrationFacts], dict[str, str]]:
+    """(host to what it says of itself and its guests, host to why it did not answer). hosts: None
+    for all."""
+    return answer.facts(_answers(fleet, hosts or fleet.hosts()), MigrationFacts.from_answer)
 
 
-def _answers(fleet: Fleet) -> Iterator[answer.Answer]:
+def _answers(fleet: Fleet, hosts: list[str]) -> Iterator[answer.Answer]:
     """What each host answers to ``virt.migrate_locations``; one that is not updated yet, to the
     earlier name of it."""
     earlier = []
-    for one in fleet.ask(fleet.hosts(), "virt.migrate_locations"):
+    for one in fleet.ask(hosts, "virt.migrate_locations"):
         if one.kind == answer.FAILED and one.error == _NOT_THERE:
             earlier.append(one.host)
         else:
