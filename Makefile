@@ -10,7 +10,7 @@ ARGS ?=
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-test: lint ## everything: unit, functional and lab tests (root, Debian 12)
+test: ## everything: lint, unit, functional and lab tests (root, Debian 12)
 	$(LAB) test $(ARGS)
 
 test-unit: ## the unit tests: no root, seconds
@@ -62,9 +62,7 @@ coverage: ## which lines all tests together reach, by package: ARGS=tests/unit f
 	$(LAB) coverage $(ARGS)
 
 lint: ## ruff, and mypy --strict on what pyproject.toml lists
-	$(LAB) ruff check .
-	$(LAB) ruff format --check .
-	$(LAB) mypy
+	$(LAB) lint
 
 parity: ## Salt 3007's virt and ours with one table of arguments, and what differs without a reason
 	$(LAB) parity $(ARGS)

@@ -31,7 +31,12 @@ def pytest_configure(config):
         config.pluginmanager.register(Failures(terminal), "failures-at-once")
 
 
+# these begin first, so that at the end of all tests no worker waits for a long file of another
+LONGEST = ("tests/integration/test_tutorial.py", "tests/rootless/test_as_nobody.py")
+
+
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
     if os.environ.get("SLOW"):
         return
     for item in items:

@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from tests import conftest
 from tests.lab import packages, paths, process, rootless, skips, suite, testenv
 from tests.lab.recipe import SALTS
 
@@ -163,6 +165,57 @@ def test_a_failure_is_said_before_the_end(pytester):
 )
 def test_the_unit_tests_want_no_more_than_python(arguments, expected):
     assert suite.only_unit(arguments) is expected
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What is called of what runs everything, and the exit code of each name."""
+    said, codes = [], {}
+
+    def called(name, *arguments):
+        said.append(name if name == "prepare" else (name, *arguments))
+        return codes.get(name, 0)
+
+    monkeypatch.setattr(packages, "why_not", lambda: None)
+    monkeypatch.setattr(packages, "ensure", lambda _say, wanted: said.append(wanted))
+    monkeypatch.setattr(suite, "prepare", lambda _say: called("prepare"))
+    monkeypatch.setattr(suite, "module", lambda name, words, _say: called(name, *words))
+    monkeypatch.setattr(suite, "pytest", lambda words, _say, *_: called("pytest", words[0]))
+    return said, codes
+
+
+def test_all_tests_run_when_the_tree_is_linted_and_all_is_prepared(calls):
+    said, codes = calls
+    codes["pytest"] = 3
+    assert suite.everything([], print) == 3
+    first, *between, last = said
+    assert (first, last) == (packages.PYTHON, ("pytest", "tests/integration"))
+    assert set(between) == {"prepare", *suite.LINT}
+
+
+@pytest.mark.parametrize("why", [None, "no root"])
+def test_no_test_runs_in_a_tree_that_is_not_linted(calls, monkeypatch, why):
+    said, codes = calls
+    monkeypatch.setattr(packages, "why_not", lambda: why)
+    codes["ruff"] = 5
+    assert suite.everything([], print) == 5
+    assert [one for one in said if one[0] in ("mypy", "pytest")] == []
+    codes.clear()
+    said.clear()
+    assert suite.everything([], print) == 0
+    assert said[-1] == ("pytest", "tests/unit" if why else "tests/integration")
+
+
+def test_the_longest_files_are_there_and_begin_first():
+    one, other = conftest.LONGEST
+    assert all((paths.REPOSITORY / name).is_file() for name in (one, other))
+    items = [
+        SimpleNamespace(nodeid=f"{name}::test_x", get_closest_marker=lambda _: None)
+        for name in ("tests/a.py", other, "tests/b.py", one)
+    ]
+    conftest.pytest_collection_modifyitems(items)
+    names = [item.nodeid.partition(":")[0] for item in items]
+    assert names == [other, one, "tests/a.py", "tests/b.py"]
 
 
 def test_the_python_of_another_salt_has_everything_else_too():

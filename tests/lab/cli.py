@@ -26,8 +26,8 @@ from tests.tools import coverage
 
 # verbs that are about the tree, not about a lab
 OF_THE_TREE = (
-    "test", "pytest", "rootless", "ruff", "mypy", "bench", "corpus", "chaos", "coverage", "parity",
-    "mutation", "site", "release", "swarm", "wheel",
+    "test", "pytest", "rootless", "lint", "ruff", "mypy", "bench", "corpus", "chaos", "coverage",
+    "parity", "mutation", "site", "release", "swarm", "wheel",
 )  # fmt: skip
 MODULES = {
     "parity": "tests.parity", "mutation": "tests.tools.mutation", "site": "tests.tools.site",
@@ -69,9 +69,10 @@ def parser():
     verbs.add_parser("sync", help="publish this tree to the lab and sync_all everywhere")
     verbs.add_parser("status", help="which machines there are")
     verbs.add_parser("down", help="remove all of the lab")
-    for name, text in (("test", "run all tests that can run here"),
+    for name, text in (("test", "lint, and run all tests that can run here"),
                        ("pytest", "run pytest in the tests' Python"),
                        ("rootless", "run tests/rootless as a user who is not root"),
+                       ("lint", "run ruff and mypy as CI does"),
                        ("ruff", "run ruff in the tests' Python"),
                        ("mypy", "run mypy in the tests' Python"),
                        ("bench", "run a file of tests/bench in the tests' Python"),
@@ -172,7 +173,7 @@ def tests(_cloud, given):
     own = {
         "test": suite.everything, "corpus": suite.corpus, "chaos": suite.chaos,
         "coverage": coverage.run_tests, "pytest": suite.pytest,
-        "rootless": rootless.tests,
+        "rootless": rootless.tests, "lint": suite.lint,
     }  # fmt: skip
     if given.verb in own:
         return own[given.verb](given.arguments, say)
@@ -194,7 +195,8 @@ def barely(_cloud, given):
 VERBS = {
     "up": up, "build": build, "exec": enter, "shell": enter, "push": copy, "pull": copy,
     "sync": synced, "status": status, "down": down,
-    "test": tests, "pytest": tests, "rootless": tests, "ruff": tests, "mypy": tests,
+    "test": tests, "pytest": tests, "rootless": tests, "lint": tests,
+    "ruff": tests, "mypy": tests,
     "bench": tests, "corpus": tests,
     "chaos": tests, "coverage": tests, "parity": tests, "mutation": tests,
     "site": tests, "release": tests, "swarm": tests, "wheel": tests,

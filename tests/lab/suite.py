@@ -6,38 +6,51 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.lab import layers, packages, paths, process, skips, testenv
 from tests.lab.recipe import Recipe
 
-# what takes longest begins first
+# what takes longest begins first; single files of that in tests/conftest.py
 ALL = ("tests/integration", "tests/rootless", "tests/functional", "tests/unit")
 # each has up to two labs
-MOST_WORKERS, WORKER_GIB = 3, 4
+MOST_WORKERS, WORKER_GIB = 4, 4
+LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
 
 
 def everything(arguments, say):
-    """Prepare what is missing and run all tests; pytest's exit code."""
+    """Lint the tree while what is missing is prepared, and run all tests; the exit code."""
     reason = packages.why_not()
     if reason:
         say(f"only the unit tests run: {reason}")
-        return pytest(["tests/unit", *arguments], say)
-    packages.ensure(say)
+        return lint([], say) or pytest(["tests/unit", *arguments], say)
+    packages.ensure(say, packages.PYTHON)
     with ThreadPoolExecutor() as pool:
-        jobs = [pool.submit(testenv.python, say), pool.submit(layers.layers, Recipe(), say)]
-        for job in jobs:
-            job.result()
+        prepared = pool.submit(prepare, say)
+        code = lint([], say)
+        prepared.result()
     there = [folder for folder in ALL if (paths.REPOSITORY / folder).exists()]
     arguments = [*there, "--durations=15", *side_by_side(), *arguments]
-    return pytest(arguments, say, {skips.STRICT: "1"})
+    return code or pytest(arguments, say, {skips.STRICT: "1"})
+
+
+def lint(arguments, say):
+    """Run ruff, and mypy --strict on what pyproject.toml lists; the first exit code that is bad."""
+    codes = (module(name, [*words, *arguments], say) for name, *words in LINT)
+    return next(filter(None, codes), 0)
+
+
+def prepare(say):
+    """Install what the tests call, and build what a lab is made of."""
+    packages.ensure(say)
+    layers.layers(Recipe(), say)
 
 
 def side_by_side():
     """pytest's arguments for some workers, each with labs of its own; none in a kept lab.
 
-    One more than there are cores: much of a lab's time is waiting, for Salt's time-outs and for
+    Two more than there are cores: half of a lab's time is waiting, for Salt's time-outs and for
     guests that boot. Where memory is scarce, fewer.
     """
     if os.environ.get("SALTVIRT_LAB_KEEP") == "1":
         return []
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
-    workers = max(1, min((os.cpu_count() or 1) + 1, MOST_WORKERS, gib // WORKER_GIB))
+    workers = max(1, min((os.cpu_count() or 1) + 2, MOST_WORKERS, gib // WORKER_GIB))
     return ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
