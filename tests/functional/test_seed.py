@@ -530,7 +530,7 @@ def left_behind(disk):
     """What still holds the disk, and what lies in the folder for seeding: processes, loop
     devices, folders."""
     loops = subprocess.run(["losetup", "-l", "-n"], capture_output=True, text=True, check=True)
-    found = [line for line in loops.stdout.splitlines() if "salt-virt" in line]
+    found = [line for line in loops.stdout.splitlines() if locks.RUN in line]
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if str(disk).encode() in (folder / "cmdline").read_bytes():
@@ -561,7 +561,9 @@ def test_the_file_system_is_whole_afterwards(tmp_path, data, backend):
     assert subprocess.run(fsck, check=False, capture_output=True).returncode == 0
 
 
-def test_several_at_once(tmp_path, data):
+def test_several_at_once(tmp_path, data, monkeypatch):
+    """And each takes away its own folder, whatever the others do."""
+    monkeypatch.setattr(locks, "RUN", str(tmp_path / "run"))
     if os.geteuid() or not backends.mounted.available("fuse"):
         pytest.skip("mounting needs root and /dev/fuse")
     first = ext4_mbr(tmp_path)
@@ -569,6 +571,7 @@ def test_several_at_once(tmp_path, data):
     with ThreadPoolExecutor(6) as pool:
         done = list(pool.map(lambda path: seed.apply(path, "qcow2", data, "fuse"), disks))
     assert done == ["fuse"] * 6
+    assert left_behind(tmp_path) == []
     for path in disks:
         with backends._shown(path, "qcow2", "fuse", False) as tree:
             expect_seeded(tree, data)
