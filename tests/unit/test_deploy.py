@@ -437,7 +437,7 @@ def test_each_is_made_where_it_was_placed_and_one_that_fails_stops_no_other(
     tmp_path, inits, carried
 ):
     inits.says = {("run", "b"): errors.OperationFailed("broken")}
-    one = deployed(Cloud(tmp_path), ["a", "b", "c", "d"], at_once=0)
+    one = deployed(Cloud(tmp_path), ["a", "b", "c", "d"], at_once=1)
     found = deploy.DeployPlan(
         placed={"a": "hv1", "b": "hv2", "d": "hv2"}, again={"b": "hv1", "d": "hv1"},
         started={"c": "hv3"},

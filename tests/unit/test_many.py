@@ -11,11 +11,10 @@ import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt import errors
 from saltvirt.fleet import progress, target
-from saltvirt.operations import deploy, init, picture, together, unique
+from saltvirt.operations import deploy, init, picture, unique
 from saltvirt.placement import choose, facts, policy
-from tests.clock import Clock, until
+from tests.clock import Clock
 from tests.counted import Cloud
 
 POLICY = policy.from_config(None, None)
@@ -363,101 +362,7 @@ def test_two_deployments_at_once_promise_no_host_more_than_it_has(tmp_path, monk
     assert {host: len(has) for host, has in cloud.guests.items()} == dict.fromkeys(cloud.names, 4)
 
 
-# -- one look for several -----------------------------------------------------------------
-
-
-def looks(monkeypatch, answers):
-    """find.locations in its place answers so, one after the other; who asked."""
-    asked = []
-
-    def locations(fleet):
-        asked.append(fleet)
-        found = answers.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    monkeypatch.setattr(together.find, "locations", locations)
-    return asked
-
-
-class Resting:
-    def rest(self):
-        pass
-
-
-def all_look(pool, one, count):
-    return [pool.submit(one.look, Resting()) for _ in range(count)]
-
-
-def test_one_look_is_for_all_that_came_before_it_began(monkeypatch):
-    asked = looks(monkeypatch, ["first", "second"])
-    one = together.Together(at_once=1, size=3, coming=9)
-    with ThreadPoolExecutor(6) as pool:
-        assert [f.result() for f in all_look(pool, one, 3)] == ["first"] * 3
-        assert [f.result() for f in all_look(pool, one, 3)] == ["second"] * 3
-    assert len(asked) == 2
-
-
-def test_who_comes_while_a_look_is_under_way_gets_the_next(monkeypatch):
-    began, goes_on = threading.Event(), threading.Event()
-    answers = ["first", "second"]
-
-    def locations(_fleet):
-        began.set()
-        goes_on.wait(30)
-        return answers.pop(0)
-
-    monkeypatch.setattr(together.find, "locations", locations)
-    one = together.Together(at_once=1, size=1, coming=0)
-    with ThreadPoolExecutor(4) as pool:
-        [first] = all_look(pool, one, 1)
-        began.wait(30)
-        [late] = all_look(pool, one, 1)
-        goes_on.set()
-        assert (first.result(), late.result()) == ("first", "second")
-
-
-def test_nobody_waits_for_those_that_do_not_come(monkeypatch):
-    asked = looks(monkeypatch, ["found"])
-    one = together.Together(at_once=2, size=50, coming=3)
-    with ThreadPoolExecutor(4) as pool:
-        turns = [one.turn() for _ in range(2)]
-        with turns[0] as first, turns[1] as second:
-            waiting = [pool.submit(turn.look, Resting()) for turn in (first, second)]
-            assert not asked
-            with one.turn():  # the third fails
-                pass
-            assert [each.result() for each in waiting] == ["found", "found"]
-    assert len(asked) == 1
-
-
-def test_nobody_waits_for_others_for_long(monkeypatch):
-    looks(monkeypatch, ["found"])
-    now = Clock()
-    monkeypatch.setattr(together, "time", now)
-    one = together.Together(at_once=1, size=50, coming=50)
-    with ThreadPoolExecutor(1) as pool:
-        [waiting] = all_look(pool, one, 1)
-        until(lambda: one._next.waiting, "it waits")
-        now.now = together.WAIT_S + 1
-        assert waiting.result(30) == "found"
-
-
-def test_of_a_look_that_fails_each_asks_for_himself(monkeypatch):
-    asked = looks(monkeypatch, [errors.ConnectionFailed("no master"), "second"])
-    one = together.Together(at_once=1, size=2, coming=9)
-    with ThreadPoolExecutor(2) as pool:
-        both = all_look(pool, one, 2)
-        with pytest.raises(errors.ConnectionFailed):
-            raise next(e for e in (each.exception() for each in both) if e)
-        assert [each.result() for each in both if not each.exception()] == ["second"]
-    assert len(asked) == 2
-
-
-@pytest.mark.parametrize(("hosts", "size"), [(0, 1), (3, 1), (10, 2), (200, 20), (2000, 20)])
-def test_for_how_many_a_look_at_so_many_hosts_is(hosts, size):
-    assert together.size_for(hosts) == size
+# -- what is shown of them -----------------------------------------------------------------
 
 
 def test_lines_of_many_threads_are_fired_one_after_the_other():

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import TypeVar
@@ -43,18 +42,17 @@ def each(
             return make(one, turn)
 
     # while some wait for a look at all hosts others are made
-    with ThreadPoolExecutor(max_workers=max(1, min(len(todo), at_once + 2 * size))) as pool:
+    with ThreadPoolExecutor(max_workers=at_once + 2 * size) as pool:
         running = {pool.submit(make_one, one): one for one in todo}
         for done in as_completed(running):
             yield running[done], done
 
 
 class _Look:
-    """One look at all hosts, and who waits for it. since: when the first of them came."""
+    """One look at all hosts, and how many wait for it."""
 
     def __init__(self) -> None:
-        self.waiting, self.since = 0, 0.0
-        self.over = False
+        self.waiting, self.over = 0, False
         self.found: find.Locations | None = None
 
 
@@ -63,7 +61,7 @@ class Together:
     how many there are in all: when none is left to come, nobody waits for more."""
 
     def __init__(self, at_once: int, size: int, coming: int, wait_s: float = WAIT_S) -> None:
-        self._turns = threading.Semaphore(max(1, at_once))
+        self._turns = threading.Semaphore(at_once)
         self._size, self._wait_s, self._coming = size, wait_s, coming
         self._changed = threading.Condition()
         self._next, self._looking = _Look(), False
@@ -91,11 +89,10 @@ class Together:
         fleet.rest()
         with self._changed:
             mine = self._next
-            mine.since = mine.since if mine.waiting else time.monotonic()
             mine.waiting += 1
-            self._changed.notify_all()
-            while not mine.over and not self._mine_to_do(mine):
-                self._changed.wait(timeout=1)
+            # whoever came first has waited for others when he has waited so long
+            self._changed.wait_for(lambda: mine.over or self._all_there(mine), self._wait_s)
+            self._changed.wait_for(lambda: not self._looking)
             if mine.over:
                 return mine.found or find.locations(fleet)
             self._looking, self._next = True, _Look()
@@ -107,12 +104,9 @@ class Together:
                 self._looking, mine.over = False, True
                 self._changed.notify_all()
 
-    def _mine_to_do(self, mine: _Look) -> bool:
-        """Whether it is time for this look, which nobody has begun."""
-        if self._looking or mine is not self._next:
-            return False
-        late = time.monotonic() - mine.since > self._wait_s
-        return mine.waiting >= self._size or self._coming <= 0 or late
+    def _all_there(self, mine: _Look) -> bool:
+        """Whether nobody else is waited for."""
+        return mine.waiting >= self._size or self._coming <= 0
 
 
 class Turn:

@@ -1,0 +1,208 @@
+"""Many are made at once, and one look at all hosts is for several of them."""
+
+import threading
+import time
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.operations import together
+from tests.clock import until
+
+# who would wait for others for so long does not end within a test
+FOREVER_S = 600
+
+
+def begun(work, *args):
+    """The Future of what is done in a thread that nobody waits for when the test fails."""
+    done = Future()
+
+    def run():
+        try:
+            done.set_result(work(*args))
+        except BaseException as exc:
+            done.set_exception(exc)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done
+
+
+def told(waiting):
+    return [one.result(timeout=10) for one in waiting]
+
+
+class Fleet:
+    """rested: how often its connection was let go of before it was used."""
+
+    def __init__(self):
+        self.rested = 0
+
+    def rest(self):
+        self.rested += 1
+
+
+def all_look(one, count):
+    return [begun(one.look, Fleet()) for _ in range(count)]
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """find.locations in its place. answers: what it says, one after the other; goes_on: an Event
+    that each look waits for; under_way: how many there are now, and most: were at once."""
+    found = SimpleNamespace(answers=[], asked=[], under_way=0, most=0, goes_on=threading.Event())
+    found.goes_on.set()
+
+    def locations(fleet):
+        found.asked.append(fleet)
+        found.under_way += 1
+        found.most = max(found.most, found.under_way)
+        assert found.goes_on.wait(30)
+        found.under_way -= 1
+        said = found.answers.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    monkeypatch.setattr(together.find, "locations", locations)
+    yield found
+    found.goes_on.set()
+
+
+def test_one_look_is_for_all_that_came_before_it_began(looks):
+    looks.answers = ["first", "second"]
+    one = together.Together(at_once=1, size=3, coming=9, wait_s=FOREVER_S)
+    two = all_look(one, 2)
+    until(lambda: one._next.waiting == 2, "both wait for a third")
+    time.sleep(0.1)
+    assert looks.asked == []
+    assert told([*two, *all_look(one, 1)]) == ["first"] * 3
+    assert told(all_look(one, 3)) == ["second"] * 3
+    assert len(looks.asked) == 2
+
+
+def test_who_waits_for_others_keeps_no_connection_meanwhile(looks):
+    looks.answers = ["found"]
+    one, fleet = together.Together(at_once=1, size=2, coming=9, wait_s=FOREVER_S), Fleet()
+    first = begun(one.look, fleet)
+    until(lambda: one._next.waiting, "it waits")
+    assert fleet.rested == 1
+    assert told([first, *all_look(one, 1)]) == ["found"] * 2
+
+
+def test_who_comes_while_a_look_is_under_way_gets_the_next(looks):
+    """What was made after it began is not surely seen by it."""
+    looks.answers = ["first", "second"]
+    looks.goes_on.clear()
+    one = together.Together(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
+    first = all_look(one, 1)
+    until(lambda: looks.asked, "a look is under way")
+    late = all_look(one, 2)
+    until(lambda: one._next.waiting == 2, "two wait for the next")
+    time.sleep(0.1)
+    looks.goes_on.set()
+    assert told([*first, *late]) == ["first", "second", "second"]
+    assert (len(looks.asked), looks.most) == (2, 1)
+
+
+def test_nobody_waits_for_those_that_do_not_come(looks):
+    looks.answers = ["found"]
+    one = together.Together(at_once=3, size=50, coming=4, wait_s=FOREVER_S)
+    with one.turn() as first, one.turn() as second:
+        waiting = [begun(turn.look, Fleet()) for turn in (first, second)]
+        until(lambda: one._next.waiting == 2, "both wait")
+        with one.turn() as third:  # it fails
+            third.end()
+        time.sleep(0.1)
+        assert looks.asked == []
+        with one.turn():  # so does the fourth
+            pass
+        assert told(waiting) == ["found", "found"]
+    assert len(looks.asked) == 1
+
+
+def test_nobody_waits_for_others_for_long(looks):
+    looks.answers = ["found"]
+    one = together.Together(at_once=1, size=50, coming=50, wait_s=0.2)
+    assert told(all_look(one, 1)) == ["found"]
+
+
+def test_who_came_last_waits_no_longer_than_who_came_first(looks):
+    looks.answers = ["first", "second"]
+    looks.goes_on.clear()
+    one = together.Together(at_once=1, size=50, coming=50, wait_s=0)
+    first = all_look(one, 1)
+    until(lambda: looks.asked, "a look is under way")
+    second = all_look(one, 1)
+    until(lambda: one._next.waiting == 1, "it has waited long enough")
+    one._wait_s = FOREVER_S
+    third = all_look(one, 1)
+    until(lambda: one._next.waiting == 2, "one more came")
+    looks.goes_on.set()
+    assert told([*first, *second, *third]) == ["first", "second", "second"]
+
+
+def test_of_a_look_that_fails_each_asks_for_himself(looks):
+    looks.answers = [errors.ConnectionFailed("no master"), "second"]
+    one = together.Together(at_once=1, size=2, coming=9, wait_s=FOREVER_S)
+    both = all_look(one, 2)
+    failed = [each.exception(timeout=10) for each in both]
+    assert sorted(map(type, failed), key=str) == [type(None), errors.ConnectionFailed]
+    assert [each.result() for each in both if not each.exception()] == ["second"]
+    assert len(looks.asked) == 2
+
+
+def test_no_more_are_made_at_a_time_than_have_a_turn(looks):
+    looks.answers = ["found"]
+    one = together.Together(at_once=1, size=1, coming=3)
+    came = threading.Event()
+
+    def next_one():
+        with one.turn():
+            came.set()
+
+    with one.turn() as first:
+        second = begun(next_one)
+        assert not came.wait(0.2)
+        first.look(Fleet())
+        assert came.wait(10)
+        told([second])
+        third = begun(next_one)
+        told([third])
+
+
+def test_while_some_wait_for_a_look_others_are_made(looks):
+    """One has the turn, three are looked for, and three wait to be."""
+    looks.answers = ["found"] * 12
+    looks.goes_on.clear()
+    made = []
+
+    def make(number, turn):
+        made.append(number)
+        if number == 5:
+            raise errors.OperationFailed("broken")
+        return turn.look(Fleet())
+
+    done = begun(lambda: list(together.each(range(12), make, at_once=1, hosts=15)))
+    until(lambda: len(made) >= 8, "all that may be made are", timeout_s=10)
+    time.sleep(0.2)
+    assert len(made) == 8  # one of them has failed
+    looks.goes_on.set()
+    [found] = told([done])
+    assert sorted(number for number, _ in found) == [*range(12)]
+    failed = {number: one.exception() for number, one in found if one.exception()}
+    assert list(failed) == [5]
+    assert {one.result() for number, one in found if number not in failed} == {"found"}
+    assert len(looks.asked) < 11
+
+
+def test_where_there_is_nothing_to_make_nothing_is_made():
+    assert list(together.each([], None, at_once=1, hosts=0)) == []
+
+
+@pytest.mark.parametrize(("hosts", "size"), [(0, 1), (3, 1), (10, 2), (200, 20), (2000, 20)])
+def test_for_how_many_a_look_at_so_many_hosts_is(hosts, size):
+    assert together.size_for(hosts) == size
