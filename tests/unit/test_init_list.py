@@ -11,11 +11,11 @@ from saltvirt import errors, names
 from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations import find, init_list, lock, operation
-from saltvirt.operations.init import InitRequest
+from saltvirt.operations.init import Init, InitRequest
 from saltvirt.operations.init_list import InitList
 from saltvirt.placement import policy
 from saltvirt.spec import one as of_one
-from tests.counted import Cloud
+from tests.counted import NEEDS, Cloud
 from tests.lab.paths import REPOSITORY
 
 POLICY = policy.from_config(None, None)
@@ -244,6 +244,59 @@ def test_one_that_is_there_is_found_by_the_others_of_its_group(tmp_path, deploy)
     cloud = Cloud(tmp_path, 3)
     found, _ = deploy(cloud, MANY[:4], test=True, groups=("g",), group_policy="separate")
     assert [one["result"] for one in found.values()] == [None, None, None, False]
+
+
+def test_who_cannot_be_made_takes_no_others_place(tmp_path, deploy):
+    cloud = Cloud(tmp_path, 1, {"hv000": {"web1": WEB1}})
+    cloud.virt_inventory = lambda host, guest=None, ask=cloud.virt_inventory: {
+        **ask(host, guest), "memory_kib": 5 << 19,  # for one more, beside what a host keeps
+    }  # fmt: skip
+    for test in (True, False):
+        found, code = deploy(cloud, ["web1", "web2", "web3"], test=test)
+        assert code == 1
+        assert [one["result"] for one in found.values()] == [False, None if test else True, False]
+        assert "no host can take web3" in found["web3"]["comment"]
+
+
+def test_a_plan_says_what_the_chosen_host_would_give(tmp_path, deploy):
+    cloud = Cloud(tmp_path, 2)
+    cloud.virt_inventory = lambda host, guest=None, ask=cloud.virt_inventory: {
+        **ask(host, guest),
+        **({"guest": {**NEEDS, "disk_bytes": (1 + (host == "hv000")) << 30}} if guest else {}),
+    }  # fmt: skip
+    found, _ = deploy(cloud, MANY[:6], test=True)
+    took = {(one["host"], one["changes"]["created"]["disk_bytes"]) for one in found.values()}
+    assert took == {("hv000", 2 << 30), ("hv001", 1 << 30)}
+
+
+def test_a_test_names_a_key_that_is_another_machines_and_a_secret_for_an_unproven_host(
+    tmp_path, deploy, monkeypatch
+):
+    cloud = Cloud(tmp_path, 2)
+    status = KeyStore.status
+    monkeypatch.setattr(KeyStore, "status", lambda keys, name: "accepted")
+    found, code = deploy(cloud, ["web1"], test=True, arguments={"seed": True})
+    assert (found["web1"]["result"], code) == (False, 1)
+    assert "the master already has an accepted key for web1" in found["web1"]["comment"]
+    monkeypatch.setattr(KeyStore, "status", status)
+
+    def refuse(_init, hosts):
+        raise errors.InvalidInput(f"priv_key: may be secret, and {hosts[0]} is none by name")
+
+    monkeypatch.setattr(Init, "check_secrets", refuse)
+    found, code = deploy(cloud, ["web1"], test=True)
+    assert (found["web1"]["result"], code) == (False, 1)
+    assert found["web1"]["comment"].startswith("priv_key: may be secret, and hv00")
+
+
+def test_a_look_at_all_hosts_is_for_as_many_guests_as_there_are_hosts(
+    tmp_path, deploy, monkeypatch
+):
+    cloud, told = Cloud(tmp_path, 20, dead=["hv003"]), []
+    each = init_list.each
+    monkeypatch.setattr(init_list, "each", lambda *asked: told.append(asked[2:]) or each(*asked))
+    deploy(cloud, ["web1"], name_is_free=True)
+    assert told == [(4, 20)]
 
 
 # -- the runner's function ----------------------------------------------------------------------

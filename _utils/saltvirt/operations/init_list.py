@@ -50,7 +50,7 @@ class InitList:
         parts: dict[str, Result] = {}
         for wanted in self.wishes:
             try:
-                self._place(wanted, picture, hosts, Reasons(first=True))
+                self._place(wanted, picture, hosts, Reasons())
                 placed.append(wanted)
             except errors.VirtError as exc:
                 parts[wanted.name] = _failed(wanted, exc)
@@ -86,6 +86,8 @@ class InitList:
             with reasons:
                 lock.refuse_taken(self.fleet.opts, wanted.name)
             request, chosen = self._place(wanted, picture, hosts, reasons)
+            with reasons:
+                self._init(wanted, picture).check_secrets([chosen])
             reasons.hold()
             best = next(host for host in picture.hosts if host.name == chosen)
             return planned(request.at(best), chosen, {})
@@ -95,8 +97,8 @@ class InitList:
         self, wanted: InitRequest, picture: Picture, hosts: list[facts.Host], reasons: Reasons
     ) -> tuple[facts.PlacementRequest, str]:
         """(what it asks for, the host that it is placed on in the picture). hosts: as they were
-        before any was placed. Raises why there is none."""
-        init = Init(self.fleet, self.policy, wanted, self._report(self.fleet, wanted), picture)
+        before any was placed. Raises the first reason why there is none."""
+        init = self._init(wanted, picture)
         request = init.request(reasons)
         with reasons:
             check_name(self.fleet, wanted, hosts, picture.unreachable, picture.files)
@@ -106,10 +108,10 @@ class InitList:
         decision = picture.place(self.fleet, wanted, request)
         if not decision.ranked:
             raise nowhere(request.name, decision)
-        chosen = decision.ranked[0].host
-        with reasons:
-            init.check_secrets([chosen])
-        return request, chosen
+        return request, decision.ranked[0].host
+
+    def _init(self, wanted: InitRequest, picture: Picture) -> Init:
+        return Init(self.fleet, self.policy, wanted, self._report(self.fleet, wanted), picture)
 
     def _make(self, wanted: InitRequest, picture: Picture, turn: Turn) -> Result:
         with Fleet(self.fleet.opts, like=self.fleet) as fleet:
