@@ -5,7 +5,7 @@ SALT ?= 3008
 ARGS ?=
 
 .PHONY: help test test-unit test-rootless test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
-	demo demo-down publish bench corpus chaos coverage parity mutation site swarm wheel changelog release
+	demo demo-down publish bench corpus chaos ha coverage parity mutation site swarm wheel changelog release
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -57,6 +57,9 @@ corpus: ## the definitions of libvirt's own tests (Debian's source package) read
 chaos: ## random steps with faults in a lab of three hosts: SEED=7, STEPS=file, MINUTES=60, LENGTH=10, SHRINK=20
 	$(LAB) chaos $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(if $(MINUTES),--minutes $(MINUTES)) \
 		$(if $(LENGTH),--length $(LENGTH)) $(if $(SHRINK),--shrink $(SHRINK)) $(ARGS)
+
+ha: ## random clouds and faults for the decisions of high availability, in simulated time: RUNS=10000, SEED=1
+	nice -n 19 python3 -m tests.ha.random --runs $(or $(RUNS),200) --seed $(or $(SEED),1) $(ARGS)
 
 coverage: ## which lines all tests together reach, by package: ARGS=tests/unit for some, ARGS="--add tests/…" for more
 	$(LAB) coverage $(ARGS)

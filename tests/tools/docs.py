@@ -7,6 +7,7 @@ import re
 import sys
 import textwrap
 
+from tests.ha import tables
 from tests.swarm import seen
 from tests.tools import api, layers
 
@@ -150,6 +151,7 @@ def pages():
         FOLDER / "engine-and-grain.md": engine_and_grain(),
         FOLDER / "facts.md": facts(),
         DOCS / "layers.svg": layers.picture(),
+        DOCS / "ha.md": tables.page((DOCS / "ha.md").read_text(encoding="utf-8")),
         DOCS / "scale.md": seen.page((DOCS / "scale.md").read_text(encoding="utf-8")),
         DOCS / "scale.svg": seen.plot(),
     }

@@ -13,7 +13,7 @@ PURE, HOST, CLOUD = "pure", "host", "cloud"
 LAYER = {
     "errors": PURE, "plain": PURE, "units": PURE, "names": PURE, "places": PURE, "settings": PURE,
     "spec": PURE, "xml": PURE, "design": PURE, "diff": PURE, "placement": PURE, "migration": PURE,
-    "answers": PURE, "revert": PURE, "states": PURE, "wire": PURE,
+    "ha": PURE, "answers": PURE, "revert": PURE, "states": PURE, "wire": PURE,
     "host": HOST, "hostnet": HOST, "images": HOST, "seed": HOST,
     "fleet": CLOUD, "minion": CLOUD, "operations": CLOUD, "pki": CLOUD,
 }  # fmt: skip

@@ -51,6 +51,22 @@ def test_the_library_knows_no_dunders_of_salt(path):
     assert not names & dunders
 
 
+# with their adapters and their page of docs nothing is left of these packages
+ALONE = ("ha",)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_can_be_taken_away_is_imported_by_nothing_else(name):
+    others = [path for path in IN_LAYERS if layers.package(path) != name]
+    found = [
+        str(path)
+        for path in others
+        for one in layers.imports(path)
+        if one == f"saltvirt.{name}" or one.startswith(f"saltvirt.{name}.")
+    ]
+    assert found == []
+
+
 def test_every_package_that_is_named_is_there():
     there = {layers.package(path) for path in IN_LAYERS}
     assert set(layers.LAYER) == there

@@ -1,0 +1,178 @@
+"""What an agent does: its watchdog, its guests, its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from saltvirt.ha import agent_known, quorum, safety
+from saltvirt.ha.agent_view import (
+    ADOPT,
+    ARM,
+    DISARM,
+    DROP,
+    EXIT,
+    FEED,
+    KILL,
+    LEASE,
+    POWER_OFF,
+    RENEW,
+    SEND_AWAY,
+    START,
+    STOP,
+    STOP_GUEST,
+    AgentAction,
+    AgentState,
+    AgentView,
+)
+from saltvirt.ha.facts import (
+    ALIVE,
+    CRASHED,
+    FAILED,
+    OFF,
+    OVER,
+    RUNNING,
+    STOPPED,
+    WORKING,
+    GuestThere,
+)
+from saltvirt.ha.policy import FREEZE, MIGRATE
+from saltvirt.ha.registry import IGNORED, NEW
+
+if TYPE_CHECKING:
+    from saltvirt.ha.policy import HaPolicy
+    from saltvirt.ha.registry import GuestRecord
+
+
+@dataclass
+class Acting:
+    state: AgentState
+    view: AgentView
+    policy: HaPolicy
+    lease: bool
+    now_s: float
+
+    def actions(self) -> list[AgentAction]:
+        """Guests first: what must not run is killed before the watchdog is fed."""
+        registry, state, view = self.state.kept.registry, self.state, self.view
+        if safety.is_given_up(registry.host(state.host), state.boot):
+            killed = self._kill("the others have proven that this host is gone")
+            return killed or [AgentAction(RENEW, why="none of its guests runs any more")]
+        if safety.must_kill(state.believed, view.works, self.lease):
+            return self._kill("it is cut off, and its watchdog does not work")
+        done = self._watchdog()
+        if view.asked == STOP:
+            return done + self._ending()
+        if view.asked:
+            return done + self._shutting_down()
+        return done + self._guests()
+
+    def _kill(self, why: str) -> list[AgentAction]:
+        return [AgentAction(KILL, name, why=why) for name in agent_known.alive(self.view)]
+
+    def _watchdog(self) -> list[AgentAction]:
+        wants = agent_known.wants_watchdog(self.state, self.view, self.state.phase)
+        if not self.view.works:
+            if wants and self.view.watchdog and self.lease:
+                return [AgentAction(ARM, why="guests of high availability run here, or are to")]
+            return []
+        if not wants and self._may_disarm():
+            return [
+                AgentAction(DISARM, why=f"no guest needs it, and it is known: {self.state.phase}")
+            ]
+        return [AgentAction(FEED)] if self.lease else []
+
+    def _may_disarm(self) -> bool:
+        state = self.state
+        known = agent_known.knowing(state, self.view, state.unpledged) if state.unpledged else 0
+        members = state.kept.registry.members
+        return safety.may_disarm(known, members, self.state.phase == OVER)
+
+    def _is_told(self) -> bool:
+        """Enough know what it is about; for that it does not wait without end."""
+        needed = quorum.peers_needed(self.state.kept.registry.members)
+        known = agent_known.knowing(self.state, self.view, self.state.phase_seq) >= needed
+        return known or self._waited(self.policy.shutdown_wait_s)
+
+    def _waited(self, most_s: float) -> bool:
+        return self.state.asked_s is not None and self.now_s - self.state.asked_s >= most_s
+
+    def _ending(self) -> list[AgentAction]:
+        if self.view.works or self.state.believed or not self._is_told():
+            return []
+        return [AgentAction(EXIT, why="its watchdog is at rest, and that is known")]
+
+    def _shutting_down(self) -> list[AgentAction]:
+        way = agent_known.way_down(self.view, self.policy)
+        running = agent_known.alive(self.view)
+        if self.state.phase == OVER:
+            mine = [g for g in self.state.kept.registry.guests.values()
+                    if g.host == self.state.host and g.run]  # fmt: skip
+            rid = way == FREEZE or not mine or not self.state.kept.registry.armed
+            rid = rid or self._waited(self.policy.shutdown_wait_s)
+            if rid and not self.view.works and self._is_told():
+                return [AgentAction(POWER_OFF, why="none of its guests runs here any more")]
+            return [one for one in self._guests() if one.kind == DROP]
+        if way == MIGRATE and not self._waited(self.policy.shutdown_wait_s):
+            return self._guests()
+        why = f"the host shuts down: {way}"
+        return [AgentAction(STOP_GUEST, name, why=why) for name in running]
+
+    def _guests(self) -> list[AgentAction]:
+        found: list[AgentAction] = []
+        for name, record in self.state.kept.registry.guests.items():
+            there = self.view.guests.get(name)
+            action = self._guest(name, record, there)
+            found += [action] if action else []
+        return found
+
+    def _guest(
+        self, name: str, record: GuestRecord, there: GuestThere | None
+    ) -> AgentAction | None:
+        me, boot = self.state.host, self.state.boot
+        if record.state in (NEW, IGNORED):
+            return None
+        if record.taker == me and self.view.leases.get(name) != record.changed:
+            return AgentAction(LEASE, name, record.changed, why="its disks' lease is asked for")
+        if (record.host, record.boot) == (me, boot):
+            return self._own(name, record, there or GuestThere(0, OFF))
+        if there is None or (record.target, record.target_boot) == (me, boot):
+            return None  # it is on its way
+        if record.host == me and there.state not in ALIVE:
+            return None  # its definition waits for the leader
+        return self._foreign(name, record, there)
+
+    def _foreign(self, name: str, record: GuestRecord, there: GuestThere) -> AgentAction:
+        """A guest that is no longer this host's."""
+        if there.state in ALIVE:
+            kind = STOP_GUEST if record.gentle and there.state == RUNNING else KILL
+            return AgentAction(kind, name, there.epoch, why="it is no longer this host's")
+        return AgentAction(DROP, name, there.epoch, why="it lives elsewhere")
+
+    def _own(self, name: str, record: GuestRecord, there: GuestThere) -> AgentAction | None:
+        """A guest that is this host's."""
+        if not record.run:
+            running = there.state == RUNNING
+            return AgentAction(STOP_GUEST, name, why=record.why) if running else None
+        if there.state not in ALIVE:
+            may = self._may_start(name, record, there)
+            return AgentAction(START, name, record.epoch, why=record.why) if may else None
+        goes = record.target and there.state == RUNNING and there.migrated <= record.epoch
+        if goes:
+            return AgentAction(SEND_AWAY, name, record.epoch + 1, record.target, why=record.why)
+        return AgentAction(ADOPT, name, record.epoch) if there.epoch < record.epoch else None
+
+    def _may_start(self, name: str, record: GuestRecord, there: GuestThere) -> bool:
+        """Of one that ended in the epoch that it is to have, the leader decides what follows."""
+        ended = there.state in (CRASHED, FAILED, STOPPED) and there.epoch >= record.epoch
+        if ended or self.state.phase != WORKING or self._awaits_watchdog():
+            return False
+        tried = self.state.tried.get(name, 0)
+        return safety.is_new(record, tried) and safety.may_start(
+            record, self.state.host, self.state.boot, self.lease
+        )
+
+    def _awaits_watchdog(self) -> bool:
+        """The one that there is has to be armed first: else nobody could count on it."""
+        wants = agent_known.wants_watchdog(self.state, self.view, self.state.phase)
+        return wants and self.view.watchdog and not self.view.works

@@ -1,0 +1,56 @@
+"""What an agent can tell from what it sees, for what it says and for what it does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from saltvirt.ha import quorum
+from saltvirt.ha.agent_view import REBOOT
+from saltvirt.ha.facts import ALIVE, OVER, RESTING
+
+if TYPE_CHECKING:
+    from saltvirt.ha.agent_view import AgentState, AgentView
+    from saltvirt.ha.facts import Heard
+    from saltvirt.ha.policy import HaPolicy
+
+
+def acks_of_peers(state: AgentState, view: AgentView) -> dict[str, Heard]:
+    """{peer: the last beat of this host in this boot that it acknowledges}, by either way."""
+    found: dict[str, Heard] = {}
+    members = state.kept.registry.members
+    for source in (view.beats, view.stored):
+        for host, arrived in source.items():
+            ack = arrived.beat.acks.get(state.host)
+            if host in members and ack is not None and ack.boot == state.boot:
+                old = found.get(host)
+                found[host] = ack if old is None or old.seq < ack.seq else old
+    return found
+
+
+def knowing(state: AgentState, view: AgentView, seq: int) -> int:
+    """How many have acknowledged that beat of this host, or a later one."""
+    acks = list(acks_of_peers(state, view).values())
+    for arrived in view.calls.values():
+        if quorum.master_votes(state.kept.registry.members, arrived.call.alone):
+            acks += [ack for host, ack in arrived.call.acks.items() if host == state.host]
+    return sum(ack.boot == state.boot and ack.seq >= seq for ack in acks)
+
+
+def way_down(view: AgentView, policy: HaPolicy) -> str:
+    return policy.on_shutdown(view.asked == REBOOT)
+
+
+def alive(view: AgentView) -> list[str]:
+    return [name for name, there in view.guests.items() if there.state in ALIVE]
+
+
+def wants_watchdog(state: AgentState, view: AgentView, phase: str) -> bool:
+    """It is armed while guests run here, or are to: a host without any is never reset."""
+    registry = state.kept.registry
+    if phase in (RESTING, OVER) or not registry.armed or len(registry.members) < 2:
+        return False
+    assigned = any(
+        state.host in (one.host, one.target) or any(p.host == state.host for p in one.places)
+        for one in registry.guests.values()
+    )
+    return assigned or bool(alive(view))

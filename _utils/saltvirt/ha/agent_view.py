@@ -1,0 +1,117 @@
+"""What an agent sees, what it remembers, and what it can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from saltvirt.ha.facts import WORKING, ArrivedBeat, ArrivedCall, GuestThere, Heard, Pledge, Promise
+from saltvirt.ha.registry import Registry
+
+# what its own machine asks of the agent
+STOP, SHUTDOWN, REBOOT = "stop", "shutdown", "reboot"
+# what it does
+FEED, ARM, DISARM = "feed", "arm", "disarm"
+START, ADOPT, KILL, DROP, SEND_AWAY, LEASE = (
+    "start", "adopt", "kill", "drop", "migrate", "lease",
+)  # fmt: skip
+STOP_GUEST, EXIT, POWER_OFF, RENEW = "stop", "exit", "power off", "renew"
+
+
+@dataclass(frozen=True)
+class AgentView:
+    """What the agent sees. beats: the last that came from each peer by the network; stored: those
+    that it last read on shared pools. calls: the last of each master. guests: what libvirt has of
+    guests that high availability has started or may start. watchdog: there is a device; works: it
+    is open, and feeding it did no harm. storage_silent_s: as Beat has it. asked: stop, shutdown,
+    reboot or nothing. leases: guests whose disks' lease this host has got."""
+
+    beats: dict[str, ArrivedBeat] = field(default_factory=dict)
+    stored: dict[str, ArrivedBeat] = field(default_factory=dict)
+    calls: dict[str, ArrivedCall] = field(default_factory=dict)
+    guests: dict[str, GuestThere] = field(default_factory=dict)
+    watchdog: bool = False
+    works: bool = False
+    watchdog_s: float = 10
+    storage_silent_s: float | None = None
+    asked: str = ""
+    leases: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What must be on the disk before a beat goes out that says so: it outlives the host's power.
+
+    term, leader, claim: to whom the lead is granted, and his last call. pending: the registry
+    that is kept for the leader; registry: the last that may be acted by.
+    """
+
+    promises: dict[str, Promise] = field(default_factory=dict)
+    pledges: dict[str, Pledge] = field(default_factory=dict)
+    term: int = 0
+    leader: str = ""
+    claim: int = 0
+    pending: Registry = field(default_factory=Registry)
+    registry: Registry = field(default_factory=Registry)
+
+
+@dataclass
+class AgentState:
+    """What the agent knows from step to step; a step changes a copy of it. kept: over a loss of
+    power; seq, believed, unpledged, tried, phase: over its own restarts in one boot; the rest
+    begins anew.
+
+    since_s: when it began. granted_s: when it last granted the lead. sent: seq to when. heard: last
+    beat of a peer by the network. believed: others may believe that its watchdog is armed.
+    unpledged: the first beat that said that it is not. phase, phase_seq: what it is about, and the
+    first beat that said so. tried: the last epoch of each guest that was here in this boot.
+    asked_s: since when it is to stop.
+    """
+
+    host: str
+    boot: int
+    kept: Kept = field(default_factory=Kept)
+    seq: int = 0
+    believed: bool = False
+    unpledged: int = 0
+    since_s: float = 0
+    granted_s: float = 0
+    sent: dict[int, float] = field(default_factory=dict)
+    acks: dict[str, Heard] = field(default_factory=dict)
+    heard_s: dict[str, float] = field(default_factory=dict)
+    lease_from_s: float | None = None
+    asked_s: float | None = None
+    tried: dict[str, int] = field(default_factory=dict)
+    phase: str = WORKING
+    phase_seq: int = 0
+
+    def begun(self, now_s: float) -> AgentState:
+        """As it is after the agent's own restart."""
+        return AgentState(
+            self.host, self.boot, self.kept, self.seq, self.believed, self.unpledged,
+            since_s=now_s, granted_s=now_s, phase=self.phase, phase_seq=self.phase_seq,
+            tried=self.tried,
+        )  # fmt: skip
+
+    def renewed(self) -> AgentState:
+        """As if its host had booted: none of its guests runs, nothing from before counts."""
+        return replace(
+            self,
+            boot=self.boot + 1,
+            believed=False,
+            unpledged=0,
+            sent={},
+            lease_from_s=None,
+            tried={},
+        )
+
+
+@dataclass(frozen=True)
+class AgentAction:
+    """What is to be done, and why, for the journal. guest, epoch, host: which, its epoch, and where
+    it migrates to."""
+
+    kind: str
+    guest: str = ""
+    epoch: int = 0
+    host: str = ""
+    why: str = ""

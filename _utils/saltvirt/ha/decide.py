@@ -1,0 +1,262 @@
+"""What a master decides: ``decide(view, state, now)``, once each beat."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from saltvirt.ha import guests, lead, safety
+from saltvirt.ha.facts import Call, Heard, Pledge, Promise
+from saltvirt.ha.guests import GuestCase
+from saltvirt.ha.hosts import HostCase, stuck_why
+from saltvirt.ha.place import Room
+from saltvirt.ha.registry import FENCED, FENCING, SUSPECTED, GuestRecord, HostRecord, Registry
+from saltvirt.ha.view import (
+    Attempt,
+    Decided,
+    Decision,
+    Fence,
+    MasterKept,
+    MasterState,
+    View,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def decide(view: View, state: MasterState, now_s: float) -> Decision:
+    """The decision: what the master knows afterwards, what it tells the hosts, whom it fences."""
+    state = _listened(state, view)
+    state = lead.led(state, view, now_s)
+    decided: tuple[Decided, ...] = ()
+    fences: tuple[Fence, ...] = ()
+    if state.leading_s is not None and state.ready:
+        state = _promised(state, view, now_s)
+        if lead.is_settled(state):
+            state, decided = _changed(state, view, now_s)
+            state, fences = _fenced(state, view, now_s)
+    state = replace(state, seq=state.seq + 1)
+    lease_s = view.policy.lead_lease_s
+    useful = {seq: at for seq, at in state.asked_s.items() if now_s - at < lease_s}
+    state = replace(state, asked_s={**useful, state.seq: now_s})
+    return Decision(state, _call(state, view, now_s), fences, decided)
+
+
+def _listened(state: MasterState, view: View) -> MasterState:
+    """What hosts said of themselves, and others of those that are silent."""
+    acks, pledges = dict(state.acks), state.kept.pledges
+    silent = [name for name, one in state.kept.registry.hosts.items() if _is_asked_about(one)]
+    told: dict[str, Pledge] = {}
+    for host, arrived in view.beats.items():
+        beat = arrived.beat
+        acks[host] = max(acks.get(host, Heard(0, 0)), Heard(beat.boot, beat.seq), key=_order)
+        _newest(told, pledges, host, beat.pledge)
+        for name in silent:
+            if name in beat.pledges:
+                _newest(told, pledges, name, beat.pledges[name])
+    kept = replace(state.kept, pledges={**pledges, **told}) if told else state.kept
+    return replace(state, acks=acks, kept=kept)
+
+
+def _is_asked_about(record: HostRecord) -> bool:
+    return record.state in (SUSPECTED, FENCING, "unknown")
+
+
+def _order(heard: Heard) -> tuple[int, int]:
+    return heard.boot, heard.seq
+
+
+def _newest(told: dict[str, Pledge], pledges: dict[str, Pledge], host: str, pledge: Pledge) -> None:
+    old = told.get(host) or pledges.get(host)
+    if old is None or (old.boot, old.seq) < (pledge.boot, pledge.seq):
+        told[host] = pledge
+
+
+def _promised(state: MasterState, view: View, now_s: float) -> MasterState:
+    """Since when a majority promises to give up a host that is being fenced."""
+    found = {}
+    for case in _cases(state, view, now_s):
+        if case.record.state != FENCING or state.committed < case.record.ballot:
+            continue
+        old = state.promised_s.get(case.name)
+        if old is not None and old[0] == case.record.ballot:
+            found[case.name] = old
+        elif case.has_promises():
+            found[case.name] = (case.record.ballot, now_s)
+    return replace(state, promised_s=found)
+
+
+def _cases(state: MasterState, view: View, now_s: float) -> Iterator[HostCase]:
+    registry = state.kept.registry
+    occupied = _occupied(registry)
+    for name in registry.members:
+        record = registry.host(name)
+        yield HostCase(name, record, registry, state, view, now_s, name in occupied)
+
+
+def _occupied(registry: Registry) -> set[str]:
+    """Hosts at which a guest may run that is to run."""
+    return {
+        place.host
+        for one in registry.guests.values()
+        if one.state not in ("ignored",)
+        for place in one.places
+    }
+
+
+def _changed(
+    state: MasterState, view: View, now_s: float
+) -> tuple[MasterState, tuple[Decided, ...]]:
+    """The next version of the registry, where anything changes."""
+    old = state.kept.registry
+    state, pruned = _pruned(state, view, now_s)
+    registry, decided = _hosts(replace(state, kept=replace(state.kept, registry=pruned)), view,
+                               now_s)  # fmt: skip
+    state = replace(state, fenced_s={**state.fenced_s, **_new_fences(old, registry, now_s)})
+    registry = replace(registry, fences=tuple(sorted(state.fenced_s)))
+    state, registry, more = _guests(state, registry, view, now_s)
+    if registry == old:
+        return state, ()
+    registry = replace(registry, version=old.version + 1)
+    kept: MasterKept = replace(state.kept, registry=registry)
+    return replace(state, kept=kept), (*decided, *more)
+
+
+def _pruned(state: MasterState, view: View, now_s: float) -> tuple[MasterState, Registry]:
+    """What a person changed: armed or not, guests that are no longer of high availability."""
+    registry = state.kept.registry
+    window_s = view.policy.fence_window_s
+    fenced_s = {host: at for host, at in state.fenced_s.items() if now_s - at < window_s}
+    if not registry.armed and not view.armed and registry.members != view.members:
+        hosts = {name: one for name, one in registry.hosts.items() if name in view.members}
+        registry = replace(registry, members=view.members, hosts=hosts)
+    known = {name: one for name, one in registry.guests.items() if name in view.guests}
+    if len(known) != len(registry.guests):
+        registry = replace(registry, guests=known)
+    if registry.armed != view.armed:
+        registry = replace(registry, armed=view.armed)
+    return replace(state, fenced_s=fenced_s), registry
+
+
+def _new_fences(old: Registry, new: Registry, now_s: float) -> dict[str, float]:
+    return {
+        name: now_s
+        for name, one in new.hosts.items()
+        if one.state == FENCING and old.host(name).state != FENCING
+    }
+
+
+def _hosts(state: MasterState, view: View, now_s: float) -> tuple[Registry, list[Decided]]:
+    registry, decided = state.kept.registry, []
+    version = registry.version + 1
+    changed: dict[str, HostRecord] = {}
+    for case in _cases(state, view, now_s):
+        row = case.next()
+        if row is None:
+            why, old = stuck_why(case), case.record
+            if why and (not old.stuck or why != old.why):
+                changed[case.name] = replace(old, why=why, stuck=True)
+                decided.append(Decided("host", case.name, old.state, old.state, why))
+            continue
+        if row.to == FENCING:
+            state = replace(state, fenced_s={**state.fenced_s, case.name: now_s})
+        changed[case.name] = case.changed(row, version)
+        decided.append(Decided("host", case.name, row.state, row.to, row.why))
+    if changed:
+        registry = replace(registry, hosts={**registry.hosts, **changed})
+    return registry, decided
+
+
+def _guests(
+    state: MasterState, registry: Registry, view: View, now_s: float
+) -> tuple[MasterState, Registry, list[Decided]]:
+    room, decided = Room(view, registry, now_s), []
+    version = state.kept.registry.version + 1
+    found, ran_s = dict(registry.guests), {}
+    ranked = {name for rule in view.rules if rule.hosts for name in rule.guests}
+    for name, wanted in sorted(view.guests.items(), key=lambda one: (-one[1].priority, one[0])):
+        record = found.get(name)
+        quiet = record is not None and guests.is_quiet(record, wanted, view, registry)
+        if quiet and name not in ranked and name not in view.wishes:
+            continue
+        case = GuestCase(name, record or GuestRecord(), wanted, registry, state, view, room, now_s)
+        if case.runs():
+            epoch, at = state.ran_s.get(name, (0, now_s))
+            ran_s[name] = (case.record.epoch, at if epoch == case.record.epoch else now_s)
+        changed = _guest(case, version)
+        if changed is not None and changed != found.get(name):
+            if record is None or (record.state, record.why) != (changed.state, changed.why):
+                decided.append(Decided("guest", name, case.record.state, changed.state,
+                                       changed.why))  # fmt: skip
+            found[name] = changed
+    if found != registry.guests:
+        registry = replace(registry, guests=found)
+    return replace(state, ran_s=ran_s), registry, decided
+
+
+def _guest(case: GuestCase, version: int) -> GuestRecord | None:
+    row = case.next()
+    if row is None:
+        if case.places != case.record.places:
+            return replace(case.record, places=case.places, changed=version)
+        return None if case.record.changed else replace(case.record, changed=version)
+    changed = case.changed(row, version)
+    same = replace(changed, changed=case.record.changed) == case.record
+    return None if same else changed
+
+
+def _fenced(state: MasterState, view: View, now_s: float) -> tuple[MasterState, tuple[Fence, ...]]:
+    """The fence agents that are to be run now, of hosts that a majority has given up."""
+    fences, attempts = [], dict(state.attempts)
+    for host, (ballot, _) in state.promised_s.items():
+        levels = view.fence_levels.get(host, 0)
+        if state.kept.registry.host(host).state != FENCING or not levels:
+            continue
+        current = f"{state.kept.term}.{ballot}"
+        last = attempts.get(host)
+        number = last.number + 1 if last is not None and last.current == current else 0
+        if number and last is not None and not _may_retry(last, host, view, now_s):
+            continue
+        attempts[host] = Attempt(current, number, now_s)
+        fences.append(Fence(host, number % levels, f"{current}.{number}"))
+    return replace(state, attempts=attempts), tuple(fences)
+
+
+def _may_retry(last: Attempt, host: str, view: View, now_s: float) -> bool:
+    seen = view.fences.get(host)
+    ended = seen is not None and seen.attempt == f"{last.current}.{last.number}"
+    waited_s = now_s - last.at_s
+    return waited_s >= view.policy.fence_retry_s * (1 if ended else 4)
+
+
+def _call(state: MasterState, view: View, now_s: float) -> Call:
+    leading = state.leading_s is not None and state.ready
+    registry = state.kept.registry
+    acks = {
+        host: ack
+        for host, ack in state.acks.items()
+        if safety.may_master_acknowledge(
+            registry.host(host).state in (FENCING, FENCED)
+            and registry.host(host).boot >= ack.boot and leading,
+            leading, view.alone,
+        )
+    }  # fmt: skip
+    ballots = {
+        name: Promise(one.boot, registry.term, one.ballot)
+        for name, one in registry.hosts.items()
+        if one.state == FENCING and leading and state.committed >= one.ballot
+    }
+    return Call(
+        state.master,
+        state.kept.term,
+        state.seq,
+        asks=leading or lead.may_ask(state, view, now_s),
+        leading=leading,
+        alone=view.alone,
+        acks=acks,
+        ballots=ballots,
+        registry=registry if leading else None,
+        committed=state.committed,
+        ask_registry=not state.ready,
+    )

@@ -1,0 +1,146 @@
+"""What hosts and masters tell each other, each as the whole of what it knows: a word that is lost
+is made good by the next. Units are in the names; times are durations, for no two clocks agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from saltvirt.ha.registry import Registry
+from saltvirt.wire import Fact, seldom
+
+# what a host says that it is about: its guests run; its agent stops and they stay as they are; it
+# wants to be rid of them; none of them runs until it is started anew
+WORKING, RESTING, LEAVING, OVER = "working", "resting", "leaving", "over"
+PHASES = (WORKING, RESTING, LEAVING, OVER)
+
+# what there is of a guest on a host; OFF: a definition
+STARTING, RUNNING, STOPPED, CRASHED, FAILED, OFF, INCOMING = (
+    "starting", "running", "stopped", "crashed", "failed", "off", "incoming",
+)  # fmt: skip
+# these may write to its disks, now or without being told
+ALIVE = (STARTING, RUNNING, INCOMING)
+
+
+@dataclass(frozen=True)
+class Heard(Fact):
+    """An acknowledgement: the last beat of a host that was heard. boot: which start of it."""
+
+    boot: int
+    seq: int
+
+
+@dataclass(frozen=True)
+class Promise(Fact):
+    """Not to acknowledge a host any more, in that boot or an earlier one. term, ballot: for whom,
+    and which of his questions."""
+
+    boot: int
+    term: int
+    ballot: int
+
+
+@dataclass(frozen=True)
+class Pledge(Fact):
+    """What a host has last said of itself: armed: its guests run only while its watchdog does."""
+
+    boot: int = 0
+    seq: int = 0
+    armed: bool = False
+    watchdog_s: float = 0
+    phase: str = WORKING
+    freeze: bool = False
+
+
+@dataclass(frozen=True)
+class GuestThere(Fact):
+    """A guest that a host has. epoch: of the start that it was told; migrated: the epoch of a
+    migration away that failed."""
+
+    epoch: int
+    state: str
+    migrated: int = seldom(0)
+
+
+@dataclass(frozen=True)
+class Beat(Fact):
+    """What a host's agent tells the others, the masters and the shared pools.
+
+    boot: rises with each start of the host; seq: with each beat. freeze: its guests wait for it.
+    storage_silent_s: for so long a pool that such guests are on could not be written to; None: it
+    knows of none.
+    acks: the last beats of peers that it acknowledges. silent_s: for how long it has not heard
+    them by the network; boots: what they were when it last did. pledges: what they said.
+    term, leader, claim: to whom it has granted the lead, and which of his calls it answers;
+    granted_s: how long ago. stored: (term, version) of the registry that it keeps; applied: the
+    version that it acts by. leases: guests whose disks' lease it has got, with the version of
+    the registry that told it to.
+    """
+
+    host: str
+    boot: int
+    seq: int
+    phase: str = WORKING
+    freeze: bool = False
+    live: bool = False
+    armed: bool = False
+    watchdog_s: float = 0
+    storage_silent_s: float | None = None
+    guests: dict[str, GuestThere] = field(default_factory=dict)
+    acks: dict[str, Heard] = field(default_factory=dict)
+    silent_s: dict[str, float] = field(default_factory=dict)
+    promises: dict[str, Promise] = field(default_factory=dict)
+    pledges: dict[str, Pledge] = field(default_factory=dict)
+    term: int = 0
+    leader: str = ""
+    claim: int = 0
+    granted_s: float = 0
+    stored_term: int = 0
+    stored: int = 0
+    applied: int = 0
+    leases: dict[str, int] = field(default_factory=dict)
+    registry: Registry | None = None
+
+    @property
+    def pledge(self) -> Pledge:
+        """What others keep of it."""
+        return Pledge(self.boot, self.seq, self.armed, self.watchdog_s, self.phase, self.freeze)
+
+
+@dataclass(frozen=True)
+class Call(Fact):
+    """What a master tells a host. seq: rises with each call, also over its restarts within a term.
+
+    asks: it wants the lead, or to keep it. leading: it has it and may be obeyed. alone: there is no
+    other master. ballots: the hosts that it asks not to acknowledge any more. registry: to be kept;
+    committed: up to this version enough hosts keep it, so it may be acted by. ask_registry: the
+    beat shall have it.
+    """
+
+    master: str
+    term: int
+    seq: int
+    asks: bool = True
+    leading: bool = False
+    alone: bool = True
+    acks: dict[str, Heard] = field(default_factory=dict)
+    ballots: dict[str, Promise] = field(default_factory=dict)
+    registry: Registry | None = None
+    committed: int = 0
+    ask_registry: bool = False
+
+
+@dataclass(frozen=True)
+class ArrivedBeat:
+    """A Beat, and when it came by the clock of the one who heard it."""
+
+    beat: Beat
+    at_s: float
+
+
+@dataclass(frozen=True)
+class ArrivedCall:
+    """The same of a Call."""
+
+    call: Call
+    at_s: float

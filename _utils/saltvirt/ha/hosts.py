@@ -1,0 +1,217 @@
+"""The states of hosts: the conditions of the table in ``transitions``, and what they change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from saltvirt.ha import safety
+from saltvirt.ha.facts import Beat, Pledge
+from saltvirt.ha.registry import FENCING, SUSPECTED, HostRecord, Registry
+from saltvirt.ha.transitions import HOSTS, Row
+from saltvirt.ha.view import OFF, MasterState, View
+
+ROWS: dict[str, list[Row]] = {}
+for _row in HOSTS:
+    ROWS.setdefault(_row.state, []).append(_row)
+
+
+@dataclass
+class HostCase:
+    """One host, as the leader sees it now. occupied: guests of high availability may run there."""
+
+    name: str
+    record: HostRecord
+    registry: Registry
+    state: MasterState
+    view: View
+    now_s: float
+    occupied: bool
+
+    def next(self) -> Row | None:
+        """The row of the table that holds now, or None."""
+        for row in ROWS.get(self.record.state, ()):
+            if getattr(self, row.when)():
+                return row
+        return None
+
+    def changed(self, row: Row, version: int) -> HostRecord:
+        """The record after the row. version: of the registry that will have it."""
+        record = replace(self.record, state=row.to, why=row.why, stuck=False)
+        done: HostRecord = getattr(self, row.do)(record, version)
+        return done
+
+    # what is known
+
+    @cached_property
+    def beat(self) -> Beat | None:
+        """The last beat, of the host's last boot."""
+        arrived = self.view.beats.get(self.name)
+        return arrived.beat if arrived else None
+
+    @cached_property
+    def silent_s(self) -> float:
+        """For how long nothing came; counted from when the lead was taken."""
+        arrived = self.view.beats.get(self.name)
+        times = [self.state.leading_s or self.now_s]
+        times += [arrived.at_s] if arrived else []
+        times += [self.view.answered_s[self.name]] if self.name in self.view.answered_s else []
+        return self.now_s - max(times)
+
+    @cached_property
+    def beat_s(self) -> float:
+        arrived = self.view.beats.get(self.name)
+        return self.now_s - arrived.at_s if arrived else float("inf")
+
+    @cached_property
+    def pledge(self) -> Pledge:
+        """The last that anybody is known to have heard of it."""
+        return self.state.kept.pledges.get(self.name, Pledge())
+
+    def _not_hearing(self) -> list[str]:
+        """The other hosts that do not hear it, by what they themselves say."""
+        found = []
+        for peer, arrived in self.view.beats.items():
+            fresh = self.now_s - arrived.at_s < self.view.policy.suspect_s
+            silent_s = arrived.beat.silent_s.get(self.name)
+            if peer != self.name and fresh and silent_s is not None:
+                found += [peer] if silent_s >= self.view.policy.suspect_s else []
+        return found
+
+    def _is_enough(self, peers: list[str]) -> bool:
+        return safety.is_enough(peers, self.registry.members, self.view.alone)
+
+    # conditions
+
+    def is_heard(self) -> bool:
+        beat = self.beat
+        fresh = self.beat_s < self.view.policy.suspect_s
+        return fresh and beat is not None and beat.boot >= self.record.gone and not self.rests()
+
+    def has_booted(self) -> bool:
+        fresh = self.beat_s < self.view.policy.suspect_s
+        known = max(self.record.boot + 1, self.record.gone)
+        return fresh and self.beat is not None and self.beat.boot >= known
+
+    def is_silent(self) -> bool:
+        return self.silent_s >= self.view.policy.suspect_s
+
+    def rests(self) -> bool:
+        return self.pledge.boot == self.record.boot > 0 and safety.is_at_rest(self.pledge)
+
+    def works(self) -> bool:
+        return self.is_heard()
+
+    def is_marked(self) -> bool:
+        return self.name in self.view.maintenance
+
+    def is_unmarked(self) -> bool:
+        return not self.is_marked()
+
+    def is_confirmed(self) -> bool:
+        said = self.view.confirmed.get(self.name)
+        return said is not None and said >= self.record.boot and self.is_silent()
+
+    def is_to_be_fenced(self) -> bool:
+        return not self.stays()
+
+    def stays(self) -> str:
+        """Why a silent host is left alone, or nothing."""
+        policy = self.view.policy
+        if not self.occupied:
+            return "no guest of high availability runs there"
+        if not self.registry.armed:
+            return "high availability is disarmed"
+        if not self._is_enough(self._not_hearing()):
+            return "no majority of the hosts says that it is gone"
+        if not safety.fences_left(self.name, self.state.fenced_s, policy):
+            return f"{policy.max_fences} others were fenced in {policy.fence_window_s:.0f} s"
+        return ""
+
+    def is_off(self) -> bool:
+        seen = self.view.fences.get(self.name)
+        current = f"{self.registry.term}.{self.record.ballot}"
+        return seen is not None and safety.fence_proves(seen.outcome, seen.attempt, current)
+
+    def watchdog_fired(self) -> bool:
+        since = self.state.promised_s.get(self.name, (0, None))
+        return since[0] == self.record.ballot and safety.watchdog_proves(
+            since[1], self.now_s, self.pledge, self.record.boot, self.view.policy
+        )
+
+    def is_heard_by_others(self) -> bool:
+        return not self._is_enough(self._not_hearing())
+
+    def is_disarmed(self) -> bool:
+        return not self.registry.armed
+
+    def is_clean(self) -> bool:
+        beat = self.beat
+        return (
+            beat is not None
+            and self.is_heard()
+            and beat.boot == self.record.boot
+            and not self.strangers(beat)
+        )
+
+    def strangers(self, beat: Beat) -> list[str]:
+        """Guests that are defined there and live elsewhere."""
+        guests = self.registry.guests
+        return [
+            name
+            for name in beat.guests
+            if name in guests
+            and guests[name].host not in ("", self.name)
+            and guests[name].target != self.name
+        ]
+
+    def has_promises(self) -> bool:
+        """A majority has promised not to acknowledge it any more."""
+        promised = []
+        for peer, arrived in self.view.beats.items():
+            one = arrived.beat.promises.get(self.name)
+            if (
+                one is not None
+                and peer != self.name
+                and (one.term, one.ballot) == (self.registry.term, self.record.ballot)
+            ):
+                promised.append(peer)
+        return self._is_enough(promised)
+
+    # what is changed
+
+    def keep(self, record: HostRecord, _version: int) -> HostRecord:
+        return record
+
+    def know(self, record: HostRecord, _version: int) -> HostRecord:
+        boot = self.beat.boot if self.beat else record.boot
+        return replace(record, boot=boot, ballot=0)
+
+    def call(self, record: HostRecord, version: int) -> HostRecord:
+        return replace(record, ballot=version)
+
+    def release(self, record: HostRecord, _version: int) -> HostRecord:
+        return replace(record, ballot=0)
+
+    def give_up(self, record: HostRecord, _version: int) -> HostRecord:
+        return replace(record, gone=max(record.boot + 1, record.gone), ballot=0)
+
+
+def stuck_why(case: HostCase) -> str:
+    """Why nothing is done to a silent host, or no proof is to be expected; or nothing."""
+    if case.record.state == SUSPECTED:
+        return case.stays()
+    return no_proof(case) if case.record.state == FENCING else ""
+
+
+def no_proof(case: HostCase) -> str:
+    """Why no proof is to be expected of a host that a majority has given up, or nothing."""
+    pledge = case.pledge
+    if not case.has_promises() or (pledge.armed and pledge.boot == case.record.boot):
+        return ""
+    seen = case.view.fences.get(case.name)
+    if not case.view.fence_levels.get(case.name):
+        return "it has no fence, and had no watchdog that was armed"
+    if seen is not None and seen.outcome != OFF:
+        return f"its fence says {seen.outcome}, and it had no watchdog that was armed"
+    return ""

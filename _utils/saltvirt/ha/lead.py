@@ -1,0 +1,132 @@
+"""Who leads: at most one master at a time, by a lease that a majority of the agents grants; and
+what he must know and have had written down before he acts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from saltvirt.ha import safety
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from saltvirt.ha.facts import ArrivedBeat, Beat
+    from saltvirt.ha.registry import Registry
+    from saltvirt.ha.view import MasterState, View
+
+
+def led(state: MasterState, view: View, now_s: float) -> MasterState:
+    """The state with its term, whether it leads, and what it may rely on."""
+    state = _with_term(state, view, now_s)
+    leading = safety.leads(_granted_s(state, view), now_s, view.policy)
+    if not leading:
+        return replace(state, leading_s=None, promised_s={}, ran_s={})
+    if state.leading_s is None:
+        state = replace(state, leading_s=now_s)
+    if not state.ready:
+        state = _read(state, view, now_s)
+    return _counted(state, view) if state.ready else state
+
+
+def _with_term(state: MasterState, view: View, now_s: float) -> MasterState:
+    """A term of its own, that no other master has; a new one when it has begun anew, or when the
+    one who led has not asked for so long that he cannot lead any more."""
+    beats = [arrived.beat for arrived in view.beats.values()]
+    highest = max((beat.term for beat in beats), default=0)
+    own = state.kept.term
+    if state.seq > 0 and (highest < own or (highest == own and _is_own(state, beats, own))):
+        return state
+    if state.seq > 0 and not may_ask(state, view, now_s):
+        return state
+    count, place = len(view.masters), view.masters.index(state.master)
+    term = max(highest, own) + 1
+    term += (place - term) % count
+    kept = replace(state.kept, term=term)
+    return replace(state, kept=kept, seq=0, asked_s={}, leading_s=None, ready=False, committed=0)
+
+
+def _is_own(state: MasterState, beats: Iterable[Beat], term: int) -> bool:
+    leaders = {beat.leader for beat in beats if beat.term == term}
+    return leaders <= {state.master}
+
+
+def may_ask(state: MasterState, view: View, now_s: float) -> bool:
+    """A majority of the hosts has granted the lead to nobody else, or is about to be free."""
+    free = [
+        host
+        for host, arrived in view.beats.items()
+        if arrived.beat.leader in ("", state.master)
+        or arrived.beat.granted_s + now_s - arrived.at_s
+        >= view.policy.lead_lease_s + view.policy.beat_s * view.masters.index(state.master)
+    ]
+    return safety.is_enough(free, _members(state, view), view.alone)
+
+
+def _members(state: MasterState, view: View) -> tuple[str, ...]:
+    return state.kept.registry.members or view.members
+
+
+def _granting(state: MasterState, view: View) -> list[ArrivedBeat]:
+    return [
+        one
+        for one in view.beats.values()
+        if one.beat.term == state.kept.term and one.beat.leader == state.master
+    ]
+
+
+def _granted_s(state: MasterState, view: View) -> float | None:
+    """When it sent the last call for the lead that a majority has granted."""
+    claims = {one.beat.host: one.beat.claim for one in _granting(state, view)}
+    for seq in sorted(set(claims.values()), reverse=True):
+        hosts = [host for host, claim in claims.items() if claim >= seq]
+        if safety.is_enough(hosts, _members(state, view), view.alone):
+            return state.asked_s.get(seq)
+    return None
+
+
+def _read(state: MasterState, view: View, now_s: float) -> MasterState:
+    """The last registry of all that may have been acted by: the newest that a majority knows."""
+    granting = _granting(state, view)
+    hosts = [one.beat.host for one in granting]
+    if not safety.is_enough(hosts, _members(state, view), view.alone):
+        return state
+    own = state.kept.registry
+    stamp = max([own.stamp, *((one.beat.stored_term, one.beat.stored) for one in granting)])
+    told = [one.beat.registry for one in granting if one.beat.registry is not None]
+    for one in [own, *told]:
+        if one.stamp == stamp:
+            return _take(state, view, one, now_s)
+    return state
+
+
+def _take(state: MasterState, view: View, registry: Registry, now_s: float) -> MasterState:
+    taken = replace(
+        registry,
+        term=state.kept.term,
+        version=registry.version + 1,
+        members=registry.members or view.members,
+    )
+    fenced_s = dict.fromkeys(taken.fences, now_s)
+    return replace(
+        state, kept=replace(state.kept, registry=taken), ready=True, committed=0, fenced_s=fenced_s
+    )
+
+
+def _counted(state: MasterState, view: View) -> MasterState:
+    """Up to which version enough hosts keep the registry."""
+    kept = {
+        one.beat.host: one.beat.stored
+        for one in _granting(state, view)
+        if one.beat.stored_term == state.kept.term
+    }
+    for version in sorted(set(kept.values()), reverse=True):
+        hosts = [host for host, stored in kept.items() if stored >= version]
+        if safety.is_enough(hosts, _members(state, view), view.alone):
+            return replace(state, committed=max(version, state.committed))
+    return state
+
+
+def is_settled(state: MasterState) -> bool:
+    """All that was decided is kept by enough hosts: the next may be decided."""
+    return state.ready and state.committed == state.kept.registry.version

@@ -1,0 +1,161 @@
+"""Where a guest goes: the hosts that may take it by placement's own account, then by the rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from saltvirt.ha.registry import MAINTENANCE, UP, GuestRecord, Registry
+from saltvirt.ha.view import APART, TOGETHER, GuestRule, GuestWanted
+from saltvirt.placement import choose, facts
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from saltvirt.ha.view import View
+
+
+@dataclass
+class Room:
+    """What the hosts have room for, while one decision after the other takes of it."""
+
+    view: View
+    registry: Registry
+    now_s: float
+
+    def __post_init__(self) -> None:
+        self.at: dict[str, set[str]] = {}
+        self.starting: dict[str, int] = {}
+        for name, record in self.registry.guests.items():
+            for host in _hosts_of(record):
+                self.at.setdefault(host, set()).add(name)
+            if record.host and record.run and record.state != "placed":
+                self.starting[record.host] = self.starting.get(record.host, 0) + 1
+
+    @cached_property
+    def hosts(self) -> dict[str, facts.Host]:
+        """placement's Hosts, with the guests that the registry has there."""
+        return {name: self._host(host) for name, host in self.view.rooms.items()}
+
+    def _host(self, host: facts.Host) -> facts.Host:
+        own = [guest for guest in host.guests if guest.name not in self.view.guests]
+        given = [_size(self.view.guests[name]) for name in sorted(self.at.get(host.name, ()))
+                 if name in self.view.guests]  # fmt: skip
+        return replace(host, guests=(*own, *given))
+
+    def usable(self, name: str) -> str:
+        """Why a host takes no guest now, or nothing."""
+        record, arrived = self.registry.host(name), self.view.beats.get(name)
+        if record.state == MAINTENANCE:
+            return "in maintenance"
+        if record.state != UP or arrived is None or name not in self.view.rooms:
+            return record.state
+        beat = arrived.beat
+        if beat.boot != record.boot or beat.phase != "working":
+            return "it shuts down"
+        if self.now_s - arrived.at_s >= self.view.policy.suspect_s:
+            return "silent"
+        if (beat.storage_silent_s or 0) >= self.view.policy.storage_lost_s / 2:
+            return "does not reach its storage"
+        return ""
+
+    def ranked(self, name: str, but: Collection[str] = ()) -> tuple[list[str], str]:
+        """(hosts for the guest, best first; why those that fell did). but: hosts not taken."""
+        wanted = self.view.guests[name]
+        why = {host: self.usable(host) for host in self.view.members}
+        why |= dict.fromkeys(but, "it failed there")
+        why |= {host: reason for host in why if (reason := self._against(name, host))}
+        open_to = [self.hosts[host] for host in why if not why[host] and host in self.hosts]
+        request = facts.of_guest(_size(wanted), next(iter(self.hosts.values())))
+        found = choose.choose(
+            [self._without(host, name) for host in open_to],
+            self._with_friends(name, request),
+            self.view.placement,
+        )
+        if not found.ranked and found.rejected:  # the others of a strict group may go by themselves
+            found = choose.choose(
+                [self._without(host, name) for host in open_to], request, self.view.placement
+            )
+        order = {one.host: place for place, one in enumerate(found.ranked)}
+        ranked = sorted(order, key=lambda host: (*self._worse(name, host), order[host]))
+        said = [f"{host}: {reason}" for host, reason in sorted(why.items()) if reason]
+        return ranked, "; ".join(said + ([found.reasons()] if found.rejected else []))
+
+    def _without(self, host: facts.Host, name: str) -> facts.Host:
+        if name not in self.at.get(host.name, ()):
+            return host
+        return replace(host, guests=tuple(one for one in host.guests if one.name != name))
+
+    def _with_friends(self, name: str, request: facts.PlacementRequest) -> facts.PlacementRequest:
+        """The request with the room of those that must come to the same host after it."""
+        coming = {
+            other
+            for rule in self._rules(name, TOGETHER)
+            for other in rule.guests
+            if rule.strict and other != name and other in self.view.guests
+            and not _hosts_of(self.registry.guests.get(other, GuestRecord()))
+        }  # fmt: skip
+        sizes = [self.view.guests[other].size for other in coming]
+        return replace(
+            request,
+            vcpus=request.vcpus + sum(size.vcpus for size in sizes),
+            memory_kib=request.memory_kib + sum(size.memory_kib for size in sizes),
+        )
+
+    def _rules(self, name: str, kind: str) -> Iterable[GuestRule]:
+        return [rule for rule in self.view.rules if rule.kind == kind and name in rule.guests]
+
+    def _with(self, rule: GuestRule, name: str, host: str) -> int:
+        """How many of the others of a rule are on the host."""
+        return len(self.at.get(host, set()) & (set(rule.guests) - {name}))
+
+    def _placed_elsewhere(self, rule: GuestRule, name: str, host: str) -> bool:
+        others = set(rule.guests) - {name}
+        return any(others & guests for there, guests in self.at.items() if there != host)
+
+    def _against(self, name: str, host: str) -> str:
+        """The strict rule that keeps the guest off the host, or nothing."""
+        for rule in self._rules(name, ""):
+            if rule.strict and host not in rule.hosts:
+                return "a strict rule names other hosts"
+        for rule in self._rules(name, APART):
+            if rule.strict and self._with(rule, name, host):
+                return "a guest is there that it must be apart from"
+        for rule in self._rules(name, TOGETHER):
+            if rule.strict and self._placed_elsewhere(rule, name, host):
+                return "a guest that it must be with is elsewhere"
+        return ""
+
+    def rank(self, name: str, host: str) -> int:
+        """What the rules of hosts say: the higher, the better; 0 for those that none names."""
+        return max((rule.hosts.get(host, 0) for rule in self._rules(name, "")), default=0)
+
+    def _worse(self, name: str, host: str) -> tuple[int, int, int]:
+        apart = sum(self._with(rule, name, host) for rule in self._rules(name, APART))
+        away = sum(
+            self._placed_elsewhere(rule, name, host) and not self._with(rule, name, host)
+            for rule in self._rules(name, TOGETHER)
+        )
+        last = self.registry.guests[name].last if name in self.registry.guests else ""
+        return -self.rank(name, host), apart + away, host != last
+
+    def is_busy(self, host: str) -> bool:
+        """As many guests start there as may at one time."""
+        return self.starting.get(host, 0) >= self.view.policy.starts_at_once
+
+    def take(self, name: str, host: str, starts: bool = True) -> None:
+        """The guest has got the host."""
+        self.at.setdefault(host, set()).add(name)
+        self.starting[host] = self.starting.get(host, 0) + starts
+        if host in self.hosts:
+            self.hosts[host] = self._host(self.view.rooms[host])
+
+
+def _hosts_of(record: GuestRecord) -> set[str]:
+    found = {place.host for place in record.places} | {record.host, record.target}
+    return found - {""}
+
+
+def _size(wanted: GuestWanted) -> facts.Guest:
+    return replace(wanted.size, name=wanted.name, state="running")

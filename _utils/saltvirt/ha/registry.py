@@ -1,0 +1,111 @@
+"""What is decided and must not be forgotten: kept by a majority of the hosts, before it is acted
+by. So it outlives each master, and one that takes over knows all that was done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from saltvirt.wire import Fact, seldom
+
+# states of a host
+UNKNOWN, UP, SUSPECTED, FENCING, FENCED, RETURNING, MAINTENANCE, REST = (
+    "unknown", "up", "suspected", "fencing", "fenced", "returning", "maintenance", "resting",
+)  # fmt: skip
+# states of a guest
+NEW, PLACED, RECOVERING, BLOCKED, ERROR, STOPPED, IGNORED = (
+    "new", "placed", "recovering", "blocked", "error", "stopped", "ignored",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GuestPlace(Fact):
+    """Where a copy of a guest may run. boot: which start of the host; 0: any so far."""
+
+    host: str
+    boot: int
+
+
+@dataclass(frozen=True)
+class GuestRecord(Fact):
+    """A guest that high availability keeps running.
+
+    epoch: rises with each place and each start that it gets. host, boot: who is to have it; empty:
+    nobody yet. run: shall it. places: wherever a copy may run; target: the host that it migrates
+    to, with epoch + 1. changed: the version of the registry in which that became so.
+    gentle: it is shut down where it leaves, not killed. adopt: it runs there already.
+    restarts, relocates: tries since it last ran well; failed: where; better: the host that it is to
+    go to, last: where it was last. home: where it goes when that is back from what was planned.
+    wish: the last of a person's wishes that was followed. taker: the host that is to get the lease
+    of its disks.
+    """
+
+    state: str = NEW
+    why: str = ""
+    epoch: int = 0
+    host: str = seldom("")
+    boot: int = seldom(0)
+    run: bool = seldom(False)
+    places: tuple[GuestPlace, ...] = seldom(())
+    target: str = seldom("")
+    target_boot: int = seldom(0)
+    changed: int = 0
+    gentle: bool = seldom(False)
+    adopt: bool = seldom(False)
+    restarts: int = seldom(0)
+    relocates: int = seldom(0)
+    failed: tuple[str, ...] = seldom(())
+    better: str = seldom("")
+    last: str = seldom("")
+    home: str = seldom("")
+    wish: int = seldom(0)
+    taker: str = seldom("")
+
+
+@dataclass(frozen=True)
+class HostRecord(Fact):
+    """A host as the leader has it. boot: the last that was heard; gone: all before this one are
+    proven to be over. ballot: the version of the registry in which the others were asked to give it
+    up. stuck: nothing is done to it though it is silent, or no proof is to be expected."""
+
+    state: str = UNKNOWN
+    why: str = ""
+    boot: int = 0
+    gone: int = 0
+    ballot: int = seldom(0)
+    stuck: bool = seldom(False)
+
+
+@dataclass(frozen=True)
+class Registry(Fact):
+    """term: of the leader who wrote it; version: rises with each change. members: the hosts that
+    count for a majority. armed: high availability is on. fences: hosts fenced in the window."""
+
+    term: int = 0
+    version: int = 0
+    armed: bool = True
+    members: tuple[str, ...] = ()
+    fences: tuple[str, ...] = ()
+    hosts: dict[str, HostRecord] = field(default_factory=dict)
+    guests: dict[str, GuestRecord] = field(default_factory=dict)
+
+    def host(self, name: str) -> HostRecord:
+        """The record of a host, known or not."""
+        return self.hosts.get(name, HostRecord())
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Of two registries the one with the larger stamp is to be kept."""
+        return self.term, self.version
+
+
+def with_guest(registry: Registry, name: str, record: GuestRecord) -> Registry:
+    return replace(registry, guests={**registry.guests, name: record})
+
+
+def occupied(registry: Registry) -> dict[str, list[str]]:
+    """{host: guests that may run there}."""
+    found: dict[str, list[str]] = {}
+    for name, record in registry.guests.items():
+        for place in record.places:
+            found.setdefault(place.host, []).append(name)
+    return found

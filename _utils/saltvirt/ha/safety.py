@@ -1,0 +1,164 @@
+"""The conditions that keep a guest from running twice, and a cloud from being killed: each a
+function by itself, in the words of docs/ha.md. tests/ha/mutants.py takes away one after the other,
+and the random runs must notice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from saltvirt.ha import facts, quorum
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from saltvirt.ha.facts import Beat, Call, Pledge, Promise
+    from saltvirt.ha.policy import HaPolicy
+    from saltvirt.ha.registry import GuestPlace, GuestRecord, HostRecord
+
+
+# -- on a host: its watchdog -----------------------------------------------------------------------
+
+
+def lease_holds(lease_from_s: float | None, now_s: float, policy: HaPolicy) -> bool:
+    """A host feeds its watchdog, and starts a guest, only so long after it *sent* the last beat
+    that the master or enough peers have acknowledged. lease_from_s: when that was."""
+    return lease_from_s is not None and now_s - lease_from_s < policy.feed_lease_s
+
+
+def enough_acknowledge(peers: int, members: Collection[str]) -> bool:
+    """Peers are enough where they are a majority with the host itself."""
+    return peers >= quorum.peers_needed(members) > 0
+
+
+def may_acknowledge(promise: Promise | None, boot: int) -> bool:
+    """A peer that has promised not to acknowledge a host keeps to it until the host has booted
+    anew, or the leader releases it."""
+    return promise is None or boot > promise.boot
+
+
+def may_disarm(acknowledged: int, members: Collection[str], is_over: bool) -> bool:
+    """A host puts its watchdog at rest when none of its guests will run in this boot, or when so
+    many know of it that whoever counts on the watchdog must ask one of them."""
+    return is_over or acknowledged >= quorum.peers_needed(members)
+
+
+def must_kill(believed_armed: bool, works: bool, lease: bool) -> bool:
+    """A host whose watchdog broke before the others knew kills its guests when it is cut off."""
+    return believed_armed and not works and not lease
+
+
+def is_given_up(record: HostRecord, boot: int) -> bool:
+    """A host that learns that it was proven to be gone kills its guests before all else."""
+    return boot < record.gone
+
+
+# -- on a host: whom it obeys ----------------------------------------------------------------------
+
+
+def may_promise(silent_s: float, policy: HaPolicy) -> bool:
+    """A host says that another one is gone only if it has not heard it for so long itself."""
+    return silent_s >= policy.suspect_s
+
+
+def may_grant(call: Call, term: int, leader: str, granted_s: float, policy: HaPolicy) -> bool:
+    """An agent grants the lead to one master in a term, and to another only when the time that it
+    has granted to the first has passed."""
+    if call.term <= term:
+        return call.term == term and call.master == leader
+    return leader in ("", call.master) or granted_s >= policy.lead_lease_s
+
+
+def is_obeyed(call: Call, term: int, leader: str) -> bool:
+    """Only who has the lead in the highest term that was granted is obeyed."""
+    return call.leading and call.term == term and call.master == leader
+
+
+def may_start(record: GuestRecord, host: str, boot: int, lease: bool) -> bool:
+    """A host starts a guest that is its own in this boot, that can run nowhere else, and while the
+    others know that it lives."""
+    own = record.host == host and record.boot == boot and record.run
+    return own and lease and all(place.host == host for place in record.places)
+
+
+def is_new(record: GuestRecord, tried: int) -> bool:
+    """Each epoch of a guest is started once: it may have migrated away since."""
+    return record.epoch > tried
+
+
+# -- on the master: may it act ---------------------------------------------------------------------
+
+
+def leads(asked_s: float | None, now_s: float, policy: HaPolicy) -> bool:
+    """A master acts only so long after it *asked* for the lead that a majority has granted."""
+    return asked_s is not None and now_s - asked_s < policy.lead_s
+
+
+def is_enough(hosts: Iterable[str], members: Collection[str], alone: bool) -> bool:
+    """A majority: for the lead, for what must not be forgotten, to give up a host."""
+    return quorum.voices(hosts, members, alone) >= quorum.majority(members, alone)
+
+
+def may_master_acknowledge(fencing: bool, leading: bool, alone: bool) -> bool:
+    """A master acknowledges no host that it has given up; and where there are several masters, none
+    unless it leads."""
+    return not fencing and (leading or alone)
+
+
+def fences_left(host: str, fenced: Collection[str], policy: HaPolicy) -> bool:
+    """Not more hosts than so many are given up in a window."""
+    return host in fenced or len(fenced) < policy.max_fences
+
+
+def is_at_rest(pledge: Pledge) -> bool:
+    """A host that has said that its guests wait for it is not taken for dead."""
+    return pledge.freeze
+
+
+# -- on the master: proofs -------------------------------------------------------------------------
+
+
+def fence_proves(outcome: str, attempt: str, current: str) -> bool:
+    """A fence agent's word is a proof if it saw the host off, after it was given up this time."""
+    return outcome == "off" and attempt.rsplit(".", 1)[0] == current
+
+
+def watchdog_proves(
+    promised_s: float | None, now_s: float, pledge: Pledge, boot: int, policy: HaPolicy
+) -> bool:
+    """The watchdog has fired: enough have promised not to acknowledge the host since promised_s,
+    the last that any of them knows of it is that it was armed, and the time has passed."""
+    if promised_s is None or pledge.boot != boot or not pledge.armed:
+        return False
+    return now_s - promised_s >= policy.must_have_fired_s(pledge.watchdog_s)
+
+
+def boot_proves(place: GuestPlace, boot: int) -> bool:
+    """A host that has booted again runs nothing from before."""
+    return boot > place.boot > 0
+
+
+def is_released(record: GuestRecord, name: str, beat: Beat) -> bool:
+    """A host's own word: it acts by a registry in which the guest is no longer its own, so it will
+    never start it by an older one, and the guest is not alive there."""
+    there = beat.guests.get(name)
+    return beat.applied >= record.changed and (there is None or there.state not in facts.ALIVE)
+
+
+def is_gone(place: GuestPlace, record: HostRecord) -> bool:
+    """What was proven of a host holds for the boot it was proven of, and those before."""
+    return place.boot < record.gone
+
+
+def is_over(place: GuestPlace, pledge: Pledge) -> bool:
+    """A host's own word that none of its guests runs, nor will before it is started anew."""
+    return pledge.boot == place.boot and pledge.phase == facts.OVER
+
+
+def may_place(record: GuestRecord) -> bool:
+    """A guest gets a new place only when there is none left at which it may run."""
+    return not record.places
+
+
+def lease_proves(record: GuestRecord, name: str, beat: Beat) -> bool:
+    """The disks' lease, which the storage gives to one host alone, was got for this question."""
+    return beat.leases.get(name) == record.changed and record.taker == beat.host

@@ -1,0 +1,181 @@
+"""What a master sees, and what it remembers from one decision to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from saltvirt.ha.facts import ArrivedBeat, Call, Heard, Pledge
+from saltvirt.ha.policy import HaPolicy
+from saltvirt.ha.registry import Registry
+from saltvirt.placement.facts import Guest
+from saltvirt.placement.policy import PlacementPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from saltvirt.placement.facts import Host
+
+# what a person wants of a guest
+STARTED, STOPPED, IGNORED = "started", "stopped", "ignored"
+# how a person wants it elsewhere
+MIGRATE, RELOCATE = "migrate", "relocate"
+# rules
+TOGETHER, APART, STRICT, PREFERRED = "together", "apart", "strict", "preferred"
+# what a fence agent found
+OFF, ON, TIMED_OUT = "off", "on", "timed out"
+
+
+@dataclass(frozen=True)
+class GuestWanted:
+    """A guest that a person gave to high availability. host: where it was then. size: as placement
+    counts it. leased: its disks have a lease that only one host can hold."""
+
+    name: str
+    host: str = ""
+    wanted: str = STARTED
+    priority: int = 0
+    restarts: int = 1
+    relocates: int = 1
+    failback: bool = True
+    leased: bool = False
+    size: Guest = field(default_factory=lambda: Guest("", vcpus=1, memory_kib=1024**2))
+
+
+@dataclass(frozen=True)
+class GuestRule:
+    """Guests together or apart, or on these hosts, with ranks. strict: or else the guest stays
+    down."""
+
+    guests: tuple[str, ...]
+    kind: str = ""
+    hosts: dict[str, int] = field(default_factory=dict)
+    strict: bool = True
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A person wants a guest on a host. number: rises with each wish."""
+
+    number: int
+    kind: str
+    host: str
+
+
+@dataclass(frozen=True)
+class FenceSeen:
+    """How an attempt to fence ended: off, by the status asked after it, or on, or timed out."""
+
+    attempt: str
+    outcome: str
+
+
+@dataclass(frozen=True)
+class View:
+    """What the master sees. masters: all that may lead; members: the hosts of the configuration.
+
+    beats: the last that came from each host. answered_s: when it last answered by another way,
+    such as its minion. rooms: hosts as placement knows them. fence_levels: how many fences a host
+    has, to be tried in turn; fences: the last outcome of each host. confirmed: host to the boot
+    of which a person said that it is off. maintenance: hosts that are to be empty. armed: high
+    availability is to be on.
+    """
+
+    masters: tuple[str, ...]
+    members: tuple[str, ...]
+    beats: Mapping[str, ArrivedBeat]
+    answered_s: Mapping[str, float] = field(default_factory=dict)
+    rooms: Mapping[str, Host] = field(default_factory=dict)
+    guests: Mapping[str, GuestWanted] = field(default_factory=dict)
+    rules: tuple[GuestRule, ...] = ()
+    wishes: Mapping[str, Wish] = field(default_factory=dict)
+    fence_levels: Mapping[str, int] = field(default_factory=dict)
+    fences: Mapping[str, FenceSeen] = field(default_factory=dict)
+    confirmed: Mapping[str, int] = field(default_factory=dict)
+    maintenance: frozenset[str] = frozenset()
+    armed: bool = True
+    policy: HaPolicy = field(default_factory=HaPolicy)
+    placement: PlacementPolicy = field(default_factory=PlacementPolicy)
+
+    @property
+    def alone(self) -> bool:
+        """There is no other master."""
+        return len(self.masters) == 1
+
+
+@dataclass(frozen=True)
+class MasterKept:
+    """What must be on the master's disk before its calls go out."""
+
+    term: int = 0
+    registry: Registry = field(default_factory=Registry)
+    pledges: dict[str, Pledge] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The last attempt to fence a host. current: the term and ballot it was for."""
+
+    current: str
+    number: int
+    at_s: float
+
+
+@dataclass(frozen=True)
+class MasterState:
+    """What a master remembers; only ``kept`` outlives its process.
+
+    began_s: when it began. seq: of its last call; asked_s: seq to when it was sent.
+    leading_s: since when it leads; ready: it knows the last registry; committed: enough hosts keep
+    it up to this version. promised_s: host to the ballot and when a majority had promised.
+    fenced_s: when hosts were fenced. ran_s: guest to its epoch and since when it is seen running.
+    """
+
+    master: str
+    kept: MasterKept = field(default_factory=MasterKept)
+    began_s: float = 0
+    seq: int = 0
+    asked_s: dict[int, float] = field(default_factory=dict)
+    leading_s: float | None = None
+    ready: bool = False
+    committed: int = 0
+    acks: dict[str, Heard] = field(default_factory=dict)
+    promised_s: dict[str, tuple[int, float]] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    fenced_s: dict[str, float] = field(default_factory=dict)
+    ran_s: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fence:
+    """A fence agent is to switch a host off and ask its status. level: which of its fences."""
+
+    host: str
+    level: int
+    attempt: str
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One decision, with its reason, for the bus and the journal."""
+
+    what: str
+    name: str
+    old: str
+    new: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """In this order: state.kept is written down, call goes to each host, fences are run."""
+
+    state: MasterState
+    call: Call
+    fences: tuple[Fence, ...] = ()
+    decided: tuple[Decided, ...] = ()
+
+
+def begun(master: str, kept: MasterKept, now_s: float) -> MasterState:
+    """The state of a master that starts."""
+    return MasterState(master, kept, began_s=now_s)

@@ -1,0 +1,198 @@
+"""The commands of scenarios, and how a scenario is run."""
+
+from dataclasses import replace
+
+from saltvirt.ha import view
+from saltvirt.ha.facts import RUNNING
+from tests.ha.scenario import MASTER, BadScenario, guest, switch
+from tests.ha.world import World
+
+# a step has settled when nothing happened for so long, and is given up after MOST_S
+QUIET_S, MOST_S = 50, 1800
+DELAY = "delay"
+
+
+def run(scenario, quiet_s=QUIET_S, most_s=MOST_S):
+    """The World after all steps of a scenario."""
+    world = World(scenario)
+    world.settle(quiet_s, most_s)
+    for step in scenario.commands:
+        for command in step:
+            do(world, command)
+        world.settle(quiet_s, most_s)
+    return world
+
+
+def do(world, command):
+    """Carries out one command. Raises BadScenario for one that there is not."""
+    words = command.split()
+    name = words[0] if words else ""
+    if name == DELAY:
+        world.run_until(world.time + float(words[1]))
+        return
+    function = COMMANDS.get(name)
+    if function is None:
+        raise BadScenario(f"unknown command {command}; known: {', '.join(sorted(COMMANDS))}, delay")
+    world.say("scenario", command)
+    try:
+        function(world, *words[1:])
+    except (KeyError, TypeError, IndexError) as exc:
+        raise BadScenario(f"{command}: {exc}") from exc
+
+
+def _machine(world, name):
+    return world.masters[name] if name in world.masters else world.hosts[name]
+
+
+def _power(world, name, to):
+    host = world.hosts[name]
+    if switch(to, "power"):
+        host.power_on()
+    else:
+        host.power_off("its power was cut")
+
+
+def _network(world, name, to):
+    _machine(world, name).network = switch(to, "network")
+
+
+def _storage(world, name, to, seconds="0"):
+    host = world.hosts[name]
+    if to == "slow":
+        host.slow_s = float(seconds)
+    else:
+        host.storage, host.slow_s = switch(to, "storage"), 0.0
+
+
+def _heartbeat(world, name, to):
+    """The pool by which hosts hear each other; guests' disks are elsewhere."""
+    world.hosts[name].heartbeat = switch(to, "heartbeat")
+
+
+def _bmc(world, name, to):
+    host = world.hosts[name]
+    if to == "lies":
+        host.lies = True
+    else:
+        host.bmc, host.lies = ("on" if switch(to, "bmc") else "off"), False
+
+
+def _watchdog(world, name, to):
+    host = world.hosts[name]
+    host.watchdog = switch(to, "watchdog")
+    if not host.watchdog:
+        host.device_armed = False
+
+
+def _cut(world, one, other, way="both"):
+    _machine(world, one), _machine(world, other)
+    world.cuts.add((one, other))
+    if way != "oneway":
+        world.cuts.add((other, one))
+
+
+def _heal(world, *pair):
+    if pair:
+        world.cuts -= {pair, pair[::-1]}
+    else:
+        world.cuts.clear()
+
+
+def _shutdown(world, name, kind="shutdown"):
+    host = world.hosts[name]
+    if host.is_on and host.state is not None:
+        host.asked = kind
+    elif host.is_on and not host.hung:
+        host.power_off("it was shut down without its agent")
+        if kind == "reboot":
+            world.at(2, host.power_on)
+
+
+def _reboot(world, name):
+    _shutdown(world, name, "reboot")
+
+
+def _agent(world, name, to):
+    host = world.hosts[name]
+    if to == "start":
+        host.start_agent()
+    elif to == "kill":
+        host.kill_agent()
+    elif host.state is not None:
+        host.asked = {"stop": "stop", "restart": "restart"}[to]
+
+
+def _master(world, *words):
+    name, to = words if len(words) == 2 else (MASTER, words[0])
+    if name not in world.masters and len(world.masters) == 1:
+        name = next(iter(world.masters))
+    master = world.masters[name]
+    if to in ("stop", "restart"):
+        master.stop()
+    if to == "start":
+        master.start()
+    elif to == "restart":
+        world.at(1, master.start)
+    elif to != "stop":
+        raise BadScenario(f"master {to}: stop, start or restart")
+
+
+def _maintenance(world, name, to):
+    _machine(world, name)
+    (world.maintenance.add if switch(to, "maintenance") else world.maintenance.discard)(name)
+
+
+def _hang(world, name, to):
+    world.hosts[name].hang(switch(to, "hang"))
+
+
+def _confirm(world, name):
+    world.confirmed[name] = world.hosts[name].boot
+
+
+def _guest(world, name, what, *words):
+    if what == "add":
+        world.wanted[name] = world.scenario.guests.get(name) or guest(name, {})
+        world.wanted[name] = replace(world.wanted[name], host=words[0], wanted="started")
+    elif what == "delete":
+        world.wanted.pop(name)
+        for host in world.hosts.values():
+            host.copies.pop(name, None)
+    elif what in ("started", "stopped", "ignored"):
+        world.wanted[name] = replace(world.wanted[name], wanted=what)
+    elif what in (view.MIGRATE, view.RELOCATE):
+        world.hosts[words[0]]
+        number = 1 + max((one.number for one in world.wishes.values()), default=0)
+        world.wishes[name] = view.Wish(number, what, words[0])
+        world.at(120, _forget, world, name, number)
+    elif what == "crash":
+        for host in world.hosts.values():
+            if name in host.copies and host.copies[name].state == RUNNING:
+                host.crash(name)
+    elif what in ("fail_start", "fail_migrate"):
+        getattr(world, what)[name] = int(words[0]) if words else 1
+    else:
+        raise BadScenario(f"guest {name} {what}: unknown")
+
+
+def _forget(world, name, number):
+    """A wish has an end."""
+    if name in world.wishes and world.wishes[name].number == number:
+        del world.wishes[name]
+
+
+def _ha(world, to):
+    world.armed = {"arm": True, "disarm": False}[to]
+
+
+def _clock(world, name, seconds):
+    """The time of day is set; nothing in high availability looks at it."""
+    _machine(world, name).wall_s += float(seconds)
+
+
+COMMANDS = {
+    "power": _power, "network": _network, "storage": _storage, "bmc": _bmc, "watchdog": _watchdog,
+    "cut": _cut, "heal": _heal, "shutdown": _shutdown, "reboot": _reboot, "agent": _agent,
+    "master": _master, "maintenance": _maintenance, "hang": _hang, "heartbeat": _heartbeat,
+    "confirm": _confirm, "guest": _guest, "ha": _ha, "clock": _clock,
+}  # fmt: skip

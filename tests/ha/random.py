@@ -1,0 +1,305 @@
+"""``python3 -m tests.ha.random --runs N --seed S``: random clouds, random faults, and what must
+hold whatever happens. Each run has a number, which makes it again; one that fails is made shorter,
+and printed as a scenario.
+
+- No guest is ever written to by two hosts, nor by an older start of it.
+- When all is whole again, each host is up and each guest runs, in bounded time.
+- Nobody fences himself where nothing but masters failed.
+- Never are more than ``max_fences`` hosts fenced in a window.
+"""
+
+import argparse
+import random
+import sys
+import time
+
+import yaml
+
+from tests.ha import commands, scenario
+
+# from the end of all faults until every guest runs
+BOUND_S = 400
+SHRINKS = 150
+
+
+def draw(seed):
+    """The scenario of a seed, as plain data."""
+    rng = random.Random(seed)
+    count = rng.choice((2, 3, 3, 3, 4, 5, 5))
+    bmc, heartbeat = rng.random() < 0.55, rng.random() < 0.5
+    hosts = {
+        f"h{n}": {"watchdog": rng.random() < 0.85, "bmc": bmc, "heartbeat": heartbeat}
+        for n in range(1, count + 1)
+    }
+    guests = {
+        f"g{n}": {"host": rng.choice(list(hosts)), "priority": rng.randrange(3),
+                  "restarts": 2, "relocates": 3}
+        for n in range(1, rng.choice((2, 3, 4)) + 1)
+    }  # fmt: skip
+    masters = ["master"] if count == 2 or rng.random() < 0.6 else ["master", "master2"]
+    only_masters = rng.random() < 0.08
+    steps, world = [], _Drawn(rng, list(hosts), list(guests), masters)
+    for _ in range(rng.randint(3, 9)):
+        step = [world.command(only_masters) for _ in range(rng.choice((1, 1, 1, 2, 2, 3)))]
+        steps.append([*step, f"delay {rng.choice((1, 2, 4, 7, 12, 20, 35, 50, 70))}"])
+    steps = [
+        [cut for one in step for cut in _cuts(rng, one, list(hosts), masters)] for step in steps
+    ]
+    return {
+        "seed": seed, "hosts": hosts, "guests": guests, "masters": masters,
+        "max_fences": rng.choice((1, 2, 2)), "commands": steps,
+        "shutdown_policy": rng.choice(("freeze", "failover", "migrate", "conditional")),
+        "says": "only masters" if only_masters else "",
+    }  # fmt: skip
+
+
+def _cuts(rng, command, hosts, masters):
+    """``alone HOST`` and ``island`` as cuts."""
+    if command == "island":
+        all_of_them = [*hosts, *masters]
+        inside = rng.sample(hosts, rng.randint(1, (len(hosts) + 1) // 2))
+        inside += [one for one in masters if rng.random() < 0.2]
+        outside = [one for one in all_of_them if one not in inside]
+        return [f"cut {one} {other}" for one in inside for other in outside]
+    if not command.startswith("alone "):
+        return [command]
+    name = command.split()[1]
+    others = [one for one in [*hosts, *masters] if one != name and rng.random() < 0.85]
+    way = rng.choice(("", "", "in", "out"))
+    if way == "in":
+        return [f"cut {other} {name} oneway" for other in others]
+    return [f"cut {name} {other}" + (" oneway" if way else "") for other in others]
+
+
+class _Drawn:
+    def __init__(self, rng, hosts, guests, masters):
+        self.rng, self.hosts, self.guests, self.masters = rng, hosts, guests, masters
+
+    def command(self, only_masters):
+        rng = self.rng
+        if only_masters:
+            return self.master()
+        weights = {
+            "power": 5, "network": 6, "cut": 6, "alone": 6, "island": 3, "heal": 4, "bmc": 2,
+            "lies": 1, "heartbeat": 1, "storage": 3, "slow": 1, "hang": 5, "master": 4, "agent": 3,
+            "guest": 5, "shutdown": 2,
+            "maintenance": 2, "ha": 1, "clock": 1, "watchdog": 1,
+        }  # fmt: skip
+        kind = rng.choices(list(weights), list(weights.values()))[0]
+        return getattr(self, kind)()
+
+    def host(self):
+        return self.rng.choice(self.hosts)
+
+    def switch(self, on=0.5):
+        return "on" if self.rng.random() < on else "off"
+
+    def power(self):
+        return f"power {self.host()} {self.switch()}"
+
+    def network(self):
+        return f"network {self.host()} {self.switch(0.4)}"
+
+    def storage(self):
+        return f"storage {self.host()} {self.switch()}"
+
+    def slow(self):
+        return f"storage {self.host()} slow {self.rng.choice((2, 8, 25))}"
+
+    def bmc(self):
+        return f"bmc {self.host()} {self.switch(0.2)}"
+
+    def lies(self):
+        return f"bmc {self.host()} lies"
+
+    def watchdog(self):
+        return f"watchdog {self.host()} {self.switch()}"
+
+    def cut(self):
+        one, other = self.rng.sample([*self.hosts, *self.masters], 2)
+        return f"cut {one} {other}" + (" oneway" if self.rng.random() < 0.4 else "")
+
+    def alone(self):
+        """A host, or a master, that most others are cut off from, perhaps one way."""
+        return f"alone {self.rng.choice([*self.hosts, *self.hosts, *self.masters])}"
+
+    def island(self):
+        """Some are cut off from the rest."""
+        return "island"
+
+    def heartbeat(self):
+        return f"heartbeat {self.host()} {self.switch()}"
+
+    def heal(self):
+        return "heal"
+
+    def hang(self):
+        return f"hang {self.host()} {self.switch(0.4)}"
+
+    def master(self):
+        name = self.rng.choice(self.masters)
+        return f"master {name} {self.rng.choice(('stop', 'start', 'restart', 'restart'))}"
+
+    def agent(self):
+        return f"agent {self.host()} {self.rng.choice(('stop', 'start', 'restart', 'kill'))}"
+
+    def shutdown(self):
+        return f"{self.rng.choice(('shutdown', 'reboot'))} {self.host()}"
+
+    def maintenance(self):
+        return f"maintenance {self.host()} {self.switch(0.4)}"
+
+    def ha(self):
+        return f"ha {self.rng.choice(('disarm', 'arm', 'arm'))}"
+
+    def clock(self):
+        return f"clock {self.host()} +{self.rng.choice((60, 3600))}"
+
+    def guest(self):
+        name = self.rng.choice(self.guests)
+        what = self.rng.choice(("crash", "migrate", "migrate", "relocate", "fail_start 1",
+                                "fail_migrate 1", "stopped", "started", "started"))  # fmt: skip
+        where = f" {self.host()}" if what in ("migrate", "relocate") else ""
+        return f"guest {name} {what}{where}"
+
+
+def failures(data):
+    """What did not hold in a scenario (plain data), one sentence each."""
+    given = scenario.load(yaml.safe_dump(data)) if isinstance(data, dict) else data
+    world = commands.World(given)
+    world.run_until(60)
+    for step in given.commands:
+        for command in step:
+            commands.do(world, command)
+            if world.violations:
+                return [_violation(world)]
+    by_watchdog = len(world.self_fenced)
+    _heal(world)
+    end = world.time + BOUND_S
+    while world.time < end and not world.violations and _down(world):
+        world.run_until(world.time + 10)
+    if world.violations:
+        return [_violation(world)]
+    found = [f"{name}: {why}" for name, why in _down(world).items()]
+    if given.says == "only masters" and by_watchdog + len(world.self_fenced):
+        found.append(f"{world.self_fenced} fenced themselves")
+    return found + _too_many(world)
+
+
+def _violation(world):
+    return f"two hosts wrote: {world.violations[0]}"
+
+
+def _heal(world):
+    """All is whole again; what is off is switched on; who was proven to be off is confirmed."""
+    for name in world.masters:
+        commands.do(world, f"master {name} start")
+        commands.do(world, f"network {name} on")
+    for name, host in world.hosts.items():
+        for what in ("network", "storage", "heartbeat", "bmc", "watchdog"):
+            commands.do(world, f"{what} {name} on")
+        commands.do(world, f"hang {name} off")
+        commands.do(world, f"maintenance {name} off")
+        if not host.is_on:
+            commands.do(world, f"power {name} on")
+        commands.do(world, f"agent {name} start")
+    for command in ("heal", "ha arm"):
+        commands.do(world, command)
+    for name in world.wanted:
+        commands.do(world, f"guest {name} started")
+    world.run_until(world.time + 30)  # a host that was about to end by itself has ended
+    for name, host in world.hosts.items():
+        if not host.is_on:
+            commands.do(world, f"power {name} on")
+        commands.do(world, f"agent {name} start")
+
+
+def _down(world):
+    """{guest or host: why} of those that are not as they should be when nothing is broken."""
+    end = world.end()
+    guests = {
+        name: f"{one['state']} {one['why']}"
+        for name, one in end["guests"].items()
+        if not one["running"] and one["state"] != "error"
+    }
+    hosts = {
+        name: f"{one['state']} {one['why']}"
+        for name, one in end["hosts"].items()
+        if one["power"] == "off" or one["state"] != "up"
+    }
+    return {**guests, **hosts}
+
+
+def _too_many(world):
+    window, most = world.policy.fence_window_s, world.policy.max_fences
+    for at, _ in world.fenced:
+        hosts = {name for when, name in world.fenced if at <= when < at + window}
+        if len(hosts) > most:
+            return [f"{sorted(hosts)} were fenced in {window} s, {most} may be"]
+    return []
+
+
+def shrink(data, fails=failures, tries=SHRINKS):
+    """A shorter scenario that still fails."""
+    left = tries
+    changed = True
+    while changed and left > 0:
+        changed = False
+        for shorter in _shorter(data):
+            left -= 1
+            if fails(shorter):
+                data, changed = shorter, True
+                break
+            if left <= 0:
+                break
+    return data
+
+
+def _shorter(data):
+    steps = data["commands"]
+    for place in range(len(steps)):
+        yield {**data, "commands": steps[:place] + steps[place + 1 :]}
+    for place, step in enumerate(steps):
+        for one in range(len(step)):
+            less = step[:one] + step[one + 1 :]
+            yield {**data, "commands": [*steps[:place], less, *steps[place + 1 :]]}
+    for name in data["guests"]:
+        if len(data["guests"]) > 1 and not any(f" {name} " in c for s in steps for c in s):
+            yield {**data, "guests": {k: v for k, v in data["guests"].items() if k != name}}
+
+
+def run(runs, seed, say=print, stop_after=5):
+    """Runs so many; returns the seeds that failed."""
+    failed, began = [], time.monotonic()
+    for number in range(seed, seed + runs):
+        data = draw(number)
+        found = failures(data)
+        if found:
+            failed.append(number)
+            say(f"seed {number}: {'; '.join(found)}")
+            if len(failed) >= stop_after:
+                break
+        if (number - seed + 1) % 500 == 0:
+            rate = (number - seed + 1) / (time.monotonic() - began)
+            say(f"{number - seed + 1} runs, {len(failed)} failed, {rate:.1f} runs/s")
+    return failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--all", action="store_true", help="go on after five have failed")
+    asked = parser.parse_args()
+    failed = run(asked.runs, asked.seed, lambda line: print(line, flush=True),
+                 asked.runs if asked.all else 5)  # fmt: skip
+    if failed:
+        shortest = shrink(draw(failed[0]))
+        print(f"seed {failed[0]}, as short as it fails:\n{yaml.safe_dump(shortest)}")
+        print("; ".join(failures(shortest)))
+    print(f"{asked.runs} runs from seed {asked.seed}: {len(failed)} failed {failed}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""The decisions of high availability, in simulated clouds: docs/ha.md."""
+
+import pytest
+
+from tests.ha import mutants, random, simulate
+from tests.lab.paths import REPOSITORY
+
+SCENARIOS = sorted((REPOSITORY / "tests/ha/scenarios").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_a_scenario_ends_as_is_expected(path):
+    found = simulate.outcome(path.read_text(encoding="utf-8"))
+    assert found["violations"] == []
+    assert found["unexpected"] == []
+
+
+def test_there_are_scenarios_enough():
+    assert len(SCENARIOS) >= 100
+
+
+@pytest.mark.parametrize("seed", range(1, 41))
+def test_random_clouds_with_random_faults_keep_their_guests(seed):
+    assert random.failures(random.draw(seed)) == []
+
+
+def test_the_same_seed_draws_the_same_cloud():
+    assert random.draw(7) == random.draw(7) != random.draw(8)
+
+
+def test_every_condition_of_safety_can_be_taken_away():
+    names = {line.split("`")[1] for line in _conditions()}
+    assert names == set(mutants.WITHOUT)
+
+
+def _conditions():
+    text = (REPOSITORY / "docs/ha.md").read_text(encoding="utf-8")
+    table = text.split("<!-- conditions -->")[1].split("<!-- end of conditions -->")[0]
+    return [line for line in table.splitlines() if line.startswith("| `")]
