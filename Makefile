@@ -38,7 +38,7 @@ publish: ## push the branch that masters list: make publish REMOTE=URL
 	@test -n "$(REMOTE)" || { echo "make publish REMOTE=URL [BRANCH=published]"; exit 2; }
 	python3 -m tests.lab.publish "$(REMOTE)" $(or $(BRANCH),published)
 
-bench: ## ratios against peers and floors: placement, a deployment of 1,000 guests, images; query, 20 minions and virt.migrate in a lab of its own
+bench: ## ratios against peers and floors: placement, a deployment of 1,000 guests, images; query, 20 minions and virt.migrate in a lab of its own, virt.init of 40 guests in another
 	$(LAB) bench highstate
 	$(LAB) bench placement
 	$(LAB) bench deploy
@@ -47,6 +47,9 @@ bench: ## ratios against peers and floors: placement, a deployment of 1,000 gues
 	$(LAB) --name bench sync >/dev/null
 	$(LAB) bench query bench && $(LAB) bench minions bench && $(LAB) bench migrate bench; \
 		code=$$?; $(LAB) --name bench down; exit $$code
+	$(LAB) --name bench up 3
+	$(LAB) --name bench sync >/dev/null
+	$(LAB) bench init bench; code=$$?; $(LAB) --name bench down; exit $$code
 
 swarm: ## a master and N hosts with Salt's own protocol, asked and measured: make swarm N=200 ARGS=--help
 	$(LAB) swarm $(or $(N),20) $(ARGS)

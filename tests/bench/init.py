@@ -19,8 +19,8 @@ from tests.lab.fixtures import Lab
 GUESTS, AT_ONCE = 40, 4
 IMAGE, FOLDER = "/srv/bench-image.qcow2", "/srv/bench"
 CONFIG = "/etc/salt/master.d/zz-bench.conf"
-# idle guests without a system: all of them on three hosts of two processors
-POLICY = "virt: {placement: {cpu_ratio: 64}}"
+# idle guests without a system, and disks without data: all of them on one machine
+POLICY = "virt: {placement: {cpu_ratio: 64, disk_ratio: 64}}"
 LOOP = """set -e
 for name in $(cat {folder}/names); do
     qemu-img create -q -f qcow2 -b {image} -F qcow2 {folder}/$name.qcow2
@@ -94,8 +94,8 @@ def main():
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     at_once = int(sys.argv[3]) if len(sys.argv) > 3 else AT_ONCE
     lab.exec("master", f"echo '{POLICY}' > {CONFIG}")
-    on_all(lab, lambda host: lab.exec(host, f"qemu-img create -q -f qcow2 {IMAGE} 1G"))
     remove(lab)
+    on_all(lab, lambda host: lab.exec(host, f"qemu-img create -q -f qcow2 {IMAGE} 1G"))
     by_salt(lab, at_once, ["bench-first0", "bench-first1", "bench-first2"])
     definition = definition_of(lab, "bench-first0")
     remove(lab)
