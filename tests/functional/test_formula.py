@@ -15,6 +15,8 @@ from tests.functional.conftest import REPOSITORY
 from tests.functional.hostile import only
 
 pytest.importorskip("salt")
+from salt.loader.lazy import LazyLoader
+
 GRAINS = Path(golden.__file__).parent / "formula/grains"
 ONEDIR = "/opt/saltstack/salt/bin/python3.10"
 INSTALL = "install --no-cache-dir 'libvirt-python'"
@@ -150,6 +152,30 @@ def test_the_minion_restarts_when_all_else_is_done(render):
     chunks = render("debian-12", "libvirt", {"python": {"salt_virt": "salt-virt"}})
     assert "try-restart salt-minion" in chunks[-1]["cmd.run"]
     assert functions(chunks).index("virt.keys") > chunks.index(by_pip(render, "salt-virt")[0])
+
+
+@pytest.mark.parametrize("version", [[3006, 28], [3007, 14]])
+def test_salts_own_virt_of_before_3008_gets_no_part_of_it(render, version, monkeypatch):
+    """It goes on with its own in the job that installs ours: keys that everybody can read."""
+    has = LazyLoader.__contains__
+    monkeypatch.setattr(
+        LazyLoader, "__contains__", lambda of, key: key != "virt.versions" and has(of, key)
+    )
+    pillar = {"python": {"salt_virt": "salt-virt"}}
+    how = {"saltversioninfo": version, "pythonexecutable": ONEDIR}
+    chunks = render("debian-12", "libvirt", pillar, **how)
+    assert not [name for name in functions(chunks) if name.startswith("virt.")]
+    [rest] = [chunk for chunk in chunks if "state.apply" in chunk.get("cmd.run", "")]
+    assert rest["cmd.run"].startswith(
+        f"{ONEDIR} -c 'import salt.scripts; salt.scripts.salt_call()'"
+    )
+    parts = rest["cmd.run"].partition("state.apply ")[2].split()[0].split(",")
+    assert {"id": "libvirt_salt_virt"} in rest["require"]
+    apart = ["libvirt.package", "libvirt.python", *parts]
+    told = [json.dumps(chunk) for part in apart for chunk in render("debian-12", part, **how)]
+    whole = [json.dumps(chunk) for chunk in render("debian-12", "libvirt", **how)]
+    assert sorted(set(told)) == sorted(set(whole))
+    assert "try-restart salt-minion" in chunks[-1]["cmd.run"]
 
 
 def test_pip_keeps_out_of_the_distributions_python(render):

@@ -13,6 +13,8 @@ pytest.importorskip("salt")
 from salt.exceptions import CommandExecutionError
 
 from saltvirt.host.network import links, network_state, networks, own_address
+from saltvirt.spec.network import parse
+from saltvirt.states.networks import DesiredNetwork
 
 IP = {"cidr": "10.9.0.0/24", "dhcp_ranges": [{"start": "10.9.0.10", "end": "10.9.0.99"}]}
 DIRECT = {"interfaces": "eth8 eth9"}
@@ -183,6 +185,53 @@ def test_an_error_that_is_not_about_the_name_is_libvirts_own():
     closed.close()
     with pytest.raises(libvirt.libvirtError, match="invalid connection"):
         networks.lookup(closed, "default")
+
+
+# libvirt 11 deletes a host's own device when it cannot make a bridge of that name. Each host has lo
+TAKEN = "network lab: this host has a device lo already, and libvirt makes a bridge of its own"
+
+
+@pytest.mark.parametrize(("start", "autostart"), [(True, False), (False, True)])
+def test_a_bridge_named_as_a_device_of_the_host_is_refused(virt, conn, start, autostart):
+    how = {"start": start, "autostart": autostart}
+    with pytest.raises(CommandExecutionError, match=TAKEN):
+        virt["virt.network_define"]("lab", "lo", "nat", ipv4_config=IP, **how)
+    assert names(conn) == ["default"]
+
+
+def test_a_network_that_would_take_a_device_of_the_host_is_not_started(virt, conn):
+    define = virt["virt.network_define"]
+    define("lab", "lo", "nat", ipv4_config=IP, start=False, autostart=False)
+    network = conn.networkLookupByName("lab")
+    with pytest.raises(CommandExecutionError, match=TAKEN):
+        virt["virt.network_start"]("lab")
+    with pytest.raises(CommandExecutionError, match=TAKEN):
+        virt["virt.network_set_autostart"]("lab", "on")
+    assert (network.isActive(), network.autostart()) == (0, 0)
+    assert virt["virt.network_set_autostart"]("lab", "off") is True
+    virt["virt.network_update"]("lab", "own0", "nat", ipv4_config=IP)
+    assert virt["virt.network_start"]("lab") is True
+    with pytest.raises(CommandExecutionError, match=TAKEN):
+        virt["virt.network_update"]("lab", "lo", "nat", ipv4_config=IP)
+    assert network.bridgeName() == "own0"
+
+
+@pytest.mark.parametrize("test", [True, False])
+def test_a_state_refuses_a_bridge_named_as_a_device_of_the_host(conn, test):
+    def converge(running, autostart):
+        spec = parse("lab", bridge="lo", forward="nat", ipv4_config=IP)
+        return network_state.converge(conn, DesiredNetwork(spec, running, autostart), test)
+
+    for running, autostart in ((True, False), (False, True)):
+        with pytest.raises(CommandExecutionError, match=TAKEN):
+            converge(running, autostart)
+        assert names(conn) == ["default"]
+    networks.define(conn, parse("lab", bridge="lo", forward="nat", ipv4_config=IP), False, False)
+    for running, autostart in ((True, False), (False, True)):
+        with pytest.raises(CommandExecutionError, match=TAKEN):
+            converge(running, autostart)
+    assert not conn.networkLookupByName("lab").autostart()
+    assert converge(False, False)
 
 
 def test_a_network_that_runs_is_not_started_again(conn):

@@ -148,7 +148,8 @@ def test_what_is_wrong_with_a_network_is_said(applied, hv):
     before = applied.written()
     answer = applied("network_running", "lab2", **NAT, bridge="br0")
     assert (answer["result"], answer["changes"]) == (False, {})
-    assert "cannot start network lab2: error creating bridge interface br0" in answer["comment"]
+    assert "lab2: this host has a device br0 already" in answer["comment"]
+    hv.sh("ip link show br0")
     assert applied.written() == before
 
 

@@ -123,7 +123,7 @@ def formula(operator, cloud, step):
 
 def formula_again(operator, cloud, step):
     [text] = [operator.types(command) for command in step.commands]
-    assert "changed=" not in text
+    assert "changed=" not in text, text
     assert re.findall(r"Failed:\s+(\d+)", text) == ["0", "0"]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.design.network import build
 from saltvirt.host.connection import libvirt, unless_gone
 from saltvirt.host.network import links, networks
 from saltvirt.images import tools
@@ -20,6 +21,8 @@ def converge(conn: libvirt.virConnect, desired: DesiredNetwork, test: bool = Fal
     spec = desired.spec
     if spec.name not in networks.names(conn):
         outcome = created(desired)
+        if desired.running or desired.autostart:
+            networks.refuse_taken(spec.name, build(spec))
         if not test:
             networks.define(conn, spec, bool(desired.running), desired.autostart)
         return outcome
@@ -27,6 +30,9 @@ def converge(conn: libvirt.virConnect, desired: DesiredNetwork, test: bool = Fal
     difference = networks.compare(network, spec)
     facts = _facts(conn, network, difference)
     outcome = changed(desired, facts)
+    starts = any(outcome.changes.get(key, {}).get("new") is True for key in ("active", "autostart"))
+    if starts and not facts.active:
+        networks.refuse_taken(spec.name, difference.wanted)
     if outcome.changes and not test:
         again = restarts(desired, facts)
         with Revert() as undo:

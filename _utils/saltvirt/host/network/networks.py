@@ -12,6 +12,7 @@ from saltvirt.diff.network_changes import changes
 from saltvirt.host import connection
 from saltvirt.host.connection import Unread, libvirt, named, translated
 from saltvirt.host.definition import configured
+from saltvirt.host.network import links
 from saltvirt.revert import Revert
 from saltvirt.spec.network import OWN_BRIDGE
 from saltvirt.xml.network import Network
@@ -50,8 +51,11 @@ def define(
             f"network {name} is there already on {conn.getHostname()}; "
             "virt.network_update changes it"
         )
+    wanted = build(spec)
+    if start or autostart:
+        refuse_taken(name, wanted)
     with translated(f"define network {name}"), Revert() as undo:
-        network = conn.networkDefineXML(build(spec).tostring())
+        network = conn.networkDefineXML(wanted.tostring())
         undo.push(f"undefine network {name}", network.undefine)
         network.setAutostart(int(bool(autostart)))
         if start:
@@ -134,8 +138,32 @@ def apply(
 
 def own_bridge(network: libvirt.virNetwork) -> str | None:
     """Name of the bridge that libvirt runs for a network; None when it runs none."""
-    now = _read(network)
-    return now.bridge if now.mode in OWN_BRIDGE else None
+    return _bridge(_read(network))
+
+
+def _bridge(network: Network) -> str | None:
+    return network.bridge if network.mode in OWN_BRIDGE else None
+
+
+def refuse_taken(name: str, network: Network) -> None:
+    """Raises AlreadyExists where this host has a device named as the bridge that libvirt would make
+    for a network that does not run.
+
+    libvirt 11.3 fails to make it and then deletes the device that is there: with ``br0`` the host
+    and all guests lose their network (seen on Debian 13; 9.0 leaves it).
+    """
+    bridge = _bridge(network)
+    if bridge and bridge in links.kinds():
+        raise errors.AlreadyExists(
+            f"network {name}: this host has a device {bridge} already, and libvirt makes a bridge "
+            f"of its own: name another one, or give forward=bridge to use {bridge}"
+        )
+
+
+def _refuse_to_start(network: libvirt.virNetwork) -> None:
+    """Raises AlreadyExists where it does not run, and must not be started by anybody."""
+    if not network.isActive():
+        refuse_taken(network.name(), _read(network))
 
 
 def _change(
@@ -145,6 +173,8 @@ def _change(
     live: list[NetworkChange],
 ) -> None:
     old, new = definitions
+    if _bridge(new) != _bridge(old):
+        refuse_taken(network.name(), new)
     with translated(f"update network {network.name()}"), Revert() as undo:
         conn.networkDefineXML(new.tostring())
         undo.push(f"put back network {network.name()}", conn.networkDefineXML, old.tostring())
@@ -157,8 +187,10 @@ def _change(
 
 
 def start(network: libvirt.virNetwork) -> bool:
-    """Starts it; True. A network that runs is an error, in libvirt's words."""
+    """Starts it; True. A network that runs is an error, in libvirt's words. Raises AlreadyExists
+    where its bridge's name is another device's."""
     with translated(f"start network {network.name()}"):
+        _refuse_to_start(network)
         network.create()
     return True
 
@@ -178,8 +210,10 @@ def undefine(network: libvirt.virNetwork) -> bool:
 
 
 def set_autostart(network: libvirt.virNetwork, on: bool) -> bool:
-    """Starts it with the host, or not; True."""
+    """Starts it with the host, or not; True. Raises AlreadyExists as start does."""
     with translated(f"set autostart of network {network.name()}"):
+        if on:
+            _refuse_to_start(network)
         network.setAutostart(int(on))
     return True
 
