@@ -109,7 +109,7 @@ def minion_of(cloud, host):
 def formula(operator, cloud, step):
     before = minion_of(cloud, "hv2")
     [text] = [operator.types(command) for command in step.commands]
-    assert re.findall(r"Failed:\s+(\d+)", text) == ["0", "0"]
+    assert set(re.findall(r"Failed:\s+(\d+)", text)) == {"0"}
     if operator.way == "pip":
         cloud.wait(lambda: minion_of(cloud, "hv2") not in (before, "0"), "hv2's minion restarts")
         cloud.wait_for_minion("hv2")
