@@ -198,3 +198,31 @@ def test_equal_hosts_are_not_filled_from_the_first_on():
         for n in range(40)
     }
     assert firsts == {"hv0", "hv1", "hv2", "hv3"}
+
+
+def test_of_guests_that_are_alike_only_hosts_are_looked_at_again_that_changed(monkeypatch):
+    """And none is weighed that falls."""
+    looked, weighed, first, scores = [], [], choose._first, choose._scores
+    monkeypatch.setattr(
+        choose, "_first", lambda host, *more: looked.append(host.name) or first(host, *more)
+    )
+    monkeypatch.setattr(
+        choose, "_scores", lambda host, *more: weighed.append(host.name) or scores(host, *more)
+    )
+    hosts = [host("a"), host("b"), host("full", guests=[guest("x", memory_kib=16 * GIB_KIB)])]
+    choices = choose.Choices(PLAIN)
+
+    def chosen(**wanted):
+        looked.clear()
+        weighed.clear()
+        found = choices.choose(hosts, request(**wanted))
+        seen = [*looked], [*weighed]
+        assert found == choose.choose(hosts, request(**wanted), PLAIN)
+        return seen
+
+    assert chosen() == (["a", "b", "full"], ["a", "b"])
+    assert chosen(name="web2") == ([], [])
+    hosts[1] = replace(hosts[1], guests=(guest("web2"),))
+    assert chosen(name="web3") == (["b"], ["b"])
+    assert chosen(memory_kib=2 * GIB_KIB) == (["a", "b", "full"], ["a", "b"])
+    assert chosen(name="web2", memory_kib=2 * GIB_KIB) == ([], [])
