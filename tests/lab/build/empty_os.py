@@ -14,7 +14,7 @@ from tests.lab.build.host_os import (
     MANAGER_CONF,
     MINION_UNIT,
     NOT_IN_A_LAB,
-    STORAGE_13,
+    MORE_13,
 )
 from tests.lab.sh import run
 
@@ -38,7 +38,7 @@ def build(root, recipe):
     if recipe.debian == "13":
         sources = ("bookworm",)
         packages += ",python3.11"
-        wanted += STORAGE_13
+        wanted += MORE_13
     bootstrap(root, recipe.suite, packages, sources)
     units = root / "etc/systemd/system"
     (units / "salt-minion.service").write_text(MINION_UNIT)

@@ -16,8 +16,8 @@ PACKAGES = (
     "guestfs-tools,libguestfs-tools,linux-image-cloud-amd64,"
     "python3,python3-venv,ca-certificates,iputils-ping"
 )
-# in Debian 13 each of libvirt's storage back ends is a package
-STORAGE_13 = "".join(
+# in Debian 13 each of libvirt's storage back ends is a package, and QEMU's spice, too
+MORE_13 = ",qemu-system-modules-spice" + "".join(
     f",libvirt-daemon-driver-{name}"
     for name in ("interface", *(f"storage-{kind}" for kind in
                                 ("disk", "iscsi", "logical", "mpath", "scsi")))
@@ -82,7 +82,7 @@ def build(root, recipe):
     if recipe.debian == "13":
         # Salt's venv has Python 3.11 everywhere, as Salt's own packages bring their Python
         sources = ("bookworm",)
-        packages += ",python3.11" + STORAGE_13
+        packages += ",python3.11" + MORE_13
     bootstrap(root, recipe.suite, packages, sources)
     units = root / "etc/systemd/system"
     (units / "salt-master.service").write_text(MASTER_UNIT)
