@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from saltvirt.ha import view
+from saltvirt.ha import reserve, view
 from saltvirt.ha.facts import RUNNING
 from tests.ha.scenario import MASTER, BadScenario, guest, switch
 from tests.ha.world import World
 
 # a step has settled when nothing happened for so long, and is given up after MOST_S
-QUIET_S, MOST_S = 50, 1800
+QUIET_S, MOST_S = 40, 1800
 DELAY = "delay"
 
 
@@ -34,6 +34,7 @@ def do(world, command):
     if function is None:
         raise BadScenario(f"unknown command {command}; known: {', '.join(sorted(COMMANDS))}, delay")
     world.say("scenario", command)
+    world.commanded = world.time
     try:
         function(world, *words[1:])
     except (KeyError, TypeError, IndexError) as exc:
@@ -127,14 +128,16 @@ def _master(world, *words):
     if name not in world.masters and len(world.masters) == 1:
         name = next(iter(world.masters))
     master = world.masters[name]
-    if to in ("stop", "restart"):
+    if to in ("stop", "restart", "forget"):
         master.stop()
+    if to == "forget":
+        master.kept = view.MasterKept()
     if to == "start":
         master.start()
-    elif to == "restart":
+    elif to in ("restart", "forget"):
         world.at(1, master.start)
     elif to != "stop":
-        raise BadScenario(f"master {to}: stop, start or restart")
+        raise BadScenario(f"master {to}: stop, start, restart or forget")
 
 
 def _maintenance(world, name, to):
@@ -154,6 +157,11 @@ def _guest(world, name, what, *words):
     if what == "add":
         world.wanted[name] = world.scenario.guests.get(name) or guest(name, {})
         world.wanted[name] = replace(world.wanted[name], host=words[0], wanted="started")
+        master = next(iter(world.masters.values()))
+        why = reserve.refusal(master.view(), world.newest(), name, master.now())
+        if why:
+            del world.wanted[name]
+            world.say("scenario", f"guest {name} is refused", why)
     elif what == "delete":
         world.wanted.pop(name)
         for host in world.hosts.values():

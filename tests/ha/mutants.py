@@ -11,8 +11,8 @@ from tests.ha import random as runs
 # condition → what it says when it is not there
 WITHOUT = {
     "lease_holds": True, "enough_acknowledge": True, "may_acknowledge": True, "may_disarm": True,
-    "must_kill": False, "is_given_up": False, "may_promise": True, "may_grant": True,
-    "is_obeyed": True, "may_start": True, "is_new": True, "leads": True, "is_enough": True,
+    "must_kill": False, "is_given_up": False, "does_not_hear": True, "may_grant": True,
+    "may_start": True, "leads": True, "is_enough": True,
     "may_master_acknowledge": True, "fences_left": True, "is_at_rest": False, "fence_proves": True,
     "watchdog_proves": True, "boot_proves": True, "is_released": True, "is_gone": True,
     "is_over": True, "may_place": True, "lease_proves": True,

@@ -4,7 +4,8 @@ and printed as a scenario.
 
 - No guest is ever written to by two hosts, nor by an older start of it.
 - When all is whole again, each host is up and each guest runs, in bounded time.
-- Nobody fences himself where nothing but masters failed.
+- Nobody fences himself where nothing but masters failed; no host is fenced that is at rest, or that
+  a majority of the others hears.
 - Never are more than ``max_fences`` hosts fenced in a window.
 """
 
@@ -33,7 +34,7 @@ def draw(seed):
     }
     guests = {
         f"g{n}": {"host": rng.choice(list(hosts)), "priority": rng.randrange(3),
-                  "restarts": 2, "relocates": 3}
+                  "restarts": 2, "relocates": 3, "lease": rng.random() < 0.15}
         for n in range(1, rng.choice((2, 3, 4)) + 1)
     }  # fmt: skip
     masters = ["master"] if count == 2 or rng.random() < 0.6 else ["master", "master2"]
@@ -69,6 +70,24 @@ def _cuts(rng, command, hosts, masters):
     if way == "in":
         return [f"cut {other} {name} oneway" for other in others]
     return [f"cut {name} {other}" + (" oneway" if way else "") for other in others]
+
+
+def _trap(rng, hosts, masters):
+    """A step in which the proof hangs on the watchdog, and something happens meanwhile."""
+    host = rng.choice(hosts)
+    silence = [f"heartbeat {one} off" for one in hosts if rng.random() < 0.9]
+    boards = [f"bmc {one} off" for one in hosts]
+    others = [f"cut {host} {one}" for one in hosts if one != host]
+    gone = rng.choice((
+        [f"network {host} off"], [f"alone {host}"], ["island"], [f"hang {host} on"],
+        [*others, f"cut {host} {rng.choice(masters)}"],
+    ))  # fmt: skip
+    then = rng.choice((
+        [], [f"agent {host} stop"], ["ha disarm"], [f"watchdog {host} off"], [f"shutdown {host}"],
+        [f"master {rng.choice(masters)} restart"], [f"network {host} on", "delay 2", *gone],
+        [f"hang {host} off"], [f"storage {host} off", "delay 30", f"storage {host} on"],
+    ))  # fmt: skip
+    return [*boards, *silence, *gone, f"delay {rng.choice((1, 3, 6, 9, 14))}", *then, "delay 75"]
 
 
 class _Drawn:
@@ -183,7 +202,7 @@ def failures(data):
     found = [f"{name}: {why}" for name, why in _down(world).items()]
     if given.says == "only masters" and by_watchdog + len(world.self_fenced):
         found.append(f"{world.self_fenced} fenced themselves")
-    return found + _too_many(world)
+    return found + world.unjust[:1] + _too_many(world)
 
 
 def _violation(world):

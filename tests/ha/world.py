@@ -9,7 +9,7 @@ import heapq
 import random
 from dataclasses import dataclass
 
-from saltvirt.ha import agent, agent_view, decide, view
+from saltvirt.ha import agent, agent_known, agent_view, decide, view
 from saltvirt.ha.facts import (
     ALIVE,
     CRASHED,
@@ -29,6 +29,8 @@ from saltvirt.placement.facts import Host as Room
 BOOT_S, START_S, STOP_S, MIGRATE_S, MIGRATE_PATIENCE_S, HALT_S = 15, 2, 3, 5, 15, 2
 # the storage gives a lease to another host when the one that has it did not renew it for so long
 LEASE_S = 15
+# what was cut or healed has its effect after so long
+SETTLES_S = 10
 
 
 @dataclass
@@ -112,9 +114,13 @@ class Master(Machine):
             world.decided += 1
             world.say(self.name, f"{one.what} {one.name}: {one.old} → {one.new}", one.why)
         for host in world.hosts.values():
-            world.send(self, host, "call", decision.call)
+            world.send(self, host, "call", decide.spared(decision.call, self.last_beat(host)))
         for fence in decision.fences:
             world.hosts[fence.host].fence(fence, self.name)
+
+    def last_beat(self, host):
+        found = self.arrived.get(("beat", host.name))
+        return found[1] if found else None
 
     def view(self):
         world = self.world
@@ -158,7 +164,7 @@ class Host(Machine):
         self.runtime = self.state = None
         self.ticks = 0
         self.device_armed, self.fed = False, 0
-        self.asked = ""
+        self.asked, self.rested = "", False
         self.copies = {}
         self.wrote_at = None
         self.slow_s = 0.0
@@ -178,7 +184,7 @@ class Host(Machine):
         if self.is_on and self.boot == boot:
             self.wrote_at = None
             self.inbox, self.arrived = [], {}
-            self.runtime = agent.begun(self.name, self.boot, self.kept, self.now())
+            self.runtime = agent_view.begun(self.name, self.boot, self.kept, self.now())
             self.start_agent()
 
     def power_off(self, why):
@@ -196,7 +202,7 @@ class Host(Machine):
 
     def start_agent(self):
         if self.is_on and self.runtime is not None and self.state is None:
-            self.asked = ""
+            self.asked, self.rested = "", False
             self.state = self.runtime.begun(self.now())
             self.ticks += 1
             self.world.say(self.name, "agent starts")
@@ -332,9 +338,13 @@ class Host(Machine):
             world.fail_start[name] -= 1
             copy.state = FAILED
             world.say(self.name, f"guest {name} failed to start")
-        elif not world.take_lease(name, self.name) or not self.storage:
+        elif not world.take_lease(name, self.name):
             copy.state = FAILED
-            world.say(self.name, f"guest {name} failed to start", "no lease, or no storage")
+            if world.hosts[world.leases[name][0]].runs(name):
+                world.violations.append(f"{self.name} started {name}, which runs elsewhere")
+        elif not self.storage:
+            copy.state = FAILED
+            world.say(self.name, f"guest {name} failed to start", "no storage")
         else:
             copy.state, copy.writes = RUNNING, copy.epoch
             world.say(self.name, f"guest {name} runs", f"epoch {copy.epoch}")
@@ -373,13 +383,7 @@ class Host(Machine):
     def do_migrate(self, action):
         world, copy = self.world, self.copies[action.guest]
         target = world.hosts[action.host]
-        record = target.kept.registry.guests.get(action.guest)
-        consents = (
-            target.state is not None and target.is_on and not target.hung and target.storage
-            and record is not None and record.target == target.name
-            and record.target_boot == target.boot and record.epoch + 1 == action.epoch
-            and world.connected(self, target)
-        )  # fmt: skip
+        consents = target.consents(action) and world.connected(self, target)
         if copy.moving_since is None:
             copy.moving_since = world.time
         there = target.copies.get(action.guest)
@@ -394,6 +398,13 @@ class Host(Machine):
         there = Copy(action.epoch, INCOMING, busy=1)
         target.copies[action.guest] = there
         world.at(MIGRATE_S, self.migrated, action, target, copy, copy.busy, there)
+
+    def consents(self, action):
+        """What the target's own agent says when a guest is about to come."""
+        able = self.is_on and not self.hung and self.storage and self.state is not None
+        return able and agent_known.consents(
+            self.state, action.guest, action.epoch, self.now(), self.world.policy
+        )
 
     def migrated(self, action, target, copy, busy, there):
         world, name = self.world, action.guest
@@ -430,7 +441,7 @@ class Host(Machine):
 
     def do_exit(self, action):
         restarts = self.asked == "restart"
-        self.state, self.asked = None, ""
+        self.state, self.asked, self.rested = None, "", True
         if restarts:
             self.world.at(2, self.start_agent)
 
@@ -454,8 +465,22 @@ class Host(Machine):
     def fence(self, fence, master):
         world = self.world
         world.fenced.append((world.time, self.name))
+        if self.is_on and (self.rested or self.is_heard()):
+            world.unjust.append(f"{self.name} was fenced, which is at rest or heard by a majority")
         world.say(master, f"fences {self.name}", f"attempt {fence.attempt}")
         world.at(world.random.uniform(1, 4), self.fence_ends, fence, master)
+
+    def is_heard(self):
+        """A majority of the others has heard it for long, by the network as it is."""
+        world = self.world
+        if self.hung or self.state is None or world.time - world.commanded < 2 * SETTLES_S:
+            return False
+        if self.state.since_s > self.now(world.time - 2 * SETTLES_S):
+            return False
+        hears = [other.name for other in world.hosts.values()
+                 if other is not self and other.state is not None and not other.hung
+                 and world.connected(self, other)]  # fmt: skip
+        return 2 * len(hears) >= len(world.hosts)
 
     def fence_ends(self, fence, master):
         outcome = view.TIMED_OUT
@@ -484,6 +509,7 @@ class World:
         self.wanted, self.wishes = dict(scenario.guests), {}
         self.maintenance, self.armed = set(), True
         self.self_fenced, self.fenced, self.decided = [], [], 0
+        self.unjust, self.commanded = [], 0.0
         self.hosts = {name: Host(self, name, one) for name, one in scenario.hosts.items()}
         self.masters = {name: Master(self, name) for name in scenario.masters}
         self.rooms = {
@@ -571,7 +597,7 @@ class World:
         if wanted is None or not wanted.leased:
             return True
         holder, at = self.leases.get(name, (host, 0))
-        if holder != host and self.time - at < LEASE_S:
+        if holder != host and self.hosts[holder].is_on and self.time - at < LEASE_S:
             return False
         self.leases[name] = (host, self.time)
         return True

@@ -38,11 +38,6 @@ class AgentStep:
     actions: tuple[AgentAction, ...]
 
 
-def begun(host: str, boot: int, kept: Kept, now_s: float) -> AgentState:
-    """The state of an agent after its host's start."""
-    return AgentState(host, boot, kept, since_s=now_s, granted_s=now_s)
-
-
 def step(before: AgentState, view: AgentView, now_s: float, policy: HaPolicy) -> AgentStep:
     """One step: what it has heard is followed, then it says what it knows and acts."""
     state = replace(before)
@@ -115,7 +110,7 @@ def _follow(state: AgentState, view: AgentView, now_s: float, policy: HaPolicy) 
             continue
         kept = replace(kept, term=call.term, leader=call.master, claim=call.seq)
         state.kept, state.granted_s = kept, now_s
-        if safety.is_obeyed(call, kept.term, kept.leader):
+        if call.leading:
             state.kept = _obey(state, call, now_s, policy)
 
 
@@ -126,7 +121,7 @@ def _obey(state: AgentState, call: Call, now_s: float, policy: HaPolicy) -> Kept
         ack = state.acks.get(host)
         known = ack.boot if ack else 0
         again = state.kept.promises.get(host) == asked
-        if again or (safety.may_promise(silent, policy) and known <= asked.boot):
+        if again or (safety.does_not_hear(silent, policy) and known <= asked.boot):
             promises[host] = asked
     kept = replace(state.kept, promises=promises)
     return _keep(kept, call)

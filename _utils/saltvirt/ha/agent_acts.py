@@ -167,10 +167,8 @@ class Acting:
         ended = there.state in (CRASHED, FAILED, STOPPED) and there.epoch >= record.epoch
         if ended or self.state.phase != WORKING or self._awaits_watchdog():
             return False
-        tried = self.state.tried.get(name, 0)
-        return safety.is_new(record, tried) and safety.may_start(
-            record, self.state.host, self.state.boot, self.lease
-        )
+        state, tried = self.state, self.state.tried.get(name, 0)
+        return safety.may_start(record, state.host, state.boot, self.lease, tried)
 
     def _awaits_watchdog(self) -> bool:
         """The one that there is has to be armed first: else nobody could count on it."""

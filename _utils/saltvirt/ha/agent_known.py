@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.ha import quorum
+from saltvirt.ha import quorum, safety
 from saltvirt.ha.agent_view import REBOOT
-from saltvirt.ha.facts import ALIVE, OVER, RESTING
+from saltvirt.ha.facts import ALIVE, OVER, RESTING, WORKING
 
 if TYPE_CHECKING:
     from saltvirt.ha.agent_view import AgentState, AgentView
@@ -34,6 +34,16 @@ def knowing(state: AgentState, view: AgentView, seq: int) -> int:
         if quorum.master_votes(state.kept.registry.members, arrived.call.alone):
             acks += [ack for host, ack in arrived.call.acks.items() if host == state.host]
     return sum(ack.boot == state.boot and ack.seq >= seq for ack in acks)
+
+
+def consents(state: AgentState, guest: str, epoch: int, now_s: float, policy: HaPolicy) -> bool:
+    """Whether a guest that migrates here may come in: asked of the target before libvirt is."""
+    record = state.kept.registry.guests.get(guest)
+    if record is None or state.phase != WORKING:
+        return False
+    mine = (record.target, record.target_boot) == (state.host, state.boot)
+    lease = safety.lease_holds(state.lease_from_s, now_s, policy)
+    return mine and record.epoch + 1 == epoch and lease
 
 
 def way_down(view: AgentView, policy: HaPolicy) -> str:

@@ -86,11 +86,16 @@ class AgentState:
 
     def begun(self, now_s: float) -> AgentState:
         """As it is after the agent's own restart."""
-        return AgentState(
-            self.host, self.boot, self.kept, self.seq, self.believed, self.unpledged,
-            since_s=now_s, granted_s=now_s, phase=self.phase, phase_seq=self.phase_seq,
+        began = begun(self.host, self.boot, self.kept, now_s)
+        return replace(
+            began,
+            seq=max(self.seq, began.seq),
+            believed=self.believed,
+            unpledged=self.unpledged,
+            phase=self.phase,
+            phase_seq=self.phase_seq,
             tried=self.tried,
-        )  # fmt: skip
+        )
 
     def renewed(self) -> AgentState:
         """As if its host had booted: none of its guests runs, nothing from before counts."""
@@ -103,6 +108,24 @@ class AgentState:
             lease_from_s=None,
             tried={},
         )
+
+
+def begun(host: str, boot: int, kept: Kept, now_s: float) -> AgentState:
+    """The state of an agent after its host's start. Its beats are numbered by the clock, which
+    rises within a boot: no number is used twice, whatever was lost."""
+    return AgentState(host, boot, kept, seq=int(now_s * 1000), since_s=now_s, granted_s=now_s)
+
+
+def is_news(old: Kept, new: Kept) -> bool:
+    """Whether it must be on the disk before the beat goes out. The numbers of beats and calls need
+    not be: they rise with each."""
+    return _lasting(old) != _lasting(new)
+
+
+def _lasting(kept: Kept) -> tuple[object, ...]:
+    pledges = {name: replace(one, seq=0) for name, one in kept.pledges.items()}
+    known = kept.pending.stamp, kept.registry.stamp
+    return kept.promises, pledges, kept.term, kept.leader, known
 
 
 @dataclass(frozen=True)

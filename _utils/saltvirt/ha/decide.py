@@ -16,6 +16,7 @@ from saltvirt.ha.view import (
     Decided,
     Decision,
     Fence,
+    GuestWanted,
     MasterKept,
     MasterState,
     View,
@@ -23,6 +24,8 @@ from saltvirt.ha.view import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from saltvirt.ha.facts import Beat
 
 
 def decide(view: View, state: MasterState, now_s: float) -> Decision:
@@ -89,20 +92,8 @@ def _promised(state: MasterState, view: View, now_s: float) -> MasterState:
 
 def _cases(state: MasterState, view: View, now_s: float) -> Iterator[HostCase]:
     registry = state.kept.registry
-    occupied = _occupied(registry)
     for name in registry.members:
-        record = registry.host(name)
-        yield HostCase(name, record, registry, state, view, now_s, name in occupied)
-
-
-def _occupied(registry: Registry) -> set[str]:
-    """Hosts at which a guest may run that is to run."""
-    return {
-        place.host
-        for one in registry.guests.values()
-        if one.state not in ("ignored",)
-        for place in one.places
-    }
+        yield HostCase(name, registry.host(name), registry, state, view, now_s)
 
 
 def _changed(
@@ -128,15 +119,23 @@ def _pruned(state: MasterState, view: View, now_s: float) -> tuple[MasterState, 
     registry = state.kept.registry
     window_s = view.policy.fence_window_s
     fenced_s = {host: at for host, at in state.fenced_s.items() if now_s - at < window_s}
-    if not registry.armed and not view.armed and registry.members != view.members:
-        hosts = {name: one for name, one in registry.hosts.items() if name in view.members}
-        registry = replace(registry, members=view.members, hosts=hosts)
+    if not registry.armed and not view.armed:
+        registry = replace(registry, members=_one_changed(registry.members, view.members))
     known = {name: one for name, one in registry.guests.items() if name in view.guests}
     if len(known) != len(registry.guests):
         registry = replace(registry, guests=known)
     if registry.armed != view.armed:
         registry = replace(registry, armed=view.armed)
     return replace(state, fenced_s=fenced_s), registry
+
+
+def _one_changed(members: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """One host more or less: so any two majorities, before and after, have a host in common."""
+    more = [host for host in wanted if host not in members]
+    if more:
+        return (*members, more[0])
+    less = [host for host in members if host not in wanted]
+    return tuple(host for host in members if host not in less[:1])
 
 
 def _new_fences(old: Registry, new: Registry, now_s: float) -> dict[str, float]:
@@ -171,15 +170,13 @@ def _hosts(state: MasterState, view: View, now_s: float) -> tuple[Registry, list
 def _guests(
     state: MasterState, registry: Registry, view: View, now_s: float
 ) -> tuple[MasterState, Registry, list[Decided]]:
-    room, decided = Room(view, registry, now_s), []
+    decided: list[Decided] = []
     version = state.kept.registry.version + 1
     found, ran_s = dict(registry.guests), {}
-    ranked = {name for rule in view.rules if rule.hosts for name in rule.guests}
-    for name, wanted in sorted(view.guests.items(), key=lambda one: (-one[1].priority, one[0])):
+    looked_at = _looked_at(registry, view)
+    room = Room(view, registry if looked_at else Registry(), now_s)
+    for name, wanted in looked_at:
         record = found.get(name)
-        quiet = record is not None and guests.is_quiet(record, wanted, view, registry)
-        if quiet and name not in ranked and name not in view.wishes:
-            continue
         case = GuestCase(name, record or GuestRecord(), wanted, registry, state, view, room, now_s)
         if case.runs():
             epoch, at = state.ran_s.get(name, (0, now_s))
@@ -193,6 +190,18 @@ def _guests(
     if found != registry.guests:
         registry = replace(registry, guests=found)
     return replace(state, ran_s=ran_s), registry, decided
+
+
+def _looked_at(registry: Registry, view: View) -> list[tuple[str, GuestWanted]]:
+    """The guests for which something may have to be done, in the order of priority."""
+    ranked = {name for rule in view.rules if rule.hosts for name in rule.guests} | {*view.wishes}
+    found = []
+    for name, wanted in view.guests.items():
+        record = registry.guests.get(name)
+        quiet = record is not None and guests.is_quiet(record, wanted, view, registry)
+        if not quiet or name in ranked:
+            found.append((name, wanted))
+    return sorted(found, key=lambda one: (-one[1].priority, one[0]))
 
 
 def _guest(case: GuestCase, version: int) -> GuestRecord | None:
@@ -260,3 +269,12 @@ def _call(state: MasterState, view: View, now_s: float) -> Call:
         committed=state.committed,
         ask_registry=not state.ready,
     )
+
+
+def spared(call: Call, beat: Beat | None) -> Call:
+    """The call as a host needs it: without the registry that it keeps already."""
+    registry = call.registry
+    if registry is None or beat is None:
+        return call
+    kept = (beat.stored_term, beat.stored) == registry.stamp
+    return replace(call, registry=None) if kept else call

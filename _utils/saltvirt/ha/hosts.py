@@ -7,7 +7,7 @@ from functools import cached_property
 
 from saltvirt.ha import safety
 from saltvirt.ha.facts import Beat, Pledge
-from saltvirt.ha.registry import FENCING, SUSPECTED, HostRecord, Registry
+from saltvirt.ha.registry import FENCING, IGNORED, SUSPECTED, HostRecord, Registry
 from saltvirt.ha.transitions import HOSTS, Row
 from saltvirt.ha.view import OFF, MasterState, View
 
@@ -18,7 +18,7 @@ for _row in HOSTS:
 
 @dataclass
 class HostCase:
-    """One host, as the leader sees it now. occupied: guests of high availability may run there."""
+    """One host, as the leader sees it now."""
 
     name: str
     record: HostRecord
@@ -26,7 +26,6 @@ class HostCase:
     state: MasterState
     view: View
     now_s: float
-    occupied: bool
 
     def next(self) -> Row | None:
         """The row of the table that holds now, or None."""
@@ -75,7 +74,7 @@ class HostCase:
             fresh = self.now_s - arrived.at_s < self.view.policy.suspect_s
             silent_s = arrived.beat.silent_s.get(self.name)
             if peer != self.name and fresh and silent_s is not None:
-                found += [peer] if silent_s >= self.view.policy.suspect_s else []
+                found += [peer] if safety.does_not_hear(silent_s, self.view.policy) else []
         return found
 
     def _is_enough(self, peers: list[str]) -> bool:
@@ -118,7 +117,7 @@ class HostCase:
     def stays(self) -> str:
         """Why a silent host is left alone, or nothing."""
         policy = self.view.policy
-        if not self.occupied:
+        if not self._is_occupied():
             return "no guest of high availability runs there"
         if not self.registry.armed:
             return "high availability is disarmed"
@@ -127,6 +126,15 @@ class HostCase:
         if not safety.fences_left(self.name, self.state.fenced_s, policy):
             return f"{policy.max_fences} others were fenced in {policy.fence_window_s:.0f} s"
         return ""
+
+    def _is_occupied(self) -> bool:
+        """A guest that is not ignored may run there."""
+        return any(
+            place.host == self.name
+            for one in self.registry.guests.values()
+            if one.state != IGNORED
+            for place in one.places
+        )
 
     def is_off(self) -> bool:
         seen = self.view.fences.get(self.name)

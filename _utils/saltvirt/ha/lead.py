@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from saltvirt.ha.view import MasterState, View
 
 
+# a master whose disk was lost may have had terms that no majority ever saw
+FORGOTTEN = 1000
+
+
 def led(state: MasterState, view: View, now_s: float) -> MasterState:
     """The state with its term, whether it leads, and what it may rely on."""
     state = _with_term(state, view, now_s)
@@ -39,8 +43,10 @@ def _with_term(state: MasterState, view: View, now_s: float) -> MasterState:
         return state
     if state.seq > 0 and not may_ask(state, view, now_s):
         return state
+    if not own and not safety.is_enough(view.beats, _members(state, view), view.alone):
+        return state  # it may have had any term: a majority knows what was granted
     count, place = len(view.masters), view.masters.index(state.master)
-    term = max(highest, own) + 1
+    term = max(highest, own) + (1 if own or not highest else FORGOTTEN)
     term += (place - term) % count
     kept = replace(state.kept, term=term)
     return replace(state, kept=kept, seq=0, asked_s={}, leading_s=None, ready=False, committed=0)

@@ -3,7 +3,7 @@ by. So it outlives each master, and one that takes over knows all that was done.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from saltvirt.wire import Fact, seldom
 
@@ -32,7 +32,7 @@ class GuestRecord(Fact):
     epoch: rises with each place and each start that it gets. host, boot: who is to have it; empty:
     nobody yet. run: shall it. places: wherever a copy may run; target: the host that it migrates
     to, with epoch + 1. changed: the version of the registry in which that became so.
-    gentle: it is shut down where it leaves, not killed. adopt: it runs there already.
+    gentle: it is shut down where it leaves, not killed.
     restarts, relocates: tries since it last ran well; failed: where; better: the host that it is to
     go to, last: where it was last. home: where it goes when that is back from what was planned.
     wish: the last of a person's wishes that was followed. taker: the host that is to get the lease
@@ -50,7 +50,6 @@ class GuestRecord(Fact):
     target_boot: int = seldom(0)
     changed: int = 0
     gentle: bool = seldom(False)
-    adopt: bool = seldom(False)
     restarts: int = seldom(0)
     relocates: int = seldom(0)
     failed: tuple[str, ...] = seldom(())
@@ -96,16 +95,3 @@ class Registry(Fact):
     def stamp(self) -> tuple[int, int]:
         """Of two registries the one with the larger stamp is to be kept."""
         return self.term, self.version
-
-
-def with_guest(registry: Registry, name: str, record: GuestRecord) -> Registry:
-    return replace(registry, guests={**registry.guests, name: record})
-
-
-def occupied(registry: Registry) -> dict[str, list[str]]:
-    """{host: guests that may run there}."""
-    found: dict[str, list[str]] = {}
-    for name, record in registry.guests.items():
-        for place in record.places:
-            found.setdefault(place.host, []).append(name)
-    return found

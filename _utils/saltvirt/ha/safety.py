@@ -55,8 +55,9 @@ def is_given_up(record: HostRecord, boot: int) -> bool:
 # -- on a host: whom it obeys ----------------------------------------------------------------------
 
 
-def may_promise(silent_s: float, policy: HaPolicy) -> bool:
-    """A host says that another one is gone only if it has not heard it for so long itself."""
+def does_not_hear(silent_s: float, policy: HaPolicy) -> bool:
+    """A host counts among those who say that another one is gone, and promises to give it up, only
+    if it has not heard it for so long itself."""
     return silent_s >= policy.suspect_s
 
 
@@ -68,21 +69,12 @@ def may_grant(call: Call, term: int, leader: str, granted_s: float, policy: HaPo
     return leader in ("", call.master) or granted_s >= policy.lead_lease_s
 
 
-def is_obeyed(call: Call, term: int, leader: str) -> bool:
-    """Only who has the lead in the highest term that was granted is obeyed."""
-    return call.leading and call.term == term and call.master == leader
-
-
-def may_start(record: GuestRecord, host: str, boot: int, lease: bool) -> bool:
-    """A host starts a guest that is its own in this boot, that can run nowhere else, and while the
-    others know that it lives."""
+def may_start(record: GuestRecord, host: str, boot: int, lease: bool, tried: int) -> bool:
+    """A host starts a guest that is its own in this boot, that can run nowhere else, while the
+    others know that the host lives; and each epoch once: it may have migrated away since."""
     own = record.host == host and record.boot == boot and record.run
-    return own and lease and all(place.host == host for place in record.places)
-
-
-def is_new(record: GuestRecord, tried: int) -> bool:
-    """Each epoch of a guest is started once: it may have migrated away since."""
-    return record.epoch > tried
+    alone = all(place.host == host for place in record.places)
+    return own and alone and lease and record.epoch > tried
 
 
 # -- on the master: may it act ---------------------------------------------------------------------
