@@ -34,7 +34,7 @@ def notices(name, most, seed=1):
     """(seed, what failed) of the first run that notices that a condition is missing, or None."""
     with without(name):
         for number in range(seed, seed + most):
-            found = runs.failures(runs.draw(number))
+            found = runs.failures(runs.draw(number, trap=1))
             if found:
                 return number, found[0]
     return None

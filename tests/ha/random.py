@@ -23,8 +23,8 @@ BOUND_S = 400
 SHRINKS = 150
 
 
-def draw(seed):
-    """The scenario of a seed, as plain data."""
+def draw(seed, trap=0.5):
+    """The scenario of a seed, as plain data. trap: how likely it has one."""
     rng = random.Random(seed)
     count = rng.choice((2, 3, 3, 3, 4, 5, 5))
     bmc, heartbeat = rng.random() < 0.55, rng.random() < 0.5
@@ -43,6 +43,8 @@ def draw(seed):
     for _ in range(rng.randint(3, 9)):
         step = [world.command(only_masters) for _ in range(rng.choice((1, 1, 1, 2, 2, 3)))]
         steps.append([*step, f"delay {rng.choice((1, 2, 4, 7, 12, 20, 35, 50, 70))}"])
+    if not only_masters and rng.random() < trap:
+        steps.insert(rng.randrange(len(steps) + 1), _trap(rng, list(hosts), masters))
     steps = [
         [cut for one in step for cut in _cuts(rng, one, list(hosts), masters)] for step in steps
     ]
