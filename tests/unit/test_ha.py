@@ -24,6 +24,16 @@ def test_random_clouds_with_random_faults_keep_their_guests(seed):
     assert random.failures(random.draw(seed)) == []
 
 
+# a migration whose target died before it told of its arrival; a hung host, told to end its agent,
+# that had lost its guest by a lease
+FOUND = ((46, 1), (20023, 0.5))
+
+
+@pytest.mark.parametrize("seed, trap", FOUND)
+def test_what_random_clouds_found(seed, trap):
+    assert random.failures(random.draw(seed, trap)) == []
+
+
 def test_the_same_seed_draws_the_same_cloud():
     assert random.draw(7) == random.draw(7) != random.draw(8)
 

@@ -98,9 +98,22 @@ class Acting:
         return self.state.asked_s is not None and self.now_s - self.state.asked_s >= most_s
 
     def _ending(self) -> list[AgentAction]:
+        """Before the agent ends, what lives elsewhere is killed, by what its peers know by now."""
+        foreign = [one for one in self._guests() if one.kind in (KILL, STOP_GUEST)]
+        if foreign or not self._is_current():
+            return foreign
         if self.view.works or self.state.believed or not self._is_told():
             return []
         return [AgentAction(EXIT, why="its watchdog is at rest, and that is known")]
+
+    def _is_current(self) -> bool:
+        """No peer that it hears acts by a later registry."""
+        known = [
+            arrived.beat.applied
+            for source in (self.view.beats, self.view.stored)
+            for arrived in source.values()
+        ]
+        return self.lease and self.state.kept.registry.version >= max(known, default=0)
 
     def _shutting_down(self) -> list[AgentAction]:
         way = agent_known.way_down(self.view, self.policy)

@@ -197,7 +197,8 @@ class GuestCase:
         if not record.target or self.here is None or (there and there.state in ALIVE):
             return False
         beat = self.beat(record.target, record.target_boot)
-        return beat is not None and not self._is_coming()
+        known = beat is not None or self.lost_its_target()
+        return known and not self._is_coming()
 
     def lost_its_target(self) -> bool:
         target = GuestPlace(self.record.target, self.record.target_boot)

@@ -119,12 +119,19 @@ GUESTS = (
     ),
     Row(STOPPED, "is_wanted", RECOVERING, "it is to be started", "resume"),
     Row(STOPPED, "was_left", STOPPED, "its host is gone, where it was stopped", "leave"),
-    Row(PLACED, "has_arrived", PLACED, "it has migrated", "arrive"),
-    Row(RECOVERING, "has_arrived", PLACED, "it has migrated", "arrive"),
-    Row(PLACED, "has_lost_its_host", RECOVERING, "it is proven that it runs nowhere", "leave"),
-    Row(PLACED, "is_lost_between", RECOVERING, "it was lost while it migrated", "release"),
-    Row(PLACED, "came_back", PLACED, "its migration failed", "turn_back"),
-    Row(PLACED, "lost_its_target", PLACED, "the target of its migration is gone", "turn_back"),
+    *(
+        row
+        for state in _ASKED_FOR
+        for row in (
+            Row(state, "has_arrived", PLACED, "it has migrated", "arrive"),
+            Row(state, "has_lost_its_host", RECOVERING, "it is proven that it runs nowhere",
+                "leave"),
+            Row(state, "is_lost_between", RECOVERING, "it was lost while it migrated", "release"),
+            Row(state, "came_back", PLACED, "its migration failed", "turn_back"),
+            Row(state, "lost_its_target", PLACED, "the target of its migration is gone",
+                "turn_back"),
+        )
+    ),
     Row(PLACED, "is_in_doubt", BLOCKED, "its host is silent"),
     Row(PLACED, "awaits_proof", RECOVERING, "its host is being fenced"),
     *(
@@ -146,8 +153,6 @@ GUESTS = (
         for state in (RECOVERING, BLOCKED)
         for row in (
             Row(state, "runs", PLACED, "it runs", "settle"),
-            Row(state, "has_lost_its_host", RECOVERING, "it is proven that it runs nowhere",
-                "leave"),
             Row(state, "has_lease", RECOVERING, "another host got the lease of its disks", "leave"),
             Row(state, "may_ask_for_lease", state, "the lease of its disks is asked for", "ask"),
             Row(state, "has_room", RECOVERING, "it gets a place", "place"),
