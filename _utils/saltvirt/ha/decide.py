@@ -23,8 +23,6 @@ from saltvirt.ha.view import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from saltvirt.ha.facts import Beat
 
 
@@ -79,7 +77,8 @@ def _newest(told: dict[str, Pledge], pledges: dict[str, Pledge], host: str, pled
 def _promised(state: MasterState, view: View, now_s: float) -> MasterState:
     """Since when a majority promises to give up a host that is being fenced."""
     found = {}
-    for case in _cases(state, view, now_s):
+    for name in state.kept.registry.members:
+        case = _case(name, state, view, now_s)
         if case.record.state != FENCING or state.committed < case.record.ballot:
             continue
         old = state.promised_s.get(case.name)
@@ -90,10 +89,9 @@ def _promised(state: MasterState, view: View, now_s: float) -> MasterState:
     return replace(state, promised_s=found)
 
 
-def _cases(state: MasterState, view: View, now_s: float) -> Iterator[HostCase]:
+def _case(name: str, state: MasterState, view: View, now_s: float) -> HostCase:
     registry = state.kept.registry
-    for name in registry.members:
-        yield HostCase(name, registry.host(name), registry, state, view, now_s)
+    return HostCase(name, registry.host(name), registry, state, view, now_s)
 
 
 def _changed(
@@ -150,7 +148,9 @@ def _hosts(state: MasterState, view: View, now_s: float) -> tuple[Registry, list
     registry, decided = state.kept.registry, []
     version = registry.version + 1
     changed: dict[str, HostRecord] = {}
-    for case in _cases(state, view, now_s):
+    for name in registry.members:
+        # state has those that are given up in this very decision
+        case = _case(name, state, view, now_s)
         row = case.next()
         if row is None:
             why, old = stuck_why(case), case.record
