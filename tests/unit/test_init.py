@@ -209,13 +209,13 @@ def test_a_host_that_does_not_answer_is_none(tmp_path):
 
 def test_what_all_hosts_say_of_a_profile_is_the_requests_fault():
     profile = ("profile", "no disk profile x")
-    found = init_module._nowhere("web1", Decision((), {"hv1": profile, "hv2": profile}))
+    found = init_module.nowhere("web1", Decision((), {"hv1": profile, "hv2": profile}))
     assert (type(found), found.text) == (errors.InvalidInput, "web1: no disk profile x")
     for rejected in (
         {"hv1": profile, "hv2": ("memory", "full")}, {"hv1": ("memory", "full")}, {},
         {"hv1": profile, "hv2": ("profile", "another")},
     ):  # fmt: skip
-        found = init_module._nowhere("web1", Decision((), rejected))
+        found = init_module.nowhere("web1", Decision((), rejected))
         assert type(found) is errors.Refused
         assert "no host can take web1" in found.text
 
@@ -394,7 +394,7 @@ def test_what_it_would_take_is_told():
         "web1", 2, 2048 * 1024, disk_bytes=3 << 30, pools={"vms": 1 << 30},
         bridges=frozenset({"b", "a"}), networks=frozenset({"d", "c"}),
     )  # fmt: skip
-    found = init_module._planned(asked, "hv1", Decision((), {}))
+    found = init_module.planned(asked, "hv1", {"table": "t"})
     assert (
         found.comment == "web1 would be created on hv1: 2 vCPUs, 2048 MiB of memory, 4 GiB of disk"
     )
@@ -402,7 +402,7 @@ def test_what_it_would_take_is_told():
         "host": "hv1", "vcpus": 2, "memory_mib": 2048, "disk_bytes": 3 << 30,
         "pools": {"vms": 1 << 30}, "bridges": ["a", "b"], "networks": ["c", "d"],
     }}  # fmt: skip
-    assert found.more["host"] == "hv1"
+    assert found.more == {"host": "hv1", "table": "t"}
 
 
 def on(cloud, said, **more):
