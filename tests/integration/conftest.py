@@ -12,6 +12,7 @@ from tests.lab.fixtures import (  # noqa: F401 - fixtures
     fresh_lab,
     lab,
     mixed_lab,
+    power_lab,
     shared_lab,
 )
 

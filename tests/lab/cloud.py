@@ -19,6 +19,7 @@ from tests.lab import (
     measured,
     packages,
     paths,
+    power,
     process,
     publish,
     reaper,
@@ -81,7 +82,7 @@ class Cloud:
 
     def up(
         self, hosts=2, recipe=None, bare=False, owner=None, say=lambda text: None, empty=False,
-        shared=False, mixed=False,
+        shared=False, mixed=False, with_power=False,
     ):  # fmt: skip
         """Bring the lab up; returns when all hypervisors answer test.ping, and libvirt on them
         knows that they run guests of this machine's architecture.
@@ -89,10 +90,11 @@ class Cloud:
         bare: the machines have no br0. empty: nor libvirt; they are to become hypervisors.
         shared: the machines have GlusterFS, see storage.py.
         mixed: hv2, hv4, ... have Debian's other release.
+        with_power: each hypervisor has a BMC and a watchdog, see power.py.
         owner: pid of a process with which the lab shall go down, however it ends.
         """
         recipe = recipe or Recipe()
-        packages.ensure(say)
+        packages.ensure(say, (*packages.ALL, *(packages.POWER if with_power else ())))
         below = layers.layers(recipe, say, empty, shared)
         others = layers.layers(recipe.other, say, empty, shared) if mixed else below
         sweep()
@@ -106,7 +108,7 @@ class Cloud:
                 reaper.start(self, owner)
             try:
                 kind = "empty" if empty else "hypervisor"
-                self._boot(hosts, (below, others), bare or empty, kind)
+                self._boot(hosts, (below, others), bare or empty, kind, with_power)
                 self._wait(say)
                 if not empty:
                     self._wait_for_libvirt()
@@ -115,7 +117,7 @@ class Cloud:
                 self._remove()
                 raise
 
-    def _boot(self, hosts, layers_in_turn, bare, kind):
+    def _boot(self, hosts, layers_in_turn, bare, kind, with_power):
         below = layers_in_turn[0]
         publish.publish(paths.REPOSITORY, self.repository)
         self.network.make_switch()
@@ -136,6 +138,9 @@ class Cloud:
             prepare(machine, hosts)
             measured.prepare(machine)
             self.network.plug(machine.name)
+        for index, machine in enumerate(others if with_power else (), 1):
+            power.start(self, machine, index)
+        for machine in (master, *others):
             machine.boot([(self.repository.parent, GIT)] if machine is master else ())
 
     def _wait(self, say, timeout_s=120):
@@ -208,6 +213,7 @@ class Cloud:
     def _remove(self):
         machines = self.folder / "machines"
         for folder in machines.iterdir() if machines.exists() else ():
+            power.stop(self._machine(folder.name))
             self._machine(folder.name).kill()
         self.network.remove()
         for folder in machines.iterdir() if machines.exists() else ():

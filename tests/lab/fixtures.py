@@ -219,6 +219,12 @@ def mixed_lab(request):
 
 
 @pytest.fixture(scope="module")
+def power_lab(request):
+    """Like fresh_lab, but each hypervisor has a BMC and a watchdog."""
+    yield from own_lab(request, with_power=True)
+
+
+@pytest.fixture(scope="module")
 def empty_lab(request):
     """Like bare_lab, but the machines have no libvirt, and an apt repository that has it."""
     yield from own_lab(request, empty=True)

@@ -6,7 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.lab import cgroup, measured, process
+from tests.lab import cgroup, measured, power, process
 from tests.lab.sh import LabError, run
 
 ENVIRONMENT = {
@@ -65,7 +65,8 @@ class Machine:
             f"--network-namespace-path=/run/netns/{self.network.namespace(self.name)}",
         ]  # fmt: skip
         argv += [f"--bind={path}" for path in devices if os.path.exists(path)]
-        argv += [f"--bind={outside}:{inside}" for outside, inside in (*binds, *measured.binds())]
+        binds = (*binds, *measured.binds(), *power.binds(self))
+        argv += [f"--bind={outside}:{inside}" for outside, inside in binds]
         if Path("/run/systemd/system").exists():
             # a scope of its own, which may use these devices
             argv += ["--property=DeviceAllow=block-loop rwm", "--property=DeviceAllow=/dev/kvm rwm"]

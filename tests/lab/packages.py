@@ -60,6 +60,8 @@ TESTS = (
     "xfsprogs",
     "xorriso",
 )
+# what a lab with BMCs and watchdogs runs, and asks them with
+POWER = ("fence-agents", "fuse3", "python3-fusepy")
 # libguestfs boots this kernel where the machine has none of its own: in a container
 KERNEL = "linux-image-cloud-amd64"
 ALL = (*PYTHON, *LAB, *TESTS)
