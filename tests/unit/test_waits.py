@@ -201,6 +201,13 @@ def test_a_hung_host_costs_one_wait_and_then_two_seconds(cloud):
     assert ask(fleet)["hv2"][0] is None, "and waited for as any other"
 
 
+def test_a_hung_host_that_says_meanwhile_that_it_works_is_waited_for_as_any_other(cloud):
+    fleet = cloud(hv1=Host(), hv2=Host(after_s=None, says=False))
+    ask(fleet)
+    fleet.bus.hosts.update(hv1=Host(after_s=12), hv2=Host(after_s=14))
+    assert {host: kind for host, (kind, _) in ask(fleet).items()} == {"hv1": None, "hv2": None}
+
+
 def test_a_hung_host_is_waited_for_again_where_it_alone_is_asked_or_time_has_passed(cloud):
     fleet = cloud(hv1=Host(), hv2=Host(after_s=None, says=False))
     ask(fleet)

@@ -308,7 +308,7 @@ class _Job:
         self.waiting = set(hosts)
         self.seen = fleet.seen(hosts)
         self.unanswered = self.waiting - self.seen - fleet.answered
-        hung = {host for host, at in fleet.hung.items() if self.now() - at < GONE_S}
+        hung = {host for host, at in dict(fleet.hung).items() if self.now() - at < GONE_S}
         self.hung = hung if self.waiting - hung else set()
         self.watch_prefix = watch[0] if watch else ""
         self.watcher = watch[1] if watch else None
@@ -441,8 +441,8 @@ class _Job:
     def _given_up(self, patience: _Patience) -> Iterator[answer.Answer]:
         waited_s = self.now() - self.started
         yield from self._without_connection(patience.timeout_s, waited_s)
-        if patience.short and waited_s > HUNG_S and self.waiting <= self.hung:
-            yield from self._end(self.waiting, lambda h: answer.silent(h, self._hung_s(h)))
+        if patience.short and waited_s > HUNG_S:
+            yield from self._hung_still()
         if self.when_quiet and (waited_s > self.most_s or self._any_quiet()):
             tell, self.when_quiet = self.when_quiet, None
             tell()
@@ -462,9 +462,12 @@ class _Job:
             elif waited_s > patience.whole_s:
                 yield from self._lost(self.waiting, waited_s, self.probe)
 
-    def _hung_s(self, host: str) -> float:
-        """For how long there has been no sign of life of a host that is hung."""
-        return self.now() - self.fleet.hung[host]
+    def _hung_still(self) -> Iterator[answer.Answer]:
+        """All that are waited for, when of none of them there was a sign of life since."""
+        since = {host: at for host, at in dict(self.fleet.hung).items() if host in self.hung}
+        if self.waiting <= since.keys():
+            now = self.now()
+            yield from self._end(self.waiting, lambda host: answer.silent(host, now - since[host]))
 
     def _any_quiet(self) -> bool:
         return any(self.now() - self.moved[host] > self.quiet_s for host in self.waiting)
