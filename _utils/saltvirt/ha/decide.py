@@ -10,7 +10,15 @@ from saltvirt.ha.facts import Call, Heard, Pledge, Promise
 from saltvirt.ha.guests import GuestCase
 from saltvirt.ha.hosts import HostCase, stuck_why
 from saltvirt.ha.place import Room
-from saltvirt.ha.registry import FENCED, FENCING, SUSPECTED, GuestRecord, HostRecord, Registry
+from saltvirt.ha.registry import (
+    FENCED,
+    FENCING,
+    SUSPECTED,
+    UNKNOWN,
+    GuestRecord,
+    HostRecord,
+    Registry,
+)
 from saltvirt.ha.view import (
     Attempt,
     Decided,
@@ -61,7 +69,7 @@ def _listened(state: MasterState, view: View) -> MasterState:
 
 
 def _is_asked_about(record: HostRecord) -> bool:
-    return record.state in (SUSPECTED, FENCING, "unknown")
+    return record.state in (SUSPECTED, FENCING, UNKNOWN)
 
 
 def _order(heard: Heard) -> tuple[int, int]:

@@ -33,16 +33,14 @@ from saltvirt.ha.registry import (
     HostRecord,
     Registry,
 )
-from saltvirt.ha.transitions import GUESTS, Row
+from saltvirt.ha.transitions import GUESTS, Row, by_state, first
 from saltvirt.ha.view import IGNORED, MIGRATE, RELOCATE, STARTED, GuestWanted, MasterState, View
 from saltvirt.ha.view import STOPPED as WANTED_STOPPED
 
 if TYPE_CHECKING:
     from saltvirt.ha.place import Room
 
-ROWS: dict[str, list[Row]] = {}
-for _row in GUESTS:
-    ROWS.setdefault(_row.state, []).append(_row)
+ROWS = by_state(GUESTS)
 
 
 @dataclass
@@ -60,10 +58,7 @@ class GuestCase:
 
     def next(self) -> Row | None:
         """The row of the table that holds now, or None."""
-        for row in ROWS.get(self.record.state, ()):
-            if getattr(self, row.when)():
-                return row
-        return None
+        return first(ROWS, self.record.state, self)
 
     def changed(self, row: Row, version: int) -> GuestRecord:
         """The record after the row. version: of the registry that will have it."""

@@ -8,12 +8,10 @@ from functools import cached_property
 from saltvirt.ha import safety
 from saltvirt.ha.facts import Beat, Pledge
 from saltvirt.ha.registry import FENCING, IGNORED, SUSPECTED, HostRecord, Registry
-from saltvirt.ha.transitions import HOSTS, Row
+from saltvirt.ha.transitions import HOSTS, Row, by_state, first
 from saltvirt.ha.view import OFF, MasterState, View
 
-ROWS: dict[str, list[Row]] = {}
-for _row in HOSTS:
-    ROWS.setdefault(_row.state, []).append(_row)
+ROWS = by_state(HOSTS)
 
 
 @dataclass
@@ -29,10 +27,7 @@ class HostCase:
 
     def next(self) -> Row | None:
         """The row of the table that holds now, or None."""
-        for row in ROWS.get(self.record.state, ()):
-            if getattr(self, row.when)():
-                return row
-        return None
+        return first(ROWS, self.record.state, self)
 
     def changed(self, row: Row, version: int) -> HostRecord:
         """The record after the row. version: of the registry that will have it."""

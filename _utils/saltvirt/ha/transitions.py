@@ -7,6 +7,7 @@ and ``guests.GuestCase`` of that name.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from saltvirt.ha.registry import (
@@ -38,6 +39,22 @@ class Row:
     to: str
     why: str
     do: str = "keep"
+
+
+def by_state(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of each state, in their order."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.state, []).append(row)
+    return found
+
+
+def first(table: Mapping[str, list[Row]], state: str, case: object) -> Row | None:
+    """The row that holds now, or None. table: see by_state. case: has the conditions."""
+    for row in table.get(state, ()):
+        if getattr(case, row.when)():
+            return row
+    return None
 
 
 @dataclass(frozen=True)
