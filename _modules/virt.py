@@ -596,7 +596,6 @@ def power(name, verb, when, last_seen=False, timeout=0, overcommit=None, placeme
 
     :raises OperationFailed: libvirt refused; the message has its words
 
-
     CLI Example:
 
     .. code-block:: bash
