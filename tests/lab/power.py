@@ -4,10 +4,10 @@ Both are processes outside of the machine: ``Cloud.up(power=True)`` starts them.
 """
 
 import subprocess
-import time
 
-from tests.lab import paths, process
-from tests.lab.sh import LabError, run
+from tests.clock import until
+from tests.lab import network, paths, process
+from tests.lab.sh import run
 
 # Debian's, which has Debian's FUSE
 PYTHON = "/usr/bin/python3"
@@ -20,7 +20,7 @@ def start(cloud, machine, index):
     folder = machine.folder / "watchdog"
     folder.mkdir()
     _begin(machine, "watchdog", [folder])
-    _until((folder / "watchdog").exists, f"the watchdog of {machine.name}")
+    until((folder / "watchdog").exists, f"the watchdog of {machine.name}", START_S)
     certificate, at = machine.folder / "bmc.pem", address(index)
     switch = cloud.network.switch
     run(["ip", "-n", switch, "link", "set", "lo", "up"])
@@ -35,7 +35,7 @@ def start(cloud, machine, index):
 
 def address(index):
     """The address of the BMC of hypervisor `index`."""
-    return f"10.77.0.{index + 50}"
+    return f"{network.PREFIX}.{index + 50}"
 
 
 def begin_bmc(cloud, machine, index):
@@ -43,7 +43,7 @@ def begin_bmc(cloud, machine, index):
     _begin(machine, "bmc", [address(index), machine.folder / "bmc.pem", PASSWORD])
     ask = ["ip", "netns", "exec", cloud.network.switch, PYTHON, "-c",
            f"import socket; socket.create_connection(('{address(index)}', 443), 1)"]  # fmt: skip
-    _until(lambda: run(ask, check=False).returncode == 0, f"the BMC of {machine.name}")
+    until(lambda: not run(ask, check=False).returncode, f"the BMC of {machine.name}", START_S)
 
 
 def end_bmc(machine):
@@ -76,11 +76,3 @@ def _begin(machine, what, words):
             start_new_session=True,
         )  # fmt: skip
     process.remember(child.pid, machine.folder / f"{what}.pid")
-
-
-def _until(ready, what):
-    end = time.monotonic() + START_S
-    while not ready():
-        if time.monotonic() > end:
-            raise LabError(f"{what} does not start")
-        time.sleep(0.1)

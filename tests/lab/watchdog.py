@@ -8,6 +8,7 @@ KEEPALIVE feeds it, a close after the magic character ``V`` puts it at rest, and
 such as by a kill, does not. A machine that has lost its power in another way is at rest, too.
 """
 
+import ctypes
 import errno
 import os
 import struct
@@ -35,7 +36,7 @@ class Device(fusepy.Operations):
     def __init__(self, machine):
         self.machine = machine
         self.guard = threading.Lock()
-        self.timeout_s, self.open_by, self.magic = DEFAULT_S, None, False
+        self.timeout_s, self.is_open, self.magic = DEFAULT_S, False, False
         # until when it is to be fed, and the start of the machine that it is for; None: at rest
         self.until = self.leader = None
         threading.Thread(target=self._watch, daemon=True).start()
@@ -54,7 +55,7 @@ class Device(fusepy.Operations):
             same = self.machine.leader() == self.leader
             if same and time.monotonic() <= self.until:
                 return False
-            self.until = self.open_by = None
+            self.until, self.is_open = None, False
             return same
 
     def _feed(self):
@@ -73,9 +74,9 @@ class Device(fusepy.Operations):
     def open(self, path, flags):
         with self.guard:
             leader = self.machine.leader()
-            if self.open_by is not None and leader == self.leader:
+            if self.is_open and leader == self.leader:
                 raise fusepy.FuseOSError(errno.EBUSY)
-            self.leader, self.open_by, self.magic = leader, object(), False
+            self.leader, self.is_open, self.magic = leader, True, False
             self._feed()
         return 0
 
@@ -91,7 +92,7 @@ class Device(fusepy.Operations):
 
     def release(self, path, fh):
         with self.guard:
-            self.open_by = None
+            self.is_open = False
             if self.magic:
                 self.until = None
         return 0
@@ -133,11 +134,11 @@ class Device(fusepy.Operations):
 
 
 def _get(data, size):
-    return fusepy.ctypes.string_at(data, size)
+    return ctypes.string_at(data, size)
 
 
 def _put(data, text):
-    fusepy.ctypes.memmove(data, text, len(text))
+    ctypes.memmove(data, text, len(text))
 
 
 def main(lab, name, folder):
